@@ -1,0 +1,1 @@
+//! See Cargo.toml; filled in by the first commits.
