@@ -1,1 +1,29 @@
-//! See Cargo.toml; filled in by the first commits.
+//! Bytes to messages and back: HTTP/1, URLs, ranges, dates, ETags, conditions.
+//!
+//! Everything here is sans-IO. Nothing in this crate sees a socket, a file, a clock or a
+//! configuration file: bytes, times and options come in as arguments; events, ranges and bytes
+//! come out. The engine drives it; the modules use its small parsers; the fuzz targets call the
+//! same functions with random bytes. Nothing that arrives from a network may make it panic.
+//!
+//! | module | what it knows |
+//! |---|---|
+//! | [`method`], [`status`] | the closed tables of methods and status codes |
+//! | [`http1`] | request heads, message bodies, and the bytes of response heads |
+//! | [`url`] | request targets, normalised as lighttpd 1.4 does |
+//! | [`header_block`] | response header fields in wire form |
+//! | [`range`], [`conditional`], [`etag`], [`date`], [`accept`] | RFC 9110's small languages |
+//! | [`escape`] | text made safe for HTML, JSON, URLs and logs |
+
+#![forbid(unsafe_code)]
+
+pub mod accept;
+pub mod conditional;
+pub mod date;
+pub mod escape;
+pub mod etag;
+pub mod header_block;
+pub mod http1;
+pub mod method;
+pub mod range;
+pub mod status;
+pub mod url;

@@ -1,0 +1,118 @@
+//! The bytes of response heads and chunks.
+//!
+//! Callers append to their own output buffer; nothing here allocates beyond growing it.
+
+use super::request_head::Version;
+use crate::header_block::HeaderBlock;
+use crate::status::Status;
+
+/// `100 Continue`, complete.
+pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// The last chunk of a chunked body, with an empty trailer section.
+pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+/// Appends a whole response head: status line, the fields of `fields`, and the empty line.
+pub fn write_head(out: &mut Vec<u8>, version: Version, status: Status, fields: &HeaderBlock) {
+    write_status_line(out, version, status);
+    out.extend_from_slice(fields.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the status line with its CR LF. A status outside 100–999 is written as 500.
+///
+/// The version in the line is the server's own where the request was HTTP/1.1; an HTTP/1.0 client
+/// is told `HTTP/1.0`, as lighttpd does.
+#[inline]
+pub fn write_status_line(out: &mut Vec<u8>, version: Version, status: Status) {
+    let start = out.len();
+    match status.line_http11() {
+        Some(line) => out.extend_from_slice(line.as_bytes()),
+        None => write_uncommon_status_line(out, status),
+    }
+    if version == Version::Http10 {
+        out[start + 7] = b'0';
+    }
+}
+
+#[cold]
+fn write_uncommon_status_line(out: &mut Vec<u8>, status: Status) {
+    let code = if (100..=999).contains(&status.0) { status.0 } else { 500 };
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(itoa::Buffer::new().format(code).as_bytes());
+    out.extend_from_slice(b" ");
+    out.extend_from_slice(Status(code).reason().as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends an interim (1xx) response: its status line, `fields` and the empty line.
+///
+/// HTTP/1.0 clients must not be sent one (RFC 9110 15.2); the caller checks.
+pub fn write_interim(out: &mut Vec<u8>, status: Status, fields: &HeaderBlock) {
+    write_head(out, Version::Http11, status, fields);
+}
+
+/// Appends `Content-Length: N` with its CR LF.
+#[inline]
+pub fn write_content_length(out: &mut Vec<u8>, length: u64) {
+    out.extend_from_slice(b"Content-Length: ");
+    out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the header of a chunk of `length` bytes: hexadecimal length and CR LF. The chunk's data
+/// and another CR LF follow. `length` must not be 0: that would be the last chunk.
+pub fn write_chunk_header(out: &mut Vec<u8>, length: u64) {
+    assert_ne!(length, 0, "a chunk without data would end the body");
+    let digits = (16 - length.leading_zeros() / 4).max(1);
+    for position in (0..digits).rev() {
+        let digit = (length >> (4 * position)) & 0xf;
+        out.push(b"0123456789abcdef"[digit as usize]);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8(out).expect("heads are ASCII here")
+    }
+
+    #[test]
+    fn status_lines_follow_the_version() {
+        let line = |version, code| written(|out| write_status_line(out, version, Status(code)));
+        assert_eq!(line(Version::Http11, 200), "HTTP/1.1 200 OK\r\n");
+        assert_eq!(line(Version::Http10, 404), "HTTP/1.0 404 Not Found\r\n");
+        assert_eq!(line(Version::Http10, 299), "HTTP/1.0 299 \r\n");
+        assert_eq!(line(Version::Http11, 7), "HTTP/1.1 500 Internal Server Error\r\n");
+    }
+
+    #[test]
+    fn a_head_ends_in_an_empty_line() {
+        let mut fields = HeaderBlock::new();
+        fields.append("Server", b"petrel");
+        let head = written(|out| write_head(out, Version::Http11, Status::OK, &fields));
+        assert_eq!(head, "HTTP/1.1 200 OK\r\nServer: petrel\r\n\r\n");
+    }
+
+    #[test]
+    fn chunk_headers_are_hexadecimal() {
+        for (length, expected) in [(1, "1\r\n"), (15, "f\r\n"), (16, "10\r\n"), (0xabc0, "abc0\r\n")] {
+            assert_eq!(written(|out| write_chunk_header(out, length)), expected);
+        }
+        assert_eq!(written(|out| write_chunk_header(out, u64::MAX)), "ffffffffffffffff\r\n");
+    }
+
+    #[test]
+    fn content_length_is_decimal() {
+        assert_eq!(written(|out| write_content_length(out, 0)), "Content-Length: 0\r\n");
+        assert_eq!(
+            written(|out| write_content_length(out, u64::MAX)),
+            "Content-Length: 18446744073709551615\r\n"
+        );
+    }
+}

@@ -1,0 +1,20 @@
+//! HTTP/1.0 and 1.1 framing: bytes to request heads and body pieces, response heads to bytes.
+//!
+//! Knows nothing of sockets, timers or configuration; the engine's HTTP/1 connection drives it.
+//! One request at a time: [`RequestHead::parse`] until it is complete, then a [`BodyDecoder`] made
+//! from [`RequestHead::framing`] until its end, then [`RequestHead::clear`] and the next head.
+
+mod body;
+mod encode;
+mod error;
+mod field;
+mod request_head;
+
+pub use body::{BodyDecoder, BodyError, BodyErrorReason, BodyFraming, BodyLimits, Decoded, Piece};
+pub use encode::{
+    CONTINUE, LAST_CHUNK, write_chunk_header, write_content_length, write_head, write_interim,
+    write_status_line,
+};
+pub use error::{HeadError, HeadErrorReason};
+pub use field::KnownField;
+pub use request_head::{HeadOptions, Parsed, RequestHead, Version};
