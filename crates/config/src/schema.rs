@@ -1,0 +1,204 @@
+//! What directives exist: name, type, scope, default, and what comes of setting them.
+//!
+//! The tables stand with the modules that implement the directives; this crate only looks names up
+//! in them, checks values against them and finds the nearest name for a misspelt one.
+
+use std::collections::HashMap;
+
+/// One directive. All fields are public so that tables can be `const` arrays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectiveSpec {
+    /// The full name, such as `server.document-root`.
+    pub name: &'static str,
+    /// What values it takes.
+    pub kind: ValueKind,
+    /// Where it may be set.
+    pub scope: Scope,
+    /// The default as documentation shows it.
+    pub default: &'static str,
+    /// What comes of setting it.
+    pub effect: Effect,
+    /// One or two sentences for the reference.
+    pub doc: &'static str,
+}
+
+/// The values a directive takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ValueKind {
+    /// "enable" or "disable", "true" or "false", or a number.
+    Bool,
+    /// 0 to 65535.
+    Short,
+    /// A whole number of 32 bits, as lighttpd has them: 0 to 4294967295.
+    Int,
+    /// Text.
+    String,
+    /// A list of strings without keys.
+    List,
+    /// Keys with any values.
+    Map,
+    /// Keys with string values.
+    StringMap,
+    /// One string, or a list of strings.
+    StringOrList,
+    /// A switch, or text.
+    BoolOrString,
+    /// Anything: the owner checks it.
+    Any,
+}
+
+impl ValueKind {
+    /// The type in a message: "a list of strings".
+    #[must_use]
+    pub fn expected(self) -> &'static str {
+        match self {
+            ValueKind::Bool => "\"enable\" or \"disable\"",
+            ValueKind::Short => "an integer from 0 to 65535",
+            ValueKind::Int => "an integer from 0 to 4294967295",
+            ValueKind::String => "a string",
+            ValueKind::List => "a list of strings: ( \"a\", \"b\" )",
+            ValueKind::Map => "a map: ( \"key\" => value )",
+            ValueKind::StringMap => "a map of strings: ( \"key\" => \"value\" )",
+            ValueKind::StringOrList => "a string or a list of strings",
+            ValueKind::BoolOrString => "a string, or \"enable\" or \"disable\"",
+            ValueKind::Any => "any value",
+        }
+    }
+
+    /// The type as the reference names it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ValueKind::Bool => "bool",
+            ValueKind::Short => "short",
+            ValueKind::Int => "int",
+            ValueKind::String => "string",
+            ValueKind::List => "list",
+            ValueKind::Map => "map",
+            ValueKind::StringMap => "map of strings",
+            ValueKind::StringOrList => "string or list",
+            ValueKind::BoolOrString => "bool or string",
+            ValueKind::Any => "any",
+        }
+    }
+}
+
+/// Where a directive may be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Outside all conditions only.
+    Server,
+    /// Also in `$SERVER["socket"]`.
+    Socket,
+    /// In any condition.
+    Request,
+}
+
+/// What comes of setting a directive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// It does what it says.
+    Works,
+    /// Accepted without effect by design, silently; says why nothing is needed.
+    Accepted(&'static str),
+    /// Known, without effect yet: start-up warns with this sentence.
+    NotYet(&'static str),
+    /// Known, not built, and it protects or maps something: its scope answers 503, and start-up
+    /// warns with this sentence. An off value ([`Value::is_enabling`](crate::Value::is_enabling)) is harmless.
+    Exposes(&'static str),
+    /// Start-up refuses with this sentence when the value is an enabling one.
+    Refuses(&'static str),
+    /// Works, and is another name of this directive.
+    Renamed(&'static str),
+    /// A name that is gone: start-up refuses and names this successor.
+    Removed(&'static str),
+}
+
+/// All directives by name.
+#[derive(Clone, Debug, Default)]
+pub struct Schema {
+    by_name: HashMap<&'static str, &'static DirectiveSpec>,
+}
+
+impl Schema {
+    /// A schema of these tables. When a name stands in two of them, the first one counts.
+    #[must_use]
+    pub fn new(tables: &[&'static [DirectiveSpec]]) -> Schema {
+        let mut by_name = HashMap::new();
+        for spec in tables.iter().flat_map(|table| table.iter()) {
+            by_name.entry(spec.name).or_insert(spec);
+        }
+        Schema { by_name }
+    }
+
+    /// The directive with this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&'static DirectiveSpec> {
+        self.by_name.get(name).copied()
+    }
+
+    /// All directives, ordered by name.
+    #[must_use]
+    pub fn all(&self) -> Vec<&'static DirectiveSpec> {
+        let mut all: Vec<_> = self.by_name.values().copied().collect();
+        all.sort_unstable_by_key(|spec| spec.name);
+        all
+    }
+
+    /// Known names close enough to `name` to be what was meant, nearest first, at most three.
+    #[must_use]
+    pub fn nearest(&self, name: &str) -> Vec<&'static str> {
+        nearest(name, self.by_name.keys().copied())
+    }
+}
+
+/// Names out of `known` close enough to `name` to be what was meant, nearest first, at most three.
+///
+/// For other closed sets too: keys of a map, module names.
+pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    if name.len() > NAME_LEN_MAX {
+        return Vec::new();
+    }
+    let limit = (name.len() / 3).clamp(1, 4);
+    let mut found: Vec<(usize, &str)> = known
+        .filter(|known| known.len().abs_diff(name.len()) <= limit)
+        .filter_map(|known| Some((distance(name.as_bytes(), known.as_bytes()), known)))
+        .filter(|&(distance, _)| distance <= limit)
+        .collect();
+    found.sort_unstable();
+    let best = found.first().map_or(0, |&(distance, _)| distance);
+    found
+        .into_iter()
+        .take_while(|&(distance, _)| distance <= best + 1)
+        .take(3)
+        .map(|(_, name)| name)
+        .collect()
+}
+
+/// Edit distance with swaps of neighbours (optimal string alignment), case ignored.
+fn distance(a: &[u8], b: &[u8]) -> usize {
+    let width = b.len() + 1;
+    let mut before: Vec<usize> = vec![0; width];
+    let mut last: Vec<usize> = (0..width).collect();
+    let mut row: Vec<usize> = vec![0; width];
+    for (i, x) in a.iter().enumerate() {
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let same = usize::from(!x.eq_ignore_ascii_case(y));
+            row[j + 1] = (last[j] + same).min(last[j + 1] + 1).min(row[j] + 1);
+            if i > 0
+                && j > 0
+                && x.eq_ignore_ascii_case(&b[j - 1])
+                && a[i - 1].eq_ignore_ascii_case(y)
+            {
+                row[j + 1] = row[j + 1].min(before[j - 1] + 1);
+            }
+        }
+        std::mem::swap(&mut before, &mut last);
+        std::mem::swap(&mut last, &mut row);
+    }
+    last[b.len()]
+}
+
+/// A name longer than this gets no hint: the search costs its length times that of every name.
+const NAME_LEN_MAX: usize = 80;

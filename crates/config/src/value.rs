@@ -1,0 +1,267 @@
+//! Values of directives: strings, integers and ordered arrays with optional keys.
+//!
+//! Equality compares what a value says, not where it was written: spans are left out.
+
+use std::collections::HashMap;
+
+use crate::source::Span;
+
+/// A value with everything in it resolved: no variable, no expression is left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Text, with its escapes resolved.
+    String(String),
+    /// A whole number.
+    Integer(i64),
+    /// A list or a map.
+    Array(Array),
+}
+
+impl Value {
+    /// The text of a string value.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Value::String(text) => Some(text),
+            Value::Integer(_) | Value::Array(_) => None,
+        }
+    }
+
+    /// A number: an integer, or a string of digits as lighttpd accepts it.
+    #[must_use]
+    pub fn as_integer(&self) -> Option<i64> {
+        match self {
+            Value::Integer(number) => Some(*number),
+            Value::String(text) => integer_in(text),
+            Value::Array(_) => None,
+        }
+    }
+
+    /// A switch: "enable" or "true", "disable" or "false" in any case, or a number (0 is off).
+    #[must_use]
+    pub fn as_bool(&self) -> Option<bool> {
+        match self {
+            Value::Integer(number) => Some(*number != 0),
+            Value::String(text) => bool_in(text),
+            Value::Array(_) => None,
+        }
+    }
+
+    /// The elements of an array value.
+    #[must_use]
+    pub fn as_array(&self) -> Option<&Array> {
+        match self {
+            Value::Array(array) => Some(array),
+            Value::String(_) | Value::Integer(_) => None,
+        }
+    }
+
+    /// The strings of a list; a single string counts as a list of one.
+    /// `None` when an element is not a string.
+    #[must_use]
+    pub fn as_strings(&self) -> Option<Vec<&str>> {
+        match self {
+            Value::String(text) => Some(vec![text]),
+            Value::Array(array) => array.iter().map(|element| element.value.as_str()).collect(),
+            Value::Integer(_) => None,
+        }
+    }
+
+    /// Whether the value switches something on: neither off, nor 0, nor empty.
+    #[must_use]
+    pub fn is_enabling(&self) -> bool {
+        match self {
+            Value::String(text) => !text.is_empty() && bool_in(text) != Some(false),
+            Value::Integer(number) => *number != 0,
+            Value::Array(array) => !array.is_empty(),
+        }
+    }
+
+    /// What the value is, in a message: "a string", "an integer", "an array".
+    #[must_use]
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Value::String(_) => "a string",
+            Value::Integer(_) => "an integer",
+            Value::Array(_) => "an array",
+        }
+    }
+
+    /// A rough size in bytes, for the limit on how much expressions may copy.
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            Value::String(text) => 32 + text.len(),
+            Value::Integer(_) => 32,
+            Value::Array(array) => {
+                32 + array
+                    .iter()
+                    .map(|element| 32 + element.key().map_or(0, str::len) + element.value.weight())
+                    .sum::<usize>()
+            }
+        }
+    }
+}
+
+/// A key of an array element and where it was written.
+#[derive(Clone, Debug)]
+pub struct Key {
+    /// The text of the key.
+    pub text: String,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// One element of an array.
+#[derive(Clone, Debug)]
+pub struct Element {
+    /// The key of `"key" => value`; none in a plain list.
+    pub key: Option<Key>,
+    /// The value.
+    pub value: Value,
+    /// Where the value stands.
+    pub span: Span,
+}
+
+impl Element {
+    /// The text of the key, when there is one.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        self.key.as_ref().map(|key| key.text.as_str())
+    }
+}
+
+impl PartialEq for Element {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key() && self.value == other.value
+    }
+}
+
+impl Eq for Element {}
+
+/// An ordered list of elements, each with an optional key. Keys are unique.
+#[derive(Clone, Debug, Default)]
+pub struct Array {
+    elements: Vec<Element>,
+    /// Positions of keys; kept only past [`INDEX_FROM`] elements, so that small arrays stay small.
+    index: Option<HashMap<String, usize>>,
+}
+
+impl Array {
+    /// Number of elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.elements.len()
+    }
+
+    /// Whether there is no element.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.elements.is_empty()
+    }
+
+    /// The elements in order.
+    pub fn iter(&self) -> std::slice::Iter<'_, Element> {
+        self.elements.iter()
+    }
+
+    /// The element at a position, from 0.
+    #[must_use]
+    pub fn at(&self, position: usize) -> Option<&Element> {
+        self.elements.get(position)
+    }
+
+    /// The element with this key.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Element> {
+        self.position(key).and_then(|at| self.elements.get(at))
+    }
+
+    /// Adds an element, or gives it back when its key is there already.
+    ///
+    /// # Errors
+    /// The element itself, when the array has its key.
+    pub fn push(&mut self, element: Element) -> Result<(), Box<Element>> {
+        if let Some(key) = element.key() {
+            if self.position(key).is_some() {
+                return Err(Box::new(element));
+            }
+            let (key, at) = (key.to_owned(), self.elements.len());
+            if let Some(index) = &mut self.index {
+                index.insert(key, at);
+            }
+        }
+        self.elements.push(element);
+        if self.index.is_none() && self.elements.len() >= INDEX_FROM {
+            self.build_index();
+        }
+        Ok(())
+    }
+
+    fn position(&self, key: &str) -> Option<usize> {
+        match &self.index {
+            Some(index) => index.get(key).copied(),
+            None => self
+                .elements
+                .iter()
+                .position(|element| element.key() == Some(key)),
+        }
+    }
+
+    fn build_index(&mut self) {
+        let keyed = self.elements.iter().enumerate();
+        self.index = Some(
+            keyed
+                .filter_map(|(at, element)| Some((element.key()?.to_owned(), at)))
+                .collect(),
+        );
+    }
+}
+
+impl<'a> IntoIterator for &'a Array {
+    type Item = &'a Element;
+    type IntoIter = std::slice::Iter<'a, Element>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.elements.iter()
+    }
+}
+
+impl IntoIterator for Array {
+    type Item = Element;
+    type IntoIter = std::vec::IntoIter<Element>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.elements.into_iter()
+    }
+}
+
+impl PartialEq for Array {
+    fn eq(&self, other: &Self) -> bool {
+        self.elements == other.elements
+    }
+}
+
+impl Eq for Array {}
+
+fn integer_in(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    text.parse().ok()
+}
+
+fn bool_in(text: &str) -> Option<bool> {
+    let is = |word: &str| text.eq_ignore_ascii_case(word);
+    if is("enable") || is("enabled") || is("true") || is("1") {
+        Some(true)
+    } else if is("disable") || is("disabled") || is("false") || is("0") {
+        Some(false)
+    } else {
+        None
+    }
+}
+
+/// From this many elements on an array keeps a table of its keys: a linear search is faster below,
+/// and a file with ten thousand entries in one map must still load in linear time.
+const INDEX_FROM: usize = 16;
