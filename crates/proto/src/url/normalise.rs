@@ -1,0 +1,206 @@
+//! The steps of normalisation, each a pass over path or query.
+
+use super::{UrlError, UrlOptions};
+
+/// Where the path of an origin-form `target` ends, if the target is clean: made only of characters
+/// that every option leaves alone, and with no segment that is empty or begins with a dot.
+///
+/// Almost all requests are, and for them target, raw path and decoded path are the same bytes.
+#[inline]
+pub(super) fn clean_path_length(target: &[u8]) -> Option<usize> {
+    let mut path_length = None;
+    let mut previous = 0;
+    for (position, &byte) in target.iter().enumerate() {
+        let class = CLASS[usize::from(byte)];
+        if class & CLEAN != 0 {
+            previous = byte;
+            continue;
+        }
+        match byte {
+            b'/' | b'.' if path_length.is_some() => {}
+            b'/' | b'.' if previous == b'/' => return None,
+            b'/' | b'.' => previous = byte,
+            b'?' => {
+                path_length.get_or_insert(position);
+            }
+            _ => return None,
+        }
+    }
+    Some(path_length.unwrap_or(target.len()))
+}
+
+/// Appends the normalised form of `path`, which begins with `/`, to the empty `out`.
+pub(super) fn path(out: &mut Vec<u8>, path: &[u8], options: &UrlOptions) -> Result<(), UrlError> {
+    for unit in Units(path) {
+        check(unit, options)?;
+        match unit {
+            Unit::Encoded(b'/') if options.path_2f_reject => return Err(UrlError::EncodedSlash),
+            Unit::Encoded(b'/') if options.path_2f_decode => out.push(b'/'),
+            Unit::Encoded(b'\\') | Unit::Plain(b'\\') if options.path_backslash_trans => {
+                out.push(b'/');
+            }
+            Unit::Encoded(byte) if stays_encoded(byte, options, b"/?") => encode(out, byte),
+            Unit::Encoded(byte) => out.push(byte),
+            Unit::Plain(byte) => plain(out, byte),
+        }
+    }
+    if options.path_dotseg_reject || options.path_dotseg_remove {
+        let length = out.len();
+        resolve_dot_segments(out);
+        if options.path_dotseg_reject && out.len() != length {
+            return Err(UrlError::DotSegment);
+        }
+    }
+    Ok(())
+}
+
+/// Appends the normalised form of `query`, which is empty or begins with `?`.
+pub(super) fn query(out: &mut Vec<u8>, query: &[u8], options: &UrlOptions) -> Result<(), UrlError> {
+    for unit in Units(query) {
+        check(unit, options)?;
+        match unit {
+            Unit::Encoded(b' ') | Unit::Plain(b' ') if options.query_20_plus => out.push(b'+'),
+            Unit::Encoded(byte) if stays_encoded(byte, options, b"&=;+") => encode(out, byte),
+            Unit::Encoded(byte) => out.push(byte),
+            Unit::Plain(byte) => plain(out, byte),
+        }
+    }
+    Ok(())
+}
+
+/// Appends the decoded form of `raw`, a path that begins with `/`, to the empty `out`: `%XX` is
+/// decoded once, control characters become `_`, and dot segments are resolved after that.
+pub(super) fn decode_path(out: &mut Vec<u8>, raw: &[u8]) {
+    for unit in Units(raw) {
+        let (Unit::Plain(byte) | Unit::Encoded(byte)) = unit;
+        out.push(if byte.is_ascii_control() { b'_' } else { byte });
+    }
+    resolve_dot_segments(out);
+}
+
+/// Removes empty and `.` segments, and `..` segments together with the one before. The path stays
+/// absolute, and ends in `/` if its last segment went away. Unchanged in length means unchanged.
+fn resolve_dot_segments(path: &mut Vec<u8>) {
+    debug_assert_eq!(path.first(), Some(&b'/'), "only absolute paths are resolved");
+    // `path[..written]` is resolved and always ends in '/'.
+    let (mut written, mut read) = (1, 1);
+    while read < path.len() {
+        let rest = &path[read..];
+        let length = memchr::memchr(b'/', rest).unwrap_or(rest.len());
+        let with_slash = (length + 1).min(rest.len());
+        match &rest[..length] {
+            b"" | b"." => {}
+            b".." => written = parent(&path[..written]),
+            _ => {
+                path.copy_within(read..read + with_slash, written);
+                written += with_slash;
+            }
+        }
+        read += with_slash;
+    }
+    path.truncate(written);
+}
+
+/// Where the parent of the directory `path` ends; the root is its own parent.
+fn parent(path: &[u8]) -> usize {
+    let without_slash = path.len() - 1;
+    memchr::memrchr(b'/', &path[..without_slash]).map_or(1, |slash| slash + 1)
+}
+
+/// A byte of a URL: as it is, or from `%XX`.
+#[derive(Clone, Copy)]
+enum Unit {
+    Plain(u8),
+    Encoded(u8),
+}
+
+/// Takes a URL apart. A `%` without two hexadecimal digits stands for itself.
+struct Units<'a>(&'a [u8]);
+
+impl Iterator for Units<'_> {
+    type Item = Unit;
+
+    fn next(&mut self) -> Option<Unit> {
+        match self.0 {
+            [b'%', high, low, rest @ ..] if let (Some(high), Some(low)) = (hex(*high), hex(*low)) => {
+                self.0 = rest;
+                Some(Unit::Encoded(high << 4 | low))
+            }
+            [byte, rest @ ..] => {
+                self.0 = rest;
+                Some(Unit::Plain(*byte))
+            }
+            [] => None,
+        }
+    }
+}
+
+fn check(unit: Unit, options: &UrlOptions) -> Result<(), UrlError> {
+    let (Unit::Plain(byte) | Unit::Encoded(byte)) = unit;
+    if options.ctrls_reject && byte.is_ascii_control() {
+        return Err(UrlError::Control);
+    }
+    if options.invalid_utf8_reject && matches!(byte, 0xc0 | 0xc1 | 0xf5..) {
+        return Err(UrlError::InvalidUtf8);
+    }
+    Ok(())
+}
+
+/// Whether `%XX` of `byte` is kept: reserved characters always, unless only what is required is;
+/// then those of `delimiters`, which mean something else when they stand there plainly.
+fn stays_encoded(byte: u8, options: &UrlOptions, delimiters: &[u8]) -> bool {
+    let class = CLASS[usize::from(byte)];
+    if options.normalize_required {
+        class & MUST_ENCODE != 0 || delimiters.contains(&byte)
+    } else {
+        class & UNRESERVED == 0
+    }
+}
+
+fn plain(out: &mut Vec<u8>, byte: u8) {
+    if CLASS[usize::from(byte)] & MUST_ENCODE != 0 {
+        encode(out, byte);
+    } else {
+        out.push(byte);
+    }
+}
+
+fn encode(out: &mut Vec<u8>, byte: u8) {
+    let digit = |value: u8| b"0123456789ABCDEF"[usize::from(value & 15)];
+    out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte)]);
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
+/// RFC 3986 2.3.
+const UNRESERVED: u8 = 1;
+/// May not stand plainly in a target: it is neither unreserved nor reserved, or it is `%`, `#`,
+/// `[` or `]`, which have no place in a path or query.
+const MUST_ENCODE: u8 = 2;
+/// Needs no look at what surrounds it: unreserved or reserved, but none of `/`, `.`, `?`.
+const CLEAN: u8 = 4;
+
+static CLASS: [u8; 256] = class_table();
+
+const fn class_table() -> [u8; 256] {
+    let mut table = [MUST_ENCODE; 256];
+    let mut byte: u8 = 0x21;
+    while byte < 0x7f {
+        table[byte as usize] = match byte {
+            b'.' => UNRESERVED,
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' => UNRESERVED | CLEAN,
+            b'/' | b'?' => 0,
+            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' | b':' | b'@' => CLEAN,
+            _ => MUST_ENCODE,
+        };
+        byte += 1;
+    }
+    table
+}
