@@ -55,7 +55,7 @@ reasons! {
         "The request target holds a byte that must not stand there, or its form is not one this method allows.",
     MethodUnknown NOT_IMPLEMENTED "method-unknown"
         "The request method is not known.",
-    MethodConnect METHOD_NOT_ALLOWED "method-connect"
+    MethodConnect NOT_IMPLEMENTED "method-connect"
         "CONNECT is refused: this server opens no tunnels.",
     Http2Preface HTTP_VERSION_NOT_SUPPORTED "http2-preface"
         "The HTTP/2 connection preface arrived where HTTP/1 is spoken.",
@@ -75,6 +75,8 @@ reasons! {
         "A header field value holds a control character.",
     LineEnd BAD_REQUEST "line-end"
         "A line of the head does not end in CR LF.",
+    FieldRepeated BAD_REQUEST "field-repeated"
+        "A header field that may stand only once stands there twice with different values.",
     HostMissing BAD_REQUEST "host-missing"
         "An HTTP/1.1 request carries no Host field.",
     HostRepeated BAD_REQUEST "host-repeated"
@@ -93,6 +95,8 @@ reasons! {
         "Transfer-Encoding names a coding other than `chunked`.",
     TransferEncodingInHttp10 BAD_REQUEST "transfer-encoding-in-http10"
         "An HTTP/1.0 request carries Transfer-Encoding.",
+    LengthRequired LENGTH_REQUIRED "length-required"
+        "A POST request announces neither Content-Length nor Transfer-Encoding.",
     BodyUnexpected BAD_REQUEST "body-unexpected"
         "A GET or HEAD request announces a body.",
 }

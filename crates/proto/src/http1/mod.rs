@@ -8,6 +8,8 @@ mod body;
 mod encode;
 mod error;
 mod field;
+mod host;
+mod parse;
 mod request_head;
 
 pub use body::{BodyDecoder, BodyError, BodyErrorReason, BodyFraming, BodyLimits, Decoded, Piece};
@@ -17,4 +19,5 @@ pub use encode::{
 };
 pub use error::{HeadError, HeadErrorReason};
 pub use field::KnownField;
+pub(crate) use request_head::is_token;
 pub use request_head::{HeadOptions, Parsed, RequestHead, Version};

@@ -1,21 +1,32 @@
-//! A request head.
+//! One request head: parsed once, then asked by number or name, and changed by modules.
+//!
+//! [`RequestHead`] keeps its own copy of the bytes, so that the receive buffer is free for the body
+//! and the next request. It is made to be reused: a warm one does not allocate. What decides where
+//! the message ends (framing, keep-alive) is worked out while parsing and never changes after,
+//! whatever modules do to the fields.
+
+use std::ops::Range;
 
 use super::body::BodyFraming;
-use super::error::HeadError;
-use super::field::KnownField;
+use super::error::{HeadError, HeadErrorReason as Reason};
+use super::field::{KnownField, Repeated};
+use super::parse;
 use crate::method::Method;
 
-/// What is tolerated in a request head; the fields are named after lighttpd's options.
+/// What is tolerated in a request head; the switches are named after server.http-parseopts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadOptions {
     /// server.max-request-field-size: the longest head in bytes, its last empty line included.
     pub head_bytes_max: usize,
-    /// header-strict: bare LF line ends and repeated Content-Length are refused.
+    /// header-strict: lines must end in CR LF, and Content-Length may not be repeated.
     pub header_strict: bool,
-    /// host-strict: the host must be a valid name or address.
+    /// host-strict: the host must be a well-formed name or address. Implies `host_normalize`.
     pub host_strict: bool,
-    /// host-normalize: trailing dots, leading zeros and the like are brought to one form.
+    /// host-normalize: the port is checked, the default port and a trailing dot are dropped, and
+    /// IPv6 addresses are brought to their shortest form.
     pub host_normalize: bool,
+    /// The port that need not be named: 80, or 443 on a TLS connection.
+    pub default_port: u16,
     /// method-get-body: GET and HEAD may carry a body.
     pub method_get_body: bool,
 }
@@ -27,6 +38,7 @@ impl Default for HeadOptions {
             header_strict: true,
             host_strict: true,
             host_normalize: true,
+            default_port: 80,
             method_get_body: false,
         }
     }
@@ -53,78 +65,348 @@ pub enum Version {
     Http11,
 }
 
-/// One request head.
-#[derive(Debug, Default)]
+/// One request head. Everything but [`RequestHead::parse`] and [`RequestHead::clear`] is about the
+/// head that was [`Parsed::Complete`]. Before that, accessors answer as for an empty request; after
+/// an error they answer as far as the head was read, which is for logs only.
+#[derive(Clone, Debug)]
 pub struct RequestHead {
-    bytes: Vec<u8>,
+    /// The head as received, then values that were set later.
+    pub(super) bytes: Vec<u8>,
+    /// How many of `bytes` are the head as received.
+    pub(super) head_length: usize,
+    pub(super) method: Method,
+    pub(super) method_range: Range<usize>,
+    pub(super) target: Range<usize>,
+    pub(super) version: Version,
+    pub(super) fields: Vec<Field>,
+    /// For each known field the position in `fields` of its first, plus one; 0 is absent.
+    pub(super) index: [u32; KnownField::COUNT],
+    /// The normalised host and, if it is not the default one, port.
+    pub(super) host: Vec<u8>,
+    pub(super) framing: BodyFraming,
+    pub(super) keep_alive: bool,
+    pub(super) expects_continue: bool,
+    /// Input bytes that were searched in vain for the end of the head.
+    pub(super) searched: usize,
+    /// Input bytes at the last attempt to parse.
+    pub(super) attempted: usize,
 }
 
-#[allow(missing_docs, unused_variables)]
-impl RequestHead {
-    pub fn new() -> RequestHead {
-        RequestHead::default()
+/// Where a field stands in the bytes.
+#[derive(Clone, Debug)]
+pub(super) struct Field {
+    pub(super) name: Range<usize>,
+    pub(super) value: Range<usize>,
+    pub(super) known: Option<KnownField>,
+}
+
+impl Default for RequestHead {
+    fn default() -> RequestHead {
+        RequestHead::new()
     }
+}
+
+impl RequestHead {
+    /// An empty head.
+    pub const fn new() -> RequestHead {
+        RequestHead {
+            bytes: Vec::new(),
+            head_length: 0,
+            method: Method::Get,
+            method_range: 0..0,
+            target: 0..0,
+            version: Version::Http10,
+            fields: Vec::new(),
+            index: [0; KnownField::COUNT],
+            host: Vec::new(),
+            framing: BodyFraming::None,
+            keep_alive: false,
+            expects_continue: false,
+            searched: 0,
+            attempted: 0,
+        }
+    }
+
+    /// Forgets the request, and how far a partial one was searched, but keeps the buffers.
     pub fn clear(&mut self) {
         self.bytes.clear();
+        self.head_length = 0;
+        self.method = Method::Get;
+        self.method_range = 0..0;
+        self.target = 0..0;
+        self.version = Version::Http10;
+        self.fields.clear();
+        self.index = [0; KnownField::COUNT];
+        self.host.clear();
+        self.framing = BodyFraming::None;
+        self.keep_alive = false;
+        self.expects_continue = false;
+        self.searched = 0;
+        self.attempted = 0;
     }
+
+    /// Reads a head from the beginning of `input`, which may hold more than the head.
+    ///
+    /// On [`Parsed::Partial`] call again with the same bytes and more behind them. The new bytes
+    /// are searched for the end of the head; a full parse is only tried when it is there, or when
+    /// the input has doubled, so that a head sent byte by byte costs linear time and is still
+    /// refused early. An error is final. [`RequestHead::clear`] comes before the next request.
+    ///
+    /// Empty lines before the request line are skipped (RFC 9112 2.2), up to eight.
+    #[inline]
     pub fn parse(&mut self, input: &[u8], options: &HeadOptions) -> Result<Parsed, HeadError> {
-        todo!()
+        parse::parse(self, input, options).map_err(HeadError::from)
     }
+
+    /// The request method.
+    #[inline]
     pub fn method(&self) -> Method {
-        todo!()
+        self.method
     }
+
+    /// The request method as it was sent.
     pub fn method_bytes(&self) -> &[u8] {
-        todo!()
+        &self.bytes[self.method_range.clone()]
     }
+
+    /// The request target as it was sent. Its form is sound: `/…`, `*` or an http or https URL.
+    #[inline]
     pub fn target(&self) -> &[u8] {
-        todo!()
+        &self.bytes[self.target.clone()]
     }
+
+    /// The version of the request.
+    #[inline]
     pub fn version(&self) -> Version {
-        todo!()
+        self.version
     }
+
+    /// The value of a field, without the white space around it. If the request repeated it, list
+    /// fields are joined as RFC 9110 5.3 allows.
+    #[inline]
     pub fn field(&self, field: KnownField) -> Option<&[u8]> {
-        todo!()
+        let position = self.index[field as usize].checked_sub(1)?;
+        Some(self.value(&self.fields[position as usize]))
     }
+
+    /// The first value of the field of that name, in any letter case.
     pub fn value_of(&self, name: &str) -> Option<&[u8]> {
-        todo!()
+        match KnownField::from_name(name.as_bytes()) {
+            Some(known) => self.field(known),
+            None => {
+                let named = |(found, _): &(&[u8], &[u8])| found.eq_ignore_ascii_case(name.as_bytes());
+                self.iter().find(named).map(|(_, value)| value)
+            }
+        }
     }
+
+    /// The values of all fields of that name, in any letter case, in their order.
     pub fn fields_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
-        std::iter::empty()
+        let named = |(found, _): &(&[u8], &[u8])| found.eq_ignore_ascii_case(name.as_bytes());
+        self.iter().filter(named).map(|(_, value)| value)
     }
+
+    /// All fields, names as they were written, in their order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> + '_ {
-        std::iter::empty()
+        self.fields.iter().map(|field| (&self.bytes[field.name.clone()], self.value(field)))
     }
+
+    /// How many fields there are.
+    pub fn field_count(&self) -> usize {
+        self.fields.len()
+    }
+
+    /// Gives the field this value: the first of that name is changed and others are removed, or a
+    /// new one is added. CR, LF and NUL in `value` become spaces. `name` is the caller's constant or
+    /// configuration; if it is not a token nothing happens.
     pub fn set_field(&mut self, name: &str, value: &[u8]) {
-        todo!()
+        let named = |head: &RequestHead, field: &Field| {
+            head.bytes[field.name.clone()].eq_ignore_ascii_case(name.as_bytes())
+        };
+        let Some(first) = self.fields.iter().position(|field| named(self, field)) else {
+            return self.append_field(name, value);
+        };
+        let value = self.store(value);
+        self.fields[first].value = value;
+        let mut position = 0;
+        let mut fields = std::mem::take(&mut self.fields);
+        fields.retain(|field| {
+            let keep = position <= first || !named(self, field);
+            position += 1;
+            keep
+        });
+        self.fields = fields;
+        self.rebuild_index();
     }
+
+    /// Adds a field behind the others, under the rules of [`RequestHead::set_field`].
     pub fn append_field(&mut self, name: &str, value: &[u8]) {
-        todo!()
+        if !is_token(name.as_bytes()) {
+            return;
+        }
+        let known = KnownField::from_name(name.as_bytes());
+        let name = self.store(name.as_bytes());
+        let value = self.store(value);
+        self.fields.push(Field { name, value, known });
+        if let Some(known) = known {
+            self.note(known);
+        }
     }
+
+    /// Removes every field of that name.
     pub fn remove_field(&mut self, name: &str) {
-        todo!()
+        let bytes = &self.bytes;
+        let length = self.fields.len();
+        self.fields
+            .retain(|field| !bytes[field.name.clone()].eq_ignore_ascii_case(name.as_bytes()));
+        if self.fields.len() != length {
+            self.rebuild_index();
+        }
     }
+
+    /// The host the request is for, in lower case, with its port unless that is the default one:
+    /// from the absolute-form target if there is one, else from Host. Empty if an HTTP/1.0 request
+    /// names none.
+    #[inline]
     pub fn host(&self) -> &[u8] {
-        todo!()
+        &self.host
     }
+
+    /// Replaces what [`RequestHead::host`] answers, for modules that route by another host. The Host
+    /// field stays; the bytes are trusted to be a host in lower case.
     pub fn set_host(&mut self, host: &[u8]) {
-        todo!()
+        self.host.clear();
+        self.host.extend_from_slice(host);
     }
+
+    /// [`RequestHead::host`] without the port; an IPv6 address keeps its brackets.
     pub fn host_without_port(&self) -> &[u8] {
-        todo!()
+        super::host::without_port(&self.host)
     }
+
+    /// How the end of the body is found.
+    #[inline]
     pub fn framing(&self) -> BodyFraming {
-        todo!()
+        self.framing
     }
+
+    /// Whether the client lets the connection go on after this exchange (RFC 9112 9.3).
+    #[inline]
     pub fn keep_alive(&self) -> bool {
-        todo!()
+        self.keep_alive
     }
+
+    /// Whether the client waits for `100 Continue` before it sends the body (RFC 9110 10.1.1).
+    /// Never so for HTTP/1.0 or without a body.
+    #[inline]
     pub fn expects_continue(&self) -> bool {
-        todo!()
+        self.expects_continue
     }
+
+    /// Whether Connection lists this option, in any letter case.
+    pub fn connection_has(&self, option: &str) -> bool {
+        let value = self.field(KnownField::Connection).unwrap_or_default();
+        parse::list(value).any(|item| item.eq_ignore_ascii_case(option.as_bytes()))
+    }
+
+    /// The head as it was received, without leading empty lines and with the empty line at the end.
     pub fn head_bytes(&self) -> &[u8] {
-        todo!()
+        &self.bytes[..self.head_length]
     }
+
+    /// Length in bytes of [`RequestHead::head_bytes`].
     pub fn head_length(&self) -> usize {
-        todo!()
+        self.head_length
     }
+
+    pub(super) fn value(&self, field: &Field) -> &[u8] {
+        &self.bytes[field.value.clone()]
+    }
+
+    /// Enters the last field into the index, unless an earlier one of that name is there.
+    #[inline]
+    fn note(&mut self, known: KnownField) {
+        let entry = &mut self.index[known as usize];
+        if *entry == 0 {
+            *entry = u32::try_from(self.fields.len()).unwrap_or(0);
+        }
+    }
+
+    pub(super) fn rebuild_index(&mut self) {
+        self.index = [0; KnownField::COUNT];
+        for (number, field) in (1u32..).zip(&self.fields) {
+            if let Some(known) = field.known
+                && self.index[known as usize] == 0
+            {
+                self.index[known as usize] = number;
+            }
+        }
+    }
+
+    /// Keeps `text` behind the head, with CR, LF and NUL replaced by spaces.
+    fn store(&mut self, text: &[u8]) -> Range<usize> {
+        let start = self.bytes.len();
+        self.bytes.extend(text.iter().map(|&byte| match byte {
+            b'\r' | b'\n' | b'\0' => b' ',
+            _ => byte,
+        }));
+        start..self.bytes.len()
+    }
+
+    /// Takes repeated known fields together, each by its rule. Runs only when there are some.
+    #[cold]
+    pub(super) fn merge_repeated(&mut self) -> Result<(), Reason> {
+        for &known in KnownField::ALL {
+            self.merge(known)?;
+        }
+        let index = &self.index;
+        let mut number = 0;
+        self.fields.retain(|field| {
+            number += 1;
+            field.known.is_none_or(|known| {
+                known.repeated() == Repeated::HasOwnRule || index[known as usize] == number
+            })
+        });
+        self.rebuild_index();
+        Ok(())
+    }
+
+    fn merge(&mut self, known: KnownField) -> Result<(), Reason> {
+        let repeats = || self.fields.iter().filter(|field| field.known == Some(known));
+        if repeats().count() < 2 {
+            return Ok(());
+        }
+        let separator: &[u8] = match known.repeated() {
+            Repeated::Dropped | Repeated::HasOwnRule => return Ok(()),
+            Repeated::Refused => {
+                let mut values = repeats().map(|field| self.value(field));
+                let first = values.next();
+                let same = values.all(|value| Some(value) == first);
+                return if same { Ok(()) } else { Err(Reason::FieldRepeated) };
+            }
+            Repeated::Joins => b", ",
+            Repeated::JoinsAsCookie => b"; ",
+        };
+        let start = self.bytes.len();
+        let mut first = None;
+        for (position, field) in self.fields.iter().enumerate() {
+            if field.known == Some(known) {
+                if first.is_some() {
+                    self.bytes.extend_from_slice(separator);
+                }
+                first.get_or_insert(position);
+                self.bytes.extend_from_within(field.value.clone());
+            }
+        }
+        if let Some(first) = first {
+            self.fields[first].value = start..self.bytes.len();
+        }
+        Ok(())
+    }
+}
+
+/// Whether `name` is a token (RFC 9110 5.6.2), as field names must be.
+pub(crate) fn is_token(name: &[u8]) -> bool {
+    !name.is_empty()
+        && name.iter().all(|&byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
