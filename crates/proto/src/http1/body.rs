@@ -1,4 +1,16 @@
-//! Message bodies: where they end, and what their bytes are.
+//! Request bodies: where they end, and which input bytes are theirs.
+//!
+//! [`BodyDecoder`] takes input as it comes and hands out ranges of it, never copies. It reads no
+//! byte behind the end of the body, so what is pipelined stays for the next request. Limits come
+//! in as numbers; what to do about a refused body (answer, close) is the connection's business.
+//!
+//! ```text
+//!              ┌────────────────────── CR LF ──────────────────────┐
+//!              v                                                    │
+//!   Chunked: Size ─;─> Extension ─LF─> Data ─────> DataEnd ─────────┘
+//!              └──LF, size 0──> Trailer ──empty line──> End
+//!   Length:  Data ──────────────────────────────────> End
+//! ```
 
 use std::ops::Range;
 
@@ -9,7 +21,7 @@ use crate::status::Status;
 pub enum BodyFraming {
     /// There is no body.
     None,
-    /// That many bytes; never 0, which is `None`.
+    /// That many bytes; a request with length 0 is `None`.
     Length(u64),
     /// Chunks until the last one.
     Chunked,
@@ -18,12 +30,20 @@ pub enum BodyFraming {
 /// How much of a body is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyLimits {
-    /// The longest body in bytes, chunk framing not counted; `None` is no limit.
+    /// server.max-request-size: the longest body in bytes, chunk framing not counted; `None` is no
+    /// limit. Beyond it: 413.
     pub body_bytes_max: Option<u64>,
-    /// The longest trailer section in bytes.
+    /// The longest trailer section in bytes, line ends included. Beyond it: 431.
     pub trailer_bytes_max: usize,
-    /// The longest chunk extension in bytes, per chunk.
+    /// The longest chunk extension in bytes, for each chunk. Beyond it: 400.
     pub chunk_extension_bytes_max: usize,
+}
+
+impl Default for BodyLimits {
+    /// No limit for the body, 8 KiB of trailers, 1 KiB of extensions a chunk.
+    fn default() -> BodyLimits {
+        BodyLimits { body_bytes_max: None, trailer_bytes_max: 8192, chunk_extension_bytes_max: 1024 }
+    }
 }
 
 /// One step of decoding.
@@ -38,15 +58,18 @@ pub struct Decoded {
 /// What one step of decoding found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// Body bytes: this range of the input.
+    /// Body bytes: this range of the input, never empty. Call again with the input behind
+    /// `consumed`.
     Data(Range<usize>),
     /// All input is consumed and the body goes on.
     NeedMore,
-    /// The body is complete; the next message begins after `consumed`.
+    /// The body is complete; the next message begins after `consumed`. Calls after this consume
+    /// nothing and say `End` again.
     End,
 }
 
-/// A body that is refused. The connection must be closed after the answer.
+/// A body that is refused. The connection must be closed after the answer: nobody knows where the
+/// next request would begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyError {
     /// The status to answer with, if no answer was begun.
@@ -55,35 +78,287 @@ pub struct BodyError {
     pub reason: BodyErrorReason,
 }
 
-/// The closed set of reasons to refuse a body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum BodyErrorReason {
-    /// The body is longer than the limit.
-    TooLarge,
+macro_rules! reasons {
+    ($($variant:ident $status:ident $name:literal $sentence:literal,)*) => {
+        /// The closed set of reasons to refuse a body.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum BodyErrorReason {
+            $(#[doc = $sentence] $variant,)*
+        }
+
+        impl BodyErrorReason {
+            /// Every reason, in table order: for counters.
+            pub const ALL: &'static [BodyErrorReason] = &[$(BodyErrorReason::$variant,)*];
+
+            /// The status this reason is answered with.
+            pub const fn status(self) -> Status {
+                match self {
+                    $(BodyErrorReason::$variant => Status::$status,)*
+                }
+            }
+
+            /// A short stable name, for counters.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(BodyErrorReason::$variant => $name,)*
+                }
+            }
+
+            /// A sentence for the log.
+            pub const fn sentence(self) -> &'static str {
+                match self {
+                    $(BodyErrorReason::$variant => $sentence,)*
+                }
+            }
+        }
+    };
 }
 
-/// Decodes one body.
-#[derive(Debug)]
-pub struct BodyDecoder {}
+reasons! {
+    BodyTooLarge CONTENT_TOO_LARGE "body-too-large"
+        "The request body is longer than server.max-request-size allows.",
+    ChunkSize BAD_REQUEST "chunk-size"
+        "A chunk size is not a hexadecimal number of at most 63 bits.",
+    ChunkExtensionTooLong BAD_REQUEST "chunk-extension-too-long"
+        "A chunk extension is too long.",
+    ChunkExtension BAD_REQUEST "chunk-extension"
+        "A chunk extension holds a control character.",
+    ChunkLineEnd BAD_REQUEST "chunk-line-end"
+        "A chunk size line or a chunk does not end in CR LF.",
+    TrailerTooLarge REQUEST_HEADER_FIELDS_TOO_LARGE "trailer-too-large"
+        "The trailer section is too long.",
+    Trailer BAD_REQUEST "trailer"
+        "The trailer section is not a list of header fields.",
+}
 
-#[allow(missing_docs, unused_variables)]
+impl From<BodyErrorReason> for BodyError {
+    fn from(reason: BodyErrorReason) -> BodyError {
+        BodyError { status: reason.status(), reason }
+    }
+}
+
+impl std::fmt::Display for BodyError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.reason.sentence())
+    }
+}
+
+impl std::error::Error for BodyError {}
+
+/// Decodes one body. Allocates only if there are trailers.
+#[derive(Clone, Debug)]
+pub struct BodyDecoder {
+    state: State,
+    limits: BodyLimits,
+    bytes_received: u64,
+    /// The trailer section as received, its lines ending in CR LF.
+    trailer: Vec<u8>,
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Body bytes that Content-Length announced, that many; never 0.
+    Length { remaining: u64 },
+    /// A chunk size of which `digits` digits were read.
+    Size { size: u64, digits: u32 },
+    /// An extension of which that many bytes were read.
+    Extension { size: u64, length: usize },
+    /// The LF of a chunk size line.
+    SizeLineFeed { size: u64 },
+    /// Chunk data, that many bytes; never 0.
+    Chunk { remaining: u64 },
+    /// The CR behind chunk data.
+    DataReturn,
+    /// The LF behind chunk data.
+    DataLineFeed,
+    /// The trailer section, up to and with its empty line.
+    Trailer,
+    /// Nothing.
+    End,
+    /// Nothing: the body was refused, and asking again gives the same answer.
+    Refused(BodyErrorReason),
+}
+
 impl BodyDecoder {
+    /// A decoder at the beginning of a body. If Content-Length exceeds the limit, the first call of
+    /// [`BodyDecoder::decode`] says so, with or without input.
     pub fn new(framing: BodyFraming, limits: BodyLimits) -> BodyDecoder {
-        todo!()
+        let state = match framing {
+            BodyFraming::None | BodyFraming::Length(0) => State::End,
+            BodyFraming::Length(length) if exceeds(length, &limits) => {
+                State::Refused(BodyErrorReason::BodyTooLarge)
+            }
+            BodyFraming::Length(remaining) => State::Length { remaining },
+            BodyFraming::Chunked => State::Size { size: 0, digits: 0 },
+        };
+        BodyDecoder { state, limits, bytes_received: 0, trailer: Vec::new() }
     }
+
+    /// Takes the next step. `input` begins where the last step's `consumed` ended. One call hands
+    /// out at most one piece; an error is final.
     pub fn decode(&mut self, input: &[u8]) -> Result<Decoded, BodyError> {
-        todo!()
+        let mut consumed = 0;
+        loop {
+            let rest = &input[consumed..];
+            match self.state {
+                State::End => return Ok(Decoded { consumed, piece: Piece::End }),
+                State::Refused(reason) => return Err(reason.into()),
+                _ if rest.is_empty() => return Ok(Decoded { consumed, piece: Piece::NeedMore }),
+                State::Length { remaining } => {
+                    let taken = self.take(remaining, rest.len());
+                    self.state = match remaining - taken as u64 {
+                        0 => State::End,
+                        remaining => State::Length { remaining },
+                    };
+                    return Ok(data(consumed, taken));
+                }
+                State::Chunk { remaining } => {
+                    let taken = self.take(remaining, rest.len());
+                    self.state = match remaining - taken as u64 {
+                        0 => State::DataReturn,
+                        remaining => State::Chunk { remaining },
+                    };
+                    return Ok(data(consumed, taken));
+                }
+                State::Trailer => consumed += self.trailer(rest).map_err(|error| self.refuse(error))?,
+                framing => {
+                    self.state = self.framing_byte(framing, rest[0]).map_err(|error| self.refuse(error))?;
+                    consumed += 1;
+                }
+            }
+        }
     }
+
+    /// Whether the body is complete.
     pub fn is_end(&self) -> bool {
-        todo!()
+        self.state == State::End
     }
+
+    /// Body bytes handed out so far, chunk framing not counted.
     pub fn bytes_received(&self) -> u64 {
-        todo!()
+        self.bytes_received
     }
+
+    /// Body bytes still to come, if that is known: not for chunked bodies before their end.
     pub fn remaining(&self) -> Option<u64> {
-        todo!()
+        match self.state {
+            State::Length { remaining } => Some(remaining),
+            State::End => Some(0),
+            _ => None,
+        }
     }
+
+    /// The trailer fields of a chunked body, once it is complete; before that, none.
     pub fn trailers(&self) -> impl Iterator<Item = (&[u8], &[u8])> + '_ {
-        std::iter::empty()
+        let trailer = if self.is_end() { &self.trailer[..] } else { &[] };
+        trailer.split(|&byte| byte == b'\n').filter_map(|line| {
+            let colon = memchr::memchr(b':', line)?;
+            Some((&line[..colon], line[colon + 1..].trim_ascii()))
+        })
+    }
+
+    /// Counts as many of `remaining` bytes as are `available`.
+    fn take(&mut self, remaining: u64, available: usize) -> usize {
+        let taken = usize::try_from(remaining).unwrap_or(usize::MAX).min(available);
+        self.bytes_received += taken as u64;
+        taken
+    }
+
+    fn refuse(&mut self, reason: BodyErrorReason) -> BodyError {
+        self.state = State::Refused(reason);
+        reason.into()
+    }
+
+    /// One byte of chunk framing (RFC 9112 7.1).
+    fn framing_byte(&self, state: State, byte: u8) -> Result<State, BodyErrorReason> {
+        match (state, byte) {
+            (State::Size { size, digits }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+                self.size_digit(size, digits, byte)
+            }
+            (State::Size { digits: 0, .. }, _) => Err(BodyErrorReason::ChunkSize),
+            (State::Size { size, .. }, b'\r') => Ok(State::SizeLineFeed { size }),
+            (State::Size { size, .. }, b';' | b' ' | b'\t') => {
+                Ok(State::Extension { size, length: 1 })
+            }
+            (State::Size { .. }, _) => Err(BodyErrorReason::ChunkSize),
+            (State::Extension { size, .. }, b'\r') => Ok(State::SizeLineFeed { size }),
+            (State::Extension { size, length }, _) => self.extension_byte(size, length, byte),
+            (State::SizeLineFeed { size: 0 }, b'\n') => Ok(State::Trailer),
+            (State::SizeLineFeed { size }, b'\n') => Ok(State::Chunk { remaining: size }),
+            (State::DataReturn, b'\r') => Ok(State::DataLineFeed),
+            (State::DataLineFeed, b'\n') => Ok(State::Size { size: 0, digits: 0 }),
+            _ => Err(BodyErrorReason::ChunkLineEnd),
+        }
+    }
+
+    fn size_digit(&self, size: u64, digits: u32, byte: u8) -> Result<State, BodyErrorReason> {
+        let digit = char::from(byte).to_digit(16).ok_or(BodyErrorReason::ChunkSize)?;
+        let size = size << 4 | u64::from(digit);
+        // Leading zeros count: sixteen digits are all a size may have.
+        if digits >= 16 || size > i64::MAX as u64 {
+            return Err(BodyErrorReason::ChunkSize);
+        }
+        // The check is made while the size is read, so that a client that sends one digit too many
+        // and waits is told.
+        if exceeds(self.bytes_received.saturating_add(size), &self.limits) {
+            return Err(BodyErrorReason::BodyTooLarge);
+        }
+        Ok(State::Size { size, digits: digits + 1 })
+    }
+
+    fn extension_byte(&self, size: u64, length: usize, byte: u8) -> Result<State, BodyErrorReason> {
+        match byte {
+            b'\n' => Err(BodyErrorReason::ChunkLineEnd),
+            b'\t' => Ok(()),
+            _ if byte.is_ascii_control() => Err(BodyErrorReason::ChunkExtension),
+            _ => Ok(()),
+        }?;
+        if length >= self.limits.chunk_extension_bytes_max {
+            return Err(BodyErrorReason::ChunkExtensionTooLong);
+        }
+        Ok(State::Extension { size, length: length + 1 })
+    }
+
+    /// Takes as much of `rest` as belongs to the trailer section: one line, or what there is of it.
+    fn trailer(&mut self, rest: &[u8]) -> Result<usize, BodyErrorReason> {
+        let line_end = memchr::memchr(b'\n', rest);
+        let length = line_end.map_or(rest.len(), |position| position + 1);
+        // The empty line is not counted: a body without trailers is within any limit.
+        if (self.trailer.len() + length).saturating_sub(2) > self.limits.trailer_bytes_max {
+            return Err(BodyErrorReason::TrailerTooLarge);
+        }
+        let line_start = memchr::memrchr(b'\n', &self.trailer).map_or(0, |position| position + 1);
+        self.trailer.extend_from_slice(&rest[..length]);
+        if line_end.is_some() {
+            match &self.trailer[line_start..] {
+                b"\r\n" => {
+                    self.trailer.truncate(line_start);
+                    self.state = State::End;
+                }
+                line => check_trailer_line(line)?,
+            }
+        }
+        Ok(length)
     }
 }
+
+fn data(start: usize, length: usize) -> Decoded {
+    Decoded { consumed: start + length, piece: Piece::Data(start..start + length) }
+}
+
+fn exceeds(body_bytes: u64, limits: &BodyLimits) -> bool {
+    limits.body_bytes_max.is_some_and(|max| body_bytes > max)
+}
+
+/// A trailer line is a header field: a token, a colon, a value without control characters.
+fn check_trailer_line(line: &[u8]) -> Result<(), BodyErrorReason> {
+    let text = line.strip_suffix(b"\r\n").ok_or(BodyErrorReason::Trailer)?;
+    let colon = memchr::memchr(b':', text).ok_or(BodyErrorReason::Trailer)?;
+    let (name, value) = text.split_at(colon);
+    let is_clean = value.iter().all(|&byte| byte == b'\t' || !byte.is_ascii_control());
+    if super::is_token(name) && is_clean { Ok(()) } else { Err(BodyErrorReason::Trailer) }
+}
+
+#[cfg(test)]
+mod tests;

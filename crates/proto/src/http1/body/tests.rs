@@ -1,0 +1,180 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const LIMITS: BodyLimits =
+    BodyLimits { body_bytes_max: Some(1000), trailer_bytes_max: 40, chunk_extension_bytes_max: 10 };
+
+/// What became of a body that came in pieces of `step` bytes.
+#[derive(Debug, PartialEq)]
+struct Outcome {
+    body: Vec<u8>,
+    consumed: usize,
+    end: Result<bool, BodyErrorReason>,
+    trailers: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+fn decoded_in_steps(framing: BodyFraming, limits: BodyLimits, input: &[u8], step: usize) -> Outcome {
+    let mut decoder = BodyDecoder::new(framing, limits);
+    let mut outcome = Outcome { body: Vec::new(), consumed: 0, end: Ok(false), trailers: Vec::new() };
+    let mut available = 0;
+    loop {
+        match decoder.decode(&input[outcome.consumed..available]) {
+            Err(error) => {
+                assert_eq!(decoder.decode(&[]), Err(error), "an error is final");
+                outcome.consumed = 0; // Where a refused body was refused depends on the pieces.
+                outcome.end = Err(error.reason);
+                return outcome;
+            }
+            Ok(Decoded { consumed, piece: Piece::Data(range) }) => {
+                assert!(!range.is_empty() && range.end == consumed);
+                outcome.body.extend_from_slice(&input[outcome.consumed..available][range]);
+                outcome.consumed += consumed;
+            }
+            Ok(Decoded { consumed, piece: Piece::NeedMore }) => {
+                outcome.consumed += consumed;
+                assert_eq!(outcome.consumed, available, "all input is consumed");
+                if available == input.len() {
+                    return outcome;
+                }
+                available = (available + step).min(input.len());
+            }
+            Ok(Decoded { consumed, piece: Piece::End }) => {
+                assert!(decoder.is_end());
+                assert_eq!(decoder.bytes_received(), outcome.body.len() as u64);
+                outcome.consumed += consumed;
+                outcome.end = Ok(true);
+                outcome.trailers.extend(decoder.trailers().map(|(n, v)| (n.to_vec(), v.to_vec())));
+                return outcome;
+            }
+        }
+    }
+}
+
+fn chunked(input: &str) -> Outcome {
+    decoded_in_steps(BodyFraming::Chunked, LIMITS, input.as_bytes(), input.len().max(1))
+}
+
+#[test]
+fn a_body_of_known_length_ends_there() {
+    let outcome = decoded_in_steps(BodyFraming::Length(3), LIMITS, b"abcGET /", 2);
+    assert_eq!((&outcome.body[..], outcome.consumed, outcome.end), (&b"abc"[..], 3, Ok(true)));
+    let mut decoder = BodyDecoder::new(BodyFraming::Length(3), LIMITS);
+    assert_eq!(decoder.decode(b"ab").map(|decoded| decoded.piece), Ok(Piece::Data(0..2)));
+    assert_eq!((decoder.remaining(), decoder.is_end()), (Some(1), false));
+    let none = BodyDecoder::new(BodyFraming::None, LIMITS).decode(b"GET /");
+    assert_eq!(none, Ok(Decoded { consumed: 0, piece: Piece::End }));
+}
+
+#[test]
+fn chunks_are_put_together_and_what_follows_is_left() {
+    let outcome = chunked("3\r\nabc\r\n00A;x=\"y\"\r\n0123456789\r\n0\r\n\r\nGET /");
+    assert_eq!(outcome.body, b"abc0123456789");
+    assert_eq!((outcome.consumed, outcome.end), (36, Ok(true)));
+}
+
+#[test]
+fn trailers_are_kept() {
+    let outcome = chunked("0\r\nA: 1\r\nb:2 \r\n\r\n");
+    assert_eq!(outcome.end, Ok(true));
+    let expected = [(b"A".to_vec(), b"1".to_vec()), (b"b".to_vec(), b"2".to_vec())];
+    assert_eq!(outcome.trailers, expected);
+}
+
+#[test]
+fn bad_chunk_framing_is_refused() {
+    for (input, reason) in [
+        ("g\r\n", BodyErrorReason::ChunkSize),
+        ("-1\r\n", BodyErrorReason::ChunkSize),
+        ("+1\r\n", BodyErrorReason::ChunkSize),
+        ("0x1\r\n", BodyErrorReason::ChunkSize),
+        (" 1\r\n", BodyErrorReason::ChunkSize),
+        ("\r\n", BodyErrorReason::ChunkSize),
+        (";x\r\n", BodyErrorReason::ChunkSize),
+        ("00000000000000001\r\na\r\n", BodyErrorReason::ChunkSize),
+        ("1\n", BodyErrorReason::ChunkSize),
+        ("1;x\n", BodyErrorReason::ChunkLineEnd),
+        ("1\r\r\n", BodyErrorReason::ChunkLineEnd),
+        ("1\r\nab\r\n", BodyErrorReason::ChunkLineEnd),
+        ("1\r\na\n", BodyErrorReason::ChunkLineEnd),
+        ("1\r\na\rb", BodyErrorReason::ChunkLineEnd),
+        ("1;a\0\r\n", BodyErrorReason::ChunkExtension),
+        ("1;aaaaaaaaaa\r\n", BodyErrorReason::ChunkExtensionTooLong),
+        ("0\r\nA\r\n\r\n", BodyErrorReason::Trailer),
+        ("0\r\nA : 1\r\n\r\n", BodyErrorReason::Trailer),
+        ("0\r\nA: 1\n\r\n", BodyErrorReason::Trailer),
+        ("0\r\nA: \x01\r\n\r\n", BodyErrorReason::Trailer),
+        ("0\r\n A: 1\r\n\r\n", BodyErrorReason::Trailer),
+        ("0\r\n\n", BodyErrorReason::Trailer),
+    ] {
+        assert_eq!(chunked(input).end, Err(reason), "{input:?}");
+    }
+}
+
+#[test]
+fn sizes_beyond_63_bits_are_refused() {
+    let unlimited = BodyLimits { body_bytes_max: None, ..LIMITS };
+    let end = |input: &[u8]| decoded_in_steps(BodyFraming::Chunked, unlimited, input, 99).end;
+    assert_eq!(end(b"7fffffffffffffff\r\n"), Ok(false));
+    assert_eq!(end(b"8000000000000000\r\n"), Err(BodyErrorReason::ChunkSize));
+    assert_eq!(end(b"ffffffffffffffff\r\n"), Err(BodyErrorReason::ChunkSize));
+    assert_eq!(end(b"10000000000000000\r\n"), Err(BodyErrorReason::ChunkSize));
+}
+
+#[test]
+fn limits_hold_to_the_byte() {
+    let length = |length| decoded_in_steps(BodyFraming::Length(length), LIMITS, b"", 1).end;
+    assert_eq!(length(1000), Ok(false));
+    assert_eq!(length(1001), Err(BodyErrorReason::BodyTooLarge));
+    assert_eq!(BodyErrorReason::BodyTooLarge.status(), Status::CONTENT_TOO_LARGE);
+    let data = "a".repeat(1000);
+    assert_eq!(chunked(&format!("3e8\r\n{data}\r\n0\r\n\r\n")).end, Ok(true));
+    let beyond = chunked(&format!("3e8\r\n{data}\r\n1\r\na\r\n0\r\n\r\n"));
+    assert_eq!((beyond.body.len(), beyond.end), (1000, Err(BodyErrorReason::BodyTooLarge)));
+    assert_eq!(chunked("3e9").end, Err(BodyErrorReason::BodyTooLarge));
+    assert_eq!(chunked("1;aaaaaaaaa\r\na\r\n0\r\n\r\n").end, Ok(true));
+    let trailer = |length| chunked(&format!("0\r\nA: {}\r\n\r\n", "1".repeat(length))).end;
+    assert_eq!(trailer(35), Ok(true));
+    assert_eq!(trailer(36), Err(BodyErrorReason::TrailerTooLarge));
+    let endless = format!("0\r\nA: {}", "1".repeat(90));
+    assert_eq!(chunked(&endless).end, Err(BodyErrorReason::TrailerTooLarge));
+}
+
+fn chunked_like() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop_oneof![
+        6 => proptest::collection::vec(any::<u8>(), 1..20).prop_map(|data| {
+            [format!("{:x}\r\n", data.len()).as_bytes(), &data, b"\r\n"].concat()
+        }),
+        1 => Just(b"1;x\r\na\r\n".to_vec()),
+        1 => Just(b"0\r\n\r\n".to_vec()),
+        1 => Just(b"0\r\nA: b\r\n".to_vec()),
+        1 => Just(b"\r\n".to_vec()),
+        1 => proptest::collection::vec(any::<u8>(), 0..4),
+    ];
+    proptest::collection::vec(piece, 0..8).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn bodies_are_read_alike_however_they_arrive(input in chunked_like(), step in 1..30_usize) {
+        let whole = decoded_in_steps(BodyFraming::Chunked, LIMITS, &input, input.len().max(1));
+        prop_assert_eq!(&decoded_in_steps(BodyFraming::Chunked, LIMITS, &input, step), &whole);
+        prop_assert_eq!(&decoded_in_steps(BodyFraming::Chunked, LIMITS, &input, 1), &whole);
+    }
+
+    #[test]
+    fn what_is_chunked_comes_back(parts in proptest::collection::vec(
+        proptest::collection::vec(any::<u8>(), 1..50), 0..10,
+    )) {
+        let mut wire = Vec::new();
+        for part in &parts {
+            crate::http1::write_chunk_header(&mut wire, part.len() as u64);
+            wire.extend_from_slice(part);
+            wire.extend_from_slice(b"\r\n");
+        }
+        wire.extend_from_slice(crate::http1::LAST_CHUNK);
+        let outcome = decoded_in_steps(BodyFraming::Chunked, LIMITS, &wire, 7);
+        prop_assert_eq!(outcome.body, parts.concat());
+        prop_assert_eq!((outcome.consumed, outcome.end), (wire.len(), Ok(true)));
+    }
+}
