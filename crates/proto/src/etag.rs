@@ -1,25 +1,124 @@
-//! Entity tags.
+//! Entity tags (RFC 9110 8.8.3) and the lists of them in If-Match and If-None-Match.
+//!
+//! A list that is malformed matches nothing: If-Match then fails, and If-None-Match lets the whole
+//! representation be sent. Neither can hand out something stale.
 
-/// Strong comparison.
-#[allow(unused_variables)]
+/// Whether two entity tags are the same under strong comparison: equal, and neither is weak.
 pub fn strong_eq(left: &[u8], right: &[u8]) -> bool {
-    todo!()
+    is_strong(left) && left == right
 }
 
-/// Weak comparison.
-#[allow(unused_variables)]
+/// Whether two entity tags are the same under weak comparison: equal but for a `W/`.
 pub fn weak_eq(left: &[u8], right: &[u8]) -> bool {
-    todo!()
+    opaque(left) == opaque(right)
 }
 
-/// Whether an If-Match list selects a representation with this entity tag.
-#[allow(unused_variables)]
+/// Whether `etag` is well-formed and not weak.
+pub fn is_strong(etag: &[u8]) -> bool {
+    matches!(split_first(etag), Some((tag, b"")) if tag.first() == Some(&b'"'))
+}
+
+/// Whether If-Match selects a representation with this entity tag. `*` selects any that exists;
+/// `etag` of `None` is one that has no entity tag, which only `*` selects. Strong comparison.
 pub fn if_match(list: &[u8], etag: Option<&[u8]>) -> bool {
-    todo!()
+    matches(list, etag, strong_eq)
 }
 
-/// Whether an If-None-Match list names this entity tag.
-#[allow(unused_variables)]
+/// Whether If-None-Match names this entity tag, so that its condition is false. `*` names any
+/// representation that exists. Weak comparison.
 pub fn if_none_match(list: &[u8], etag: Option<&[u8]>) -> bool {
-    todo!()
+    matches(list, etag, weak_eq)
+}
+
+fn matches(list: &[u8], etag: Option<&[u8]>, is_same: fn(&[u8], &[u8]) -> bool) -> bool {
+    let list = list.trim_ascii();
+    if list == b"*" {
+        return true;
+    }
+    let (Some(etag), Some(first)) = (etag, next_in_list(list)) else {
+        return false;
+    };
+    // The whole list is read even when a tag matched: behind it may be something malformed.
+    let (mut tag, mut rest) = first;
+    let mut found = false;
+    loop {
+        found |= is_same(tag, etag);
+        let after = rest.trim_ascii_start();
+        let Some(after) = after.strip_prefix(b",") else {
+            return found && after.is_empty();
+        };
+        match next_in_list(after) {
+            Some(next) => (tag, rest) = next,
+            // Empty items are allowed (RFC 9110 5.6.1.2), also at the end.
+            None => return found && after.iter().all(|byte| b" \t,".contains(byte)),
+        }
+    }
+}
+
+/// The next tag of a list and what follows it; empty items before it are skipped.
+fn next_in_list(list: &[u8]) -> Option<(&[u8], &[u8])> {
+    let start = list.iter().position(|byte| !b" \t,".contains(byte))?;
+    split_first(&list[start..])
+}
+
+/// Splits a tag off the beginning of `text`.
+fn split_first(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let weak_length = if text.starts_with(b"W/") { 2 } else { 0 };
+    let inner = text[weak_length..].strip_prefix(b"\"")?;
+    let inner_length = memchr::memchr(b'"', inner)?;
+    let is_etagc = |byte: &u8| matches!(byte, 0x21 | 0x23..=0x7e | 0x80..);
+    inner[..inner_length].iter().all(is_etagc).then(|| text.split_at(weak_length + inner_length + 2))
+}
+
+fn opaque(etag: &[u8]) -> &[u8] {
+    etag.strip_prefix(b"W/").unwrap_or(etag)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn comparison_follows_the_table_of_the_rfc() {
+        // RFC 9110 8.8.3.2
+        for (left, right, strong, weak) in [
+            ("W/\"1\"", "W/\"1\"", false, true),
+            ("W/\"1\"", "W/\"2\"", false, false),
+            ("W/\"1\"", "\"1\"", false, true),
+            ("\"1\"", "\"1\"", true, true),
+        ] {
+            assert_eq!(strong_eq(left.as_bytes(), right.as_bytes()), strong);
+            assert_eq!(weak_eq(left.as_bytes(), right.as_bytes()), weak);
+        }
+        assert!(!strong_eq(b"x", b"x"));
+    }
+
+    #[test]
+    fn lists_are_searched() {
+        let etag = Some(&b"\"b\""[..]);
+        for list in ["*", " * ", "\"b\"", "\"a\", \"b\"", "\"a\",\"b\",W/\"c\"", ", ,\"a\" , \"b\" ,,", "\"a,\" ,\"b\""] {
+            assert!(if_match(list.as_bytes(), etag) && if_none_match(list.as_bytes(), etag), "{list}");
+        }
+        for list in ["", ",", "\"a\"", "\"a, \"", "\"B\""] {
+            assert!(!if_match(list.as_bytes(), etag) && !if_none_match(list.as_bytes(), etag), "{list}");
+        }
+        assert!(!if_match(b"W/\"b\"", etag) && if_none_match(b"W/\"b\"", etag));
+        assert!(if_match(b"*", None) && if_none_match(b"*", None) && !if_none_match(b"\"b\"", None));
+    }
+
+    #[test]
+    fn malformed_lists_match_nothing() {
+        for list in ["b", "\"b", "b\"", "w/\"b\"", "\"b\" \"c\"", "\"b\",c", "\"b\"x", "*,\"b\"", "\"b\",*", "\"b\", \"c d\"", "\"b\";"] {
+            assert!(!if_none_match(list.as_bytes(), Some(b"\"b\"")), "{list}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn random_lists_never_panic(list in "[\"W/a, *\u{e4}]{0,20}") {
+            if_match(list.as_bytes(), Some(b"\"a\""));
+        }
+    }
 }
