@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::source::{Sources, Span};
+use crate::source::{FileId, Sources, Span};
 
 /// Whether start-up can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -11,6 +11,17 @@ pub enum Severity {
     Warning,
     /// Start-up stops.
     Error,
+}
+
+impl Severity {
+    /// The word in a message.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        }
+    }
 }
 
 /// One message about one place.
@@ -94,11 +105,121 @@ pub enum Style {
 /// Writes `diagnostic` in `style`, without a line end after the last line.
 #[must_use]
 pub fn render(diagnostic: &Diagnostic, sources: &Sources, style: Style) -> String {
-    let _ = style;
-    let place = diagnostic.span.map_or(String::new(), |span| {
-        format!("{}: ", sources.location(span))
+    match (style, diagnostic.span) {
+        (Style::Report, Some(span)) if fits_report(sources, span) => {
+            report(diagnostic, span, sources, false)
+        }
+        (Style::ColourReport, Some(span)) if fits_report(sources, span) => {
+            report(diagnostic, span, sources, true)
+        }
+        _ => line(diagnostic, sources),
+    }
+}
+
+fn line(diagnostic: &Diagnostic, sources: &Sources) -> String {
+    let mut text = String::new();
+    if let Some(span) = diagnostic.span {
+        text += &format!("{}: ", sources.location(span));
+    }
+    text += &format!("{}: {}", diagnostic.severity.name(), diagnostic.message);
+    if let Some(hint) = &diagnostic.hint {
+        text += &format!(" ({hint})");
+    }
+    for include in include_chain(diagnostic, sources) {
+        text += &format!(", included from {include}");
+    }
+    // One message is one line, whatever a file contains: a log must not be forged from it.
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
+}
+
+fn report(diagnostic: &Diagnostic, span: Span, sources: &Sources, colour: bool) -> String {
+    let kind = match diagnostic.severity {
+        Severity::Warning => ariadne::ReportKind::Warning,
+        Severity::Error => ariadne::ReportKind::Error,
+    };
+    let mark = match diagnostic.severity {
+        Severity::Warning => ariadne::Color::Yellow,
+        Severity::Error => ariadne::Color::Red,
+    };
+    let place = (span.file, span.range());
+    let config = ariadne::Config::default()
+        .with_color(colour)
+        .with_index_type(ariadne::IndexType::Byte);
+    let label = ariadne::Label::new(place.clone()).with_color(mark);
+    let label = label.with_message(diagnostic.label.as_deref().unwrap_or("here"));
+    let mut report = ariadne::Report::build(kind, place)
+        .with_config(config)
+        .with_message(&diagnostic.message)
+        .with_label(label);
+    if let Some(hint) = &diagnostic.hint {
+        report = report.with_help(hint);
+    }
+    for include in include_chain(diagnostic, sources) {
+        report = report.with_note(format!("included from {include}"));
+    }
+    let mut bytes = Vec::new();
+    match report.finish().write(Texts::of(sources, span), &mut bytes) {
+        Ok(()) => String::from_utf8_lossy(&bytes).trim_end().to_owned(),
+        Err(_) => line(diagnostic, sources),
+    }
+}
+
+fn include_chain(diagnostic: &Diagnostic, sources: &Sources) -> Vec<String> {
+    let chain = diagnostic
+        .span
+        .map_or_else(Vec::new, |span| sources.include_chain(span));
+    chain
+        .into_iter()
+        .map(|include| sources.location(include).to_string())
+        .collect()
+}
+
+/// Whether the lines that a report would show are short enough to be read.
+fn fits_report(sources: &Sources, span: Span) -> bool {
+    let Some(source) = sources.source(span.file) else {
+        return false;
+    };
+    let text = source.text();
+    let start = text
+        .get(..span.start as usize)
+        .map_or(0, |before| before.rfind('\n').map_or(0, |at| at + 1));
+    let end = text.get(span.end as usize..).map_or(text.len(), |after| {
+        after
+            .find('\n')
+            .map_or(text.len(), |at| span.end as usize + at)
     });
-    format!("{place}{}", diagnostic.message)
+    end.saturating_sub(start) <= REPORT_BYTES_MAX
+}
+
+/// The one text a report shows, in the form ariadne asks for it.
+struct Texts {
+    name: String,
+    text: ariadne::Source<String>,
+}
+
+impl Texts {
+    fn of(sources: &Sources, span: Span) -> Texts {
+        let source = sources.source(span.file);
+        let name = source.map_or("?", |source| source.name()).to_owned();
+        Texts {
+            name,
+            text: ariadne::Source::from(source.map_or("", |source| source.text()).to_owned()),
+        }
+    }
+}
+
+impl ariadne::Cache<FileId> for Texts {
+    type Storage = String;
+
+    fn fetch(&mut self, _: &FileId) -> Result<&ariadne::Source<String>, impl fmt::Debug> {
+        Ok::<_, std::convert::Infallible>(&self.text)
+    }
+
+    fn display<'a>(&self, _: &'a FileId) -> Option<impl fmt::Display + 'a> {
+        Some(self.name.clone())
+    }
 }
 
 /// Why a configuration was not accepted: all that was found wrong, errors and warnings.
@@ -128,3 +249,6 @@ impl fmt::Display for Diagnostics {
 }
 
 impl std::error::Error for Diagnostics {}
+
+/// A report shows whole lines. What is marked in more text than this is told in one line instead.
+const REPORT_BYTES_MAX: usize = 2_000;

@@ -9,12 +9,18 @@
 //! the tree into settings; the binary calls `load` at start-up and reload, and [`print()`] for `-p`.
 #![forbid(unsafe_code)]
 
+pub mod address;
+mod check;
 pub mod condition;
 pub mod diagnostic;
+mod lexer;
+pub mod limits;
 pub mod listen;
 pub mod matcher;
 pub mod pattern;
+mod plain;
 mod print;
+mod reader;
 pub mod schema;
 pub mod source;
 pub mod template;
@@ -22,6 +28,9 @@ pub mod tree;
 pub mod value;
 
 use std::path::{Path, PathBuf};
+
+use reader::Reader;
+use source::Origin;
 
 pub use condition::{Condition, Op, Subject};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Style, render};
@@ -88,11 +97,9 @@ pub fn load(
     schema: &Schema,
     options: &LoadOptions<'_>,
 ) -> Result<Config, Diagnostics> {
-    let _ = (path, schema, options);
-    Err(Diagnostics {
-        list: Vec::new(),
-        sources: Sources::default(),
-    })
+    let mut reader = Reader::new(options);
+    reader.read_main_file(path);
+    checked(reader, schema)
 }
 
 /// The same for a text, which goes by `name` in messages.
@@ -105,9 +112,27 @@ pub fn parse_str(
     schema: &Schema,
     options: &LoadOptions<'_>,
 ) -> Result<Config, Diagnostics> {
-    let _ = (name, text, schema, options);
-    Err(Diagnostics {
-        list: Vec::new(),
-        sources: Sources::default(),
-    })
+    let mut reader = Reader::new(options);
+    reader.read_text(
+        Origin::Text(name.to_owned()),
+        text.to_owned(),
+        None,
+        BlockId::GLOBAL,
+    );
+    checked(reader, schema)
+}
+
+/// The tree of `reader`, checked. Errors of reading and of checking come together.
+fn checked(reader: Reader<'_>, schema: &Schema) -> Result<Config, Diagnostics> {
+    let mut config = reader.finish();
+    let found = check::check(&config, schema);
+    config.warnings.extend(found);
+    let is_error = |diagnostic: &Diagnostic| diagnostic.severity == Severity::Error;
+    if config.warnings.iter().any(is_error) {
+        return Err(Diagnostics {
+            list: config.warnings,
+            sources: config.sources,
+        });
+    }
+    Ok(config)
 }

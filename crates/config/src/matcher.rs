@@ -1,37 +1,101 @@
 //! Compiled comparisons of conditions.
+//!
+//! A [`Matcher`] is asked about one value and answers yes or no; whose value it is, and when it
+//! changes, is the engine's business. Where lighttpd compares texts that stand for something else
+//! (addresses, hosts with a port), the comparison is made on what they stand for.
 
 use std::net::IpAddr;
 
+use crate::address::AddressRange;
+use crate::condition::{Op, Subject};
+use crate::listen::{ListenAddress, ListenDefaults};
 use crate::pattern::{Captures, Pattern};
 
 /// A comparison ready to be asked.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Matcher {
     negated: bool,
     test: Test,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Test {
-    Equal(String),
+    Equal(Vec<u8>),
+    Prefix(Vec<u8>),
+    Suffix(Vec<u8>),
+    Host(Vec<u8>),
+    Address(AddressRange),
     Regex(Pattern),
 }
 
+/// Why a condition's pattern is no good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatcherError {
+    /// What is wrong, in a sentence without a full stop.
+    pub message: String,
+    /// Byte offset in the pattern, when a place is known.
+    pub offset: Option<usize>,
+    /// What would be right.
+    pub hint: Option<&'static str>,
+}
+
 impl Matcher {
+    /// Compiles the comparison of `subject` by `op` with `pattern`.
+    ///
+    /// `listen` completes socket patterns that lack a port or a host.
+    ///
+    /// # Errors
+    /// When a regular expression does not compile, or an address is none.
+    pub fn compile(
+        subject: &Subject,
+        op: Op,
+        pattern: &str,
+        listen: ListenDefaults,
+    ) -> Result<Matcher, MatcherError> {
+        let test = match (op, subject) {
+            (Op::Match | Op::NotMatch, _) => Test::Regex(regex(pattern)?),
+            (Op::Prefix, _) => Test::Prefix(pattern.into()),
+            (Op::Suffix, _) => Test::Suffix(pattern.into()),
+            (Op::Eq | Op::Ne, Subject::SocketAddress) => {
+                Test::Equal(socket(pattern, listen)?.into_bytes())
+            }
+            (Op::Eq | Op::Ne, Subject::RemoteIp) => remote_address(pattern)?,
+            (Op::Eq | Op::Ne, Subject::Host) => Test::Host(pattern.into()),
+            (Op::Eq | Op::Ne, _) => Test::Equal(pattern.into()),
+        };
+        Ok(Matcher {
+            negated: matches!(op, Op::Ne | Op::NotMatch),
+            test,
+        })
+    }
+
     /// Whether the condition holds for `value` (empty when the request has none).
+    ///
+    /// Values are: for a socket the [canonical form](ListenAddress) of the listener's address; for a
+    /// host what the client sent, in lower case; for an address its text.
     #[must_use]
     pub fn matches(&self, value: &[u8]) -> bool {
         let yes = match &self.test {
-            Test::Equal(text) => text.as_bytes() == value,
+            Test::Equal(text) => text == value,
+            Test::Prefix(text) => value.starts_with(text),
+            Test::Suffix(text) => value.ends_with(text),
+            Test::Host(host) => hosts_equal(host, value),
+            Test::Address(range) => {
+                text_address(value).is_some_and(|address| range.contains(address))
+            }
             Test::Regex(pattern) => pattern.is_match(value),
         };
         yes != self.negated
     }
 
-    /// The same for an address that is there in binary form ([`Subject::RemoteIp`](crate::Subject::RemoteIp)).
+    /// The same for an address that is there in binary form ([`Subject::RemoteIp`]): no text is made
+    /// where the comparison does not need one.
     #[must_use]
     pub fn matches_ip(&self, address: IpAddr) -> bool {
-        self.matches(address.to_string().as_bytes())
+        match &self.test {
+            Test::Address(range) => range.contains(address) != self.negated,
+            _ => self.matches(address.to_canonical().to_string().as_bytes()),
+        }
     }
 
     /// Whether the condition holds, with its captures (`%0` to `%9`) put into `out`.
@@ -40,9 +104,246 @@ impl Matcher {
         match &self.test {
             Test::Regex(pattern) if !self.negated => pattern.captures(value, out),
             _ => {
-                *out = Captures::new();
+                out.clear();
                 self.matches(value)
             }
         }
+    }
+
+    /// Whether [`captures`](Matcher::captures) can yield any: the condition is a `=~`.
+    #[must_use]
+    pub fn has_captures(&self) -> bool {
+        matches!(self.test, Test::Regex(_)) && !self.negated
+    }
+
+    /// The one value the comparison is about, when it is `==` with a fixed text that either equals
+    /// the value or does not: what an index of many conditions on one subject can be keyed with.
+    /// For a host it is the pattern in lower case, and only when that has no port.
+    #[must_use]
+    pub fn equals_text(&self) -> Option<Vec<u8>> {
+        match &self.test {
+            _ if self.negated => None,
+            Test::Equal(text) => Some(text.clone()),
+            Test::Host(host) if split_port(host).1.is_none() => Some(host.to_ascii_lowercase()),
+            _ => None,
+        }
+    }
+}
+
+fn regex(pattern: &str) -> Result<Pattern, MatcherError> {
+    Pattern::compile(pattern).map_err(|error| MatcherError {
+        message: format!("the regular expression does not compile: {}", error.message),
+        offset: error.offset,
+        hint: None,
+    })
+}
+
+fn socket(pattern: &str, listen: ListenDefaults) -> Result<String, MatcherError> {
+    match ListenAddress::parse(pattern, listen) {
+        Ok(address) => Ok(address.to_string()),
+        Err(error) => Err(MatcherError {
+            message: error.message,
+            offset: None,
+            hint: Some(
+                "write \":81\", \"127.0.0.1:81\", \"[::1]:81\", \"name:81\" or \"/path/of/socket\"",
+            ),
+        }),
+    }
+}
+
+/// An empty pattern is no range, but asks whether there is an address at all.
+fn remote_address(pattern: &str) -> Result<Test, MatcherError> {
+    if pattern.is_empty() {
+        return Ok(Test::Equal(Vec::new()));
+    }
+    // A client on a unix socket has the socket's path for an address.
+    if pattern.starts_with('/') {
+        return Ok(Test::Equal(pattern.into()));
+    }
+    AddressRange::parse(pattern)
+        .map(Test::Address)
+        .map_err(|message| MatcherError {
+            message,
+            offset: None,
+            hint: Some("write \"10.0.0.1\", \"10.0.0.0/8\", \"2001:db8::1\" or \"2001:db8::/32\""),
+        })
+}
+
+fn text_address(value: &[u8]) -> Option<IpAddr> {
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// lighttpd's rule: a port counts only when both sides name one.
+fn hosts_equal(pattern: &[u8], value: &[u8]) -> bool {
+    if pattern.eq_ignore_ascii_case(value) {
+        return true;
+    }
+    let (pattern_host, pattern_port) = split_port(pattern);
+    let (value_host, value_port) = split_port(value);
+    pattern_port.is_some() != value_port.is_some()
+        && !pattern_host.is_empty()
+        && pattern_host.eq_ignore_ascii_case(value_host)
+}
+
+/// Host and port of `host:port`; the colons inside brackets are the address's.
+fn split_port(authority: &[u8]) -> (&[u8], Option<&[u8]>) {
+    let Some(colon) = memchr::memrchr(b':', authority) else {
+        return (authority, None);
+    };
+    let (host, port) = authority.split_at(colon);
+    let port = port.get(1..).unwrap_or(b"");
+    if port.is_empty() || !port.iter().all(u8::is_ascii_digit) {
+        return (authority, None);
+    }
+    (host, Some(port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LISTEN: ListenDefaults = ListenDefaults {
+        port: 80,
+        ipv6: false,
+    };
+
+    fn matches(subject: Subject, op: Op, pattern: &str, value: &str) -> bool {
+        Matcher::compile(&subject, op, pattern, LISTEN)
+            .expect("the pattern is sound")
+            .matches(value.as_bytes())
+    }
+
+    #[test]
+    fn a_port_of_a_host_counts_only_when_both_sides_have_one() {
+        let host = |pattern, value| matches(Subject::Host, Op::Eq, pattern, value);
+        assert!(host("a.example", "a.example"));
+        assert!(host("a.example", "a.example:8080"));
+        assert!(host("a.example:8080", "a.example"));
+        assert!(host("a.example:8080", "a.example:8080"));
+        assert!(!host("a.example:8080", "a.example:81"));
+        assert!(host("[::1]", "[::1]:8080"));
+        assert!(!host("[::1]", "[::2]:8080"));
+        assert!(host("A.Example", "a.example"));
+        assert!(host("", ""));
+        assert!(!host("", ":80"));
+        assert!(!matches(
+            Subject::Host,
+            Op::Ne,
+            "a.example",
+            "a.example:8080"
+        ));
+    }
+
+    #[test]
+    fn a_host_s_text_is_matched_as_it_is() {
+        assert!(!matches(
+            Subject::Host,
+            Op::Match,
+            r"^a\.example$",
+            "a.example:8080"
+        ));
+        assert!(!matches(
+            Subject::Host,
+            Op::Suffix,
+            "example",
+            "a.example:8080"
+        ));
+        assert!(matches(Subject::Host, Op::Prefix, "a.ex", "a.example:8080"));
+    }
+
+    #[test]
+    fn a_missing_value_is_an_empty_one() {
+        assert!(matches(Subject::Referer, Op::Eq, "", ""));
+        assert!(matches(Subject::Referer, Op::Ne, "x", ""));
+        assert!(matches(Subject::Referer, Op::Match, "^$", ""));
+        assert!(matches(Subject::Referer, Op::NotMatch, "x", ""));
+    }
+
+    #[test]
+    fn addresses_are_compared_as_addresses() {
+        let is = |pattern: &str, value: &str| matches(Subject::RemoteIp, Op::Eq, pattern, value);
+        assert!(is("10.0.0.0/8", "10.255.0.1"));
+        assert!(!is("10.0.0.0/8", "11.0.0.1"));
+        assert!(is("10.0.0.0/8", "::ffff:10.1.2.3"));
+        assert!(is("2001:db8::/32", "2001:db8:1::5"));
+        assert!(is("2001:DB8::1", "2001:db8:0:0::1"));
+        assert!(!matches(
+            Subject::RemoteIp,
+            Op::Ne,
+            "127.0.0.0/8",
+            "127.0.0.1"
+        ));
+        assert!(matches(
+            Subject::RemoteIp,
+            Op::Match,
+            r"^127\.0\.0\.1$|^::1$",
+            "::1"
+        ));
+        let matcher =
+            Matcher::compile(&Subject::RemoteIp, Op::Match, r"^10\.", LISTEN).expect("sound");
+        assert!(matcher.matches_ip("::ffff:10.0.0.1".parse().expect("an address")));
+    }
+
+    #[test]
+    fn socket_patterns_are_completed() {
+        let is =
+            |pattern: &str, value: &str| matches(Subject::SocketAddress, Op::Eq, pattern, value);
+        assert!(is(":81", "0.0.0.0:81"));
+        assert!(is("127.0.0.1", "127.0.0.1:80"));
+        assert!(is("[::]:81", "[::]:81"));
+        assert!(is("[0:0::1]:81", "[::1]:81"));
+        assert!(!is("[::]:81", "0.0.0.0:81"));
+        assert!(is("/run/s.sock", "/run/s.sock"));
+    }
+
+    #[test]
+    fn only_a_positive_regular_expression_has_captures() {
+        let mut captures = Captures::new();
+        let compile = |op| Matcher::compile(&Subject::Host, op, "^(a)b", LISTEN).expect("sound");
+        assert!(compile(Op::Match).captures(b"ab", &mut captures));
+        assert_eq!(captures.group(1, b"ab"), b"a");
+        assert!(!compile(Op::NotMatch).captures(b"ab", &mut captures));
+        assert!(captures.is_empty());
+        assert!(
+            compile(Op::Match).has_captures()
+                && !compile(Op::NotMatch).has_captures()
+                && !compile(Op::Eq).has_captures()
+        );
+    }
+
+    #[test]
+    fn only_an_equality_has_a_text_to_index() {
+        let text = |op, pattern| {
+            Matcher::compile(&Subject::Host, op, pattern, LISTEN)
+                .expect("sound")
+                .equals_text()
+        };
+        assert_eq!(text(Op::Eq, "A.b").as_deref(), Some(&b"a.b"[..]));
+        assert_eq!(text(Op::Eq, "a.b:81"), None);
+        assert_eq!(text(Op::Ne, "a.b"), None);
+        assert_eq!(text(Op::Match, "^a$"), None);
+    }
+
+    #[test]
+    fn patterns_that_are_no_good_say_why() {
+        let error = |subject, op, pattern| {
+            Matcher::compile(&subject, op, pattern, LISTEN).expect_err("no good")
+        };
+        assert_eq!(error(Subject::Url, Op::Match, "(a").offset, Some(2));
+        assert!(
+            error(Subject::RemoteIp, Op::Eq, "foo")
+                .message
+                .contains("\"foo\" is no IP address")
+        );
+        assert!(
+            error(Subject::RemoteIp, Op::Eq, "1.2.3.4/33")
+                .message
+                .contains("/33")
+        );
+        assert!(
+            error(Subject::SocketAddress, Op::Eq, ":99999")
+                .message
+                .contains("99999")
+        );
     }
 }

@@ -1,10 +1,25 @@
-//! Regular expressions of conditions and of url.redirect, url.rewrite and their like.
+//! Regular expressions of conditions and of `url.redirect`, `url.rewrite` and their like.
+//!
+//! A [`Pattern`] is a PCRE expression over bytes. Most that stand in configurations only look
+//! complicated: `^www\.example\.com$`, `(^|\.)example\.com$` and `^/prefix` are compares with fixed
+//! text, so they are recognised ([`crate::plain`]) and never reach PCRE. The others are checked when
+//! they are read and compiled to machine code on first use, which keeps a file with hundreds of
+//! virtual hosts quick to load.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use pcre2::bytes::{CaptureLocations, Regex, RegexBuilder};
+
+use crate::plain::Plain;
 
 /// A compiled regular expression over bytes.
-#[derive(Debug)]
+///
+/// A clone shares the compiled code but not the scratch space of matching: a worker that keeps a
+/// clone of its own never waits for another.
+#[derive(Clone, Debug)]
 pub struct Pattern {
-    text: String,
-    regex: pcre2::bytes::Regex,
+    text: Arc<str>,
+    engine: Engine,
 }
 
 /// Why a pattern does not compile.
@@ -17,19 +32,18 @@ pub struct PatternError {
 }
 
 impl Pattern {
-    /// Compiles `text`.
+    /// Compiles `text`. An empty expression matches everything.
     ///
     /// # Errors
     /// When PCRE refuses it.
     pub fn compile(text: &str) -> Result<Pattern, PatternError> {
-        let regex = pcre2::bytes::RegexBuilder::new().build(text);
-        let regex = regex.map_err(|error| PatternError {
-            message: error.to_string(),
-            offset: error.offset(),
-        })?;
+        let engine = match Plain::recognise(text) {
+            Some(plain) => Engine::Plain(plain),
+            None => Engine::Pcre(Pcre::checked(text)?),
+        };
         Ok(Pattern {
-            text: text.to_owned(),
-            regex,
+            text: text.into(),
+            engine,
         })
     }
 
@@ -39,23 +53,34 @@ impl Pattern {
         &self.text
     }
 
-    /// Whether it matches anywhere in `value`.
+    /// Whether it matches anywhere in `value`. Running into [`MATCH_STEPS_MAX`] is no match.
     #[must_use]
     pub fn is_match(&self, value: &[u8]) -> bool {
-        self.regex.is_match(value).unwrap_or(false)
+        match &self.engine {
+            Engine::Plain(plain) => plain.is_match(value),
+            Engine::Pcre(pcre) => pcre.regex().is_match(value).unwrap_or(false),
+        }
     }
 
-    /// Whether it matches, with the captures put into `out`. `out` is untouched when it does not.
+    /// Whether it matches, with the groups put into `out`. `out` is untouched when it does not.
     pub fn captures(&self, value: &[u8], out: &mut Captures) -> bool {
-        let _ = (value, out);
-        false
+        match &self.engine {
+            Engine::Plain(plain) => plain.captures(value, out),
+            Engine::Pcre(pcre) => pcre.captures(value, out),
+        }
+    }
+
+    /// Whether it needs no PCRE.
+    #[cfg(test)]
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self.engine, Engine::Plain(_))
     }
 }
 
 /// Where the groups 0 to 9 of a match stand in the value that was matched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Captures {
-    ranges: [(u32, u32); 10],
+    ranges: [(u32, u32); GROUPS_MAX],
     count: u8,
 }
 
@@ -64,6 +89,18 @@ impl Captures {
     #[must_use]
     pub fn new() -> Captures {
         Captures::default()
+    }
+
+    /// Number of groups, the whole match included; 0 when nothing matched.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        usize::from(self.count)
+    }
+
+    /// Whether there is no group.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
     }
 
     /// Group `number` in `value`, which must be the value that was matched.
@@ -75,5 +112,170 @@ impl Captures {
         }
         let (start, end) = self.ranges.get(number).copied().unwrap_or((0, 0));
         value.get(start as usize..end as usize).unwrap_or(b"")
+    }
+
+    /// Forgets all groups.
+    pub(crate) fn clear(&mut self) {
+        *self = Captures::new();
+    }
+
+    /// Adds the next group; the ones past [`GROUPS_MAX`] are left out.
+    pub(crate) fn push(&mut self, start: usize, end: usize) {
+        if let Some(range) = self.ranges.get_mut(usize::from(self.count)) {
+            *range = (start as u32, end as u32);
+            self.count += 1;
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Engine {
+    Plain(Plain),
+    Pcre(Pcre),
+}
+
+/// An expression in PCRE's hands.
+#[derive(Debug)]
+struct Pcre {
+    /// The interpreted form that proved the expression sound; the machine code's stand-in when the
+    /// system forbids writing such code.
+    checked: Regex,
+    compiled: OnceLock<Regex>,
+    /// Scratch space for groups, kept for the next match. Held for one match at most.
+    scratch: Mutex<Option<CaptureLocations>>,
+}
+
+impl Clone for Pcre {
+    fn clone(&self) -> Self {
+        Pcre {
+            checked: self.checked.clone(),
+            compiled: self.compiled.clone(),
+            scratch: Mutex::new(None),
+        }
+    }
+}
+
+impl Pcre {
+    fn checked(text: &str) -> Result<Pcre, PatternError> {
+        let limited = format!("{LIMIT_PREFIX}{text}");
+        let checked = RegexBuilder::new()
+            .build(&limited)
+            .map_err(|error| PatternError {
+                message: reason(&error.to_string()),
+                offset: error
+                    .offset()
+                    .map(|offset| offset.saturating_sub(LIMIT_PREFIX.len()).min(text.len())),
+            })?;
+        Ok(Pcre {
+            checked,
+            compiled: OnceLock::new(),
+            scratch: Mutex::new(None),
+        })
+    }
+
+    fn regex(&self) -> &Regex {
+        self.compiled.get_or_init(|| {
+            let fast = RegexBuilder::new()
+                .jit_if_available(true)
+                .build(self.checked.as_str());
+            fast.unwrap_or_else(|_| self.checked.clone())
+        })
+    }
+
+    fn captures(&self, value: &[u8], out: &mut Captures) -> bool {
+        let regex = self.regex();
+        let kept = self
+            .scratch
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let mut groups = kept.unwrap_or_else(|| regex.capture_locations());
+        let matched = matches!(regex.captures_read(&mut groups, value), Ok(Some(_)));
+        if matched {
+            out.clear();
+            for number in 0..groups.len().min(GROUPS_MAX) {
+                let (start, end) = groups.get(number).unwrap_or((0, 0));
+                out.push(start, end);
+            }
+        }
+        *self.scratch.lock().unwrap_or_else(PoisonError::into_inner) = Some(groups);
+        matched
+    }
+}
+
+/// PCRE's own words out of the crate's message, which wraps them with codes and the offset.
+fn reason(message: &str) -> String {
+    message.rsplit(": ").next().unwrap_or(message).to_owned()
+}
+
+/// Groups that substitutions can name: `0` is the whole match.
+pub const GROUPS_MAX: usize = 10;
+
+/// How many steps one match may take. PCRE's own default of ten million lets a single hostile URL
+/// hold a worker for a tenth of a second; sane expressions need a few hundred.
+pub const MATCH_STEPS_MAX: u32 = 1_000_000;
+
+const LIMIT_PREFIX: &str = "(*LIMIT_MATCH=1000000)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn groups(pattern: &str, value: &[u8]) -> Option<Vec<String>> {
+        let mut captures = Captures::new();
+        let pattern = Pattern::compile(pattern).expect("the pattern is sound");
+        pattern.captures(value, &mut captures).then(|| {
+            (0..captures.len())
+                .map(|n| String::from_utf8_lossy(captures.group(n, value)).into_owned())
+                .collect()
+        })
+    }
+
+    #[test]
+    fn groups_are_numbered_from_the_whole_match() {
+        let found = groups(r"^/(\w+)/(x)?(\d+)$", b"/ab/12").expect("it matches");
+        assert_eq!(found, ["/ab/12", "ab", "", "12"]);
+        assert_eq!(groups(r"^/(\w+)/(\d+)$", b"/ab/x"), None);
+    }
+
+    #[test]
+    fn groups_past_the_ninth_are_left_out() {
+        let found =
+            groups("(a)(b)(c)(d)(e)(f)(g)(h)(i)(j)(k)", b"abcdefghijk").expect("it matches");
+        assert_eq!(found.len(), GROUPS_MAX);
+        assert_eq!(found.last().map(String::as_str), Some("i"));
+    }
+
+    #[test]
+    fn an_error_tells_where_in_the_expression() {
+        let error = Pattern::compile("ab(c").expect_err("a group is open");
+        assert_eq!(
+            (error.message.as_str(), error.offset),
+            ("missing closing parenthesis", Some(4))
+        );
+        let error = Pattern::compile("a{2}**[x").expect_err("nothing to repeat");
+        assert!(error.offset.is_some_and(|offset| offset <= 8), "{error:?}");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_can_be_matched() {
+        assert_eq!(
+            groups(r"^\xff(.)$", b"\xff\xfe").map(|found| found.len()),
+            Some(2)
+        );
+    }
+
+    #[test]
+    fn a_match_that_explodes_is_no_match_and_ends_soon() {
+        let pattern = Pattern::compile("^(a+)+$").expect("the pattern is sound");
+        let value = [vec![b'a'; 60], vec![b'!']].concat();
+        let start = std::time::Instant::now();
+        assert!(!pattern.is_match(&value));
+        assert!(start.elapsed().as_millis() < 2_000);
+    }
+
+    #[test]
+    fn the_limit_in_the_prefix_is_the_published_one() {
+        assert_eq!(LIMIT_PREFIX, format!("(*LIMIT_MATCH={MATCH_STEPS_MAX})"));
     }
 }

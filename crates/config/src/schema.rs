@@ -65,6 +65,22 @@ impl ValueKind {
         }
     }
 
+    /// The type in the middle of a sentence: "a list of strings".
+    pub(crate) fn phrase(self) -> &'static str {
+        match self {
+            ValueKind::Bool => "\"enable\" or \"disable\"",
+            ValueKind::Short => "an integer from 0 to 65535",
+            ValueKind::Int => "an integer",
+            ValueKind::String => "a string",
+            ValueKind::List => "a list of strings",
+            ValueKind::Map => "a map",
+            ValueKind::StringMap => "a map of strings",
+            ValueKind::StringOrList => "a string or a list of strings",
+            ValueKind::BoolOrString => "a string or a switch",
+            ValueKind::Any => "any value",
+        }
+    }
+
     /// The type as the reference names it.
     #[must_use]
     pub fn name(self) -> &'static str {

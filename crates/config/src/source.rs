@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The index of a source in [`Sources`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -61,7 +62,7 @@ pub enum Origin {
 pub struct Source {
     origin: Origin,
     name: String,
-    text: String,
+    text: Arc<str>,
     included_from: Option<Span>,
     lines: Vec<u32>,
 }
@@ -134,7 +135,7 @@ impl Sources {
         self.list.push(Source {
             origin,
             name,
-            text,
+            text: text.into(),
             included_from,
             lines,
         });
@@ -145,6 +146,12 @@ impl Sources {
     #[must_use]
     pub fn source(&self, file: FileId) -> Option<&Source> {
         self.list.get(file.0 as usize)
+    }
+
+    /// The text of a source, to be kept while more sources are added.
+    pub(crate) fn shared_text(&self, file: FileId) -> Arc<str> {
+        self.source(file)
+            .map_or_else(|| Arc::from(""), |source| Arc::clone(&source.text))
     }
 
     /// All sources with their ids, in the order in which they were read.
