@@ -1,1 +1,33 @@
-//! See Cargo.toml; filled in by the first commits.
+//! One core's world: worker, listener, connection, exchange, phases, file cache, ledger.
+//!
+//! A worker is a thread with a runtime of its own; nothing on the request path is shared with
+//! another worker but the counters in [`shared`]. [`server::Server`] starts the workers.
+//! Knows no module by name: what they do comes in as [`module::ModuleSpec`] tables.
+#![forbid(unsafe_code)]
+
+pub mod body;
+pub mod clock;
+mod connection;
+mod deadlines;
+mod error_page;
+pub mod exchange;
+pub mod file_cache;
+pub mod ledger;
+pub mod limits;
+pub mod listener;
+pub mod log;
+mod map;
+pub mod module;
+pub mod network_backend;
+pub mod phase;
+pub mod response;
+pub mod server;
+pub mod settings;
+pub mod shared;
+mod throttle;
+mod transport;
+pub mod worker;
+
+pub use exchange::Exchange;
+pub use petrel_config as config;
+pub use petrel_proto as proto;

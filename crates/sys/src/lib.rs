@@ -1,1 +1,6 @@
-//! See Cargo.toml; filled in by the first commits.
+//! The few calls that need unsafe code, each behind a safe function with its proof.
+//!
+//! Every other crate forbids unsafe code. What rustix, nix or the standard library offer safely
+//! is not wrapped here.
+
+pub mod readiness;

@@ -1,0 +1,126 @@
+//! The command line: one block an option, help from the same text.
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What the command line asks for; exits by itself on `--help` or an error.
+pub fn parse() -> Command {
+    CommandLine::parse().command
+}
+
+#[derive(Debug, Parser)]
+#[command(name = "petrel-bench", about, version)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// A suite of workloads to compare servers by, or the floor server on its own.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Compare servers by static files
+    Static(Options),
+    /// Serve one canned response with the fewest system calls (started by the comparison)
+    Floor(FloorOptions),
+}
+
+/// How a comparison is run.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Servers to run, in this order; without it every server that is installed
+    #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
+    pub servers: Vec<String>,
+    /// Workloads to run; without it all of the suite
+    #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
+    pub workloads: Vec<String>,
+    /// Numbers of client connections to run each workload with
+    #[arg(long, value_delimiter = ',', value_name = "N,...", default_values_t = [64, 1], value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub connections: Vec<u16>,
+    /// How often the whole round of servers is repeated
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeats: u32,
+    /// Length of a measured run
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = seconds)]
+    seconds: f64,
+    /// Requests in a measured run, instead of a length
+    #[arg(long, value_name = "N", conflicts_with = "seconds")]
+    pub requests: Option<u64>,
+    /// One short repeat: to see that everything works, not to quote
+    #[arg(long, conflicts_with_all = ["repeats", "seconds", "requests"])]
+    quick: bool,
+    /// Where results.json, report.txt and the plots go
+    #[arg(long, value_name = "DIR", default_value = "bench-results")]
+    pub out: PathBuf,
+    /// The petrel binary; without it the one next to this program
+    #[arg(long, value_name = "FILE")]
+    pub petrel: Option<PathBuf>,
+    /// Install missing servers and tools with apt-get first (as root)
+    #[arg(long)]
+    pub install: bool,
+    /// Which cores client and server run on
+    #[arg(long, value_enum, default_value_t = Placement::Shared)]
+    pub placement: Placement,
+}
+
+impl Options {
+    /// How many rounds to run.
+    pub fn rounds(&self) -> u32 {
+        if self.quick { 1 } else { self.repeats }
+    }
+
+    /// How long a measured run lasts, when it is not given in requests.
+    pub fn run_length(&self) -> Duration {
+        let seconds = if self.quick { 0.3 } else { self.seconds };
+        Duration::from_secs_f64(seconds)
+    }
+}
+
+/// Which cores client and server run on. The same for every server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// No affinity: the kernel places the client and both workers on all cores
+    Shared,
+    /// The client on the last core, the server on all others
+    Apart,
+}
+
+/// What the floor server answers.
+#[derive(Debug, Args)]
+pub struct FloorOptions {
+    /// Port on 127.0.0.1
+    #[arg(long)]
+    pub port: u16,
+    /// Status code of every response
+    #[arg(long, default_value_t = 200)]
+    pub status: u16,
+    /// File whose bytes are the body of every response; without it the body is empty
+    #[arg(long)]
+    pub file: Option<PathBuf>,
+}
+
+/// A run shorter than this measures start-up effects; a longer one, patience.
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.1..=600.0).contains(&value) => Ok(value),
+        _ => Err("expected a number of seconds from 0.1 to 600".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        use clap::CommandFactory as _;
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn lengths_out_of_range_are_refused() {
+        assert_eq!(seconds("0.5"), Ok(0.5));
+        assert!(seconds("0").is_err() && seconds("NaN").is_err() && seconds("x").is_err());
+    }
+}

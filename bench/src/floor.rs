@@ -1,0 +1,225 @@
+//! The floor: what the kernel alone charges for a reply of a given size.
+//!
+//! Two threads, each with its own `SO_REUSEPORT` listener and epoll, all edge-triggered. A request
+//! is one `recv` that nobody looks at, the reply one `send` of bytes made beforehand; a large body
+//! goes by `sendfile` after its head. A server that does anything for its client costs more than
+//! this. It is not a web server: it answers whatever it is asked, once per receive.
+
+use crate::cli::FloorOptions;
+use rustix::event::epoll;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// Serves until the process is ended.
+pub fn serve(options: &FloorOptions) -> io::Result<()> {
+    for thread in spawn(options)? {
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))?;
+    }
+    Ok(())
+}
+
+/// Starts the threads; returns once all of them listen.
+pub fn spawn(options: &FloorOptions) -> io::Result<Vec<JoinHandle<io::Result<()>>>> {
+    let canned = Arc::new(Canned::new(options)?);
+    let listeners = (0..THREADS).map(|_| listen(options.port));
+    let listeners = listeners.collect::<rustix::io::Result<Vec<_>>>()?;
+    let threads = listeners.into_iter().map(|listener| {
+        let canned = Arc::clone(&canned);
+        std::thread::spawn(move || Ok(Worker::new(&canned, listener)?.run()?))
+    });
+    Ok(threads.collect())
+}
+
+/// The reply, the same to everybody.
+struct Canned {
+    /// The head, with the body behind it when that is small.
+    bytes: Vec<u8>,
+    /// A large body and its length.
+    file: Option<(File, u64)>,
+}
+
+impl Canned {
+    fn new(options: &FloorOptions) -> io::Result<Self> {
+        let Some(path) = &options.file else {
+            return Ok(Self { bytes: head(options.status, 0), file: None });
+        };
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        let mut bytes = head(options.status, length);
+        if length > SEND_BYTES_MAX {
+            return Ok(Self { bytes, file: Some((file, length)) });
+        }
+        file.read_to_end(&mut bytes)?;
+        Ok(Self { bytes, file: None })
+    }
+
+    fn length(&self) -> u64 {
+        self.bytes.len() as u64 + self.file.as_ref().map_or(0, |(_, length)| *length)
+    }
+}
+
+/// A head as long as a file server's usually is: type, validators, length, date and name.
+fn head(status: u16, body_bytes: u64) -> Vec<u8> {
+    let mut head = format!(
+        "HTTP/1.1 {status} Canned\r\nContent-Type: text/html\r\nContent-Length: {body_bytes}\r\n"
+    );
+    if body_bytes > 0 {
+        head += "ETag: \"3141592653\"\r\nLast-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n\
+                 Accept-Ranges: bytes\r\n";
+    }
+    head += "Date: Thu, 01 Jan 2026 00:00:00 GMT\r\nServer: floor/0.1.0\r\n\r\n";
+    head.into_bytes()
+}
+
+/// One thread's world.
+struct Worker<'a> {
+    canned: &'a Canned,
+    listener: OwnedFd,
+    epoll: OwnedFd,
+    connections: HashMap<u64, Connection>,
+    /// Key of the connection that comes next; never used twice.
+    key_next: u64,
+}
+
+struct Connection {
+    socket: OwnedFd,
+    /// How far the reply under way has been sent; its length when there is none.
+    sent: u64,
+}
+
+impl<'a> Worker<'a> {
+    fn new(canned: &'a Canned, listener: OwnedFd) -> rustix::io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let events = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), events)?;
+        let connections = HashMap::new();
+        Ok(Self { canned, listener, epoll, connections, key_next: LISTENER + 1 })
+    }
+
+    fn run(mut self) -> rustix::io::Result<()> {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        loop {
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+            for event in events.drain(..) {
+                match event.data.u64() {
+                    LISTENER => self.accept()?,
+                    key => self.drive(key, event.flags),
+                }
+            }
+        }
+    }
+
+    /// Takes all connections that wait. Registered once, for both directions: with edges the one
+    /// that is not awaited costs nothing.
+    fn accept(&mut self) -> rustix::io::Result<()> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        loop {
+            let socket = match net::accept_with(&self.listener, flags) {
+                Ok(socket) => socket,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(errno) => return Err(errno),
+            };
+            let key = self.key_next;
+            self.key_next += 1;
+            let events = epoll::EventFlags::IN
+                | epoll::EventFlags::OUT
+                | epoll::EventFlags::RDHUP
+                | epoll::EventFlags::ET;
+            epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(key), events)?;
+            self.connections.insert(key, Connection { socket, sent: self.canned.length() });
+        }
+    }
+
+    fn drive(&mut self, key: u64, flags: epoll::EventFlags) {
+        let over = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
+        let Some(connection) = self.connections.get_mut(&key) else { return };
+        if flags.intersects(over) || connection.drive(self.canned, flags).is_err() {
+            self.connections.remove(&key);
+        }
+    }
+}
+
+impl Connection {
+    /// Goes on with the reply under way, or answers a request.
+    fn drive(&mut self, canned: &Canned, flags: epoll::EventFlags) -> rustix::io::Result<()> {
+        if self.sent == canned.length() {
+            if !flags.contains(epoll::EventFlags::IN) {
+                return Ok(());
+            }
+            let mut request = [0; 4096];
+            match net::recv(&self.socket, &mut request[..], RecvFlags::empty()) {
+                Ok((_, 0)) => return Err(Errno::PIPE),
+                Ok(_) => self.sent = 0,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(errno) => return Err(errno),
+            }
+        }
+        match self.send(canned) {
+            Err(Errno::AGAIN) => Ok(()),
+            done => done,
+        }
+    }
+
+    fn send(&mut self, canned: &Canned) -> rustix::io::Result<()> {
+        let socket = self.socket.as_fd();
+        let in_memory = canned.bytes.len() as u64;
+        if self.sent < in_memory {
+            self.sent += send_bytes(socket, canned, self.sent as usize)? as u64;
+        }
+        if let Some((file, length)) = &canned.file {
+            while self.sent < in_memory + length {
+                let mut offset = self.sent - in_memory;
+                let left = (length - offset) as usize;
+                self.sent += rustix::fs::sendfile(socket, file, Some(&mut offset), left)? as u64;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn send_bytes(socket: BorrowedFd<'_>, canned: &Canned, from: usize) -> rustix::io::Result<usize> {
+    let more = if canned.file.is_some() { SendFlags::MORE } else { SendFlags::empty() };
+    net::send(socket, &canned.bytes[from..], more | SendFlags::NOSIGNAL)
+}
+
+fn listen(port: u16) -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    sockopt::set_socket_reuseport(&socket, true)?;
+    // Inherited by accepted sockets.
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))?;
+    net::listen(&socket, 4096)?;
+    Ok(socket)
+}
+
+/// As many as the peers have workers.
+const THREADS: usize = 2;
+/// A body up to this length is sent from memory with its head.
+const SEND_BYTES_MAX: u64 = 64 << 10;
+const EVENTS_MAX: usize = 512;
+/// The listener's key among the connections'.
+const LISTENER: u64 = 0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_as_long_as_a_file_servers() {
+        let length = head(200, 4096).len();
+        assert!((215..=245).contains(&length), "{length} bytes");
+    }
+}

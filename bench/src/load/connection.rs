@@ -1,0 +1,119 @@
+//! One client connection: send a request, read until its reply is whole.
+//!
+//! Sockets stay blocking, because a blocking `connect` over loopback returns at once with the
+//! connection made; sends and receives carry `MSG_DONTWAIT` instead. The epoll registration is
+//! edge-triggered and made once.
+
+use super::Error;
+use super::reply::{Expected, Reply};
+use nix::sys::socket::sockopt::IpBindAddressNoPort;
+use rustix::event::epoll;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use std::net::SocketAddrV4;
+use std::time::{Duration, Instant};
+
+/// A connection with at most one request under way.
+pub struct Connection {
+    socket: OwnedFd,
+    reply: Reply,
+    /// Whole replies so far.
+    answered: u64,
+    /// When the request under way was due to be sent.
+    pub sent_at: Instant,
+}
+
+/// What a receive came to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The reply is not whole yet.
+    More,
+    /// The reply is whole.
+    Done,
+    /// The server closed a kept connection instead of answering: the request may be sent again.
+    Closed,
+}
+
+impl Connection {
+    /// Connects, and registers with `epoll` under `index`.
+    pub fn open(
+        source: SocketAddrV4,
+        address: SocketAddrV4,
+        epoll: &OwnedFd,
+        index: usize,
+    ) -> Result<Self, Error> {
+        let socket = connect(source, address).map_err(|errno| Error::System("connect", errno))?;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(epoll, socket.as_fd(), epoll::EventData::new_u64(index as u64), flags)
+            .map_err(|errno| Error::System("epoll_ctl", errno))?;
+        Ok(Self { socket, reply: Reply::default(), answered: 0, sent_at: Instant::now() })
+    }
+
+    /// Sends a request whose latency counts from `due`. A server that has just closed a kept
+    /// connection shows at the next receive.
+    pub fn send(&mut self, request: &[u8], due: Instant) -> Result<(), Error> {
+        self.sent_at = due;
+        match net::send(&self.socket, request, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(sent) if sent == request.len() => Ok(()),
+            Ok(_) => Err(Error::System("send", Errno::AGAIN)),
+            Err(Errno::PIPE | Errno::CONNRESET) if self.answered > 0 => Ok(()),
+            Err(errno) => Err(Error::System("send", errno)),
+        }
+    }
+
+    /// Takes what has arrived. Stops at the end of the reply or when the socket is drained (a
+    /// receive that came back short drained it: whatever comes next is a new edge).
+    pub fn receive(&mut self, expected: &Expected, buffer: &mut [u8]) -> Result<Progress, Error> {
+        loop {
+            let dropped = self.reply.only_body_is_missing();
+            let flags = if dropped { RecvFlags::TRUNC } else { RecvFlags::empty() };
+            let got = match net::recv(&self.socket, &mut *buffer, flags | RecvFlags::DONTWAIT) {
+                Ok((_, 0)) | Err(Errno::CONNRESET | Errno::PIPE) => return self.closed(),
+                Ok((_, got)) => got,
+                Err(Errno::AGAIN) => return Ok(Progress::More),
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(Error::System("recv", errno)),
+            };
+            let whole = if dropped {
+                self.reply.skip(got as u64)?
+            } else {
+                self.reply.take(&buffer[..got], expected)?
+            };
+            if whole {
+                self.reply = Reply::default();
+                self.answered += 1;
+                return Ok(Progress::Done);
+            }
+            if got < buffer.len() {
+                return Ok(Progress::More);
+            }
+        }
+    }
+
+    /// Servers may close kept connections between requests (after a number of them, say). They may
+    /// not stop within a reply, nor before the first.
+    fn closed(&self) -> Result<Progress, Error> {
+        if self.answered > 0 && self.reply.nothing_came() {
+            Ok(Progress::Closed)
+        } else {
+            Err(Error::Closed)
+        }
+    }
+}
+
+fn connect(source: SocketAddrV4, address: SocketAddrV4) -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(CONNECT_TIMEOUT))?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    // The port is chosen by connect, so that one is free again for another source address.
+    nix::sys::socket::setsockopt(&socket, IpBindAddressNoPort, &true)
+        .map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
+    net::bind(&socket, &source)?;
+    net::connect(&socket, &address)?;
+    Ok(socket)
+}
+
+/// A listen queue that is full drops the connection attempt; this bounds the wait.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

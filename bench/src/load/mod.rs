@@ -1,0 +1,372 @@
+//! The load generator: a closed loop over N connections in one thread.
+//!
+//! It exists so that the client costs little, and the same, whatever server it talks to: requests
+//! are built beforehand, sockets are registered once and edge-triggered, a reply's head is searched
+//! for two things only, and bodies are dropped by the kernel (`MSG_TRUNC`) instead of copied, as a
+//! client on another machine would not compete for our memory either. It speaks just enough
+//! HTTP/1.1 for that: replies have a `Content-Length`, nothing is pipelined.
+//!
+//! Any reply that is not what the workload expects ends the run with an error.
+
+mod connection;
+mod reply;
+mod verify;
+
+pub use verify::verify;
+
+use crate::interrupt;
+use crate::workload::{Reuse, Workload};
+use connection::{Connection, Progress};
+use reply::Expected;
+use hdrhistogram::Histogram;
+use rustix::event::{Timespec, epoll};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::{Duration, Instant};
+
+/// What to send, where, and what has to come back.
+pub struct Target {
+    address: SocketAddrV4,
+    requests: Vec<Vec<u8>>,
+    expected: Expected,
+    reuse: Reuse,
+}
+
+/// N connections to one server, all idle between two calls of [`Client::run`].
+pub struct Client<'a> {
+    target: &'a Target,
+    epoll: OwnedFd,
+    connections: Vec<Connection>,
+    order: Order,
+    /// Next source address for a connection; see [`Client::open`].
+    source: u8,
+    buffer: Vec<u8>,
+}
+
+/// When a run stops sending. Requests under way are always awaited.
+#[derive(Clone, Copy, Debug)]
+pub struct Until {
+    /// Not before this,
+    pub time: Duration,
+    /// and not before this many replies,
+    pub requests: u64,
+    /// but no later than this.
+    pub time_max: Duration,
+}
+
+/// What a run saw.
+pub struct Outcome {
+    /// Replies, all of them as expected.
+    pub requests: u64,
+    /// From the first request to the last reply.
+    pub elapsed: Duration,
+    /// Latencies in nanoseconds; with a new connection each, connecting is part of it.
+    pub latency: Histogram<u64>,
+    /// Kept connections that the server closed and the client opened again.
+    pub reconnects: u64,
+}
+
+/// Why a run is void.
+#[derive(Debug)]
+pub enum Error {
+    /// The reply was not the expected one.
+    Reply(reply::Wrong),
+    /// A system call failed.
+    System(&'static str, Errno),
+    /// The server closed a connection before it had answered anything on it.
+    Closed,
+    /// Nothing at all came for [`PATIENCE`].
+    Stalled,
+    /// We were asked to stop.
+    Interrupted,
+}
+
+impl Target {
+    /// The requests of `workload` to a server on 127.0.0.1.
+    pub fn new(workload: &Workload, port: u16) -> Self {
+        let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+        let request = |path: &String| {
+            format!(
+                "GET {path} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: petrel-bench\r\n\
+                 Accept: */*\r\n\r\n"
+            )
+            .into_bytes()
+        };
+        Self {
+            address,
+            requests: workload.paths().iter().map(request).collect(),
+            expected: Expected { status: workload.status, body_bytes: workload.body_bytes() },
+            reuse: workload.reuse,
+        }
+    }
+}
+
+impl<'a> Client<'a> {
+    /// Opens `connections` connections.
+    pub fn connect(target: &'a Target, connections: u16) -> Result<Self, Error> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|errno| Error::System("epoll_create", errno))?;
+        let mut client = Self {
+            target,
+            epoll,
+            connections: Vec::with_capacity(connections.into()),
+            order: Order::new(target.requests.len()),
+            source: 0,
+            buffer: vec![0; BUFFER_BYTES],
+        };
+        for index in 0..usize::from(connections) {
+            let connection = client.open(index)?;
+            client.connections.push(connection);
+        }
+        Ok(client)
+    }
+
+    /// Keeps one request under way on every connection until `until` says stop.
+    pub fn run(&mut self, until: Until) -> Result<Outcome, Error> {
+        let mut run = Run::new(until);
+        for index in 0..self.connections.len() {
+            self.send(index, run.now)?;
+        }
+        run.under_way = self.connections.len();
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        while run.under_way > 0 {
+            self.wait(&mut events)?;
+            for event in events.drain(..) {
+                self.drive(event.data.u64() as usize, &mut run)?;
+            }
+        }
+        Ok(run.outcome())
+    }
+
+    fn wait(&self, events: &mut Vec<epoll::Event>) -> Result<(), Error> {
+        let timeout = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+        let room = rustix::buffer::spare_capacity(events);
+        match epoll::wait(&self.epoll, room, Some(&timeout)) {
+            _ if interrupt::asked() => Err(Error::Interrupted),
+            Ok(0) => Err(Error::Stalled),
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(Error::System("epoll_wait", errno)),
+        }
+    }
+
+    /// Reads what has come on a connection; on a whole reply, sends the next request.
+    fn drive(&mut self, index: usize, run: &mut Run) -> Result<(), Error> {
+        let connection = &mut self.connections[index];
+        match connection.receive(&self.target.expected, &mut self.buffer)? {
+            Progress::More => Ok(()),
+            Progress::Done => {
+                let sent_at = self.connections[index].sent_at;
+                if !run.answered(sent_at) {
+                    return self.rest(index);
+                }
+                if self.target.reuse == Reuse::Close {
+                    self.connections[index] = self.open(index)?;
+                }
+                self.send(index, run.now)
+            }
+            Progress::Closed => {
+                run.reconnects += 1;
+                let sent_at = self.connections[index].sent_at;
+                self.connections[index] = self.open(index)?;
+                self.send(index, sent_at)
+            }
+        }
+    }
+
+    /// Leaves a connection as the next run should find it: idle.
+    fn rest(&mut self, index: usize) -> Result<(), Error> {
+        if self.target.reuse == Reuse::Close {
+            self.connections[index] = self.open(index)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, index: usize, now: Instant) -> Result<(), Error> {
+        let request = &self.target.requests[self.order.next()];
+        self.connections[index].send(request, now)
+    }
+
+    /// Each connection comes from another address in 127.0.0.0/8: the side that closes first keeps
+    /// the address and port for a minute, and 28,000 ports last for one second of new connections.
+    fn open(&mut self, index: usize) -> Result<Connection, Error> {
+        self.source = self.source % 250 + 1;
+        let source = SocketAddrV4::new(Ipv4Addr::new(127, 0, 1, self.source), 0);
+        Connection::open(source, self.target.address, &self.epoll, index)
+    }
+}
+
+/// The counters of a run.
+struct Run {
+    until: Until,
+    started: Instant,
+    /// The clock, read once a reply.
+    now: Instant,
+    requests: u64,
+    under_way: usize,
+    reconnects: u64,
+    latency: Histogram<u64>,
+}
+
+impl Run {
+    fn new(until: Until) -> Self {
+        let now = Instant::now();
+        let latency = Histogram::new(3).expect("three significant digits are in range");
+        Self { until, started: now, now, requests: 0, under_way: 0, reconnects: 0, latency }
+    }
+
+    /// Counts a reply; says whether another request follows.
+    fn answered(&mut self, sent_at: Instant) -> bool {
+        self.now = Instant::now();
+        self.requests += 1;
+        let nanoseconds = self.now.duration_since(sent_at).as_nanos();
+        self.latency.saturating_record(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
+        let more = self.until.more(self.now.duration_since(self.started), self.requests);
+        if !more {
+            self.under_way -= 1;
+        }
+        more
+    }
+
+    fn outcome(self) -> Outcome {
+        Outcome {
+            requests: self.requests,
+            elapsed: self.now.duration_since(self.started),
+            latency: self.latency,
+            reconnects: self.reconnects,
+        }
+    }
+}
+
+impl Until {
+    fn more(&self, elapsed: Duration, requests: u64) -> bool {
+        let enough = elapsed >= self.time && requests >= self.requests;
+        !enough && elapsed < self.time_max
+    }
+}
+
+/// Which request comes next: random, but the same sequence for every server and run.
+struct Order {
+    state: u64,
+    choices: u64,
+}
+
+impl Order {
+    fn new(choices: usize) -> Self {
+        Self { state: 0x9e37_79b9_7f4a_7c15, choices: choices as u64 }
+    }
+
+    fn next(&mut self) -> usize {
+        if self.choices == 1 {
+            return 0;
+        }
+        // xorshift64: quick, and its period is far longer than any run.
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        ((u128::from(self.state) * u128::from(self.choices)) >> 64) as usize
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reply(wrong) => wrong.fmt(f),
+            Self::System(call, errno) => write!(f, "{call}: {errno}"),
+            Self::Closed => f.write_str("connection closed before its first reply"),
+            Self::Stalled => write!(f, "no reply for {} s", PATIENCE.as_secs()),
+            Self::Interrupted => f.write_str("interrupted"),
+        }
+    }
+}
+
+impl From<reply::Wrong> for Error {
+    fn from(wrong: reply::Wrong) -> Self {
+        Self::Reply(wrong)
+    }
+}
+
+/// Without any reply for so long a run is given up.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Taken from the kernel in one wait.
+const EVENTS_MAX: usize = 512;
+/// Taken from a socket in one receive.
+const BUFFER_BYTES: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::FloorOptions;
+    use crate::floor;
+    use crate::workload::{WORKLOADS, files};
+
+    fn workload(name: &str) -> &'static Workload {
+        WORKLOADS.iter().find(|workload| workload.name == name).unwrap()
+    }
+
+    /// The floor server on a free port, in threads of this process, answering for `name`.
+    fn floor_for(name: &str) -> (u16, tempfile::TempDir) {
+        let root = tempfile::tempdir().unwrap();
+        let workload = workload(name);
+        files::make(root.path(), &[workload]).unwrap();
+        let port = crate::peers::free_port().unwrap();
+        let file = workload.body_bytes().map(|_| root.path().join(&workload.paths()[0][1..]));
+        let options = FloorOptions { port, status: workload.status, file };
+        floor::spawn(&options).unwrap();
+        (port, root)
+    }
+
+    fn requests(requests: u64) -> Until {
+        Until { time: Duration::ZERO, requests, time_max: Duration::from_secs(20) }
+    }
+
+    #[test]
+    fn kept_connections_carry_many_requests() {
+        for name in ["100b", "100k", "10m"] {
+            let (port, _root) = floor_for(name);
+            let target = Target::new(workload(name), port);
+            let mut client = Client::connect(&target, 3).unwrap();
+            for _ in 0..2 {
+                let outcome = client.run(requests(20)).unwrap();
+                assert!((20..=22).contains(&outcome.requests), "{name}: {}", outcome.requests);
+                assert_eq!(outcome.latency.len(), outcome.requests);
+                assert_eq!(outcome.reconnects, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn new_connections_are_opened_for_each_request() {
+        let (port, _root) = floor_for("connect");
+        let target = Target::new(workload("connect"), port);
+        let mut client = Client::connect(&target, 2).unwrap();
+        assert!(client.run(requests(50)).unwrap().requests >= 50);
+        assert_eq!(client.source, 53, "two at first, 49 in between, two at rest");
+    }
+
+    #[test]
+    fn a_reply_of_another_length_is_an_error() {
+        let (port, _root) = floor_for("100b");
+        let target = Target::new(workload("4k"), port);
+        let error = Client::connect(&target, 1).unwrap().run(requests(1)).err().unwrap();
+        assert_eq!(error.to_string(), "body of 100 bytes instead of 4096");
+    }
+
+    #[test]
+    fn a_reply_with_another_status_is_an_error() {
+        let (port, _root) = floor_for("100b");
+        let target = Target::new(workload("404"), port);
+        let error = Client::connect(&target, 1).unwrap().run(requests(1)).err().unwrap();
+        assert_eq!(error.to_string(), "status 200 instead of 404");
+    }
+
+    #[test]
+    fn the_random_order_is_repeatable_and_reaches_everything() {
+        let (mut one, mut two) = (Order::new(100), Order::new(100));
+        let drawn: Vec<_> = (0..2000).map(|_| one.next()).collect();
+        assert!(drawn.iter().all(|n| *n == two.next()));
+        assert!((0..100).all(|n| drawn.contains(&n)));
+        assert!(drawn.iter().all(|n| *n < 100));
+    }
+}

@@ -1,0 +1,204 @@
+//! The servers under comparison: one file each, and one table.
+//!
+//! A peer says how it is installed, configured for a [`Site`] and started in the foreground.
+//! [`process`] starts and ends it and finds all of its processes. The configurations aim at the
+//! same thing: two workers, kept connections without limit, no access log, whatever caches the
+//! server has switched on. Every value that is not self-evident has its reason beside it.
+
+mod apache;
+mod caddy;
+mod floor;
+mod h2o;
+mod lighttpd;
+mod nginx;
+mod petrel;
+pub mod process;
+
+use crate::cli::Options;
+use crate::workload::{Service, Workload};
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// All servers, in the order of tables and plots. Adding one is a file and a line here.
+pub static PEERS: &[Peer] = &[
+    petrel::PEER,
+    nginx::PEER,
+    nginx::WITHOUT_SENDFILE,
+    lighttpd::PEER,
+    h2o::PEER,
+    apache::PEER,
+    caddy::PEER,
+    floor::PEER,
+];
+
+/// One server.
+pub struct Peer {
+    /// Name on the command line, in tables and in the JSON.
+    pub name: &'static str,
+    /// Where its program comes from.
+    pub program: Program,
+    /// Arguments that make it print its version.
+    pub version: &'static [&'static str],
+    /// What it can do.
+    pub serves: &'static [Service],
+    /// Whether it runs when no servers are named.
+    pub choice: Choice,
+    /// What it sends for different paths.
+    pub bodies: Bodies,
+    /// Writes its configuration for a site; returns the command that serves it in the foreground.
+    pub prepare: fn(&Path, &Site<'_>) -> io::Result<Command>,
+}
+
+/// Where a program comes from.
+pub enum Program {
+    /// Installed on the machine; the Debian package of that name has it.
+    Packaged { program: &'static str, package: &'static str },
+    /// Built in this workspace.
+    Petrel,
+    /// This very program.
+    Ourselves,
+}
+
+/// Whether a server runs unasked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// Always, if it is there.
+    Default,
+    /// Only if it is named: a variant of another.
+    OnRequest,
+}
+
+/// What a server sends when it is asked for different files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bodies {
+    /// What was asked for.
+    AsAsked,
+    /// The workload's first file, whatever was asked for.
+    FirstOnly,
+}
+
+/// What a server is to serve, and where.
+pub struct Site<'a> {
+    /// The document root.
+    pub root: &'a Path,
+    /// A directory for the server's own files: configuration, pid file, error log.
+    pub directory: &'a Path,
+    /// Port on 127.0.0.1.
+    pub port: u16,
+    /// The workload to come. Only for the floor, which knows nothing but one reply.
+    pub workload: &'a Workload,
+}
+
+/// A server that is going to be run.
+pub struct Chosen {
+    /// The table's entry.
+    pub peer: &'static Peer,
+    /// Its program.
+    pub path: PathBuf,
+}
+
+impl Site<'_> {
+    /// Writes a configuration file and returns its path.
+    fn configure(&self, name: &str, text: &str) -> io::Result<PathBuf> {
+        let path = self.directory.join(name);
+        std::fs::write(&path, text)?;
+        Ok(path)
+    }
+}
+
+/// The servers that are named, or all; of those the ones whose program is there. Says which are
+/// not. The only error is that none is left.
+pub fn choose(options: &Options) -> Result<Vec<Chosen>, String> {
+    let mut chosen = Vec::new();
+    for peer in named(&options.servers)? {
+        match peer.program.find(options.petrel.as_deref()) {
+            Ok(path) => chosen.push(Chosen { peer, path }),
+            Err(missing) => eprintln!("petrel-bench: without {}: {missing}", peer.name),
+        }
+    }
+    if chosen.is_empty() { Err("no server to run".to_owned()) } else { Ok(chosen) }
+}
+
+/// The table's entries for `names`, or all that run unasked.
+pub fn named(names: &[String]) -> Result<Vec<&'static Peer>, String> {
+    if names.is_empty() {
+        return Ok(PEERS.iter().filter(|peer| peer.choice == Choice::Default).collect());
+    }
+    let find = |name: &String| {
+        PEERS.iter().find(|peer| peer.name == name).ok_or_else(|| {
+            let all: Vec<_> = PEERS.iter().map(|peer| peer.name).collect();
+            format!("no server {name}; there are {}", all.join(", "))
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+/// A port on 127.0.0.1 that nobody listens on.
+pub fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+impl Program {
+    /// The program's path, or why there is none.
+    pub fn find(&self, petrel: Option<&Path>) -> Result<PathBuf, String> {
+        match self {
+            Self::Packaged { program, package } => in_path(program)
+                .ok_or_else(|| format!("{program} is not installed (Debian package {package})")),
+            Self::Petrel => {
+                let path = petrel.map_or_else(|| beside_us("petrel"), |path| Ok(path.to_owned()));
+                let path = path.map_err(|error| error.to_string())?;
+                let missing = || format!("{} is not there; build it first", path.display());
+                path.canonicalize().map_err(|_| missing())
+            }
+            Self::Ourselves => std::env::current_exe().map_err(|error| error.to_string()),
+        }
+    }
+}
+
+/// The path of a program, also of those in the administrator's directories.
+pub fn in_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let administrators = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+    let directories = std::env::split_paths(&path).chain(administrators);
+    directories.map(|directory| directory.join(program)).find(|candidate| candidate.is_file())
+}
+
+fn beside_us(program: &str) -> io::Result<PathBuf> {
+    Ok(std::env::current_exe()?.with_file_name(program))
+}
+
+/// Workers of every server: processes or threads that accept.
+const WORKERS: u32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        for (n, one) in PEERS.iter().enumerate() {
+            assert!(PEERS[n + 1..].iter().all(|other| other.name != one.name), "{}", one.name);
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_an_error_that_lists_the_known_ones() {
+        let error = named(&["iis".to_owned()]).err().unwrap();
+        assert!(error.contains("iis") && error.contains("lighttpd"), "{error}");
+    }
+
+    #[test]
+    fn variants_run_only_when_named() {
+        let unasked = named(&[]).unwrap();
+        assert!(unasked.iter().all(|peer| peer.name != "nginx-nosendfile"));
+        assert_eq!(named(&["nginx-nosendfile".to_owned()]).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_missing_petrel_is_told_with_its_path() {
+        let error = Program::Petrel.find(Some(Path::new("/no/petrel"))).unwrap_err();
+        assert!(error.contains("/no/petrel"), "{error}");
+    }
+}

@@ -1,0 +1,152 @@
+//! Results as SVG: server CPU a request, one panel for each workload, one bar for each server.
+//!
+//! Workloads differ by a factor of a hundred, so each panel has its own scale, from zero. User
+//! time is the darker part of a bar. Written by hand: a handful of rectangles and texts.
+
+use crate::report::{connections_title, number};
+use crate::results::{Cell, Results};
+use std::fmt::Write as _;
+use std::path::Path;
+use std::{fs, io};
+
+/// Writes `cpu-N.svg` for each number of connections.
+pub fn write(results: &Results, directory: &Path) -> io::Result<()> {
+    for connections in &results.connections {
+        let path = directory.join(format!("cpu-{connections}.svg"));
+        fs::write(path, svg(results, *connections))?;
+    }
+    Ok(())
+}
+
+fn svg(results: &Results, connections: u16) -> String {
+    let rows = results.workloads.len().div_ceil(COLUMNS);
+    let panel_height = PANEL_TITLE + BAR_STEP * results.servers.len() as f64 + PANEL_GAP;
+    let width = MARGIN + COLUMNS as f64 * (PANEL_WIDTH + MARGIN);
+    let height = HEADER + rows as f64 * panel_height + FOOTER;
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"13\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+    );
+    header(&mut out, connections);
+    for (n, workload) in results.workloads.iter().enumerate() {
+        let x = MARGIN + (n % COLUMNS) as f64 * (PANEL_WIDTH + MARGIN);
+        let y = HEADER + (n / COLUMNS) as f64 * panel_height;
+        text(&mut out, (x, y + 14.0), "font-weight=\"bold\"", workload.title);
+        let bars = bars(results, workload.name, connections);
+        panel(&mut out, (x, y + PANEL_TITLE), &bars);
+    }
+    let machine = format!(
+        "{}, {} cores, Linux {}",
+        results.machine.processor, results.machine.cores, results.machine.kernel
+    );
+    text(&mut out, (MARGIN, height - 12.0), "fill=\"#666\" font-size=\"11\"", &machine);
+    out + "</svg>\n"
+}
+
+/// One bar: user and whole CPU, µs a request; nothing when the cell failed or was not run.
+struct Bar {
+    server: &'static str,
+    colour: &'static str,
+    value: Option<(f64, f64)>,
+}
+
+fn bars(results: &Results, workload: &str, connections: u16) -> Vec<Bar> {
+    let bar = |(n, server): (usize, &&'static str)| {
+        let cell = results.cell(server, workload, connections);
+        let summary = cell.and_then(Cell::summary);
+        Bar {
+            server,
+            colour: COLOURS[n % COLOURS.len()],
+            value: summary.map(|summary| (summary.user_us, summary.cpu_us.median)),
+        }
+    };
+    results.servers.iter().enumerate().map(bar).collect()
+}
+
+fn header(out: &mut String, connections: u16) {
+    let title = format!("Server CPU a request, µs, {}", connections_title(connections));
+    text(out, (MARGIN, 28.0), "font-size=\"18\" font-weight=\"bold\"", &title);
+    let y = 42.0;
+    rectangle(out, (MARGIN, y), (26.0, 12.0), "fill=\"#555\"");
+    text(out, (MARGIN + 32.0, y + 11.0), "", "user");
+    rectangle(out, (MARGIN + 78.0, y), (26.0, 12.0), "fill=\"#555\" fill-opacity=\"0.55\"");
+    text(
+        out,
+        (MARGIN + 110.0, y + 11.0),
+        "",
+        "kernel · median of the repeats, normalised · each panel has its own scale · less is better",
+    );
+}
+
+fn panel(out: &mut String, (x, y): (f64, f64), bars: &[Bar]) {
+    let values = bars.iter().filter_map(|bar| bar.value.map(|(_, all)| all));
+    let largest = values.fold(f64::MIN_POSITIVE, f64::max);
+    let scale = (PANEL_WIDTH - LABEL_WIDTH - VALUE_WIDTH) / largest;
+    let zero = x + LABEL_WIDTH;
+    for (n, bar) in bars.iter().enumerate() {
+        let top = y + n as f64 * BAR_STEP;
+        let base = top + BAR_HEIGHT - 4.0;
+        text(out, (zero - 6.0, base), "text-anchor=\"end\"", bar.server);
+        let Some((user, all)) = bar.value else {
+            text(out, (zero + 6.0, base), "fill=\"#999\"", "no figure");
+            continue;
+        };
+        let paint = format!("fill=\"{}\"", bar.colour);
+        let light = format!("{paint} fill-opacity=\"0.55\"");
+        rectangle(out, (zero, top), (user * scale, BAR_HEIGHT), &paint);
+        rectangle(out, (zero + user * scale, top), ((all - user) * scale, BAR_HEIGHT), &light);
+        text(out, (zero + all * scale + 6.0, base), "", &number(all));
+    }
+    let height = bars.len() as f64 * BAR_STEP - (BAR_STEP - BAR_HEIGHT);
+    rectangle(out, (zero - 1.0, y - 2.0), (1.0, height + 4.0), "fill=\"#333\"");
+}
+
+fn rectangle(out: &mut String, (x, y): (f64, f64), (width, height): (f64, f64), style: &str) {
+    let _infallible = writeln!(
+        out,
+        "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" {style}/>"
+    );
+}
+
+fn text(out: &mut String, (x, y): (f64, f64), style: &str, words: &str) {
+    let words = words.replace('&', "&amp;").replace('<', "&lt;");
+    let _infallible = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" {style}>{words}</text>");
+}
+
+/// One for each server, in their order; told apart also by people who see few colours.
+const COLOURS: [&str; 8] =
+    ["#0072b2", "#009e73", "#56b4e9", "#e69f00", "#cc79a7", "#d55e00", "#8c6bb1", "#777777"];
+const COLUMNS: usize = 2;
+const MARGIN: f64 = 24.0;
+const PANEL_WIDTH: f64 = 440.0;
+const PANEL_TITLE: f64 = 26.0;
+const PANEL_GAP: f64 = 22.0;
+const LABEL_WIDTH: f64 = 120.0;
+const VALUE_WIDTH: f64 = 50.0;
+const BAR_HEIGHT: f64 = 16.0;
+const BAR_STEP: f64 = 21.0;
+const HEADER: f64 = 78.0;
+const FOOTER: f64 = 30.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markup_in_words_is_escaped() {
+        let mut out = String::new();
+        text(&mut out, (1.0, 2.0), "", "a < b & c");
+        assert_eq!(out, "<text x=\"1.0\" y=\"2.0\" >a &lt; b &amp; c</text>\n");
+    }
+
+    #[test]
+    fn the_longest_bar_fills_the_panel_and_a_failed_one_says_so() {
+        let bar = |server, value| Bar { server, colour: "red", value };
+        let mut out = String::new();
+        panel(&mut out, (0.0, 0.0), &[bar("one", Some((0.0, 8.0))), bar("two", None)]);
+        let longest = PANEL_WIDTH - LABEL_WIDTH - VALUE_WIDTH;
+        assert!(out.contains(&format!("width=\"{longest:.1}\"")), "{out}");
+        assert!(out.contains("8.00") && out.contains("no figure"), "{out}");
+    }
+}

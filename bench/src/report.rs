@@ -1,0 +1,211 @@
+//! Results as text and JSON. Looks, never computes more than a ratio.
+
+use crate::results::{Cell, Outcome, Results, Summary};
+use crate::syscalls::Tracer;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::{fs, io};
+
+/// The whole report: one block for each number of connections.
+pub fn text(results: &Results) -> String {
+    let mut out = String::new();
+    for connections in &results.connections {
+        let view = View { results, connections: *connections };
+        let _infallible = writeln!(out, "\n=== {} ===", connections_title(*connections));
+        view.figures(&mut out);
+        view.ratios(&mut out);
+        view.system_calls(&mut out);
+    }
+    errors(results, &mut out);
+    out
+}
+
+/// Writes `results.json` and `report.txt`.
+pub fn write(results: &Results, directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    let json = serde_json::to_string_pretty(results)?;
+    fs::write(directory.join("results.json"), json + "\n")?;
+    fs::write(directory.join("report.txt"), format!("{}\n{}", results.machine, text(results)))
+}
+
+/// `1 connection`, `64 connections`.
+pub fn connections_title(connections: u16) -> String {
+    format!("{connections} connection{}", if connections == 1 { "" } else { "s" })
+}
+
+/// Three significant digits, as far as they come after the point.
+pub fn number(value: f64) -> String {
+    match value {
+        _ if value < 10.0 => format!("{value:.2}"),
+        _ if value < 100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// The results for one number of connections.
+struct View<'a> {
+    results: &'a Results,
+    connections: u16,
+}
+
+impl View<'_> {
+    fn figures(&self, out: &mut String) {
+        self.table(out, "Server CPU a request, µs, normalised (user + system)", &|summary| {
+            let [all, user, system] = [summary.cpu_us.median, summary.user_us, summary.system_us];
+            format!("{} ({} + {})", number(all), brief(user), brief(system))
+        });
+        self.table(out, "  the same, lowest–highest repeat", &|summary| {
+            format!("{}–{}", number(summary.cpu_us.min), number(summary.cpu_us.max))
+        });
+        self.table(out, "Requests a second", &|summary| {
+            format!("{:.0}", summary.requests_per_s.median)
+        });
+        self.table(out, "Latency, µs: p50 / p99", &|summary| {
+            format!("{} / {}", brief(summary.p50_us.median), brief(summary.p99_us.median))
+        });
+        self.table(out, "Resident memory, MiB: sum / shared pages divided", &|summary| {
+            let (sum, divided) = (summary.resident_mib.median, summary.proportional_mib.median);
+            format!("{} / {}", brief(sum), brief(divided))
+        });
+    }
+
+    /// Petrel's CPU to each server's, and every server's to the floor's, as far as they ran.
+    fn ratios(&self, out: &mut String) {
+        let cpu = |server: &str, workload: &str| {
+            Some(self.results.cell(server, workload, self.connections)?.summary()?.cpu_us.median)
+        };
+        let servers = &self.results.servers;
+        if servers.contains(&PETREL) {
+            self.ratio_table(out, "Petrel's CPU ÷ the server's", &|workload, server| {
+                Some(cpu(PETREL, workload)? / cpu(server, workload)?)
+            });
+        }
+        if servers.contains(&FLOOR) {
+            self.ratio_table(out, "The server's CPU ÷ the floor's", &|workload, server| {
+                Some(cpu(server, workload)? / cpu(FLOOR, workload)?)
+            });
+        }
+    }
+
+    fn system_calls(&self, out: &mut String) {
+        self.table(out, "System calls a request", &|summary| {
+            let calls = &summary.system_calls;
+            let mark = if calls.tracer == Some(Tracer::Strace) { "*" } else { "" };
+            calls.tracer.map_or("?".to_owned(), |_| format!("{:.2}{mark}", calls.total))
+        });
+        let by_strace = |cell: &Cell| {
+            cell.summary().is_some_and(|s| s.system_calls.tracer == Some(Tracer::Strace))
+        };
+        if self.results.cells.iter().any(by_strace) {
+            out.push_str("  * counted by strace, which slows the server: fewer waits than usual\n");
+        }
+        for workload in &self.results.workloads {
+            let _infallible = writeln!(out, "  by name, {}:", workload.title);
+            for server in &self.results.servers {
+                let cell = self.results.cell(server, workload.name, self.connections);
+                if let Some(summary) = cell.and_then(Cell::summary) {
+                    let _infallible = writeln!(out, "    {server:<17} {}", by_name(summary));
+                }
+            }
+        }
+    }
+
+    /// A row for each workload, a column for each server.
+    fn table(&self, out: &mut String, title: &str, show: &dyn Fn(&Summary) -> String) {
+        self.grid(out, title, &|workload, server| {
+            match self.results.cell(server, workload, self.connections) {
+                Some(Cell { outcome: Outcome::Figures(summary), .. }) => show(summary),
+                Some(Cell { outcome: Outcome::Error(_), .. }) => "ERROR".to_owned(),
+                None => "–".to_owned(),
+            }
+        });
+    }
+
+    fn ratio_table(
+        &self,
+        out: &mut String,
+        title: &str,
+        ratio: &dyn Fn(&str, &str) -> Option<f64>,
+    ) {
+        self.grid(out, title, &|workload, server| {
+            ratio(workload, server).map_or("–".to_owned(), |ratio| format!("{ratio:.2}"))
+        });
+    }
+
+    fn grid(&self, out: &mut String, title: &str, show: &dyn Fn(&str, &str) -> String) {
+        let mut rows = vec![vec![String::new()]];
+        rows[0].extend(self.results.servers.iter().map(|server| (*server).to_owned()));
+        for workload in &self.results.workloads {
+            let mut row = vec![workload.title.to_owned()];
+            row.extend(self.results.servers.iter().map(|server| show(workload.name, server)));
+            rows.push(row);
+        }
+        let _infallible = write!(out, "\n{title}\n{}", aligned(&rows));
+    }
+}
+
+/// First column to the left, the others to the right. All rows (one at least) are equally long.
+fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows[0].len();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<_> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let mut out = String::new();
+    for row in rows {
+        let mut line = format!("  {:<1$}", row[0], widths[0]);
+        for (text, width) in row.iter().zip(&widths).skip(1) {
+            let _infallible = write!(line, "  {text:>width$}");
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+/// `recvfrom 1.00, sendto 1.00, epoll_wait 0.11`, the most frequent first.
+fn by_name(summary: &Summary) -> String {
+    if let Some(error) = &summary.system_calls.error {
+        return error.clone();
+    }
+    let mut calls: Vec<_> = summary.system_calls.by_name.iter().collect();
+    calls.sort_by(|one, other| other.1.total_cmp(one.1));
+    calls.retain(|(_, rate)| **rate >= 0.005);
+    calls.iter().map(|(name, rate)| format!("{name} {rate:.2}")).collect::<Vec<_>>().join(", ")
+}
+
+fn errors(results: &Results, out: &mut String) {
+    for cell in &results.cells {
+        if let Outcome::Error(error) = &cell.outcome {
+            let Cell { server, workload, connections, .. } = cell;
+            let _infallible = writeln!(
+                out,
+                "\nERROR: {server}, {workload}, {}: {error}",
+                connections_title(*connections)
+            );
+        }
+    }
+}
+
+/// Two significant digits are enough for the parts of a figure.
+fn brief(value: f64) -> String {
+    if value < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") }
+}
+
+const PETREL: &str = "petrel";
+const FLOOR: &str = "floor";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits() {
+        assert_eq!([4.5678, 45.678, 456.78].map(number), ["4.57", "45.7", "457"]);
+    }
+
+    #[test]
+    fn columns_are_aligned_by_characters_not_bytes() {
+        let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
+        let text = aligned(&[row(["", "µs"]), row(["a", "1–2"]), row(["bb", "10–20"])]);
+        assert_eq!(text, "         µs\n  a     1–2\n  bb  10–20\n");
+    }
+}

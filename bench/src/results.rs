@@ -1,0 +1,294 @@
+//! Runs to results: normalised, medians of the repeats, per cell.
+
+use crate::calibrate::Sample;
+use crate::machine::Machine;
+use crate::peers::Chosen;
+use crate::schedule::{Calls, Figures, Run};
+use crate::syscalls::Tracer;
+use crate::workload::Workload;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A whole comparison, as it is written to JSON.
+#[derive(Debug, Serialize)]
+pub struct Results {
+    /// Where and what.
+    pub machine: Machine,
+    /// The servers, in the order of the table of peers.
+    pub servers: Vec<&'static str>,
+    /// The workloads.
+    pub workloads: Vec<Title>,
+    /// Numbers of connections, in the order they were asked for.
+    pub connections: Vec<u16>,
+    /// The fixed work's usual time, to which figures are normalised.
+    pub calibration: Sample,
+    /// One for each server, workload and number of connections.
+    pub cells: Vec<Cell>,
+}
+
+/// A workload's two names.
+#[derive(Debug, Serialize)]
+pub struct Title {
+    /// In the JSON and on the command line.
+    pub name: &'static str,
+    /// For people.
+    pub title: &'static str,
+}
+
+/// What came of a server, a workload and a number of connections.
+#[derive(Debug, Serialize)]
+pub struct Cell {
+    /// The server's name.
+    pub server: &'static str,
+    /// The workload's name.
+    pub workload: &'static str,
+    /// Client connections.
+    pub connections: u16,
+    /// The figures, or the first error of any repeat: one wrong answer voids the cell.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// Figures or error.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// All repeats went well.
+    Figures(Box<Summary>),
+    /// One did not.
+    Error(String),
+}
+
+/// Figures over all repeats.
+#[derive(Debug, Serialize)]
+pub struct Summary {
+    /// Server CPU a request, µs, normalised.
+    pub cpu_us: Spread,
+    /// The part of its median spent in user mode.
+    pub user_us: f64,
+    /// The part of its median spent in the kernel.
+    pub system_us: f64,
+    /// Requests a second.
+    pub requests_per_s: Spread,
+    /// Median latency, µs.
+    pub p50_us: Spread,
+    /// 99th percentile of the latency, µs.
+    pub p99_us: Spread,
+    /// Resident memory, MiB, pages shared between the server's processes counted in each.
+    pub resident_mib: Spread,
+    /// Resident memory, MiB, shared pages divided among those that share them.
+    pub proportional_mib: Spread,
+    /// Client CPU a request, µs, normalised.
+    pub client_cpu_us: Spread,
+    /// By how much each repeat was slowed down; CPU times have been divided by it.
+    pub slowness: Vec<f64>,
+    /// Replies in all repeats.
+    pub requests: u64,
+    /// Kept connections that the server closed.
+    pub reconnects: u64,
+    /// Length of a reply's head.
+    pub head_bytes: usize,
+    /// System calls a request.
+    pub system_calls: SystemCalls,
+}
+
+/// Median and range of the repeats.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// The middle one.
+    pub median: f64,
+    /// The lowest.
+    pub min: f64,
+    /// The highest.
+    pub max: f64,
+}
+
+/// System calls a request.
+#[derive(Debug, Default, Serialize)]
+pub struct SystemCalls {
+    /// What counted them; nothing: see `error`.
+    pub tracer: Option<Tracer>,
+    /// Of all kinds.
+    pub total: f64,
+    /// By name; those made for at least one request in a thousand.
+    pub by_name: BTreeMap<String, f64>,
+    /// Why there are none.
+    pub error: Option<String>,
+}
+
+/// Boils runs down.
+pub fn summarise(
+    machine: Machine,
+    servers: &[Chosen],
+    workloads: &[&'static Workload],
+    runs: &[Run],
+) -> Results {
+    let good = runs.iter().filter_map(|run| run.result.as_ref().ok());
+    let calibration = usual(good.map(|figures| figures.sample));
+    let mut connections = Vec::new();
+    let mut cells: Vec<Cell> = Vec::new();
+    for run in runs {
+        if !connections.contains(&run.connections) {
+            connections.push(run.connections);
+        }
+        let key = (run.server, run.workload, run.connections);
+        if cells.iter().all(|cell| (cell.server, cell.workload, cell.connections) != key) {
+            let same = runs.iter().filter(|run| (run.server, run.workload, run.connections) == key);
+            let outcome = Outcome::of(same, calibration);
+            let (server, workload, connections) = key;
+            cells.push(Cell { server, workload, connections, outcome });
+        }
+    }
+    let title = |workload: &&'static Workload| Title { name: workload.name, title: workload.title };
+    Results {
+        machine,
+        servers: servers.iter().map(|chosen| chosen.peer.name).collect(),
+        workloads: workloads.iter().map(title).collect(),
+        connections,
+        calibration,
+        cells,
+    }
+}
+
+impl Results {
+    /// The cell of a server, a workload and a number of connections, if it was run.
+    pub fn cell(&self, server: &str, workload: &str, connections: u16) -> Option<&Cell> {
+        self.cells.iter().find(|cell| {
+            cell.server == server && cell.workload == workload && cell.connections == connections
+        })
+    }
+}
+
+impl Cell {
+    /// The figures, unless it failed.
+    pub fn summary(&self) -> Option<&Summary> {
+        match &self.outcome {
+            Outcome::Figures(summary) => Some(summary),
+            Outcome::Error(_) => None,
+        }
+    }
+}
+
+impl Outcome {
+    fn of<'a>(runs: impl Iterator<Item = &'a Run>, usual: Sample) -> Self {
+        let figures: Result<Vec<_>, _> = runs.map(|run| run.result.as_ref()).collect();
+        match figures {
+            Ok(figures) => Self::Figures(Box::new(Summary::of(&figures, usual))),
+            Err(error) => Self::Error(error.clone()),
+        }
+    }
+}
+
+impl Summary {
+    fn of(runs: &[&Figures], usual: Sample) -> Self {
+        let slowness: Vec<_> = runs.iter().map(|run| run.sample.slowness(usual)).collect();
+        let each = |figure: &dyn Fn(&Figures) -> f64| -> Spread {
+            Spread::of(runs.iter().map(|run| figure(run)).collect())
+        };
+        let normalised = |figure: &dyn Fn(&Figures) -> f64| -> Spread {
+            let pairs = runs.iter().zip(&slowness);
+            Spread::of(pairs.map(|(run, slowness)| figure(run) / slowness).collect())
+        };
+        let requests = |run: &Figures| run.outcome.requests as f64;
+        let latency = |run: &Figures, q| run.outcome.latency.value_at_quantile(q) as f64 / 1e3;
+        let cpu_us = normalised(&|run| run.cpu.total.as_secs_f64() * 1e6 / requests(run));
+        let user_share = user_share(runs);
+        Self {
+            cpu_us,
+            user_us: cpu_us.median * user_share,
+            system_us: cpu_us.median * (1.0 - user_share),
+            requests_per_s: each(&|run| requests(run) / run.outcome.elapsed.as_secs_f64()),
+            p50_us: each(&|run| latency(run, 0.5)),
+            p99_us: each(&|run| latency(run, 0.99)),
+            resident_mib: each(&|run| run.memory.resident as f64 / MIB),
+            proportional_mib: each(&|run| run.memory.proportional as f64 / MIB),
+            client_cpu_us: normalised(&|run| run.client_cpu.as_secs_f64() * 1e6 / requests(run)),
+            slowness,
+            requests: runs.iter().map(|run| run.outcome.requests).sum(),
+            reconnects: runs.iter().map(|run| run.outcome.reconnects).sum(),
+            head_bytes: runs.first().map_or(0, |run| run.head_bytes),
+            system_calls: SystemCalls::of(runs),
+        }
+    }
+}
+
+/// The share of user time in all ticks of all repeats: a single run has too few of them.
+fn user_share(runs: &[&Figures]) -> f64 {
+    let user: u64 = runs.iter().map(|run| run.cpu.user_ticks).sum();
+    let system: u64 = runs.iter().map(|run| run.cpu.system_ticks).sum();
+    if user + system == 0 { 0.0 } else { user as f64 / (user + system) as f64 }
+}
+
+impl SystemCalls {
+    fn of(runs: &[&Figures]) -> Self {
+        match runs.iter().find_map(|run| run.calls.as_ref()) {
+            Some(Ok(calls)) => Self::per_request(calls),
+            Some(Err(error)) => Self { error: Some(error.clone()), ..Self::default() },
+            None => Self::default(),
+        }
+    }
+
+    fn per_request(calls: &Calls) -> Self {
+        let each = |count: u64| count as f64 / calls.requests.max(1) as f64;
+        let by_name = calls.counts.iter().map(|(name, count)| (name.clone(), each(*count)));
+        Self {
+            tracer: Some(calls.tracer),
+            total: each(calls.counts.values().sum()),
+            by_name: by_name.filter(|(_, rate)| *rate >= 0.001).collect(),
+            error: None,
+        }
+    }
+}
+
+impl Spread {
+    /// Of at least one value; of none, zeros.
+    fn of(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        let (min, max) = (values.first().copied(), values.last().copied());
+        Self { median: median(&values), min: min.unwrap_or(0.0), max: max.unwrap_or(0.0) }
+    }
+}
+
+/// The fixed work's median times.
+fn usual(samples: impl Iterator<Item = Sample> + Clone) -> Sample {
+    let of = |part: fn(&Sample) -> f64| {
+        let mut values: Vec<_> = samples.clone().map(|sample| part(&sample)).collect();
+        values.sort_by(f64::total_cmp);
+        median(&values)
+    };
+    Sample { network_ns: of(|s| s.network_ns), computing_ns: of(|s| s.computing_ns) }
+}
+
+/// Of sorted values; of none, zero.
+fn median(sorted: &[f64]) -> f64 {
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => 0.0,
+        length if length % 2 == 1 => sorted[middle],
+        _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
+    }
+}
+
+const MIB: f64 = (1 << 20) as f64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_of_odd_and_even_numbers() {
+        assert_eq!(Spread::of(vec![3.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 3.0 });
+        assert_eq!(Spread::of(vec![4.0, 1.0, 2.0, 3.0]).median, 2.5);
+        assert_eq!(Spread::of(vec![]).median, 0.0);
+    }
+
+    #[test]
+    fn calls_are_divided_by_requests_and_rare_ones_left_out() {
+        let counts = [("recvfrom", 1000), ("times", 1), ("sendto", 1500)];
+        let counts = counts.map(|(name, count)| (name.to_owned(), count)).into();
+        let calls = Calls { tracer: Tracer::Perf, counts, requests: 2000 };
+        let each = SystemCalls::per_request(&calls);
+        assert_eq!(each.by_name.keys().collect::<Vec<_>>(), ["recvfrom", "sendto"]);
+        assert!((each.total - 2501.0 / 2000.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,282 @@
+//! The order of a comparison, and one cell of it.
+//!
+//! Repeats are interleaved: in every round each workload is run with all servers one after the
+//! other, so that neighbours in a table were measured within seconds of each other and drift of
+//! the machine meets all alike. A server is started afresh for each workload, and only one runs at
+//! a time.
+
+use crate::calibrate::{Calibrator, Sample};
+use crate::cli::{Options, Placement};
+use crate::load::{self, Client, Outcome, Target, Until};
+use crate::measure::{self, Cpu, Memory, Snapshot};
+use crate::peers::process::Running;
+use crate::peers::{self, Chosen, Site};
+use crate::syscalls::{Counting, Counts, Tracer};
+use crate::workload::{Workload, files};
+use crate::{interrupt, measure::own_cpu};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// One run of one cell: what was measured, or why not.
+pub struct Run {
+    /// The server's name.
+    pub server: &'static str,
+    /// The workload's name.
+    pub workload: &'static str,
+    /// Client connections.
+    pub connections: u16,
+    /// The figures, or what went wrong.
+    pub result: Result<Figures, String>,
+}
+
+/// What one run measured.
+pub struct Figures {
+    /// The client's view.
+    pub outcome: Outcome,
+    /// The server's CPU time.
+    pub cpu: Cpu,
+    /// The client's CPU time.
+    pub client_cpu: Duration,
+    /// The server's memory at the end.
+    pub memory: Memory,
+    /// The fixed work, timed before and after.
+    pub sample: Sample,
+    /// Length of a reply's head.
+    pub head_bytes: usize,
+    /// System calls, counted in the first round, in a run of their own.
+    pub calls: Option<Result<Calls, String>>,
+}
+
+/// System calls of a run.
+pub struct Calls {
+    /// What counted.
+    pub tracer: Tracer,
+    /// Calls by name.
+    pub counts: Counts,
+    /// Replies meanwhile.
+    pub requests: u64,
+}
+
+/// Runs everything. Wrong answers stand in the runs; errors are those of this program or machine,
+/// or an interruption.
+pub fn run(
+    options: &Options,
+    servers: &[Chosen],
+    workloads: &[&'static Workload],
+) -> Result<Vec<Run>, String> {
+    let place = Place::new(options).map_err(|error| format!("cannot prepare: {error}"))?;
+    files::make(&place.root, workloads).map_err(|error| format!("cannot make files: {error}"))?;
+    let mut calibrator =
+        Calibrator::new().map_err(|error| format!("cannot calibrate: {error}"))?;
+    let mut runs = Vec::new();
+    for round in 0..options.rounds() {
+        for workload in workloads {
+            eprintln!("round {} of {}: {}", round + 1, options.rounds(), workload.title);
+            let able = servers.iter().filter(|chosen| chosen.peer.serves.contains(&workload.needs));
+            for chosen in able {
+                let round = Round { options, place: &place, number: round };
+                round.visit(chosen, workload, &mut calibrator, &mut runs);
+                if interrupt::asked() {
+                    return Err("interrupted".to_owned());
+                }
+            }
+        }
+    }
+    Ok(runs)
+}
+
+/// Where servers run: files and cores.
+struct Place {
+    directory: TempDir,
+    root: PathBuf,
+    server_cores: CpuSet,
+    client_cores: CpuSet,
+}
+
+/// One round of all servers and workloads.
+struct Round<'a> {
+    options: &'a Options,
+    place: &'a Place,
+    number: u32,
+}
+
+impl Place {
+    /// A temporary directory that every user can read: Apache serves as nobody.
+    fn new(options: &Options) -> io::Result<Self> {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mut builder = tempfile::Builder::new();
+        let readable = std::fs::Permissions::from_mode(0o755);
+        let directory = builder.prefix("petrel-bench-").permissions(readable).tempdir()?;
+        let root = directory.path().join("root");
+        std::fs::create_dir(&root)?;
+        let all = sched_getaffinity(None)?;
+        let (server_cores, client_cores) = match options.placement {
+            Placement::Shared => (all, all),
+            Placement::Apart => apart(all),
+        };
+        Ok(Self { directory, root, server_cores, client_cores })
+    }
+
+    /// Starts a server on its cores: a child inherits ours.
+    fn start(&self, chosen: &Chosen, site: &Site<'_>) -> Result<Running, String> {
+        let set = |cores| sched_setaffinity(None, cores).map_err(|errno| errno.to_string());
+        set(&self.server_cores)?;
+        let running = Running::start(chosen, site);
+        set(&self.client_cores)?;
+        running
+    }
+}
+
+/// The last core for the client, the others for the server; a single core for both.
+fn apart(all: CpuSet) -> (CpuSet, CpuSet) {
+    let last = (0..CpuSet::MAX_CPU).rev().find(|core| all.is_set(*core));
+    let (Some(last), true) = (last, all.count() > 1) else { return (all, all) };
+    let (mut server, mut client) = (all, CpuSet::new());
+    server.unset(last);
+    client.set(last);
+    (server, client)
+}
+
+impl Round<'_> {
+    /// Starts a server and runs a workload with each number of connections.
+    fn visit(
+        &self,
+        chosen: &Chosen,
+        workload: &'static Workload,
+        calibrator: &mut Calibrator,
+        runs: &mut Vec<Run>,
+    ) {
+        let mut add = |connections, result| {
+            let (server, workload) = (chosen.peer.name, workload.name);
+            if let Err(error) = &result {
+                eprintln!("  {server}, {workload}, {connections} connections: {error}");
+            }
+            runs.push(Run { server, workload, connections, result });
+        };
+        let started = tempfile::tempdir_in(self.place.directory.path())
+            .map_err(|error| error.to_string())
+            .and_then(|directory| Visit::new(self, chosen, workload, directory));
+        match started {
+            Ok(visit) => {
+                for connections in &self.options.connections {
+                    add(*connections, visit.cell(*connections, calibrator));
+                }
+            }
+            Err(error) => {
+                for connections in &self.options.connections {
+                    add(*connections, Err(error.clone()));
+                }
+            }
+        }
+    }
+}
+
+/// A server that runs and has shown that it sends the right bytes.
+struct Visit<'a> {
+    round: &'a Round<'a>,
+    workload: &'static Workload,
+    target: Target,
+    server: Running,
+    head_bytes: usize,
+    /// Goes last: the server still writes to it.
+    directory: TempDir,
+}
+
+impl<'a> Visit<'a> {
+    fn new(
+        round: &'a Round<'a>,
+        chosen: &Chosen,
+        workload: &'static Workload,
+        directory: TempDir,
+    ) -> Result<Self, String> {
+        let port = peers::free_port().map_err(|error| error.to_string())?;
+        let (root, place) = (&round.place.root, directory.path());
+        let site = Site { root, directory: place, port, workload };
+        let server = round.place.start(chosen, &site)?;
+        let head_bytes = load::verify(workload, chosen.peer.bodies, port)?;
+        let target = Target::new(workload, port);
+        Ok(Self { round, workload, target, server, head_bytes, directory })
+    }
+
+    /// Warms up, measures, and in the first round counts system calls.
+    fn cell(&self, connections: u16, calibrator: &mut Calibrator) -> Result<Figures, String> {
+        let mut client =
+            Client::connect(&self.target, connections).map_err(|error| error.to_string())?;
+        self.run(&mut client, self.warm_up())?;
+        let before = calibrator.sample().map_err(|error| error.to_string())?;
+        let (cpu_before, own_before) = (self.idle_snapshot(), own_cpu());
+        let outcome = self.run(&mut client, self.length())?;
+        let client_cpu = own_cpu() - own_before;
+        let cpu = cpu_before.used_until(&self.idle_snapshot());
+        let memory = measure::memory(&self.server);
+        let after = calibrator.sample().map_err(|error| error.to_string())?;
+        let calls = (self.round.number == 0).then(|| self.count_calls(&mut client));
+        let (sample, head_bytes) = (before.mean(after), self.head_bytes);
+        Ok(Figures { outcome, cpu, client_cpu, memory, sample, head_bytes, calls })
+    }
+
+    fn run(&self, client: &mut Client<'_>, until: Until) -> Result<Outcome, String> {
+        client.run(until).map_err(|error| error.to_string())
+    }
+
+    /// Once the server has gone to sleep: its clocks are exact then.
+    fn idle_snapshot(&self) -> Snapshot {
+        std::thread::sleep(SETTLE_TIME);
+        Snapshot::take(&self.server)
+    }
+
+    fn count_calls(&self, client: &mut Client<'_>) -> Result<Calls, String> {
+        let counting = Counting::start(&self.server.processes(), self.directory.path())?;
+        let until = Until { time: COUNT_TIME, requests: 100, time_max: 20 * COUNT_TIME };
+        let requests = self.run(client, until)?.requests;
+        std::thread::sleep(SETTLE_TIME);
+        let tracer = counting.tracer();
+        Ok(Calls { tracer, counts: counting.finish()?, requests })
+    }
+
+    fn warm_up(&self) -> Until {
+        let warm_up = self.workload.warm_up;
+        Until { time: warm_up.time, requests: warm_up.requests, time_max: warm_up.time_max }
+    }
+
+    fn length(&self) -> Until {
+        let time_max = self.round.options.run_length().max(REQUESTS_TIME_MAX);
+        match self.round.options.requests {
+            Some(requests) => Until { time: Duration::ZERO, requests, time_max },
+            None => Until { time: self.round.options.run_length(), requests: 0, time_max },
+        }
+    }
+}
+
+/// After the last reply a server still closes, logs or collects garbage for a moment.
+const SETTLE_TIME: Duration = Duration::from_millis(10);
+/// Long enough for thousands of requests under a tracer.
+const COUNT_TIME: Duration = Duration::from_millis(300);
+/// A run given in requests stops after this long all the same.
+const REQUESTS_TIME_MAX: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_and_server_share_no_core_when_apart() {
+        let mut all = CpuSet::new();
+        all.set(0);
+        all.set(1);
+        all.set(3);
+        let (server, client) = apart(all);
+        assert!(server.is_set(0) && server.is_set(1) && !server.is_set(3));
+        assert!(client.is_set(3) && client.count() == 1);
+    }
+
+    #[test]
+    fn a_single_core_is_shared() {
+        let mut one = CpuSet::new();
+        one.set(2);
+        assert!(apart(one) == (one, one));
+    }
+}

@@ -1,0 +1,74 @@
+//! The document root every server gets: a few single files and a tree of small ones.
+//!
+//! Contents follow from the name, so that a reply can be checked without reading the disk.
+
+use super::{Urls, Workload};
+use std::path::Path;
+use std::{fs, io};
+
+/// A file in the document root.
+#[derive(Debug)]
+pub struct File {
+    /// Path below the document root.
+    pub name: &'static str,
+    /// Its length.
+    pub bytes: u64,
+}
+
+/// A tiny answer.
+pub static SMALL: File = File { name: "100.html", bytes: 100 };
+/// A page.
+pub static PAGE: File = File { name: "4k.html", bytes: 4 << 10 };
+/// A picture.
+pub static PICTURE: File = File { name: "100k.jpg", bytes: 100 << 10 };
+/// A download.
+pub static DOWNLOAD: File = File { name: "10m.jpg", bytes: 10 << 20 };
+
+/// Number of files in the tree.
+pub const TREE_FILES: u64 = 10_000;
+/// Length of each of them.
+pub const TREE_FILE_BYTES: u64 = 4 << 10;
+
+/// Makes below `root` what the workloads need.
+pub fn make(root: &Path, workloads: &[&Workload]) -> io::Result<()> {
+    for workload in workloads {
+        match workload.urls {
+            Urls::File(file) => write(root, file.name, file.bytes)?,
+            Urls::Tree => make_tree(root)?,
+            Urls::Missing => {}
+        }
+    }
+    // The first measured run must not share the disk with the writing of these.
+    rustix::fs::syncfs(fs::File::open(root)?)?;
+    Ok(())
+}
+
+/// Path of the `n`th file of the tree below the document root: 100 directories of 100 files.
+pub fn tree_path(n: u64) -> String {
+    format!("tree/{:02}/page-{n:04}.html", n % 100)
+}
+
+/// `bytes` printable bytes that are different for every name.
+pub fn content(name: &str, bytes: u64) -> Vec<u8> {
+    // Lehmer's generator with a full period, seeded by the name (FNV-1a).
+    let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    let mut state = seed % 0x7fff_fffe + 1;
+    let next = move || {
+        state = state * 48271 % 0x7fff_ffff;
+        b'a' + (state % 26) as u8
+    };
+    std::iter::repeat_with(next).take(bytes as usize).collect()
+}
+
+fn make_tree(root: &Path) -> io::Result<()> {
+    for directory in 0..100 {
+        fs::create_dir_all(root.join(format!("tree/{directory:02}")))?;
+    }
+    (0..TREE_FILES).try_for_each(|n| write(root, &tree_path(n), TREE_FILE_BYTES))
+}
+
+fn write(root: &Path, name: &str, bytes: u64) -> io::Result<()> {
+    fs::write(root.join(name), content(name, bytes))
+}

@@ -1,0 +1,192 @@
+//! What is asked of every server, and what must come back: one table.
+//!
+//! A workload names the [`Service`] it needs; a peer names those it offers, and is left out of the
+//! workloads it cannot serve. Knows nothing of servers or sockets. Files are in [`files`].
+
+pub mod files;
+
+use files::{File, TREE_FILES};
+use std::time::Duration;
+
+/// A group of workloads that is run and reported together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suite {
+    /// Files from the document root.
+    Static,
+}
+
+/// Something a server must be able to do for a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Serve files below a document root.
+    Files,
+}
+
+/// One thing to measure.
+#[derive(Debug)]
+pub struct Workload {
+    /// Name on the command line and in the JSON.
+    pub name: &'static str,
+    /// Name in tables and plots.
+    pub title: &'static str,
+    /// Which suite it belongs to.
+    pub suite: Suite,
+    /// What a server must be able to do.
+    pub needs: Service,
+    /// What is asked for.
+    pub urls: Urls,
+    /// The status every reply must have.
+    pub status: u16,
+    /// Whether connections are kept.
+    pub reuse: Reuse,
+    /// What has to happen before caches count as warm.
+    pub warm_up: WarmUp,
+}
+
+/// Which URLs are asked for.
+#[derive(Clone, Copy, Debug)]
+pub enum Urls {
+    /// Always this file.
+    File(&'static File),
+    /// The files of the tree, in a random order that is the same for every server.
+    Tree,
+    /// A path that does not exist.
+    Missing,
+}
+
+/// What becomes of a connection after a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    /// It carries the next request.
+    Keep,
+    /// The client closes it and opens another.
+    Close,
+}
+
+/// Load before the measured run.
+#[derive(Clone, Copy, Debug)]
+pub struct WarmUp {
+    /// At least this long,
+    pub time: Duration,
+    /// and at least this many requests,
+    pub requests: u64,
+    /// but never longer than this.
+    pub time_max: Duration,
+}
+
+/// The workloads of `suite` named in `names`, or all of them; in the order of the table.
+pub fn choose(suite: Suite, names: &[String]) -> Result<Vec<&'static Workload>, String> {
+    let of_suite = || WORKLOADS.iter().filter(|workload| workload.suite == suite);
+    let known = |name: &String| of_suite().any(|workload| workload.name == name);
+    if let Some(unknown) = names.iter().find(|name| !known(name)) {
+        let all: Vec<_> = of_suite().map(|workload| workload.name).collect();
+        return Err(format!("no workload {unknown}; there are {}", all.join(", ")));
+    }
+    let wanted = |name: &str| names.is_empty() || names.iter().any(|other| other == name);
+    Ok(of_suite().filter(|workload| wanted(workload.name)).collect())
+}
+
+impl Workload {
+    /// The paths asked for, without a host.
+    pub fn paths(&self) -> Vec<String> {
+        match self.urls {
+            Urls::File(file) => vec![format!("/{}", file.name)],
+            Urls::Tree => (0..TREE_FILES).map(|n| format!("/{}", files::tree_path(n))).collect(),
+            Urls::Missing => vec!["/no/such-file.html".to_owned()],
+        }
+    }
+
+    /// Length of the body every reply must have; `None`: up to the server (error pages).
+    pub fn body_bytes(&self) -> Option<u64> {
+        match self.urls {
+            Urls::File(file) => Some(file.bytes),
+            Urls::Tree => Some(files::TREE_FILE_BYTES),
+            Urls::Missing => None,
+        }
+    }
+
+    /// The bytes the reply to `path` must carry, made anew; `None`: up to the server.
+    pub fn body(&self, path: &str) -> Option<Vec<u8>> {
+        let bytes = self.body_bytes()?;
+        Some(files::content(path.trim_start_matches('/'), bytes))
+    }
+}
+
+/// All workloads. Names are unique.
+pub static WORKLOADS: &[Workload] = &[
+    on_file("100b", "static 100 B", &files::SMALL),
+    on_file("4k", "static 4 KiB", &files::PAGE),
+    on_file("100k", "static 100 KiB", &files::PICTURE),
+    on_file("10m", "static 10 MiB", &files::DOWNLOAD),
+    Workload {
+        name: "tree",
+        title: "10,000 × 4 KiB at random",
+        urls: Urls::Tree,
+        // Each of two workers has to meet (nearly) every file once: 100,000 draws leave out 0.7 %.
+        warm_up: WarmUp { requests: 10 * TREE_FILES, time_max: Duration::from_secs(8), ..BRIEF },
+        ..on_file("", "", &files::PAGE)
+    },
+    Workload {
+        name: "404",
+        title: "404",
+        urls: Urls::Missing,
+        status: 404,
+        ..on_file("", "", &files::SMALL)
+    },
+    Workload { reuse: Reuse::Close, ..on_file("connect", "new connection each", &files::SMALL) },
+];
+
+const fn on_file(name: &'static str, title: &'static str, file: &'static File) -> Workload {
+    Workload {
+        name,
+        title,
+        suite: Suite::Static,
+        needs: Service::Files,
+        urls: Urls::File(file),
+        status: 200,
+        reuse: Reuse::Keep,
+        warm_up: BRIEF,
+    }
+}
+
+/// Enough for one hot file.
+const BRIEF: WarmUp =
+    WarmUp { time: Duration::from_millis(200), requests: 200, time_max: Duration::from_secs(3) };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_titles_are_unique() {
+        for (n, one) in WORKLOADS.iter().enumerate() {
+            for other in &WORKLOADS[n + 1..] {
+                assert_ne!(one.name, other.name);
+                assert_ne!(one.title, other.title);
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_an_error_that_lists_the_known_ones() {
+        let error = choose(Suite::Static, &["nope".to_owned()]).unwrap_err();
+        assert!(error.contains("nope") && error.contains("100k"), "{error}");
+    }
+
+    #[test]
+    fn choosing_keeps_the_order_of_the_table() {
+        let names = ["404".to_owned(), "100b".to_owned()];
+        let chosen = choose(Suite::Static, &names).unwrap();
+        assert_eq!(chosen.iter().map(|w| w.name).collect::<Vec<_>>(), ["100b", "404"]);
+    }
+
+    #[test]
+    fn every_path_of_the_tree_has_its_own_bytes() {
+        let tree = WORKLOADS.iter().find(|w| w.name == "tree").unwrap();
+        let paths = tree.paths();
+        assert_eq!(paths.len() as u64, TREE_FILES);
+        let (first, second) = (tree.body(&paths[0]).unwrap(), tree.body(&paths[1]).unwrap());
+        assert_eq!(first.len() as u64, tree.body_bytes().unwrap());
+        assert_ne!(first, second);
+    }
+}

@@ -1,0 +1,200 @@
+//! Response bodies: pulled in pieces, one at a time.
+//!
+//! A [`Piece`] can always be read into memory, and one that is a stretch of a file may also
+//! travel from the page cache to the socket without us (h2o's send vector). So a plain HTTP/1
+//! connection sends files by sendfile, while a filter such as deflate, or TLS and HTTP/2 later,
+//! read the same piece. Who pulls decides the pace: back-pressure lives in one place.
+
+mod request;
+
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+use crate::file_cache::FileEntry;
+pub use request::RequestBody;
+
+/// A response body.
+#[derive(Default)]
+pub enum Body {
+    /// No bytes at all.
+    #[default]
+    Empty,
+    /// One piece: the common case, without an allocation.
+    Piece(Piece),
+    /// Several pieces whose lengths are all known (multipart ranges, joined files).
+    Pieces(VecDeque<Piece>),
+    /// Made while it is sent.
+    Source(Box<dyn BodySource>),
+}
+
+/// A stretch of a body.
+#[derive(Clone)]
+pub enum Piece {
+    /// Bytes in memory.
+    Bytes(Bytes),
+    /// Bytes `range` of an open file. The file's content may be in memory as well.
+    File {
+        /// The open file.
+        file: Rc<FileEntry>,
+        /// What is left to send of it.
+        range: Range<u64>,
+    },
+}
+
+/// A body that is made while it is sent: filters, backends, scripts.
+pub trait BodySource {
+    /// The next piece; `None` is the end. An error cuts the connection, so that the client
+    /// sees that the body is incomplete. Pieces are not empty.
+    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>>;
+
+    /// Bytes that are still to come, if known.
+    fn remaining(&self) -> Option<u64>;
+}
+
+impl Body {
+    /// A body of bytes that live as long as the program.
+    pub fn from_static(bytes: &'static [u8]) -> Body {
+        Body::Piece(Piece::Bytes(Bytes::from_static(bytes)))
+    }
+
+    /// Bytes of the body, if that is known before it is sent.
+    pub fn length(&self) -> Option<u64> {
+        match self {
+            Body::Empty => Some(0),
+            Body::Piece(piece) => Some(piece.length()),
+            Body::Pieces(pieces) => Some(pieces.iter().map(Piece::length).sum()),
+            Body::Source(source) => source.remaining(),
+        }
+    }
+
+    /// Whether there is nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.length() == Some(0)
+    }
+
+    /// Takes the next piece out of the body.
+    pub fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>> {
+        match self {
+            Body::Empty => Poll::Ready(None),
+            Body::Piece(_) => match std::mem::take(self) {
+                Body::Piece(piece) if piece.length() > 0 => Poll::Ready(Some(Ok(piece))),
+                _ => Poll::Ready(None),
+            },
+            Body::Pieces(pieces) => loop {
+                match pieces.pop_front() {
+                    Some(piece) if piece.length() == 0 => continue,
+                    next => break Poll::Ready(next.map(Ok)),
+                }
+            },
+            Body::Source(source) => source.poll_piece(context),
+        }
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Body {
+        if bytes.is_empty() { Body::Empty } else { Body::Piece(Piece::Bytes(bytes.into())) }
+    }
+}
+
+impl Piece {
+    /// Bytes left in this piece.
+    pub fn length(&self) -> u64 {
+        match self {
+            Piece::Bytes(bytes) => bytes.len() as u64,
+            Piece::File { range, .. } => range.end - range.start,
+        }
+    }
+
+    /// The bytes, if they are in memory.
+    pub fn in_memory(&self) -> Option<&[u8]> {
+        match self {
+            Piece::Bytes(bytes) => Some(bytes),
+            Piece::File { file, range } => {
+                let start = usize::try_from(range.start).ok()?;
+                let end = usize::try_from(range.end).ok()?;
+                file.content()?.get(start..end)
+            }
+        }
+    }
+
+    /// Forgets the first `count` bytes: they are sent, or read.
+    pub fn advance(&mut self, count: u64) {
+        match self {
+            Piece::Bytes(bytes) => {
+                let count = usize::try_from(count).unwrap_or(usize::MAX).min(bytes.len());
+                let _ = bytes.split_to(count);
+            }
+            Piece::File { range, .. } => range.start = (range.start + count).min(range.end),
+        }
+    }
+
+    /// Reads up to `buffer.len()` bytes from the front of the piece and forgets them. For those
+    /// who need the bytes themselves: filters, TLS.
+    ///
+    /// # Errors
+    /// The file could not be read, or ends before the piece does (it was truncated).
+    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let wanted = usize::try_from(self.length()).unwrap_or(usize::MAX).min(buffer.len());
+        let buffer = &mut buffer[..wanted];
+        let count = match (self.in_memory(), &*self) {
+            (Some(bytes), _) => {
+                buffer.copy_from_slice(&bytes[..wanted]);
+                wanted
+            }
+            (None, Piece::File { file, range }) => file.read_at(buffer, range.start)?,
+            (None, Piece::Bytes(_)) => 0,
+        };
+        if count == 0 && wanted > 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.advance(count as u64);
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Waker;
+
+    fn next(body: &mut Body) -> Option<Vec<u8>> {
+        match body.poll_piece(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Some(Ok(piece))) => piece.in_memory().map(<[u8]>::to_vec),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn one_piece_comes_out_once() {
+        let mut body = Body::from(b"abc".to_vec());
+        assert_eq!(body.length(), Some(3));
+        assert_eq!(next(&mut body), Some(b"abc".to_vec()));
+        assert_eq!(next(&mut body), None);
+    }
+
+    #[test]
+    fn empty_pieces_are_skipped() {
+        let pieces = [&b""[..], b"a", b"", b"bc"].map(|part| Piece::Bytes(Bytes::from_static(part)));
+        let mut body = Body::Pieces(pieces.into());
+        assert_eq!(body.length(), Some(3));
+        assert_eq!(next(&mut body), Some(b"a".to_vec()));
+        assert_eq!(next(&mut body), Some(b"bc".to_vec()));
+        assert_eq!(next(&mut body), None);
+    }
+
+    #[test]
+    fn reading_a_piece_moves_its_start() {
+        let mut piece = Piece::Bytes(Bytes::from_static(b"hello"));
+        let mut buffer = [0; 3];
+        assert_eq!(piece.read(&mut buffer).expect("memory"), 3);
+        assert_eq!(&buffer, b"hel");
+        assert_eq!(piece.read(&mut buffer).expect("memory"), 2);
+        assert_eq!(piece.length(), 0);
+    }
+}

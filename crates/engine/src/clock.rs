@@ -1,0 +1,117 @@
+//! The worker's clock: coarse seconds for deadlines and the Date header, nanoseconds for stamps.
+//!
+//! The Date line is formatted once a second. Every stamp looks whether the second is over, so
+//! the date is right even when the tick comes late because the worker is busy.
+
+use std::cell::{Cell, RefCell};
+
+use petrel_proto::date;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::ledger::Nanos;
+
+/// One worker's clock.
+pub struct Clock {
+    /// Monotonic time at which `wall_s` stops being right.
+    second_ends: Cell<Nanos>,
+    wall_s: Cell<u64>,
+    monotonic_s: Cell<u32>,
+    date_line: RefCell<[u8; DATE_LINE_BYTES]>,
+}
+
+/// `Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n`
+const DATE_LINE_BYTES: usize = 6 + 29 + 2;
+const SECOND: Nanos = 1_000_000_000;
+
+impl Clock {
+    /// A clock that shows the present time.
+    pub fn new() -> Clock {
+        let clock = Clock {
+            second_ends: Cell::new(0),
+            wall_s: Cell::new(0),
+            monotonic_s: Cell::new(0),
+            date_line: RefCell::new(*b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"),
+        };
+        clock.now();
+        clock
+    }
+
+    /// Reads the monotonic clock.
+    #[inline]
+    pub fn now(&self) -> Nanos {
+        let time = clock_gettime(ClockId::Monotonic);
+        let now = time.tv_sec as u64 * SECOND + time.tv_nsec as u64;
+        if now >= self.second_ends.get() {
+            self.next_second(now);
+        }
+        now
+    }
+
+    /// Seconds since the epoch, as of the last reading.
+    pub fn wall_seconds(&self) -> u64 {
+        self.wall_s.get()
+    }
+
+    /// Monotonic seconds, as of the last reading: the unit of deadlines.
+    #[inline]
+    pub fn seconds(&self) -> u32 {
+        self.monotonic_s.get()
+    }
+
+    /// Wall-clock time in nanoseconds since the epoch at the monotonic time `at`.
+    pub fn wall_nanos_at(&self, at: Nanos) -> u64 {
+        let begun = self.second_ends.get().saturating_sub(SECOND);
+        let wall = self.wall_s.get() * SECOND;
+        if at >= begun { wall + (at - begun) } else { wall.saturating_sub(begun - at) }
+    }
+
+    /// Appends the `Date` header line.
+    #[inline]
+    pub fn write_date_line(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&*self.date_line.borrow());
+    }
+
+    #[cold]
+    fn next_second(&self, now: Nanos) {
+        let wall = clock_gettime(ClockId::Realtime);
+        let seconds = u64::try_from(wall.tv_sec).unwrap_or(0);
+        self.wall_s.set(seconds);
+        self.second_ends.set(now + (SECOND - wall.tv_nsec as u64));
+        self.monotonic_s.set(u32::try_from(now / SECOND).unwrap_or(u32::MAX));
+        let mut line = self.date_line.borrow_mut();
+        let mut text = [0u8; 29];
+        date::format_imf(seconds, &mut text);
+        line[6..35].copy_from_slice(&text);
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Clock::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_date_line_is_the_present() {
+        let clock = Clock::new();
+        let mut line = Vec::new();
+        clock.write_date_line(&mut line);
+        let text = line.strip_prefix(b"Date: ").and_then(|rest| rest.strip_suffix(b"\r\n"));
+        let shown = date::parse(text.expect("the line has a name and an end")).expect("a date");
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        assert!(now.expect("after 1970").as_secs().abs_diff(shown) <= 1);
+    }
+
+    #[test]
+    fn wall_time_of_a_stamp_is_close_to_the_wall_clock() {
+        let clock = Clock::new();
+        let wall = clock.wall_nanos_at(clock.now());
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let now = now.expect("after 1970").as_nanos() as u64;
+        assert!(now.abs_diff(wall) < 100_000_000, "{now} {wall}");
+    }
+}

@@ -1,0 +1,281 @@
+//! Receiving: request heads and bodies, from the worker's buffer.
+
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use petrel_proto::http1::{
+    BodyDecoder, BodyError, BodyFraming, BodyLimits, CONTINUE, Parsed, Piece,
+};
+use petrel_proto::status::Status;
+
+use super::{Connection, State};
+use crate::exchange::Exchange;
+use crate::ledger::Stage;
+use crate::limits;
+use crate::response::Response;
+use crate::worker::Drain;
+
+/// How the body of the request at hand is being received.
+#[derive(Default)]
+pub(crate) struct Receiving {
+    decoder: Option<BodyDecoder>,
+    /// The client waits for "100 Continue" and has not got it.
+    waits_for_continue: bool,
+    /// The framing is broken or no longer of interest: the connection cannot be used again.
+    given_up: bool,
+}
+
+impl Receiving {
+    fn begin(&mut self, framing: BodyFraming, body_bytes_max: Option<u64>, expects_continue: bool) {
+        let limits = BodyLimits { body_bytes_max, ..BodyLimits::default() };
+        self.decoder = match framing {
+            BodyFraming::None | BodyFraming::Length(0) => None,
+            framing => Some(BodyDecoder::new(framing, limits)),
+        };
+        self.waits_for_continue = expects_continue && self.decoder.is_some();
+        self.given_up = false;
+    }
+
+    /// Whether the whole request has been received.
+    pub fn is_finished(&self) -> bool {
+        self.decoder.as_ref().is_none_or(BodyDecoder::is_end)
+    }
+
+    /// Stops caring about the body.
+    pub fn give_up(&mut self) {
+        self.given_up = true;
+    }
+
+    /// Whether what is left of the body is worth reading to use the connection again.
+    pub fn can_be_finished(&self) -> bool {
+        if self.given_up || self.waits_for_continue {
+            return self.is_finished() && !self.given_up;
+        }
+        match &self.decoder {
+            None => true,
+            Some(decoder) => {
+                decoder.is_end()
+                    || decoder.remaining().unwrap_or(0) <= limits::DISCARD_BODY_BYTES_MAX
+            }
+        }
+    }
+
+    /// An answer that is no error comes after the body, so that a body that turns out to be
+    /// malformed or too large is still refused. Errors are answered at once.
+    pub fn wants_to_read_before_answer(&self, response: &Response) -> bool {
+        !self.given_up && !self.is_finished() && !response.status.is_error()
+    }
+}
+
+impl Connection {
+    /// Waits for a request head, parses it, chooses the settings.
+    pub(super) fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<State> {
+        if !self.head_begun && !self.input.is_empty() {
+            // The next request of a pipeline.
+            let input = std::mem::take(&mut self.input);
+            if let Some(next) = self.take_head(&input) {
+                return Poll::Ready(next);
+            }
+        }
+        let worker = Rc::clone(&self.worker);
+        loop {
+            let mut buffer = worker.receive_buffer.borrow_mut();
+            let count = match self.transport.poll_read(context, &mut buffer) {
+                Poll::Ready(Ok(count)) if count > 0 => count,
+                Poll::Ready(_) => return Poll::Ready(State::Over),
+                Poll::Pending => return self.poll_rest(),
+            };
+            let next = if self.input.is_empty() {
+                self.take_head(&buffer[..count])
+            } else {
+                let mut input = std::mem::take(&mut self.input);
+                input.extend_from_slice(&buffer[..count]);
+                self.take_head(&input)
+            };
+            if let Some(next) = next {
+                return Poll::Ready(next);
+            }
+        }
+    }
+
+    /// Nothing is there to be read. An idle connection gives back what it borrowed.
+    fn poll_rest(&mut self) -> Poll<State> {
+        if self.head_begun {
+            return Poll::Pending;
+        }
+        if self.worker.draining() == Some(Drain::Stop) {
+            return Poll::Ready(State::Over);
+        }
+        if let Some(exchange) = &self.exchange {
+            self.set_deadline(exchange.settings.core.keep_alive_idle_s);
+            self.rest();
+        }
+        Poll::Pending
+    }
+
+    /// Parses `bytes`, the head so far. `None`: it is not complete; the bytes are kept.
+    fn take_head(&mut self, bytes: &[u8]) -> Option<State> {
+        if !self.head_begun {
+            self.begin_head();
+        }
+        let worker = Rc::clone(&self.worker);
+        let exchange = self.exchange.as_mut().expect("begin_head took one");
+        match exchange.request.head.parse(bytes, &worker.process().head_options) {
+            Ok(Parsed::Partial) => {
+                self.input.extend_from_slice(bytes);
+                None
+            }
+            Ok(Parsed::Complete { length }) => {
+                self.head_begun = false;
+                self.input.extend_from_slice(&bytes[length..]);
+                Some(self.begin_request())
+            }
+            Err(error) => {
+                self.head_begun = false;
+                self.input = Vec::new();
+                exchange.request.method = exchange.request.head.method();
+                Some(self.refuse(error.status, format_args!("{}", error.reason.sentence())))
+            }
+        }
+    }
+
+    fn begin_head(&mut self) {
+        let now = self.worker.clock().now();
+        self.head_begun = true;
+        let exchange = self.begin_exchange();
+        exchange.ledger.start(now);
+        let read_idle_s = exchange.settings.core.read_idle_s;
+        self.set_deadline(read_idle_s);
+    }
+
+    /// A complete head: what does the request obey, and may it have a body that long?
+    fn begin_request(&mut self) -> State {
+        let exchange = self.exchange.as_mut().expect("a head was parsed into it");
+        let request = &mut exchange.request;
+        request.method = request.head.method();
+        request.original_target.extend_from_slice(request.head.target());
+        let options = &self.worker.process().url_options;
+        if let Err(error) = request.url.parse(request.head.target(), request.method, options) {
+            exchange.settle(&self.scope);
+            return self.refuse(Status::BAD_REQUEST, format_args!("the URL is refused: {error}"));
+        }
+        exchange.settle(&self.scope);
+        let body_bytes_max = exchange.settings.core.body_bytes_max;
+        let framing = exchange.request.head.framing();
+        let expects = exchange.request.head.expects_continue();
+        exchange.receiving.begin(framing, body_bytes_max, expects);
+        match (framing, body_bytes_max) {
+            (BodyFraming::Length(length), Some(max)) if length > max => {
+                let cause = format_args!("the body of {length} bytes is over server.max-request-size");
+                self.refuse(Status::CONTENT_TOO_LARGE, cause)
+            }
+            _ => State::Walk,
+        }
+    }
+
+    /// Receives the request body. `None` when it is complete.
+    pub(super) fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Option<State>> {
+        if !ready!(self.poll_send_continue(context)) {
+            return Poll::Ready(Some(State::Over));
+        }
+        match ready!(self.poll_rest_of_body(context)) {
+            Ok(true) => {
+                let exchange = self.exchange.as_mut().expect("a request is under way");
+                exchange.request.body.complete();
+                exchange.stamp(Stage::RequestBody);
+                Poll::Ready(None)
+            }
+            Ok(false) => {
+                self.abort(format_args!("the client left before the request body was complete"));
+                Poll::Ready(Some(State::Over))
+            }
+            Err(error) => {
+                let cause = format_args!("{}", error.reason.sentence());
+                Poll::Ready(Some(self.refuse(error.status, cause)))
+            }
+        }
+    }
+
+    /// Throws away what is left of a body after the answer.
+    pub(super) fn poll_discard(&mut self, context: &mut Context<'_>) -> Poll<State> {
+        match ready!(self.poll_rest_of_body(context)) {
+            Ok(true) => {
+                self.reset_for_next_request();
+                Poll::Ready(State::Head)
+            }
+            Ok(false) | Err(_) => Poll::Ready(State::Over),
+        }
+    }
+
+    /// Reads until the client closes, so that it gets the answer before it can see a reset.
+    pub(super) fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<State> {
+        self.input = Vec::new();
+        let worker = Rc::clone(&self.worker);
+        let mut buffer = worker.receive_buffer.borrow_mut();
+        loop {
+            match ready!(self.transport.poll_read(context, &mut buffer)) {
+                Ok(0) | Err(_) => return Poll::Ready(State::Over),
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// Feeds the decoder from the connection. True: the body is complete; false: the client left.
+    fn poll_rest_of_body(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, BodyError>> {
+        let worker = Rc::clone(&self.worker);
+        loop {
+            let exchange = self.exchange.as_mut().expect("a request is under way");
+            let used = exchange.take_body(&self.input)?;
+            self.input.drain(..used);
+            if exchange.receiving.is_finished() {
+                return Poll::Ready(Ok(true));
+            }
+            let read_idle_s = exchange.settings.core.read_idle_s;
+            let mut buffer = worker.receive_buffer.borrow_mut();
+            match ready!(self.transport.poll_read(context, &mut buffer)) {
+                Ok(count) if count > 0 => self.input.extend_from_slice(&buffer[..count]),
+                _ => return Poll::Ready(Ok(false)),
+            }
+            if self.state != State::Discard {
+                self.set_deadline(read_idle_s);
+            }
+        }
+    }
+
+    /// Tells a waiting client that its body is welcome. False: the client is gone.
+    fn poll_send_continue(&mut self, context: &mut Context<'_>) -> Poll<bool> {
+        let exchange = self.exchange.as_mut().expect("a request is under way");
+        if std::mem::take(&mut exchange.receiving.waits_for_continue) && self.input.is_empty() {
+            // 25 bytes into an empty send buffer, unless the client does not read at all.
+            match self.transport.poll_write(context, CONTINUE) {
+                Poll::Ready(Ok(count)) if count == CONTINUE.len() => {}
+                Poll::Ready(_) => return Poll::Ready(false),
+                Poll::Pending => {
+                    exchange.receiving.waits_for_continue = true;
+                    return Poll::Pending;
+                }
+            }
+        }
+        Poll::Ready(true)
+    }
+}
+
+impl Exchange {
+    /// Decodes body bytes out of `input`; the number of bytes used.
+    fn take_body(&mut self, input: &[u8]) -> Result<usize, BodyError> {
+        let Some(decoder) = &mut self.receiving.decoder else { return Ok(0) };
+        let mut used = 0;
+        loop {
+            let decoded = decoder.decode(&input[used..])?;
+            let begin = used;
+            used += decoded.consumed;
+            match decoded.piece {
+                Piece::Data(range) => {
+                    self.request.body_bytes += range.len() as u64;
+                    self.request.body.receive(&input[begin + range.start..begin + range.end]);
+                }
+                Piece::NeedMore | Piece::End => return Ok(used),
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Errors on their way to the client: handlers, error files, and the page of last resort.
+
+use std::rc::Rc;
+
+use petrel_proto::method::Method;
+use petrel_proto::status::Status;
+
+use crate::body::{Body, Piece};
+use crate::exchange::Exchange;
+use crate::file_cache::FileKind;
+use crate::module::Phase;
+use crate::phase::{self, HandledError};
+
+/// The handler that should answer instead of this error, if one is configured and none ran yet.
+pub(crate) fn handler_for(exchange: &Exchange) -> Option<Rc<[u8]>> {
+    let core = &exchange.settings.core;
+    let status = exchange.response.status;
+    if !status.is_error() || exchange.progress.error.is_some() {
+        return None;
+    }
+    if exchange.response.is_final && !core.error_intercept {
+        return None;
+    }
+    let is_missing = matches!(status, Status::NOT_FOUND | Status::FORBIDDEN);
+    match (&core.error_handler_404, &core.error_handler) {
+        (Some(handler), _) if is_missing => Some(Rc::clone(handler)),
+        (_, Some(handler)) => Some(Rc::clone(handler)),
+        _ => None,
+    }
+}
+
+/// Sends the exchange through the phases again, with the handler's path as its URL.
+pub(crate) fn run_handler(exchange: &mut Exchange, handler: &Rc<[u8]>) {
+    let status = exchange.response.status;
+    let is_404_handler = matches!(status, Status::NOT_FOUND | Status::FORBIDDEN)
+        && exchange.settings.core.error_handler_404.is_some();
+    exchange.progress.error = Some(HandledError { status, keeps_status: !is_404_handler });
+    exchange.response.clear();
+    exchange.environment.set("REDIRECT_STATUS", status.0.to_string().as_bytes());
+    let original = exchange.request.original_target.clone();
+    exchange.environment.set("REDIRECT_URI", &original);
+    if exchange.request.method != Method::Head {
+        exchange.request.method = Method::Get;
+    }
+    let options = exchange.worker.process().url_options;
+    if exchange.request.url.set_path_and_query(handler, &options).is_err() {
+        exchange.response.answer(status);
+    }
+    phase::go_to(exchange, Phase::Translate);
+}
+
+/// Gives the response the status and body an error should have in the end.
+pub(crate) fn finish(exchange: &mut Exchange) {
+    if let Some(error) = exchange.progress.error {
+        let own = exchange.response.status;
+        let handler_failed = matches!(own, Status::NOT_FOUND | Status::FORBIDDEN);
+        if error.keeps_status || handler_failed {
+            exchange.response.status = error.status;
+        }
+    }
+    let response = &exchange.response;
+    let wants_page = response.status.is_error()
+        && !response.is_final
+        && response.body.is_empty()
+        && response.announced_length.is_none();
+    if wants_page && !error_file(exchange) {
+        builtin_page(exchange);
+    }
+}
+
+/// `server.errorfile-prefix` + status + `.html`.
+fn error_file(exchange: &mut Exchange) -> bool {
+    let core = &exchange.settings.core;
+    let Some(prefix) = &core.errorfile_prefix else { return false };
+    let mut path = prefix.to_vec();
+    path.extend_from_slice(exchange.response.status.0.to_string().as_bytes());
+    path.extend_from_slice(b".html");
+    let now_s = exchange.worker.clock().seconds();
+    let file = exchange.worker.files().lookup(&path, core.symlinks, now_s);
+    if file.kind() != FileKind::Regular {
+        return false;
+    }
+    let content_type = core.mime_types.content_type_of(&path).unwrap_or(b"text/html").to_vec();
+    let range = 0..file.stat().size;
+    exchange.response.set("Content-Type", &content_type);
+    exchange.response.body = Body::Piece(Piece::File { file, range });
+    true
+}
+
+fn builtin_page(exchange: &mut Exchange) {
+    let status = exchange.response.status;
+    let page = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\"><title>{code} {reason}</title></head>\n\
+         <body><h1>{code} {reason}</h1></body>\n</html>\n",
+        code = status.0,
+        reason = status.reason(),
+    );
+    exchange.response.set("Content-Type", b"text/html; charset=utf-8");
+    exchange.response.body = Body::from(page.into_bytes());
+}

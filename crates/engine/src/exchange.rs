@@ -1,0 +1,345 @@
+//! One request and its answer on their way through the phases.
+//!
+//! An exchange is taken from the worker's pool when a request head is complete and given back
+//! after the answer; its buffers stay, so that a warm request allocates nothing. Hooks get it
+//! by `&mut` and change what is theirs: the URL, the physical path, the response.
+
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+
+use petrel_config::{BlockId, Captures, Subject};
+use petrel_proto::http1::{KnownField, RequestHead};
+use petrel_proto::method::Method;
+use petrel_proto::status::Status;
+use petrel_proto::url::Url;
+
+use crate::body::RequestBody;
+use crate::connection::{Receiving, Sending};
+use crate::file_cache::FileEntry;
+
+use crate::ledger::{Ledger, Stage};
+use crate::limits;
+use crate::listener::ListenerFacts;
+use crate::module::Outcome;
+use crate::response::Response;
+use crate::settings::scope::ConditionValues;
+use crate::settings::{ConnectionScope, HostScope, Settings};
+use crate::worker::Worker;
+
+/// One request and its answer.
+pub struct Exchange {
+    /// The worker it runs on: file cache, clock, logs.
+    pub worker: Rc<Worker>,
+    /// What the request obeys. Decided anew by [`Exchange::resettle`].
+    pub settings: Rc<Settings>,
+    /// The request.
+    pub request: Request,
+    /// Where the URL leads in the file system.
+    pub physical: Physical,
+    /// The answer in the making.
+    pub response: Response,
+    /// The client's connection.
+    pub connection: ConnectionFacts,
+    /// What modules set for backends, scripts and logs (setenv.add-environment, REMOTE_USER).
+    pub environment: Environment,
+    /// The time of every stage.
+    pub ledger: Ledger,
+    /// What was sent, for logs.
+    pub sent: Sent,
+    pub(crate) scope: Option<Rc<HostScope>>,
+    pub(crate) progress: crate::phase::Progress,
+    pub(crate) receiving: Receiving,
+    pub(crate) sending: Sending,
+}
+
+/// The request as it is now: hooks may have changed it.
+pub struct Request {
+    /// Method, version, header fields.
+    pub head: RequestHead,
+    /// The target, taken apart and normalised.
+    pub url: Url,
+    /// The target as the client sent it, for logs and the original path.
+    pub original_target: Vec<u8>,
+    /// The body, as far as it was asked for and has been received.
+    pub body: RequestBody,
+    /// Bytes of the body that came in, wanted or not.
+    pub body_bytes: u64,
+    /// Method to act on; HEAD or GET when an error handler runs.
+    pub method: Method,
+}
+
+/// Where the URL leads in the file system.
+#[derive(Default)]
+pub struct Physical {
+    /// The document root, without a slash at its end.
+    pub document_root: Vec<u8>,
+    /// Root of the part of the tree the path is in: the document root, or an alias target.
+    pub base: Vec<u8>,
+    /// The path below the document root. Begins with a slash.
+    pub relative: Vec<u8>,
+    /// The whole path; what gets opened.
+    pub path: Vec<u8>,
+    /// What followed a file's name in the URL. Empty, or begins with a slash.
+    pub path_info: Vec<u8>,
+    /// What is there. Set between the phases Map and Resolved.
+    pub file: Option<Rc<FileEntry>>,
+}
+
+/// The client's connection, as far as an exchange may know it.
+#[derive(Clone)]
+pub struct ConnectionFacts {
+    /// The client.
+    pub peer: Peer,
+    /// The address it connected to.
+    pub listener: Rc<ListenerFacts>,
+    /// The number of this request on its connection, from 1.
+    pub request_number: u32,
+    /// Identifies the connection within the worker.
+    pub id: u64,
+}
+
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// Over TCP.
+    Ip(SocketAddr),
+    /// Over a unix socket.
+    Unix,
+}
+
+/// Variables for backends, scripts and logs. Few, so a list.
+#[derive(Default)]
+pub struct Environment {
+    variables: Vec<(String, Vec<u8>)>,
+}
+
+/// What left the server for an exchange.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sent {
+    /// Bytes of head and body.
+    pub bytes: u64,
+    /// Bytes of the body alone, without transfer coding.
+    pub body_bytes: u64,
+    /// Bytes of the response head.
+    pub head_bytes: u64,
+    /// Whether the connection stays open.
+    pub keep_alive: bool,
+    /// The whole answer was handed to the kernel.
+    pub is_complete: bool,
+}
+
+impl Exchange {
+    pub(crate) fn new(worker: Rc<Worker>, connection: ConnectionFacts) -> Exchange {
+        Exchange {
+            settings: worker.base_settings(),
+            worker,
+            request: Request::default(),
+            physical: Physical::default(),
+            response: Response::default(),
+            connection,
+            environment: Environment::default(),
+            ledger: Ledger::default(),
+            sent: Sent::default(),
+            scope: None,
+            progress: crate::phase::Progress::default(),
+            receiving: Receiving::default(),
+            sending: Sending::default(),
+        }
+    }
+
+    /// Whether its buffers are small enough to wait in the pool.
+    pub(crate) fn is_worth_keeping(&self) -> bool {
+        self.sending.capacity() <= limits::POOLED_BUFFER_BYTES_MAX
+            && self.request.head.head_bytes().len() <= limits::POOLED_BUFFER_BYTES_MAX
+    }
+
+    /// Forgets the last request.
+    pub(crate) fn clear(&mut self) {
+        self.request.clear();
+        self.physical.clear();
+        self.response.clear();
+        self.environment.variables.clear();
+        self.sent = Sent::default();
+        self.scope = None;
+        self.progress = crate::phase::Progress::default();
+        self.receiving = Receiving::default();
+        self.sending.clear();
+    }
+
+    /// Answers with `status`; error pages and handlers come later.
+    pub fn answer(&mut self, status: Status) -> Outcome {
+        self.response.answer(status);
+        Outcome::Answer
+    }
+
+    /// Chooses the settings for the request as it is now. To be called after a change of what
+    /// conditions look at.
+    pub fn resettle(&mut self) {
+        let Some(scope) = &self.scope else { return };
+        self.settings = self.worker.settings_table().settings(scope, &*self);
+    }
+
+    /// Chooses host scope and settings; `connection` is what is decided for the connection.
+    pub(crate) fn settle(&mut self, connection: &ConnectionScope) {
+        let scope = self.worker.settings_table().host_scope(connection, self.request.head.host());
+        self.settings = self.worker.settings_table().settings(&scope, &*self);
+        self.scope = Some(scope);
+    }
+
+    /// The captures of the condition of `block`, and the value they point into.
+    pub fn captures_of(&self, block: BlockId) -> (Captures, Vec<u8>) {
+        let mut captures = Captures::new();
+        let mut text = Vec::new();
+        if let Some(condition) = self.worker.settings_table().condition(block) {
+            self.with_value(&condition.subject, &mut |value| {
+                text.extend_from_slice(value);
+                condition.matcher.captures(value, &mut captures)
+            });
+        }
+        (captures, text)
+    }
+
+    /// Reads the clock and gives the time since the last stamp to `stage`.
+    #[inline]
+    pub fn stamp(&mut self, stage: Stage) {
+        let now = self.worker.clock().now();
+        self.ledger.stamp(stage, now);
+    }
+
+    /// The name to use for this server in answers: `server.name`, the request's host, or the
+    /// listener's address.
+    pub fn server_name(&self) -> &[u8] {
+        match (&self.settings.core.name, self.request.head.host_without_port()) {
+            (Some(name), _) => name,
+            (None, b"") => self.connection.listener.address.as_bytes(),
+            (None, host) => host,
+        }
+    }
+
+    /// Writes a line about this exchange to its error log.
+    pub fn log_error(&self, stage: &str, cause: std::fmt::Arguments<'_>) {
+        let target = String::from_utf8_lossy(&self.request.original_target);
+        self.settings.core.error_log.error(format_args!(
+            "({stage}) {cause} client={} host={} request={:?}",
+            self.connection.peer,
+            String::from_utf8_lossy(self.request.head.host()).escape_debug(),
+            format_args!("{} {}", self.request.head.method().as_str(), target.escape_debug()),
+        ));
+    }
+}
+
+impl ConditionValues for Exchange {
+    fn with_value(&self, subject: &Subject, with: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        let head = &self.request.head;
+        let field = |field: KnownField| head.field(field).unwrap_or_default();
+        match subject {
+            Subject::SocketAddress => with(self.connection.listener.address.as_bytes()),
+            Subject::Host => with(head.host()),
+            Subject::Url => with(self.request.url.path()),
+            Subject::Query => with(self.request.url.query()),
+            Subject::Scheme => with(b"http"),
+            Subject::Referer => with(field(KnownField::Referer)),
+            Subject::Cookie => with(field(KnownField::Cookie)),
+            Subject::UserAgent => with(field(KnownField::UserAgent)),
+            Subject::RemoteIp => with(self.connection.peer.address_text().as_bytes()),
+            Subject::RequestMethod => with(head.method_bytes()),
+            Subject::Language => with(field(KnownField::AcceptLanguage)),
+            Subject::RequestHeader(name) => with(head.value_of(name).unwrap_or_default()),
+            Subject::PhysicalPath => with(&self.physical.path),
+            Subject::PhysicalExistingPath => match &self.physical.file {
+                Some(file) if file.kind().exists() => with(&self.physical.path),
+                _ => with(b""),
+            },
+        }
+    }
+}
+
+impl Default for Request {
+    fn default() -> Request {
+        Request {
+            head: RequestHead::new(),
+            url: Url::new(),
+            original_target: Vec::new(),
+            body: RequestBody::default(),
+            body_bytes: 0,
+            method: Method::Get,
+        }
+    }
+}
+
+impl Request {
+    fn clear(&mut self) {
+        self.head.clear();
+        self.url.clear();
+        self.original_target.clear();
+        self.body.clear();
+        self.body_bytes = 0;
+        self.method = Method::Get;
+    }
+}
+
+impl Physical {
+    pub(crate) fn clear(&mut self) {
+        self.document_root.clear();
+        self.base.clear();
+        self.relative.clear();
+        self.path.clear();
+        self.path_info.clear();
+        self.file = None;
+    }
+
+    /// Makes `root` the document root and builds the path of `url_path` below it.
+    pub fn map(&mut self, root: &[u8], url_path: &[u8]) {
+        self.document_root.clear();
+        self.document_root.extend_from_slice(root);
+        self.base.clear();
+        self.base.extend_from_slice(root);
+        self.relative.clear();
+        self.relative.extend_from_slice(url_path);
+        self.path.clear();
+        self.path.extend_from_slice(root);
+        self.path.extend_from_slice(url_path);
+    }
+}
+
+impl Peer {
+    /// The address without the port; empty for a unix socket.
+    pub fn address_text(&self) -> String {
+        self.ip().map(|ip| ip.to_string()).unwrap_or_default()
+    }
+
+    /// The IP address; an IPv4-mapped one as IPv4.
+    pub fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Peer::Ip(address) => Some(address.ip().to_canonical()),
+            Peer::Unix => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Peer::Ip(address) => write!(f, "{address}"),
+            Peer::Unix => f.write_str("unix:"),
+        }
+    }
+}
+
+impl Environment {
+    /// The value of `name`.
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        self.variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_slice())
+    }
+
+    /// Sets or replaces `name`.
+    pub fn set(&mut self, name: &str, value: &[u8]) {
+        self.variables.retain(|(known, _)| known != name);
+        self.variables.push((name.to_owned(), value.to_vec()));
+    }
+
+    /// All variables, in the order in which they were set.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.variables.iter().map(|(name, value)| (name.as_str(), value.as_slice()))
+    }
+}

@@ -1,0 +1,290 @@
+//! One path's place in the cache: what is there, and what is kept of it.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat, fstat, openat2, statat};
+use rustix::io::Errno;
+
+use super::Symlinks;
+use crate::limits;
+
+/// What the file system has at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// A regular file that could be opened.
+    Regular,
+    /// A directory.
+    Directory,
+    /// Nothing (ENOENT, ENAMETOOLONG).
+    Missing,
+    /// Something we may not open, or a symlink where those are refused.
+    Denied,
+    /// The path goes on behind a file (ENOTDIR).
+    NotADirectory,
+    /// A device, socket or pipe: never served.
+    Special,
+    /// The file system failed, or the process is out of descriptors.
+    Failed(Errno),
+}
+
+impl FileKind {
+    /// Whether something that may be served is there.
+    pub fn exists(self) -> bool {
+        matches!(self, FileKind::Regular | FileKind::Directory)
+    }
+}
+
+/// The parts of stat(2) that are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileStat {
+    /// Bytes.
+    pub size: u64,
+    /// Last change of the content, seconds since the epoch (negative times become 0).
+    pub modified_s: u64,
+    /// And nanoseconds.
+    pub modified_ns: u32,
+    /// Inode number.
+    pub inode: u64,
+    /// Device number.
+    pub device: u64,
+    /// Permission and type bits.
+    pub mode: u32,
+    changed_s: i64,
+    changed_ns: u32,
+}
+
+/// A cached path.
+pub struct FileEntry {
+    kind: FileKind,
+    stat: FileStat,
+    descriptor: Option<OwnedFd>,
+    content: Option<Box<[u8]>>,
+    is_watched: bool,
+    symlinks: Symlinks,
+    valid: Cell<bool>,
+    used: Cell<bool>,
+    checked_s: Cell<u32>,
+    prepared: RefCell<Option<(u32, Rc<[u8]>)>>,
+    content_bytes: Rc<Cell<usize>>,
+    descriptors: Rc<Cell<usize>>,
+}
+
+/// What the cache allows a new entry.
+pub(super) struct Budget {
+    pub now_s: u32,
+    pub watched: bool,
+    pub content_bytes: Rc<Cell<usize>>,
+    pub descriptors: Rc<Cell<usize>>,
+    pub may_keep_descriptor: bool,
+}
+
+impl FileEntry {
+    /// Looks at `path`, once.
+    pub(super) fn open(path: &[u8], symlinks: Symlinks, budget: &Budget) -> FileEntry {
+        let mut entry = FileEntry {
+            kind: FileKind::Missing,
+            stat: FileStat::default(),
+            descriptor: None,
+            content: None,
+            is_watched: budget.watched,
+            symlinks,
+            valid: Cell::new(true),
+            used: Cell::new(true),
+            checked_s: Cell::new(budget.now_s),
+            prepared: RefCell::default(),
+            content_bytes: Rc::clone(&budget.content_bytes),
+            descriptors: Rc::clone(&budget.descriptors),
+        };
+        match open_and_stat(path, symlinks) {
+            Ok((descriptor, stat)) => entry.take(descriptor, &stat, budget),
+            Err(errno) => entry.kind = kind_of_error(errno),
+        }
+        entry
+    }
+
+    /// What is there.
+    pub fn kind(&self) -> FileKind {
+        self.kind
+    }
+
+    /// Its stat. All zero unless it is a file or directory.
+    pub fn stat(&self) -> &FileStat {
+        &self.stat
+    }
+
+    /// The whole content, if it is small enough to be kept.
+    #[inline]
+    pub fn content(&self) -> Option<&[u8]> {
+        self.content.as_deref()
+    }
+
+    /// The open file, for sendfile. `None` only for entries that are not regular files, and for
+    /// files in memory when descriptors are short.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.descriptor.as_ref().map(|descriptor| descriptor.as_fd())
+    }
+
+    /// Reads from the open file at `offset`; 0 is the end of the file.
+    ///
+    /// # Errors
+    /// Those of pread(2); `NotFound` without an open file.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if let Some(content) = &self.content {
+            let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
+            let count = buffer.len().min(content.len() - start);
+            buffer[..count].copy_from_slice(&content[start..start + count]);
+            return Ok(count);
+        }
+        let descriptor = self.descriptor.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        Ok(rustix::io::pread(descriptor, buffer, offset)?)
+    }
+
+    /// The header fields made for this file under the settings `profile`, or what `make` makes.
+    #[inline]
+    pub fn prepared(&self, profile: u32, make: impl FnOnce(&FileEntry) -> Vec<u8>) -> Rc<[u8]> {
+        if let Some((made_for, fields)) = &*self.prepared.borrow()
+            && *made_for == profile
+        {
+            return Rc::clone(fields);
+        }
+        let fields: Rc<[u8]> = make(self).into();
+        *self.prepared.borrow_mut() = Some((profile, Rc::clone(&fields)));
+        fields
+    }
+
+    /// Whether nothing is known to have changed.
+    #[inline]
+    pub fn is_valid(&self) -> bool {
+        self.valid.get()
+    }
+
+    pub(super) fn invalidate(&self) {
+        self.valid.set(false);
+    }
+
+    #[inline]
+    pub(super) fn checked_s(&self) -> u32 {
+        self.used.set(true);
+        self.checked_s.get()
+    }
+
+    /// Whether it was used since the last call.
+    pub(super) fn was_used(&self) -> bool {
+        self.used.replace(false)
+    }
+
+    /// The check that comes once a second at most. Entries that nothing watches are over.
+    #[cold]
+    pub(super) fn is_still_right(&self, path: &[u8], now_s: u32) -> bool {
+        let right = self.is_watched
+            && match (self.kind, &self.descriptor) {
+                (FileKind::Regular, Some(descriptor)) => {
+                    fstat(descriptor).is_ok_and(|stat| FileStat::from(&stat) == self.stat)
+                }
+                (FileKind::Regular, None) => self.is_right_by_path(path),
+                (FileKind::Failed(_), _) => false,
+                _ => true,
+            };
+        if right {
+            self.checked_s.set(now_s);
+        }
+        right
+    }
+
+    fn is_right_by_path(&self, path: &[u8]) -> bool {
+        let flags = match self.symlinks {
+            Symlinks::Follow => AtFlags::empty(),
+            Symlinks::Refuse => AtFlags::SYMLINK_NOFOLLOW,
+        };
+        statat(CWD, path, flags).is_ok_and(|stat| FileStat::from(&stat) == self.stat)
+    }
+
+    fn take(&mut self, descriptor: OwnedFd, stat: &Stat, budget: &Budget) {
+        self.stat = FileStat::from(stat);
+        self.kind = match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
+            rustix::fs::FileType::RegularFile => FileKind::Regular,
+            rustix::fs::FileType::Directory => FileKind::Directory,
+            _ => FileKind::Special,
+        };
+        if self.kind != FileKind::Regular {
+            return;
+        }
+        if self.stat.size <= limits::FILE_IN_MEMORY_BYTES_MAX {
+            self.content = read_whole(&descriptor, self.stat.size);
+        }
+        if let Some(content) = &self.content {
+            self.content_bytes.set(self.content_bytes.get() + content.len());
+        }
+        // A file that is not in memory cannot be served without its descriptor.
+        if budget.may_keep_descriptor || self.content.is_none() {
+            self.descriptors.set(self.descriptors.get() + 1);
+            self.descriptor = Some(descriptor);
+        }
+    }
+}
+
+impl Drop for FileEntry {
+    fn drop(&mut self) {
+        if let Some(content) = &self.content {
+            self.content_bytes.set(self.content_bytes.get().saturating_sub(content.len()));
+        }
+        if self.descriptor.is_some() {
+            self.descriptors.set(self.descriptors.get().saturating_sub(1));
+        }
+    }
+}
+
+impl From<&Stat> for FileStat {
+    fn from(stat: &Stat) -> FileStat {
+        FileStat {
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            modified_s: u64::try_from(stat.st_mtime).unwrap_or(0),
+            modified_ns: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
+            inode: stat.st_ino,
+            device: stat.st_dev,
+            mode: stat.st_mode,
+            changed_s: stat.st_ctime,
+            changed_ns: u32::try_from(stat.st_ctime_nsec).unwrap_or(0),
+        }
+    }
+}
+
+/// O_NONBLOCK, because opening a pipe that nobody writes to would wait for ever.
+fn open_and_stat(path: &[u8], symlinks: Symlinks) -> Result<(OwnedFd, Stat), Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let resolve = match symlinks {
+        Symlinks::Follow => ResolveFlags::NO_MAGICLINKS,
+        Symlinks::Refuse => ResolveFlags::NO_SYMLINKS,
+    };
+    let descriptor = openat2(CWD, path, flags, Mode::empty(), resolve)?;
+    let stat = fstat(&descriptor)?;
+    Ok((descriptor, stat))
+}
+
+fn kind_of_error(errno: Errno) -> FileKind {
+    match errno {
+        Errno::NOENT | Errno::NAMETOOLONG => FileKind::Missing,
+        Errno::NOTDIR => FileKind::NotADirectory,
+        Errno::ACCESS | Errno::PERM | Errno::LOOP => FileKind::Denied,
+        Errno::NXIO | Errno::NODEV => FileKind::Special,
+        other => FileKind::Failed(other),
+    }
+}
+
+/// `None` when the file is not as long as its stat said: somebody is writing it.
+fn read_whole(descriptor: &OwnedFd, size: u64) -> Option<Box<[u8]>> {
+    let mut content = vec![0; usize::try_from(size).ok()?].into_boxed_slice();
+    let mut filled = 0;
+    while filled < content.len() {
+        match rustix::io::pread(descriptor, &mut content[filled..], filled as u64) {
+            Ok(0) => return None,
+            Ok(count) => filled += count,
+            Err(Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+    Some(content)
+}

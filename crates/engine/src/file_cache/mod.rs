@@ -1,0 +1,391 @@
+//! A worker's memory of the file system: physical path to open file, its stat and its content.
+//!
+//! A warm lookup makes no system call. What keeps it true, in this order: inotify on every
+//! directory of the path and of symlink targets ([`watch`]); one fstat a second on the open
+//! descriptor of an entry in use (catches writes through mmap and through another hard link);
+//! and a life of a second where inotify cannot see (NFS, FUSE, out of watches). Names that do
+//! not exist are remembered as well.
+//!
+//! It knows nothing of URLs, settings or HTTP. [`crate::map`] calls it. [`FileCache::fill`] is
+//! the one place that blocks on the file system: serving cold files off the loop starts there.
+
+mod entry;
+mod watch;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use hashbrown::HashMap;
+
+pub use entry::{FileEntry, FileKind, FileStat};
+pub use watch::Watcher;
+
+use crate::limits;
+
+/// How symlinks in a path are taken (`server.follow-symlink`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Symlinks {
+    /// Like any other name.
+    Follow,
+    /// A symlink anywhere in the path makes it [`FileKind::Denied`].
+    Refuse,
+}
+
+/// How the cache learns of changes (`server.stat-cache-engine`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatCacheEngine {
+    /// Every lookup asks the file system.
+    Disable,
+    /// Entries live for a second.
+    Simple,
+    /// Entries live until inotify reports a change.
+    Inotify,
+}
+
+type Table = HashMap<Box<[u8]>, Rc<FileEntry>, foldhash::fast::RandomState>;
+
+/// One worker's cache.
+pub struct FileCache {
+    following: RefCell<Table>,
+    refusing: RefCell<Table>,
+    watcher: Watcher,
+    engine: StatCacheEngine,
+    content_bytes: Rc<Cell<usize>>,
+    descriptors: Rc<Cell<usize>>,
+    descriptors_max: usize,
+}
+
+impl FileCache {
+    /// An empty cache that keeps at most `descriptors_max` files open.
+    pub fn new(engine: StatCacheEngine, descriptors_max: usize) -> FileCache {
+        FileCache {
+            following: RefCell::default(),
+            refusing: RefCell::default(),
+            watcher: Watcher::new(engine == StatCacheEngine::Inotify),
+            engine,
+            content_bytes: Rc::default(),
+            descriptors: Rc::default(),
+            descriptors_max,
+        }
+    }
+
+    /// What is at `path` (absolute, without NUL). `now_s` is the worker's coarse clock.
+    #[inline]
+    pub fn lookup(&self, path: &[u8], symlinks: Symlinks, now_s: u32) -> Rc<FileEntry> {
+        if let Some(entry) = self.table(symlinks).borrow().get(path)
+            && self.is_current(entry, path, now_s)
+        {
+            return Rc::clone(entry);
+        }
+        self.fill(path, symlinks, now_s)
+    }
+
+    /// The watcher, whose descriptor the worker waits on.
+    pub fn watcher(&self) -> &Watcher {
+        &self.watcher
+    }
+
+    /// Reads what inotify has to say and drops what changed.
+    pub fn process_events(&self) {
+        if self.watcher.process_events() == watch::Reach::Everything {
+            self.flush();
+        }
+    }
+
+    /// Forgets everything.
+    pub fn flush(&self) {
+        for table in [&self.following, &self.refusing] {
+            for (_, entry) in table.borrow_mut().drain() {
+                entry.invalidate();
+            }
+        }
+        self.watcher.reset();
+    }
+
+    /// Entries held, for tests and counters.
+    pub fn len(&self) -> usize {
+        self.following.borrow().len() + self.refusing.borrow().len()
+    }
+
+    /// Whether nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn table(&self, symlinks: Symlinks) -> &RefCell<Table> {
+        match symlinks {
+            Symlinks::Follow => &self.following,
+            Symlinks::Refuse => &self.refusing,
+        }
+    }
+
+    #[inline]
+    fn is_current(&self, entry: &FileEntry, path: &[u8], now_s: u32) -> bool {
+        if !entry.is_valid() || self.engine == StatCacheEngine::Disable {
+            return false;
+        }
+        now_s.wrapping_sub(entry.checked_s()) < limits::FILE_RECHECK_S
+            || entry.is_still_right(path, now_s)
+    }
+
+    /// Asks the file system. Watches are set before the file is looked at, so that a change in
+    /// between is an event and not a stale entry.
+    #[cold]
+    fn fill(&self, path: &[u8], symlinks: Symlinks, now_s: u32) -> Rc<FileEntry> {
+        self.make_room();
+        let cover = self.watcher.cover(path);
+        let entry = Rc::new(FileEntry::open(path, symlinks, &self.budget(cover.is_watched(), now_s)));
+        self.watcher.register(cover, &entry);
+        let mut table = self.table(symlinks).borrow_mut();
+        if let Some(old) = table.insert(path.into(), Rc::clone(&entry)) {
+            old.invalidate();
+        }
+        entry
+    }
+
+    fn budget(&self, watched: bool, now_s: u32) -> entry::Budget {
+        entry::Budget {
+            now_s,
+            watched,
+            content_bytes: Rc::clone(&self.content_bytes),
+            descriptors: Rc::clone(&self.descriptors),
+            may_keep_descriptor: self.descriptors.get() < self.descriptors_max,
+        }
+    }
+
+    /// Drops what was not used since the last time room was needed, and if that is not enough
+    /// every second entry.
+    fn make_room(&self) {
+        let is_full = || {
+            self.len() >= limits::FILE_CACHE_ENTRIES_MAX
+                || self.content_bytes.get() >= limits::FILE_CACHE_CONTENT_BYTES_MAX
+        };
+        if !is_full() {
+            return;
+        }
+        self.retain(|entry| entry.is_valid() && entry.was_used());
+        let mut every_second = false;
+        if is_full() {
+            self.retain(|_| {
+                every_second = !every_second;
+                every_second
+            });
+        }
+        self.watcher.forget_dropped_entries();
+    }
+
+    fn retain(&self, mut keep: impl FnMut(&FileEntry) -> bool) {
+        for table in [&self.following, &self.refusing] {
+            table.borrow_mut().retain(|_, entry| {
+                let kept = keep(entry);
+                if !kept {
+                    entry.invalidate();
+                }
+                kept
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::{Path, PathBuf};
+    use std::time::Duration;
+
+    use super::*;
+
+    struct Tree(PathBuf);
+
+    impl Tree {
+        fn new(name: &str) -> Tree {
+            let path = std::env::temp_dir().join(format!("petrel-cache-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&path);
+            std::fs::create_dir_all(&path).expect("temporary directory");
+            Tree(path.canonicalize().expect("it was just made"))
+        }
+
+        fn write(&self, name: &str, content: &str) {
+            std::fs::write(self.0.join(name), content).expect("write");
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn cache() -> FileCache {
+        FileCache::new(StatCacheEngine::Inotify, 100)
+    }
+
+    fn look(cache: &FileCache, path: &Path) -> Rc<FileEntry> {
+        cache.lookup(path.as_os_str().as_bytes(), Symlinks::Follow, 1)
+    }
+
+    fn after_events(cache: &FileCache) {
+        std::thread::sleep(Duration::from_millis(2));
+        cache.process_events();
+    }
+
+    #[test]
+    fn a_warm_lookup_is_the_same_entry() {
+        let (tree, cache) = (Tree::new("warm"), cache());
+        tree.write("a", "hello");
+        let first = look(&cache, &tree.0.join("a"));
+        assert_eq!(first.content(), Some(&b"hello"[..]));
+        assert!(Rc::ptr_eq(&first, &look(&cache, &tree.0.join("a"))));
+    }
+
+    #[test]
+    fn a_changed_file_is_seen() {
+        let (tree, cache) = (Tree::new("changed"), cache());
+        tree.write("a", "old");
+        look(&cache, &tree.0.join("a"));
+        tree.write("a", "new!");
+        after_events(&cache);
+        assert_eq!(look(&cache, &tree.0.join("a")).content(), Some(&b"new!"[..]));
+    }
+
+    #[test]
+    fn a_replaced_file_is_seen() {
+        let (tree, cache) = (Tree::new("replaced"), cache());
+        tree.write("a", "old");
+        look(&cache, &tree.0.join("a"));
+        tree.write("b", "new");
+        std::fs::rename(tree.0.join("b"), tree.0.join("a")).expect("rename");
+        after_events(&cache);
+        assert_eq!(look(&cache, &tree.0.join("a")).content(), Some(&b"new"[..]));
+    }
+
+    #[test]
+    fn a_missing_file_that_appears_is_seen() {
+        let (tree, cache) = (Tree::new("appears"), cache());
+        let path = tree.0.join("x/y/z");
+        assert_eq!(look(&cache, &path).kind(), FileKind::Missing);
+        let miss = look(&cache, &path);
+        assert!(Rc::ptr_eq(&miss, &look(&cache, &path)), "negatives are cached");
+        std::fs::create_dir_all(tree.0.join("x/y")).expect("mkdir");
+        after_events(&cache);
+        assert_eq!(look(&cache, &path).kind(), FileKind::Missing);
+        tree.write("x/y/z", "here");
+        after_events(&cache);
+        assert_eq!(look(&cache, &path).content(), Some(&b"here"[..]));
+    }
+
+    #[test]
+    fn a_deleted_file_is_seen() {
+        let (tree, cache) = (Tree::new("deleted"), cache());
+        tree.write("a", "x");
+        look(&cache, &tree.0.join("a"));
+        std::fs::remove_file(tree.0.join("a")).expect("remove");
+        after_events(&cache);
+        assert_eq!(look(&cache, &tree.0.join("a")).kind(), FileKind::Missing);
+    }
+
+    #[test]
+    fn a_switched_symlink_in_the_path_is_seen() {
+        let (tree, cache) = (Tree::new("switch"), cache());
+        for release in ["release-7", "release-8"] {
+            std::fs::create_dir(tree.0.join(release)).expect("mkdir");
+            tree.write(&format!("{release}/a"), release);
+        }
+        let current = tree.0.join("current");
+        std::os::unix::fs::symlink("release-7", &current).expect("symlink");
+        assert_eq!(look(&cache, &current.join("a")).content(), Some(&b"release-7"[..]));
+        std::os::unix::fs::symlink("release-8", tree.0.join("next")).expect("symlink");
+        std::fs::rename(tree.0.join("next"), &current).expect("rename");
+        after_events(&cache);
+        assert_eq!(look(&cache, &current.join("a")).content(), Some(&b"release-8"[..]));
+    }
+
+    #[test]
+    fn a_switched_symlink_behind_a_symlink_is_seen() {
+        let (tree, cache) = (Tree::new("chain"), cache());
+        tree.write("one", "1");
+        tree.write("two", "2");
+        std::os::unix::fs::symlink("one", tree.0.join("middle")).expect("symlink");
+        std::os::unix::fs::symlink("middle", tree.0.join("front")).expect("symlink");
+        assert_eq!(look(&cache, &tree.0.join("front")).content(), Some(&b"1"[..]));
+        std::os::unix::fs::symlink("two", tree.0.join("new")).expect("symlink");
+        std::fs::rename(tree.0.join("new"), tree.0.join("middle")).expect("rename");
+        after_events(&cache);
+        assert_eq!(look(&cache, &tree.0.join("front")).content(), Some(&b"2"[..]));
+        tree.write("two", "22");
+        after_events(&cache);
+        assert_eq!(look(&cache, &tree.0.join("front")).content(), Some(&b"22"[..]));
+    }
+
+    #[test]
+    fn a_renamed_directory_is_seen() {
+        let (tree, cache) = (Tree::new("renamed"), cache());
+        std::fs::create_dir_all(tree.0.join("d/e")).expect("mkdir");
+        tree.write("d/e/a", "x");
+        look(&cache, &tree.0.join("d/e/a"));
+        std::fs::rename(tree.0.join("d"), tree.0.join("gone")).expect("rename");
+        after_events(&cache);
+        assert_eq!(look(&cache, &tree.0.join("d/e/a")).kind(), FileKind::Missing);
+    }
+
+    #[test]
+    fn symlinks_can_be_refused() {
+        let (tree, cache) = (Tree::new("refuse"), cache());
+        tree.write("a", "x");
+        std::os::unix::fs::symlink("a", tree.0.join("link")).expect("symlink");
+        let path = tree.0.join("link");
+        let path = path.as_os_str().as_bytes();
+        assert_eq!(cache.lookup(path, Symlinks::Refuse, 1).kind(), FileKind::Denied);
+        assert_eq!(cache.lookup(path, Symlinks::Follow, 1).kind(), FileKind::Regular);
+        assert_eq!(cache.lookup(path, Symlinks::Refuse, 1).kind(), FileKind::Denied);
+    }
+
+    #[test]
+    fn a_file_in_the_path_is_not_a_directory() {
+        let (tree, cache) = (Tree::new("notdir"), cache());
+        tree.write("a", "x");
+        assert_eq!(look(&cache, &tree.0.join("a/b")).kind(), FileKind::NotADirectory);
+    }
+
+    #[test]
+    fn a_write_through_another_hard_link_is_seen_within_the_recheck_time() {
+        let (tree, cache) = (Tree::new("hardlink"), cache());
+        std::fs::create_dir(tree.0.join("in")).expect("mkdir");
+        std::fs::create_dir(tree.0.join("out")).expect("mkdir");
+        tree.write("in/a", "old");
+        std::fs::hard_link(tree.0.join("in/a"), tree.0.join("out/a")).expect("link");
+        look(&cache, &tree.0.join("in/a"));
+        after_events(&cache);
+        std::thread::sleep(Duration::from_millis(20));
+        tree.write("out/a", "other");
+        let path = tree.0.join("in/a");
+        let later = cache.lookup(path.as_os_str().as_bytes(), Symlinks::Follow, 5);
+        assert_eq!(later.content(), Some(&b"other"[..]));
+    }
+
+    #[test]
+    fn big_files_are_not_held_in_memory() {
+        let (tree, cache) = (Tree::new("big"), cache());
+        tree.write("a", &"x".repeat(limits::FILE_IN_MEMORY_BYTES_MAX as usize + 1));
+        let entry = look(&cache, &tree.0.join("a"));
+        assert_eq!(entry.content(), None);
+        let mut end = [0; 8];
+        assert_eq!(entry.read_at(&mut end, limits::FILE_IN_MEMORY_BYTES_MAX).expect("read"), 1);
+    }
+
+    #[test]
+    fn a_full_cache_makes_room_and_keeps_what_is_used() {
+        let (tree, cache) = (Tree::new("full"), cache());
+        tree.write("hot", "x");
+        for round in 0..limits::FILE_CACHE_ENTRIES_MAX + 10 {
+            let path = format!("/petrel-no-such-directory/{round}");
+            cache.lookup(path.as_bytes(), Symlinks::Follow, 1);
+            if round % 1000 == 0 {
+                look(&cache, &tree.0.join("hot"));
+            }
+        }
+        assert!(cache.len() < limits::FILE_CACHE_ENTRIES_MAX);
+        let key = tree.0.join("hot");
+        assert!(cache.following.borrow().contains_key(key.as_os_str().as_bytes()));
+    }
+}

@@ -1,0 +1,303 @@
+//! Which directories are watched for which entries, and what an inotify event makes stale.
+//!
+//! Every directory on the way to a cached path is watched, as it is spelled, and so is the way
+//! to the target of every symlink among them. An event about a name that is a cached leaf makes
+//! that entry stale; an event about a name that is a directory or symlink on the way makes
+//! everything stale (rare: a release switch, a renamed directory). Names nobody asked about
+//! cost one hash lookup.
+
+use std::cell::RefCell;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::rc::{Rc, Weak};
+
+use hashbrown::HashMap;
+use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init, remove_watch};
+use rustix::io::Errno;
+
+use super::FileEntry;
+use crate::limits;
+
+/// How far an event reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Some entries, which are marked already.
+    Entries,
+    /// The whole cache.
+    Everything,
+}
+
+/// Where an entry's changes will be reported.
+pub(super) struct Cover(Option<Vec<(i32, Box<[u8]>)>>);
+
+impl Cover {
+    /// Whether inotify will report every change of the path.
+    pub fn is_watched(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+/// One worker's inotify instance and what it is for.
+pub struct Watcher {
+    state: RefCell<State>,
+}
+
+struct State {
+    inotify: Option<OwnedFd>,
+    /// Watched directories by the path they were reached by.
+    by_path: HashMap<PathBuf, Watched>,
+    /// Who cares about which name in which directory.
+    names: HashMap<i32, HashMap<Box<[u8]>, Interest>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Watched {
+    Local(i32),
+    /// On a network or user-space file system, whose changes inotify does not see.
+    Remote,
+}
+
+#[derive(Default)]
+struct Interest {
+    /// A directory or symlink that cached paths go through.
+    is_on_the_way: bool,
+    entries: Vec<Weak<FileEntry>>,
+}
+
+impl Watcher {
+    /// A watcher; one that is not `enabled`, or cannot be made, watches nothing.
+    pub fn new(enabled: bool) -> Watcher {
+        let inotify = enabled.then(|| init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()).flatten();
+        Watcher {
+            state: RefCell::new(State { inotify, by_path: HashMap::new(), names: HashMap::new() }),
+        }
+    }
+
+    /// The inotify descriptor, duplicated for whoever waits for it to become readable.
+    pub fn descriptor(&self) -> Option<OwnedFd> {
+        self.state.borrow().inotify.as_ref().and_then(|fd| fd.try_clone().ok())
+    }
+
+    /// Watches the way to `path`, as far as it exists.
+    pub(super) fn cover(&self, path: &[u8]) -> Cover {
+        let path = Path::new(std::ffi::OsStr::from_bytes(path));
+        let mut state = self.state.borrow_mut();
+        let mut places = Vec::new();
+        let covered = state.cover(path, &mut places, SYMLINKS_MAX);
+        Cover(covered.map(|()| places))
+    }
+
+    /// Remembers that changes reported at `cover` make `entry` stale.
+    pub(super) fn register(&self, cover: Cover, entry: &Rc<FileEntry>) {
+        let mut state = self.state.borrow_mut();
+        for (directory, name) in cover.0.into_iter().flatten() {
+            let interest = state.names.entry(directory).or_default().entry(name).or_default();
+            interest.entries.retain(|entry| entry.strong_count() > 0);
+            interest.entries.push(Rc::downgrade(entry));
+        }
+    }
+
+    /// Reads all events there are. Marks the entries they concern.
+    pub(super) fn process_events(&self) -> Reach {
+        let mut state = self.state.borrow_mut();
+        let State { inotify: Some(inotify), names, .. } = &mut *state else { return Reach::Entries };
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = Reader::new(inotify.as_fd(), &mut buffer);
+        let mut reach = Reach::Entries;
+        loop {
+            match reader.next() {
+                Ok(event) => {
+                    let name = event.file_name().map(|name| name.to_bytes());
+                    if apply(names, event.wd(), event.events(), name) == Reach::Everything {
+                        reach = Reach::Everything;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(_) => break reach,
+            }
+        }
+    }
+
+    /// Drops all watches: what paths lead where may have changed.
+    pub(super) fn reset(&self) {
+        let mut state = self.state.borrow_mut();
+        let watches: Vec<i32> = state.names.drain().map(|(directory, _)| directory).collect();
+        state.by_path.clear();
+        if let Some(inotify) = &state.inotify {
+            for watch in watches {
+                // It may be gone with its directory already; either way it is no longer there.
+                let _ = remove_watch(inotify, watch);
+            }
+        }
+    }
+
+    /// Forgets names whose entries have left the cache.
+    pub(super) fn forget_dropped_entries(&self) {
+        for names in self.state.borrow_mut().names.values_mut() {
+            names.retain(|_, interest| {
+                interest.entries.retain(|entry| entry.strong_count() > 0);
+                interest.is_on_the_way || !interest.entries.is_empty()
+            });
+        }
+    }
+
+    #[cfg(test)]
+    fn borrow(&self) -> std::cell::Ref<'_, State> {
+        self.state.borrow()
+    }
+}
+
+impl State {
+    /// Watches every directory on the way to `path` and notes in `places` where a change of its
+    /// last existing part will be reported. `None`: inotify cannot see all of it.
+    fn cover(
+        &mut self,
+        path: &Path,
+        places: &mut Vec<(i32, Box<[u8]>)>,
+        symlinks_left: u32,
+    ) -> Option<()> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Some(()) };
+        let name = name.as_bytes();
+        match self.watch_directory(parent, symlinks_left) {
+            Ok(Watched::Local(directory)) => places.push((directory, name.into())),
+            Ok(Watched::Remote) => return None,
+            // The parent does not exist (or is a file): its appearance is what matters.
+            Err(Errno::NOENT | Errno::NOTDIR) => return self.cover(parent, places, symlinks_left),
+            Err(_) => return None,
+        }
+        match std::fs::read_link(path) {
+            Ok(target) => {
+                let target = simplify(&parent.join(target));
+                self.cover(&target, places, symlinks_left.checked_sub(1)?)
+            }
+            Err(_) => Some(()),
+        }
+    }
+
+    /// Watches `directory` and everything on the way to it.
+    fn watch_directory(&mut self, directory: &Path, symlinks_left: u32) -> Result<Watched, Errno> {
+        if let Some(watched) = self.by_path.get(directory) {
+            return Ok(*watched);
+        }
+        let mut on_the_way = Vec::new();
+        if self.cover(directory, &mut on_the_way, symlinks_left).is_none() {
+            return Ok(Watched::Remote);
+        }
+        let watched = self.add(directory)?;
+        for (directory, name) in on_the_way {
+            self.names.entry(directory).or_default().entry(name).or_default().is_on_the_way = true;
+        }
+        self.by_path.insert(directory.to_path_buf(), watched);
+        Ok(watched)
+    }
+
+    fn add(&mut self, directory: &Path) -> Result<Watched, Errno> {
+        let inotify = self.inotify.as_ref().ok_or(Errno::NOSYS)?;
+        if self.by_path.len() >= limits::WATCHED_DIRECTORIES_MAX {
+            return Err(Errno::NOSPC);
+        }
+        let directory_watch = add_watch(inotify, directory, WATCHED_EVENTS)?;
+        self.names.entry(directory_watch).or_default();
+        let is_local = rustix::fs::statfs(directory)
+            .is_ok_and(|file_system| !REMOTE_FILE_SYSTEMS.contains(&(file_system.f_type as u32)));
+        Ok(if is_local { Watched::Local(directory_watch) } else { Watched::Remote })
+    }
+}
+
+fn apply(
+    names: &mut HashMap<i32, HashMap<Box<[u8]>, Interest>>,
+    directory: i32,
+    events: ReadFlags,
+    name: Option<&[u8]>,
+) -> Reach {
+    if events.contains(ReadFlags::QUEUE_OVERFLOW) {
+        return Reach::Everything;
+    }
+    let Some(names) = names.get_mut(&directory) else {
+        // Left over from before a reset.
+        return Reach::Entries;
+    };
+    let Some(name) = name.filter(|name| !name.is_empty()) else {
+        // About the directory itself. Its content is reported by name, its attributes and its
+        // going to its own parent; but its parent by this spelling need not be watched.
+        let gone = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::UNMOUNT
+            | ReadFlags::IGNORED | ReadFlags::ATTRIB;
+        return if events.intersects(gone) { Reach::Everything } else { Reach::Entries };
+    };
+    let Some(interest) = names.get_mut(name) else { return Reach::Entries };
+    if interest.is_on_the_way {
+        return Reach::Everything;
+    }
+    for entry in interest.entries.drain(..).filter_map(|entry| entry.upgrade()) {
+        entry.invalidate();
+    }
+    names.remove(name);
+    Reach::Entries
+}
+
+/// Resolves `.` and `..` by text, as far as the target of a symlink needs it. Wrong only behind
+/// a symlink to a directory elsewhere, where the recheck once a second still holds.
+fn simplify(path: &Path) -> PathBuf {
+    let mut simple = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                simple.pop();
+            }
+            other => simple.push(other),
+        }
+    }
+    simple
+}
+
+/// As many symlinks as the kernel follows in one path.
+const SYMLINKS_MAX: u32 = 40;
+
+const WATCHED_EVENTS: WatchFlags = WatchFlags::CREATE
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::MOVE)
+    .union(WatchFlags::MODIFY)
+    .union(WatchFlags::CLOSE_WRITE)
+    .union(WatchFlags::ATTRIB)
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::MOVE_SELF)
+    .union(WatchFlags::ONLYDIR);
+
+/// statfs(2) magic numbers: NFS, SMB, CIFS, SMB2, FUSE, 9p, Ceph, AFS, Coda, GFS2, Lustre.
+const REMOTE_FILE_SYSTEMS: [u32; 11] = [
+    0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x6573_5546, 0x0102_1997, 0x00c3_6400, 0x5346_414f,
+    0x7375_7245, 0x0116_1970, 0x0bd0_0bd0,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_nobody_asked_about_reach_nothing() {
+        let directory = std::env::temp_dir().join(format!("petrel-watch-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("mkdir");
+        let watcher = Watcher::new(true);
+        let cover = watcher.cover(directory.join("asked").as_os_str().as_bytes());
+        assert!(cover.is_watched());
+        assert!(watcher.borrow().by_path.contains_key(&directory));
+        std::fs::write(directory.join("other"), "x").expect("write");
+        assert_eq!(watcher.process_events(), Reach::Entries);
+        std::fs::remove_dir_all(&directory).expect("remove");
+        assert_eq!(watcher.process_events(), Reach::Everything);
+    }
+
+    #[test]
+    fn a_disabled_watcher_covers_nothing() {
+        assert!(!Watcher::new(false).cover(b"/etc/passwd").is_watched());
+    }
+
+    #[test]
+    fn dots_are_resolved_by_text() {
+        assert_eq!(simplify(Path::new("/a/./b/../c")), Path::new("/a/c"));
+        assert_eq!(simplify(Path::new("/../a")), Path::new("/a"));
+    }
+}

@@ -1,0 +1,138 @@
+//! Where the time of an exchange goes: a closed list of stages, filled in by the phase loop.
+//!
+//! `stages + unattributed = total`. A stamp reads the monotonic clock (16 to 30 ns), so it is
+//! taken only where work was done or something could have waited; phases without hooks are not
+//! stamped and cost nothing. Everything that shows timing reads this structure.
+
+/// Nanoseconds of CLOCK_MONOTONIC.
+pub type Nanos = u64;
+
+macro_rules! stages {
+    ($($(#[doc = $doc:literal])+ $variant:ident $name:literal;)+) => {
+        /// A stage of an exchange. The list is closed: log, headers and plots all walk it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Stage { $($(#[doc = $doc])+ $variant,)+ }
+
+        impl Stage {
+            /// Every stage, in the order in which they happen.
+            pub const ALL: &'static [Stage] = &[$(Stage::$variant,)+];
+
+            /// The name used in logs, `Server-Timing` and plots.
+            pub const fn name(self) -> &'static str {
+                match self { $(Stage::$variant => $name,)+ }
+            }
+        }
+    };
+}
+
+stages! {
+    /// From the first byte of the request head to its last.
+    Receive "receive";
+    /// Parsing the head, choosing the settings.
+    Parse "parse";
+    /// Redirects, rewrites, scripts on the raw URL.
+    Translate "translate";
+    /// Access rules.
+    Authorize "authorize";
+    /// URL path to physical path, and what the file system had to be asked.
+    Map "map";
+    /// Receiving the request body.
+    RequestBody "request-body";
+    /// The handler that makes the answer.
+    Content "content";
+    /// Changing headers, compressing.
+    Transform "transform";
+    /// Handing the answer to the kernel, and waiting for the client to take it.
+    Send "send";
+}
+
+const COUNT: usize = Stage::ALL.len();
+
+/// The times of one exchange.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    started: Nanos,
+    last: Nanos,
+    ended: Nanos,
+    stages: [Nanos; COUNT],
+}
+
+impl Ledger {
+    /// Starts the clock: the first byte of a request arrived at `now`.
+    pub fn start(&mut self, now: Nanos) {
+        *self = Ledger { started: now, last: now, ended: now, stages: [0; COUNT] };
+    }
+
+    /// Gives the time since the last stamp to `stage`.
+    #[inline]
+    pub fn stamp(&mut self, stage: Stage, now: Nanos) {
+        self.stages[stage as usize] += now.saturating_sub(self.last);
+        self.last = now;
+        self.ended = now;
+    }
+
+    /// Leaves the time since the last stamp unattributed: nobody worked for this exchange.
+    pub fn skip(&mut self, now: Nanos) {
+        self.last = now;
+        self.ended = now;
+    }
+
+    /// When the request began.
+    pub fn started(&self) -> Nanos {
+        self.started
+    }
+
+    /// Time spent in `stage` so far.
+    pub fn stage(&self, stage: Stage) -> Nanos {
+        self.stages[stage as usize]
+    }
+
+    /// From the first byte of the request to the last stamp.
+    pub fn total(&self) -> Nanos {
+        self.ended.saturating_sub(self.started)
+    }
+
+    /// What no stage accounts for.
+    pub fn unattributed(&self) -> Nanos {
+        self.total().saturating_sub(self.stages.iter().sum())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stages_and_the_unattributed_rest_are_the_total() {
+        let mut ledger = Ledger::default();
+        ledger.start(1_000);
+        ledger.stamp(Stage::Receive, 1_500);
+        ledger.skip(1_700);
+        ledger.stamp(Stage::Content, 2_700);
+        ledger.stamp(Stage::Content, 3_000);
+        assert_eq!(ledger.stage(Stage::Receive), 500);
+        assert_eq!(ledger.stage(Stage::Content), 1_300);
+        assert_eq!(ledger.unattributed(), 200);
+        let stages: Nanos = Stage::ALL.iter().map(|stage| ledger.stage(*stage)).sum();
+        assert_eq!(stages + ledger.unattributed(), ledger.total());
+    }
+
+    #[test]
+    fn a_new_request_starts_from_nothing() {
+        let mut ledger = Ledger::default();
+        ledger.start(10);
+        ledger.stamp(Stage::Send, 20);
+        ledger.start(100);
+        assert_eq!(ledger.total(), 0);
+        assert_eq!(ledger.stage(Stage::Send), 0);
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<_> = Stage::ALL.iter().map(|stage| stage.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Stage::ALL.len());
+    }
+}

@@ -1,0 +1,84 @@
+//! Every queue, table and buffer of the engine that could grow, its limit and why that much.
+//!
+//! Limits an operator may want to change are directives (`crate::settings::core`); those here are
+//! protections whose value nobody should need to think about.
+
+/// Bytes a worker reads from a socket at once. One buffer a worker, not a connection.
+pub const RECEIVE_BUFFER_BYTES: usize = 64 * 1024;
+
+/// Files up to this size are kept in memory by the file cache and leave in one send with their
+/// head. Above it sendfile(2) is cheaper than copying: 72 ms of CPU a GB against 111, which
+/// pays for the second system call from about here on.
+pub const FILE_IN_MEMORY_BYTES_MAX: u64 = 32 * 1024;
+
+/// File contents a worker keeps in memory, all files together.
+pub const FILE_CACHE_CONTENT_BYTES_MAX: usize = 128 * 1024 * 1024;
+
+/// Entries (files, directories, missing names) a worker's file cache holds.
+pub const FILE_CACHE_ENTRIES_MAX: usize = 65_536;
+
+/// Directories a worker watches by inotify. Entries beyond live by time instead.
+pub const WATCHED_DIRECTORIES_MAX: usize = 16_384;
+
+/// Seconds an entry lives where inotify cannot see its changes (NFS, FUSE, too many directories),
+/// and after which an entry that lives by events is compared with its open file once.
+pub const FILE_RECHECK_S: u32 = 1;
+
+/// The longest physical path that is looked up; the kernel's PATH_MAX is 4096.
+pub const PATH_BYTES_MAX: usize = 4095;
+
+/// Times one exchange may go back to an earlier phase (error handlers, rewrites, Lua's 99).
+pub const RESTARTS_MAX: u8 = 10;
+
+/// Hosts a worker remembers the settings of; beyond it the table is emptied and refilled.
+pub const HOST_SCOPES_MAX: usize = 4096;
+
+/// Distinct sets of merged settings a worker keeps for one host.
+pub const SETTINGS_PER_HOST_MAX: usize = 4096;
+
+/// Bytes of request body that are read and thrown away to keep a connection alive after an
+/// answer that did not want them. A longer rest closes the connection instead.
+pub const DISCARD_BODY_BYTES_MAX: u64 = 256 * 1024;
+
+/// Seconds a closed connection is still read from, so that the answer is not lost to a reset.
+pub const LINGER_S: u32 = 2;
+
+/// Exchanges (request and response buffers) a worker keeps for reuse.
+pub const EXCHANGE_POOL_MAX: usize = 256;
+
+/// Bytes a pooled exchange's buffers may keep; larger ones are given back to the allocator.
+pub const POOLED_BUFFER_BYTES_MAX: usize = 16 * 1024;
+
+/// Bytes sent in one go before other connections of the worker get their turn.
+pub const SEND_TURN_BYTES: u64 = 1024 * 1024;
+
+/// Requests answered on one connection before others get their turn.
+pub const REQUESTS_PER_TURN: u32 = 32;
+
+/// Ranges of one request that are honoured; more and the whole file is sent.
+pub const RANGES_MAX: usize = 32;
+
+/// Connections accepted in one turn of a listener.
+pub const ACCEPTS_PER_TURN: u32 = 64;
+
+/// Milliseconds a listener pauses after the process ran out of file descriptors.
+pub const ACCEPT_PAUSE_MS: u64 = 100;
+
+/// Bytes a log's writer may be behind before lines are dropped and counted.
+pub const LOG_QUEUE_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Bytes in a log's queue that wake its writer before its next round is due.
+pub const LOG_WAKE_BYTES: usize = 256 * 1024;
+
+/// Milliseconds the writer gathers lines between two rounds. The first line after a quiet time
+/// is written at once.
+pub const LOG_ROUND_MS: u64 = 50;
+
+/// Bytes of one message in an error log; longer ones are cut.
+pub const ERROR_MESSAGE_BYTES_MAX: usize = 16 * 1024;
+
+/// Different error messages a second that are watched for repetition.
+pub const ERROR_REPEATS_MAX: usize = 64;
+
+/// Bytes of one datagram to syslog; what RFC 5424 6.1 suggests a receiver to take, times four.
+pub const SYSLOG_LINE_BYTES_MAX: usize = 8 * 1024;

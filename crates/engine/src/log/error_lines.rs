@@ -1,0 +1,207 @@
+//! Error-log lines: the time in front, nothing in them that could pass for another line, and
+//! the same message at most once a second.
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::local_time::TimeFormat;
+use crate::limits::{ERROR_MESSAGE_BYTES_MAX, ERROR_REPEATS_MAX};
+
+/// How exact the time in error logs is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TimePrecision {
+    /// `2026-11-21 20:40:46: `
+    #[default]
+    Seconds,
+    /// `2026-11-21 20:40:46.185323537: ` (server.errorlog-high-precision)
+    Nanoseconds,
+    /// No time: syslog writes its own.
+    None,
+}
+
+/// What one error log remembers between lines.
+pub(super) struct ErrorLines {
+    format: TimeFormat,
+    second: u64,
+    stamp: Vec<u8>,
+    seen: Vec<Seen>,
+}
+
+/// A message of the present second.
+struct Seen {
+    message: String,
+    repeated: u64,
+}
+
+impl Default for ErrorLines {
+    fn default() -> Self {
+        ErrorLines {
+            format: TimeFormat::new("%Y-%m-%d %H:%M:%S").expect("a format that the tests check"),
+            second: u64::MAX,
+            stamp: Vec::new(),
+            seen: Vec::new(),
+        }
+    }
+}
+
+impl ErrorLines {
+    /// Hands the lines that `message` leads to to `write`: what was held back in an earlier
+    /// second, and the message unless it was written in this one already.
+    pub(super) fn message(
+        &mut self,
+        message: &str,
+        precision: TimePrecision,
+        now: SystemTime,
+        write: &mut dyn FnMut(&[u8]),
+    ) {
+        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.begin_second(now, precision, write);
+        if let Some(seen) = self.seen.iter_mut().find(|seen| seen.message == message) {
+            seen.repeated += 1;
+            return;
+        }
+        if self.seen.len() < ERROR_REPEATS_MAX {
+            self.seen.push(Seen { message: message.to_owned(), repeated: 0 });
+        }
+        write(&self.line(message, precision, now.subsec_nanos()));
+    }
+
+    /// Writes what was held back, once its second is over.
+    pub(super) fn tick(
+        &mut self,
+        precision: TimePrecision,
+        now: SystemTime,
+        write: &mut dyn FnMut(&[u8]),
+    ) {
+        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.begin_second(now, precision, write);
+    }
+
+    /// Whether messages are held back.
+    pub(super) fn holds_back(&self) -> bool {
+        self.seen.iter().any(|seen| seen.repeated > 0)
+    }
+
+    fn begin_second(
+        &mut self,
+        now: Duration,
+        precision: TimePrecision,
+        write: &mut dyn FnMut(&[u8]),
+    ) {
+        if now.as_secs() == self.second {
+            return;
+        }
+        self.second = now.as_secs();
+        self.stamp.clear();
+        self.format.write(self.second, &mut self.stamp);
+        for seen in std::mem::take(&mut self.seen) {
+            if seen.repeated > 0 {
+                let text = format!("message repeated {} times: {}", seen.repeated, seen.message);
+                write(&self.line(&text, precision, now.subsec_nanos()));
+            }
+        }
+    }
+
+    fn line(&self, message: &str, precision: TimePrecision, nanos: u32) -> Vec<u8> {
+        let mut line = String::with_capacity(message.len() + 32);
+        if precision != TimePrecision::None {
+            line.push_str(std::str::from_utf8(&self.stamp).unwrap_or_default());
+            if precision == TimePrecision::Nanoseconds {
+                let _ = write!(line, ".{nanos:09}");
+            }
+            line.push_str(": ");
+        }
+        let end = message.floor_char_boundary(ERROR_MESSAGE_BYTES_MAX);
+        escape_controls(&mut line, &message[..end]);
+        if end < message.len() {
+            line.push_str("...");
+        }
+        line.push('\n');
+        line.into_bytes()
+    }
+}
+
+/// Writes control characters as `\xHH`, byte by byte; a line end at the very end is dropped.
+fn escape_controls(line: &mut String, message: &str) {
+    let mut bytes = [0; 4];
+    for character in message.trim_end_matches('\n').chars() {
+        if !character.is_control() {
+            line.push(character);
+            continue;
+        }
+        for byte in character.encode_utf8(&mut bytes).bytes() {
+            let _ = write!(line, "\\x{byte:02X}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(messages: &[(u64, &str)], precision: TimePrecision) -> Vec<String> {
+        let mut written = Vec::new();
+        let mut errors = ErrorLines::default();
+        for (millis, message) in messages {
+            let now = UNIX_EPOCH + Duration::from_millis(1_795_295_290_000 + millis);
+            errors.message(message, precision, now, &mut |line| {
+                written.push(String::from_utf8_lossy(line).into_owned());
+            });
+        }
+        written
+    }
+
+    #[test]
+    fn the_time_stands_in_front() {
+        let [line] = &lines(&[(7, "a")], TimePrecision::Seconds)[..] else { panic!("one line") };
+        let shape: String =
+            line.chars().map(|c| if c.is_ascii_digit() { '9' } else { c }).collect();
+        assert_eq!(shape, "9999-99-99 99:99:99: a\n");
+        let [line] = &lines(&[(7, "a")], TimePrecision::Nanoseconds)[..] else { panic!("one line") };
+        assert!(line.ends_with(".007000000: a\n"), "{line}");
+        assert_eq!(lines(&[(7, "a")], TimePrecision::None), ["a\n"]);
+    }
+
+    #[test]
+    fn a_message_cannot_forge_a_line() {
+        let message = "a\nb\r\x1b[2Jc\u{9b}\u{e9}\n";
+        assert_eq!(lines(&[(0, message)], TimePrecision::None), ["a\\x0Ab\\x0D\\x1B[2Jc\\xC2\\x9B\u{e9}\n"]);
+    }
+
+    #[test]
+    fn a_long_message_is_cut() {
+        let message = "\u{e9}".repeat(ERROR_MESSAGE_BYTES_MAX);
+        let line = &lines(&[(0, &message)], TimePrecision::None)[0];
+        assert_eq!(line.len(), ERROR_MESSAGE_BYTES_MAX + "...\n".len());
+    }
+
+    #[test]
+    fn repetitions_are_counted_and_told_when_the_second_is_over() {
+        let messages = [(0, "a"), (10, "b"), (20, "a"), (30, "a"), (1000, "a"), (1001, "c")];
+        assert_eq!(
+            lines(&messages, TimePrecision::None),
+            ["a\n", "b\n", "message repeated 2 times: a\n", "a\n", "c\n"]
+        );
+    }
+
+    #[test]
+    fn a_tick_tells_what_was_held_back() {
+        let mut errors = ErrorLines::default();
+        let mut count = 0;
+        for millis in [0, 1, 2] {
+            let now = UNIX_EPOCH + Duration::from_millis(millis);
+            errors.message("a", TimePrecision::None, now, &mut |_| count += 1);
+        }
+        assert!(errors.holds_back());
+        let mut told = Vec::new();
+        let mut tick = |millis, told: &mut Vec<u8>| {
+            let now = UNIX_EPOCH + Duration::from_millis(millis);
+            errors.tick(TimePrecision::None, now, &mut |line| told.extend_from_slice(line));
+        };
+        tick(999, &mut told);
+        assert!(told.is_empty());
+        tick(1000, &mut told);
+        assert_eq!(told, b"message repeated 2 times: a\n");
+        assert_eq!(count, 1);
+    }
+}

@@ -1,0 +1,241 @@
+//! The far end of a log: an open file, a pipe or the syslog daemon, and the bytes on their way there.
+//!
+//! Nothing here waits, except in a write to a slow disk or to standard error. What cannot be
+//! written stays, is tried again a second later, and blocks nobody but its own log.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use super::pipe::{self, PipeOutlet};
+use super::syslog::{SYSLOG_PATH, SyslogFacility, SyslogOutlet};
+use super::target::LogTarget;
+
+/// Where the bytes go.
+pub(super) enum Outlet {
+    /// Standard error of the process.
+    Stderr,
+    /// A file, or a pipe somebody else made.
+    File(OwnedFd),
+    /// A command.
+    Pipe(PipeOutlet),
+    /// The syslog daemon.
+    Syslog(SyslogOutlet),
+    /// Closed for good: bytes are dropped.
+    Closed,
+}
+
+/// An outlet with the bytes that it has not taken yet.
+pub(super) struct Sink {
+    pub(super) outlet: Outlet,
+    /// Whole lines, the first `written` bytes of which are out.
+    pub(super) bytes: Vec<u8>,
+    written: usize,
+    /// After an error: not before then.
+    retry_at: Option<Instant>,
+    /// Writes that failed.
+    pub(super) errors: u64,
+}
+
+/// What came of writing.
+#[derive(Debug)]
+pub(super) enum Written {
+    /// All of it is out.
+    All,
+    /// The reader is behind: wait until it can take more.
+    Blocked,
+    /// An error, now or less than a second ago, or nobody reads: try again later. Only a new
+    /// error is told.
+    Later(Option<Errno>),
+}
+
+/// How long to wait after an error before the next try.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// The most that is given to the kernel in one call.
+const WRITE_BYTES_MAX: usize = 1024 * 1024;
+
+impl Outlet {
+    /// Opens `target`.
+    ///
+    /// # Errors
+    /// What the kernel says, with the target's name.
+    pub(super) fn open(target: &LogTarget) -> io::Result<Outlet> {
+        let opened = match target {
+            LogTarget::Stderr => Ok(Outlet::Stderr),
+            LogTarget::File(path) => open_file(path).map(Outlet::File),
+            LogTarget::Pipe(command) => PipeOutlet::start(command).map(Outlet::Pipe),
+            LogTarget::Syslog => Ok(Outlet::Syslog(SyslogOutlet::new(Path::new(SYSLOG_PATH)))),
+        };
+        opened.map_err(|error| {
+            io::Error::new(error.kind(), format!("opening the log {target} failed: {error}"))
+        })
+    }
+
+    /// Makes an outlet for `target` of a descriptor that another process opened.
+    pub(super) fn adopt(target: &LogTarget, descriptor: OwnedFd) -> Outlet {
+        let _ = rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC);
+        match target {
+            LogTarget::Pipe(_) => {
+                let _ = pipe::prepare(descriptor.as_fd());
+                Outlet::Pipe(PipeOutlet::adopt(descriptor))
+            }
+            _ => Outlet::File(descriptor),
+        }
+    }
+
+    /// The descriptor to write to or to wait for.
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Outlet::Stderr => Some(rustix::stdio::stderr()),
+            Outlet::File(descriptor) => Some(descriptor.as_fd()),
+            Outlet::Pipe(pipe) => pipe.input(),
+            Outlet::Syslog(_) | Outlet::Closed => None,
+        }
+    }
+}
+
+/// Opens a file for appending. Standard output and error by their names in /dev are the
+/// descriptors themselves: those may be sockets or another user's pipes, which cannot be opened.
+pub(super) fn open_file(path: &Path) -> io::Result<OwnedFd> {
+    match path.to_str() {
+        Some("/dev/stdout") => return rustix::stdio::stdout().try_clone_to_owned(),
+        Some("/dev/stderr") => return rustix::stdio::stderr().try_clone_to_owned(),
+        _ => {}
+    }
+    // NONBLOCK is for named pipes: without a reader they are an error instead of a hang.
+    let flags = OFlags::WRONLY
+        | OFlags::APPEND
+        | OFlags::CREATE
+        | OFlags::CLOEXEC
+        | OFlags::NOCTTY
+        | OFlags::NONBLOCK;
+    Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))?)
+}
+
+impl Sink {
+    pub(super) fn new(outlet: Outlet) -> Sink {
+        Sink { outlet, bytes: Vec::new(), written: 0, retry_at: None, errors: 0 }
+    }
+
+    /// Writes what is there, as far as it goes.
+    pub(super) fn write(&mut self, facility: SyslogFacility, lost: &mut u64) -> Written {
+        if self.bytes.is_empty() {
+            return Written::All;
+        }
+        match &mut self.outlet {
+            Outlet::Syslog(syslog) => *lost += syslog.send_lines(&self.bytes, facility),
+            Outlet::Closed => {}
+            _ => return self.write_descriptor(),
+        }
+        self.finish()
+    }
+
+    fn write_descriptor(&mut self) -> Written {
+        if self.retry_at.is_some_and(|at| Instant::now() < at) {
+            return Written::Later(None);
+        }
+        self.retry_at = None;
+        while self.written < self.bytes.len() {
+            let Some(descriptor) = self.outlet.descriptor() else { return Written::Later(None) };
+            let end = self.bytes.len().min(self.written + WRITE_BYTES_MAX);
+            match rustix::io::write(descriptor, &self.bytes[self.written..end]) {
+                Ok(0) => return self.failed(Errno::IO),
+                Ok(length) => self.written += length,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Written::Blocked,
+                Err(error) => return self.failed(error),
+            }
+        }
+        self.finish()
+    }
+
+    fn failed(&mut self, error: Errno) -> Written {
+        self.errors += 1;
+        match &mut self.outlet {
+            Outlet::Pipe(pipe) if error == Errno::PIPE => {
+                pipe.broke();
+                self.rewind();
+            }
+            _ => self.retry_at = Some(Instant::now() + RETRY_AFTER),
+        }
+        Written::Later(Some(error))
+    }
+
+    fn finish(&mut self) -> Written {
+        self.bytes.clear();
+        self.written = 0;
+        Written::All
+    }
+
+    /// Puts another outlet in. A line that is half out goes whole to the new one.
+    pub(super) fn replace(&mut self, outlet: Outlet) {
+        self.outlet = outlet;
+        self.retry_at = None;
+        self.rewind();
+    }
+
+    /// Back to the start of the line that is half out.
+    fn rewind(&mut self) {
+        let out = &self.bytes[..self.written];
+        self.written = memchr::memrchr(b'\n', out).map_or(0, |line_end| line_end + 1);
+    }
+
+    /// Whether everything taken is out.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sink_on_full_disk() -> Sink {
+        let full = open_file(Path::new("/dev/full")).expect("every Linux has it");
+        let mut sink = Sink::new(Outlet::File(full));
+        sink.bytes.extend_from_slice(b"line\n");
+        sink
+    }
+
+    #[test]
+    fn a_full_disk_is_told_once_and_left_alone_for_a_second() {
+        let mut sink = sink_on_full_disk();
+        let mut write = || sink.write(SyslogFacility::default(), &mut 0);
+        assert!(matches!(write(), Written::Later(Some(Errno::NOSPC))));
+        assert!(matches!(write(), Written::Later(None)), "no second attempt at once");
+        assert_eq!(sink.errors, 1);
+        assert!(!sink.is_empty());
+    }
+
+    #[test]
+    fn a_new_file_gets_what_the_full_one_refused() {
+        let mut sink = sink_on_full_disk();
+        let _ = sink.write(SyslogFacility::default(), &mut 0);
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        sink.replace(Outlet::File(writer.into()));
+        assert!(matches!(sink.write(SyslogFacility::default(), &mut 0), Written::All));
+        drop(sink);
+        assert_eq!(io::read_to_string(reader).expect("text"), "line\n");
+    }
+
+    #[test]
+    fn a_line_that_is_half_out_goes_whole_to_the_next_outlet() {
+        let mut sink = Sink::new(Outlet::Closed);
+        sink.bytes.extend_from_slice(b"one\ntwo\n");
+        sink.written = 6;
+        sink.replace(Outlet::Closed);
+        assert_eq!(sink.written, 4);
+    }
+
+    #[test]
+    fn an_open_error_names_the_file() {
+        let target = LogTarget::parse("/nowhere/at/all.log");
+        let error = Outlet::open(&target).err().expect("no such directory");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(error.to_string().contains("/nowhere/at/all.log"), "{error}");
+    }
+}

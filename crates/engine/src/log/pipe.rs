@@ -1,0 +1,128 @@
+//! `|command` logs: a command whose standard input is the log, started again when it dies.
+//!
+//! The pipe never blocks whoever writes, and the command gets a process group of its own, so that
+//! a Ctrl-C at the terminal leaves it time to read the server's last lines.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+
+/// The writing end of a pipe, and what is known of who reads it.
+pub(super) struct PipeOutlet {
+    /// What to start again; none when another process looks after the command.
+    command: Option<String>,
+    child: Option<Child>,
+    input: Option<OwnedFd>,
+    started: Instant,
+    pause: Duration,
+}
+
+/// The first pause before a command that died soon is started again; it doubles each time.
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// A command that ran this long starts again at once.
+const LIVED: Duration = Duration::from_secs(10);
+/// What a pipe may hold; the kernel's limit for unprivileged processes.
+const PIPE_BYTES: usize = 1024 * 1024;
+
+impl PipeOutlet {
+    /// Starts `command` by /bin/sh.
+    pub(super) fn start(command: &str) -> io::Result<PipeOutlet> {
+        let (child, input) = spawn(command)?;
+        Ok(PipeOutlet {
+            command: Some(command.to_owned()),
+            child: Some(child),
+            input: Some(input),
+            started: Instant::now(),
+            pause: PAUSE_MIN,
+        })
+    }
+
+    /// A pipe to a command that another process started and looks after.
+    pub(super) fn adopt(input: OwnedFd) -> PipeOutlet {
+        PipeOutlet {
+            command: None,
+            child: None,
+            input: Some(input),
+            started: Instant::now(),
+            pause: PAUSE_MIN,
+        }
+    }
+
+    /// The writing end, while somebody reads.
+    pub(super) fn input(&self) -> Option<BorrowedFd<'_>> {
+        self.input.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Nobody reads any more (EPIPE).
+    pub(super) fn broke(&mut self) {
+        self.input = None;
+    }
+
+    /// Whether this process looks after the command.
+    pub(super) fn is_ours(&self) -> bool {
+        self.command.is_some()
+    }
+
+    /// Takes note of a command that ended, and starts it again when its pause is over.
+    /// True when there is a new writing end.
+    pub(super) fn tend(&mut self, now: Instant) -> bool {
+        let Some(command) = &self.command else { return false };
+        if self.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None))) {
+            self.child = None;
+            self.input = None;
+        }
+        let lived = now.saturating_duration_since(self.started);
+        if self.input.is_some() || (lived < LIVED && lived < self.pause) {
+            return false;
+        }
+        self.pause = if lived >= LIVED { PAUSE_MIN } else { PAUSE_MAX.min(self.pause * 2) };
+        self.started = now;
+        // A child that closed its input but runs on is left alone; it is reaped when it ends.
+        let Ok((child, input)) = spawn(command) else { return false };
+        self.child = Some(child);
+        self.input = Some(input);
+        true
+    }
+
+    /// Closes the pipe, so that the command reads its end.
+    pub(super) fn close(&mut self) {
+        self.command = None;
+        self.input = None;
+    }
+
+    /// Whether the command has ended. Reaps it.
+    pub(super) fn has_ended(&mut self) -> bool {
+        if self.child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None))) {
+            self.child = None;
+        }
+        self.child.is_none()
+    }
+}
+
+fn spawn(command: &str) -> io::Result<(Child, OwnedFd)> {
+    let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
+    let child = Command::new("/bin/sh")
+        .args(["-c", command])
+        .stdin(Stdio::from(output))
+        .stdout(Stdio::null())
+        .process_group(0)
+        .spawn()?;
+    prepare(input.as_fd())?;
+    Ok((child, input))
+}
+
+/// Makes writing to a pipe end not wait, and the pipe large if it may be.
+pub(super) fn prepare(input: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(input)?;
+    rustix::fs::fcntl_setfl(input, flags | OFlags::NONBLOCK)?;
+    // A refusal (the user's pipes are too many) costs speed, not lines.
+    let _ = fcntl_setpipe_size(input, PIPE_BYTES);
+    Ok(())
+}

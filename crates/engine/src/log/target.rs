@@ -1,0 +1,52 @@
+//! Where a log goes, as the configuration names it.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// Where a log goes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum LogTarget {
+    /// Standard error.
+    Stderr,
+    /// A file, opened for appending.
+    File(PathBuf),
+    /// The standard input of a command (`|command`).
+    Pipe(String),
+    /// syslog, under the facility of the registry; each line has its handle's level.
+    Syslog,
+}
+
+impl LogTarget {
+    /// Reads the value of `server.errorlog` or `accesslog.filename`.
+    pub fn parse(text: &str) -> LogTarget {
+        match text.strip_prefix('|') {
+            Some(command) => LogTarget::Pipe(command.trim().to_owned()),
+            None => LogTarget::File(text.into()),
+        }
+    }
+}
+
+impl fmt::Display for LogTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LogTarget::Stderr => f.write_str("standard error"),
+            LogTarget::File(path) => write!(f, "{}", path.display()),
+            LogTarget::Pipe(command) => write!(f, "|{command}"),
+            LogTarget::Syslog => f.write_str("syslog"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_in_front_makes_it_a_command() {
+        assert_eq!(LogTarget::parse("| cat >x"), LogTarget::Pipe("cat >x".into()));
+        assert_eq!(LogTarget::parse("/var/log/x"), LogTarget::File("/var/log/x".into()));
+        for target in ["|cat", "/var/log/x"] {
+            assert_eq!(LogTarget::parse(target).to_string(), target);
+        }
+    }
+}

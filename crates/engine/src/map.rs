@@ -1,0 +1,117 @@
+//! URL path to physical path to file: what lies between the hooks of the map phases.
+
+use std::rc::Rc;
+
+use petrel_proto::escape;
+use petrel_proto::status::Status;
+
+use crate::exchange::Exchange;
+use crate::file_cache::{FileEntry, FileKind};
+use crate::limits;
+use crate::module::Outcome;
+
+/// Builds the physical path below the document root that a hook chose, or the configured one.
+pub(crate) fn map(exchange: &mut Exchange) -> Outcome {
+    let physical = &mut exchange.physical;
+    let root = std::mem::take(&mut physical.document_root);
+    match &exchange.settings.core.document_root {
+        _ if !root.is_empty() => physical.map(&root, exchange.request.url.path()),
+        Some(root) => physical.map(root, exchange.request.url.path()),
+        None => return exchange.answer(Status::NOT_FOUND),
+    }
+    if exchange.settings.core.force_lowercase {
+        let physical = &mut exchange.physical;
+        physical.relative.make_ascii_lowercase();
+        let root = physical.path.len() - physical.relative.len();
+        physical.path[root..].make_ascii_lowercase();
+    }
+    Outcome::Next
+}
+
+/// Looks the physical path up, splits path-info off, redirects to directories.
+pub(crate) fn resolve(exchange: &mut Exchange) -> Outcome {
+    let mut file = lookup(exchange);
+    if file.kind() == FileKind::NotADirectory && exchange.worker.process().path_info {
+        file = split_path_info(exchange, file);
+    }
+    let kind = file.kind();
+    exchange.physical.file = Some(file);
+    match kind {
+        FileKind::Regular => Outcome::Next,
+        FileKind::Directory if exchange.request.url.path().ends_with(b"/") => Outcome::Next,
+        FileKind::Directory => redirect_to_directory(exchange),
+        FileKind::Missing | FileKind::NotADirectory => not_found(exchange),
+        FileKind::Denied | FileKind::Special => exchange.answer(Status::FORBIDDEN),
+        FileKind::Failed(errno) => {
+            exchange.log_error("map", format_args!("{errno} path={:?}", shown_path(exchange)));
+            exchange.answer(Status::INTERNAL_SERVER_ERROR)
+        }
+    }
+}
+
+/// What is at the physical path.
+fn lookup(exchange: &Exchange) -> Rc<FileEntry> {
+    let now_s = exchange.worker.clock().seconds();
+    exchange.worker.files().lookup(&exchange.physical.path, exchange.settings.core.symlinks, now_s)
+}
+
+/// Cuts parts off the end of the path until a file is found; what was cut is path-info.
+fn split_path_info(exchange: &mut Exchange, not_found: Rc<FileEntry>) -> Rc<FileEntry> {
+    let full = exchange.physical.path.len();
+    let base = exchange.physical.base.len();
+    let mut end = full;
+    while let Some(slash) = memchr::memrchr(b'/', &exchange.physical.path[..end]) {
+        if slash <= base {
+            break;
+        }
+        end = slash;
+        let now_s = exchange.worker.clock().seconds();
+        let symlinks = exchange.settings.core.symlinks;
+        let path = &exchange.physical.path[..end];
+        let file = exchange.worker.files().lookup(path, symlinks, now_s);
+        match file.kind() {
+            FileKind::NotADirectory => continue,
+            FileKind::Regular => {
+                let physical = &mut exchange.physical;
+                physical.path_info.clear();
+                physical.path_info.extend_from_slice(&physical.path[end..]);
+                physical.path.truncate(end);
+                let info = physical.path_info.len();
+                physical.relative.truncate(physical.relative.len().saturating_sub(info));
+                return file;
+            }
+            _ => break,
+        }
+    }
+    not_found
+}
+
+fn redirect_to_directory(exchange: &mut Exchange) -> Outcome {
+    let mut location = Vec::with_capacity(exchange.request.url.target().len() + 1);
+    if exchange.worker.process().absolute_dir_redirect {
+        location.extend_from_slice(b"http://");
+        location.extend_from_slice(exchange.request.head.host());
+    }
+    escape::percent_encode_path(&mut location, exchange.request.url.path());
+    location.push(b'/');
+    if !exchange.request.url.query().is_empty() {
+        location.push(b'?');
+        location.extend_from_slice(exchange.request.url.query());
+    }
+    exchange.response.answer(Status::MOVED_PERMANENTLY);
+    exchange.response.set("Location", &location);
+    Outcome::Answer
+}
+
+fn not_found(exchange: &mut Exchange) -> Outcome {
+    if exchange.settings.core.debug.file_not_found {
+        exchange.log_error("map", format_args!("file not found path={:?}", shown_path(exchange)));
+    }
+    exchange.answer(Status::NOT_FOUND)
+}
+
+fn shown_path(exchange: &Exchange) -> String {
+    String::from_utf8_lossy(&exchange.physical.path).into_owned()
+}
+
+const _: () = assert!(limits::PATH_BYTES_MAX < 4096);

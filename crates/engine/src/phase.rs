@@ -1,0 +1,255 @@
+//! The loop every exchange walks, and what the core itself does between the hooks.
+//!
+//! translate, authorize, document root, map, resolved, content, then transform; each runs the
+//! hooks of the request's settings in order. The loop, not the hooks, stamps the clock, and only
+//! after a phase that had hooks or asked the file system.
+
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use petrel_proto::method::Method;
+use petrel_proto::status::Status;
+
+use crate::error_page;
+use crate::exchange::Exchange;
+use crate::ledger::Stage;
+use crate::limits;
+use crate::map;
+use crate::module::{Outcome, Pending, Phase};
+
+/// How far an exchange has come.
+#[derive(Default)]
+pub(crate) struct Progress {
+    phase: Option<Phase>,
+    hook: usize,
+    restarts: u8,
+    pending: Option<Box<dyn Pending>>,
+    /// The status an error handler runs for, and whose status counts in the end.
+    pub(crate) error: Option<HandledError>,
+    worked: bool,
+}
+
+/// An error that `server.error-handler` or `server.error-handler-404` answers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HandledError {
+    pub status: Status,
+    /// `server.error-handler`: the error's status is sent whatever the handler says.
+    pub keeps_status: bool,
+}
+
+/// What walking came to.
+pub(crate) enum Walked {
+    /// The response is complete and transformed.
+    Answered,
+    /// A hook needs the request body.
+    NeedBody,
+}
+
+/// Goes on with the exchange until it has an answer or has to wait.
+pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Walked> {
+    loop {
+        let outcome = match exchange.progress.pending.take() {
+            Some(mut pending) => match pending.poll(exchange, context) {
+                Poll::Ready(outcome) => outcome,
+                Poll::Pending => {
+                    exchange.progress.pending = Some(pending);
+                    return Poll::Pending;
+                }
+            },
+            None => step(exchange),
+        };
+        match outcome {
+            Outcome::Next => {}
+            Outcome::Answer if phase_of(exchange) < Phase::Transform => leave_for_transform(exchange),
+            Outcome::Answer => {}
+            Outcome::Again(phase) => restart(exchange, phase),
+            Outcome::NeedBody => {
+                exchange.progress.hook -= 1;
+                exchange.request.body.want();
+                return Poll::Ready(Walked::NeedBody);
+            }
+            Outcome::Later(pending) => exchange.progress.pending = Some(pending),
+        }
+        if phase_of(exchange) == Phase::Log {
+            return Poll::Ready(Walked::Answered);
+        }
+    }
+}
+
+/// Answers with `status` without any phase but transform: the request itself is wrong.
+pub(crate) fn refuse(exchange: &mut Exchange, status: Status) {
+    exchange.response.answer(status);
+    exchange.response.close = true;
+    exchange.progress.error = Some(HandledError { status, keeps_status: true });
+    leave_for_transform(exchange);
+}
+
+/// Runs the hooks that come after the answer is sent. They cannot wait or change anything.
+pub(crate) fn log(exchange: &mut Exchange) {
+    let settings = Rc::clone(&exchange.settings);
+    for hook in settings.hooks(Phase::Log) {
+        hook.run(exchange);
+    }
+}
+
+fn phase_of(exchange: &Exchange) -> Phase {
+    exchange.progress.phase.unwrap_or(Phase::Translate)
+}
+
+/// The next hook of the present phase, or what the core does at its end.
+fn step(exchange: &mut Exchange) -> Outcome {
+    let phase = phase_of(exchange);
+    let settings = Rc::clone(&exchange.settings);
+    match settings.hooks(phase).get(exchange.progress.hook) {
+        Some(hook) => {
+            exchange.progress.hook += 1;
+            exchange.progress.worked = true;
+            hook.run(exchange)
+        }
+        None => {
+            let outcome = end_of(phase, exchange);
+            if matches!(outcome, Outcome::Next) {
+                advance(exchange, phase);
+            }
+            outcome
+        }
+    }
+}
+
+fn advance(exchange: &mut Exchange, phase: Phase) {
+    stamp_if_worked(exchange, phase);
+    let next = match phase {
+        Phase::Translate => Phase::Authorize,
+        Phase::Authorize => Phase::DocumentRoot,
+        Phase::DocumentRoot => Phase::Map,
+        Phase::Map => Phase::Resolved,
+        Phase::Resolved => Phase::Content,
+        Phase::Content => Phase::Transform,
+        Phase::Transform | Phase::Log => Phase::Log,
+    };
+    exchange.progress.phase = Some(next);
+    exchange.progress.hook = 0;
+}
+
+/// What the core does when all hooks of `phase` said "next".
+fn end_of(phase: Phase, exchange: &mut Exchange) -> Outcome {
+    match phase {
+        Phase::Translate => options_of_the_server(exchange),
+        Phase::Authorize => closed_by_exposure(exchange, Closed::Url),
+        Phase::DocumentRoot => map::map(exchange),
+        Phase::Map => {
+            let outcome = map::resolve(exchange);
+            settle_physical(exchange);
+            outcome
+        }
+        Phase::Resolved => closed_by_exposure(exchange, Closed::Physical),
+        Phase::Content => nobody_answered(exchange),
+        Phase::Transform | Phase::Log => Outcome::Next,
+    }
+}
+
+/// `OPTIONS *` asks what the server as a whole can do.
+fn options_of_the_server(exchange: &mut Exchange) -> Outcome {
+    if exchange.request.method == Method::Options && exchange.request.url.path() == b"*" {
+        return allow(exchange, Status::OK);
+    }
+    Outcome::Next
+}
+
+/// Conditions on `$PHYSICAL` can be decided now.
+fn settle_physical(exchange: &mut Exchange) {
+    if exchange.scope.as_ref().is_some_and(|scope| scope.uses_physical()) {
+        exchange.resettle();
+    }
+}
+
+enum Closed {
+    Url,
+    Physical,
+}
+
+fn closed_by_exposure(exchange: &mut Exchange, what: Closed) -> Outcome {
+    let settings = Rc::clone(&exchange.settings);
+    let path = match what {
+        Closed::Url => exchange.request.url.path(),
+        Closed::Physical => &exchange.physical.path,
+    };
+    // A physical path has the root in front, so only keys that are suffixes mean anything there.
+    let closes = match what {
+        Closed::Url => settings.exposure.closes(path),
+        Closed::Physical => settings.exposure.closes_suffix(path),
+    };
+    let Some(directive) = closes else { return Outcome::Next };
+    exchange.log_error(
+        "authorize",
+        format_args!("{directive} has no effect in this version, so what it covers is not served;"),
+    );
+    exchange.answer(Status::SERVICE_UNAVAILABLE)
+}
+
+fn nobody_answered(exchange: &mut Exchange) -> Outcome {
+    match exchange.request.method {
+        Method::Options => allow(exchange, Status::OK),
+        Method::Get | Method::Head | Method::Post => exchange.answer(Status::FORBIDDEN),
+        _ => {
+            let outcome = allow(exchange, Status::METHOD_NOT_ALLOWED);
+            exchange.response.is_final = false;
+            outcome
+        }
+    }
+}
+
+fn allow(exchange: &mut Exchange, status: Status) -> Outcome {
+    exchange.response.answer(status);
+    exchange.response.set("Allow", b"OPTIONS, GET, HEAD, POST");
+    exchange.response.is_final = true;
+    Outcome::Answer
+}
+
+fn restart(exchange: &mut Exchange, phase: Phase) {
+    exchange.progress.restarts += 1;
+    if exchange.progress.restarts > limits::RESTARTS_MAX {
+        exchange.log_error("translate", format_args!("more than {} restarts", limits::RESTARTS_MAX));
+        exchange.response.answer(Status::INTERNAL_SERVER_ERROR);
+        let status = exchange.response.status;
+        exchange.progress.error = Some(HandledError { status, keeps_status: true });
+        leave_for_transform(exchange);
+        return;
+    }
+    if phase <= Phase::Map {
+        exchange.physical.clear();
+    }
+    exchange.resettle();
+    exchange.progress.phase = Some(phase);
+    exchange.progress.hook = 0;
+}
+
+/// There is an answer. Errors get their handler or page first.
+fn leave_for_transform(exchange: &mut Exchange) {
+    let phase = phase_of(exchange);
+    stamp_if_worked(exchange, phase.min(Phase::Content));
+    if let Some(handler) = error_page::handler_for(exchange) {
+        return error_page::run_handler(exchange, &handler);
+    }
+    error_page::finish(exchange);
+    exchange.progress.phase = Some(Phase::Transform);
+    exchange.progress.hook = 0;
+}
+
+pub(crate) fn go_to(exchange: &mut Exchange, phase: Phase) {
+    restart(exchange, phase);
+}
+
+fn stamp_if_worked(exchange: &mut Exchange, phase: Phase) {
+    let stage = match phase {
+        Phase::Translate => Stage::Translate,
+        Phase::Authorize => Stage::Authorize,
+        Phase::DocumentRoot | Phase::Map | Phase::Resolved => Stage::Map,
+        Phase::Content => Stage::Content,
+        Phase::Transform | Phase::Log => Stage::Transform,
+    };
+    // The file cache is memory when it is warm: that is part of the content stage's stamp.
+    if std::mem::take(&mut exchange.progress.worked) {
+        exchange.stamp(stage);
+    }
+}

@@ -1,0 +1,157 @@
+//! The answer of an exchange: status, header fields, body.
+//!
+//! Header fields are kept in wire form ([`HeaderBlock`]). Fields that the connection writes by
+//! itself (Date, Server, Content-Length, Transfer-Encoding, Connection) are not in the block
+//! unless a module put its own there; [`Response::set`] notices, so that nobody searches the block on the hot path.
+
+use petrel_proto::header_block::HeaderBlock;
+use petrel_proto::status::Status;
+
+use crate::body::Body;
+
+/// An answer in the making.
+pub struct Response {
+    /// Status; 0 until somebody answers.
+    pub status: Status,
+    /// Header fields in wire form. Change them by [`Response::set`] and its siblings.
+    fields: HeaderBlock,
+    /// The body. Content-Length is taken from it.
+    pub body: Body,
+    /// Length to announce when the body is not sent (HEAD).
+    pub announced_length: Option<u64>,
+    /// Close the connection after this answer.
+    pub close: bool,
+    /// The body was made by a handler that wants it sent as it is, although the status is an
+    /// error: error pages do not replace it.
+    pub is_final: bool,
+    own: Own,
+}
+
+/// Which of the fields that the connection writes by itself a module has written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Own {
+    /// The block has a Date field.
+    pub date: bool,
+    /// The block has a Server field, or the field was removed on purpose.
+    pub server: bool,
+}
+
+const UNSET: Status = Status(0);
+
+impl Default for Response {
+    fn default() -> Response {
+        Response {
+            status: UNSET,
+            fields: HeaderBlock::new(),
+            body: Body::Empty,
+            announced_length: None,
+            close: false,
+            is_final: false,
+            own: Own::default(),
+        }
+    }
+}
+
+impl Response {
+    /// Back to nothing, keeping buffers.
+    pub fn clear(&mut self) {
+        self.status = UNSET;
+        self.fields.clear();
+        self.body = Body::Empty;
+        self.announced_length = None;
+        self.close = false;
+        self.is_final = false;
+        self.own = Own::default();
+    }
+
+    /// Makes this an answer with `status` and no body; error pages are added later.
+    pub fn answer(&mut self, status: Status) {
+        self.clear();
+        self.status = status;
+    }
+
+    /// The header fields.
+    pub fn fields(&self) -> &HeaderBlock {
+        &self.fields
+    }
+
+    /// Value of the first field `name`.
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        self.fields.get(name)
+    }
+
+    /// Adds a field, also when there is one of that name.
+    pub fn append(&mut self, name: &str, value: &[u8]) {
+        if self.note(name, value) {
+            self.fields.append(name, value);
+        }
+    }
+
+    /// Replaces all fields of that name; an empty value removes them.
+    pub fn set(&mut self, name: &str, value: &[u8]) {
+        self.remove(name);
+        if !value.is_empty() {
+            self.append(name, value);
+        } else if name.eq_ignore_ascii_case("server") {
+            self.own.server = true;
+        }
+    }
+
+    /// Removes all fields of that name.
+    pub fn remove(&mut self, name: &str) {
+        self.fields.remove(name);
+    }
+
+    /// Adds fields that are in wire form already and contain none that the connection writes.
+    #[inline]
+    pub fn extend_from_wire(&mut self, fields: &[u8]) {
+        self.fields.extend_from_wire(fields);
+    }
+
+    /// Which of the connection's own fields are in the block.
+    pub fn own(&self) -> Own {
+        self.own
+    }
+
+    /// Keeps the flags true. False: the connection decides about this field, it is not stored.
+    fn note(&mut self, name: &str, value: &[u8]) -> bool {
+        match name.len() {
+            4 if name.eq_ignore_ascii_case("date") => self.own.date = true,
+            6 if name.eq_ignore_ascii_case("server") => self.own.server = true,
+            10 if name.eq_ignore_ascii_case("connection") => {
+                self.close |= value.eq_ignore_ascii_case(b"close");
+                return false;
+            }
+            14 if name.eq_ignore_ascii_case("content-length") => return false,
+            17 if name.eq_ignore_ascii_case("transfer-encoding") => return false,
+            _ => {}
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn framing_fields_belong_to_the_connection() {
+        let mut response = Response::default();
+        response.set("Content-Length", b"3");
+        response.append("transfer-encoding", b"chunked");
+        response.append("X-A", b"1");
+        response.append("connection", b"close");
+        assert_eq!(response.fields().as_bytes(), b"X-A: 1\r\n");
+        assert!(response.close);
+    }
+
+    #[test]
+    fn own_date_and_server_are_noticed() {
+        let mut response = Response::default();
+        response.set("Server", b"");
+        response.set("Date", b"today");
+        assert_eq!(response.own(), Own { date: true, server: true });
+        response.clear();
+        assert_eq!(response.own(), Own::default());
+    }
+}

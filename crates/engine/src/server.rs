@@ -1,0 +1,200 @@
+//! The server process: starts one worker a core and stops them again.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use petrel_config::{Config, Schema};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::listener::{self, Listener, ListenerFacts};
+use crate::log::LogRegistry;
+use crate::module::ModuleSpec;
+use crate::settings::{ProcessSettings, SettingsTable};
+use crate::shared::Shared;
+use crate::worker::{self, Drain, Worker};
+
+/// Everything the workers need.
+pub struct ServerPlan {
+    /// The checked configuration.
+    pub config: Arc<Config>,
+    /// The directives it was checked against.
+    pub schema: Arc<Schema>,
+    /// The modules that take part, in hook order ([`crate::settings::loaded_modules`]).
+    pub modules: Vec<&'static ModuleSpec>,
+    /// Settings of the process.
+    pub process: Arc<ProcessSettings>,
+    /// Logs, opened.
+    pub logs: Arc<LogRegistry>,
+}
+
+/// An address and its listening sockets.
+pub struct BoundListener {
+    /// The canonical form of the address.
+    pub address: String,
+    /// The TCP port; 0 for a unix socket.
+    pub port: u16,
+    /// One socket a worker (SO_REUSEPORT), or one that all workers share. Workers beyond the
+    /// number of sockets share them in turn. Sockets are non-blocking.
+    pub sockets: Vec<OwnedFd>,
+}
+
+/// A running server.
+pub struct Server {
+    shared: Arc<Shared>,
+    commands: Vec<UnboundedSender<Command>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What a worker is told.
+#[derive(Clone, Copy, Debug)]
+enum Command {
+    Drain(Drain, Duration),
+    Stop,
+}
+
+impl Server {
+    /// Starts the workers.
+    ///
+    /// # Errors
+    /// When a thread, a runtime or a copy of a listening socket could not be made.
+    pub fn start(plan: ServerPlan, listeners: Vec<BoundListener>) -> io::Result<Server> {
+        let plan = Arc::new(plan);
+        let workers = plan.process.workers.max(1);
+        let shared = Arc::new(Shared::new(plan.process.max_connections));
+        let mut server = Server { shared, commands: Vec::new(), threads: Vec::new() };
+        for index in 0..workers {
+            let sockets = sockets_of(&listeners, index, workers)?;
+            let (commands, inbox) = unbounded_channel();
+            let (plan, shared) = (Arc::clone(&plan), Arc::clone(&server.shared));
+            let thread = std::thread::Builder::new()
+                .name(format!("worker-{index}"))
+                .spawn(move || run_worker(&plan, &shared, sockets, inbox))?;
+            server.commands.push(commands);
+            server.threads.push(thread);
+        }
+        Ok(server)
+    }
+
+    /// Counters of all workers.
+    pub fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Lets every worker finish what is under way, for `deadline` at most.
+    pub fn drain(&self, how: Drain, deadline: Duration) {
+        self.tell(Command::Drain(how, deadline));
+    }
+
+    /// Stops every worker at once; transfers are cut.
+    pub fn stop(&self) {
+        self.tell(Command::Stop);
+    }
+
+    /// Whether all workers have ended.
+    pub fn is_finished(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Waits for the workers. True when all of them ended in order.
+    pub fn join(self) -> bool {
+        drop(self.commands);
+        self.threads.into_iter().map(|thread| thread.join().is_ok()).fold(true, |all, one| all && one)
+    }
+
+    fn tell(&self, command: Command) {
+        for commands in &self.commands {
+            // A worker that has ended needs no telling.
+            let _ = commands.send(command);
+        }
+    }
+}
+
+type WorkerSockets = Vec<(String, u16, OwnedFd)>;
+
+/// The sockets of worker `index`. When there are more sockets than workers (a reload lowered
+/// server.max-worker), a worker takes several, so that no socket's queue is left alone.
+fn sockets_of(listeners: &[BoundListener], index: usize, workers: usize) -> io::Result<WorkerSockets> {
+    let mut mine = Vec::new();
+    for listener in listeners {
+        let count = listener.sockets.len();
+        for (number, socket) in listener.sockets.iter().enumerate() {
+            let is_mine = if count >= workers { number % workers == index } else { number == index % count };
+            if is_mine {
+                mine.push((listener.address.clone(), listener.port, socket.try_clone()?));
+            }
+        }
+    }
+    Ok(mine)
+}
+
+fn run_worker(
+    plan: &ServerPlan,
+    shared: &Arc<Shared>,
+    sockets: WorkerSockets,
+    inbox: UnboundedReceiver<Command>,
+) {
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return plan.logs.error(format_args!("(start) no runtime: {error}")),
+    };
+    runtime.block_on(async {
+        let table = SettingsTable::new(
+            Arc::clone(&plan.config),
+            Arc::clone(&plan.schema),
+            plan.modules.clone(),
+            Arc::clone(&plan.logs),
+        );
+        let worker =
+            Worker::new(table, Arc::clone(&plan.process), Arc::clone(shared), Arc::clone(&plan.logs));
+        if let Err(error) = listen(&worker, sockets) {
+            plan.logs.error(format_args!("(start) a listening socket cannot be used: {error}"));
+        }
+        tokio::task::spawn_local(worker::tick(Rc::clone(&worker)));
+        tokio::task::spawn_local(worker::watch_files(Rc::clone(&worker)));
+        obey(&worker, inbox).await;
+    });
+    // Connections that are still open end here, with the runtime.
+}
+
+fn listen(worker: &Rc<Worker>, sockets: WorkerSockets) -> io::Result<()> {
+    for (address, port, socket) in sockets {
+        let listener = if address.starts_with('/') {
+            Listener::Unix(tokio::net::UnixListener::from_std(socket.into())?)
+        } else {
+            Listener::Tcp(tokio::net::TcpListener::from_std(socket.into())?)
+        };
+        let facts = Rc::new(ListenerFacts { address, port });
+        tokio::task::spawn_local(listener::run(Rc::clone(worker), listener, facts));
+    }
+    Ok(())
+}
+
+/// Works until told to stop, or until draining is over.
+async fn obey(worker: &Rc<Worker>, mut inbox: UnboundedReceiver<Command>) {
+    let mut deadline: Option<tokio::time::Instant> = None;
+    loop {
+        let time_is_up = async {
+            match deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            command = inbox.recv() => match command {
+                Some(Command::Drain(how, time)) => {
+                    worker.drain(how);
+                    deadline = Some(tokio::time::Instant::now() + time);
+                }
+                Some(Command::Stop) | None => return,
+            },
+            () = worker.drained_and_empty() => return,
+            () = time_is_up => return,
+        }
+    }
+}

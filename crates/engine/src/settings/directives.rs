@@ -1,0 +1,256 @@
+//! The core's own directives: name, type, scope, default, effect and what they mean.
+//!
+//! One entry a directive, in the order of the reference. The effect must be what the code does:
+//! whoever implements a directive changes its entry in the same commit. Modules have tables of
+//! their own, written with the same [`directives!`](crate::directives) macro; the schema is the
+//! sum of all tables. What the values mean to a request stands in [`super::core`], what they mean to
+//! the process in [`super::process`].
+
+use petrel_config::Effect::{Accepted, NotYet, Removed, Works};
+pub use petrel_config::{DirectiveSpec, Effect, Scope, ValueKind};
+
+/// Writes a table of directives, one statement each: name, [`ValueKind`], [`Scope`], default,
+/// [`Effect`], meaning.
+///
+/// ```
+/// use petrel_engine::settings::directives::{DirectiveSpec, Effect};
+///
+/// static TABLE: &[DirectiveSpec] = petrel_engine::directives! {
+///     "example.size", Int, Request, "0", Effect::Works,
+///         "Bytes of an example.";
+/// };
+/// assert_eq!(TABLE[0].name, "example.size");
+/// ```
+#[macro_export]
+macro_rules! directives {
+    ($($name:literal, $kind:ident, $scope:ident, $default:literal, $effect:expr, $doc:literal;)*) => {
+        &[$($crate::settings::directives::DirectiveSpec {
+            name: $name,
+            kind: $crate::settings::directives::ValueKind::$kind,
+            scope: $crate::settings::directives::Scope::$scope,
+            default: $default,
+            effect: $effect,
+            doc: $doc,
+        },)*]
+    };
+}
+
+/// Every directive of the core.
+pub static DIRECTIVES: &[DirectiveSpec] = directives! {
+    // Of the process.
+    "server.modules", List, Server, "()", Works,
+        "The modules to use. Hooks of one phase run in this order.";
+    "server.compat-module-load", Bool, Server, "enable", Works,
+        "Adds mod_indexfile, mod_dirlisting and mod_staticfile when they are not listed.";
+    "server.systemd-socket-activation", Bool, Server, "disable", Works,
+        "Takes over the listening sockets that LISTEN_FDS and LISTEN_PID name instead of opening them.";
+    "server.port", Short, Server, "80", Works,
+        "The port of the main listener, and of every address that names none. 0 stands for the default.";
+    "server.bind", String, Server, "all interfaces", Works,
+        "The address of the main listener: an IP address, a host name, or the absolute path of a unix socket.";
+    "server.network-backend", String, Server, "linux-sendfile", Works,
+        "How file contents leave: linux-sendfile, writev or write. The asynchronous backends of lighttpd 1.5 are accepted and behave as linux-sendfile.";
+    "server.chroot", String, Server, "unset", Works,
+        "The directory the server process is locked into before it serves.";
+    "server.username", String, Server, "unset", Works,
+        "The user to run as when started as root. Must not be root itself.";
+    "server.groupname", String, Server, "unset", Works,
+        "The group to run as when started as root. Must not be root's.";
+    "server.errorlog-use-syslog", Bool, Server, "disable", Works,
+        "Sends the error log to syslog.";
+    "server.syslog-facility", String, Server, "daemon", Works,
+        "The syslog facility of the error log.";
+    "server.core-files", Bool, Server, "disable", Works,
+        "Lets the server write a core file when it crashes.";
+    "server.event-handler", String, Server, "linux-sysepoll", Accepted("epoll is always used"),
+        "The event mechanism. There is only one here.";
+    "server.pid-file", String, Server, "unset", Works,
+        "The file that holds the process id while the server runs.";
+    "server.max-worker", Short, Server, "0", Works,
+        "Workers, which are threads of one process. 0 is one for each core.";
+    "server.max-fds", Int, Server, "the hard limit, at most 65536", Works,
+        "The limit on open files to ask for. Above the hard limit only root gets it.";
+    "server.max-connections", Int, Server, "a third of server.max-fds", Works,
+        "Connections at a time. At the limit listeners pause, so that the next connection waits in the kernel's queue.";
+    "server.max-request-field-size", Int, Server, "8192", Works,
+        "Bytes of a request line with all its header fields; 431 beyond it.";
+    "server.chunkqueue-chunk-sz", Int, Server, "8192", Accepted("buffers are sized by what they hold"),
+        "The size of internal buffers.";
+    "server.upload-temp-file-size", Int, Server, "1048576", Accepted("a request body uses one temporary file, however long it is"),
+        "Bytes of a request body after which another temporary file is begun.";
+    "server.upload-dirs", List, Server, "$TMPDIR, else /var/tmp", Works,
+        "Directories for the temporary files of request bodies, used in turn.";
+    "server.http-parseopts", StringMap, Server, "see Request strictness", Works,
+        "How strictly requests are read and how their URLs are normalised.";
+    "server.http-parseopt-header-strict", Bool, Server, "enable", Works,
+        "Older name of header-strict in server.http-parseopts, which counts if both are set.";
+    "server.http-parseopt-host-strict", Bool, Server, "enable", Works,
+        "Older name of host-strict in server.http-parseopts, which counts if both are set.";
+    "server.http-parseopt-host-normalize", Bool, Server, "disable", Works,
+        "Older name of host-normalize in server.http-parseopts, which counts if both are set.";
+    "server.reject-expect-100-with-417", Bool, Server, "enable", Accepted("lighttpd ignores it too: 100 (Continue) is always sent when it is asked for"),
+        "Whether Expect: 100-continue is refused.";
+    "server.stat-cache-engine", String, Server, "inotify", Works,
+        "How cached files are kept fresh: inotify (also fam) sees changes at once, simple looks once a second, disable looks every time.";
+    "mimetype.xattr-name", String, Server, "user.Content-Type", Works,
+        "The extended attribute that mimetype.use-xattr reads.";
+    "debug.log-request-header-on-error", Bool, Server, "disable", Works,
+        "Logs the header of requests that end in an error.";
+    "server.feature-flags", Map, Server, "()", Works,
+        "Switches for behaviour that is not a directive of its own.";
+    "server.max-stat-threads", Short, Server, "4", NotYet("files are looked up by the workers themselves"),
+        "Threads that look up files off the event loop (lighttpd 1.5).";
+    "server.max-read-threads", Short, Server, "8", NotYet("files are read by the workers themselves"),
+        "Threads that read files off the event loop (lighttpd 1.5).";
+    "server.max-write-threads", Short, Server, "8", NotYet("sockets are written by the workers themselves"),
+        "Threads that write to sockets off the event loop (lighttpd 1.5).";
+    "server.use-noatime", Bool, Server, "disable", NotYet("files are opened in the ordinary way"),
+        "Opens files without touching their access time (lighttpd 1.5).";
+
+    // Of a listener.
+    "server.listen-backlog", Int, Socket, "1024", Works,
+        "Connections that may wait in the kernel's queue; net.core.somaxconn caps it.";
+    "server.socket-perms", String, Socket, "unset", Works,
+        "The mode of a unix listening socket, in octal.";
+    "server.bsd-accept-filter", String, Socket, "unset", Accepted("it is a feature of FreeBSD; server.defer-accept does the like on Linux"),
+        "The accept filter of a listener.";
+    "server.defer-accept", Bool, Socket, "disable", Works,
+        "Leaves a connection in the kernel until its first bytes are there (TCP_DEFER_ACCEPT).";
+    "server.use-ipv6", Bool, Socket, "disable", Works,
+        "An address without a host stands for all IPv6 interfaces instead of all IPv4 ones.";
+    "server.set-v6only", Bool, Socket, "enable", Works,
+        "An IPv6 listener takes no IPv4 connections.";
+    "server.v4mapped", Bool, Socket, "disable", Works,
+        "An IPv6 listener takes IPv4 connections as well, whatever server.set-v6only says.";
+    "server.ip-transparent", Bool, Socket, "disable", Works,
+        "Lets a listener use an address that is not the machine's own (IP_TRANSPARENT; needs the capability).";
+
+    // Of a request.
+    "server.document-root", String, Request, "required", Works,
+        "The directory that URL paths start from.";
+    "server.name", String, Request, "the request's Host", Works,
+        "The server's own name, for redirects and logs.";
+    "server.tag", String, Request, "petrel/VERSION", Works,
+        "The Server field of responses; an empty one leaves it out.";
+    "server.max-request-size", Int, Request, "0", Works,
+        "KiB of request body; 413 beyond it. 0 is no limit.";
+    "server.max-keep-alive-requests", Short, Request, "1000", Works,
+        "Requests on one connection; 0 closes after each.";
+    "server.max-keep-alive-idle", Short, Request, "5", Works,
+        "Seconds a connection waits for its next request.";
+    "server.max-read-idle", Short, Request, "60", Works,
+        "Seconds without a byte while a request is read.";
+    "server.max-write-idle", Short, Request, "360", Works,
+        "Seconds without progress while a response is sent.";
+    "server.max-connection-idle", Short, Request, "360", NotYet("set server.max-keep-alive-idle, server.max-read-idle and server.max-write-idle instead"),
+        "Seconds a connection may be idle in any state (lighttpd 1.5).";
+    "server.errorfile-prefix", String, Request, "unset", Works,
+        "Error pages: the page for 404 is this text followed by 404.html.";
+    "server.error-handler", String, Request, "unset", Works,
+        "The URL path that answers in place of any error from 400 up. The error's status stays.";
+    "server.error-handler-404", String, Request, "unset", Works,
+        "The URL path that answers in place of 404 and 403. The status becomes 200 unless the handler sets one.";
+    "server.error-intercept", Bool, Request, "disable", NotYet("there are no gateways whose pages it could replace"),
+        "Applies error pages and error handlers also to the errors of gateways.";
+    "server.force-lowercase-filenames", Bool, Request, "disable", Works,
+        "Turns physical paths into lower case before they are looked up.";
+    "server.follow-symlink", Bool, Request, "enable", Works,
+        "When off, a symbolic link anywhere below the document root is answered by 403.";
+    "server.protocol-http11", Bool, Request, "enable", Works,
+        "When off, requests are answered as HTTP/1.0.";
+    "server.range-requests", Bool, Request, "enable", Works,
+        "Answers requests for parts of a file.";
+    "server.stream-request-body", Short, Request, "0", NotYet("there are no gateways to stream to"),
+        "Whether gateways get a request body while it arrives: 0 when it is complete, 1 at once, 2 at once with small buffers.";
+    "server.stream-response-body", Short, Request, "0", NotYet("there are no gateways to stream from"),
+        "Whether a gateway's response goes out while it arrives: 0 when it is complete, 1 at once, 2 at once with small buffers.";
+    "server.kbytes-per-second", Short, Request, "0", Works,
+        "KiB a second for all connections of the scope together. 0 is no limit.";
+    "connection.kbytes-per-second", Short, Request, "0", Works,
+        "KiB a second for each connection. 0 is no limit.";
+    "mimetype.assign", StringMap, Request, "a built-in table", Works,
+        "Content types by file name. With fewer than 16 entries the first key that ends the name counts; with more the whole name, then the longest extension. The key \"\" is for all the rest.";
+    "mimetype.use-xattr", Bool, Request, "disable", Works,
+        "Takes a file's content type from its extended attribute, if it has one.";
+    "etag.use-inode", Bool, Request, "enable", Works,
+        "The inode number is part of ETags. Turn it off when several machines serve the same files.";
+    "etag.use-mtime", Bool, Request, "enable", Works,
+        "The time of the last change is part of ETags.";
+    "etag.use-size", Bool, Request, "enable", Works,
+        "The size is part of ETags.";
+    "server.errorlog", String, Request, "standard error", Works,
+        "The error log: a file, or \"|command\" for a command that reads it.";
+    "server.breakagelog", String, Request, "unset", NotYet("there are no backend processes that could write to it"),
+        "Where the standard error output of CGI and backend processes goes.";
+    "chunked.encoding", Bool, Request, "enable", NotYet("a body of unknown length is always sent chunked over HTTP/1.1"),
+        "Uses the chunked coding where the length of a body is not known (lighttpd 1.5).";
+    "chunked.debug", Short, Request, "0", NotYet("the chunked coding is not traced"),
+        "Traces the chunked coding (lighttpd 1.5).";
+    "ledger.server-timing", Bool, Request, "disable", Works,
+        "Sends how long each stage of the exchange took in a Server-Timing field.";
+
+    // Tracing.
+    "debug.log-condition-handling", Bool, Request, "disable", Works,
+        "Logs which conditions are true.";
+    "debug.log-condition-cache-handling", Bool, Request, "disable", Accepted("conditions are compiled; debug.log-condition-handling shows what was decided"),
+        "Traces the condition cache (lighttpd 1.5).";
+    "debug.log-file-not-found", Bool, Request, "disable", Works,
+        "Logs files that are not there.";
+    "debug.log-request-handling", Bool, Request, "disable", Works,
+        "Logs the steps of a request.";
+    "debug.log-request-header", Bool, Request, "disable", Works,
+        "Logs request headers.";
+    "debug.log-response-header", Bool, Request, "disable", Works,
+        "Logs response headers.";
+    "debug.log-timeouts", Bool, Request, "disable", Works,
+        "Logs connections that ran into a time limit.";
+    "debug.log-state-handling", Bool, Request, "disable", Works,
+        "Logs what state connections pass through.";
+    "debug.log-timing", Bool, Request, "disable", Works,
+        "Logs one line with the stages of each request (lighttpd 1.5).";
+
+    // Names that are gone: lighttpd 1.5 refuses to start with them.
+    "server.host", Any, Server, "gone", Removed("server.bind"),
+        "Old name.";
+    "server.docroot", Any, Request, "gone", Removed("server.document-root"),
+        "Old name.";
+    "server.virtual-root", Any, Request, "gone", Removed("simple-vhost.server-root"),
+        "Old name.";
+    "server.virtual-default-host", Any, Request, "gone", Removed("simple-vhost.default-host"),
+        "Old name.";
+    "server.virtual-docroot", Any, Request, "gone", Removed("simple-vhost.document-root"),
+        "Old name.";
+    "server.userid", Any, Server, "gone", Removed("server.username"),
+        "Old name.";
+    "server.groupid", Any, Server, "gone", Removed("server.groupname"),
+        "Old name.";
+    "server.use-keep-alive", Any, Request, "gone", Removed("server.max-keep-alive-requests = 0"),
+        "Old switch.";
+    "server.force-lower-case-files", Any, Request, "gone", Removed("server.force-lowercase-filenames"),
+        "Old name.";
+};
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_directive_has_one_entry_and_a_meaning() {
+        let mut names = HashSet::new();
+        for spec in DIRECTIVES {
+            assert!(names.insert(spec.name), "{} stands twice", spec.name);
+            assert!(spec.doc.ends_with('.'), "{} has no sentence", spec.name);
+            assert!(!spec.default.is_empty(), "{} has no default", spec.name);
+        }
+    }
+
+    #[test]
+    fn what_belongs_to_the_process_cannot_be_set_in_a_condition() {
+        let of = |name: &str| DIRECTIVES.iter().find(|spec| spec.name == name).map(|spec| spec.scope);
+        assert_eq!(of("server.username"), Some(Scope::Server));
+        assert_eq!(of("server.listen-backlog"), Some(Scope::Socket));
+        assert_eq!(of("server.document-root"), Some(Scope::Request));
+    }
+}

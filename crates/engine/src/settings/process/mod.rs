@@ -1,0 +1,241 @@
+//! What the configuration says about the process: listeners, identity, limits, strictness.
+//!
+//! Typed once at start-up and at each reload, from the global block and the blocks on
+//! `$SERVER["socket"]`; nothing here can differ between requests. Reads values and checks what can
+//! be checked without touching the system: users, directories and addresses are tried by whoever
+//! uses them (the keeper, the binary's start-up, the listeners).
+
+mod features;
+mod listeners;
+mod parse_options;
+mod syslog;
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use petrel_config::schema::nearest;
+use petrel_config::{BlockId, Config, Diagnostic, Schema};
+use petrel_proto::http1::HeadOptions;
+use petrel_proto::url::UrlOptions;
+
+use super::Values;
+use crate::log::LogTarget;
+pub use features::Features;
+pub use listeners::Listener;
+pub use syslog::SyslogFacility;
+
+/// The settings of the process.
+#[derive(Debug)]
+pub struct ProcessSettings {
+    /// `server.bind` with `server.port` first, then one for every other address of
+    /// `$SERVER["socket"] ==`, in the order of the text.
+    pub listeners: Vec<Listener>,
+    /// `server.systemd-socket-activation`: take the listeners from LISTEN_FDS where it is set.
+    pub socket_activation: bool,
+    /// `server.max-worker`; unset or 0 is one for each core this process may use.
+    pub workers: NonZeroUsize,
+    /// `server.username`. Whether it exists, and is not root, is for the privilege drop to see.
+    pub username: Option<String>,
+    /// `server.groupname`.
+    pub groupname: Option<String>,
+    /// `server.chroot`.
+    pub chroot: Option<PathBuf>,
+    /// `server.pid-file`.
+    pub pid_file: Option<PathBuf>,
+    /// `server.core-files`.
+    pub core_files: bool,
+    /// `server.max-fds`; see [`ProcessSettings::fds_to_ask_for`].
+    pub max_fds: Option<u64>,
+    /// `server.max-connections`; see [`ProcessSettings::connections_max`].
+    pub max_connections: Option<usize>,
+    /// `server.errorlog` of the global block, or syslog by `server.errorlog-use-syslog`.
+    pub error_log: LogTarget,
+    /// `server.syslog-facility`.
+    pub syslog_facility: SyslogFacility,
+    /// `server.network-backend`.
+    pub network_backend: NetworkBackend,
+    /// `server.stat-cache-engine`.
+    pub stat_cache: StatCache,
+    /// `server.upload-dirs`, or $TMPDIR, or /var/tmp; never empty. For the temporary files of
+    /// request bodies.
+    pub upload_directories: Vec<PathBuf>,
+    /// `server.max-request-field-size`, and what `server.http-parseopts` says of header fields.
+    pub head_options: HeadOptions,
+    /// What `server.http-parseopts` says of URLs.
+    pub url_options: UrlOptions,
+    /// `server.feature-flags`.
+    pub features: Features,
+    /// What start-up should tell.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// How file contents get to a socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NetworkBackend {
+    /// From the page cache by sendfile(2), small files from memory.
+    #[default]
+    Sendfile,
+    /// Read into memory and sent together with the head by writev(2).
+    Writev,
+    /// Read into memory and sent piece by piece by write(2).
+    Write,
+}
+
+/// How the file cache learns that a file has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StatCache {
+    /// Nothing is kept from one request to the next.
+    Disabled,
+    /// By looking again after a second.
+    Simple,
+    /// By inotify, and by looking again where that sees nothing.
+    #[default]
+    Inotify,
+}
+
+impl ProcessSettings {
+    /// Reads the settings out of `config`.
+    ///
+    /// # Errors
+    /// The first value that cannot be what its directive needs.
+    pub fn new(config: &Config) -> Result<ProcessSettings, Diagnostic> {
+        let schema = Schema::default();
+        let values = &Values::merge(config, &schema, std::iter::once(BlockId::GLOBAL));
+        let mut warnings = Vec::new();
+        let switch = |name: &str| values.bool(name).unwrap_or(false);
+        let text = |name: &str| values.string(name).map(str::to_owned);
+        let parse_options = parse_options::read(values)?;
+        Ok(ProcessSettings {
+            listeners: listeners::read(config, values)?,
+            socket_activation: switch("server.systemd-socket-activation"),
+            workers: workers(values),
+            username: text("server.username"),
+            groupname: text("server.groupname"),
+            chroot: values.string("server.chroot").map(PathBuf::from),
+            pid_file: values.string("server.pid-file").map(PathBuf::from),
+            core_files: switch("server.core-files"),
+            max_fds: positive(values, "server.max-fds").map(u64::from),
+            max_connections: positive(values, "server.max-connections").map(|most| most as usize),
+            error_log: error_log(values),
+            syslog_facility: syslog::read(values)?,
+            network_backend: network_backend(values, &mut warnings)?,
+            stat_cache: stat_cache(values)?,
+            upload_directories: upload_directories(values),
+            head_options: parse_options.head,
+            url_options: parse_options.url,
+            features: features::read(values, &mut warnings)?,
+            warnings,
+        })
+    }
+
+    /// The limit on open files to ask the kernel for, when `hard_limit` is what it allows without
+    /// privileges: `server.max-fds`, or the hard limit but at most 65536, so that a limit of
+    /// "unlimited" does not size tables.
+    pub fn fds_to_ask_for(&self, hard_limit: u64) -> u64 {
+        self.max_fds.unwrap_or(hard_limit.min(FDS_MAX_UNSET)).max(1)
+    }
+
+    /// Connections at a time, when the process may open `fds` files: `server.max-connections`, but
+    /// no more than half of them since a connection that serves a file needs two; unset, a third,
+    /// which leaves one for a backend as well. At least 1.
+    pub fn connections_max(&self, fds: u64) -> usize {
+        let fds = usize::try_from(fds).unwrap_or(usize::MAX);
+        let most = self.max_connections.map_or(fds / 3, |wanted| wanted.min(fds / 2));
+        most.max(1)
+    }
+}
+
+/// A number above 0; 0 stands for the default.
+fn positive(values: &Values<'_>, name: &str) -> Option<u32> {
+    Some(values.unsigned(name, 0)).filter(|number| *number > 0)
+}
+
+fn workers(values: &Values<'_>) -> NonZeroUsize {
+    let asked = positive(values, "server.max-worker").and_then(|n| NonZeroUsize::new(n as usize));
+    asked.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
+}
+
+fn error_log(values: &Values<'_>) -> LogTarget {
+    if values.bool("server.errorlog-use-syslog").unwrap_or(false) {
+        return LogTarget::Syslog;
+    }
+    values.string("server.errorlog").map_or(LogTarget::Stderr, LogTarget::parse)
+}
+
+fn network_backend(
+    values: &Values<'_>,
+    warnings: &mut Vec<Diagnostic>,
+) -> Result<NetworkBackend, Diagnostic> {
+    let Some(name) = values.string(BACKEND) else {
+        return Ok(NetworkBackend::default());
+    };
+    if let Some((_, backend)) = BACKENDS.iter().find(|(known, _)| *known == name) {
+        return Ok(*backend);
+    }
+    if ASYNCHRONOUS_BACKENDS.contains(&name) {
+        let message = format!("{name} has no effect yet: files are sent by linux-sendfile");
+        warnings.extend(values.span(BACKEND).map(|span| Diagnostic::warning(message, span)));
+        return Ok(NetworkBackend::Sendfile);
+    }
+    let known = BACKENDS.iter().map(|(known, _)| *known).chain(ASYNCHRONOUS_BACKENDS);
+    Err(unknown(values, BACKEND, name, known))
+}
+
+fn stat_cache(values: &Values<'_>) -> Result<StatCache, Diagnostic> {
+    const NAME: &str = "server.stat-cache-engine";
+    match values.string(NAME) {
+        None | Some("inotify" | "fam") => Ok(StatCache::Inotify),
+        Some("simple") => Ok(StatCache::Simple),
+        Some("disable" | "none") => Ok(StatCache::Disabled),
+        Some(other) => {
+            let known = ["inotify", "fam", "simple", "disable"];
+            Err(unknown(values, NAME, other, known.into_iter()))
+        }
+    }
+}
+
+fn upload_directories(values: &Values<'_>) -> Vec<PathBuf> {
+    let named = values.strings("server.upload-dirs");
+    let named: Vec<_> = named.into_iter().filter(|path| !path.is_empty()).map(PathBuf::from).collect();
+    if !named.is_empty() {
+        return named;
+    }
+    let temporary = std::env::var_os("TMPDIR").map(PathBuf::from);
+    let temporary = temporary.filter(|path| path.is_absolute());
+    vec![temporary.unwrap_or_else(|| Path::new("/var/tmp").to_owned())]
+}
+
+/// The error for a word that is none of `known`.
+fn unknown<'a>(
+    values: &Values<'_>,
+    directive: &str,
+    word: &str,
+    known: impl Iterator<Item = &'a str> + Clone,
+) -> Diagnostic {
+    let all: Vec<_> = known.clone().collect();
+    let hint = match nearest(word, known).first() {
+        Some(near) => format!("did you mean \"{near}\"? Known are: {}", all.join(", ")),
+        None => format!("known are: {}", all.join(", ")),
+    };
+    values.error(directive, format!("{directive} does not know \"{word}\"")).with_hint(hint)
+}
+
+const BACKEND: &str = "server.network-backend";
+
+/// Names of 1.4 and 1.5 for what is done here. `sendfile` is lighttpd's name for the best one.
+const BACKENDS: [(&str, NetworkBackend); 4] = [
+    ("linux-sendfile", NetworkBackend::Sendfile),
+    ("sendfile", NetworkBackend::Sendfile),
+    ("writev", NetworkBackend::Writev),
+    ("write", NetworkBackend::Write),
+];
+
+/// Backends of lighttpd 1.5 that read cold files elsewhere.
+const ASYNCHRONOUS_BACKENDS: [&str; 4] =
+    ["linux-aio-sendfile", "posix-aio", "gthread-aio", "gthread-sendfile"];
+
+/// Open files asked for when `server.max-fds` is not set and the hard limit is higher.
+const FDS_MAX_UNSET: u64 = 65_536;
+
+#[cfg(test)]
+mod tests;

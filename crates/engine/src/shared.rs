@@ -1,0 +1,84 @@
+//! What all workers share: connection permits and counters. Atomic, touched once an exchange.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::settings::core::ScopeThrottle;
+use crate::throttle::Bucket;
+
+/// The state all workers of a server process share.
+pub struct Shared {
+    connections: AtomicUsize,
+    connections_max: usize,
+    requests: AtomicU64,
+    /// Woken when a connection ends while the server was full.
+    room: Notify,
+    buckets: Mutex<HashMap<u32, Arc<Mutex<Bucket>>>>,
+}
+
+impl Shared {
+    /// No connection yet, at most `connections_max` at once.
+    pub fn new(connections_max: usize) -> Shared {
+        Shared {
+            connections: AtomicUsize::new(0),
+            connections_max,
+            requests: AtomicU64::new(0),
+            room: Notify::new(),
+            buckets: Mutex::default(),
+        }
+    }
+
+    /// Connections that are open.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Requests that were answered.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Waits until one more connection is allowed, and takes it. Until then the listener's
+    /// queue in the kernel holds newcomers: they wait instead of being refused.
+    pub(crate) async fn take_permit(&self) {
+        loop {
+            let room = self.room.notified();
+            let before = self.connections.fetch_add(1, Ordering::Relaxed);
+            if before < self.connections_max {
+                return;
+            }
+            self.connections.fetch_sub(1, Ordering::Relaxed);
+            // A connection may have ended between the count and the wait; so not for ever.
+            let pause = std::time::Duration::from_millis(crate::limits::ACCEPT_PAUSE_MS);
+            let _ = tokio::time::timeout(pause, room).await;
+        }
+    }
+
+    /// Takes a permit for a connection that cannot be made to wait.
+    pub(crate) fn take_permit_over_limit(&self) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Gives a permit back.
+    pub(crate) fn give_permit(&self) {
+        let before = self.connections.fetch_sub(1, Ordering::Relaxed);
+        if before >= self.connections_max {
+            self.room.notify_waiters();
+        }
+    }
+
+    /// The bucket that all answers under one `server.kbytes-per-second` share.
+    pub(crate) fn scope_bucket(&self, scope: ScopeThrottle) -> Arc<Mutex<Bucket>> {
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || Arc::new(Mutex::new(Bucket::new(scope.bytes_per_second, 0)));
+        Arc::clone(buckets.entry(scope.block.0).or_insert_with(new))
+    }
+
+    pub(crate) fn count_requests(&self, count: u64) {
+        self.requests.fetch_add(count, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,121 @@
+//! Bandwidth limits: a token bucket for the connection, one for its scope, and a timer.
+//!
+//! A bucket holds a quarter of a second's bytes at most, so that a limit is smooth.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::Sleep;
+
+use crate::ledger::Nanos;
+
+/// The limits on one answer.
+pub(crate) struct Throttle {
+    own: Option<Bucket>,
+    scope: Option<Arc<Mutex<Bucket>>>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// Bytes that may be sent, growing with time.
+#[derive(Clone, Debug)]
+pub(crate) struct Bucket {
+    bytes_per_second: u64,
+    bytes: u64,
+    filled_at: Nanos,
+}
+
+impl Throttle {
+    pub fn new(bytes_per_second: u64, scope: Option<Arc<Mutex<Bucket>>>, now: Nanos) -> Throttle {
+        let own = (bytes_per_second > 0).then(|| Bucket::new(bytes_per_second, now));
+        Throttle { own, scope, timer: None }
+    }
+
+    /// Bytes that may be sent now. `None`: the task is woken when there are some.
+    pub fn poll_allowance(&mut self, now: Nanos, context: &mut Context<'_>) -> Option<u64> {
+        let own = self.own.as_mut().map_or(u64::MAX, |bucket| bucket.level(now));
+        let scope = self.scope.as_ref().map_or(u64::MAX, |bucket| lock(bucket).level(now));
+        let allowed = own.min(scope);
+        if allowed > 0 {
+            self.timer = None;
+            return Some(allowed);
+        }
+        loop {
+            let pause = || Box::pin(tokio::time::sleep(PAUSE));
+            let timer = self.timer.get_or_insert_with(pause);
+            if timer.as_mut().poll(context) == Poll::Pending {
+                return None;
+            }
+            self.timer = None;
+        }
+    }
+
+    /// `count` bytes were sent.
+    pub fn take(&mut self, count: u64) {
+        if let Some(bucket) = &mut self.own {
+            bucket.take(count);
+        }
+        if let Some(bucket) = &self.scope {
+            lock(bucket).take(count);
+        }
+    }
+}
+
+impl Bucket {
+    pub fn new(bytes_per_second: u64, now: Nanos) -> Bucket {
+        let bytes = bytes_per_second / BUCKETS_PER_SECOND;
+        Bucket { bytes_per_second, bytes, filled_at: now }
+    }
+
+    fn level(&mut self, now: Nanos) -> u64 {
+        let passed = now.saturating_sub(self.filled_at).min(SECOND);
+        let new = self.bytes_per_second.saturating_mul(passed / 1000) / (SECOND / 1000);
+        if new > 0 {
+            let full = (self.bytes_per_second / BUCKETS_PER_SECOND).max(1);
+            self.bytes = (self.bytes + new).min(full);
+            self.filled_at = now;
+        }
+        self.bytes
+    }
+
+    fn take(&mut self, count: u64) {
+        self.bytes = self.bytes.saturating_sub(count);
+    }
+}
+
+fn lock(bucket: &Mutex<Bucket>) -> std::sync::MutexGuard<'_, Bucket> {
+    bucket.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+const SECOND: Nanos = 1_000_000_000;
+const BUCKETS_PER_SECOND: u64 = 4;
+const PAUSE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_fills_with_time_and_not_beyond_its_size() {
+        let mut bucket = Bucket::new(4000, 0);
+        assert_eq!(bucket.level(0), 1000);
+        bucket.take(1000);
+        assert_eq!(bucket.level(0), 0);
+        assert_eq!(bucket.level(SECOND / 8), 500);
+        assert_eq!(bucket.level(10 * SECOND), 1000);
+    }
+
+    #[test]
+    fn a_second_lets_through_about_what_it_should() {
+        let mut bucket = Bucket::new(100_000, 0);
+        let mut sent = 0;
+        for millis in (0..2000).step_by(10) {
+            let level = bucket.level(millis * 1_000_000);
+            bucket.take(level);
+            sent += level;
+        }
+        assert!((190_000..=230_000).contains(&sent), "{sent}");
+    }
+}

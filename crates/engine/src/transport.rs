@@ -1,0 +1,88 @@
+//! The stream under a connection: TCP or unix socket today; TLS and io_uring have their place here.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+/// A connected stream.
+pub(crate) enum Transport {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Transport {
+    /// Reads into `buffer`; 0 is the end. One system call, none when nothing has arrived.
+    pub fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut buffer = ReadBuf::new(buffer);
+        let result = match self {
+            Transport::Tcp(stream) => Pin::new(stream).poll_read(context, &mut buffer),
+            Transport::Unix(stream) => Pin::new(stream).poll_read(context, &mut buffer),
+        };
+        result.map_ok(|()| buffer.filled().len())
+    }
+
+    /// Sends `bytes`.
+    pub fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Transport::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
+            Transport::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    /// Sends the concatenation of `slices`.
+    pub fn poll_write_vectored(
+        &mut self,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Transport::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            Transport::Unix(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+        }
+    }
+
+    /// Runs a sending system call of our own (sendfile, send with flags) when the socket can take
+    /// bytes, and again when it could not after all.
+    pub fn poll_send_with(
+        &mut self,
+        context: &mut Context<'_>,
+        mut call: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            std::task::ready!(self.poll_write_ready(context))?;
+            let result = match self {
+                Transport::Tcp(stream) => stream.try_io(Interest::WRITABLE, || call(stream.as_fd())),
+                Transport::Unix(stream) => stream.try_io(Interest::WRITABLE, || call(stream.as_fd())),
+            };
+            match result {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                other => return Poll::Ready(other),
+            }
+        }
+    }
+
+    /// No more bytes from us.
+    pub fn shutdown_write(&self) {
+        let how = rustix::net::Shutdown::Write;
+        // It may be gone already; then there is nobody to tell.
+        let _ = match self {
+            Transport::Tcp(stream) => rustix::net::shutdown(stream, how),
+            Transport::Unix(stream) => rustix::net::shutdown(stream, how),
+        };
+    }
+
+    fn poll_write_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Transport::Tcp(stream) => stream.poll_write_ready(context),
+            Transport::Unix(stream) => stream.poll_write_ready(context),
+        }
+    }
+}

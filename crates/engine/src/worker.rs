@@ -1,0 +1,202 @@
+//! A worker: one thread, one runtime, and everything its connections share.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::clock::Clock;
+use crate::deadlines::Deadlines;
+use crate::exchange::Exchange;
+use crate::file_cache::FileCache;
+use crate::limits;
+use crate::log::LogRegistry;
+use crate::settings::{ProcessSettings, Settings, SettingsTable};
+use crate::shared::Shared;
+
+/// What all connections of one core share. Lives on its thread; never locked, never waited for.
+pub struct Worker {
+    clock: Clock,
+    files: FileCache,
+    settings: SettingsTable,
+    base_settings: Rc<Settings>,
+    process: Arc<ProcessSettings>,
+    shared: Arc<Shared>,
+    logs: Arc<LogRegistry>,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) receive_buffer: RefCell<Box<[u8]>>,
+    /// Exchanges waiting for a request. Boxed: a connection holds a pointer, and none when idle.
+    #[expect(clippy::vec_box, reason = "the box itself is what is pooled")]
+    exchanges: RefCell<Vec<Box<Exchange>>>,
+    draining: Cell<Option<Drain>>,
+    drain_begins: Notify,
+    connections: Cell<usize>,
+    connection_ended: Notify,
+    connection_ids: Cell<u64>,
+}
+
+/// How a worker stops taking work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drain {
+    /// A successor serves the same listeners: idle connections may still send a request, which
+    /// is answered, and end by their idle time.
+    Successor,
+    /// Nobody comes after: idle connections end at once.
+    Stop,
+}
+
+impl Worker {
+    /// A worker with nothing to do yet.
+    pub fn new(
+        settings: SettingsTable,
+        process: Arc<ProcessSettings>,
+        shared: Arc<Shared>,
+        logs: Arc<LogRegistry>,
+    ) -> Rc<Worker> {
+        let base_scope = settings.connection_scope("", None);
+        let base_settings = settings.unconditional(&base_scope);
+        let descriptors = process.cached_descriptors_max();
+        Rc::new(Worker {
+            clock: Clock::new(),
+            files: FileCache::new(process.stat_cache_engine, descriptors),
+            settings,
+            base_settings,
+            process,
+            shared,
+            logs,
+            deadlines: Deadlines::default(),
+            receive_buffer: RefCell::new(vec![0; limits::RECEIVE_BUFFER_BYTES].into()),
+            exchanges: RefCell::default(),
+            draining: Cell::new(None),
+            drain_begins: Notify::new(),
+            connections: Cell::new(0),
+            connection_ended: Notify::new(),
+            connection_ids: Cell::new(0),
+        })
+    }
+
+    /// The clock.
+    #[inline]
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// The file cache.
+    pub fn files(&self) -> &FileCache {
+        &self.files
+    }
+
+    /// The configuration, compiled.
+    pub fn settings_table(&self) -> &SettingsTable {
+        &self.settings
+    }
+
+    /// The settings outside all conditions, for requests whose own are not known.
+    pub fn base_settings(&self) -> Rc<Settings> {
+        Rc::clone(&self.base_settings)
+    }
+
+    /// Settings of the process.
+    pub fn process(&self) -> &ProcessSettings {
+        &self.process
+    }
+
+    /// What all workers share.
+    pub fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// The logs.
+    pub fn logs(&self) -> &LogRegistry {
+        &self.logs
+    }
+
+    /// Whether and how the worker is stopping.
+    #[inline]
+    pub fn draining(&self) -> Option<Drain> {
+        self.draining.get()
+    }
+
+    /// Stops accepting; what is under way goes on.
+    pub fn drain(&self, how: Drain) {
+        self.draining.set(Some(how));
+        self.drain_begins.notify_waiters();
+        self.deadlines.wake_all();
+    }
+
+    /// Connections that are open on this worker.
+    pub fn connections(&self) -> usize {
+        self.connections.get()
+    }
+
+    /// Resolves when the worker is draining and no connection is left.
+    pub(crate) async fn drained_and_empty(&self) {
+        self.drained().await;
+        // Listeners get one turn to accept what the kernel has completed.
+        tokio::task::yield_now().await;
+        while self.connections.get() > 0 {
+            self.connection_ended.notified().await;
+        }
+    }
+
+    /// Resolves when draining begins, at once if it has.
+    pub(crate) async fn drained(&self) {
+        let begins = self.drain_begins.notified();
+        if self.draining.get().is_none() {
+            begins.await;
+        }
+    }
+
+    /// Whether the listeners end with this worker: then their queues are emptied first.
+    pub(crate) fn closes_listeners(&self) -> bool {
+        self.draining.get() == Some(Drain::Stop)
+    }
+
+    pub(crate) fn connection_begins(&self) -> u64 {
+        self.connections.set(self.connections.get() + 1);
+        let id = self.connection_ids.get() + 1;
+        self.connection_ids.set(id);
+        id
+    }
+
+    pub(crate) fn connection_ends(&self) {
+        self.connections.set(self.connections.get() - 1);
+        self.shared.give_permit();
+        self.connection_ended.notify_waiters();
+    }
+
+    pub(crate) fn take_exchange(&self) -> Option<Box<Exchange>> {
+        self.exchanges.borrow_mut().pop()
+    }
+
+    pub(crate) fn give_exchange(&self, exchange: Box<Exchange>) {
+        let mut pool = self.exchanges.borrow_mut();
+        if pool.len() < limits::EXCHANGE_POOL_MAX && exchange.is_worth_keeping() {
+            pool.push(exchange);
+        }
+    }
+}
+
+/// Once a second: the date, and the connections whose time is up.
+pub(crate) async fn tick(worker: Rc<Worker>) {
+    let mut interval = tokio::time::interval(Duration::from_millis(1000));
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    loop {
+        interval.tick().await;
+        worker.clock.now();
+        worker.deadlines.sweep(worker.clock.seconds());
+    }
+}
+
+/// Hands inotify events to the file cache as they come.
+pub(crate) async fn watch_files(worker: Rc<Worker>) {
+    let Some(descriptor) = worker.files.watcher().descriptor() else { return };
+    let Ok(readable) = petrel_sys::readiness::readable(descriptor) else { return };
+    while let Ok(mut guard) = readable.readable().await {
+        // Cleared first: an event that comes while these are read makes it readable again.
+        guard.clear_ready();
+        worker.files.process_events();
+    }
+}
