@@ -1,22 +1,150 @@
-//! Escaping.
+//! Text made safe for where it goes: HTML, JSON, URLs and logs.
+//!
+//! All functions append to a buffer of the caller and take bytes, since file names and header
+//! values need not be UTF-8.
 
-/// HTML text and attribute values.
-#[allow(unused_variables)]
+/// Appends `text` for HTML text or a quoted attribute value. Bytes outside ASCII pass unchanged.
 pub fn html(out: &mut Vec<u8>, text: &[u8]) {
-    todo!()
+    for &byte in text {
+        match byte {
+            b'&' => out.extend_from_slice(b"&amp;"),
+            b'<' => out.extend_from_slice(b"&lt;"),
+            b'>' => out.extend_from_slice(b"&gt;"),
+            b'"' => out.extend_from_slice(b"&quot;"),
+            b'\'' => out.extend_from_slice(b"&#39;"),
+            _ => out.push(byte),
+        }
+    }
 }
-/// The inside of a JSON string.
-#[allow(unused_variables)]
+
+/// Appends `text` for the inside of a JSON string (RFC 8259 7). What is not UTF-8 becomes U+FFFD,
+/// since JSON cannot say it.
 pub fn json(out: &mut Vec<u8>, text: &[u8]) {
-    todo!()
+    for chunk in text.utf8_chunks() {
+        for &byte in chunk.valid().as_bytes() {
+            json_byte(out, byte);
+        }
+        if !chunk.invalid().is_empty() {
+            out.extend_from_slice("\u{fffd}".as_bytes());
+        }
+    }
 }
-/// A URL path.
-#[allow(unused_variables)]
+
+/// Appends `path` for the path of a URL: all but unreserved characters, `/` and the harmless
+/// delimiters `!$()*+,;=@` becomes `%XX`. So `?`, `#` and `%` in file names do not change what the
+/// URL means, `:` does not make a scheme of a relative one, and nothing is left for HTML to escape.
 pub fn percent_encode_path(out: &mut Vec<u8>, path: &[u8]) {
-    todo!()
+    for &byte in path {
+        let is_plain = byte.is_ascii_alphanumeric() || b"-._~/!$()*+,;=@".contains(&byte);
+        if is_plain {
+            out.push(byte);
+        } else {
+            out.push(b'%');
+            out.extend_from_slice(&upper_hex(byte));
+        }
+    }
 }
-/// A log field, as lighttpd writes it (`\xHH`).
-#[allow(unused_variables)]
+
+/// Appends `text` for a field of a log, as lighttpd writes it: `"` and `\` get a backslash, control
+/// characters that have a letter in C are written with it, and all else that is not printable ASCII
+/// is `\xHH`. So a log line stays one line and terminals are not told what to do.
 pub fn log(out: &mut Vec<u8>, text: &[u8]) {
-    todo!()
+    for &byte in text {
+        let letter = match byte {
+            b'"' | b'\\' => byte,
+            0x07 => b'a',
+            0x08 => b'b',
+            b'\t' => b't',
+            b'\n' => b'n',
+            0x0b => b'v',
+            0x0c => b'f',
+            b'\r' => b'r',
+            b' '..=b'~' => {
+                out.push(byte);
+                continue;
+            }
+            _ => {
+                out.extend_from_slice(b"\\x");
+                out.extend_from_slice(&upper_hex(byte));
+                continue;
+            }
+        };
+        out.extend_from_slice(&[b'\\', letter]);
+    }
+}
+
+fn json_byte(out: &mut Vec<u8>, byte: u8) {
+    match byte {
+        b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+        b'\n' => out.extend_from_slice(b"\\n"),
+        b'\r' => out.extend_from_slice(b"\\r"),
+        b'\t' => out.extend_from_slice(b"\\t"),
+        0..=0x1f | 0x7f => {
+            out.extend_from_slice(b"\\u00");
+            out.extend_from_slice(&upper_hex(byte));
+        }
+        _ => out.push(byte),
+    }
+}
+
+fn upper_hex(byte: u8) -> [u8; 2] {
+    let digit = |value: u8| b"0123456789ABCDEF"[usize::from(value & 15)];
+    [digit(byte >> 4), digit(byte)]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn escaped(escape: fn(&mut Vec<u8>, &[u8]), text: &[u8]) -> String {
+        let mut out = Vec::new();
+        escape(&mut out, text);
+        String::from_utf8(out).expect("these escapes are UTF-8")
+    }
+
+    #[test]
+    fn html_has_no_markup_left() {
+        assert_eq!(
+            escaped(html, "<a b=\"c\">'&'ä".as_bytes()),
+            "&lt;a b=&quot;c&quot;&gt;&#39;&amp;&#39;ä"
+        );
+    }
+
+    #[test]
+    fn json_strings_are_sound() {
+        assert_eq!(
+            escaped(json, b"\"\\\n\r\t\x00\x1b\x7f"),
+            "\\\"\\\\\\n\\r\\t\\u0000\\u001B\\u007F"
+        );
+        assert_eq!(escaped(json, b"\xc3\xa4\xff\xc3b"), "ä\u{fffd}\u{fffd}b");
+    }
+
+    #[test]
+    fn paths_mean_the_same_in_a_url() {
+        let path = "/a b?c#d%e:f&'\"<ä-._~!$()*+,;=@";
+        let expected = "/a%20b%3Fc%23d%25e%3Af%26%27%22%3C%C3%A4-._~!$()*+,;=@";
+        assert_eq!(escaped(percent_encode_path, path.as_bytes()), expected);
+    }
+
+    #[test]
+    fn log_fields_are_as_lighttpd_writes_them() {
+        let text = b"\"\\\x01\x07\x08\t\x0b\x0c\x1b\x7f\x80\xc3\xa4~ a'<\r\n";
+        let expected = "\\\"\\\\\\x01\\a\\b\\t\\v\\f\\x1B\\x7F\\x80\\xC3\\xA4~ a'<\\r\\n";
+        assert_eq!(escaped(log, text), expected);
+    }
+
+    proptest! {
+        #[test]
+        fn an_encoded_path_is_decoded_to_itself(name in "[^\\x00-\\x1f\\x7f/]{1,20}") {
+            prop_assume!(name != "." && name != "..");
+            let path = format!("/{name}");
+            let mut url = crate::url::Url::new();
+            let target = escaped(percent_encode_path, path.as_bytes());
+            let method = crate::method::Method::Get;
+            prop_assert_eq!(url.parse(target.as_bytes(), method, &Default::default()), Ok(()));
+            prop_assert_eq!(url.path(), path.as_bytes());
+        }
+    }
 }
