@@ -64,7 +64,11 @@ pub fn evaluate(
         return Verdict::PreconditionFailed;
     }
     if is_unchanged(preconditions, is_get_or_head, etag, last_modified) {
-        return if is_get_or_head { Verdict::NotModified } else { Verdict::PreconditionFailed };
+        return if is_get_or_head {
+            Verdict::NotModified
+        } else {
+            Verdict::PreconditionFailed
+        };
     }
     let honour_range = preconditions
         .if_range
@@ -81,7 +85,10 @@ fn may_proceed(
     if let Some(list) = preconditions.if_match {
         return etag::if_match(list, etag);
     }
-    match (preconditions.if_unmodified_since.and_then(date::parse), last_modified) {
+    match (
+        preconditions.if_unmodified_since.and_then(date::parse),
+        last_modified,
+    ) {
         (Some(date), Some(last_modified)) => last_modified <= date,
         _ => true,
     }
@@ -158,8 +165,10 @@ mod tests {
 
     #[test]
     fn if_unmodified_since_compares_dates() {
-        let with =
-            |since| Preconditions { if_unmodified_since: Some(since), ..Preconditions::default() };
+        let with = |since| Preconditions {
+            if_unmodified_since: Some(since),
+            ..Preconditions::default()
+        };
         assert_eq!(get(with(BEFORE)), Verdict::PreconditionFailed);
         assert_eq!(get(with(SAME)), PROCEED);
         assert_eq!(get(with(b"yesterday")), PROCEED);
@@ -180,8 +189,10 @@ mod tests {
 
     #[test]
     fn if_modified_since_is_for_get_and_head() {
-        let with =
-            |since| Preconditions { if_modified_since: Some(since), ..Preconditions::default() };
+        let with = |since| Preconditions {
+            if_modified_since: Some(since),
+            ..Preconditions::default()
+        };
         assert_eq!(get(with(SAME)), Verdict::NotModified);
         assert_eq!(get(with(AFTER)), Verdict::NotModified);
         assert_eq!(get(with(BEFORE)), PROCEED);
@@ -211,13 +222,24 @@ mod tests {
             (b"x", false),
             (b"", false),
         ] {
-            let with = Preconditions { if_range: Some(validator), ..Preconditions::default() };
+            let with = Preconditions {
+                if_range: Some(validator),
+                ..Preconditions::default()
+            };
             assert_eq!(get(with), Verdict::Proceed { honour_range });
         }
-        let weak = Preconditions { if_range: Some(b"W/\"a\""), ..Preconditions::default() };
-        let proceed = Verdict::Proceed { honour_range: false };
+        let weak = Preconditions {
+            if_range: Some(b"W/\"a\""),
+            ..Preconditions::default()
+        };
+        let proceed = Verdict::Proceed {
+            honour_range: false,
+        };
         assert_eq!(evaluate(&weak, true, Some(b"W/\"a\""), None), proceed);
-        let unreadable = Preconditions { if_range: Some(b"x"), ..Preconditions::default() };
+        let unreadable = Preconditions {
+            if_range: Some(b"x"),
+            ..Preconditions::default()
+        };
         assert_eq!(evaluate(&unreadable, true, None, None), proceed);
     }
 }

@@ -6,9 +6,18 @@
 /// The last second that can be written: the end of the year 9999.
 pub const UNIX_SECONDS_MAX: u64 = 253_402_300_799;
 
-const DAY_NAMES: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
-const MONTH_NAMES: [&str; 12] =
-    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const DAY_NAMES: [&str; 7] = [
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+    "Sunday",
+];
+const MONTH_NAMES: [&str; 12] = [
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+];
 
 /// Writes the IMF-fixdate of `unix_seconds`, such as `Sun, 06 Nov 1994 08:49:37 GMT`. Times beyond
 /// the year 9999 are written as its last second.
@@ -52,7 +61,11 @@ fn parse_imf(text: &[u8]) -> Option<u64> {
         && [text[7], text[11], text[16]] == [b' '; 3]
         && text[25..] == *b" GMT";
     let year = number(&text[12..16])?;
-    let date = Date { year, month: month(&text[8..11])?, day: number(&text[5..7])? };
+    let date = Date {
+        year,
+        month: month(&text[8..11])?,
+        day: number(&text[5..7])?,
+    };
     date.seconds(time(&text[17..25])?).filter(|_| sound)
 }
 
@@ -67,16 +80,29 @@ fn parse_rfc850(text: &[u8]) -> Option<u64> {
         && rest[20..] == *b" GMT";
     let two_digit_year = number(&rest[9..11])?;
     let year = two_digit_year + if two_digit_year < 70 { 2000 } else { 1900 };
-    let date = Date { year, month: month(&rest[5..8])?, day: number(&rest[2..4])? };
+    let date = Date {
+        year,
+        month: month(&rest[5..8])?,
+        day: number(&rest[2..4])?,
+    };
     date.seconds(time(&rest[12..20])?).filter(|_| sound)
 }
 
 fn parse_asctime(text: &[u8]) -> Option<u64> {
     let text: &[u8; 24] = text.try_into().ok()?;
-    let sound = is_short_day_name(&text[..3]) && [text[3], text[7], text[10], text[19]] == [b' '; 4];
+    let sound =
+        is_short_day_name(&text[..3]) && [text[3], text[7], text[10], text[19]] == [b' '; 4];
     // The day is padded with a space.
-    let day = number(if text[8] == b' ' { &text[9..10] } else { &text[8..10] })?;
-    let date = Date { year: number(&text[20..])?, month: month(&text[4..7])?, day };
+    let day = number(if text[8] == b' ' {
+        &text[9..10]
+    } else {
+        &text[8..10]
+    })?;
+    let date = Date {
+        year: number(&text[20..])?,
+        month: month(&text[4..7])?,
+        day,
+    };
     date.seconds(time(&text[11..19])?).filter(|_| sound)
 }
 
@@ -102,7 +128,11 @@ impl Date {
         let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
         let month_from_march = (5 * day_of_year + 2) / 153;
         let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-        let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+        let month = if month_from_march < 10 {
+            month_from_march + 3
+        } else {
+            month_from_march - 9
+        };
         let year = 400 * era + year_of_era + u64::from(month <= 2);
         Date { year, month, day }
     }
@@ -120,8 +150,8 @@ impl Date {
     }
 
     fn days_in_month(self) -> u64 {
-        let is_leap =
-            self.year.is_multiple_of(4) && (!self.year.is_multiple_of(100) || self.year.is_multiple_of(400));
+        let is_leap = self.year.is_multiple_of(4)
+            && (!self.year.is_multiple_of(100) || self.year.is_multiple_of(400));
         match self.month {
             2 => 28 + u64::from(is_leap),
             4 | 6 | 9 | 11 => 30,
@@ -132,8 +162,14 @@ impl Date {
 
 /// Reads `HH:MM:SS`. A leap second counts as the one before.
 fn time(text: &[u8]) -> Option<u64> {
-    let [_, _, b':', _, _, b':', _, _] = text else { return None };
-    let (hour, minute, second) = (number(&text[..2])?, number(&text[3..5])?, number(&text[6..])?);
+    let [_, _, b':', _, _, b':', _, _] = text else {
+        return None;
+    };
+    let (hour, minute, second) = (
+        number(&text[..2])?,
+        number(&text[3..5])?,
+        number(&text[6..])?,
+    );
     let sound = hour < 24 && minute < 60 && second <= 60;
     sound.then_some(hour * 3600 + minute * 60 + second.min(59))
 }
@@ -147,12 +183,16 @@ fn is_long_day_name(text: &[u8]) -> bool {
 }
 
 fn month(text: &[u8]) -> Option<u64> {
-    (1..).zip(MONTH_NAMES).find(|(_, name)| name.as_bytes() == text).map(|(month, _)| month)
+    (1..)
+        .zip(MONTH_NAMES)
+        .find(|(_, name)| name.as_bytes() == text)
+        .map(|(month, _)| month)
 }
 
 fn number(text: &[u8]) -> Option<u64> {
     text.iter().try_fold(0, |value, byte| {
-        byte.is_ascii_digit().then(|| value * 10 + u64::from(byte - b'0'))
+        byte.is_ascii_digit()
+            .then(|| value * 10 + u64::from(byte - b'0'))
     })
 }
 
@@ -195,22 +235,41 @@ mod tests {
         ] {
             assert_eq!(parse(text.as_bytes()), Some(784_111_777), "{text}");
         }
-        assert_eq!(parse(b"Sunday, 06-Nov-69 08:49:37 GMT"), parse(b"Sun, 06 Nov 2069 08:49:37 GMT"));
-        assert_eq!(parse(b"Sat, 31 Dec 2016 23:59:60 GMT"), parse(b"Sat, 31 Dec 2016 23:59:59 GMT"));
+        assert_eq!(
+            parse(b"Sunday, 06-Nov-69 08:49:37 GMT"),
+            parse(b"Sun, 06 Nov 2069 08:49:37 GMT")
+        );
+        assert_eq!(
+            parse(b"Sat, 31 Dec 2016 23:59:60 GMT"),
+            parse(b"Sat, 31 Dec 2016 23:59:59 GMT")
+        );
     }
 
     #[test]
     fn other_text_is_no_date() {
         for text in [
-            "", ",", "x", "784111777", "Sun, 06 Nov 1994 08:49:37", "Sun, 06 Nov 1994 08:49:37 UTC",
-            "Sun, 6 Nov 1994 08:49:37 GMT", "Son, 06 Nov 1994 08:49:37 GMT",
-            "Sun, 06 nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 24:00:00 GMT",
-            "Sun, 06 Nov 1994 08:60:37 GMT", "Sun, 06 Nov 1994 08:49:61 GMT",
-            "Sun, 00 Nov 1994 08:49:37 GMT", "Sun, 31 Nov 1994 08:49:37 GMT",
-            "Thu, 29 Feb 1900 08:49:37 GMT", "Mon, 29 Feb 2100 08:49:37 GMT",
-            "Wed, 31 Dec 1969 23:59:59 GMT", "Sun, 06 Nov 1994 +8:49:37 GMT",
-            "Sund, 06-Nov-94 08:49:37 GMT", "Sunday, 06 Nov 94 08:49:37 GMT",
-            "Sun Nov  6 08:49:37 1994 ", "Sun Nov  x 08:49:37 1994",
+            "",
+            ",",
+            "x",
+            "784111777",
+            "Sun, 06 Nov 1994 08:49:37",
+            "Sun, 06 Nov 1994 08:49:37 UTC",
+            "Sun, 6 Nov 1994 08:49:37 GMT",
+            "Son, 06 Nov 1994 08:49:37 GMT",
+            "Sun, 06 nov 1994 08:49:37 GMT",
+            "Sun, 06 Nov 1994 24:00:00 GMT",
+            "Sun, 06 Nov 1994 08:60:37 GMT",
+            "Sun, 06 Nov 1994 08:49:61 GMT",
+            "Sun, 00 Nov 1994 08:49:37 GMT",
+            "Sun, 31 Nov 1994 08:49:37 GMT",
+            "Thu, 29 Feb 1900 08:49:37 GMT",
+            "Mon, 29 Feb 2100 08:49:37 GMT",
+            "Wed, 31 Dec 1969 23:59:59 GMT",
+            "Sun, 06 Nov 1994 +8:49:37 GMT",
+            "Sund, 06-Nov-94 08:49:37 GMT",
+            "Sunday, 06 Nov 94 08:49:37 GMT",
+            "Sun Nov  6 08:49:37 1994 ",
+            "Sun Nov  x 08:49:37 1994",
         ] {
             assert_eq!(parse(text.as_bytes()), None, "{text}");
         }

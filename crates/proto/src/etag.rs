@@ -67,7 +67,10 @@ fn split_first(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let inner = text[weak_length..].strip_prefix(b"\"")?;
     let inner_length = memchr::memchr(b'"', inner)?;
     let is_etagc = |byte: &u8| matches!(byte, 0x21 | 0x23..=0x7e | 0x80..);
-    inner[..inner_length].iter().all(is_etagc).then(|| text.split_at(weak_length + inner_length + 2))
+    inner[..inner_length]
+        .iter()
+        .all(is_etagc)
+        .then(|| text.split_at(weak_length + inner_length + 2))
 }
 
 fn opaque(etag: &[u8]) -> &[u8] {
@@ -98,19 +101,47 @@ mod tests {
     #[test]
     fn lists_are_searched() {
         let etag = Some(&b"\"b\""[..]);
-        for list in ["*", " * ", "\"b\"", "\"a\", \"b\"", "\"a\",\"b\",W/\"c\"", ", ,\"a\" , \"b\" ,,", "\"a,\" ,\"b\""] {
-            assert!(if_match(list.as_bytes(), etag) && if_none_match(list.as_bytes(), etag), "{list}");
+        for list in [
+            "*",
+            " * ",
+            "\"b\"",
+            "\"a\", \"b\"",
+            "\"a\",\"b\",W/\"c\"",
+            ", ,\"a\" , \"b\" ,,",
+            "\"a,\" ,\"b\"",
+        ] {
+            assert!(
+                if_match(list.as_bytes(), etag) && if_none_match(list.as_bytes(), etag),
+                "{list}"
+            );
         }
         for list in ["", ",", "\"a\"", "\"a, \"", "\"B\""] {
-            assert!(!if_match(list.as_bytes(), etag) && !if_none_match(list.as_bytes(), etag), "{list}");
+            assert!(
+                !if_match(list.as_bytes(), etag) && !if_none_match(list.as_bytes(), etag),
+                "{list}"
+            );
         }
         assert!(!if_match(b"W/\"b\"", etag) && if_none_match(b"W/\"b\"", etag));
-        assert!(if_match(b"*", None) && if_none_match(b"*", None) && !if_none_match(b"\"b\"", None));
+        assert!(
+            if_match(b"*", None) && if_none_match(b"*", None) && !if_none_match(b"\"b\"", None)
+        );
     }
 
     #[test]
     fn malformed_lists_match_nothing() {
-        for list in ["b", "\"b", "b\"", "w/\"b\"", "\"b\" \"c\"", "\"b\",c", "\"b\"x", "*,\"b\"", "\"b\",*", "\"b\", \"c d\"", "\"b\";"] {
+        for list in [
+            "b",
+            "\"b",
+            "b\"",
+            "w/\"b\"",
+            "\"b\" \"c\"",
+            "\"b\",c",
+            "\"b\"x",
+            "*,\"b\"",
+            "\"b\",*",
+            "\"b\", \"c d\"",
+            "\"b\";",
+        ] {
             assert!(!if_none_match(list.as_bytes(), Some(b"\"b\"")), "{list}");
         }
     }

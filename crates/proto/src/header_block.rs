@@ -41,7 +41,11 @@ impl HeaderBlock {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(value);
         for byte in &mut self.bytes[start..] {
-            *byte = if matches!(*byte, b'\r' | b'\n' | b'\0') { b' ' } else { *byte };
+            *byte = if matches!(*byte, b'\r' | b'\n' | b'\0') {
+                b' '
+            } else {
+                *byte
+            };
         }
         self.bytes.extend_from_slice(b"\r\n");
     }
@@ -69,7 +73,9 @@ impl HeaderBlock {
 
     /// The value of the first field of that name.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        self.lines().find(|line| is_named(line, name)).map(|line| split(line).1)
+        self.lines()
+            .find(|line| is_named(line, name))
+            .map(|line| split(line).1)
     }
 
     /// Whether there is a field of that name.
@@ -86,7 +92,10 @@ impl HeaderBlock {
     /// from another block or from constants, never from outside.
     #[inline]
     pub fn extend_from_wire(&mut self, lines: &[u8]) {
-        debug_assert!(lines.is_empty() || lines.ends_with(b"\r\n"), "whole lines only");
+        debug_assert!(
+            lines.is_empty() || lines.ends_with(b"\r\n"),
+            "whole lines only"
+        );
         self.bytes.extend_from_slice(lines);
     }
 
@@ -117,8 +126,7 @@ fn line_length(bytes: &[u8]) -> Option<usize> {
 }
 
 fn is_named(line: &[u8], name: &str) -> bool {
-    line.get(name.len()) == Some(&b':')
-        && line[..name.len()].eq_ignore_ascii_case(name.as_bytes())
+    line.get(name.len()) == Some(&b':') && line[..name.len()].eq_ignore_ascii_case(name.as_bytes())
 }
 
 fn split(line: &[u8]) -> (&[u8], &[u8]) {

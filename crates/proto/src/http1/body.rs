@@ -42,7 +42,11 @@ pub struct BodyLimits {
 impl Default for BodyLimits {
     /// No limit for the body, 8 KiB of trailers, 1 KiB of extensions a chunk.
     fn default() -> BodyLimits {
-        BodyLimits { body_bytes_max: None, trailer_bytes_max: 8192, chunk_extension_bytes_max: 1024 }
+        BodyLimits {
+            body_bytes_max: None,
+            trailer_bytes_max: 8192,
+            chunk_extension_bytes_max: 1024,
+        }
     }
 }
 
@@ -133,7 +137,10 @@ reasons! {
 
 impl From<BodyErrorReason> for BodyError {
     fn from(reason: BodyErrorReason) -> BodyError {
-        BodyError { status: reason.status(), reason }
+        BodyError {
+            status: reason.status(),
+            reason,
+        }
     }
 }
 
@@ -192,7 +199,12 @@ impl BodyDecoder {
             BodyFraming::Length(remaining) => State::Length { remaining },
             BodyFraming::Chunked => State::Size { size: 0, digits: 0 },
         };
-        BodyDecoder { state, limits, bytes_received: 0, trailer: Vec::new() }
+        BodyDecoder {
+            state,
+            limits,
+            bytes_received: 0,
+            trailer: Vec::new(),
+        }
     }
 
     /// Takes the next step. `input` begins where the last step's `consumed` ended. One call hands
@@ -202,9 +214,19 @@ impl BodyDecoder {
         loop {
             let rest = &input[consumed..];
             match self.state {
-                State::End => return Ok(Decoded { consumed, piece: Piece::End }),
+                State::End => {
+                    return Ok(Decoded {
+                        consumed,
+                        piece: Piece::End,
+                    });
+                }
                 State::Refused(reason) => return Err(reason.into()),
-                _ if rest.is_empty() => return Ok(Decoded { consumed, piece: Piece::NeedMore }),
+                _ if rest.is_empty() => {
+                    return Ok(Decoded {
+                        consumed,
+                        piece: Piece::NeedMore,
+                    });
+                }
                 State::Length { remaining } => {
                     let taken = self.take(remaining, rest.len());
                     self.state = match remaining - taken as u64 {
@@ -221,9 +243,13 @@ impl BodyDecoder {
                     };
                     return Ok(data(consumed, taken));
                 }
-                State::Trailer => consumed += self.trailer(rest).map_err(|error| self.refuse(error))?,
+                State::Trailer => {
+                    consumed += self.trailer(rest).map_err(|error| self.refuse(error))?
+                }
                 framing => {
-                    self.state = self.framing_byte(framing, rest[0]).map_err(|error| self.refuse(error))?;
+                    self.state = self
+                        .framing_byte(framing, rest[0])
+                        .map_err(|error| self.refuse(error))?;
                     consumed += 1;
                 }
             }
@@ -251,7 +277,11 @@ impl BodyDecoder {
 
     /// The trailer fields of a chunked body, once it is complete; before that, none.
     pub fn trailers(&self) -> impl Iterator<Item = (&[u8], &[u8])> + '_ {
-        let trailer = if self.is_end() { &self.trailer[..] } else { &[] };
+        let trailer = if self.is_end() {
+            &self.trailer[..]
+        } else {
+            &[]
+        };
         trailer.split(|&byte| byte == b'\n').filter_map(|line| {
             let colon = memchr::memchr(b':', line)?;
             Some((&line[..colon], line[colon + 1..].trim_ascii()))
@@ -260,7 +290,9 @@ impl BodyDecoder {
 
     /// Counts as many of `remaining` bytes as are `available`.
     fn take(&mut self, remaining: u64, available: usize) -> usize {
-        let taken = usize::try_from(remaining).unwrap_or(usize::MAX).min(available);
+        let taken = usize::try_from(remaining)
+            .unwrap_or(usize::MAX)
+            .min(available);
         self.bytes_received += taken as u64;
         taken
     }
@@ -293,7 +325,9 @@ impl BodyDecoder {
     }
 
     fn size_digit(&self, size: u64, digits: u32, byte: u8) -> Result<State, BodyErrorReason> {
-        let digit = char::from(byte).to_digit(16).ok_or(BodyErrorReason::ChunkSize)?;
+        let digit = char::from(byte)
+            .to_digit(16)
+            .ok_or(BodyErrorReason::ChunkSize)?;
         let size = size << 4 | u64::from(digit);
         // Leading zeros count: sixteen digits are all a size may have.
         if digits >= 16 || size > i64::MAX as u64 {
@@ -304,7 +338,10 @@ impl BodyDecoder {
         if exceeds(self.bytes_received.saturating_add(size), &self.limits) {
             return Err(BodyErrorReason::BodyTooLarge);
         }
-        Ok(State::Size { size, digits: digits + 1 })
+        Ok(State::Size {
+            size,
+            digits: digits + 1,
+        })
     }
 
     fn extension_byte(&self, size: u64, length: usize, byte: u8) -> Result<State, BodyErrorReason> {
@@ -317,7 +354,10 @@ impl BodyDecoder {
         if length >= self.limits.chunk_extension_bytes_max {
             return Err(BodyErrorReason::ChunkExtensionTooLong);
         }
-        Ok(State::Extension { size, length: length + 1 })
+        Ok(State::Extension {
+            size,
+            length: length + 1,
+        })
     }
 
     /// Takes as much of `rest` as belongs to the trailer section: one line, or what there is of it.
@@ -344,7 +384,10 @@ impl BodyDecoder {
 }
 
 fn data(start: usize, length: usize) -> Decoded {
-    Decoded { consumed: start + length, piece: Piece::Data(start..start + length) }
+    Decoded {
+        consumed: start + length,
+        piece: Piece::Data(start..start + length),
+    }
 }
 
 fn exceeds(body_bytes: u64, limits: &BodyLimits) -> bool {
@@ -356,8 +399,14 @@ fn check_trailer_line(line: &[u8]) -> Result<(), BodyErrorReason> {
     let text = line.strip_suffix(b"\r\n").ok_or(BodyErrorReason::Trailer)?;
     let colon = memchr::memchr(b':', text).ok_or(BodyErrorReason::Trailer)?;
     let (name, value) = text.split_at(colon);
-    let is_clean = value.iter().all(|&byte| byte == b'\t' || !byte.is_ascii_control());
-    if super::is_token(name) && is_clean { Ok(()) } else { Err(BodyErrorReason::Trailer) }
+    let is_clean = value
+        .iter()
+        .all(|&byte| byte == b'\t' || !byte.is_ascii_control());
+    if super::is_token(name) && is_clean {
+        Ok(())
+    } else {
+        Err(BodyErrorReason::Trailer)
+    }
 }
 
 #[cfg(test)]

@@ -37,7 +37,11 @@ pub fn write_status_line(out: &mut Vec<u8>, version: Version, status: Status) {
 
 #[cold]
 fn write_uncommon_status_line(out: &mut Vec<u8>, status: Status) {
-    let code = if (100..=999).contains(&status.0) { status.0 } else { 500 };
+    let code = if (100..=999).contains(&status.0) {
+        status.0
+    } else {
+        500
+    };
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(itoa::Buffer::new().format(code).as_bytes());
     out.extend_from_slice(b" ");
@@ -88,7 +92,10 @@ mod tests {
         assert_eq!(line(Version::Http11, 200), "HTTP/1.1 200 OK\r\n");
         assert_eq!(line(Version::Http10, 404), "HTTP/1.0 404 Not Found\r\n");
         assert_eq!(line(Version::Http10, 299), "HTTP/1.0 299 \r\n");
-        assert_eq!(line(Version::Http11, 7), "HTTP/1.1 500 Internal Server Error\r\n");
+        assert_eq!(
+            line(Version::Http11, 7),
+            "HTTP/1.1 500 Internal Server Error\r\n"
+        );
     }
 
     #[test]
@@ -101,15 +108,26 @@ mod tests {
 
     #[test]
     fn chunk_headers_are_hexadecimal() {
-        for (length, expected) in [(1, "1\r\n"), (15, "f\r\n"), (16, "10\r\n"), (0xabc0, "abc0\r\n")] {
+        for (length, expected) in [
+            (1, "1\r\n"),
+            (15, "f\r\n"),
+            (16, "10\r\n"),
+            (0xabc0, "abc0\r\n"),
+        ] {
             assert_eq!(written(|out| write_chunk_header(out, length)), expected);
         }
-        assert_eq!(written(|out| write_chunk_header(out, u64::MAX)), "ffffffffffffffff\r\n");
+        assert_eq!(
+            written(|out| write_chunk_header(out, u64::MAX)),
+            "ffffffffffffffff\r\n"
+        );
     }
 
     #[test]
     fn content_length_is_decimal() {
-        assert_eq!(written(|out| write_content_length(out, 0)), "Content-Length: 0\r\n");
+        assert_eq!(
+            written(|out| write_content_length(out, 0)),
+            "Content-Length: 0\r\n"
+        );
         assert_eq!(
             written(|out| write_content_length(out, u64::MAX)),
             "Content-Length: 18446744073709551615\r\n"

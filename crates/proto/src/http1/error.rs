@@ -103,7 +103,10 @@ reasons! {
 
 impl From<HeadErrorReason> for HeadError {
     fn from(reason: HeadErrorReason) -> HeadError {
-        HeadError { status: reason.status(), reason }
+        HeadError {
+            status: reason.status(),
+            reason,
+        }
     }
 }
 

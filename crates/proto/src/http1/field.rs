@@ -92,7 +92,11 @@ impl KnownField {
     #[inline]
     pub fn from_name(name: &[u8]) -> Option<KnownField> {
         let field = SLOTS[slot(name)?]?;
-        field.name().as_bytes().eq_ignore_ascii_case(name).then_some(field)
+        field
+            .name()
+            .as_bytes()
+            .eq_ignore_ascii_case(name)
+            .then_some(field)
     }
 }
 
@@ -147,7 +151,15 @@ mod tests {
 
     #[test]
     fn other_names_are_not_known() {
-        for name in ["", "H", "Hos", "Hosts", "Hust", "X-Content-Length", "\u{fffd}"] {
+        for name in [
+            "",
+            "H",
+            "Hos",
+            "Hosts",
+            "Hust",
+            "X-Content-Length",
+            "\u{fffd}",
+        ] {
             assert_eq!(KnownField::from_name(name.as_bytes()), None);
         }
     }

@@ -38,7 +38,10 @@ fn is_plain_name(host: &[u8]) -> bool {
 
 fn normalise_other(out: &mut Vec<u8>, host: &[u8], options: &HeadOptions) -> Option<()> {
     let (name, port) = split_port(host);
-    if name.is_empty() || options.host_strict && !is_strict(name) || !options.host_strict && !is_safe(name) {
+    if name.is_empty()
+        || options.host_strict && !is_strict(name)
+        || !options.host_strict && !is_safe(name)
+    {
         return None;
     }
     if !(options.host_strict || options.host_normalize) {
@@ -62,7 +65,12 @@ fn write_name(out: &mut Vec<u8>, name: &[u8], options: &HeadOptions) -> Option<(
         return Some(());
     }
     let without_dot = name.strip_suffix(b".").filter(|_| options.host_strict);
-    out.extend(without_dot.unwrap_or(name).iter().map(u8::to_ascii_lowercase));
+    out.extend(
+        without_dot
+            .unwrap_or(name)
+            .iter()
+            .map(u8::to_ascii_lowercase),
+    );
     Some(())
 }
 
@@ -102,7 +110,9 @@ fn is_strict(name: &[u8]) -> bool {
     let labels = || name.split(|&byte| byte == b'.');
     let is_label = |label: &[u8]| {
         label.first().is_some_and(u8::is_ascii_alphanumeric)
-            && label.iter().all(|&byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && label
+                .iter()
+                .all(|&byte| byte.is_ascii_alphanumeric() || byte == b'-')
     };
     let is_number = |label: &[u8]| label.iter().all(u8::is_ascii_digit);
     let ends_in_number = labels().next_back().is_some_and(is_number);
@@ -120,7 +130,11 @@ mod tests {
     use super::*;
 
     fn normalised(host: &str, host_strict: bool, host_normalize: bool) -> Option<String> {
-        let options = HeadOptions { host_strict, host_normalize, ..HeadOptions::default() };
+        let options = HeadOptions {
+            host_strict,
+            host_normalize,
+            ..HeadOptions::default()
+        };
         let mut out = Vec::new();
         normalise(&mut out, host.as_bytes(), &options)?;
         Some(String::from_utf8(out).expect("the input was UTF-8"))
@@ -145,17 +159,56 @@ mod tests {
             ("[::0:1]", "[::1]"),
             ("[::FFFF]:80", "[::ffff]"),
         ] {
-            assert_eq!(normalised(host, true, false).as_deref(), Some(expected), "{host}");
+            assert_eq!(
+                normalised(host, true, false).as_deref(),
+                Some(expected),
+                "{host}"
+            );
         }
     }
 
     #[test]
     fn strict_refuses_what_is_not_a_host() {
         for host in [
-            "", " ", ".", "..", ".a", "a..", "a..b", "a.-b", "-a", "a_b", "a/b", "a b", "../x", "a\\b",
-            "a@b", "a,b", "a?b", "a#b", "a\tb", "\u{e4}", "1", "1.2", "1.2.3", "1.2.3.4.5", "a.1",
-            "a.b.c.1", "::1", "[::1", "[::g]", "[1:2:3]", "[::1%25eth0]", "[::1]x", ":80", "a:b",
-            "a:1:2", "a:080", "a:0", "a:65536", "a:+1",
+            "",
+            " ",
+            ".",
+            "..",
+            ".a",
+            "a..",
+            "a..b",
+            "a.-b",
+            "-a",
+            "a_b",
+            "a/b",
+            "a b",
+            "../x",
+            "a\\b",
+            "a@b",
+            "a,b",
+            "a?b",
+            "a#b",
+            "a\tb",
+            "\u{e4}",
+            "1",
+            "1.2",
+            "1.2.3",
+            "1.2.3.4.5",
+            "a.1",
+            "a.b.c.1",
+            "::1",
+            "[::1",
+            "[::g]",
+            "[1:2:3]",
+            "[::1%25eth0]",
+            "[::1]x",
+            ":80",
+            "a:b",
+            "a:1:2",
+            "a:080",
+            "a:0",
+            "a:65536",
+            "a:+1",
         ] {
             assert_eq!(normalised(host, true, false), None, "{host}");
         }
@@ -166,7 +219,10 @@ mod tests {
         for host in ["a_b", "a..", "1.2", "\u{e4}", "a@b", "a:b"] {
             assert_eq!(normalised(host, false, false).as_deref(), Some(host));
         }
-        assert_eq!(normalised("A_B:80", false, false).as_deref(), Some("a_b:80"));
+        assert_eq!(
+            normalised("A_B:80", false, false).as_deref(),
+            Some("a_b:80")
+        );
         assert_eq!(normalised("A_b.:80", false, true).as_deref(), Some("a_b."));
         for host in ["", "..", "..:80", "../x", "a/b", "a:/../x"] {
             assert_eq!(normalised(host, false, false), None, "{host}");

@@ -37,7 +37,9 @@ pub(super) fn parse(
     };
     match attempt(head, &input[skipped..], options)? {
         Some(length) if skipped + length > options.head_bytes_max => Err(too_large(input, options)),
-        Some(length) => Ok(Parsed::Complete { length: skipped + length }),
+        Some(length) => Ok(Parsed::Complete {
+            length: skipped + length,
+        }),
         None => {
             (head.attempted, head.searched) = (input.len(), input.len());
             refuse_too_long_partial(input, options)?;
@@ -64,20 +66,31 @@ fn is_worth_another_attempt(
 
 fn has_empty_line(bytes: &[u8]) -> bool {
     memchr::memchr_iter(b'\n', bytes).any(|position| {
-        matches!(bytes.get(position + 1..), Some([b'\n', ..] | [b'\r', b'\n', ..]))
+        matches!(
+            bytes.get(position + 1..),
+            Some([b'\n', ..] | [b'\r', b'\n', ..])
+        )
     })
 }
 
 /// A head that is not complete within the limit cannot become one.
 fn refuse_too_long_partial(input: &[u8], options: &HeadOptions) -> Result<(), Reason> {
-    if input.len() < options.head_bytes_max { Ok(()) } else { Err(too_large(input, options)) }
+    if input.len() < options.head_bytes_max {
+        Ok(())
+    } else {
+        Err(too_large(input, options))
+    }
 }
 
 #[cold]
 fn too_large(input: &[u8], options: &HeadOptions) -> Reason {
     let within = &input[..input.len().min(options.head_bytes_max)];
     let line = within.trim_ascii_start();
-    if line.contains(&b'\n') { Reason::HeadTooLarge } else { Reason::RequestLineTooLong }
+    if line.contains(&b'\n') {
+        Reason::HeadTooLarge
+    } else {
+        Reason::RequestLineTooLong
+    }
 }
 
 #[cold]
@@ -149,14 +162,19 @@ fn read<const FIELDS: usize>(
     head.head_length = length;
     head.method_range = place(request.method.unwrap_or_default().as_bytes());
     head.target = place(request.path.unwrap_or_default().as_bytes());
-    head.version = if request.version == Some(0) { Version::Http10 } else { Version::Http11 };
+    head.version = if request.version == Some(0) {
+        Version::Http10
+    } else {
+        Version::Http11
+    };
     head.index = [0; KnownField::COUNT];
     head.fields.clear();
-    head.fields.extend(request.headers.iter().map(|header| Field {
-        name: place(header.name.as_bytes()),
-        value: place(header.value),
-        known: KnownField::from_name(header.name.as_bytes()),
-    }));
+    head.fields
+        .extend(request.headers.iter().map(|header| Field {
+            name: place(header.name.as_bytes()),
+            value: place(header.value),
+            known: KnownField::from_name(header.name.as_bytes()),
+        }));
     Ok(Some(length))
 }
 
@@ -169,16 +187,40 @@ fn read_many(head: &mut RequestHead, input: &[u8]) -> Result<Option<usize>, Reas
 /// read as such; the kept copy of the head shows what was sent.
 #[cold]
 fn read_other_version(head: &mut RequestHead, input: &[u8]) -> Result<Option<usize>, Reason> {
-    let line = input.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let line = input
+        .split(|&byte| byte == b'\n')
+        .next()
+        .unwrap_or_default();
     let is_whole = line.len() < input.len();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let version = line.splitn(3, |&byte| byte == b' ').nth(2).unwrap_or_default();
+    let version = line
+        .splitn(3, |&byte| byte == b' ')
+        .nth(2)
+        .unwrap_or_default();
     let minor = match version {
         // "HTTP/1.1" is ten bytes with its CR LF: wait for the rest of a line that may be sound.
         _ if !is_whole && version.len() < 9 => return Ok(None),
-        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor @ b'2'..=b'9'] => *minor,
+        [
+            b'H',
+            b'T',
+            b'T',
+            b'P',
+            b'/',
+            b'1',
+            b'.',
+            minor @ b'2'..=b'9',
+        ] => *minor,
         _ if line == b"PRI * HTTP/2.0" => return Err(Reason::Http2Preface),
-        [b'H', b'T', b'T', b'P', b'/', b'0' | b'2'..=b'9', b'.', b'0'..=b'9'] => {
+        [
+            b'H',
+            b'T',
+            b'T',
+            b'P',
+            b'/',
+            b'0' | b'2'..=b'9',
+            b'.',
+            b'0'..=b'9',
+        ] => {
             return Err(Reason::VersionUnsupported);
         }
         _ => return Err(Reason::RequestLine),
@@ -213,7 +255,10 @@ fn reason(error: httparse::Error) -> Reason {
 /// two bytes before each name, and the last four of the head, must be right.
 fn refuse_bare_line_feeds(head: &RequestHead) -> Result<(), Reason> {
     let ends_in_crlf = |end: usize| end >= 2 && head.bytes[end - 2] == b'\r';
-    let lines_end = head.fields.iter().all(|field| ends_in_crlf(field.name.start));
+    let lines_end = head
+        .fields
+        .iter()
+        .all(|field| ends_in_crlf(field.name.start));
     if lines_end && head.bytes[..head.head_length].ends_with(b"\r\n\r\n") {
         Ok(())
     } else {
@@ -283,7 +328,9 @@ fn set_host(head: &mut RequestHead, options: &HeadOptions) -> Result<(), Reason>
 #[cold]
 fn set_host_from_target(head: &mut RequestHead, options: &HeadOptions) -> Result<(), Reason> {
     let target = &head.bytes[head.target.clone()];
-    let authority = AbsoluteForm::split(target).ok_or(Reason::RequestTarget)?.authority;
+    let authority = AbsoluteForm::split(target)
+        .ok_or(Reason::RequestTarget)?
+        .authority;
     host::normalise(&mut head.host, authority, options).ok_or(Reason::HostInvalid)?;
     let authority = authority.to_vec();
     if let Some(position) = head.index[KnownField::Host as usize].checked_sub(1)
@@ -297,7 +344,9 @@ fn set_host_from_target(head: &mut RequestHead, options: &HeadOptions) -> Result
 
 /// Whether a field of this name stands behind the one at `position`.
 fn has_second(head: &RequestHead, known: KnownField, position: u32) -> bool {
-    head.fields[position as usize + 1..].iter().any(|field| field.known == Some(known))
+    head.fields[position as usize + 1..]
+        .iter()
+        .any(|field| field.known == Some(known))
 }
 
 /// RFC 9112 6.3, with nothing tolerated that two readers could take differently.
@@ -335,7 +384,11 @@ fn content_length(
             return Err(Reason::ContentLengthRepeated);
         }
     }
-    Ok(if length == 0 { BodyFraming::None } else { BodyFraming::Length(length) })
+    Ok(if length == 0 {
+        BodyFraming::None
+    } else {
+        BodyFraming::Length(length)
+    })
 }
 
 /// Digits only, at most 63 bits: a length that also fits a file offset.
@@ -402,7 +455,10 @@ fn expects_continue(head: &RequestHead) -> bool {
 /// The items of a comma-separated list without the white space around them; empty ones are
 /// skipped (RFC 9110 5.6.1.2). Quoted strings are not looked into.
 pub(super) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|item| !item.is_empty())
+    value
+        .split(|&byte| byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .filter(|item| !item.is_empty())
 }
 
 #[cfg(test)]

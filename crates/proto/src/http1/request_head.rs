@@ -194,7 +194,8 @@ impl RequestHead {
         match KnownField::from_name(name.as_bytes()) {
             Some(known) => self.field(known),
             None => {
-                let named = |(found, _): &(&[u8], &[u8])| found.eq_ignore_ascii_case(name.as_bytes());
+                let named =
+                    |(found, _): &(&[u8], &[u8])| found.eq_ignore_ascii_case(name.as_bytes());
                 self.iter().find(named).map(|(_, value)| value)
             }
         }
@@ -208,7 +209,9 @@ impl RequestHead {
 
     /// All fields, names as they were written, in their order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> + '_ {
-        self.fields.iter().map(|field| (&self.bytes[field.name.clone()], self.value(field)))
+        self.fields
+            .iter()
+            .map(|field| (&self.bytes[field.name.clone()], self.value(field)))
     }
 
     /// How many fields there are.
@@ -372,7 +375,11 @@ impl RequestHead {
     }
 
     fn merge(&mut self, known: KnownField) -> Result<(), Reason> {
-        let repeats = || self.fields.iter().filter(|field| field.known == Some(known));
+        let repeats = || {
+            self.fields
+                .iter()
+                .filter(|field| field.known == Some(known))
+        };
         if repeats().count() < 2 {
             return Ok(());
         }
@@ -382,7 +389,11 @@ impl RequestHead {
                 let mut values = repeats().map(|field| self.value(field));
                 let first = values.next();
                 let same = values.all(|value| Some(value) == first);
-                return if same { Ok(()) } else { Err(Reason::FieldRepeated) };
+                return if same {
+                    Ok(())
+                } else {
+                    Err(Reason::FieldRepeated)
+                };
             }
             Repeated::Joins => b", ",
             Repeated::JoinsAsCookie => b"; ",
@@ -408,5 +419,7 @@ impl RequestHead {
 /// Whether `name` is a token (RFC 9110 5.6.2), as field names must be.
 pub(crate) fn is_token(name: &[u8]) -> bool {
     !name.is_empty()
-        && name.iter().all(|&byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+        && name
+            .iter()
+            .all(|&byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }

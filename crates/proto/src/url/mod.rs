@@ -181,7 +181,11 @@ impl Url {
     /// character (those become `_`); or `*` for `OPTIONS *`. Its bytes need not be UTF-8.
     #[inline]
     pub fn path(&self) -> &[u8] {
-        if self.decoded_is_raw { self.path_raw() } else { &self.decoded }
+        if self.decoded_is_raw {
+            self.path_raw()
+        } else {
+            &self.decoded
+        }
     }
 
     /// The path as it stands in [`Url::target`]: normalised, still percent-encoded.
@@ -276,11 +280,17 @@ impl AbsoluteForm<'_> {
     pub(crate) fn split(target: &[u8]) -> Option<AbsoluteForm<'_>> {
         let scheme_length = memchr::memchr(b':', target)?;
         let (scheme, rest) = target.split_at(scheme_length);
-        let known = [&b"http"[..], b"https"].iter().any(|name| scheme.eq_ignore_ascii_case(name));
+        let known = [&b"http"[..], b"https"]
+            .iter()
+            .any(|name| scheme.eq_ignore_ascii_case(name));
         let rest = rest.strip_prefix(b"://").filter(|_| known)?;
         let authority_length = memchr::memchr3(b'/', b'?', b'#', rest).unwrap_or(rest.len());
         let (authority, path_and_query) = rest.split_at(authority_length);
-        (!authority.is_empty()).then_some(AbsoluteForm { scheme, authority, path_and_query })
+        (!authority.is_empty()).then_some(AbsoluteForm {
+            scheme,
+            authority,
+            path_and_query,
+        })
     }
 }
 

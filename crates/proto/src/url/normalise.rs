@@ -81,7 +81,11 @@ pub(super) fn decode_path(out: &mut Vec<u8>, raw: &[u8]) {
 /// Removes empty and `.` segments, and `..` segments together with the one before. The path stays
 /// absolute, and ends in `/` if its last segment went away. Unchanged in length means unchanged.
 fn resolve_dot_segments(path: &mut Vec<u8>) {
-    debug_assert_eq!(path.first(), Some(&b'/'), "only absolute paths are resolved");
+    debug_assert_eq!(
+        path.first(),
+        Some(&b'/'),
+        "only absolute paths are resolved"
+    );
     // `path[..written]` is resolved and always ends in '/'.
     let (mut written, mut read) = (1, 1);
     while read < path.len() {
@@ -122,7 +126,9 @@ impl Iterator for Units<'_> {
 
     fn next(&mut self) -> Option<Unit> {
         match self.0 {
-            [b'%', high, low, rest @ ..] if let (Some(high), Some(low)) = (hex(*high), hex(*low)) => {
+            [b'%', high, low, rest @ ..]
+                if let (Some(high), Some(low)) = (hex(*high), hex(*low)) =>
+            {
                 self.0 = rest;
                 Some(Unit::Encoded(high << 4 | low))
             }
@@ -197,7 +203,8 @@ const fn class_table() -> [u8; 256] {
             b'.' => UNRESERVED,
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' => UNRESERVED | CLEAN,
             b'/' | b'?' => 0,
-            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' | b':' | b'@' => CLEAN,
+            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' | b':'
+            | b'@' => CLEAN,
             _ => MUST_ENCODE,
         };
         byte += 1;

@@ -31,55 +31,70 @@ fn check(options: UrlOptions, rows: &[(&str, &str, &str)]) {
 // marked otherwise.
 #[test]
 fn default_rules() {
-    check(UrlOptions::default(), &[
-        ("/", "/", "/"),
-        ("/a/b.html?x=1", "/a/b.html", "/a/b.html?x=1"),
-        ("/%41", "/A", "/A"),
-        ("/a%2Fb?c%2fd", "/a/b", "/a/b?c%2Fd"),
-        ("/a/../b", "/b", "/b"),
-        ("/../../etc/passwd", "/etc/passwd", "/etc/passwd"),
-        ("/a/.%2e/b", "/b", "/b"),
-        ("/%2e%2e%2fetc", "/etc", "/etc"),
-        ("/a%2f%2e%2e%2fb", "/b", "/b"),
-        ("//a//b", "/a/b", "/a/b"),
-        ("/a/./b/.", "/a/b/", "/a/b/"),
-        ("/a/..", "/", "/"),
-        ("/..", "/", "/"),
-        ("/a/b/%2e%2e?x=1", "/a/", "/a/?x=1"),
-        ("/a/...", "/a/...", "/a/..."),
-        ("/a/..b/c../.d", "/a/..b/c../.d", "/a/..b/c../.d"),
-        ("/%252e%252e/", "/%2e%2e/", "/%252e%252e/"),
-        ("/..\\b", "/..\\b", "/..%5Cb"),
-        ("/a%5cb", "/a\\b", "/a%5Cb"),
-        ("/a%", "/a%", "/a%25"),
-        ("/a%zz?%4", "/a%zz", "/a%25zz?%254"),
-        ("/a%u0041", "/a%u0041", "/a%25u0041"),
-        ("/a?%41%7e", "/a", "/a?A~"),
-        ("/a%20b", "/a b", "/a%20b"),
-        ("/a+b?b%20c+d e", "/a+b", "/a+b?b%20c+d%20e"),
-        ("/a%3fb", "/a?b", "/a%3Fb"),
-        ("/a#b?c", "/a", "/a"),
-        ("/a?b#c%00", "/a", "/a?b"),
-        ("/a%23b", "/a#b", "/a%23b"),
-        ("/a%21%24%26%27", "/a!$&'", "/a%21%24%26%27"),
-        ("/a!$&'()*,=:@;", "/a!$&'()*,=:@;", "/a!$&'()*,=:@;"),
-        ("/a\"<>^`{|}[", "/a\"<>^`{|}[", "/a%22%3C%3E%5E%60%7B%7C%7D%5B"),
-        ("/a?a=%26&b=%3d", "/a", "/a?a=%26&b=%3D"),
-        ("/a?/../b?c", "/a", "/a?/../b?c"),
-        ("/?", "/", "/?"),
-        ("/\u{e4}?\u{e4}", "/\u{c3}\u{a4}", "/%C3%A4?%C3%A4"),
-        ("/%c3%a4", "/\u{c3}\u{a4}", "/%C3%A4"),
-        ("/caf%e9", "/caf\u{e9}", "/caf%E9"),
-        ("http://h/a/../b", "/b", "/b"),
-        // lighttpd refuses these two; RFC 9110 4.2.3 makes them the root.
-        ("http://h", "/", "/"),
-        ("http://h?x", "/", "/?x"),
-    ]);
+    check(
+        UrlOptions::default(),
+        &[
+            ("/", "/", "/"),
+            ("/a/b.html?x=1", "/a/b.html", "/a/b.html?x=1"),
+            ("/%41", "/A", "/A"),
+            ("/a%2Fb?c%2fd", "/a/b", "/a/b?c%2Fd"),
+            ("/a/../b", "/b", "/b"),
+            ("/../../etc/passwd", "/etc/passwd", "/etc/passwd"),
+            ("/a/.%2e/b", "/b", "/b"),
+            ("/%2e%2e%2fetc", "/etc", "/etc"),
+            ("/a%2f%2e%2e%2fb", "/b", "/b"),
+            ("//a//b", "/a/b", "/a/b"),
+            ("/a/./b/.", "/a/b/", "/a/b/"),
+            ("/a/..", "/", "/"),
+            ("/..", "/", "/"),
+            ("/a/b/%2e%2e?x=1", "/a/", "/a/?x=1"),
+            ("/a/...", "/a/...", "/a/..."),
+            ("/a/..b/c../.d", "/a/..b/c../.d", "/a/..b/c../.d"),
+            ("/%252e%252e/", "/%2e%2e/", "/%252e%252e/"),
+            ("/..\\b", "/..\\b", "/..%5Cb"),
+            ("/a%5cb", "/a\\b", "/a%5Cb"),
+            ("/a%", "/a%", "/a%25"),
+            ("/a%zz?%4", "/a%zz", "/a%25zz?%254"),
+            ("/a%u0041", "/a%u0041", "/a%25u0041"),
+            ("/a?%41%7e", "/a", "/a?A~"),
+            ("/a%20b", "/a b", "/a%20b"),
+            ("/a+b?b%20c+d e", "/a+b", "/a+b?b%20c+d%20e"),
+            ("/a%3fb", "/a?b", "/a%3Fb"),
+            ("/a#b?c", "/a", "/a"),
+            ("/a?b#c%00", "/a", "/a?b"),
+            ("/a%23b", "/a#b", "/a%23b"),
+            ("/a%21%24%26%27", "/a!$&'", "/a%21%24%26%27"),
+            ("/a!$&'()*,=:@;", "/a!$&'()*,=:@;", "/a!$&'()*,=:@;"),
+            (
+                "/a\"<>^`{|}[",
+                "/a\"<>^`{|}[",
+                "/a%22%3C%3E%5E%60%7B%7C%7D%5B",
+            ),
+            ("/a?a=%26&b=%3d", "/a", "/a?a=%26&b=%3D"),
+            ("/a?/../b?c", "/a", "/a?/../b?c"),
+            ("/?", "/", "/?"),
+            ("/\u{e4}?\u{e4}", "/\u{c3}\u{a4}", "/%C3%A4?%C3%A4"),
+            ("/%c3%a4", "/\u{c3}\u{a4}", "/%C3%A4"),
+            ("/caf%e9", "/caf\u{e9}", "/caf%E9"),
+            ("http://h/a/../b", "/b", "/b"),
+            // lighttpd refuses these two; RFC 9110 4.2.3 makes them the root.
+            ("http://h", "/", "/"),
+            ("http://h?x", "/", "/?x"),
+        ],
+    );
 }
 
 #[test]
 fn default_refusals() {
-    for target in ["/%00", "/a%01", "/a%7F", "/a?%00", "/a?\u{7f}", "/a\tb", "/a%0d%0ab"] {
+    for target in [
+        "/%00",
+        "/a%01",
+        "/a%7F",
+        "/a?%00",
+        "/a?\u{7f}",
+        "/a\tb",
+        "/a%0d%0ab",
+    ] {
         assert_eq!(by_default(target), Err(UrlError::Control), "{target}");
     }
     for target in ["/%c0%ae%c0%ae/", "/%ff", "/a?%ff", "/%f5"] {
@@ -94,45 +109,94 @@ fn default_refusals() {
 
 #[test]
 fn required_rules() {
-    let options = UrlOptions { normalize_required: true, ..UrlOptions::default() };
-    check(options, &[
-        ("/a%2Fb?c%2Fd", "/a/b", "/a/b?c/d"),
-        ("/a%3bb%3ab%40", "/a;b:b@", "/a;b:b@"),
-        ("/a%3f%2b%3D%26%20", "/a?+=& ", "/a%3F+=&%20"),
-        ("/a?%3b%2b%3f%21%40%24", "/a", "/a?%3B%2B?!@$"),
-        ("/a?a=%26&b=%3d%23", "/a", "/a?a=%26&b=%3D%23"),
-        ("/%5ba%25", "/[a%", "/%5Ba%25"),
-    ]);
+    let options = UrlOptions {
+        normalize_required: true,
+        ..UrlOptions::default()
+    };
+    check(
+        options,
+        &[
+            ("/a%2Fb?c%2Fd", "/a/b", "/a/b?c/d"),
+            ("/a%3bb%3ab%40", "/a;b:b@", "/a;b:b@"),
+            ("/a%3f%2b%3D%26%20", "/a?+=& ", "/a%3F+=&%20"),
+            ("/a?%3b%2b%3f%21%40%24", "/a", "/a?%3B%2B?!@$"),
+            ("/a?a=%26&b=%3d%23", "/a", "/a?a=%26&b=%3D%23"),
+            ("/%5ba%25", "/[a%", "/%5Ba%25"),
+        ],
+    );
 }
 
 #[test]
 fn without_normalisation_only_the_path_is_made_safe() {
-    let options = UrlOptions { normalize: false, ..UrlOptions::default() };
-    check(options, &[
-        ("/a/%2e%2e/b?%41", "/b", "/a/%2e%2e/b?%41"),
-        ("//a%2f..%2f\\?#x", "/\\", "//a%2f..%2f\\?"),
-        ("/a%00b%7f", "/a_b_", "/a%00b%7f"),
-        ("/a%zz", "/a%zz", "/a%zz"),
-    ]);
+    let options = UrlOptions {
+        normalize: false,
+        ..UrlOptions::default()
+    };
+    check(
+        options,
+        &[
+            ("/a/%2e%2e/b?%41", "/b", "/a/%2e%2e/b?%41"),
+            ("//a%2f..%2f\\?#x", "/\\", "//a%2f..%2f\\?"),
+            ("/a%00b%7f", "/a_b_", "/a%00b%7f"),
+            ("/a%zz", "/a%zz", "/a%zz"),
+        ],
+    );
 }
 
 #[test]
 fn single_switches() {
     let default = UrlOptions::default();
-    let keeps_2f = UrlOptions { path_2f_decode: false, ..default };
-    check(keeps_2f, &[("/a%2f..%2fb", "/b", "/a%2F..%2Fb"), ("/a%2fb/../c", "/c", "/c")]);
-    let keeps_dots = UrlOptions { path_dotseg_remove: false, ..default };
+    let keeps_2f = UrlOptions {
+        path_2f_decode: false,
+        ..default
+    };
+    check(
+        keeps_2f,
+        &[
+            ("/a%2f..%2fb", "/b", "/a%2F..%2Fb"),
+            ("/a%2fb/../c", "/c", "/c"),
+        ],
+    );
+    let keeps_dots = UrlOptions {
+        path_dotseg_remove: false,
+        ..default
+    };
     check(keeps_dots, &[("/a/%2e./b//c", "/b/c", "/a/../b//c")]);
-    let plus = UrlOptions { query_20_plus: true, ..default };
+    let plus = UrlOptions {
+        query_20_plus: true,
+        ..default
+    };
     check(plus, &[("/a%20b?b%20c+d e", "/a b", "/a%20b?b+c+d+e")]);
-    let backslash = UrlOptions { path_backslash_trans: true, ..default };
+    let backslash = UrlOptions {
+        path_backslash_trans: true,
+        ..default
+    };
     check(backslash, &[("/a\\..%5cb?\\", "/b", "/b?%5C")]);
-    let tolerant = UrlOptions { ctrls_reject: false, invalid_utf8_reject: false, ..default };
-    check(tolerant, &[("/a%00\t?%0a%ff", "/a__", "/a%00%09?%0A%FF"), ("/%c0", "/\u{c0}", "/%C0")]);
-    let no_2f = UrlOptions { path_2f_reject: true, ..default };
+    let tolerant = UrlOptions {
+        ctrls_reject: false,
+        invalid_utf8_reject: false,
+        ..default
+    };
+    check(
+        tolerant,
+        &[
+            ("/a%00\t?%0a%ff", "/a__", "/a%00%09?%0A%FF"),
+            ("/%c0", "/\u{c0}", "/%C0"),
+        ],
+    );
+    let no_2f = UrlOptions {
+        path_2f_reject: true,
+        ..default
+    };
     assert_eq!(with("/a%2fb", no_2f), Err(UrlError::EncodedSlash));
-    assert_eq!(with("/ab?%2f", no_2f).map(|(path, _)| path), Ok("/ab".to_owned()));
-    let no_dots = UrlOptions { path_dotseg_reject: true, ..default };
+    assert_eq!(
+        with("/ab?%2f", no_2f).map(|(path, _)| path),
+        Ok("/ab".to_owned())
+    );
+    let no_dots = UrlOptions {
+        path_dotseg_reject: true,
+        ..default
+    };
     for target in ["/a/../b", "/.", "/a//b", "/%2e%2e"] {
         assert_eq!(with(target, no_dots), Err(UrlError::DotSegment), "{target}");
     }
@@ -142,11 +206,20 @@ fn single_switches() {
 #[test]
 fn parts_are_told_apart() {
     let url = parsed(b"HTTPS://User@Host:8/a%20b?c?d#e", &UrlOptions::default()).expect("a URL");
-    assert_eq!((url.scheme(), url.authority()), (&b"HTTPS"[..], &b"User@Host:8"[..]));
+    assert_eq!(
+        (url.scheme(), url.authority()),
+        (&b"HTTPS"[..], &b"User@Host:8"[..])
+    );
     assert_eq!((url.path_raw(), url.query()), (&b"/a%20b"[..], &b"c?d"[..]));
     let mut url = Url::new();
-    assert_eq!(url.parse(b"*", Method::Options, &UrlOptions::default()), Ok(()));
-    assert_eq!((url.path(), url.target(), url.query()), (&b"*"[..], &b"*"[..], &b""[..]));
+    assert_eq!(
+        url.parse(b"*", Method::Options, &UrlOptions::default()),
+        Ok(())
+    );
+    assert_eq!(
+        (url.path(), url.target(), url.query()),
+        (&b"*"[..], &b"*"[..], &b""[..])
+    );
 }
 
 #[test]
@@ -154,11 +227,20 @@ fn a_rewrite_replaces_path_and_query_only() {
     let options = UrlOptions::default();
     let mut url = parsed(b"http://h/a%20b?c", &options).expect("a URL");
     assert_eq!(url.set_path_and_query(b"/x/../y?z", &options), Ok(()));
-    assert_eq!((url.path(), url.query(), url.authority()), (&b"/y"[..], &b"z"[..], &b"h"[..]));
+    assert_eq!(
+        (url.path(), url.query(), url.authority()),
+        (&b"/y"[..], &b"z"[..], &b"h"[..])
+    );
     assert_eq!(url.set_path_and_query(b"/clean", &options), Ok(()));
-    assert_eq!((url.path(), url.target(), url.query()), (&b"/clean"[..], &b"/clean"[..], &b""[..]));
+    assert_eq!(
+        (url.path(), url.target(), url.query()),
+        (&b"/clean"[..], &b"/clean"[..], &b""[..])
+    );
     assert_eq!(url.set_path_and_query(b"x", &options), Err(UrlError::Form));
-    assert_eq!(url.set_path_and_query(b"/%00", &options), Err(UrlError::Control));
+    assert_eq!(
+        url.set_path_and_query(b"/%00", &options),
+        Err(UrlError::Control)
+    );
     assert_eq!((url.path(), url.query()), (&b""[..], &b""[..]));
 }
 

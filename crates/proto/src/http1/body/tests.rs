@@ -2,8 +2,11 @@ use proptest::prelude::*;
 
 use super::*;
 
-const LIMITS: BodyLimits =
-    BodyLimits { body_bytes_max: Some(1000), trailer_bytes_max: 40, chunk_extension_bytes_max: 10 };
+const LIMITS: BodyLimits = BodyLimits {
+    body_bytes_max: Some(1000),
+    trailer_bytes_max: 40,
+    chunk_extension_bytes_max: 10,
+};
 
 /// What became of a body that came in pieces of `step` bytes.
 #[derive(Debug, PartialEq)]
@@ -14,9 +17,19 @@ struct Outcome {
     trailers: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-fn decoded_in_steps(framing: BodyFraming, limits: BodyLimits, input: &[u8], step: usize) -> Outcome {
+fn decoded_in_steps(
+    framing: BodyFraming,
+    limits: BodyLimits,
+    input: &[u8],
+    step: usize,
+) -> Outcome {
     let mut decoder = BodyDecoder::new(framing, limits);
-    let mut outcome = Outcome { body: Vec::new(), consumed: 0, end: Ok(false), trailers: Vec::new() };
+    let mut outcome = Outcome {
+        body: Vec::new(),
+        consumed: 0,
+        end: Ok(false),
+        trailers: Vec::new(),
+    };
     let mut available = 0;
     loop {
         match decoder.decode(&input[outcome.consumed..available]) {
@@ -26,12 +39,20 @@ fn decoded_in_steps(framing: BodyFraming, limits: BodyLimits, input: &[u8], step
                 outcome.end = Err(error.reason);
                 return outcome;
             }
-            Ok(Decoded { consumed, piece: Piece::Data(range) }) => {
+            Ok(Decoded {
+                consumed,
+                piece: Piece::Data(range),
+            }) => {
                 assert!(!range.is_empty() && range.end == consumed);
-                outcome.body.extend_from_slice(&input[outcome.consumed..available][range]);
+                outcome
+                    .body
+                    .extend_from_slice(&input[outcome.consumed..available][range]);
                 outcome.consumed += consumed;
             }
-            Ok(Decoded { consumed, piece: Piece::NeedMore }) => {
+            Ok(Decoded {
+                consumed,
+                piece: Piece::NeedMore,
+            }) => {
                 outcome.consumed += consumed;
                 assert_eq!(outcome.consumed, available, "all input is consumed");
                 if available == input.len() {
@@ -39,12 +60,17 @@ fn decoded_in_steps(framing: BodyFraming, limits: BodyLimits, input: &[u8], step
                 }
                 available = (available + step).min(input.len());
             }
-            Ok(Decoded { consumed, piece: Piece::End }) => {
+            Ok(Decoded {
+                consumed,
+                piece: Piece::End,
+            }) => {
                 assert!(decoder.is_end());
                 assert_eq!(decoder.bytes_received(), outcome.body.len() as u64);
                 outcome.consumed += consumed;
                 outcome.end = Ok(true);
-                outcome.trailers.extend(decoder.trailers().map(|(n, v)| (n.to_vec(), v.to_vec())));
+                outcome
+                    .trailers
+                    .extend(decoder.trailers().map(|(n, v)| (n.to_vec(), v.to_vec())));
                 return outcome;
             }
         }
@@ -52,18 +78,35 @@ fn decoded_in_steps(framing: BodyFraming, limits: BodyLimits, input: &[u8], step
 }
 
 fn chunked(input: &str) -> Outcome {
-    decoded_in_steps(BodyFraming::Chunked, LIMITS, input.as_bytes(), input.len().max(1))
+    decoded_in_steps(
+        BodyFraming::Chunked,
+        LIMITS,
+        input.as_bytes(),
+        input.len().max(1),
+    )
 }
 
 #[test]
 fn a_body_of_known_length_ends_there() {
     let outcome = decoded_in_steps(BodyFraming::Length(3), LIMITS, b"abcGET /", 2);
-    assert_eq!((&outcome.body[..], outcome.consumed, outcome.end), (&b"abc"[..], 3, Ok(true)));
+    assert_eq!(
+        (&outcome.body[..], outcome.consumed, outcome.end),
+        (&b"abc"[..], 3, Ok(true))
+    );
     let mut decoder = BodyDecoder::new(BodyFraming::Length(3), LIMITS);
-    assert_eq!(decoder.decode(b"ab").map(|decoded| decoded.piece), Ok(Piece::Data(0..2)));
+    assert_eq!(
+        decoder.decode(b"ab").map(|decoded| decoded.piece),
+        Ok(Piece::Data(0..2))
+    );
     assert_eq!((decoder.remaining(), decoder.is_end()), (Some(1), false));
     let none = BodyDecoder::new(BodyFraming::None, LIMITS).decode(b"GET /");
-    assert_eq!(none, Ok(Decoded { consumed: 0, piece: Piece::End }));
+    assert_eq!(
+        none,
+        Ok(Decoded {
+            consumed: 0,
+            piece: Piece::End
+        })
+    );
 }
 
 #[test]
@@ -77,7 +120,10 @@ fn chunks_are_put_together_and_what_follows_is_left() {
 fn trailers_are_kept() {
     let outcome = chunked("0\r\nA: 1\r\nb:2 \r\n\r\n");
     assert_eq!(outcome.end, Ok(true));
-    let expected = [(b"A".to_vec(), b"1".to_vec()), (b"b".to_vec(), b"2".to_vec())];
+    let expected = [
+        (b"A".to_vec(), b"1".to_vec()),
+        (b"b".to_vec(), b"2".to_vec()),
+    ];
     assert_eq!(outcome.trailers, expected);
 }
 
@@ -113,12 +159,24 @@ fn bad_chunk_framing_is_refused() {
 
 #[test]
 fn sizes_beyond_63_bits_are_refused() {
-    let unlimited = BodyLimits { body_bytes_max: None, ..LIMITS };
+    let unlimited = BodyLimits {
+        body_bytes_max: None,
+        ..LIMITS
+    };
     let end = |input: &[u8]| decoded_in_steps(BodyFraming::Chunked, unlimited, input, 99).end;
     assert_eq!(end(b"7fffffffffffffff\r\n"), Ok(false));
-    assert_eq!(end(b"8000000000000000\r\n"), Err(BodyErrorReason::ChunkSize));
-    assert_eq!(end(b"ffffffffffffffff\r\n"), Err(BodyErrorReason::ChunkSize));
-    assert_eq!(end(b"10000000000000000\r\n"), Err(BodyErrorReason::ChunkSize));
+    assert_eq!(
+        end(b"8000000000000000\r\n"),
+        Err(BodyErrorReason::ChunkSize)
+    );
+    assert_eq!(
+        end(b"ffffffffffffffff\r\n"),
+        Err(BodyErrorReason::ChunkSize)
+    );
+    assert_eq!(
+        end(b"10000000000000000\r\n"),
+        Err(BodyErrorReason::ChunkSize)
+    );
 }
 
 #[test]
@@ -126,11 +184,20 @@ fn limits_hold_to_the_byte() {
     let length = |length| decoded_in_steps(BodyFraming::Length(length), LIMITS, b"", 1).end;
     assert_eq!(length(1000), Ok(false));
     assert_eq!(length(1001), Err(BodyErrorReason::BodyTooLarge));
-    assert_eq!(BodyErrorReason::BodyTooLarge.status(), Status::CONTENT_TOO_LARGE);
+    assert_eq!(
+        BodyErrorReason::BodyTooLarge.status(),
+        Status::CONTENT_TOO_LARGE
+    );
     let data = "a".repeat(1000);
-    assert_eq!(chunked(&format!("3e8\r\n{data}\r\n0\r\n\r\n")).end, Ok(true));
+    assert_eq!(
+        chunked(&format!("3e8\r\n{data}\r\n0\r\n\r\n")).end,
+        Ok(true)
+    );
     let beyond = chunked(&format!("3e8\r\n{data}\r\n1\r\na\r\n0\r\n\r\n"));
-    assert_eq!((beyond.body.len(), beyond.end), (1000, Err(BodyErrorReason::BodyTooLarge)));
+    assert_eq!(
+        (beyond.body.len(), beyond.end),
+        (1000, Err(BodyErrorReason::BodyTooLarge))
+    );
     assert_eq!(chunked("3e9").end, Err(BodyErrorReason::BodyTooLarge));
     assert_eq!(chunked("1;aaaaaaaaa\r\na\r\n0\r\n\r\n").end, Ok(true));
     let trailer = |length| chunked(&format!("0\r\nA: {}\r\n\r\n", "1".repeat(length))).end;

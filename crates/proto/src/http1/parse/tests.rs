@@ -19,7 +19,9 @@ fn parsed(input: &[u8]) -> Result<RequestHead, HeadError> {
 
 /// The reason a request line with these fields, each ending in CR LF, is refused for.
 fn refusal(line: &str, fields: &str) -> Option<Reason> {
-    parsed(format!("{line}\r\n{fields}\r\n").as_bytes()).err().map(|error| error.reason)
+    parsed(format!("{line}\r\n{fields}\r\n").as_bytes())
+        .err()
+        .map(|error| error.reason)
 }
 
 /// The same for a POST to a host.
@@ -28,15 +30,22 @@ fn post_refusal(fields: &str) -> Option<Reason> {
 }
 
 fn lenient() -> HeadOptions {
-    HeadOptions { header_strict: false, ..HeadOptions::default() }
+    HeadOptions {
+        header_strict: false,
+        ..HeadOptions::default()
+    }
 }
 
 #[test]
 fn a_request_is_taken_apart() {
-    let input = b"GET /a?b HTTP/1.1\r\nHost: Example.ORG\r\nuser-agent:  x y \t\r\nX-Empty:\r\n\r\nrest";
+    let input =
+        b"GET /a?b HTTP/1.1\r\nHost: Example.ORG\r\nuser-agent:  x y \t\r\nX-Empty:\r\n\r\nrest";
     let mut head = RequestHead::new();
     let length = input.len() - 4;
-    assert_eq!(head.parse(input, &HeadOptions::default()), Ok(Parsed::Complete { length }));
+    assert_eq!(
+        head.parse(input, &HeadOptions::default()),
+        Ok(Parsed::Complete { length })
+    );
     assert_eq!(head.method(), Method::Get);
     assert_eq!(head.method_bytes(), b"GET");
     assert_eq!(head.target(), b"/a?b");
@@ -53,23 +62,48 @@ fn a_request_is_taken_apart() {
 
 #[test]
 fn content_length_must_be_one_decimal_number() {
-    for value in ["", "5,6", "5, 5", "+5", "-1", "0x5", "5 5", "5.0", "9223372036854775808", "99999999999999999999"] {
+    for value in [
+        "",
+        "5,6",
+        "5, 5",
+        "+5",
+        "-1",
+        "0x5",
+        "5 5",
+        "5.0",
+        "9223372036854775808",
+        "99999999999999999999",
+    ] {
         let fields = format!("Content-Length: {value}\r\n");
-        assert_eq!(post_refusal(&fields), Some(Reason::ContentLengthInvalid), "{value}");
+        assert_eq!(
+            post_refusal(&fields),
+            Some(Reason::ContentLengthInvalid),
+            "{value}"
+        );
     }
     let head = parsed(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9223372036854775807\r\n\r\n");
-    assert_eq!(head.expect("63 bits fit").framing(), BodyFraming::Length(i64::MAX as u64));
+    assert_eq!(
+        head.expect("63 bits fit").framing(),
+        BodyFraming::Length(i64::MAX as u64)
+    );
 }
 
 #[test]
 fn repeated_content_length_is_refused_unless_equal_and_lenient() {
     let request = |second| {
-        format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: {second}\r\n\r\n")
+        format!(
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: {second}\r\n\r\n"
+        )
     };
     let reason = |second, options| {
-        parsed_with(request(second).as_bytes(), &options).err().map(|error| error.reason)
+        parsed_with(request(second).as_bytes(), &options)
+            .err()
+            .map(|error| error.reason)
     };
-    assert_eq!(reason("5", HeadOptions::default()), Some(Reason::ContentLengthRepeated));
+    assert_eq!(
+        reason("5", HeadOptions::default()),
+        Some(Reason::ContentLengthRepeated)
+    );
     assert_eq!(reason("5", lenient()), None);
     assert_eq!(reason("6", lenient()), Some(Reason::ContentLengthRepeated));
     assert_eq!(reason("+5", lenient()), Some(Reason::ContentLengthRepeated));
@@ -81,11 +115,32 @@ fn transfer_encoding_is_chunked_or_refused() {
     for value in ["chunked", "CHUNKED", ", chunked ,"] {
         assert_eq!(refused(value), None, "{value}");
     }
-    for value in ["", ",", "chunked, chunked", "chunked, gzip", "gzip, chunked, chunked"] {
-        assert_eq!(refused(value), Some(Reason::TransferEncodingInvalid), "{value}");
+    for value in [
+        "",
+        ",",
+        "chunked, chunked",
+        "chunked, gzip",
+        "gzip, chunked, chunked",
+    ] {
+        assert_eq!(
+            refused(value),
+            Some(Reason::TransferEncodingInvalid),
+            "{value}"
+        );
     }
-    for value in ["xchunked", "gzip", "gzip, chunked", "identity", "chunked;q=1", "chunke"] {
-        assert_eq!(refused(value), Some(Reason::TransferEncodingUnknown), "{value}");
+    for value in [
+        "xchunked",
+        "gzip",
+        "gzip, chunked",
+        "identity",
+        "chunked;q=1",
+        "chunke",
+    ] {
+        assert_eq!(
+            refused(value),
+            Some(Reason::TransferEncodingUnknown),
+            "{value}"
+        );
     }
     let twice = "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n";
     assert_eq!(post_refusal(twice), Some(Reason::TransferEncodingInvalid));
@@ -96,35 +151,65 @@ fn transfer_encoding_is_chunked_or_refused() {
 #[test]
 fn two_ways_of_framing_are_refused() {
     let fields = "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n";
-    assert_eq!(post_refusal(fields), Some(Reason::ContentLengthWithTransferEncoding));
+    assert_eq!(
+        post_refusal(fields),
+        Some(Reason::ContentLengthWithTransferEncoding)
+    );
     let fields = "Host: a\r\nTransfer-Encoding: chunked\r\n";
-    assert_eq!(refusal("POST / HTTP/1.0", fields), Some(Reason::TransferEncodingInHttp10));
+    assert_eq!(
+        refusal("POST / HTTP/1.0", fields),
+        Some(Reason::TransferEncodingInHttp10)
+    );
 }
 
 #[test]
 fn a_body_needs_a_method_that_has_one() {
     let get = b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n";
-    assert_eq!(parsed(get).err().map(|error| error.reason), Some(Reason::BodyUnexpected));
-    let options = HeadOptions { method_get_body: true, ..HeadOptions::default() };
+    assert_eq!(
+        parsed(get).err().map(|error| error.reason),
+        Some(Reason::BodyUnexpected)
+    );
+    let options = HeadOptions {
+        method_get_body: true,
+        ..HeadOptions::default()
+    };
     let head = parsed_with(get, &options).expect("method-get-body allows it");
     assert_eq!(head.framing(), BodyFraming::Length(1));
     let empty = parsed(b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
-    assert_eq!(empty.expect("there is no body").framing(), BodyFraming::None);
+    assert_eq!(
+        empty.expect("there is no body").framing(),
+        BodyFraming::None
+    );
     let chunked = "Host: a\r\nTransfer-Encoding: chunked\r\n";
-    assert_eq!(refusal("HEAD / HTTP/1.1", chunked), Some(Reason::BodyUnexpected));
+    assert_eq!(
+        refusal("HEAD / HTTP/1.1", chunked),
+        Some(Reason::BodyUnexpected)
+    );
     assert_eq!(refusal("DELETE / HTTP/1.1", chunked), None);
     assert_eq!(post_refusal(""), Some(Reason::LengthRequired));
 }
 
 #[test]
 fn field_lines_must_be_well_formed() {
-    for line in ["X : 1", ": 1", "X", "X(: 1", " X: 1", "X: 1\r\n 2", "X: 1\r\n\t2", "\u{e4}: 1"] {
+    for line in [
+        "X : 1",
+        ": 1",
+        "X",
+        "X(: 1",
+        " X: 1",
+        "X: 1\r\n 2",
+        "X: 1\r\n\t2",
+        "\u{e4}: 1",
+    ] {
         let reason = post_refusal(&format!("{line}\r\nContent-Length: 0\r\n"));
         assert_eq!(reason, Some(Reason::FieldName), "{line:?}");
     }
     for line in ["X: 1\r2", "X: \0", "X: \x01", "X: \x7f", "X: 1\r"] {
         let reason = post_refusal(&format!("{line}\r\nContent-Length: 0\r\n"));
-        assert!(matches!(reason, Some(Reason::FieldValue | Reason::LineEnd)), "{line:?} {reason:?}");
+        assert!(
+            matches!(reason, Some(Reason::FieldValue | Reason::LineEnd)),
+            "{line:?} {reason:?}"
+        );
     }
     assert!(parsed(b"GET / HTTP/1.1\r\nHost: a\r\nX: \xe4\x80\r\n\r\n").is_ok());
 }
@@ -138,8 +223,14 @@ fn bare_line_feeds_are_for_the_lenient() {
         b"GET / HTTP/1.1\r\nX: \nHost: a\r\n\r\n",
         b"\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
     ] {
-        assert_eq!(parsed(input).err().map(|error| error.reason), Some(Reason::LineEnd));
-        assert_eq!(parsed_with(input, &lenient()).expect("lenient").host(), b"a");
+        assert_eq!(
+            parsed(input).err().map(|error| error.reason),
+            Some(Reason::LineEnd)
+        );
+        assert_eq!(
+            parsed_with(input, &lenient()).expect("lenient").host(),
+            b"a"
+        );
     }
     let head = parsed_with(b"GET / HTTP/1.0\n\n", &lenient()).expect("lenient");
     assert_eq!(head.version(), Version::Http10);
@@ -156,9 +247,22 @@ fn versions_are_told_apart() {
         let reason = refusal(&format!("GET / {version}"), "Host: a\r\n");
         assert_eq!(reason, Some(Reason::VersionUnsupported), "{version}");
     }
-    for line in ["GET / HTTP/1.10", "GET / http/1.1", "GET /", "GET", "GET / a HTTP/1.1", "GET  / HTTP/1.1", "GET / a HTTP/1.2", " GET / HTTP/1.1", "GET / HTTP/1.1 "] {
+    for line in [
+        "GET / HTTP/1.10",
+        "GET / http/1.1",
+        "GET /",
+        "GET",
+        "GET / a HTTP/1.1",
+        "GET  / HTTP/1.1",
+        "GET / a HTTP/1.2",
+        " GET / HTTP/1.1",
+        "GET / HTTP/1.1 ",
+    ] {
         let reason = refusal(line, "Host: a\r\n");
-        assert!(matches!(reason, Some(Reason::RequestLine | Reason::LineEnd)), "{line} {reason:?}");
+        assert!(
+            matches!(reason, Some(Reason::RequestLine | Reason::LineEnd)),
+            "{line} {reason:?}"
+        );
     }
     let preface = parsed(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").expect_err("this is HTTP/2");
     assert_eq!(preface.reason, Reason::Http2Preface);
@@ -167,21 +271,53 @@ fn versions_are_told_apart() {
 
 #[test]
 fn methods_must_be_known() {
-    assert_eq!(refusal("FOO / HTTP/1.1", "Host: a\r\n"), Some(Reason::MethodUnknown));
-    assert_eq!(refusal("get / HTTP/1.1", "Host: a\r\n"), Some(Reason::MethodUnknown));
-    assert_eq!(refusal("CONNECT a:80 HTTP/1.1", "Host: a\r\n"), Some(Reason::MethodConnect));
+    assert_eq!(
+        refusal("FOO / HTTP/1.1", "Host: a\r\n"),
+        Some(Reason::MethodUnknown)
+    );
+    assert_eq!(
+        refusal("get / HTTP/1.1", "Host: a\r\n"),
+        Some(Reason::MethodUnknown)
+    );
+    assert_eq!(
+        refusal("CONNECT a:80 HTTP/1.1", "Host: a\r\n"),
+        Some(Reason::MethodConnect)
+    );
 }
 
 #[test]
 fn http11_needs_exactly_one_host() {
     assert_eq!(refusal("GET / HTTP/1.1", ""), Some(Reason::HostMissing));
-    assert_eq!(refusal("GET / HTTP/1.1", "Host:\r\n"), Some(Reason::HostInvalid));
-    assert_eq!(refusal("GET / HTTP/1.1", "Host: a\r\nHost: a\r\n"), Some(Reason::HostRepeated));
-    assert_eq!(refusal("GET / HTTP/1.1", "Host: a\r\nX: 1\r\nHost: b\r\n"), Some(Reason::HostRepeated));
-    assert_eq!(refusal("GET / HTTP/1.0", "Host: a\r\nHost: a\r\n"), Some(Reason::HostRepeated));
-    assert_eq!(refusal("GET / HTTP/1.1", "Host: a b\r\n"), Some(Reason::HostInvalid));
-    assert_eq!(parsed(b"GET / HTTP/1.0\r\n\r\n").expect("1.0 may").host(), b"");
-    assert_eq!(parsed(b"GET / HTTP/1.0\r\nHost:\r\n\r\n").expect("1.0 may").host(), b"");
+    assert_eq!(
+        refusal("GET / HTTP/1.1", "Host:\r\n"),
+        Some(Reason::HostInvalid)
+    );
+    assert_eq!(
+        refusal("GET / HTTP/1.1", "Host: a\r\nHost: a\r\n"),
+        Some(Reason::HostRepeated)
+    );
+    assert_eq!(
+        refusal("GET / HTTP/1.1", "Host: a\r\nX: 1\r\nHost: b\r\n"),
+        Some(Reason::HostRepeated)
+    );
+    assert_eq!(
+        refusal("GET / HTTP/1.0", "Host: a\r\nHost: a\r\n"),
+        Some(Reason::HostRepeated)
+    );
+    assert_eq!(
+        refusal("GET / HTTP/1.1", "Host: a b\r\n"),
+        Some(Reason::HostInvalid)
+    );
+    assert_eq!(
+        parsed(b"GET / HTTP/1.0\r\n\r\n").expect("1.0 may").host(),
+        b""
+    );
+    assert_eq!(
+        parsed(b"GET / HTTP/1.0\r\nHost:\r\n\r\n")
+            .expect("1.0 may")
+            .host(),
+        b""
+    );
 }
 
 #[test]
@@ -192,21 +328,38 @@ fn an_absolute_target_overrides_host() {
     assert_eq!(head.field(KnownField::Host), Some(&b"B:81"[..]));
     let head = parsed(b"GET HTTPS://b HTTP/1.1\r\n\r\n").expect("the target names the host");
     assert_eq!(head.field(KnownField::Host), Some(&b"b"[..]));
-    for target in ["ftp://b/", "http:/b", "http:///x", "x", "http://", "?", "*x"] {
+    for target in [
+        "ftp://b/",
+        "http:/b",
+        "http:///x",
+        "x",
+        "http://",
+        "?",
+        "*x",
+    ] {
         let reason = refusal(&format!("GET {target} HTTP/1.1"), "Host: a\r\n");
         assert_eq!(reason, Some(Reason::RequestTarget), "{target}");
     }
-    assert_eq!(refusal("GET http://u@b/ HTTP/1.1", "Host: a\r\n"), Some(Reason::HostInvalid));
+    assert_eq!(
+        refusal("GET http://u@b/ HTTP/1.1", "Host: a\r\n"),
+        Some(Reason::HostInvalid)
+    );
 }
 
 #[test]
 fn what_is_too_long_is_refused_with_its_own_status() {
     let line = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(9000));
-    let fields = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "a".repeat(9000));
+    let fields = format!(
+        "GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n",
+        "a".repeat(9000)
+    );
     for end in [8192, 9000, line.len()] {
         let mut head = RequestHead::new();
         let error = head.parse(&line.as_bytes()[..end], &HeadOptions::default());
-        assert_eq!(error.map_err(|error| error.status), Err(Status::URI_TOO_LONG));
+        assert_eq!(
+            error.map_err(|error| error.status),
+            Err(Status::URI_TOO_LONG)
+        );
         let mut head = RequestHead::new();
         let error = head.parse(&fields.as_bytes()[..end], &HeadOptions::default());
         let expected = Err(Status::REQUEST_HEADER_FIELDS_TOO_LARGE);
@@ -217,21 +370,36 @@ fn what_is_too_long_is_refused_with_its_own_status() {
 #[test]
 fn a_head_of_exactly_the_limit_fits() {
     let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    let options = |head_bytes_max| HeadOptions { head_bytes_max, ..HeadOptions::default() };
+    let options = |head_bytes_max| HeadOptions {
+        head_bytes_max,
+        ..HeadOptions::default()
+    };
     assert!(parsed_with(request, &options(request.len())).is_ok());
-    let reason = parsed_with(request, &options(request.len() - 1)).err().map(|error| error.reason);
+    let reason = parsed_with(request, &options(request.len() - 1))
+        .err()
+        .map(|error| error.reason);
     assert_eq!(reason, Some(Reason::HeadTooLarge));
 }
 
 #[test]
 fn many_fields_are_read_and_too_many_refused() {
-    let options = HeadOptions { head_bytes_max: 1 << 20, ..HeadOptions::default() };
-    let request = |count| format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: 1\r\n".repeat(count));
+    let options = HeadOptions {
+        head_bytes_max: 1 << 20,
+        ..HeadOptions::default()
+    };
+    let request = |count| {
+        format!(
+            "GET / HTTP/1.1\r\nHost: a\r\n{}\r\n",
+            "X: 1\r\n".repeat(count)
+        )
+    };
     for count in [63, 64, 1023] {
         let head = parsed_with(request(count).as_bytes(), &options).expect("that many fit");
         assert_eq!(head.fields_named("x").count(), count);
     }
-    let reason = parsed_with(request(1024).as_bytes(), &options).err().map(|error| error.reason);
+    let reason = parsed_with(request(1024).as_bytes(), &options)
+        .err()
+        .map(|error| error.reason);
     assert_eq!(reason, Some(Reason::TooManyFields));
 }
 
@@ -240,25 +408,39 @@ fn empty_lines_before_a_request_are_skipped_and_bounded() {
     let request = |count| format!("{}GET / HTTP/1.1\r\nHost: a\r\n\r\n", "\r\n".repeat(count));
     let head = parsed(request(8).as_bytes()).expect("eight are skipped");
     assert!(head.head_bytes().starts_with(b"GET"));
-    let reason = parsed(request(9).as_bytes()).err().map(|error| error.reason);
+    let reason = parsed(request(9).as_bytes())
+        .err()
+        .map(|error| error.reason);
     assert_eq!(reason, Some(Reason::TooManyEmptyLines));
     let mut head = RequestHead::new();
-    assert_eq!(head.parse(b"\r\n\r", &HeadOptions::default()), Ok(Parsed::Partial));
-    assert!(RequestHead::new().parse(b"\rG", &HeadOptions::default()).is_err());
+    assert_eq!(
+        head.parse(b"\r\n\r", &HeadOptions::default()),
+        Ok(Parsed::Partial)
+    );
+    assert!(
+        RequestHead::new()
+            .parse(b"\rG", &HeadOptions::default())
+            .is_err()
+    );
 }
 
 #[test]
 fn keep_alive_follows_version_and_connection() {
     let keeps = |version: &str, connection: &str| {
         let request = format!("GET / {version}\r\nHost: a\r\n{connection}\r\n");
-        parsed(request.as_bytes()).expect("a sound request").keep_alive()
+        parsed(request.as_bytes())
+            .expect("a sound request")
+            .keep_alive()
     };
     assert!(keeps("HTTP/1.1", ""));
     assert!(!keeps("HTTP/1.0", ""));
     assert!(!keeps("HTTP/1.1", "Connection: Close\r\n"));
     assert!(keeps("HTTP/1.0", "Connection: Keep-Alive\r\n"));
     assert!(!keeps("HTTP/1.1", "Connection: keep-alive, close\r\n"));
-    assert!(!keeps("HTTP/1.1", "Connection: keep-alive\r\nConnection: close\r\n"));
+    assert!(!keeps(
+        "HTTP/1.1",
+        "Connection: keep-alive\r\nConnection: close\r\n"
+    ));
     assert!(keeps("HTTP/1.1", "Connection: upgrade\r\n"));
 }
 
@@ -266,7 +448,9 @@ fn keep_alive_follows_version_and_connection() {
 fn expect_continue_needs_http11_and_a_body() {
     let expects = |line: &str, fields: &str| {
         let request = format!("{line}\r\nHost: a\r\nExpect: 100-Continue\r\n{fields}\r\n");
-        parsed(request.as_bytes()).expect("a sound request").expects_continue()
+        parsed(request.as_bytes())
+            .expect("a sound request")
+            .expects_continue()
     };
     assert!(expects("PUT / HTTP/1.1", "Content-Length: 1\r\n"));
     assert!(!expects("PUT / HTTP/1.0", "Content-Length: 1\r\n"));
@@ -341,7 +525,10 @@ fn heads_are_read_alike_however_they_arrive() {
             let (answer, head) = fed(input, step);
             assert_eq!(answer, whole, "step {step}");
             assert!(head.iter().eq(whole_head.iter()));
-            assert_eq!((head.host(), head.target()), (whole_head.host(), whole_head.target()));
+            assert_eq!(
+                (head.host(), head.target()),
+                (whole_head.host(), whole_head.target())
+            );
         }
     }
 }
@@ -349,7 +536,10 @@ fn heads_are_read_alike_however_they_arrive() {
 #[test]
 fn an_endless_bad_line_is_refused_before_it_ends() {
     let input = [b"GET /\x01".as_slice(), &[b'a'; 200]].concat();
-    assert_eq!(fed(&input, 1).0.map_err(|error| error.reason), Err(Reason::RequestLine));
+    assert_eq!(
+        fed(&input, 1).0.map_err(|error| error.reason),
+        Err(Reason::RequestLine)
+    );
 }
 
 /// Text that looks like a head often enough to reach behind the first check.
