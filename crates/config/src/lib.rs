@@ -13,6 +13,7 @@ pub mod address;
 mod check;
 pub mod condition;
 pub mod diagnostic;
+mod encode;
 mod lexer;
 pub mod limits;
 pub mod listen;
@@ -24,6 +25,10 @@ mod reader;
 pub mod schema;
 pub mod source;
 pub mod template;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 pub mod tree;
 pub mod value;
 
@@ -32,6 +37,7 @@ use std::path::{Path, PathBuf};
 use reader::Reader;
 use source::Origin;
 
+pub use address::AddressRange;
 pub use condition::{Condition, Op, Subject};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Style, render};
 pub use listen::{ListenAddress, ListenDefaults};
@@ -40,7 +46,7 @@ pub use pattern::{Captures, Pattern, PatternError};
 pub use print::print;
 pub use schema::{DirectiveSpec, Effect, Schema, Scope, ValueKind};
 pub use source::{FileId, Sources, Span};
-pub use template::Template;
+pub use template::{Lookup, Template, UrlPart};
 pub use tree::{Block, BlockId, Config, Entry};
 pub use value::{Array, Element, Value};
 
