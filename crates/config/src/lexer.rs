@@ -91,7 +91,8 @@ pub(crate) fn tokens(file: FileId, text: &str) -> (Vec<Token<'_>>, Vec<Diagnosti
     let mut lexer = Lexer {
         file,
         text,
-        at: 0,
+        // Editors of other systems put a byte order mark before the text.
+        at: if text.starts_with('\u{feff}') { 3 } else { 0 },
         first_on_line: true,
         tokens: Vec::new(),
         errors: Vec::new(),
