@@ -3,30 +3,73 @@
 use super::{UrlError, UrlOptions};
 
 /// Where the path of an origin-form `target` ends, if the target is clean: made only of characters
-/// that every option leaves alone, and with no segment that is empty or begins with a dot.
+/// that every option leaves alone, and with no segment that is empty, `.` or `..`.
 ///
 /// Almost all requests are, and for them target, raw path and decoded path are the same bytes.
 #[inline]
 pub(super) fn clean_path_length(target: &[u8]) -> Option<usize> {
-    let mut path_length = None;
-    let mut previous = 0;
-    for (position, &byte) in target.iter().enumerate() {
-        let class = CLASS[usize::from(byte)];
-        if class & CLEAN != 0 {
-            previous = byte;
-            continue;
-        }
-        match byte {
-            b'/' | b'.' if path_length.is_some() => {}
-            b'/' | b'.' if previous == b'/' => return None,
-            b'/' | b'.' => previous = byte,
-            b'?' => {
-                path_length.get_or_insert(position);
-            }
-            _ => return None,
-        }
+    let path_length = memchr::memchr(b'?', target).unwrap_or(target.len());
+    let (path, query) = target.split_at(path_length);
+    (is_clean_path(path) && query.iter().all(|&byte| is_clean(byte))).then_some(path_length)
+}
+
+#[inline]
+fn is_clean_path(path: &[u8]) -> bool {
+    // Long paths go by chunks, of which the compiler makes vector code; a 531-byte one then takes
+    // a sixth of the time. A chunk that is not plainly clean is left to the loop behind.
+    let mut rest = path;
+    while let Some((chunk, next)) = rest.split_first_chunk::<CHUNK>()
+        && let Some(&after) = next.first()
+        && is_clean_chunk(chunk, after)
+    {
+        rest = next;
     }
-    Some(path_length.unwrap_or(target.len()))
+    let mut previous = 0;
+    for (position, &byte) in rest.iter().enumerate() {
+        let is_fine = match byte {
+            b'/' => previous != b'/',
+            b'.' => previous != b'/' || begins_a_name(rest.get(position + 1)),
+            _ => is_clean(byte),
+        };
+        if !is_fine {
+            return false;
+        }
+        previous = byte;
+    }
+    true
+}
+
+/// Whether all bytes of the chunk are clean and no segment in it begins with `/` or `.`, also not
+/// the one that may begin with the byte `after` it.
+#[inline]
+fn is_clean_chunk(chunk: &[u8; CHUNK], after: u8) -> bool {
+    let mut next = [after; CHUNK];
+    next[..CHUNK - 1].copy_from_slice(&chunk[1..]);
+    let mut unclean = false;
+    for (&byte, &next) in chunk.iter().zip(&next) {
+        // The same as MUST_ENCODE of the table, which cannot be looked up in vectors.
+        unclean |= (byte <= b' ') | (byte >= 0x7f);
+        unclean |= (byte == b'"') | (byte == b'#') | (byte == b'%') | (byte == b'<');
+        unclean |= (byte == b'>') | (byte == b'`');
+        unclean |= (byte >= b'[') & (byte <= b'^') | (byte >= b'{') & (byte <= b'}');
+        unclean |= (byte == b'/') & ((next == b'/') | (next == b'.'));
+    }
+    !unclean
+}
+
+/// Whether the byte may stand anywhere in a path or query, whatever surrounds it.
+#[inline]
+fn is_clean(byte: u8) -> bool {
+    CLASS[usize::from(byte)] & MUST_ENCODE == 0
+}
+
+/// Bytes looked at together in long paths.
+const CHUNK: usize = 32;
+
+/// Whether a segment that begins with a dot is a plain name such as `.well-known`, judged by the
+/// byte behind the dot. Names with two leading dots take the long way.
+fn begins_a_name(next: Option<&u8>) -> bool {
+    !matches!(next, None | Some(b'/' | b'.'))
 }
 
 /// Appends the normalised form of `path`, which begins with `/`, to the empty `out`.
@@ -187,11 +230,11 @@ fn hex(digit: u8) -> Option<u8> {
 
 /// RFC 3986 2.3.
 const UNRESERVED: u8 = 1;
+/// RFC 3986 2.2, but for `#`, `[` and `]`: may stand plainly, and means something else encoded.
+const RESERVED: u8 = 0;
 /// May not stand plainly in a target: it is neither unreserved nor reserved, or it is `%`, `#`,
 /// `[` or `]`, which have no place in a path or query.
 const MUST_ENCODE: u8 = 2;
-/// Needs no look at what surrounds it: unreserved or reserved, but none of `/`, `.`, `?`.
-const CLEAN: u8 = 4;
 
 static CLASS: [u8; 256] = class_table();
 
@@ -200,11 +243,9 @@ const fn class_table() -> [u8; 256] {
     let mut byte: u8 = 0x21;
     while byte < 0x7f {
         table[byte as usize] = match byte {
-            b'.' => UNRESERVED,
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' => UNRESERVED | CLEAN,
-            b'/' | b'?' => 0,
-            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' | b':'
-            | b'@' => CLEAN,
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => UNRESERVED,
+            b'/' | b'?' | b':' | b'@' | b'!' | b'$' | b'&' | b'\'' => RESERVED,
+            b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' => RESERVED,
             _ => MUST_ENCODE,
         };
         byte += 1;

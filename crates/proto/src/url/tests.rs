@@ -244,6 +244,30 @@ fn a_rewrite_replaces_path_and_query_only() {
     assert_eq!((url.path(), url.query()), (&b""[..], &b""[..]));
 }
 
+#[test]
+fn long_targets_are_judged_like_short_ones() {
+    let options = UrlOptions::default();
+    // Around the ends of the chunks that long paths are taken in.
+    for position in (1..4).chain(29..35).chain(61..67).chain(88..90) {
+        for byte in 0..=255_u8 {
+            for after in *b"a/." {
+                let mut target = [b'a'; 92];
+                (target[0], target[position], target[position + 1]) = (b'/', byte, after);
+                let (mut quick, mut long) = (Url::new(), Url::new());
+                let answer = quick.parse(&target, Method::Get, &options);
+                assert_eq!(answer, long.fill_unclean(&target, &options), "{byte:#x}");
+                if answer.is_ok() {
+                    assert_eq!((quick.target(), quick.path()), (long.target(), long.path()));
+                    let is_unchanged = long.target() == target && long.path() == long.path_raw();
+                    // A segment that begins with two dots is not worth the quick way.
+                    let is_quick = quick.decoded_is_raw || [byte, after] == *b"..";
+                    assert!(!is_unchanged || is_quick, "{byte:#x}");
+                }
+            }
+        }
+    }
+}
+
 fn any_options() -> impl Strategy<Value = UrlOptions> {
     any::<u16>().prop_map(|bits| {
         let bit = |position: u32| bits >> position & 1 != 0;
@@ -276,7 +300,7 @@ fn target_like() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
     fn the_path_never_leads_out(target in target_like(), options in any_options()) {
@@ -299,7 +323,7 @@ proptest! {
     }
 
     #[test]
-    fn clean_targets_are_what_the_long_way_makes_of_them(target in "/[a-z./?~!:-]{0,12}") {
+    fn clean_targets_are_what_the_long_way_makes_of_them(target in "/[a./?~!]{0,12}") {
         let options = UrlOptions::default();
         let quick = parsed(target.as_bytes(), &options).expect("nothing to refuse");
         let mut long = Url::new();
