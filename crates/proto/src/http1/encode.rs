@@ -9,6 +9,9 @@ use crate::status::Status;
 /// `100 Continue`, complete.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
+/// What stands behind the data of a chunk.
+pub const CHUNK_END: &[u8] = b"\r\n";
+
 /// The last chunk of a chunked body, with an empty trailer section.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
@@ -65,15 +68,27 @@ pub fn write_content_length(out: &mut Vec<u8>, length: u64) {
 }
 
 /// Appends the header of a chunk of `length` bytes: hexadecimal length and CR LF. The chunk's data
-/// and another CR LF follow. `length` must not be 0: that would be the last chunk.
+/// and [`CHUNK_END`] follow, which may come from elsewhere, such as a file.
+///
+/// An empty piece must not be sent as a chunk, since that would end the body: skip it.
+#[inline]
 pub fn write_chunk_header(out: &mut Vec<u8>, length: u64) {
-    assert_ne!(length, 0, "a chunk without data would end the body");
+    debug_assert_ne!(length, 0, "a chunk without data would end the body");
     let digits = (16 - length.leading_zeros() / 4).max(1);
     for position in (0..digits).rev() {
         let digit = (length >> (4 * position)) & 0xf;
         out.push(b"0123456789abcdef"[digit as usize]);
     }
     out.extend_from_slice(b"\r\n");
+}
+
+/// Appends `data` as one chunk; nothing if it is empty.
+pub fn write_chunk(out: &mut Vec<u8>, data: &[u8]) {
+    if !data.is_empty() {
+        write_chunk_header(out, data.len() as u64);
+        out.extend_from_slice(data);
+        out.extend_from_slice(CHUNK_END);
+    }
 }
 
 #[cfg(test)]
@@ -120,6 +135,12 @@ mod tests {
             written(|out| write_chunk_header(out, u64::MAX)),
             "ffffffffffffffff\r\n"
         );
+    }
+
+    #[test]
+    fn an_empty_piece_does_not_end_the_body() {
+        assert_eq!(written(|out| write_chunk(out, b"")), "");
+        assert_eq!(written(|out| write_chunk(out, b"abc")), "3\r\nabc\r\n");
     }
 
     #[test]

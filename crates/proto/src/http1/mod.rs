@@ -14,8 +14,8 @@ mod request_head;
 
 pub use body::{BodyDecoder, BodyError, BodyErrorReason, BodyFraming, BodyLimits, Decoded, Piece};
 pub use encode::{
-    CONTINUE, LAST_CHUNK, write_chunk_header, write_content_length, write_head, write_interim,
-    write_status_line,
+    CHUNK_END, CONTINUE, LAST_CHUNK, write_chunk, write_chunk_header, write_content_length,
+    write_head, write_interim, write_status_line,
 };
 pub use error::{HeadError, HeadErrorReason};
 pub use field::KnownField;
