@@ -19,6 +19,15 @@ pub enum TimePrecision {
     None,
 }
 
+/// Which counts of repeated messages to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repeats {
+    /// Those whose second is over.
+    OfEarlierSeconds,
+    /// All of them: the log may not be written to again.
+    All,
+}
+
 /// What one error log remembers between lines.
 pub(super) struct ErrorLines {
     format: TimeFormat,
@@ -66,14 +75,18 @@ impl ErrorLines {
         write(&self.line(message, precision, now.subsec_nanos()));
     }
 
-    /// Writes what was held back, once its second is over.
-    pub(super) fn tick(
+    /// Writes the counts of what was held back.
+    pub(super) fn tell_repeats(
         &mut self,
+        which: Repeats,
         precision: TimePrecision,
         now: SystemTime,
         write: &mut dyn FnMut(&[u8]),
     ) {
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        if which == Repeats::All {
+            self.second = u64::MAX;
+        }
         self.begin_second(now, precision, write);
     }
 
@@ -196,7 +209,7 @@ mod tests {
         let mut told = Vec::new();
         let mut tick = |millis, told: &mut Vec<u8>| {
             let now = UNIX_EPOCH + Duration::from_millis(millis);
-            errors.tick(TimePrecision::None, now, &mut |line| told.extend_from_slice(line));
+            errors.tell_repeats(Repeats::OfEarlierSeconds, TimePrecision::None, now, &mut |line| told.extend_from_slice(line));
         };
         tick(999, &mut told);
         assert!(told.is_empty());

@@ -33,7 +33,7 @@ impl TimeFormat {
     pub fn write(&self, seconds: u64, out: &mut Vec<u8>) {
         let config = Config::new().custom(PosixCustom::new());
         // The format was accepted before, and every part of a time is always there.
-        let _ = broken_down(seconds).format_with_config(&config, &self.0, out);
+        let _ = broken_down(seconds).format_with_config(&config, &*self.0, out);
     }
 }
 

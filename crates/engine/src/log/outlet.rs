@@ -35,6 +35,8 @@ pub(super) struct Sink {
     /// Whole lines, the first `written` bytes of which are out.
     pub(super) bytes: Vec<u8>,
     written: usize,
+    /// The reader had no room left.
+    pub(super) is_blocked: bool,
     /// After an error: not before then.
     retry_at: Option<Instant>,
     /// Writes that failed.
@@ -118,7 +120,7 @@ pub(super) fn open_file(path: &Path) -> io::Result<OwnedFd> {
 
 impl Sink {
     pub(super) fn new(outlet: Outlet) -> Sink {
-        Sink { outlet, bytes: Vec::new(), written: 0, retry_at: None, errors: 0 }
+        Sink { outlet, bytes: Vec::new(), written: 0, is_blocked: false, retry_at: None, errors: 0 }
     }
 
     /// Writes what is there, as far as it goes.
@@ -139,6 +141,7 @@ impl Sink {
             return Written::Later(None);
         }
         self.retry_at = None;
+        self.is_blocked = false;
         while self.written < self.bytes.len() {
             let Some(descriptor) = self.outlet.descriptor() else { return Written::Later(None) };
             let end = self.bytes.len().min(self.written + WRITE_BYTES_MAX);
@@ -146,7 +149,10 @@ impl Sink {
                 Ok(0) => return self.failed(Errno::IO),
                 Ok(length) => self.written += length,
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Written::Blocked,
+                Err(Errno::AGAIN) => {
+                    self.is_blocked = true;
+                    return Written::Blocked;
+                }
                 Err(error) => return self.failed(error),
             }
         }
@@ -175,6 +181,7 @@ impl Sink {
     pub(super) fn replace(&mut self, outlet: Outlet) {
         self.outlet = outlet;
         self.retry_at = None;
+        self.is_blocked = false;
         self.rewind();
     }
 

@@ -1,0 +1,290 @@
+//! One log: its queue, its outlet, and the handle that lines are given to.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Instant, SystemTime};
+
+use super::error_lines::{ErrorLines, Repeats, TimePrecision};
+use super::outlet::{Outlet, Sink, Written};
+use super::queue::{Pushed, Queue};
+use super::syslog::SyslogLevel;
+use super::target::LogTarget;
+use super::writer::Signals;
+
+/// A log that lines can be given to, from any thread. The default one goes nowhere.
+#[derive(Clone, Default)]
+pub struct LogHandle {
+    log: Option<Arc<Log>>,
+    /// For syslog; without meaning elsewhere.
+    level: Option<SyslogLevel>,
+}
+
+impl LogHandle {
+    pub(super) fn new(log: Arc<Log>, level: SyslogLevel) -> LogHandle {
+        LogHandle { log: Some(log), level: Some(level) }
+    }
+
+    /// Hands a line over: bytes with a line end behind them and none among them. Never waits once
+    /// the writer runs ([`super::LogRegistry::start`]); before that, writes at once.
+    #[inline]
+    pub fn write(&self, line: &[u8]) {
+        if let Some(log) = &self.log {
+            log.push(line, self.level);
+        }
+    }
+
+    /// Writes a message as error logs have it: the time in front, control characters escaped, and
+    /// the same text at most once a second, with a count of the others behind it.
+    pub fn error(&self, message: std::fmt::Arguments<'_>) {
+        let Some(log) = &self.log else { return };
+        let text = message.to_string();
+        log.with_error_lines(|errors, precision| {
+            errors.message(&text, precision, SystemTime::now(), &mut |line| {
+                log.push(line, self.level);
+            });
+        });
+    }
+
+    /// Lines of this log that were dropped since it was opened, because its writer was behind.
+    pub fn dropped(&self) -> u64 {
+        self.log.as_ref().map_or(0, |log| log.dropped())
+    }
+
+    /// Whether lines go anywhere.
+    pub fn is_open(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// The same log with another level for syslog.
+    pub fn with_level(&self, level: SyslogLevel) -> LogHandle {
+        LogHandle { log: self.log.clone(), level: Some(level) }
+    }
+}
+
+impl std::fmt::Debug for LogHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.log {
+            Some(log) => write!(f, "LogHandle({})", log.target),
+            None => f.write_str("LogHandle(nowhere)"),
+        }
+    }
+}
+
+/// One log of the process.
+pub(super) struct Log {
+    pub(super) target: LogTarget,
+    queue: Queue,
+    signals: Arc<Signals>,
+    /// Taken by whoever writes: the writer, or before it runs the one who logs.
+    sink: Mutex<Sink>,
+    /// What the sink gets before its next write.
+    replacement: Mutex<Option<Outlet>>,
+    errors: Mutex<ErrorLines>,
+    /// Dropped lines and write errors that the error log has been told of.
+    told_dropped: AtomicU64,
+}
+
+/// What a round of writing left behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rest {
+    /// Something was written.
+    pub(super) moved: bool,
+    /// Lines wait for a reader that is behind.
+    pub(super) blocked: bool,
+    /// Lines wait for an error to pass or a command to start.
+    pub(super) later: bool,
+}
+
+impl Log {
+    pub(super) fn new(target: LogTarget, outlet: Outlet, signals: Arc<Signals>) -> Log {
+        Log {
+            target,
+            queue: Queue::default(),
+            signals,
+            sink: Mutex::new(Sink::new(outlet)),
+            replacement: Mutex::default(),
+            errors: Mutex::default(),
+            told_dropped: AtomicU64::new(0),
+        }
+    }
+
+    fn push(&self, line: &[u8], level: Option<SyslogLevel>) {
+        let pushed = self.queue.push(self.mark(level), line);
+        if !self.signals.is_threaded() {
+            self.write_out();
+        } else if pushed == Pushed::Urgent {
+            self.signals.wake();
+        } else {
+            self.signals.wake_if_idle();
+        }
+    }
+
+    /// What stands in front of a queued line: for syslog its level.
+    fn mark(&self, level: Option<SyslogLevel>) -> Option<u8> {
+        match self.target {
+            LogTarget::Syslog => Some(level.unwrap_or(SyslogLevel::INFO).mark()),
+            _ => None,
+        }
+    }
+
+    pub(super) fn dropped(&self) -> u64 {
+        self.queue.dropped()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty() && lock(&self.replacement).is_none()
+    }
+
+    /// Writes what is queued, as far as it goes without waiting for a reader.
+    pub(super) fn write_out(&self) -> Rest {
+        let mut sink = lock(&self.sink);
+        let mut rest = Rest::default();
+        if let Some(outlet) = lock(&self.replacement).take() {
+            // What was logged before goes to where it was meant for, if that still takes it.
+            self.fill(&mut sink);
+            self.write_sink(&mut sink, &mut rest);
+            sink.replace(outlet);
+        }
+        if let Outlet::Pipe(pipe) = &mut sink.outlet {
+            pipe.tend(Instant::now());
+        }
+        self.write_sink(&mut sink, &mut rest);
+        self.fill(&mut sink);
+        self.write_sink(&mut sink, &mut rest);
+        rest
+    }
+
+    fn fill(&self, sink: &mut Sink) {
+        if sink.is_empty() {
+            self.queue.take(&mut sink.bytes);
+        }
+    }
+
+    fn write_sink(&self, sink: &mut Sink, rest: &mut Rest) {
+        let had = !sink.is_empty();
+        let mut lost = 0;
+        let written = sink.write(self.signals.facility(), &mut lost);
+        self.queue.count_dropped(lost);
+        *rest = Rest { moved: rest.moved | had, ..Rest::default() };
+        match written {
+            Written::All => {}
+            Written::Blocked => rest.blocked = true,
+            Written::Later(error) => {
+                rest.later = true;
+                if let Some(error) = error {
+                    self.signals.tell(format!("writing to the log {} failed: {error}", self.target));
+                }
+            }
+        }
+    }
+
+    /// What the error log should be told about lost lines, since the last time it was asked.
+    pub(super) fn news_of_losses(&self) -> Option<String> {
+        let dropped = self.dropped();
+        let news = dropped - self.told_dropped.swap(dropped, Ordering::Relaxed);
+        (news > 0).then(|| {
+            format!("{news} lines of the log {} were dropped: it takes them too slowly", self.target)
+        })
+    }
+
+    /// Whether there are such news.
+    pub(super) fn has_untold_losses(&self) -> bool {
+        self.dropped() > self.told_dropped.load(Ordering::Relaxed)
+    }
+
+    /// Queues the counts of repeated messages. True while some are held back.
+    pub(super) fn tell_repeats(&self, which: Repeats) -> bool {
+        let mark = self.mark(Some(SyslogLevel::ERROR));
+        self.with_error_lines(|errors, precision| {
+            if errors.holds_back() {
+                errors.tell_repeats(which, precision, SystemTime::now(), &mut |line| {
+                    self.queue.push(mark, line);
+                });
+            }
+            errors.holds_back()
+        })
+    }
+
+    /// Looks after a command. True if this log has one. `renewed` gets a new writing end.
+    pub(super) fn tend(&self, renewed: &mut Vec<(LogTarget, OwnedFd)>) -> bool {
+        let mut sink = lock(&self.sink);
+        let Outlet::Pipe(pipe) = &mut sink.outlet else { return false };
+        if pipe.tend(Instant::now())
+            && let Some(Ok(input)) = pipe.input().map(|input| input.try_clone_to_owned())
+        {
+            renewed.push((self.target.clone(), input));
+        }
+        pipe.is_ours()
+    }
+
+    /// Opens a file anew; other targets stay.
+    pub(super) fn reopen(&self) -> io::Result<()> {
+        if matches!(self.target, LogTarget::File(_)) {
+            self.replace(Outlet::open(&self.target)?);
+        }
+        Ok(())
+    }
+
+    /// Goes on with another outlet, after what is queued was written to the old one.
+    pub(super) fn replace(&self, outlet: Outlet) {
+        *lock(&self.replacement) = Some(outlet);
+        if self.signals.is_threaded() {
+            self.signals.wake();
+        } else {
+            self.write_out();
+        }
+    }
+
+    /// A copy of the descriptor, to hand to another process.
+    pub(super) fn copy_descriptor(&self) -> Option<io::Result<OwnedFd>> {
+        let sink = lock(&self.sink);
+        match &sink.outlet {
+            Outlet::Stderr => None,
+            outlet => outlet.descriptor().map(|fd| fd.try_clone_to_owned()),
+        }
+    }
+
+    /// A copy of the descriptor whose reader is behind, if it is.
+    pub(super) fn wait_descriptor(&self) -> Option<OwnedFd> {
+        let sink = lock(&self.sink);
+        let descriptor = sink.outlet.descriptor().filter(|_| sink.is_blocked)?;
+        descriptor.as_fd().try_clone_to_owned().ok()
+    }
+
+    /// Closes the outlet. True when nobody has to be waited for: neither a command nor a write
+    /// that hangs.
+    pub(super) fn close(&self) -> bool {
+        let mut sink = match self.sink.try_lock() {
+            Ok(sink) => sink,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        match &mut sink.outlet {
+            Outlet::Pipe(pipe) => {
+                pipe.close();
+                if !pipe.has_ended() {
+                    return false;
+                }
+            }
+            Outlet::Stderr => return true,
+            _ => {}
+        }
+        sink.outlet = Outlet::Closed;
+        true
+    }
+
+    fn with_error_lines<T>(&self, with: impl FnOnce(&mut ErrorLines, TimePrecision) -> T) -> T {
+        let precision = match self.target {
+            LogTarget::Syslog => TimePrecision::None,
+            _ => self.signals.precision(),
+        };
+        with(&mut lock(&self.errors), precision)
+    }
+}
+
+/// Nothing in here can panic half-way, so a poisoned lock still guards sound data.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
