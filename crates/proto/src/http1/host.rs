@@ -2,6 +2,7 @@
 //!
 //! The rules are lighttpd 1.4's host-strict and host-normalize.
 
+use std::io::Write;
 use std::net::Ipv6Addr;
 
 use super::request_head::HeadOptions;
@@ -61,8 +62,7 @@ fn write_name(out: &mut Vec<u8>, name: &[u8], options: &HeadOptions) -> Option<(
     if let Some(address) = name.strip_prefix(b"[") {
         let address = address.strip_suffix(b"]")?;
         let address: Ipv6Addr = std::str::from_utf8(address).ok()?.parse().ok()?;
-        out.extend_from_slice(format!("[{address}]").as_bytes());
-        return Some(());
+        return write!(out, "[{address}]").ok();
     }
     let without_dot = name.strip_suffix(b".").filter(|_| options.host_strict);
     out.extend(
