@@ -248,7 +248,8 @@ mod tests {
 
     #[test]
     fn what_belongs_to_the_process_cannot_be_set_in_a_condition() {
-        let of = |name: &str| DIRECTIVES.iter().find(|spec| spec.name == name).map(|spec| spec.scope);
+        let of =
+            |name: &str| DIRECTIVES.iter().find(|spec| spec.name == name).map(|spec| spec.scope);
         assert_eq!(of("server.username"), Some(Scope::Server));
         assert_eq!(of("server.listen-backlog"), Some(Scope::Socket));
         assert_eq!(of("server.document-root"), Some(Scope::Request));
