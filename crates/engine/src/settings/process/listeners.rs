@@ -108,14 +108,11 @@ fn defaults(values: &Values<'_>, port: u16) -> ListenDefaults {
 
 fn main_address(values: &Values<'_>, port: u16) -> Result<ListenAddress, Diagnostic> {
     let text = values.string("server.bind").unwrap_or_default();
-    let address = parse(text, defaults(values, port))
-        .map_err(|message| values.error("server.bind", message))?;
-    // An address that keeps its port under another default names one, which server.port does here.
-    let elsewhere = parse(text, defaults(values, if port == 1 { 2 } else { 1 }));
-    if text.is_empty() || !matches!(address, ListenAddress::Ip(_) | ListenAddress::Name { .. }) {
-        return Ok(address);
-    }
-    if elsewhere.as_ref() == Ok(&address) {
+    let at = |port: u16| parse(text, defaults(values, port));
+    let address = at(port).map_err(|message| values.error("server.bind", message))?;
+    // An address that is the same whatever the default port names a port of its own.
+    let other_port = port % 2 + 1;
+    if !matches!(address, ListenAddress::Unix(_)) && at(other_port).as_ref() == Ok(&address) {
         let error = values.error("server.bind", "server.bind takes an address without a port");
         return Err(error.with_hint("set the port by server.port"));
     }

@@ -8,7 +8,6 @@
 mod features;
 mod listeners;
 mod parse_options;
-mod syslog;
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -19,10 +18,9 @@ use petrel_proto::http1::HeadOptions;
 use petrel_proto::url::UrlOptions;
 
 use super::Values;
-use crate::log::LogTarget;
+use crate::log::{LogTarget, SyslogFacility};
 pub use features::Features;
 pub use listeners::Listener;
-pub use syslog::SyslogFacility;
 
 /// The settings of the process.
 #[derive(Debug)]
@@ -117,7 +115,7 @@ impl ProcessSettings {
             max_fds: positive(values, "server.max-fds").map(u64::from),
             max_connections: positive(values, "server.max-connections").map(|most| most as usize),
             error_log: error_log(values),
-            syslog_facility: syslog::read(values)?,
+            syslog_facility: syslog_facility(values)?,
             network_backend: network_backend(values, &mut warnings)?,
             stat_cache: stat_cache(values)?,
             upload_directories: upload_directories(values),
@@ -162,6 +160,15 @@ fn error_log(values: &Values<'_>) -> LogTarget {
     values.string("server.errorlog").map_or(LogTarget::Stderr, LogTarget::parse)
 }
 
+fn syslog_facility(values: &Values<'_>) -> Result<SyslogFacility, Diagnostic> {
+    const NAME: &str = "server.syslog-facility";
+    let Some(name) = values.string(NAME) else {
+        return Ok(SyslogFacility::default());
+    };
+    let known = SyslogFacility::NAMES.iter().copied();
+    SyslogFacility::from_name(name).ok_or_else(|| unknown(values, NAME, name, known))
+}
+
 fn network_backend(
     values: &Values<'_>,
     warnings: &mut Vec<Diagnostic>,
@@ -196,7 +203,8 @@ fn stat_cache(values: &Values<'_>) -> Result<StatCache, Diagnostic> {
 
 fn upload_directories(values: &Values<'_>) -> Vec<PathBuf> {
     let named = values.strings("server.upload-dirs");
-    let named: Vec<_> = named.into_iter().filter(|path| !path.is_empty()).map(PathBuf::from).collect();
+    let named: Vec<_> =
+        named.into_iter().filter(|path| !path.is_empty()).map(PathBuf::from).collect();
     if !named.is_empty() {
         return named;
     }

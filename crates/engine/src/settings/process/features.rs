@@ -1,0 +1,152 @@
+//! `server.feature-flags`: behaviour that lighttpd hides behind a map of switches.
+//!
+//! [`FLAGS`] lists every name lighttpd knows with what comes of it here, so that none is skipped in
+//! silence.
+
+use petrel_config::schema::nearest;
+use petrel_config::{Diagnostic, Element};
+
+use super::super::Values;
+use crate::log::TimePrecision;
+
+/// The flags that do something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Features {
+    /// `http10.range`: Range is honoured on HTTP/1.0 too.
+    pub http10_range: bool,
+    /// `server.absolute-dir-redirect`: the Location of a redirect to a directory names scheme and
+    /// host.
+    pub absolute_dir_redirect: bool,
+    /// `server.graceful-shutdown-timeout`: seconds a graceful stop waits for its connections;
+    /// none: as long as they take.
+    pub graceful_timeout_s: Option<u32>,
+    /// `server.http-pathinfo`: a path that goes on behind a file is its PATH_INFO, not a 404.
+    pub pathinfo: bool,
+    /// `server.errorlog-high-precision`.
+    pub error_log_precision: TimePrecision,
+}
+
+impl Default for Features {
+    fn default() -> Features {
+        Features {
+            http10_range: false,
+            absolute_dir_redirect: false,
+            graceful_timeout_s: Some(8),
+            pathinfo: true,
+            error_log_precision: TimePrecision::Seconds,
+        }
+    }
+}
+
+pub(super) fn read(
+    values: &Values<'_>,
+    warnings: &mut Vec<Diagnostic>,
+) -> Result<Features, Diagnostic> {
+    let mut features = Features::default();
+    for element in values.array(NAME).into_iter().flatten() {
+        let Some(key) = element.key() else {
+            let message = format!("{NAME} takes flags: ( \"http10.range\" => \"enable\" )");
+            return Err(Diagnostic::error(message, element.span));
+        };
+        match FLAGS.iter().find(|(name, _)| *name == key) {
+            Some((_, Flag::Works(set))) => set(&mut features, element)?,
+            Some((_, Flag::NothingToDo)) => {}
+            Some((_, Flag::NotYet { default })) => {
+                if element.value.as_bool() != Some(*default) {
+                    let message = format!("the feature flag {key} has no effect yet");
+                    warnings.push(Diagnostic::warning(message, element.span));
+                }
+            }
+            None => warnings.push(unknown(element, key)),
+        }
+    }
+    Ok(features)
+}
+
+/// What comes of a flag.
+enum Flag {
+    /// It sets something.
+    Works(fn(&mut Features, &Element) -> Result<(), Diagnostic>),
+    /// It belongs to something that warns by itself while it is not built, or cannot matter here.
+    NothingToDo,
+    /// It would change something, and does not.
+    NotYet {
+        /// The value that asks for nothing.
+        default: bool,
+    },
+}
+
+fn switch(element: &Element) -> Result<bool, Diagnostic> {
+    let error = || Diagnostic::error("this flag takes \"enable\" or \"disable\"", element.span);
+    element.value.as_bool().ok_or_else(error)
+}
+
+fn seconds(element: &Element) -> Result<u32, Diagnostic> {
+    let number = element.value.as_integer().and_then(|number| u32::try_from(number).ok());
+    number.ok_or_else(|| Diagnostic::error("this flag takes a number of seconds", element.span))
+}
+
+fn unknown(element: &Element, key: &str) -> Diagnostic {
+    let span = element.key.as_ref().map_or(element.span, |key| key.span);
+    let warning = Diagnostic::warning(format!("there is no feature flag {key}"), span);
+    match nearest(key, FLAGS.iter().map(|(name, _)| *name)).first() {
+        Some(near) => warning.with_hint(format!("did you mean {near}?")),
+        None => warning,
+    }
+}
+
+const NAME: &str = "server.feature-flags";
+
+const FLAGS: &[(&str, Flag)] = &[
+    ("http10.range", Flag::Works(|features, element| Ok(features.http10_range = switch(element)?))),
+    (
+        "server.absolute-dir-redirect",
+        Flag::Works(|features, element| Ok(features.absolute_dir_redirect = switch(element)?)),
+    ),
+    (
+        "server.graceful-shutdown-timeout",
+        Flag::Works(|features, element| {
+            features.graceful_timeout_s = Some(seconds(element)?).filter(|limit| *limit > 0);
+            Ok(())
+        }),
+    ),
+    (
+        "server.http-pathinfo",
+        Flag::Works(|features, element| Ok(features.pathinfo = switch(element)?)),
+    ),
+    (
+        "server.errorlog-high-precision",
+        Flag::Works(|features, element| {
+            if switch(element)? {
+                features.error_log_precision = TimePrecision::Nanoseconds;
+            }
+            Ok(())
+        }),
+    ),
+    // Of authentication, gateways and TLS, whose directives say that they are not built.
+    ("auth.delay-invalid-creds", Flag::NothingToDo),
+    ("auth.http-goaway-invalid-creds", Flag::NothingToDo),
+    ("cgi.tempfile-accum", Flag::NothingToDo),
+    ("proxy.force-http10", Flag::NothingToDo),
+    ("server.discard-backend-1xx", Flag::NothingToDo),
+    ("server.h1-discard-backend-1xx", Flag::NothingToDo),
+    ("server.h2-discard-backend-1xx", Flag::NothingToDo),
+    ("ssl.refresh-certs", Flag::NothingToDo),
+    ("ssl.refresh-crls", Flag::NothingToDo),
+    ("ssl.session-cache", Flag::NothingToDo),
+    // HTTP/2 is offered to clients, never promised: they go on with HTTP/1.1.
+    ("server.h2proto", Flag::NothingToDo),
+    ("server.h2c", Flag::NothingToDo),
+    // How the bytes travel inside lighttpd, and its guard against a wall clock that jumps: timers
+    // here run on the monotonic clock.
+    ("chunkqueue.splice", Flag::NothingToDo),
+    ("server.clock-jump-restart", Flag::NothingToDo),
+    // A reload never closes a listener that stays, and never drops a connection.
+    ("server.graceful-restart-bg", Flag::NothingToDo),
+    ("server.graceful-unconfig-sock", Flag::NotYet { default: false }),
+    ("server.errorlog-utf8", Flag::NotYet { default: false }),
+    ("server.metrics-high-precision", Flag::NotYet { default: false }),
+    ("server.network-mptcp", Flag::NotYet { default: false }),
+    ("server.pcre_jit", Flag::NotYet { default: true }),
+    ("request.trailer-whitelist", Flag::NotYet { default: false }),
+];
