@@ -116,9 +116,11 @@ impl Matcher {
         matches!(self.test, Test::Regex(_)) && !self.negated
     }
 
-    /// The one value the comparison is about, when it is `==` with a fixed text that either equals
-    /// the value or does not: what an index of many conditions on one subject can be keyed with.
-    /// For a host it is the pattern in lower case, and only when that has no port.
+    /// The one value for which the comparison holds, when it is a `==` with fixed text: what an index
+    /// of many conditions on one subject can be keyed with.
+    ///
+    /// A host without a port is given in lower case and holds for values with any port too: look it
+    /// up by the value's host part. A host with a port, and an address, have no such value.
     #[must_use]
     pub fn equals_text(&self) -> Option<Vec<u8>> {
         match &self.test {

@@ -2,7 +2,7 @@
 //!
 //! A [`Pattern`] is a PCRE expression over bytes. Most that stand in configurations only look
 //! complicated: `^www\.example\.com$`, `(^|\.)example\.com$` and `^/prefix` are compares with fixed
-//! text, so they are recognised ([`crate::plain`]) and never reach PCRE. The others are checked when
+//! text, so they are recognised and never reach PCRE. The others are checked when
 //! they are read and compiled to machine code on first use, which keeps a file with hundreds of
 //! virtual hosts quick to load.
 
@@ -39,7 +39,7 @@ impl Pattern {
     pub fn compile(text: &str) -> Result<Pattern, PatternError> {
         let engine = match Plain::recognise(text) {
             Some(plain) => Engine::Plain(plain),
-            None => Engine::Pcre(Pcre::checked(text)?),
+            None => Engine::Pcre(Box::new(Pcre::checked(text)?)),
         };
         Ok(Pattern {
             text: text.into(),
@@ -131,7 +131,7 @@ impl Captures {
 #[derive(Clone, Debug)]
 enum Engine {
     Plain(Plain),
-    Pcre(Pcre),
+    Pcre(Box<Pcre>),
 }
 
 /// An expression in PCRE's hands.

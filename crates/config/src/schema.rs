@@ -178,7 +178,7 @@ pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a 
     let limit = (name.len() / 3).clamp(1, 4);
     let mut found: Vec<(usize, &str)> = known
         .filter(|known| known.len().abs_diff(name.len()) <= limit)
-        .filter_map(|known| Some((distance(name.as_bytes(), known.as_bytes()), known)))
+        .map(|known| (distance(name.as_bytes(), known.as_bytes()), known))
         .filter(|&(distance, _)| distance <= limit)
         .collect();
     found.sort_unstable();
@@ -218,3 +218,56 @@ fn distance(a: &[u8], b: &[u8]) -> usize {
 
 /// A name longer than this gets no hint: the search costs its length times that of every name.
 const NAME_LEN_MAX: usize = 80;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{TABLE, schema};
+
+    #[test]
+    fn the_nearest_names_are_found() {
+        let schema = schema();
+        assert_eq!(
+            schema.nearest("server.document-rot"),
+            ["server.document-root"]
+        );
+        assert_eq!(
+            schema.nearest("server.documnet-root"),
+            ["server.document-root"]
+        );
+        assert_eq!(schema.nearest("SERVER.PORT"), ["server.port"]);
+        assert_eq!(schema.nearest("index_file.names"), ["index-file.names"]);
+        assert_eq!(schema.nearest("entirely.unlike"), Vec::<&str>::new());
+        assert_eq!(schema.nearest(&"x".repeat(100_000)), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn distances_count_single_edits_and_swaps() {
+        let distance = |a: &str, b: &str| distance(a.as_bytes(), b.as_bytes());
+        assert_eq!(distance("", ""), 0);
+        assert_eq!(distance("abc", ""), 3);
+        assert_eq!(distance("abc", "abd"), 1);
+        assert_eq!(distance("abc", "acb"), 1);
+        assert_eq!(distance("abc", "ABC"), 0);
+        assert_eq!(distance("kitten", "sitting"), 3);
+    }
+
+    #[test]
+    fn the_first_of_two_equal_names_counts() {
+        static SECOND: &[DirectiveSpec] = &[DirectiveSpec {
+            name: "server.tag",
+            kind: ValueKind::Int,
+            scope: Scope::Server,
+            default: "",
+            effect: Effect::Works,
+            doc: "",
+        }];
+        let schema = Schema::new(&[TABLE, SECOND]);
+        assert_eq!(
+            schema.get("server.tag").map(|spec| spec.kind),
+            Some(ValueKind::String)
+        );
+        assert_eq!(schema.all().len(), TABLE.len());
+        assert!(schema.all().is_sorted_by_key(|spec| spec.name));
+    }
+}

@@ -1,7 +1,7 @@
 //! The checked tree: blocks of entries, conditions between them.
 
 use crate::condition::Condition;
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Style, render};
 use crate::source::{Sources, Span};
 use crate::value::Value;
 
@@ -26,6 +26,15 @@ impl Config {
         self.blocks
             .first()
             .expect("a configuration always has its global block")
+    }
+
+    /// The warnings, rendered one after the other, each ended by a line end.
+    #[must_use]
+    pub fn render_warnings(&self, style: Style) -> String {
+        let warnings = self.warnings.iter();
+        warnings
+            .map(|warning| render(warning, &self.sources, style) + "\n")
+            .collect()
     }
 
     /// The block with this id.

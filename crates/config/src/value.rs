@@ -87,19 +87,43 @@ impl Value {
         }
     }
 
-    /// A rough size in bytes, for the limit on how much expressions may copy.
-    pub(crate) fn weight(&self) -> usize {
+    /// Size and depth, for the limits on what expressions may build.
+    pub(crate) fn extent(&self) -> Extent {
         match self {
-            Value::String(text) => 32 + text.len(),
-            Value::Integer(_) => 32,
-            Value::Array(array) => {
-                32 + array
-                    .iter()
-                    .map(|element| 32 + element.key().map_or(0, str::len) + element.value.weight())
-                    .sum::<usize>()
-            }
+            Value::String(text) => Extent {
+                bytes: SLOT_BYTES + text.len(),
+                depth: 0,
+            },
+            Value::Integer(_) => Extent {
+                bytes: SLOT_BYTES,
+                depth: 0,
+            },
+            Value::Array(array) => array.iter().fold(
+                Extent {
+                    bytes: SLOT_BYTES,
+                    depth: 1,
+                },
+                |sum, element| {
+                    let inner = element.value.extent();
+                    let bytes =
+                        sum.bytes + SLOT_BYTES + element.key().map_or(0, str::len) + inner.bytes;
+                    Extent {
+                        bytes,
+                        depth: sum.depth.max(inner.depth + 1),
+                    }
+                },
+            ),
         }
     }
+}
+
+/// How large a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// Roughly the bytes of memory it takes.
+    pub(crate) bytes: usize,
+    /// How many arrays lie in one another.
+    pub(crate) depth: usize,
 }
 
 /// A key of an array element and where it was written.
@@ -265,3 +289,82 @@ fn bool_in(text: &str) -> Option<bool> {
 /// From this many elements on an array keeps a table of its keys: a linear search is faster below,
 /// and a file with ten thousand entries in one map must still load in linear time.
 const INDEX_FROM: usize = 16;
+
+/// What a value takes beside its text, roughly.
+const SLOT_BYTES: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::FileId;
+
+    fn element(key: Option<&str>, value: i64) -> Element {
+        let span = Span {
+            file: FileId(0),
+            start: 0,
+            end: 0,
+        };
+        let key = key.map(|text| Key {
+            text: text.to_owned(),
+            span,
+        });
+        Element {
+            key,
+            value: Value::Integer(value),
+            span,
+        }
+    }
+
+    #[test]
+    fn small_and_large_arrays_find_and_refuse_keys_alike() {
+        for size in [1, INDEX_FROM - 1, INDEX_FROM, 10 * INDEX_FROM] {
+            let mut array = Array::default();
+            for number in 0..size {
+                array
+                    .push(element(Some(&format!("k{number}")), number as i64))
+                    .expect("a new key");
+                array.push(element(None, 0)).expect("no key");
+            }
+            for number in 0..size {
+                let key = format!("k{number}");
+                assert_eq!(
+                    array.get(&key).map(|found| &found.value),
+                    Some(&Value::Integer(number as i64))
+                );
+                assert!(array.push(element(Some(&key), 0)).is_err());
+            }
+            assert_eq!(array.len(), 2 * size);
+            assert!(array.get("k").is_none());
+        }
+    }
+
+    #[test]
+    fn an_empty_or_off_value_enables_nothing() {
+        for (value, enabling) in [
+            (Value::String("disable".into()), false),
+            (Value::String(String::new()), false),
+            (Value::String("0".into()), false),
+            (Value::String("anything".into()), true),
+            (Value::Integer(0), false),
+            (Value::Integer(2), true),
+            (Value::Array(Array::default()), false),
+        ] {
+            assert_eq!(value.is_enabling(), enabling, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn integers_in_strings_are_digits_only() {
+        for (text, number) in [
+            ("80", Some(80)),
+            ("-1", Some(-1)),
+            ("+1", None),
+            ("", None),
+            ("-", None),
+            ("1k", None),
+            (" 1", None),
+        ] {
+            assert_eq!(Value::String(text.into()).as_integer(), number, "{text}");
+        }
+    }
+}

@@ -77,18 +77,23 @@ impl Reader<'_> {
         }
     }
 
-    /// Counts a copied value against [`limits::COPIED_BYTES_MAX`].
+    /// Counts a copied value against [`limits::COPIED_BYTES_MAX`], and refuses one that variables
+    /// have nested deeper than text may be.
     pub(super) fn copy_of(&mut self, value: Value, span: Span) -> Read<Value> {
-        self.copied_bytes = self.copied_bytes.saturating_add(value.weight());
+        let extent = value.extent();
+        self.copied_bytes = self.copied_bytes.saturating_add(extent.bytes);
         if self.copied_bytes > limits::COPIED_BYTES_MAX {
+            let mebibytes = limits::COPIED_BYTES_MAX >> 20;
+            let message = format!("expressions have copied more than {mebibytes} MiB of values");
+            let hint = "a variable that is added to itself doubles each time";
+            return self.fail(Diagnostic::error(message, span).with_hint(hint));
+        }
+        if extent.depth > limits::NESTING_MAX {
             let message = format!(
-                "expressions have copied more than {} MiB of values",
-                limits::COPIED_BYTES_MAX >> 20
+                "this value is nested more than {} levels deep",
+                limits::NESTING_MAX
             );
-            return self.fail(
-                Diagnostic::error(message, span)
-                    .with_hint("a variable that is added to itself doubles each time"),
-            );
+            return self.fail(Diagnostic::error(message, span));
         }
         Ok(value)
     }

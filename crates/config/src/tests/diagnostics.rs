@@ -367,6 +367,12 @@ fn nesting_ends_at_its_limit() {
 }
 
 #[test]
+fn variables_cannot_nest_deeper_than_text() {
+    let text = format!("var.a = ()\n{}", "var.a := ( a )\n".repeat(100_000));
+    assert!(messages(&text)[0].contains("this value is nested more than 64 levels deep"));
+}
+
+#[test]
 fn a_variable_that_doubles_itself_is_stopped() {
     let text = format!(
         "var.a = \"{}\"\n{}",
