@@ -62,7 +62,11 @@ impl Clock {
     pub fn wall_nanos_at(&self, at: Nanos) -> u64 {
         let begun = self.second_ends.get().saturating_sub(SECOND);
         let wall = self.wall_s.get() * SECOND;
-        if at >= begun { wall + (at - begun) } else { wall.saturating_sub(begun - at) }
+        if at >= begun {
+            wall + (at - begun)
+        } else {
+            wall.saturating_sub(begun - at)
+        }
     }
 
     /// Appends the `Date` header line.
@@ -77,7 +81,8 @@ impl Clock {
         let seconds = u64::try_from(wall.tv_sec).unwrap_or(0);
         self.wall_s.set(seconds);
         self.second_ends.set(now + (SECOND - wall.tv_nsec as u64));
-        self.monotonic_s.set(u32::try_from(now / SECOND).unwrap_or(u32::MAX));
+        self.monotonic_s
+            .set(u32::try_from(now / SECOND).unwrap_or(u32::MAX));
         let mut line = self.date_line.borrow_mut();
         let mut text = [0u8; 29];
         date::format_imf(seconds, &mut text);
@@ -100,7 +105,9 @@ mod tests {
         let clock = Clock::new();
         let mut line = Vec::new();
         clock.write_date_line(&mut line);
-        let text = line.strip_prefix(b"Date: ").and_then(|rest| rest.strip_suffix(b"\r\n"));
+        let text = line
+            .strip_prefix(b"Date: ")
+            .and_then(|rest| rest.strip_suffix(b"\r\n"));
         let shown = date::parse(text.expect("the line has a name and an end")).expect("a date");
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         assert!(now.expect("after 1970").as_secs().abs_diff(shown) <= 1);

@@ -72,7 +72,11 @@ impl Deadlines {
 
     /// Wakes everyone.
     pub fn wake_all(&self) {
-        self.wakers.borrow().iter().flatten().for_each(Waker::wake_by_ref);
+        self.wakers
+            .borrow()
+            .iter()
+            .flatten()
+            .for_each(Waker::wake_by_ref);
     }
 }
 

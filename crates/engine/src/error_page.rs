@@ -34,16 +34,26 @@ pub(crate) fn run_handler(exchange: &mut Exchange, handler: &Rc<[u8]>) {
     let status = exchange.response.status;
     let is_404_handler = matches!(status, Status::NOT_FOUND | Status::FORBIDDEN)
         && exchange.settings.core.error_handler_404.is_some();
-    exchange.progress.error = Some(HandledError { status, keeps_status: !is_404_handler });
+    exchange.progress.error = Some(HandledError {
+        status,
+        keeps_status: !is_404_handler,
+    });
     exchange.response.clear();
-    exchange.environment.set("REDIRECT_STATUS", status.0.to_string().as_bytes());
+    exchange
+        .environment
+        .set("REDIRECT_STATUS", status.0.to_string().as_bytes());
     let original = exchange.request.original_target.clone();
     exchange.environment.set("REDIRECT_URI", &original);
     if exchange.request.method != Method::Head {
         exchange.request.method = Method::Get;
     }
     let options = exchange.worker.process().url_options;
-    if exchange.request.url.set_path_and_query(handler, &options).is_err() {
+    if exchange
+        .request
+        .url
+        .set_path_and_query(handler, &options)
+        .is_err()
+    {
         exchange.response.answer(status);
     }
     phase::go_to(exchange, Phase::Translate);
@@ -71,7 +81,9 @@ pub(crate) fn finish(exchange: &mut Exchange) {
 /// `server.errorfile-prefix` + status + `.html`.
 fn error_file(exchange: &mut Exchange) -> bool {
     let core = &exchange.settings.core;
-    let Some(prefix) = &core.errorfile_prefix else { return false };
+    let Some(prefix) = &core.errorfile_prefix else {
+        return false;
+    };
     let mut path = prefix.to_vec();
     path.extend_from_slice(exchange.response.status.0.to_string().as_bytes());
     path.extend_from_slice(b".html");
@@ -80,7 +92,11 @@ fn error_file(exchange: &mut Exchange) -> bool {
     if file.kind() != FileKind::Regular {
         return false;
     }
-    let content_type = core.mime_types.content_type_of(&path).unwrap_or(b"text/html").to_vec();
+    let content_type = core
+        .mime_types
+        .content_type_of(&path)
+        .unwrap_or(b"text/html")
+        .to_vec();
     let range = 0..file.stat().size;
     exchange.response.set("Content-Type", &content_type);
     exchange.response.body = Body::Piece(Piece::File { file, range });
@@ -96,6 +112,8 @@ fn builtin_page(exchange: &mut Exchange) {
         code = status.0,
         reason = status.reason(),
     );
-    exchange.response.set("Content-Type", b"text/html; charset=utf-8");
+    exchange
+        .response
+        .set("Content-Type", b"text/html; charset=utf-8");
     exchange.response.body = Body::from(page.into_bytes());
 }

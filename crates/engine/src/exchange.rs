@@ -181,7 +181,10 @@ impl Exchange {
 
     /// Chooses host scope and settings; `connection` is what is decided for the connection.
     pub(crate) fn settle(&mut self, connection: &ConnectionScope) {
-        let scope = self.worker.settings_table().host_scope(connection, self.request.head.host());
+        let scope = self
+            .worker
+            .settings_table()
+            .host_scope(connection, self.request.head.host());
         self.settings = self.worker.settings_table().settings(&scope, &*self);
         self.scope = Some(scope);
     }
@@ -209,7 +212,10 @@ impl Exchange {
     /// The name to use for this server in answers: `server.name`, the request's host, or the
     /// listener's address.
     pub fn server_name(&self) -> &[u8] {
-        match (&self.settings.core.name, self.request.head.host_without_port()) {
+        match (
+            &self.settings.core.name,
+            self.request.head.host_without_port(),
+        ) {
             (Some(name), _) => name,
             (None, b"") => self.connection.listener.address.as_bytes(),
             (None, host) => host,
@@ -223,7 +229,11 @@ impl Exchange {
             "({stage}) {cause} client={} host={} request={:?}",
             self.connection.peer,
             String::from_utf8_lossy(self.request.head.host()).escape_debug(),
-            format_args!("{} {}", self.request.head.method().as_str(), target.escape_debug()),
+            format_args!(
+                "{} {}",
+                self.request.head.method().as_str(),
+                target.escape_debug()
+            ),
         ));
     }
 }
@@ -329,7 +339,10 @@ impl std::fmt::Display for Peer {
 impl Environment {
     /// The value of `name`.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        self.variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_slice())
+        self.variables
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.as_slice())
     }
 
     /// Sets or replaces `name`.
@@ -340,6 +353,8 @@ impl Environment {
 
     /// All variables, in the order in which they were set.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.variables.iter().map(|(name, value)| (name.as_str(), value.as_slice()))
+        self.variables
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_slice()))
     }
 }

@@ -24,6 +24,8 @@ pub mod response;
 pub mod server;
 pub mod settings;
 pub mod shared;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod throttle;
 mod transport;
 pub mod worker;

@@ -82,7 +82,9 @@ fn accept_the_rest(worker: &Rc<Worker>, listener: &Listener, facts: &Rc<Listener
     for _ in 0..65_536 {
         let accepted = match listener {
             Listener::Tcp(listener) => match listener.poll_accept(&mut context) {
-                std::task::Poll::Ready(Ok((stream, peer))) => (Transport::Tcp(stream), Peer::Ip(peer)),
+                std::task::Poll::Ready(Ok((stream, peer))) => {
+                    (Transport::Tcp(stream), Peer::Ip(peer))
+                }
                 _ => return,
             },
             Listener::Unix(listener) => match listener.poll_accept(&mut context) {
@@ -98,7 +100,10 @@ fn accept_the_rest(worker: &Rc<Worker>, listener: &Listener, facts: &Rc<Listener
 /// A client that gave up before it was accepted costs nothing; everything else is worth a line
 /// and a pause, so that a shortage does not become a busy loop.
 async fn pause_after(worker: &Worker, facts: &ListenerFacts, error: &io::Error) {
-    let harmless = [io::ErrorKind::ConnectionAborted, io::ErrorKind::ConnectionReset];
+    let harmless = [
+        io::ErrorKind::ConnectionAborted,
+        io::ErrorKind::ConnectionReset,
+    ];
     if harmless.contains(&error.kind()) {
         return;
     }

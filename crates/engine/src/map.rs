@@ -31,7 +31,7 @@ pub(crate) fn map(exchange: &mut Exchange) -> Outcome {
 /// Looks the physical path up, splits path-info off, redirects to directories.
 pub(crate) fn resolve(exchange: &mut Exchange) -> Outcome {
     let mut file = lookup(exchange);
-    if file.kind() == FileKind::NotADirectory && exchange.worker.process().path_info {
+    if file.kind() == FileKind::NotADirectory && exchange.worker.process().features.pathinfo {
         file = split_path_info(exchange, file);
     }
     let kind = file.kind();
@@ -43,7 +43,10 @@ pub(crate) fn resolve(exchange: &mut Exchange) -> Outcome {
         FileKind::Missing | FileKind::NotADirectory => not_found(exchange),
         FileKind::Denied | FileKind::Special => exchange.answer(Status::FORBIDDEN),
         FileKind::Failed(errno) => {
-            exchange.log_error("map", format_args!("{errno} path={:?}", shown_path(exchange)));
+            exchange.log_error(
+                "map",
+                format_args!("{errno} path={:?}", shown_path(exchange)),
+            );
             exchange.answer(Status::INTERNAL_SERVER_ERROR)
         }
     }
@@ -52,7 +55,11 @@ pub(crate) fn resolve(exchange: &mut Exchange) -> Outcome {
 /// What is at the physical path.
 fn lookup(exchange: &Exchange) -> Rc<FileEntry> {
     let now_s = exchange.worker.clock().seconds();
-    exchange.worker.files().lookup(&exchange.physical.path, exchange.settings.core.symlinks, now_s)
+    exchange.worker.files().lookup(
+        &exchange.physical.path,
+        exchange.settings.core.symlinks,
+        now_s,
+    )
 }
 
 /// Cuts parts off the end of the path until a file is found; what was cut is path-info.
@@ -77,7 +84,9 @@ fn split_path_info(exchange: &mut Exchange, not_found: Rc<FileEntry>) -> Rc<File
                 physical.path_info.extend_from_slice(&physical.path[end..]);
                 physical.path.truncate(end);
                 let info = physical.path_info.len();
-                physical.relative.truncate(physical.relative.len().saturating_sub(info));
+                physical
+                    .relative
+                    .truncate(physical.relative.len().saturating_sub(info));
                 return file;
             }
             _ => break,
@@ -88,7 +97,7 @@ fn split_path_info(exchange: &mut Exchange, not_found: Rc<FileEntry>) -> Rc<File
 
 fn redirect_to_directory(exchange: &mut Exchange) -> Outcome {
     let mut location = Vec::with_capacity(exchange.request.url.target().len() + 1);
-    if exchange.worker.process().absolute_dir_redirect {
+    if exchange.worker.process().features.absolute_dir_redirect {
         location.extend_from_slice(b"http://");
         location.extend_from_slice(exchange.request.head.host());
     }
@@ -105,7 +114,10 @@ fn redirect_to_directory(exchange: &mut Exchange) -> Outcome {
 
 fn not_found(exchange: &mut Exchange) -> Outcome {
     if exchange.settings.core.debug.file_not_found {
-        exchange.log_error("map", format_args!("file not found path={:?}", shown_path(exchange)));
+        exchange.log_error(
+            "map",
+            format_args!("file not found path={:?}", shown_path(exchange)),
+        );
     }
     exchange.answer(Status::NOT_FOUND)
 }

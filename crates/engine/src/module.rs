@@ -8,8 +8,8 @@
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use petrel_config::schema::DirectiveSpec;
 use petrel_config::Diagnostic;
+use petrel_config::schema::DirectiveSpec;
 
 use crate::exchange::Exchange;
 use crate::log::LogRegistry;

@@ -60,7 +60,9 @@ pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<W
         };
         match outcome {
             Outcome::Next => {}
-            Outcome::Answer if phase_of(exchange) < Phase::Transform => leave_for_transform(exchange),
+            Outcome::Answer if phase_of(exchange) < Phase::Transform => {
+                leave_for_transform(exchange)
+            }
             Outcome::Answer => {}
             Outcome::Again(phase) => restart(exchange, phase),
             Outcome::NeedBody => {
@@ -80,7 +82,10 @@ pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<W
 pub(crate) fn refuse(exchange: &mut Exchange, status: Status) {
     exchange.response.answer(status);
     exchange.response.close = true;
-    exchange.progress.error = Some(HandledError { status, keeps_status: true });
+    exchange.progress.error = Some(HandledError {
+        status,
+        keeps_status: true,
+    });
     leave_for_transform(exchange);
 }
 
@@ -158,7 +163,11 @@ fn options_of_the_server(exchange: &mut Exchange) -> Outcome {
 
 /// Conditions on `$PHYSICAL` can be decided now.
 fn settle_physical(exchange: &mut Exchange) {
-    if exchange.scope.as_ref().is_some_and(|scope| scope.uses_physical()) {
+    if exchange
+        .scope
+        .as_ref()
+        .is_some_and(|scope| scope.uses_physical())
+    {
         exchange.resettle();
     }
 }
@@ -179,7 +188,9 @@ fn closed_by_exposure(exchange: &mut Exchange, what: Closed) -> Outcome {
         Closed::Url => settings.exposure.closes(path),
         Closed::Physical => settings.exposure.closes_suffix(path),
     };
-    let Some(directive) = closes else { return Outcome::Next };
+    let Some(directive) = closes else {
+        return Outcome::Next;
+    };
     exchange.log_error(
         "authorize",
         format_args!("{directive} has no effect in this version, so what it covers is not served;"),
@@ -209,10 +220,16 @@ fn allow(exchange: &mut Exchange, status: Status) -> Outcome {
 fn restart(exchange: &mut Exchange, phase: Phase) {
     exchange.progress.restarts += 1;
     if exchange.progress.restarts > limits::RESTARTS_MAX {
-        exchange.log_error("translate", format_args!("more than {} restarts", limits::RESTARTS_MAX));
+        exchange.log_error(
+            "translate",
+            format_args!("more than {} restarts", limits::RESTARTS_MAX),
+        );
         exchange.response.answer(Status::INTERNAL_SERVER_ERROR);
         let status = exchange.response.status;
-        exchange.progress.error = Some(HandledError { status, keeps_status: true });
+        exchange.progress.error = Some(HandledError {
+            status,
+            keeps_status: true,
+        });
         leave_for_transform(exchange);
         return;
     }

@@ -150,7 +150,13 @@ mod tests {
         let mut response = Response::default();
         response.set("Server", b"");
         response.set("Date", b"today");
-        assert_eq!(response.own(), Own { date: true, server: true });
+        assert_eq!(
+            response.own(),
+            Own {
+                date: true,
+                server: true
+            }
+        );
         response.clear();
         assert_eq!(response.own(), Own::default());
     }

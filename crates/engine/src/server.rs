@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use petrel_config::{Config, Schema};
+use rustix::process::{Resource, getrlimit};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -64,16 +65,22 @@ impl Server {
     /// When a thread, a runtime or a copy of a listening socket could not be made.
     pub fn start(plan: ServerPlan, listeners: Vec<BoundListener>) -> io::Result<Server> {
         let plan = Arc::new(plan);
-        let workers = plan.process.workers.max(1);
-        let shared = Arc::new(Shared::new(plan.process.max_connections));
-        let mut server = Server { shared, commands: Vec::new(), threads: Vec::new() };
+        let workers = plan.process.workers.get();
+        let fds = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let shared = Arc::new(Shared::new(plan.process.connections_max(fds)));
+        let cached_max = cached_descriptors_max(fds, workers);
+        let mut server = Server {
+            shared,
+            commands: Vec::new(),
+            threads: Vec::new(),
+        };
         for index in 0..workers {
             let sockets = sockets_of(&listeners, index, workers)?;
             let (commands, inbox) = unbounded_channel();
             let (plan, shared) = (Arc::clone(&plan), Arc::clone(&server.shared));
             let thread = std::thread::Builder::new()
                 .name(format!("worker-{index}"))
-                .spawn(move || run_worker(&plan, &shared, sockets, inbox))?;
+                .spawn(move || run_worker(&plan, &shared, sockets, inbox, cached_max))?;
             server.commands.push(commands);
             server.threads.push(thread);
         }
@@ -100,10 +107,12 @@ impl Server {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// Waits for the workers. True when all of them ended in order.
+    /// Waits until the workers have ended, because they were told to. True when none of them panicked.
     pub fn join(self) -> bool {
-        drop(self.commands);
-        self.threads.into_iter().map(|thread| thread.join().is_ok()).fold(true, |all, one| all && one)
+        self.threads
+            .into_iter()
+            .map(|thread| thread.join().is_ok())
+            .fold(true, |all, one| all && one)
     }
 
     fn tell(&self, command: Command) {
@@ -114,16 +123,29 @@ impl Server {
     }
 }
 
+/// A third of all descriptors is for the file caches; connections and backends have the others.
+fn cached_descriptors_max(fds: u64, workers: usize) -> usize {
+    usize::try_from(fds / 3).unwrap_or(usize::MAX) / workers
+}
+
 type WorkerSockets = Vec<(String, u16, OwnedFd)>;
 
 /// The sockets of worker `index`. When there are more sockets than workers (a reload lowered
 /// server.max-worker), a worker takes several, so that no socket's queue is left alone.
-fn sockets_of(listeners: &[BoundListener], index: usize, workers: usize) -> io::Result<WorkerSockets> {
+fn sockets_of(
+    listeners: &[BoundListener],
+    index: usize,
+    workers: usize,
+) -> io::Result<WorkerSockets> {
     let mut mine = Vec::new();
     for listener in listeners {
         let count = listener.sockets.len();
         for (number, socket) in listener.sockets.iter().enumerate() {
-            let is_mine = if count >= workers { number % workers == index } else { number == index % count };
+            let is_mine = if count >= workers {
+                number % workers == index
+            } else {
+                number == index % count
+            };
             if is_mine {
                 mine.push((listener.address.clone(), listener.port, socket.try_clone()?));
             }
@@ -137,8 +159,11 @@ fn run_worker(
     shared: &Arc<Shared>,
     sockets: WorkerSockets,
     inbox: UnboundedReceiver<Command>,
+    cached_descriptors_max: usize,
 ) {
-    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build_local(LocalOptions::default());
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => return plan.logs.error(format_args!("(start) no runtime: {error}")),
@@ -150,10 +175,17 @@ fn run_worker(
             plan.modules.clone(),
             Arc::clone(&plan.logs),
         );
-        let worker =
-            Worker::new(table, Arc::clone(&plan.process), Arc::clone(shared), Arc::clone(&plan.logs));
+        let worker = Worker::new(
+            table,
+            Arc::clone(&plan.process),
+            Arc::clone(shared),
+            Arc::clone(&plan.logs),
+            cached_descriptors_max,
+        );
         if let Err(error) = listen(&worker, sockets) {
-            plan.logs.error(format_args!("(start) a listening socket cannot be used: {error}"));
+            plan.logs.error(format_args!(
+                "(start) a listening socket cannot be used: {error}"
+            ));
         }
         tokio::task::spawn_local(worker::tick(Rc::clone(&worker)));
         tokio::task::spawn_local(worker::watch_files(Rc::clone(&worker)));

@@ -30,13 +30,23 @@ pub(crate) struct Bucket {
 impl Throttle {
     pub fn new(bytes_per_second: u64, scope: Option<Arc<Mutex<Bucket>>>, now: Nanos) -> Throttle {
         let own = (bytes_per_second > 0).then(|| Bucket::new(bytes_per_second, now));
-        Throttle { own, scope, timer: None }
+        Throttle {
+            own,
+            scope,
+            timer: None,
+        }
     }
 
     /// Bytes that may be sent now. `None`: the task is woken when there are some.
     pub fn poll_allowance(&mut self, now: Nanos, context: &mut Context<'_>) -> Option<u64> {
-        let own = self.own.as_mut().map_or(u64::MAX, |bucket| bucket.level(now));
-        let scope = self.scope.as_ref().map_or(u64::MAX, |bucket| lock(bucket).level(now));
+        let own = self
+            .own
+            .as_mut()
+            .map_or(u64::MAX, |bucket| bucket.level(now));
+        let scope = self
+            .scope
+            .as_ref()
+            .map_or(u64::MAX, |bucket| lock(bucket).level(now));
         let allowed = own.min(scope);
         if allowed > 0 {
             self.timer = None;
@@ -66,7 +76,11 @@ impl Throttle {
 impl Bucket {
     pub fn new(bytes_per_second: u64, now: Nanos) -> Bucket {
         let bytes = bytes_per_second / BUCKETS_PER_SECOND;
-        Bucket { bytes_per_second, bytes, filled_at: now }
+        Bucket {
+            bytes_per_second,
+            bytes,
+            filled_at: now,
+        }
     }
 
     fn level(&mut self, now: Nanos) -> u64 {
@@ -86,7 +100,9 @@ impl Bucket {
 }
 
 fn lock(bucket: &Mutex<Bucket>) -> std::sync::MutexGuard<'_, Bucket> {
-    bucket.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    bucket
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 const SECOND: Nanos = 1_000_000_000;

@@ -30,7 +30,11 @@ impl Transport {
     }
 
     /// Sends `bytes`.
-    pub fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    pub fn poll_write(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         match self {
             Transport::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
             Transport::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
@@ -59,8 +63,12 @@ impl Transport {
         loop {
             std::task::ready!(self.poll_write_ready(context))?;
             let result = match self {
-                Transport::Tcp(stream) => stream.try_io(Interest::WRITABLE, || call(stream.as_fd())),
-                Transport::Unix(stream) => stream.try_io(Interest::WRITABLE, || call(stream.as_fd())),
+                Transport::Tcp(stream) => {
+                    stream.try_io(Interest::WRITABLE, || call(stream.as_fd()))
+                }
+                Transport::Unix(stream) => {
+                    stream.try_io(Interest::WRITABLE, || call(stream.as_fd()))
+                }
             };
             match result {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,

@@ -48,19 +48,20 @@ pub enum Drain {
 }
 
 impl Worker {
-    /// A worker with nothing to do yet.
+    /// A worker with nothing to do yet, whose file cache keeps at most `cached_descriptors_max`
+    /// files open.
     pub fn new(
         settings: SettingsTable,
         process: Arc<ProcessSettings>,
         shared: Arc<Shared>,
         logs: Arc<LogRegistry>,
+        cached_descriptors_max: usize,
     ) -> Rc<Worker> {
         let base_scope = settings.connection_scope("", None);
         let base_settings = settings.unconditional(&base_scope);
-        let descriptors = process.cached_descriptors_max();
         Rc::new(Worker {
             clock: Clock::new(),
-            files: FileCache::new(process.stat_cache_engine, descriptors),
+            files: FileCache::new(process.stat_cache, cached_descriptors_max),
             settings,
             base_settings,
             process,
@@ -192,8 +193,12 @@ pub(crate) async fn tick(worker: Rc<Worker>) {
 
 /// Hands inotify events to the file cache as they come.
 pub(crate) async fn watch_files(worker: Rc<Worker>) {
-    let Some(descriptor) = worker.files.watcher().descriptor() else { return };
-    let Ok(readable) = petrel_sys::readiness::readable(descriptor) else { return };
+    let Some(descriptor) = worker.files.watcher().descriptor() else {
+        return;
+    };
+    let Ok(readable) = petrel_sys::readiness::readable(descriptor) else {
+        return;
+    };
     while let Ok(mut guard) = readable.readable().await {
         // Cleared first: an event that comes while these are read makes it readable again.
         guard.clear_ready();

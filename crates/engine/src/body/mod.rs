@@ -98,7 +98,11 @@ impl Body {
 
 impl From<Vec<u8>> for Body {
     fn from(bytes: Vec<u8>) -> Body {
-        if bytes.is_empty() { Body::Empty } else { Body::Piece(Piece::Bytes(bytes.into())) }
+        if bytes.is_empty() {
+            Body::Empty
+        } else {
+            Body::Piece(Piece::Bytes(bytes.into()))
+        }
     }
 }
 
@@ -127,7 +131,9 @@ impl Piece {
     pub fn advance(&mut self, count: u64) {
         match self {
             Piece::Bytes(bytes) => {
-                let count = usize::try_from(count).unwrap_or(usize::MAX).min(bytes.len());
+                let count = usize::try_from(count)
+                    .unwrap_or(usize::MAX)
+                    .min(bytes.len());
                 let _ = bytes.split_to(count);
             }
             Piece::File { range, .. } => range.start = (range.start + count).min(range.end),
@@ -140,7 +146,9 @@ impl Piece {
     /// # Errors
     /// The file could not be read, or ends before the piece does (it was truncated).
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let wanted = usize::try_from(self.length()).unwrap_or(usize::MAX).min(buffer.len());
+        let wanted = usize::try_from(self.length())
+            .unwrap_or(usize::MAX)
+            .min(buffer.len());
         let buffer = &mut buffer[..wanted];
         let count = match (self.in_memory(), &*self) {
             (Some(bytes), _) => {
@@ -180,7 +188,8 @@ mod tests {
 
     #[test]
     fn empty_pieces_are_skipped() {
-        let pieces = [&b""[..], b"a", b"", b"bc"].map(|part| Piece::Bytes(Bytes::from_static(part)));
+        let pieces =
+            [&b""[..], b"a", b"", b"bc"].map(|part| Piece::Bytes(Bytes::from_static(part)));
         let mut body = Body::Pieces(pieces.into());
         assert_eq!(body.length(), Some(3));
         assert_eq!(next(&mut body), Some(b"a".to_vec()));

@@ -16,7 +16,8 @@ impl RequestBody {
     /// Forgets everything: a new request begins.
     pub fn clear(&mut self) {
         self.received.clear();
-        self.received.shrink_to(crate::limits::POOLED_BUFFER_BYTES_MAX);
+        self.received
+            .shrink_to(crate::limits::POOLED_BUFFER_BYTES_MAX);
         self.wanted = false;
         self.complete = false;
     }

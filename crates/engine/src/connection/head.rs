@@ -51,7 +51,9 @@ pub(super) fn write(exchange: &mut Exchange, keep_alive: bool) {
         _ => {}
     }
     if exchange.settings.core.server_timing {
-        exchange.ledger.stamp(Stage::Transform, exchange.worker.clock().now());
+        exchange
+            .ledger
+            .stamp(Stage::Transform, exchange.worker.clock().now());
         write_server_timing(out, &exchange.ledger);
     }
     out.extend_from_slice(b"\r\n");
@@ -60,7 +62,9 @@ pub(super) fn write(exchange: &mut Exchange, keep_alive: bool) {
     if exchange.settings.core.debug.response_header {
         exchange.settings.core.error_log.error(format_args!(
             "(response-header) {}",
-            String::from_utf8_lossy(exchange.sending.head()).trim_end().escape_debug()
+            String::from_utf8_lossy(exchange.sending.head())
+                .trim_end()
+                .escape_debug()
         ));
     }
 }

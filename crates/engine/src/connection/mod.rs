@@ -77,7 +77,9 @@ impl Connection {
     ) -> Connection {
         Connection {
             transport,
-            scope: worker.settings_table().connection_scope(&listener.address, peer.ip()),
+            scope: worker
+                .settings_table()
+                .connection_scope(&listener.address, peer.ip()),
             listener: Rc::clone(listener),
             exchange: None,
             input: Vec::new(),
@@ -95,8 +97,12 @@ impl Connection {
         match self.state {
             State::Head => self.poll_head(context),
             State::Walk => self.poll_walk(context),
-            State::WantedBody => self.poll_body(context).map(|done| done.unwrap_or(State::Walk)),
-            State::UnwantedBody => self.poll_body(context).map(|done| done.unwrap_or_else(|| self.answer())),
+            State::WantedBody => self
+                .poll_body(context)
+                .map(|done| done.unwrap_or(State::Walk)),
+            State::UnwantedBody => self
+                .poll_body(context)
+                .map(|done| done.unwrap_or_else(|| self.answer())),
             State::Send => self.poll_send(context),
             State::Discard => self.poll_discard(context),
             State::Linger => self.poll_linger(context),
@@ -108,7 +114,11 @@ impl Connection {
         let exchange = self.exchange.as_mut().expect("a request is under way");
         match ready!(phase::walk(exchange, context)) {
             Walked::NeedBody => Poll::Ready(State::WantedBody),
-            Walked::Answered if exchange.receiving.wants_to_read_before_answer(&exchange.response) => {
+            Walked::Answered
+                if exchange
+                    .receiving
+                    .wants_to_read_before_answer(&exchange.response) =>
+            {
                 Poll::Ready(State::UnwantedBody)
             }
             Walked::Answered => Poll::Ready(self.answer()),
@@ -133,7 +143,9 @@ impl Connection {
     }
 
     fn may_keep_alive(&self) -> bool {
-        let Some(exchange) = &self.exchange else { return false };
+        let Some(exchange) = &self.exchange else {
+            return false;
+        };
         let core = &exchange.settings.core;
         exchange.request.head.keep_alive()
             && !exchange.response.close
@@ -199,7 +211,10 @@ impl Connection {
 
     fn set_deadline(&self, seconds: u32) {
         if let Some(deadline) = self.deadline {
-            self.worker.deadlines.set(deadline, self.worker.clock().seconds().saturating_add(seconds.max(1)));
+            self.worker.deadlines.set(
+                deadline,
+                self.worker.clock().seconds().saturating_add(seconds.max(1)),
+            );
         }
     }
 
@@ -213,12 +228,14 @@ impl Connection {
     fn time_out(&mut self) {
         self.no_deadline();
         self.state = match self.state {
-            State::Head if self.head_begun => {
-                self.refuse(Status::REQUEST_TIMEOUT, format_args!("the request head came too slowly"))
-            }
-            State::WantedBody | State::UnwantedBody => {
-                self.refuse(Status::REQUEST_TIMEOUT, format_args!("the request body came too slowly"))
-            }
+            State::Head if self.head_begun => self.refuse(
+                Status::REQUEST_TIMEOUT,
+                format_args!("the request head came too slowly"),
+            ),
+            State::WantedBody | State::UnwantedBody => self.refuse(
+                Status::REQUEST_TIMEOUT,
+                format_args!("the request body came too slowly"),
+            ),
             State::Send => {
                 self.abort(format_args!("the client took no bytes for too long"));
                 State::Over
@@ -231,7 +248,8 @@ impl Connection {
     /// The answer cannot be completed: it is logged as far as it got.
     fn abort(&mut self, cause: std::fmt::Arguments<'_>) {
         if let Some(exchange) = &mut self.exchange {
-            if exchange.settings.core.debug.timeouts || exchange.settings.core.debug.state_handling {
+            if exchange.settings.core.debug.timeouts || exchange.settings.core.debug.state_handling
+            {
                 exchange.log_error(Stage::Send.name(), cause);
             }
             exchange.sent.keep_alive = false;
@@ -252,7 +270,11 @@ impl Future for Connection {
                 this.set_deadline(this.worker.base_settings().core.read_idle_s);
             }
             Some(deadline) => {
-                if this.worker.deadlines.is_over(deadline, this.worker.clock().seconds()) {
+                if this
+                    .worker
+                    .deadlines
+                    .is_over(deadline, this.worker.clock().seconds())
+                {
                     this.time_out();
                 }
             }

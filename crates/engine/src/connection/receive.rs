@@ -27,7 +27,10 @@ pub(crate) struct Receiving {
 
 impl Receiving {
     fn begin(&mut self, framing: BodyFraming, body_bytes_max: Option<u64>, expects_continue: bool) {
-        let limits = BodyLimits { body_bytes_max, ..BodyLimits::default() };
+        let limits = BodyLimits {
+            body_bytes_max,
+            ..BodyLimits::default()
+        };
         self.decoder = match framing {
             BodyFraming::None | BodyFraming::Length(0) => None,
             framing => Some(BodyDecoder::new(framing, limits)),
@@ -120,7 +123,11 @@ impl Connection {
         }
         let worker = Rc::clone(&self.worker);
         let exchange = self.exchange.as_mut().expect("begin_head took one");
-        match exchange.request.head.parse(bytes, &worker.process().head_options) {
+        match exchange
+            .request
+            .head
+            .parse(bytes, &worker.process().head_options)
+        {
             Ok(Parsed::Partial) => {
                 self.input.extend_from_slice(bytes);
                 None
@@ -153,11 +160,19 @@ impl Connection {
         let exchange = self.exchange.as_mut().expect("a head was parsed into it");
         let request = &mut exchange.request;
         request.method = request.head.method();
-        request.original_target.extend_from_slice(request.head.target());
+        request
+            .original_target
+            .extend_from_slice(request.head.target());
         let options = &self.worker.process().url_options;
-        if let Err(error) = request.url.parse(request.head.target(), request.method, options) {
+        if let Err(error) = request
+            .url
+            .parse(request.head.target(), request.method, options)
+        {
             exchange.settle(&self.scope);
-            return self.refuse(Status::BAD_REQUEST, format_args!("the URL is refused: {error}"));
+            return self.refuse(
+                Status::BAD_REQUEST,
+                format_args!("the URL is refused: {error}"),
+            );
         }
         exchange.settle(&self.scope);
         let body_bytes_max = exchange.settings.core.body_bytes_max;
@@ -166,7 +181,8 @@ impl Connection {
         exchange.receiving.begin(framing, body_bytes_max, expects);
         match (framing, body_bytes_max) {
             (BodyFraming::Length(length), Some(max)) if length > max => {
-                let cause = format_args!("the body of {length} bytes is over server.max-request-size");
+                let cause =
+                    format_args!("the body of {length} bytes is over server.max-request-size");
                 self.refuse(Status::CONTENT_TOO_LARGE, cause)
             }
             _ => State::Walk,
@@ -186,7 +202,9 @@ impl Connection {
                 Poll::Ready(None)
             }
             Ok(false) => {
-                self.abort(format_args!("the client left before the request body was complete"));
+                self.abort(format_args!(
+                    "the client left before the request body was complete"
+                ));
                 Poll::Ready(Some(State::Over))
             }
             Err(error) => {
@@ -263,7 +281,9 @@ impl Connection {
 impl Exchange {
     /// Decodes body bytes out of `input`; the number of bytes used.
     fn take_body(&mut self, input: &[u8]) -> Result<usize, BodyError> {
-        let Some(decoder) = &mut self.receiving.decoder else { return Ok(0) };
+        let Some(decoder) = &mut self.receiving.decoder else {
+            return Ok(0);
+        };
         let mut used = 0;
         loop {
             let decoded = decoder.decode(&input[used..])?;
@@ -272,7 +292,9 @@ impl Exchange {
             match decoded.piece {
                 Piece::Data(range) => {
                     self.request.body_bytes += range.len() as u64;
-                    self.request.body.receive(&input[begin + range.start..begin + range.end]);
+                    self.request
+                        .body
+                        .receive(&input[begin + range.start..begin + range.end]);
                 }
                 Piece::NeedMore | Piece::End => return Ok(used),
             }

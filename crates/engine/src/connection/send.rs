@@ -143,7 +143,8 @@ impl Connection {
                     return Poll::Pending;
                 }
                 Fill::Broken(error) => {
-                    exchange.log_error("content", format_args!("the answer was cut short: {error}"));
+                    exchange
+                        .log_error("content", format_args!("the answer was cut short: {error}"));
                     self.abort(format_args!("{error}"));
                     return Poll::Ready(State::Over);
                 }
@@ -157,11 +158,20 @@ impl Connection {
                 return Poll::Pending;
             };
             let backend = self.worker.process().network_backend;
-            let sent = send_once(&mut self.transport, &exchange.sending, backend, allowed.min(turn), context);
+            let sent = send_once(
+                &mut self.transport,
+                &exchange.sending,
+                backend,
+                allowed.min(turn),
+                context,
+            );
             let write_idle_s = exchange.settings.core.write_idle_s;
             match sent {
                 Poll::Ready(Ok(0)) => {
-                    exchange.log_error("send", format_args!("the file became shorter while it was sent"));
+                    exchange.log_error(
+                        "send",
+                        format_args!("the file became shorter while it was sent"),
+                    );
                     self.abort(format_args!("truncated"));
                     return Poll::Ready(State::Over);
                 }
@@ -201,7 +211,11 @@ impl Exchange {
             return Fill::Ready;
         }
         if self.sending.is_last {
-            return if self.sending.is_drained() { Fill::Complete } else { Fill::Ready };
+            return if self.sending.is_drained() {
+                Fill::Complete
+            } else {
+                Fill::Ready
+            };
         }
         match self.response.body.poll_piece(context) {
             Poll::Ready(Some(Ok(piece))) => self.sending.queue(piece),
@@ -254,7 +268,9 @@ fn send_once(
     let prefix = sending.prefix_left();
     let prefix = &prefix[..prefix.len().min(allowed)];
     let for_piece = allowed - prefix.len();
-    let Some(piece) = &sending.piece else { return transport.poll_write(context, prefix) };
+    let Some(piece) = &sending.piece else {
+        return transport.poll_write(context, prefix);
+    };
     match piece.in_memory() {
         Some(bytes) => {
             let bytes = &bytes[..bytes.len().min(for_piece)];

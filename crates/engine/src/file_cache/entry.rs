@@ -67,7 +67,7 @@ pub struct FileEntry {
     valid: Cell<bool>,
     used: Cell<bool>,
     checked_s: Cell<u32>,
-    prepared: RefCell<Option<(u32, Rc<[u8]>)>>,
+    prepared: RefCell<Option<(u64, Rc<[u8]>)>>,
     content_bytes: Rc<Cell<usize>>,
     descriptors: Rc<Cell<usize>>,
 }
@@ -124,7 +124,9 @@ impl FileEntry {
     /// The open file, for sendfile. `None` only for entries that are not regular files, and for
     /// files in memory when descriptors are short.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.descriptor.as_ref().map(|descriptor| descriptor.as_fd())
+        self.descriptor
+            .as_ref()
+            .map(|descriptor| descriptor.as_fd())
     }
 
     /// Reads from the open file at `offset`; 0 is the end of the file.
@@ -133,7 +135,9 @@ impl FileEntry {
     /// Those of pread(2); `NotFound` without an open file.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         if let Some(content) = &self.content {
-            let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
+            let start = usize::try_from(offset)
+                .unwrap_or(usize::MAX)
+                .min(content.len());
             let count = buffer.len().min(content.len() - start);
             buffer[..count].copy_from_slice(&content[start..start + count]);
             return Ok(count);
@@ -142,16 +146,16 @@ impl FileEntry {
         Ok(rustix::io::pread(descriptor, buffer, offset)?)
     }
 
-    /// The header fields made for this file under the settings `profile`, or what `make` makes.
+    /// The header fields made for this file and kept under `key`, or what `make` makes.
     #[inline]
-    pub fn prepared(&self, profile: u32, make: impl FnOnce(&FileEntry) -> Vec<u8>) -> Rc<[u8]> {
+    pub fn prepared(&self, key: u64, make: impl FnOnce(&FileEntry) -> Vec<u8>) -> Rc<[u8]> {
         if let Some((made_for, fields)) = &*self.prepared.borrow()
-            && *made_for == profile
+            && *made_for == key
         {
             return Rc::clone(fields);
         }
         let fields: Rc<[u8]> = make(self).into();
-        *self.prepared.borrow_mut() = Some((profile, Rc::clone(&fields)));
+        *self.prepared.borrow_mut() = Some((key, Rc::clone(&fields)));
         fields
     }
 
@@ -216,7 +220,8 @@ impl FileEntry {
             self.content = read_whole(&descriptor, self.stat.size);
         }
         if let Some(content) = &self.content {
-            self.content_bytes.set(self.content_bytes.get() + content.len());
+            self.content_bytes
+                .set(self.content_bytes.get() + content.len());
         }
         // A file that is not in memory cannot be served without its descriptor.
         if budget.may_keep_descriptor || self.content.is_none() {
@@ -229,10 +234,12 @@ impl FileEntry {
 impl Drop for FileEntry {
     fn drop(&mut self) {
         if let Some(content) = &self.content {
-            self.content_bytes.set(self.content_bytes.get().saturating_sub(content.len()));
+            self.content_bytes
+                .set(self.content_bytes.get().saturating_sub(content.len()));
         }
         if self.descriptor.is_some() {
-            self.descriptors.set(self.descriptors.get().saturating_sub(1));
+            self.descriptors
+                .set(self.descriptors.get().saturating_sub(1));
         }
     }
 }

@@ -21,6 +21,7 @@ pub use entry::{FileEntry, FileKind, FileStat};
 pub use watch::Watcher;
 
 use crate::limits;
+pub use crate::settings::process::StatCache;
 
 /// How symlinks in a path are taken (`server.follow-symlink`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,17 +32,6 @@ pub enum Symlinks {
     Refuse,
 }
 
-/// How the cache learns of changes (`server.stat-cache-engine`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatCacheEngine {
-    /// Every lookup asks the file system.
-    Disable,
-    /// Entries live for a second.
-    Simple,
-    /// Entries live until inotify reports a change.
-    Inotify,
-}
-
 type Table = HashMap<Box<[u8]>, Rc<FileEntry>, foldhash::fast::RandomState>;
 
 /// One worker's cache.
@@ -49,7 +39,7 @@ pub struct FileCache {
     following: RefCell<Table>,
     refusing: RefCell<Table>,
     watcher: Watcher,
-    engine: StatCacheEngine,
+    engine: StatCache,
     content_bytes: Rc<Cell<usize>>,
     descriptors: Rc<Cell<usize>>,
     descriptors_max: usize,
@@ -57,11 +47,11 @@ pub struct FileCache {
 
 impl FileCache {
     /// An empty cache that keeps at most `descriptors_max` files open.
-    pub fn new(engine: StatCacheEngine, descriptors_max: usize) -> FileCache {
+    pub fn new(engine: StatCache, descriptors_max: usize) -> FileCache {
         FileCache {
             following: RefCell::default(),
             refusing: RefCell::default(),
-            watcher: Watcher::new(engine == StatCacheEngine::Inotify),
+            watcher: Watcher::new(engine == StatCache::Inotify),
             engine,
             content_bytes: Rc::default(),
             descriptors: Rc::default(),
@@ -121,7 +111,7 @@ impl FileCache {
 
     #[inline]
     fn is_current(&self, entry: &FileEntry, path: &[u8], now_s: u32) -> bool {
-        if !entry.is_valid() || self.engine == StatCacheEngine::Disable {
+        if !entry.is_valid() || self.engine == StatCache::Disabled {
             return false;
         }
         now_s.wrapping_sub(entry.checked_s()) < limits::FILE_RECHECK_S
@@ -134,7 +124,11 @@ impl FileCache {
     fn fill(&self, path: &[u8], symlinks: Symlinks, now_s: u32) -> Rc<FileEntry> {
         self.make_room();
         let cover = self.watcher.cover(path);
-        let entry = Rc::new(FileEntry::open(path, symlinks, &self.budget(cover.is_watched(), now_s)));
+        let entry = Rc::new(FileEntry::open(
+            path,
+            symlinks,
+            &self.budget(cover.is_watched(), now_s),
+        ));
         self.watcher.register(cover, &entry);
         let mut table = self.table(symlinks).borrow_mut();
         if let Some(old) = table.insert(path.into(), Rc::clone(&entry)) {
@@ -199,7 +193,8 @@ mod tests {
 
     impl Tree {
         fn new(name: &str) -> Tree {
-            let path = std::env::temp_dir().join(format!("petrel-cache-{name}-{}", std::process::id()));
+            let path =
+                std::env::temp_dir().join(format!("petrel-cache-{name}-{}", std::process::id()));
             let _ = std::fs::remove_dir_all(&path);
             std::fs::create_dir_all(&path).expect("temporary directory");
             Tree(path.canonicalize().expect("it was just made"))
@@ -217,7 +212,7 @@ mod tests {
     }
 
     fn cache() -> FileCache {
-        FileCache::new(StatCacheEngine::Inotify, 100)
+        FileCache::new(StatCache::Inotify, 100)
     }
 
     fn look(cache: &FileCache, path: &Path) -> Rc<FileEntry> {
@@ -245,7 +240,10 @@ mod tests {
         look(&cache, &tree.0.join("a"));
         tree.write("a", "new!");
         after_events(&cache);
-        assert_eq!(look(&cache, &tree.0.join("a")).content(), Some(&b"new!"[..]));
+        assert_eq!(
+            look(&cache, &tree.0.join("a")).content(),
+            Some(&b"new!"[..])
+        );
     }
 
     #[test]
@@ -265,7 +263,10 @@ mod tests {
         let path = tree.0.join("x/y/z");
         assert_eq!(look(&cache, &path).kind(), FileKind::Missing);
         let miss = look(&cache, &path);
-        assert!(Rc::ptr_eq(&miss, &look(&cache, &path)), "negatives are cached");
+        assert!(
+            Rc::ptr_eq(&miss, &look(&cache, &path)),
+            "negatives are cached"
+        );
         std::fs::create_dir_all(tree.0.join("x/y")).expect("mkdir");
         after_events(&cache);
         assert_eq!(look(&cache, &path).kind(), FileKind::Missing);
@@ -293,11 +294,17 @@ mod tests {
         }
         let current = tree.0.join("current");
         std::os::unix::fs::symlink("release-7", &current).expect("symlink");
-        assert_eq!(look(&cache, &current.join("a")).content(), Some(&b"release-7"[..]));
+        assert_eq!(
+            look(&cache, &current.join("a")).content(),
+            Some(&b"release-7"[..])
+        );
         std::os::unix::fs::symlink("release-8", tree.0.join("next")).expect("symlink");
         std::fs::rename(tree.0.join("next"), &current).expect("rename");
         after_events(&cache);
-        assert_eq!(look(&cache, &current.join("a")).content(), Some(&b"release-8"[..]));
+        assert_eq!(
+            look(&cache, &current.join("a")).content(),
+            Some(&b"release-8"[..])
+        );
     }
 
     #[test]
@@ -307,14 +314,23 @@ mod tests {
         tree.write("two", "2");
         std::os::unix::fs::symlink("one", tree.0.join("middle")).expect("symlink");
         std::os::unix::fs::symlink("middle", tree.0.join("front")).expect("symlink");
-        assert_eq!(look(&cache, &tree.0.join("front")).content(), Some(&b"1"[..]));
+        assert_eq!(
+            look(&cache, &tree.0.join("front")).content(),
+            Some(&b"1"[..])
+        );
         std::os::unix::fs::symlink("two", tree.0.join("new")).expect("symlink");
         std::fs::rename(tree.0.join("new"), tree.0.join("middle")).expect("rename");
         after_events(&cache);
-        assert_eq!(look(&cache, &tree.0.join("front")).content(), Some(&b"2"[..]));
+        assert_eq!(
+            look(&cache, &tree.0.join("front")).content(),
+            Some(&b"2"[..])
+        );
         tree.write("two", "22");
         after_events(&cache);
-        assert_eq!(look(&cache, &tree.0.join("front")).content(), Some(&b"22"[..]));
+        assert_eq!(
+            look(&cache, &tree.0.join("front")).content(),
+            Some(&b"22"[..])
+        );
     }
 
     #[test]
@@ -325,7 +341,10 @@ mod tests {
         look(&cache, &tree.0.join("d/e/a"));
         std::fs::rename(tree.0.join("d"), tree.0.join("gone")).expect("rename");
         after_events(&cache);
-        assert_eq!(look(&cache, &tree.0.join("d/e/a")).kind(), FileKind::Missing);
+        assert_eq!(
+            look(&cache, &tree.0.join("d/e/a")).kind(),
+            FileKind::Missing
+        );
     }
 
     #[test]
@@ -335,16 +354,28 @@ mod tests {
         std::os::unix::fs::symlink("a", tree.0.join("link")).expect("symlink");
         let path = tree.0.join("link");
         let path = path.as_os_str().as_bytes();
-        assert_eq!(cache.lookup(path, Symlinks::Refuse, 1).kind(), FileKind::Denied);
-        assert_eq!(cache.lookup(path, Symlinks::Follow, 1).kind(), FileKind::Regular);
-        assert_eq!(cache.lookup(path, Symlinks::Refuse, 1).kind(), FileKind::Denied);
+        assert_eq!(
+            cache.lookup(path, Symlinks::Refuse, 1).kind(),
+            FileKind::Denied
+        );
+        assert_eq!(
+            cache.lookup(path, Symlinks::Follow, 1).kind(),
+            FileKind::Regular
+        );
+        assert_eq!(
+            cache.lookup(path, Symlinks::Refuse, 1).kind(),
+            FileKind::Denied
+        );
     }
 
     #[test]
     fn a_file_in_the_path_is_not_a_directory() {
         let (tree, cache) = (Tree::new("notdir"), cache());
         tree.write("a", "x");
-        assert_eq!(look(&cache, &tree.0.join("a/b")).kind(), FileKind::NotADirectory);
+        assert_eq!(
+            look(&cache, &tree.0.join("a/b")).kind(),
+            FileKind::NotADirectory
+        );
     }
 
     #[test]
@@ -366,11 +397,19 @@ mod tests {
     #[test]
     fn big_files_are_not_held_in_memory() {
         let (tree, cache) = (Tree::new("big"), cache());
-        tree.write("a", &"x".repeat(limits::FILE_IN_MEMORY_BYTES_MAX as usize + 1));
+        tree.write(
+            "a",
+            &"x".repeat(limits::FILE_IN_MEMORY_BYTES_MAX as usize + 1),
+        );
         let entry = look(&cache, &tree.0.join("a"));
         assert_eq!(entry.content(), None);
         let mut end = [0; 8];
-        assert_eq!(entry.read_at(&mut end, limits::FILE_IN_MEMORY_BYTES_MAX).expect("read"), 1);
+        assert_eq!(
+            entry
+                .read_at(&mut end, limits::FILE_IN_MEMORY_BYTES_MAX)
+                .expect("read"),
+            1
+        );
     }
 
     #[test]
@@ -386,6 +425,11 @@ mod tests {
         }
         assert!(cache.len() < limits::FILE_CACHE_ENTRIES_MAX);
         let key = tree.0.join("hot");
-        assert!(cache.following.borrow().contains_key(key.as_os_str().as_bytes()));
+        assert!(
+            cache
+                .following
+                .borrow()
+                .contains_key(key.as_os_str().as_bytes())
+        );
     }
 }

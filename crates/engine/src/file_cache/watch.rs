@@ -14,7 +14,9 @@ use std::path::{Component, Path, PathBuf};
 use std::rc::{Rc, Weak};
 
 use hashbrown::HashMap;
-use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init, remove_watch};
+use rustix::fs::inotify::{
+    CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init, remove_watch,
+};
 use rustix::io::Errno;
 
 use super::FileEntry;
@@ -69,15 +71,25 @@ struct Interest {
 impl Watcher {
     /// A watcher; one that is not `enabled`, or cannot be made, watches nothing.
     pub fn new(enabled: bool) -> Watcher {
-        let inotify = enabled.then(|| init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()).flatten();
+        let inotify = enabled
+            .then(|| init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok())
+            .flatten();
         Watcher {
-            state: RefCell::new(State { inotify, by_path: HashMap::new(), names: HashMap::new() }),
+            state: RefCell::new(State {
+                inotify,
+                by_path: HashMap::new(),
+                names: HashMap::new(),
+            }),
         }
     }
 
     /// The inotify descriptor, duplicated for whoever waits for it to become readable.
     pub fn descriptor(&self) -> Option<OwnedFd> {
-        self.state.borrow().inotify.as_ref().and_then(|fd| fd.try_clone().ok())
+        self.state
+            .borrow()
+            .inotify
+            .as_ref()
+            .and_then(|fd| fd.try_clone().ok())
     }
 
     /// Watches the way to `path`, as far as it exists.
@@ -93,7 +105,12 @@ impl Watcher {
     pub(super) fn register(&self, cover: Cover, entry: &Rc<FileEntry>) {
         let mut state = self.state.borrow_mut();
         for (directory, name) in cover.0.into_iter().flatten() {
-            let interest = state.names.entry(directory).or_default().entry(name).or_default();
+            let interest = state
+                .names
+                .entry(directory)
+                .or_default()
+                .entry(name)
+                .or_default();
             interest.entries.retain(|entry| entry.strong_count() > 0);
             interest.entries.push(Rc::downgrade(entry));
         }
@@ -102,7 +119,14 @@ impl Watcher {
     /// Reads all events there are. Marks the entries they concern.
     pub(super) fn process_events(&self) -> Reach {
         let mut state = self.state.borrow_mut();
-        let State { inotify: Some(inotify), names, .. } = &mut *state else { return Reach::Entries };
+        let State {
+            inotify: Some(inotify),
+            names,
+            ..
+        } = &mut *state
+        else {
+            return Reach::Entries;
+        };
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = Reader::new(inotify.as_fd(), &mut buffer);
         let mut reach = Reach::Entries;
@@ -123,7 +147,11 @@ impl Watcher {
     /// Drops all watches: what paths lead where may have changed.
     pub(super) fn reset(&self) {
         let mut state = self.state.borrow_mut();
-        let watches: Vec<i32> = state.names.drain().map(|(directory, _)| directory).collect();
+        let watches: Vec<i32> = state
+            .names
+            .drain()
+            .map(|(directory, _)| directory)
+            .collect();
         state.by_path.clear();
         if let Some(inotify) = &state.inotify {
             for watch in watches {
@@ -158,7 +186,9 @@ impl State {
         places: &mut Vec<(i32, Box<[u8]>)>,
         symlinks_left: u32,
     ) -> Option<()> {
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Some(()) };
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Some(());
+        };
         let name = name.as_bytes();
         match self.watch_directory(parent, symlinks_left) {
             Ok(Watched::Local(directory)) => places.push((directory, name.into())),
@@ -182,12 +212,20 @@ impl State {
             return Ok(*watched);
         }
         let mut on_the_way = Vec::new();
-        if self.cover(directory, &mut on_the_way, symlinks_left).is_none() {
+        if self
+            .cover(directory, &mut on_the_way, symlinks_left)
+            .is_none()
+        {
             return Ok(Watched::Remote);
         }
         let watched = self.add(directory)?;
         for (directory, name) in on_the_way {
-            self.names.entry(directory).or_default().entry(name).or_default().is_on_the_way = true;
+            self.names
+                .entry(directory)
+                .or_default()
+                .entry(name)
+                .or_default()
+                .is_on_the_way = true;
         }
         self.by_path.insert(directory.to_path_buf(), watched);
         Ok(watched)
@@ -202,7 +240,11 @@ impl State {
         self.names.entry(directory_watch).or_default();
         let is_local = rustix::fs::statfs(directory)
             .is_ok_and(|file_system| !REMOTE_FILE_SYSTEMS.contains(&(file_system.f_type as u32)));
-        Ok(if is_local { Watched::Local(directory_watch) } else { Watched::Remote })
+        Ok(if is_local {
+            Watched::Local(directory_watch)
+        } else {
+            Watched::Remote
+        })
     }
 }
 
@@ -222,15 +264,28 @@ fn apply(
     let Some(name) = name.filter(|name| !name.is_empty()) else {
         // About the directory itself. Its content is reported by name, its attributes and its
         // going to its own parent; but its parent by this spelling need not be watched.
-        let gone = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::UNMOUNT
-            | ReadFlags::IGNORED | ReadFlags::ATTRIB;
-        return if events.intersects(gone) { Reach::Everything } else { Reach::Entries };
+        let gone = ReadFlags::DELETE_SELF
+            | ReadFlags::MOVE_SELF
+            | ReadFlags::UNMOUNT
+            | ReadFlags::IGNORED
+            | ReadFlags::ATTRIB;
+        return if events.intersects(gone) {
+            Reach::Everything
+        } else {
+            Reach::Entries
+        };
     };
-    let Some(interest) = names.get_mut(name) else { return Reach::Entries };
+    let Some(interest) = names.get_mut(name) else {
+        return Reach::Entries;
+    };
     if interest.is_on_the_way {
         return Reach::Everything;
     }
-    for entry in interest.entries.drain(..).filter_map(|entry| entry.upgrade()) {
+    for entry in interest
+        .entries
+        .drain(..)
+        .filter_map(|entry| entry.upgrade())
+    {
         entry.invalidate();
     }
     names.remove(name);
@@ -268,8 +323,17 @@ const WATCHED_EVENTS: WatchFlags = WatchFlags::CREATE
 
 /// statfs(2) magic numbers: NFS, SMB, CIFS, SMB2, FUSE, 9p, Ceph, AFS, Coda, GFS2, Lustre.
 const REMOTE_FILE_SYSTEMS: [u32; 11] = [
-    0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x6573_5546, 0x0102_1997, 0x00c3_6400, 0x5346_414f,
-    0x7375_7245, 0x0116_1970, 0x0bd0_0bd0,
+    0x6969,
+    0x517b,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x6573_5546,
+    0x0102_1997,
+    0x00c3_6400,
+    0x5346_414f,
+    0x7375_7245,
+    0x0116_1970,
+    0x0bd0_0bd0,
 ];
 
 #[cfg(test)]

@@ -100,7 +100,10 @@ pub struct ScopeThrottle {
 impl ScopeThrottle {
     fn new(values: &Values<'_>, bytes_per_second: u64) -> Option<ScopeThrottle> {
         let block = values.block_of("server.kbytes-per-second")?;
-        (bytes_per_second > 0).then_some(ScopeThrottle { block, bytes_per_second })
+        (bytes_per_second > 0).then_some(ScopeThrottle {
+            block,
+            bytes_per_second,
+        })
     }
 }
 
@@ -114,8 +117,11 @@ impl CoreSettings {
         let bytes = |name: &str| values.string(name).map(|text| Rc::from(text.as_bytes()));
         let kbytes = |name: &str| u64::from(values.unsigned(name, 0)) * 1024;
         let body_kbytes = values.unsigned("server.max-request-size", 0);
-        let symlinks =
-            if switch("server.follow-symlink", true) { Symlinks::Follow } else { Symlinks::Refuse };
+        let symlinks = if switch("server.follow-symlink", true) {
+            Symlinks::Follow
+        } else {
+            Symlinks::Refuse
+        };
         Ok(CoreSettings {
             document_root: values.string("server.document-root").map(absolute_root),
             name: bytes("server.name"),
@@ -136,8 +142,12 @@ impl CoreSettings {
             scope_throttle: ScopeThrottle::new(values, kbytes("server.kbytes-per-second")),
             connection_bytes_per_second: kbytes("connection.kbytes-per-second"),
             mime_types: Rc::new(MimeTypes::new(values)),
-            mime_xattr: switch("mimetype.use-xattr", false)
-                .then(|| values.string("mimetype.xattr-name").unwrap_or("user.Content-Type").into()),
+            mime_xattr: switch("mimetype.use-xattr", false).then(|| {
+                values
+                    .string("mimetype.xattr-name")
+                    .unwrap_or("user.Content-Type")
+                    .into()
+            }),
             etag_inode: switch("etag.use-inode", true),
             etag_mtime: switch("etag.use-mtime", true),
             etag_size: switch("etag.use-size", true),
@@ -155,7 +165,10 @@ pub fn absolute_root(text: &str) -> Rc<[u8]> {
         let current = std::env::current_dir().unwrap_or_else(|_| "/".into());
         path.extend_from_slice(current.as_os_str().as_encoded_bytes());
     }
-    for part in text.split('/').filter(|part| !part.is_empty() && *part != ".") {
+    for part in text
+        .split('/')
+        .filter(|part| !part.is_empty() && *part != ".")
+    {
         if path.last() != Some(&b'/') {
             path.push(b'/');
         }
@@ -173,7 +186,11 @@ fn server_line(values: &Values<'_>) -> Rc<[u8]> {
         None => DEFAULT_TAG,
     };
     let tag: String = tag.chars().filter(|c| !c.is_control()).collect();
-    if tag.is_empty() { Rc::from(&b""[..]) } else { format!("Server: {tag}\r\n").into_bytes().into() }
+    if tag.is_empty() {
+        Rc::from(&b""[..])
+    } else {
+        format!("Server: {tag}\r\n").into_bytes().into()
+    }
 }
 
 fn handler(values: &Values<'_>, name: &str) -> Result<Option<Rc<[u8]>>, Diagnostic> {

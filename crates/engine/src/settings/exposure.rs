@@ -27,12 +27,19 @@ impl Exposure {
             directive: entry.name.clone(),
             keys: keys(&entry.value),
         });
-        Exposure { closed: closed.collect() }
+        Exposure {
+            closed: closed.collect(),
+        }
     }
 
     /// Closes every URL.
     pub(super) fn everything(directive: &str) -> Exposure {
-        Exposure { closed: vec![Closed { directive: directive.to_owned(), keys: None }] }
+        Exposure {
+            closed: vec![Closed {
+                directive: directive.to_owned(),
+                keys: None,
+            }],
+        }
     }
 
     /// The directive that closes `path` (a URL path or a physical path), if one does.
@@ -45,7 +52,10 @@ impl Exposure {
             None => true,
             Some(keys) => keys.iter().any(|key| covers(key, path)),
         };
-        self.closed.iter().find(closes).map(|closed| closed.directive.as_str())
+        self.closed
+            .iter()
+            .find(closes)
+            .map(|closed| closed.directive.as_str())
     }
 
     /// The same for a physical path, where only suffixes mean anything.
@@ -53,9 +63,17 @@ impl Exposure {
     pub fn closes_suffix(&self, path: &[u8]) -> Option<&str> {
         let is_suffix = |key: &&Vec<u8>| !key.is_empty() && key.first() != Some(&b'/');
         let closes = |closed: &&Closed| {
-            closed.keys.iter().flatten().filter(is_suffix).any(|key| covers(key, path))
+            closed
+                .keys
+                .iter()
+                .flatten()
+                .filter(is_suffix)
+                .any(|key| covers(key, path))
         };
-        self.closed.iter().find(closes).map(|closed| closed.directive.as_str())
+        self.closed
+            .iter()
+            .find(closes)
+            .map(|closed| closed.directive.as_str())
     }
 }
 
@@ -73,7 +91,10 @@ fn covers(key: &[u8], path: &[u8]) -> bool {
 }
 
 fn keys(value: &Value) -> Option<Vec<Vec<u8>>> {
-    let keys = value.as_array()?.iter().map(|element| Some(element.key()?.as_bytes().to_vec()));
+    let keys = value
+        .as_array()?
+        .iter()
+        .map(|element| Some(element.key()?.as_bytes().to_vec()));
     keys.collect()
 }
 

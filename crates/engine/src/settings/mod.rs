@@ -53,7 +53,12 @@ impl Settings {
         profile: u32,
     ) -> Result<Settings, Diagnostic> {
         let core = CoreSettings::new(values, logs)?;
-        let mut configure = Configure { values, logs, purpose, hooks: Vec::new() };
+        let mut configure = Configure {
+            values,
+            logs,
+            purpose,
+            hooks: Vec::new(),
+        };
         for module in modules {
             (module.configure)(&mut configure)?;
         }
@@ -61,7 +66,12 @@ impl Settings {
         for (phase, hook) in configure.hooks {
             hooks[phase as usize].push(hook);
         }
-        Ok(Settings { profile, core, exposure: Exposure::new(values), hooks })
+        Ok(Settings {
+            profile,
+            core,
+            exposure: Exposure::new(values),
+            hooks,
+        })
     }
 
     /// Settings under which every request is answered 503: `name` could not be set up.
@@ -81,7 +91,9 @@ impl Settings {
 /// as long as `server.compat-module-load` is on those lighttpd adds by itself.
 pub fn loaded_modules(config: &Config, known: &[&'static ModuleSpec]) -> Vec<&'static ModuleSpec> {
     let global = config.global();
-    let listed = global.entry("server.modules").and_then(|entry| entry.value.as_strings());
+    let listed = global
+        .entry("server.modules")
+        .and_then(|entry| entry.value.as_strings());
     let listed = listed.unwrap_or_default();
     let compat = global
         .entry("server.compat-module-load")
@@ -114,7 +126,11 @@ impl<'c> Values<'c> {
         schema: &Schema,
         true_blocks: impl Iterator<Item = BlockId>,
     ) -> Values<'c> {
-        let mut values = Values { config, chosen: HashMap::new(), exposing: Vec::new() };
+        let mut values = Values {
+            config,
+            chosen: HashMap::new(),
+            exposing: Vec::new(),
+        };
         for block in true_blocks.filter_map(|id| config.block(id)) {
             for entry in &block.entries {
                 let name = match schema.get(&entry.name).map(|spec| spec.effect) {
@@ -128,8 +144,12 @@ impl<'c> Values<'c> {
             let effect = schema.get(&entry.name).map(|spec| spec.effect);
             matches!(effect, Some(Effect::Exposes(_))) && entry.value.is_enabling()
         };
-        values.exposing =
-            values.chosen.values().map(|(_, entry)| *entry).filter(|entry| exposes(entry)).collect();
+        values.exposing = values
+            .chosen
+            .values()
+            .map(|(_, entry)| *entry)
+            .filter(|entry| exposes(entry))
+            .collect();
         values
     }
 
@@ -178,7 +198,9 @@ impl<'c> Values<'c> {
 
     /// A list of strings; empty when it is not set.
     pub fn strings(&self, name: &str) -> Vec<&'c str> {
-        self.value(name).and_then(Value::as_strings).unwrap_or_default()
+        self.value(name)
+            .and_then(Value::as_strings)
+            .unwrap_or_default()
     }
 
     /// The block whose entry counts for `name`.

@@ -143,10 +143,18 @@ impl SettingsTable {
             connections.clear();
         }
         let asks_for_host = self.stability.contains(&Stability::Host)
-            || self.config.blocks.iter().any(|block| subject(block) == Some(&Subject::Host));
+            || self
+                .config
+                .blocks
+                .iter()
+                .any(|block| subject(block) == Some(&Subject::Host));
         let any_host = (!asks_for_host).then(|| self.host_scope_of(&truths, b""));
         let key = truths.bits.clone();
-        let scope = Rc::new(ConnectionScope { truths, hosts: RefCell::default(), any_host });
+        let scope = Rc::new(ConnectionScope {
+            truths,
+            hosts: RefCell::default(),
+            any_host,
+        });
         connections.insert(key, Rc::clone(&scope));
         scope
     }
@@ -190,14 +198,21 @@ impl SettingsTable {
 
     fn decide(&self, scope: &HostScope, request: &dyn ConditionValues) -> Rc<Settings> {
         let mut scratch = scope.scratch.borrow_mut();
-        let mut truths = Truths { bits: std::mem::take(&mut *scratch) };
+        let mut truths = Truths {
+            bits: std::mem::take(&mut *scratch),
+        };
         truths.bits.clear();
         truths.bits.extend_from_slice(&scope.truths.bits);
-        for block in scope.candidates.iter().filter_map(|id| self.config.block(*id)) {
+        for block in scope
+            .candidates
+            .iter()
+            .filter_map(|id| self.config.block(*id))
+        {
             truths.decide(&self.config, block, || match &block.condition {
                 None => true,
-                Some(condition) => request
-                    .with_value(&condition.subject, &mut |value| condition.matcher.matches(value)),
+                Some(condition) => request.with_value(&condition.subject, &mut |value| {
+                    condition.matcher.matches(value)
+                }),
             });
         }
         let found = scope.settings.borrow().get(&truths.bits).map(Rc::clone);
@@ -257,7 +272,10 @@ impl SettingsTable {
     }
 
     fn stability_of(&self, block: &Block) -> Stability {
-        self.stability.get(block.id.index()).copied().unwrap_or(Stability::Physical)
+        self.stability
+            .get(block.id.index())
+            .copied()
+            .unwrap_or(Stability::Physical)
     }
 
     /// The settings for exactly these true blocks.
@@ -267,14 +285,20 @@ impl SettingsTable {
         }
         let profile = self.profiles.get() + 1;
         self.profiles.set(profile);
-        let true_blocks =
-            self.config.blocks.iter().map(|block| block.id).filter(|id| truths.is_true(*id));
+        let true_blocks = self
+            .config
+            .blocks
+            .iter()
+            .map(|block| block.id)
+            .filter(|id| truths.is_true(*id));
         let values = Values::merge(&self.config, &self.schema, true_blocks);
         let built = Settings::build(&values, &self.modules, &self.logs, Purpose::Serve, profile);
         let settings = Rc::new(built.unwrap_or_else(|diagnostic| {
             // Every block was checked at start-up. What fails now fails together with others,
             // or for a reason of the moment; the safe answer is none.
-            self.logs.error(format_args!("settings: {diagnostic:?}; requests with them get 503"));
+            self.logs.error(format_args!(
+                "settings: {diagnostic:?}; requests with them get 503"
+            ));
             Settings::unavailable(&self.config, &self.schema, &self.logs, profile)
         }));
         let mut interned = self.interned.borrow_mut();
@@ -302,12 +326,16 @@ struct Truths {
 
 impl Truths {
     fn new(blocks: usize) -> Truths {
-        Truths { bits: vec![0; blocks.div_ceil(64)] }
+        Truths {
+            bits: vec![0; blocks.div_ceil(64)],
+        }
     }
 
     fn is_true(&self, id: BlockId) -> bool {
         let index = id.index();
-        self.bits.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
+        self.bits
+            .get(index / 64)
+            .is_some_and(|word| word >> (index % 64) & 1 == 1)
     }
 
     /// Decides `block`, after all blocks before it. `holds` is its own condition.

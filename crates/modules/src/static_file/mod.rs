@@ -1,0 +1,210 @@
+//! mod_staticfile: answers with a file, or the part of it the client asked for.
+//!
+//! The fields that depend on the file alone are made once and kept with the file in the cache; a
+//! warm answer copies them and looks at nothing else. Conditional and range requests are
+//! decided by `proto`. Knows nothing of sockets: a file piece finds its own way.
+
+mod precompressed;
+mod ranges;
+
+use std::rc::Rc;
+
+use petrel_engine::body::{Body, Piece};
+use petrel_engine::config::{Diagnostic, DirectiveSpec, Effect, Scope, ValueKind};
+use petrel_engine::file_cache::{FileEntry, FileKind};
+use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
+use petrel_engine::proto::conditional::{Preconditions, Verdict, evaluate};
+use petrel_engine::proto::date;
+use petrel_engine::proto::http1::KnownField;
+use petrel_engine::proto::method::Method;
+use petrel_engine::proto::status::Status;
+use petrel_engine::settings::CoreSettings;
+use petrel_engine::{Exchange, limits};
+
+use precompressed::Precompressed;
+
+/// mod_staticfile.
+pub static MODULE: ModuleSpec = ModuleSpec {
+    name: "mod_staticfile",
+    doc: "Sends files, with ETags, conditional requests and byte ranges.",
+    loaded: Loaded::Compat,
+    directives: DIRECTIVES,
+    log_directives: &[],
+    configure,
+};
+
+static DIRECTIVES: &[DirectiveSpec] = &[
+    DirectiveSpec {
+        name: "static-file.exclude-extensions",
+        kind: ValueKind::List,
+        scope: Scope::Request,
+        default: "()",
+        effect: Effect::Works,
+        doc: "Files whose names end with one of these are answered 403 instead of being sent: \
+              scripts whose source nobody should see.",
+    },
+    DirectiveSpec {
+        name: "static-file.etags",
+        kind: ValueKind::Bool,
+        scope: Scope::Request,
+        default: "enable",
+        effect: Effect::Works,
+        doc: "Send an ETag with every file, made of what etag.use-inode, etag.use-mtime and \
+              etag.use-size choose.",
+    },
+    DirectiveSpec {
+        name: "static-file.disable-pathinfo",
+        kind: ValueKind::Bool,
+        scope: Scope::Request,
+        default: "disable",
+        effect: Effect::Works,
+        doc: "Answer 404 when the URL goes on behind the name of a static file.",
+    },
+    DirectiveSpec {
+        name: "static-file.precompressed",
+        kind: ValueKind::List,
+        scope: Scope::Request,
+        default: "()",
+        effect: Effect::Works,
+        doc: "Codings (\"br\", \"zstd\", \"gzip\") whose compressed sibling FILE.br, FILE.zst or FILE.gz \
+              is sent instead of FILE to clients that accept it, if it is not older than FILE. \
+              Petrel's own.",
+    },
+];
+
+fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
+    let values = configure.values;
+    let suffixes = values.strings("static-file.exclude-extensions");
+    let hook = StaticFile {
+        excluded: suffixes.iter().map(|suffix| suffix.as_bytes().to_vec()).collect(),
+        has_etags: values.bool("static-file.etags").unwrap_or(true),
+        has_path_info: !values.bool("static-file.disable-pathinfo").unwrap_or(false),
+        precompressed: Precompressed::new(values)?,
+    };
+    configure.add(Phase::Content, hook);
+    Ok(())
+}
+
+struct StaticFile {
+    excluded: Vec<Vec<u8>>,
+    has_etags: bool,
+    has_path_info: bool,
+    precompressed: Precompressed,
+}
+
+impl Hook for StaticFile {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        let Some(file) = &exchange.physical.file else { return Outcome::Next };
+        let method = exchange.request.method;
+        if file.kind() != FileKind::Regular
+            || !matches!(method, Method::Get | Method::Head | Method::Post)
+        {
+            return Outcome::Next;
+        }
+        if !exchange.physical.path_info.is_empty() && !self.has_path_info {
+            return exchange.answer(Status::NOT_FOUND);
+        }
+        let path = &exchange.physical.path;
+        if self.excluded.iter().any(|suffix| path.ends_with(suffix)) {
+            return exchange.answer(Status::FORBIDDEN);
+        }
+        let file = Rc::clone(file);
+        exchange.response.status = Status::OK;
+        let chosen = self.precompressed.choose(exchange, Rc::clone(&file));
+        // A sibling asked for by its own name has another type than one sent in place of a file.
+        let key = u64::from(exchange.settings.profile) << 1 | u64::from(!Rc::ptr_eq(&file, &chosen));
+        self.send(exchange, chosen, key);
+        Outcome::Answer
+    }
+}
+
+impl StaticFile {
+    /// Makes `file` the answer, as far as the conditions of the request allow. Its fields are kept
+    /// under `key`.
+    fn send(&self, exchange: &mut Exchange, file: Rc<FileEntry>, key: u64) {
+        let settings = Rc::clone(&exchange.settings);
+        let path = &exchange.physical.path;
+        let fields = file.prepared(key, |file| self.fields(file, path, &settings.core));
+        exchange.response.extend_from_wire(&fields);
+        let head = &exchange.request.head;
+        let preconditions = Preconditions {
+            if_match: head.field(KnownField::IfMatch),
+            if_none_match: head.field(KnownField::IfNoneMatch),
+            if_modified_since: head.field(KnownField::IfModifiedSince),
+            if_unmodified_since: head.field(KnownField::IfUnmodifiedSince),
+            if_range: head.field(KnownField::IfRange),
+        };
+        let mut honour_range = true;
+        if !preconditions.is_empty() {
+            let etag = exchange.response.get("ETag");
+            let modified = Some(file.stat().modified_s);
+            let is_get = exchange.request.method.is_get_or_head();
+            match evaluate(&preconditions, is_get, etag, modified) {
+                Verdict::Proceed { honour_range: honour } => honour_range = honour,
+                Verdict::NotModified => {
+                    exchange.response.status = Status::NOT_MODIFIED;
+                    return;
+                }
+                Verdict::PreconditionFailed => {
+                    exchange.answer(Status::PRECONDITION_FAILED);
+                    return;
+                }
+            }
+        }
+        if honour_range && ranges::apply(exchange, &file) {
+            return;
+        }
+        let range = 0..file.stat().size;
+        exchange.response.body = Body::Piece(Piece::File { file, range });
+    }
+
+    /// The fields that depend on the file and the settings alone, in wire form.
+    fn fields(&self, file: &FileEntry, path: &[u8], core: &CoreSettings) -> Vec<u8> {
+        let mut out = Vec::with_capacity(192);
+        if let Some(content_type) = content_type(file, path, core) {
+            field(&mut out, "Content-Type", &content_type);
+        }
+        if self.has_etags
+            && let Some(etag) = etag(file, core)
+        {
+            field(&mut out, "ETag", etag.as_bytes());
+        }
+        let mut date = [0; 29];
+        date::format_imf(file.stat().modified_s, &mut date);
+        field(&mut out, "Last-Modified", &date);
+        if core.range_requests {
+            field(&mut out, "Accept-Ranges", b"bytes");
+        }
+        out
+    }
+}
+
+fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend(value.iter().map(|byte| if byte.is_ascii_control() { b' ' } else { *byte }));
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The type of a file: from its extended attribute where that is wanted, or by its name.
+fn content_type(file: &FileEntry, path: &[u8], core: &CoreSettings) -> Option<Vec<u8>> {
+    let own = core.mime_xattr.as_ref().and_then(|name| {
+        let mut value = [0; 128];
+        let length = rustix::fs::fgetxattr(file.descriptor()?, &**name, &mut value[..]).ok()?;
+        value.get(..length).filter(|value| !value.is_empty()).map(<[u8]>::to_vec)
+    });
+    own.or_else(|| core.mime_types.content_type_of(path).map(<[u8]>::to_vec))
+}
+
+/// A strong entity tag (RFC 9110 section 8.8.3) out of the parts that are switched on.
+fn etag(file: &FileEntry, core: &CoreSettings) -> Option<String> {
+    let stat = file.stat();
+    let inode = core.etag_inode.then(|| format!("{:x}", stat.inode));
+    let size = core.etag_size.then(|| format!("{:x}", stat.size));
+    let modified =
+        core.etag_mtime.then(|| format!("{:x}.{:x}", stat.modified_s, stat.modified_ns));
+    let parts: Vec<String> = [inode, size, modified].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("\"{}\"", parts.join("-")))
+}
+
+const _: () = assert!(limits::RANGES_MAX > 1);
