@@ -133,6 +133,9 @@ fn checked(reader: Reader<'_>, schema: &Schema) -> Result<Config, Diagnostics> {
     let mut config = reader.finish();
     let found = check::check(&config, schema);
     config.warnings.extend(found);
+    config
+        .warnings
+        .sort_by_key(|diagnostic| diagnostic.span.map(|span| (span.file, span.start)));
     let is_error = |diagnostic: &Diagnostic| diagnostic.severity == Severity::Error;
     if config.warnings.iter().any(is_error) {
         return Err(Diagnostics {

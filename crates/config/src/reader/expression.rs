@@ -280,7 +280,7 @@ impl Reader<'_> {
 
     fn unclosed_array<T>(&mut self, open: Span) -> Read<T> {
         let error = Diagnostic::error("this array is never closed", open).with_label("opened here");
-        self.fail(error.with_hint("the statement behind it begins before its \")\""))
+        self.fail(error.with_hint("its \")\" is missing"))
     }
 
     /// `left` with the elements of `right` behind its own.

@@ -247,7 +247,7 @@ fn what_is_never_closed_is_shown_where_it_opens() {
     );
     says(
         "t.a = ( \"x\",\n \"y\"\nt.b = 5",
-        "t.conf:1:7: error: this array is never closed (the statement behind it begins before its \")\")",
+        "t.conf:1:7: error: this array is never closed (its \")\" is missing)",
     );
     says(
         "$HTTP[\"host\"] == \"a\" {\nt.a = 1\n",
@@ -339,11 +339,11 @@ fn several_errors_come_in_one_run() {
     assert_eq!(
         places,
         [
-            "t.conf:8:7",
             "t.conf:1:7",
             "t.conf:3:7",
             "t.conf:4:17",
-            "t.conf:7:14"
+            "t.conf:7:14",
+            "t.conf:8:7"
         ]
     );
 }
@@ -363,7 +363,8 @@ fn nesting_ends_at_its_limit() {
     let arrays = format!("t.a = {}{}", "(".repeat(100_000), ")".repeat(100_000));
     assert!(messages(&arrays)[0].contains("nested more than 64 levels deep"));
     let blocks = "$HTTP[\"host\"] == \"a\" { ".repeat(10_000);
-    assert!(messages(&blocks)[0].contains("nested more than 64 levels deep"));
+    let deep = |message: &String| message.contains("nested more than 64 levels deep");
+    assert!(messages(&blocks).iter().any(deep));
 }
 
 #[test]
