@@ -1,0 +1,242 @@
+//! For tests of modules: a configuration, and requests walked through its phases without a socket.
+//!
+//! ```
+//! use petrel_engine::testing::Site;
+//!
+//! let site = Site::new("server.document-root = \"/nonexistent\"", &[]);
+//! assert_eq!(site.get("/").status(), 404);
+//! ```
+//!
+//! A [`Site`] is a worker without listeners. Its requests go through the same parser, settings and
+//! phase loop as those of a connection; only what the connection adds (Date, Server, framing,
+//! time-outs) is missing. The answer keeps its [`Exchange`], so that a test can look at the
+//! physical path or the environment. Built with the feature `testing` only.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use petrel_config::{Config, Diagnostic, LoadOptions, Schema, Style, parse_str, render};
+use petrel_proto::http1::Parsed;
+
+use crate::body::Body;
+use crate::exchange::{ConnectionFacts, Exchange, Peer};
+use crate::listener::ListenerFacts;
+use crate::log::LogRegistry;
+use crate::module::ModuleSpec;
+use crate::phase::{self, Walked};
+use crate::settings::directives::DIRECTIVES;
+use crate::settings::{ConnectionScope, ProcessSettings, SettingsTable, loaded_modules};
+use crate::shared::Shared;
+use crate::worker::Worker;
+
+/// A configuration that requests can be made to.
+pub struct Site {
+    worker: Rc<Worker>,
+    scope: Rc<ConnectionScope>,
+    facts: ConnectionFacts,
+}
+
+/// What became of a request.
+pub struct Answer {
+    exchange: Box<Exchange>,
+    body: Vec<u8>,
+}
+
+impl Site {
+    /// A site with the configuration `text`. All of `modules` take part, in this order, unless the
+    /// text has server.modules.
+    ///
+    /// # Panics
+    /// With the message of the diagnostic, if the configuration is refused.
+    pub fn new(text: &str, modules: &[&'static ModuleSpec]) -> Site {
+        Site::try_new(text, modules).unwrap_or_else(|message| panic!("{message}"))
+    }
+
+    /// The same. A refused configuration comes back as the lines that would be logged.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration.
+    pub fn try_new(text: &str, modules: &[&'static ModuleSpec]) -> Result<Site, String> {
+        let mut tables = vec![DIRECTIVES];
+        tables.extend(modules.iter().map(|module| module.directives));
+        let schema = Schema::new(&tables);
+        let config = parse_str("test.conf", text, &schema, &LoadOptions::from_process())
+            .map_err(|diagnostics| diagnostics.to_string())?;
+        let loaded = match config.global().entry("server.modules") {
+            Some(_) => loaded_modules(&config, modules),
+            None => modules.to_vec(),
+        };
+        let shown = |diagnostic: Diagnostic| render(&diagnostic, &config.sources, Style::Line);
+        SettingsTable::check(&config, &schema, &loaded).map_err(shown)?;
+        let process = ProcessSettings::new(&config).map_err(shown)?;
+        Ok(Site::start(config, schema, loaded, process))
+    }
+
+    fn start(
+        config: Config,
+        schema: Schema,
+        modules: Vec<&'static ModuleSpec>,
+        process: ProcessSettings,
+    ) -> Site {
+        let logs = Arc::new(LogRegistry::discarding());
+        let table = SettingsTable::new(
+            Arc::new(config),
+            Arc::new(schema),
+            modules,
+            Arc::clone(&logs),
+        );
+        let worker = Worker::new(
+            table,
+            Arc::new(process),
+            Arc::new(Shared::new(1)),
+            logs,
+            OPEN_FILES_MAX,
+        );
+        let facts = ConnectionFacts {
+            peer: Peer::Ip(SocketAddr::from((Ipv4Addr::LOCALHOST, 40000))),
+            listener: Rc::new(ListenerFacts {
+                address: LISTENER.to_owned(),
+                port: 80,
+            }),
+            request_number: 1,
+            id: 1,
+        };
+        let scope = worker
+            .settings_table()
+            .connection_scope(LISTENER, facts.peer.ip());
+        Site {
+            worker,
+            scope,
+            facts,
+        }
+    }
+
+    /// The worker, for its file cache and clock.
+    pub fn worker(&self) -> &Rc<Worker> {
+        &self.worker
+    }
+
+    /// Makes a GET request over HTTP/1.1 to the host `a.example`.
+    ///
+    /// # Panics
+    /// See [`Site::request`].
+    pub fn get(&self, target: &str) -> Answer {
+        self.request(&format!("GET {target} HTTP/1.1\r\nHost: a.example\r\n\r\n"))
+    }
+
+    /// Makes a request: a head, with its empty line, and what follows as the body. Only a head
+    /// that the parser accepts gets to the phases.
+    ///
+    /// # Panics
+    /// If the head is refused or incomplete, or a hook waits for something that never happens.
+    pub fn request(&self, request: &str) -> Answer {
+        let mut exchange = Box::new(Exchange::new(Rc::clone(&self.worker), self.facts.clone()));
+        exchange.ledger.start(self.worker.clock().now());
+        let body = self.begin(&mut exchange, request.as_bytes());
+        self.walk(&mut exchange, body);
+        let body = collect(std::mem::take(&mut exchange.response.body));
+        phase::log(&mut exchange);
+        Answer { exchange, body }
+    }
+
+    /// Reads the head and chooses the settings; answers with the body.
+    fn begin<'r>(&self, exchange: &mut Exchange, bytes: &'r [u8]) -> &'r [u8] {
+        let process = self.worker.process();
+        let request = &mut exchange.request;
+        let length = match request.head.parse(bytes, &process.head_options) {
+            Ok(Parsed::Complete { length }) => length,
+            other => panic!("the request head is refused: {other:?}"),
+        };
+        request.method = request.head.method();
+        request
+            .original_target
+            .extend_from_slice(request.head.target());
+        request
+            .url
+            .parse(request.head.target(), request.method, &process.url_options)
+            .expect("the test's URL is sound");
+        exchange.settle(&self.scope);
+        &bytes[length..]
+    }
+
+    fn walk(&self, exchange: &mut Exchange, body: &[u8]) {
+        let mut context = Context::from_waker(Waker::noop());
+        for _ in 0..POLLS_MAX {
+            match phase::walk(exchange, &mut context) {
+                Poll::Ready(Walked::Answered) => return,
+                Poll::Ready(Walked::NeedBody) => {
+                    exchange.request.body.receive(body);
+                    exchange.request.body_bytes = body.len() as u64;
+                    exchange.request.body.complete();
+                }
+                Poll::Pending => std::thread::yield_now(),
+            }
+        }
+        panic!("the exchange has no answer after {POLLS_MAX} polls");
+    }
+}
+
+impl Answer {
+    /// The status.
+    pub fn status(&self) -> u16 {
+        self.exchange.response.status.0
+    }
+
+    /// The value of the first response field of this name.
+    pub fn field(&self, name: &str) -> Option<String> {
+        self.exchange.response.get(name).map(text)
+    }
+
+    /// The response fields that the modules and the core set, in wire form.
+    pub fn fields(&self) -> String {
+        text(self.exchange.response.fields().as_bytes())
+    }
+
+    /// The body, which is there for HEAD as well if a handler made one.
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// The exchange as it was when the answer was sent.
+    pub fn exchange(&self) -> &Exchange {
+        &self.exchange
+    }
+}
+
+fn collect(mut body: Body) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..POLLS_MAX {
+        match body.poll_piece(&mut context) {
+            Poll::Ready(None) => return bytes,
+            Poll::Ready(Some(piece)) => {
+                let mut piece = piece.expect("the body can be made");
+                let start = bytes.len();
+                bytes.resize(start + usize::try_from(piece.length()).expect("it fits"), 0);
+                let mut filled = start;
+                while filled < bytes.len() {
+                    filled += piece
+                        .read(&mut bytes[filled..])
+                        .expect("the piece can be read");
+                }
+            }
+            Poll::Pending => std::thread::yield_now(),
+        }
+    }
+    panic!("the body has no end after {POLLS_MAX} polls");
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The address requests seem to come in by.
+const LISTENER: &str = "127.0.0.1:80";
+
+/// Turns given to a hook or body that waits.
+const POLLS_MAX: usize = 100_000;
+
+/// Files a site keeps open.
+const OPEN_FILES_MAX: usize = 64;
