@@ -1,0 +1,195 @@
+//! mod_accesslog: a line for every request, when its last byte is sent or its client has gone.
+//!
+//! The format is compiled once for each set of settings; a warm line allocates nothing and reads
+//! no clock but the stamps of the exchange. The line goes to the log's queue, whose writer is a thread of
+//! its own ([`petrel_engine::log`]): a slow disk costs lines, which are counted, and never a request.
+//!
+//! [`format`] reads the directive, [`record`] says what there is to tell, [`line`] and [`json`] write it.
+
+mod format;
+mod json;
+mod line;
+mod record;
+mod time;
+
+use std::cell::RefCell;
+
+use petrel_engine::config::{Diagnostic, DirectiveSpec, Effect, Scope, Span, ValueKind};
+use petrel_engine::log::{LogHandle, LogTarget, SyslogLevel};
+use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
+use petrel_engine::{Exchange, limits};
+
+use format::{Format, FormatError};
+use json::JsonLine;
+use line::Escaping;
+use record::Record;
+
+/// mod_accesslog.
+pub static MODULE: ModuleSpec = ModuleSpec {
+    name: "mod_accesslog",
+    doc: "Writes a line for every request, in a format of your choice or as JSON.",
+    loaded: Loaded::Listed,
+    directives: DIRECTIVES,
+    log_directives: &["accesslog.filename"],
+    configure,
+};
+
+static DIRECTIVES: &[DirectiveSpec] = &[
+    DirectiveSpec {
+        name: "accesslog.filename",
+        kind: ValueKind::String,
+        scope: Scope::Request,
+        default: "unset",
+        effect: Effect::Works,
+        doc: "The file to write to, opened for appending and again on SIGHUP, or \"|command\": a \
+              command that gets the lines on its standard input and is started again if it dies. \
+              Unset, there is no access log.",
+    },
+    DirectiveSpec {
+        name: "accesslog.format",
+        kind: ValueKind::String,
+        scope: Scope::Request,
+        default: DEFAULT_FORMAT_DOC,
+        effect: Effect::Works,
+        doc: "What a line says: text with codes as Apache and lighttpd have them (%h %V %u %t \
+              \"%r\" %>s %b \"%{Referer}i\" and so on; %% is a percent sign; a backslash before a, b, f, n, \
+              r, t or v is that character, before any other it is dropped). %D and %T take a unit: %{ms}T, \
+              %{us}D. Beyond lighttpd: %{stage:NAME}x is the time a request spent in a stage of the \
+              ledger, in microseconds, or as %{stage:NAME:UNIT}x in s, ms, us or ns; NAME is a stage, \
+              \"total\" or \"unattributed\"; %{stages}x is all of them that are not 0. The format \"json\" writes one \
+              JSON object a line with everything in it.",
+    },
+    DirectiveSpec {
+        name: "accesslog.use-syslog",
+        kind: ValueKind::Bool,
+        scope: Scope::Request,
+        default: "disable",
+        effect: Effect::Works,
+        doc: "Send the lines to syslog instead of accesslog.filename, under server.syslog-facility.",
+    },
+    DirectiveSpec {
+        name: "accesslog.syslog-level",
+        kind: ValueKind::Short,
+        scope: Scope::Request,
+        default: "6",
+        effect: Effect::Works,
+        doc: "The severity of those lines: 0 (emergency) to 7 (debug); 6 is informational.",
+    },
+    DirectiveSpec {
+        name: "accesslog.escaping",
+        kind: ValueKind::String,
+        scope: Scope::Request,
+        default: "\"default\"",
+        effect: Effect::Works,
+        doc: "How values from the client are made safe: \"default\" writes quotes and backslashes \
+              with a backslash and all that is not printable ASCII as \\xHH; \"json\" as inside a JSON string.",
+    },
+];
+
+const DEFAULT_FORMAT: &str = r#"%h %V %u %t "%r" %>s %b "%{Referer}i" "%{User-Agent}i""#;
+const DEFAULT_FORMAT_DOC: &str =
+    r#""%h %V %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\"""#;
+
+/// The format that is not one: everything as a JSON object.
+const JSON: &str = "json";
+
+fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
+    let values = configure.values;
+    let layout = layout(configure)?;
+    let level = syslog_level(configure)?;
+    let log = if values.bool("accesslog.use-syslog").unwrap_or(false) {
+        configure.logs.get(&LogTarget::Syslog).with_level(level)
+    } else if let Some(name) = values.string("accesslog.filename") {
+        configure.logs.get(&LogTarget::parse(name))
+    } else {
+        return Ok(());
+    };
+    let server_port = values.config().global().entry("server.port");
+    let server_port = server_port.and_then(|entry| entry.value.as_integer()).unwrap_or(80);
+    configure.add(
+        Phase::Log,
+        AccessLog {
+            log,
+            layout,
+            server_port: u16::try_from(server_port).unwrap_or(0),
+            line: RefCell::default(),
+        },
+    );
+    Ok(())
+}
+
+fn layout(configure: &Configure<'_>) -> Result<Layout, Diagnostic> {
+    let values = configure.values;
+    let escaping = match values.string("accesslog.escaping") {
+        None | Some("default") => Escaping::Log,
+        Some("json") => Escaping::Json,
+        Some(_) => {
+            return Err(values
+                .error("accesslog.escaping", "there is no such way of escaping")
+                .with_hint("it is \"default\" or \"json\""));
+        }
+    };
+    match values.string("accesslog.format").unwrap_or(DEFAULT_FORMAT) {
+        JSON => Ok(Layout::Json(JsonLine::new())),
+        text => Format::parse(text)
+            .map(|format| Layout::Format(format, escaping))
+            .map_err(|error| diagnostic(configure, text, error)),
+    }
+}
+
+fn syslog_level(configure: &Configure<'_>) -> Result<SyslogLevel, Diagnostic> {
+    let name = "accesslog.syslog-level";
+    match configure.values.integer(name) {
+        None => Ok(SyslogLevel::INFO),
+        Some(number) => u32::try_from(number).ok().and_then(SyslogLevel::new).ok_or_else(|| {
+            configure.values.error(name, "there is no such syslog level").with_hint("levels are 0 to 7")
+        }),
+    }
+}
+
+/// Points at the part of the format that is wrong, when the format is one plain string.
+fn diagnostic(configure: &Configure<'_>, format: &str, error: FormatError) -> Diagnostic {
+    let mut diagnostic = configure.values.error("accesslog.format", error.message);
+    if let Some(span) = diagnostic.span {
+        let written = configure.values.config().sources.text(span);
+        if let Some(range) = format::locate(written, format, error.range) {
+            let offset = |at: usize| span.start + u32::try_from(at).unwrap_or(0);
+            diagnostic.span =
+                Some(Span { file: span.file, start: offset(range.start), end: offset(range.end) });
+        }
+    }
+    diagnostic.with_hint(error.hint)
+}
+
+/// What a line looks like.
+enum Layout {
+    Format(Format, Escaping),
+    Json(JsonLine),
+}
+
+/// The hook of one set of settings.
+struct AccessLog {
+    log: LogHandle,
+    layout: Layout,
+    server_port: u16,
+    /// Kept from line to line.
+    line: RefCell<Vec<u8>>,
+}
+
+impl Hook for AccessLog {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        let mut line = self.line.borrow_mut();
+        line.clear();
+        let record = Record::of(exchange, self.server_port);
+        match &self.layout {
+            Layout::Format(format, escaping) => line::write(format, *escaping, &record, &mut line),
+            Layout::Json(json) => json.write(&record, &mut line),
+        }
+        line.push(b'\n');
+        self.log.write(&line);
+        if line.capacity() > limits::POOLED_BUFFER_BYTES_MAX {
+            *line = Vec::new();
+        }
+        Outcome::Next
+    }
+}
