@@ -4,18 +4,30 @@
 //! of the kind that is measured: 100 bytes sent and received over a loopback TCP connection, again
 //! and again, and a stretch of pure computation. Its CPU time relative to the median over the
 //! whole comparison is by how much a run was slowed down, and what its figures are divided by.
+//!
+//! They also change shape. The host may run two virtual cores on one real core, or on two that
+//! share no cache, and move them within a second. A request over loopback touches the same memory
+//! from both cores some ten times, so that its CPU time triples. That is no matter of speed and
+//! cannot be divided out; so the time of one bounce between the cores is taken as well, and runs
+//! are compared only with runs at about the same distance.
 
 use crate::measure::own_cpu;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::Serialize;
 use std::hint::black_box;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// The connection to send over, kept for the whole comparison.
 pub struct Calibrator {
     from: TcpStream,
     to: TcpStream,
+    /// Where the other end of a bounce runs; the caller runs where the client does.
+    server_cores: CpuSet,
+    /// Whether there is anything to bounce between.
+    single_core: bool,
 }
 
 /// CPU time of the fixed work, in nanoseconds.
@@ -25,17 +37,25 @@ pub struct Sample {
     pub network_ns: f64,
     /// [`STEPS`] steps of computation.
     pub computing_ns: f64,
+    /// One bounce of a word of memory between a core of the client and one of the server; 0 if
+    /// there is only one core.
+    pub distance_ns: f64,
 }
 
+/// The distances seen so far.
+#[derive(Debug, Default)]
+pub struct Distances(Vec<f64>);
+
 impl Calibrator {
-    /// Opens the connection.
-    pub fn new() -> io::Result<Self> {
+    /// Opens the connection. To be called before the client is tied to a core.
+    pub fn new(server_cores: CpuSet) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let from = TcpStream::connect(listener.local_addr()?)?;
         from.set_nodelay(true)?;
         let (to, _) = listener.accept()?;
         to.set_read_timeout(Some(Duration::from_secs(5)))?;
-        Ok(Self { from, to })
+        let single_core = std::thread::available_parallelism()?.get() == 1;
+        Ok(Self { from, to, server_cores, single_core })
     }
 
     /// Does the work once.
@@ -49,7 +69,9 @@ impl Calibrator {
         let between = own_cpu();
         compute();
         let network_ns = (between - started).as_nanos() as f64;
-        Ok(Sample { network_ns, computing_ns: (own_cpu() - between).as_nanos() as f64 })
+        let computing_ns = (own_cpu() - between).as_nanos() as f64;
+        let distance_ns = if self.single_core { 0.0 } else { distance(&self.server_cores) };
+        Ok(Sample { network_ns, computing_ns, distance_ns })
     }
 }
 
@@ -59,6 +81,7 @@ impl Sample {
         Self {
             network_ns: (self.network_ns + other.network_ns) / 2.0,
             computing_ns: (self.computing_ns + other.computing_ns) / 2.0,
+            distance_ns: (self.distance_ns + other.distance_ns) / 2.0,
         }
     }
 
@@ -66,6 +89,69 @@ impl Sample {
     pub fn slowness(self, usual: Self) -> f64 {
         NETWORK_SHARE * (self.network_ns / usual.network_ns)
             + (1.0 - NETWORK_SHARE) * (self.computing_ns / usual.computing_ns)
+    }
+}
+
+impl Distances {
+    /// Adds one.
+    pub fn add(&mut self, distance_ns: f64) {
+        let place = self.0.partition_point(|other| *other < distance_ns);
+        self.0.insert(place, distance_ns);
+    }
+
+    /// The distance that runs are compared at: that of the upper quartile, as a client on another
+    /// machine shares no cache with the server.
+    pub fn reference(&self) -> f64 {
+        self.0.get(self.0.len() * 3 / 4).copied().unwrap_or(0.0)
+    }
+
+    /// Whether `distance_ns` is about the reference. Near and far differ by a factor of five.
+    pub fn is_usual(&self, distance_ns: f64) -> bool {
+        let reference = self.reference();
+        (reference / 2.0..=reference * 2.0).contains(&distance_ns)
+    }
+}
+
+/// The quickest of [`BOUNCE_SERIES`] series of bounces, in nanoseconds each: a series that another
+/// program interrupts takes longer.
+fn distance(server_cores: &CpuSet) -> f64 {
+    let [there, back] = [Word::default(), Word::default()];
+    let series = |first: u32| {
+        let started = Instant::now();
+        for n in first..first + BOUNCES {
+            there.0.store(n, Ordering::Release);
+            await_number(&back, n);
+        }
+        started.elapsed().as_nanos() as f64 / f64::from(BOUNCES)
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Should it fail, the bounce is measured wherever the thread runs.
+            let _unpinned = sched_setaffinity(None, server_cores);
+            for n in 1..=BOUNCES * BOUNCE_SERIES {
+                await_number(&there, n);
+                back.0.store(n, Ordering::Release);
+            }
+        });
+        let all = (0..BOUNCE_SERIES).map(|number| series(number * BOUNCES + 1));
+        all.fold(f64::INFINITY, f64::min)
+    })
+}
+
+/// A word with cache lines of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Word(AtomicU32);
+
+/// Spins; gives the core away now and then, should the other thread need this one.
+fn await_number(word: &Word, number: u32) {
+    let mut spins = 0_u32;
+    while word.0.load(Ordering::Acquire) != number {
+        spins += 1;
+        if spins.is_multiple_of(10_000) {
+            std::thread::yield_now();
+        }
+        std::hint::spin_loop();
     }
 }
 
@@ -84,27 +170,48 @@ fn compute() {
 
 const EXCHANGES: u32 = 10_000;
 const STEPS: u32 = 4_000_000;
+const BOUNCES: u32 = 500;
+const BOUNCE_SERIES: u32 = 10;
 /// File servers spend about four fifths of their time in the kernel's TCP.
 const NETWORK_SHARE: f64 = 0.8;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::thread::sched_getaffinity;
 
     #[test]
     fn the_work_takes_time_and_leaves_nothing_behind() {
-        let mut calibrator = Calibrator::new().unwrap();
+        let mut calibrator = Calibrator::new(sched_getaffinity(None).unwrap()).unwrap();
         for _ in 0..2 {
             let sample = calibrator.sample().unwrap();
             assert!(sample.network_ns > 1e6 && sample.computing_ns > 1e5, "{sample:?}");
+            assert!(sample.distance_ns < 1e6, "{sample:?}");
         }
     }
 
     #[test]
     fn twice_the_time_is_twice_as_slow() {
-        let usual = Sample { network_ns: 40.0, computing_ns: 10.0 };
-        let slow = Sample { network_ns: 80.0, computing_ns: 20.0 };
+        let usual = Sample { network_ns: 40.0, computing_ns: 10.0, distance_ns: 1.0 };
+        let slow = Sample { network_ns: 80.0, computing_ns: 20.0, distance_ns: 1.0 };
         assert!((slow.slowness(usual) - 2.0).abs() < 1e-9);
         assert!((usual.mean(slow).slowness(usual) - 1.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_far_distance_is_the_reference_when_a_good_part_is_far() {
+        let mut distances = Distances::default();
+        for distance in [100.0, 560.0, 98.0, 102.0, 570.0] {
+            distances.add(distance);
+        }
+        assert!(distances.is_usual(565.0) && !distances.is_usual(100.0));
+        assert!(!distances.is_usual(1400.0));
+    }
+
+    #[test]
+    fn without_a_second_core_everything_is_usual() {
+        let mut distances = Distances::default();
+        distances.add(0.0);
+        assert!(distances.is_usual(0.0));
     }
 }

@@ -59,7 +59,7 @@ pub struct Options {
     #[arg(long)]
     pub install: bool,
     /// Which cores client and server run on
-    #[arg(long, value_enum, default_value_t = Placement::Shared)]
+    #[arg(long, value_enum, default_value_t = Placement::Apart)]
     pub placement: Placement,
 }
 
@@ -80,10 +80,11 @@ impl Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// No affinity: the kernel places the client and both workers on all cores
-    Shared,
-    /// The client on the last core, the server on all others
+    /// The client on the last core, the server on all others: repeatable
     Apart,
+    /// No affinity. The kernel moves both about, and a request costs a third when client and
+    /// server happen to share a core and its cache
+    Shared,
 }
 
 /// What the floor server answers.

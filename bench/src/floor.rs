@@ -180,7 +180,7 @@ impl Connection {
         if let Some((file, length)) = &canned.file {
             while self.sent < in_memory + length {
                 let mut offset = self.sent - in_memory;
-                let left = (length - offset) as usize;
+                let left = (length - offset).min(SENDFILE_BYTES_MAX) as usize;
                 self.sent += rustix::fs::sendfile(socket, file, Some(&mut offset), left)? as u64;
             }
         }
@@ -209,6 +209,8 @@ fn listen(port: u16) -> rustix::io::Result<OwnedFd> {
 const THREADS: usize = 2;
 /// A body up to this length is sent from memory with its head.
 const SEND_BYTES_MAX: u64 = 64 << 10;
+/// Taken by one sendfile.
+const SENDFILE_BYTES_MAX: u64 = 1 << 20;
 const EVENTS_MAX: usize = 512;
 /// The listener's key among the connections'.
 const LISTENER: u64 = 0;

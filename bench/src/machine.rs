@@ -42,12 +42,12 @@ fn version(chosen: &Chosen) -> String {
     shorten(line.unwrap_or("unknown"))
 }
 
-/// `lighttpd/1.4.69 (ssl) - a light server` and the like to the word with the number.
+/// `lighttpd/1.4.69 (ssl) - a light server` and the like to the number.
 fn shorten(line: &str) -> String {
-    let mut words = line.split_whitespace();
-    let word = words.find(|word| word.contains(|c: char| c.is_ascii_digit()));
-    let word = word.unwrap_or(line);
-    word.rsplit('/').next().unwrap_or(word).to_owned()
+    let numbers = line.split([' ', '/', '(', ')']);
+    let number = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());
+    let mut words = numbers.map(|word| word.trim_start_matches('v'));
+    words.find(number).unwrap_or(line).to_owned()
 }
 
 impl fmt::Display for Machine {
@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(shorten("lighttpd/1.4.69 (ssl) - a light and fast webserver"), "1.4.69");
         assert_eq!(shorten("nginx version: nginx/1.22.1"), "1.22.1");
         assert_eq!(shorten("h2o version 2.2.5"), "2.2.5");
-        assert_eq!(shorten("2.6.2"), "2.6.2");
+        assert_eq!(shorten("v2.6.2 h1:abc="), "2.6.2");
         assert_eq!(shorten("unknown"), "unknown");
     }
 }

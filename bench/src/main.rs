@@ -43,6 +43,9 @@ fn main() -> ExitCode {
 /// answers wrongly, or not at all, shows as an error in its own cells.
 fn compare(options: &cli::Options, suite: workload::Suite) -> Result<(), String> {
     interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
+    // Better now than after an hour of measuring.
+    std::fs::create_dir_all(&options.out)
+        .map_err(|error| format!("cannot make {}: {error}", options.out.display()))?;
     if options.install {
         install::missing_packages(&options.servers)?;
     }

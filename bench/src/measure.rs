@@ -79,6 +79,19 @@ impl AddAssign for Cpu {
     }
 }
 
+/// CPU time the whole machine has spent since boot, idling left out, in clock ticks.
+pub fn busy_ticks() -> u64 {
+    parse_busy(&fs::read_to_string("/proc/stat").unwrap_or_default())
+}
+
+/// The share of `cores` that was used by neither server nor client: other programs, and the
+/// kernel on nobody's account. Coarse: the machine's time is counted in ticks.
+pub fn foreign_share(busy_ticks: u64, ours: Duration, elapsed: Duration, cores: usize) -> f64 {
+    let busy = busy_ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
+    let available = elapsed.as_secs_f64() * cores as f64;
+    ((busy - ours.as_secs_f64()) / available).max(0.0)
+}
+
 /// CPU time of the calling thread.
 pub fn own_cpu() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -95,6 +108,14 @@ pub fn memory(server: &Running) -> Memory {
         all.proportional += one.proportional;
     }
     all
+}
+
+/// proc_stat(5): `cpu`, then user, nice, system, idle, iowait, irq, softirq and steal.
+fn parse_busy(text: &str) -> u64 {
+    let first = text.lines().next().unwrap_or_default();
+    let ticks = first.split_whitespace().skip(1).take(8).map(|field| field.parse().unwrap_or(0));
+    let idle = |place: &usize| (3..=4).contains(place);
+    ticks.enumerate().filter(|(place, _): &(usize, u64)| !idle(place)).map(|(_, n)| n).sum()
 }
 
 /// proc_pid_smaps(5): lines such as `Pss:     123 kB`.
@@ -117,6 +138,20 @@ mod tests {
                     Rss:                2048 kB\nPss:                 512 kB\nPss_Dirty: 4 kB\n";
         assert_eq!(parse_smaps(text), Memory { resident: 2 << 20, proportional: 512 << 10 });
         assert_eq!(parse_smaps(""), Memory::default());
+    }
+
+    #[test]
+    fn idle_and_waiting_ticks_do_not_count_as_busy() {
+        assert_eq!(parse_busy("cpu  1 2 4 800 1600 8 16 32 64 128\ncpu0 9 9 9\n"), 63);
+    }
+
+    #[test]
+    fn what_is_not_ours_is_foreign() {
+        let second = Duration::from_secs(1);
+        let ticks = rustix::param::clock_ticks_per_second();
+        let share = foreign_share(ticks * 3 / 2, second, second, 2);
+        assert!((share - 0.25).abs() < 1e-9, "{share}");
+        assert_eq!(foreign_share(0, second, second, 2), 0.0);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Results as text and JSON. Looks, never computes more than a ratio.
 
-use crate::results::{Cell, Outcome, Results, Summary};
+use crate::results::{Cell, Outcome, Repeat, Results, Summary};
 use crate::syscalls::Tracer;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::{fs, io};
@@ -16,13 +17,13 @@ pub fn text(results: &Results) -> String {
         view.ratios(&mut out);
         view.system_calls(&mut out);
     }
+    soundness(results, &mut out);
     errors(results, &mut out);
     out
 }
 
 /// Writes `results.json` and `report.txt`.
 pub fn write(results: &Results, directory: &Path) -> io::Result<()> {
-    fs::create_dir_all(directory)?;
     let json = serde_json::to_string_pretty(results)?;
     fs::write(directory.join("results.json"), json + "\n")?;
     fs::write(directory.join("report.txt"), format!("{}\n{}", results.machine, text(results)))
@@ -52,7 +53,8 @@ impl View<'_> {
     fn figures(&self, out: &mut String) {
         self.table(out, "Server CPU a request, µs, normalised (user + system)", &|summary| {
             let [all, user, system] = [summary.cpu_us.median, summary.user_us, summary.system_us];
-            format!("{} ({} + {})", number(all), brief(user), brief(system))
+            let doubt = if summary.sound() == 0 { "~" } else { "" };
+            format!("{doubt}{} ({} + {})", number(all), brief(user), brief(system))
         });
         self.table(out, "  the same, lowest–highest repeat", &|summary| {
             format!("{}–{}", number(summary.cpu_us.min), number(summary.cpu_us.max))
@@ -172,15 +174,31 @@ fn by_name(summary: &Summary) -> String {
     calls.iter().map(|(name, rate)| format!("{name} {rate:.2}")).collect::<Vec<_>>().join(", ")
 }
 
+/// How far the figures can be trusted.
+fn soundness(results: &Results, out: &mut String) {
+    let summaries = || results.cells.iter().filter_map(Cell::summary);
+    let repeats = || summaries().flat_map(|summary| &summary.repeats);
+    let count = |which: fn(&Repeat) -> bool| repeats().filter(|repeat| which(repeat)).count();
+    let (sound, disturbed) = (count(|repeat| repeat.sound), count(|repeat| repeat.disturbed));
+    let doubtful = summaries().filter(|summary| summary.sound() == 0).count();
+    let _infallible = writeln!(
+        out,
+        "\nOf {} runs {sound} had the cores at the usual distance; only those count. During \
+         {disturbed} other\nprograms used the machine: rates and latencies suffer, CPU times hardly.",
+        repeats().count()
+    );
+    if doubtful > 0 {
+        let _infallible = writeln!(out, "{doubtful} figures without a sound run are marked ~.");
+    }
+}
+
+/// Each error once: a server that does not start fails with any number of connections.
 fn errors(results: &Results, out: &mut String) {
-    for cell in &results.cells {
-        if let Outcome::Error(error) = &cell.outcome {
-            let Cell { server, workload, connections, .. } = cell;
-            let _infallible = writeln!(
-                out,
-                "\nERROR: {server}, {workload}, {}: {error}",
-                connections_title(*connections)
-            );
+    let mut told = BTreeSet::new();
+    for Cell { server, workload, outcome, .. } in &results.cells {
+        let Outcome::Error(error) = outcome else { continue };
+        if told.insert((server, workload, error)) {
+            let _infallible = writeln!(out, "\nERROR: {server}, {workload}: {error}");
         }
     }
 }

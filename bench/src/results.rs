@@ -1,6 +1,6 @@
 //! Runs to results: normalised, medians of the repeats, per cell.
 
-use crate::calibrate::Sample;
+use crate::calibrate::{Distances, Sample};
 use crate::machine::Machine;
 use crate::peers::Chosen;
 use crate::schedule::{Calls, Figures, Run};
@@ -80,9 +80,9 @@ pub struct Summary {
     pub proportional_mib: Spread,
     /// Client CPU a request, µs, normalised.
     pub client_cpu_us: Spread,
-    /// By how much each repeat was slowed down; CPU times have been divided by it.
-    pub slowness: Vec<f64>,
-    /// Replies in all repeats.
+    /// The repeats one by one. The other figures are of the sound ones; if there are none, of all.
+    pub repeats: Vec<Repeat>,
+    /// Replies in those repeats.
     pub requests: u64,
     /// Kept connections that the server closed.
     pub reconnects: u64,
@@ -90,6 +90,23 @@ pub struct Summary {
     pub head_bytes: usize,
     /// System calls a request.
     pub system_calls: SystemCalls,
+}
+
+/// One repeat, and how far it can be trusted.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Repeat {
+    /// Server CPU a request, µs, not normalised.
+    pub cpu_us: f64,
+    /// By how much the machine was slowed down: what normalising divides by.
+    pub slowness: f64,
+    /// The share of the machine that other programs used meanwhile.
+    pub foreign_share: f64,
+    /// The distance between the cores, before and after.
+    pub distance_ns: [f64; 2],
+    /// Whether the cores were at the usual distance.
+    pub sound: bool,
+    /// Whether other programs took so much that rates and latencies are doubtful.
+    pub disturbed: bool,
 }
 
 /// Median and range of the repeats.
@@ -124,7 +141,8 @@ pub fn summarise(
     runs: &[Run],
 ) -> Results {
     let good = runs.iter().filter_map(|run| run.result.as_ref().ok());
-    let calibration = usual(good.map(|figures| figures.sample));
+    let samples = good.flat_map(|figures| figures.samples);
+    let (calibration, distances) = (usual(samples.clone()), distances(samples));
     let mut connections = Vec::new();
     let mut cells: Vec<Cell> = Vec::new();
     for run in runs {
@@ -134,7 +152,7 @@ pub fn summarise(
         let key = (run.server, run.workload, run.connections);
         if cells.iter().all(|cell| (cell.server, cell.workload, cell.connections) != key) {
             let same = runs.iter().filter(|run| (run.server, run.workload, run.connections) == key);
-            let outcome = Outcome::of(same, calibration);
+            let outcome = Outcome::of(same, calibration, &distances);
             let (server, workload, connections) = key;
             cells.push(Cell { server, workload, connections, outcome });
         }
@@ -159,6 +177,13 @@ impl Results {
     }
 }
 
+impl Summary {
+    /// How many repeats were sound.
+    pub fn sound(&self) -> usize {
+        self.repeats.iter().filter(|repeat| repeat.sound).count()
+    }
+}
+
 impl Cell {
     /// The figures, unless it failed.
     pub fn summary(&self) -> Option<&Summary> {
@@ -170,28 +195,34 @@ impl Cell {
 }
 
 impl Outcome {
-    fn of<'a>(runs: impl Iterator<Item = &'a Run>, usual: Sample) -> Self {
+    fn of<'a>(
+        runs: impl Iterator<Item = &'a Run>,
+        usual: Sample,
+        distances: &Distances,
+    ) -> Self {
         let figures: Result<Vec<_>, _> = runs.map(|run| run.result.as_ref()).collect();
         match figures {
-            Ok(figures) => Self::Figures(Box::new(Summary::of(&figures, usual))),
+            Ok(figures) => Self::Figures(Box::new(Summary::of(&figures, usual, distances))),
             Err(error) => Self::Error(error.clone()),
         }
     }
 }
 
 impl Summary {
-    fn of(runs: &[&Figures], usual: Sample) -> Self {
-        let slowness: Vec<_> = runs.iter().map(|run| run.sample.slowness(usual)).collect();
+    fn of(all: &[&Figures], usual: Sample, distances: &Distances) -> Self {
+        let sound = |run: &&&Figures| run.is_sound(distances);
+        let sound: Vec<_> = all.iter().filter(sound).copied().collect();
+        let runs = if sound.is_empty() { all } else { &sound[..] };
+        let repeat = |run: &&Figures| Repeat::of(run, usual, distances);
         let each = |figure: &dyn Fn(&Figures) -> f64| -> Spread {
             Spread::of(runs.iter().map(|run| figure(run)).collect())
         };
         let normalised = |figure: &dyn Fn(&Figures) -> f64| -> Spread {
-            let pairs = runs.iter().zip(&slowness);
-            Spread::of(pairs.map(|(run, slowness)| figure(run) / slowness).collect())
+            Spread::of(runs.iter().map(|run| figure(run) / run.slowness(usual)).collect())
         };
         let requests = |run: &Figures| run.outcome.requests as f64;
         let latency = |run: &Figures, q| run.outcome.latency.value_at_quantile(q) as f64 / 1e3;
-        let cpu_us = normalised(&|run| run.cpu.total.as_secs_f64() * 1e6 / requests(run));
+        let cpu_us = normalised(&Figures::cpu_us);
         let user_share = user_share(runs);
         Self {
             cpu_us,
@@ -203,11 +234,24 @@ impl Summary {
             resident_mib: each(&|run| run.memory.resident as f64 / MIB),
             proportional_mib: each(&|run| run.memory.proportional as f64 / MIB),
             client_cpu_us: normalised(&|run| run.client_cpu.as_secs_f64() * 1e6 / requests(run)),
-            slowness,
+            repeats: all.iter().map(repeat).collect(),
             requests: runs.iter().map(|run| run.outcome.requests).sum(),
             reconnects: runs.iter().map(|run| run.outcome.reconnects).sum(),
             head_bytes: runs.first().map_or(0, |run| run.head_bytes),
-            system_calls: SystemCalls::of(runs),
+            system_calls: SystemCalls::of(all),
+        }
+    }
+}
+
+impl Repeat {
+    fn of(run: &Figures, usual: Sample, distances: &Distances) -> Self {
+        Self {
+            cpu_us: run.cpu_us(),
+            slowness: run.slowness(usual),
+            foreign_share: run.foreign_share,
+            distance_ns: run.samples.map(|sample| sample.distance_ns),
+            sound: run.is_sound(distances),
+            disturbed: run.is_disturbed(),
         }
     }
 }
@@ -256,7 +300,17 @@ fn usual(samples: impl Iterator<Item = Sample> + Clone) -> Sample {
         values.sort_by(f64::total_cmp);
         median(&values)
     };
-    Sample { network_ns: of(|s| s.network_ns), computing_ns: of(|s| s.computing_ns) }
+    Sample {
+        network_ns: of(|sample| sample.network_ns),
+        computing_ns: of(|sample| sample.computing_ns),
+        distance_ns: of(|sample| sample.distance_ns),
+    }
+}
+
+fn distances(samples: impl Iterator<Item = Sample>) -> Distances {
+    let mut distances = Distances::default();
+    samples.for_each(|sample| distances.add(sample.distance_ns));
+    distances
 }
 
 /// Of sorted values; of none, zero.

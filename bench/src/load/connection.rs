@@ -14,6 +14,10 @@ use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, Socket
 use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
 
+/// Events of a connection whose other side sends no more.
+pub const ENDED: epoll::EventFlags =
+    epoll::EventFlags::RDHUP.union(epoll::EventFlags::HUP).union(epoll::EventFlags::ERR);
+
 /// A connection with at most one request under way.
 pub struct Connection {
     socket: OwnedFd,
@@ -44,7 +48,7 @@ impl Connection {
         index: usize,
     ) -> Result<Self, Error> {
         let socket = connect(source, address).map_err(|errno| Error::System("connect", errno))?;
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         epoll::add(epoll, socket.as_fd(), epoll::EventData::new_u64(index as u64), flags)
             .map_err(|errno| Error::System("epoll_ctl", errno))?;
         Ok(Self { socket, reply: Reply::default(), answered: 0, sent_at: Instant::now() })
@@ -62,9 +66,15 @@ impl Connection {
         }
     }
 
-    /// Takes what has arrived. Stops at the end of the reply or when the socket is drained (a
-    /// receive that came back short drained it: whatever comes next is a new edge).
-    pub fn receive(&mut self, expected: &Expected, buffer: &mut [u8]) -> Result<Progress, Error> {
+    /// Takes what has arrived. Stops at the end of the reply or when the socket is drained: a
+    /// receive that came back short drained it, and whatever comes next is a new edge, unless the
+    /// server's side has `ended`.
+    pub fn receive(
+        &mut self,
+        expected: &Expected,
+        buffer: &mut [u8],
+        ended: bool,
+    ) -> Result<Progress, Error> {
         loop {
             let dropped = self.reply.only_body_is_missing();
             let flags = if dropped { RecvFlags::TRUNC } else { RecvFlags::empty() };
@@ -85,7 +95,7 @@ impl Connection {
                 self.answered += 1;
                 return Ok(Progress::Done);
             }
-            if got < buffer.len() {
+            if got < buffer.len() && !ended {
                 return Ok(Progress::More);
             }
         }

@@ -134,7 +134,9 @@ impl<'a> Client<'a> {
         while run.under_way > 0 {
             self.wait(&mut events)?;
             for event in events.drain(..) {
-                self.drive(event.data.u64() as usize, &mut run)?;
+                let flags = event.flags;
+                let ended = flags.intersects(connection::ENDED);
+                self.drive(event.data.u64() as usize, ended, &mut run)?;
             }
         }
         Ok(run.outcome())
@@ -151,20 +153,20 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Reads what has come on a connection; on a whole reply, sends the next request.
-    fn drive(&mut self, index: usize, run: &mut Run) -> Result<(), Error> {
-        let connection = &mut self.connections[index];
-        match connection.receive(&self.target.expected, &mut self.buffer)? {
+    /// Reads what has come on a connection; on a whole reply, sends the next request. `ended`: the
+    /// server has closed its side, and no other event will say so.
+    fn drive(&mut self, index: usize, ended: bool, run: &mut Run) -> Result<(), Error> {
+        let expected = &self.target.expected;
+        match self.connections[index].receive(expected, &mut self.buffer, ended)? {
             Progress::More => Ok(()),
             Progress::Done => {
-                let sent_at = self.connections[index].sent_at;
-                if !run.answered(sent_at) {
-                    return self.rest(index);
-                }
-                if self.target.reuse == Reuse::Close {
+                let more = run.answered(self.connections[index].sent_at);
+                let lost = ended && self.target.reuse == Reuse::Keep;
+                run.reconnects += u64::from(lost);
+                if lost || self.target.reuse == Reuse::Close {
                     self.connections[index] = self.open(index)?;
                 }
-                self.send(index, run.now)
+                if more { self.send(index, run.now) } else { Ok(()) }
             }
             Progress::Closed => {
                 run.reconnects += 1;
@@ -173,14 +175,6 @@ impl<'a> Client<'a> {
                 self.send(index, sent_at)
             }
         }
-    }
-
-    /// Leaves a connection as the next run should find it: idle.
-    fn rest(&mut self, index: usize) -> Result<(), Error> {
-        if self.target.reuse == Reuse::Close {
-            self.connections[index] = self.open(index)?;
-        }
-        Ok(())
     }
 
     fn send(&mut self, index: usize, now: Instant) -> Result<(), Error> {
@@ -212,7 +206,8 @@ struct Run {
 impl Run {
     fn new(until: Until) -> Self {
         let now = Instant::now();
-        let latency = Histogram::new(3).expect("three significant digits are in range");
+        let latency = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)
+            .expect("the bounds are in order and three digits are allowed");
         Self { until, started: now, now, requests: 0, under_way: 0, reconnects: 0, latency }
     }
 
@@ -289,6 +284,8 @@ impl From<reply::Wrong> for Error {
 
 /// Without any reply for so long a run is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Higher latencies count as this.
+const LATENCY_NS_MAX: u64 = 60_000_000_000;
 /// Taken from the kernel in one wait.
 const EVENTS_MAX: usize = 512;
 /// Taken from a socket in one receive.
@@ -331,6 +328,7 @@ mod tests {
                 let outcome = client.run(requests(20)).unwrap();
                 assert!((20..=22).contains(&outcome.requests), "{name}: {}", outcome.requests);
                 assert_eq!(outcome.latency.len(), outcome.requests);
+                assert!((1_000..1_000_000_000).contains(&outcome.latency.value_at_quantile(0.5)));
                 assert_eq!(outcome.reconnects, 0);
             }
         }
@@ -343,6 +341,37 @@ mod tests {
         let mut client = Client::connect(&target, 2).unwrap();
         assert!(client.run(requests(50)).unwrap().requests >= 50);
         assert_eq!(client.source, 53, "two at first, 49 in between, two at rest");
+    }
+
+    /// Servers close a kept connection after a number of requests, together with the last reply
+    /// or some time later.
+    #[test]
+    fn connections_that_the_server_closes_are_opened_again() {
+        let port = server_that_closes_after(3);
+        let target = Target::new(workload("404"), port);
+        let mut client = Client::connect(&target, 2).unwrap();
+        let outcome = client.run(requests(60)).unwrap();
+        assert!((60..=61).contains(&outcome.requests));
+        assert!((18..=20).contains(&outcome.reconnects), "{}", outcome.reconnects);
+    }
+
+    fn server_that_closes_after(replies: usize) -> u16 {
+        use std::io::{Read as _, Write as _};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let serve = move |mut stream: std::net::TcpStream| {
+            for _ in 0..replies {
+                if stream.read(&mut [0; 1024]).is_ok_and(|got| got > 0) {
+                    let _ = stream.write_all(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n");
+                }
+            }
+        };
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                std::thread::spawn(move || serve(stream));
+            }
+        });
+        port
     }
 
     #[test]

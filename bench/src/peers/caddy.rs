@@ -34,7 +34,6 @@ fn configuration(site: &Site<'_>) -> String {
     format!(
         "{{
 	admin off
-	persist_config off
 	auto_https off
 	log {{
 		output discard

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -133,8 +133,11 @@ impl Stat {
     }
 }
 
-fn spawn(command: &mut Command, log: &PathBuf) -> io::Result<Child> {
+/// In a process group of its own: lighttpd passes signals on to its whole group.
+fn spawn(command: &mut Command, log: &Path) -> io::Result<Child> {
+    use std::os::unix::process::CommandExt as _;
     let log = File::create(log)?;
+    command.process_group(0);
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()
 }
 
