@@ -4,6 +4,7 @@
 //! after the answer; its buffers stay, so that a warm request allocates nothing. Hooks get it
 //! by `&mut` and change what is theirs: the URL, the physical path, the response.
 
+use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
@@ -20,7 +21,7 @@ use crate::file_cache::FileEntry;
 use crate::ledger::{Ledger, Stage};
 use crate::limits;
 use crate::listener::ListenerFacts;
-use crate::module::Outcome;
+use crate::module::{Outcome, Phase};
 use crate::response::Response;
 use crate::settings::scope::ConditionValues;
 use crate::settings::{ConnectionScope, HostScope, Settings};
@@ -46,6 +47,7 @@ pub struct Exchange {
     pub ledger: Ledger,
     /// What was sent, for logs.
     pub sent: Sent,
+    kept: Vec<(&'static str, Rc<dyn Any>)>,
     pub(crate) scope: Option<Rc<HostScope>>,
     pub(crate) progress: crate::phase::Progress,
     pub(crate) receiving: Receiving,
@@ -140,6 +142,7 @@ impl Exchange {
             environment: Environment::default(),
             ledger: Ledger::default(),
             sent: Sent::default(),
+            kept: Vec::new(),
             scope: None,
             progress: crate::phase::Progress::default(),
             receiving: Receiving::default(),
@@ -160,6 +163,7 @@ impl Exchange {
         self.response.clear();
         self.environment.variables.clear();
         self.sent = Sent::default();
+        self.kept.clear();
         self.scope = None;
         self.progress = crate::phase::Progress::default();
         self.receiving = Receiving::default();
@@ -177,6 +181,27 @@ impl Exchange {
     pub fn resettle(&mut self) {
         let Some(scope) = &self.scope else { return };
         self.settings = self.worker.settings_table().settings(scope, &*self);
+    }
+
+    /// What a hook says that has changed the physical path: go on, or if conditions look at that path
+    /// begin the phase again with the settings that are right now.
+    pub fn physical_path_changed(&self) -> Outcome {
+        match &self.scope {
+            Some(scope) if scope.uses_physical() => Outcome::Again(Phase::Resolved),
+            _ => Outcome::Next,
+        }
+    }
+
+    /// Keeps `what` for `module` until the request is over, through restarts and error handlers.
+    pub fn keep(&mut self, module: &'static str, what: Rc<dyn Any>) {
+        self.kept.retain(|(owner, _)| *owner != module);
+        self.kept.push((module, what));
+    }
+
+    /// What `module` gave to [`Exchange::keep`].
+    pub fn kept<T: Any>(&self, module: &'static str) -> Option<Rc<T>> {
+        let (_, what) = self.kept.iter().find(|(owner, _)| *owner == module)?;
+        Rc::clone(what).downcast().ok()
     }
 
     /// Chooses host scope and settings; `connection` is what is decided for the connection.
@@ -207,6 +232,12 @@ impl Exchange {
     pub fn stamp(&mut self, stage: Stage) {
         let now = self.worker.clock().now();
         self.ledger.stamp(stage, now);
+    }
+
+    /// Whether this is an error handler at work: the answer replaces an error, so conditions and
+    /// ranges of the request do not apply to it.
+    pub fn handles_error(&self) -> bool {
+        self.progress.error.is_some()
     }
 
     /// The name to use for this server in answers: `server.name`, the request's host, or the

@@ -73,11 +73,9 @@ pub(crate) async fn run(worker: Rc<Worker>, listener: Listener, facts: Rc<Listen
     }
 }
 
-/// Connections the kernel has already completed are accepted before the listener is left.
+/// Connections the kernel has already completed are accepted before the listener is left: after a
+/// reload nobody else may be there to take them.
 fn accept_the_rest(worker: &Rc<Worker>, listener: &Listener, facts: &Rc<ListenerFacts>) {
-    if !worker.closes_listeners() {
-        return;
-    }
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     for _ in 0..65_536 {
         let accepted = match listener {

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use petrel_proto::escape;
 use petrel_proto::status::Status;
+use rustix::io::Errno;
 
 use crate::exchange::Exchange;
 use crate::file_cache::{FileEntry, FileKind};
@@ -47,7 +48,11 @@ pub(crate) fn resolve(exchange: &mut Exchange) -> Outcome {
                 "map",
                 format_args!("{errno} path={:?}", shown_path(exchange)),
             );
-            exchange.answer(Status::INTERNAL_SERVER_ERROR)
+            let is_shortage = matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM);
+            exchange.answer(match is_shortage {
+                true => Status::SERVICE_UNAVAILABLE,
+                false => Status::INTERNAL_SERVER_ERROR,
+            })
         }
     }
 }
@@ -68,7 +73,8 @@ fn split_path_info(exchange: &mut Exchange, not_found: Rc<FileEntry>) -> Rc<File
     let base = exchange.physical.base.len();
     let mut end = full;
     while let Some(slash) = memchr::memrchr(b'/', &exchange.physical.path[..end]) {
-        if slash <= base {
+        // An alias may lead to a file: then that file is the base itself.
+        if slash < base {
             break;
         }
         end = slash;

@@ -42,13 +42,13 @@ impl Throttle {
         let own = self
             .own
             .as_mut()
-            .map_or(u64::MAX, |bucket| bucket.level(now));
+            .map_or(Some(u64::MAX), |bucket| bucket.allowance(now));
         let scope = self
             .scope
             .as_ref()
-            .map_or(u64::MAX, |bucket| lock(bucket).level(now));
-        let allowed = own.min(scope);
-        if allowed > 0 {
+            .map_or(Some(u64::MAX), |bucket| lock(bucket).allowance(now));
+        if let (Some(own), Some(scope)) = (own, scope) {
+            let allowed = own.min(scope);
             self.timer = None;
             return Some(allowed);
         }
@@ -94,6 +94,12 @@ impl Bucket {
         self.bytes
     }
 
+    /// What may be sent now; none below a part of the bucket worth a system call.
+    fn allowance(&mut self, now: Nanos) -> Option<u64> {
+        let level = self.level(now);
+        (level >= (self.bytes_per_second / SENDS_PER_SECOND).max(1)).then_some(level)
+    }
+
     fn take(&mut self, count: u64) {
         self.bytes = self.bytes.saturating_sub(count);
     }
@@ -107,6 +113,7 @@ fn lock(bucket: &Mutex<Bucket>) -> std::sync::MutexGuard<'_, Bucket> {
 
 const SECOND: Nanos = 1_000_000_000;
 const BUCKETS_PER_SECOND: u64 = 4;
+const SENDS_PER_SECOND: u64 = 16;
 const PAUSE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

@@ -35,6 +35,7 @@ pub struct Worker {
     connections: Cell<usize>,
     connection_ended: Notify,
     connection_ids: Cell<u64>,
+    requests: Cell<u64>,
 }
 
 /// How a worker stops taking work.
@@ -75,6 +76,7 @@ impl Worker {
             connections: Cell::new(0),
             connection_ended: Notify::new(),
             connection_ids: Cell::new(0),
+            requests: Cell::new(0),
         })
     }
 
@@ -150,9 +152,15 @@ impl Worker {
         }
     }
 
-    /// Whether the listeners end with this worker: then their queues are emptied first.
-    pub(crate) fn closes_listeners(&self) -> bool {
-        self.draining.get() == Some(Drain::Stop)
+    /// Counts an answered request. Other workers see it within a second.
+    #[inline]
+    pub(crate) fn count_request(&self) {
+        self.requests.set(self.requests.get() + 1);
+    }
+
+    /// Adds this worker's counts to those all workers share.
+    pub(crate) fn publish_counts(&self) {
+        self.shared.count_requests(self.requests.take());
     }
 
     pub(crate) fn connection_begins(&self) -> u64 {
@@ -188,6 +196,7 @@ pub(crate) async fn tick(worker: Rc<Worker>) {
         interval.tick().await;
         worker.clock.now();
         worker.deadlines.sweep(worker.clock.seconds());
+        worker.publish_counts();
     }
 }
 

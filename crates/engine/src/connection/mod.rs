@@ -158,11 +158,15 @@ impl Connection {
     fn finish(&mut self) -> State {
         let exchange = self.exchange.as_mut().expect("a request is under way");
         exchange.stamp(Stage::Send);
-        self.worker.shared().count_requests(1);
+        self.worker.count_request();
         phase::log(exchange);
         let next = match (exchange.sent.keep_alive, exchange.receiving.is_finished()) {
             (true, true) => State::Head,
             (true, false) => State::Discard,
+            // Nothing unread: closing cannot cost the client its answer (no reset is sent).
+            (false, true) if self.input.is_empty() && !exchange.receiving.is_given_up() => {
+                State::Over
+            }
             (false, _) => {
                 self.transport.shutdown_write();
                 State::Linger

@@ -44,6 +44,11 @@ impl Receiving {
         self.decoder.as_ref().is_none_or(BodyDecoder::is_end)
     }
 
+    /// Whether what the client sends is no longer understood.
+    pub fn is_given_up(&self) -> bool {
+        self.given_up
+    }
+
     /// Stops caring about the body.
     pub fn give_up(&mut self) {
         self.given_up = true;
@@ -140,6 +145,8 @@ impl Connection {
             Err(error) => {
                 self.head_begun = false;
                 self.input = Vec::new();
+                // Whose settings apply is not known; those of the last request would be wrong.
+                exchange.settings = worker.base_settings();
                 exchange.request.method = exchange.request.head.method();
                 Some(self.refuse(error.status, format_args!("{}", error.reason.sentence())))
             }
@@ -149,10 +156,8 @@ impl Connection {
     fn begin_head(&mut self) {
         let now = self.worker.clock().now();
         self.head_begun = true;
-        let exchange = self.begin_exchange();
-        exchange.ledger.start(now);
-        let read_idle_s = exchange.settings.core.read_idle_s;
-        self.set_deadline(read_idle_s);
+        self.begin_exchange().ledger.start(now);
+        self.set_deadline(self.worker.base_settings().core.read_idle_s);
     }
 
     /// A complete head: what does the request obey, and may it have a body that long?

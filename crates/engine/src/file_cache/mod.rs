@@ -130,6 +130,10 @@ impl FileCache {
             &self.budget(cover.is_watched(), now_s),
         ));
         self.watcher.register(cover, &entry);
+        if matches!(entry.kind(), FileKind::Failed(_)) {
+            // A failure may be over with the next request.
+            return entry;
+        }
         let mut table = self.table(symlinks).borrow_mut();
         if let Some(old) = table.insert(path.into(), Rc::clone(&entry)) {
             old.invalidate();

@@ -5,7 +5,7 @@
 //! is looked at per request, and blocks inside a block that is false never are. The set of true
 //! blocks indexes interned [`Settings`]. So 1,000 virtual hosts cost what one does.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,6 +25,13 @@ pub struct SettingsTable {
     modules: Vec<&'static ModuleSpec>,
     logs: Arc<LogRegistry>,
     stability: Vec<Stability>,
+    /// Blocks to decide once a connection, in the order of the text.
+    connection_blocks: Vec<BlockId>,
+    /// Blocks to decide once a host.
+    host_blocks: Vec<BlockId>,
+    asks_for_host: bool,
+    /// The scope of every connection, when no condition asks for socket or address.
+    any_connection: OnceCell<Rc<ConnectionScope>>,
     connections: RefCell<HashMap<Vec<u64>, Rc<ConnectionScope>>>,
     interned: RefCell<HashMap<Vec<u64>, Rc<Settings>>>,
     profiles: Cell<u32>,
@@ -75,7 +82,24 @@ impl SettingsTable {
         logs: Arc<LogRegistry>,
     ) -> SettingsTable {
         let stability = stabilities(&config);
+        let blocks_of = |wanted: &[Stability]| -> Vec<BlockId> {
+            let is_wanted = |block: &&Block| wanted.contains(&stability[block.id.index()]);
+            config
+                .blocks
+                .iter()
+                .filter(is_wanted)
+                .map(|block| block.id)
+                .collect()
+        };
+        let asks_for_host = config
+            .blocks
+            .iter()
+            .any(|block| subject(block) == Some(&Subject::Host));
         SettingsTable {
+            connection_blocks: blocks_of(&[Stability::Always, Stability::Connection]),
+            host_blocks: blocks_of(&[Stability::Host]),
+            asks_for_host,
+            any_connection: OnceCell::new(),
             config,
             schema,
             modules,
@@ -119,8 +143,11 @@ impl SettingsTable {
     /// What is true for every request on a connection accepted at `listener` (its address in
     /// canonical form) from `peer`.
     pub fn connection_scope(&self, listener: &str, peer: Option<IpAddr>) -> Rc<ConnectionScope> {
+        if let Some(scope) = self.any_connection.get() {
+            return Rc::clone(scope);
+        }
         let mut truths = Truths::new(self.config.blocks.len());
-        for block in self.blocks_of(Stability::Connection) {
+        for block in self.blocks(&self.connection_blocks) {
             truths.decide(&self.config, block, || match (&block.condition, peer) {
                 (None, _) => true,
                 (Some(condition), Some(peer)) if condition.subject == Subject::RemoteIp => {
@@ -142,13 +169,7 @@ impl SettingsTable {
         if connections.len() >= limits::HOST_SCOPES_MAX {
             connections.clear();
         }
-        let asks_for_host = self.stability.contains(&Stability::Host)
-            || self
-                .config
-                .blocks
-                .iter()
-                .any(|block| subject(block) == Some(&Subject::Host));
-        let any_host = (!asks_for_host).then(|| self.host_scope_of(&truths, b""));
+        let any_host = (!self.asks_for_host).then(|| self.host_scope_of(&truths, b""));
         let key = truths.bits.clone();
         let scope = Rc::new(ConnectionScope {
             truths,
@@ -156,6 +177,9 @@ impl SettingsTable {
             any_host,
         });
         connections.insert(key, Rc::clone(&scope));
+        if !self.stability.contains(&Stability::Connection) {
+            let _ = self.any_connection.set(Rc::clone(&scope));
+        }
         scope
     }
 
@@ -231,7 +255,7 @@ impl SettingsTable {
 
     fn host_scope_of(&self, connection: &Truths, host: &[u8]) -> Rc<HostScope> {
         let mut truths = connection.clone();
-        for block in self.blocks_of(Stability::Host) {
+        for block in self.blocks(&self.host_blocks) {
             truths.decide(&self.config, block, || match &block.condition {
                 None => true,
                 Some(condition) => condition.matcher.matches(host),
@@ -263,12 +287,8 @@ impl SettingsTable {
         })
     }
 
-    fn blocks_of(&self, stability: Stability) -> impl Iterator<Item = &Block> {
-        let up_to = move |block: &&Block| {
-            let own = self.stability_of(block);
-            own == stability || (stability == Stability::Connection && own == Stability::Always)
-        };
-        self.config.blocks.iter().filter(up_to)
+    fn blocks(&self, ids: &[BlockId]) -> impl Iterator<Item = &Block> {
+        ids.iter().filter_map(|id| self.config.block(*id))
     }
 
     fn stability_of(&self, block: &Block) -> Stability {
@@ -380,7 +400,14 @@ fn stabilities(config: &Config) -> Vec<Stability> {
         };
         let around = block.parent.map_or(Stability::Always, of);
         let before = block.previous_branch.map_or(Stability::Always, of);
-        all.push(own.max(around).max(before));
+        let outside = around.max(before);
+        // Decided with the request: a host's scope does not know the connection.
+        let mixed = own == Stability::Connection && outside == Stability::Host;
+        all.push(if mixed {
+            Stability::Request
+        } else {
+            own.max(outside)
+        });
     }
     all
 }

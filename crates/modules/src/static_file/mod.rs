@@ -126,6 +126,11 @@ impl StaticFile {
         let path = &exchange.physical.path;
         let fields = file.prepared(key, |file| self.fields(file, path, &settings.core));
         exchange.response.extend_from_wire(&fields);
+        if exchange.handles_error() {
+            let range = 0..file.stat().size;
+            exchange.response.body = Body::Piece(Piece::File { file, range });
+            return;
+        }
         let head = &exchange.request.head;
         let preconditions = Preconditions {
             if_match: head.field(KnownField::IfMatch),
