@@ -72,7 +72,7 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "The limit on open files to ask for. Above the hard limit only root gets it.";
     "server.max-connections", Int, Server, "a third of server.max-fds", Works,
         "Connections at a time. At the limit listeners pause, so that the next connection waits in the kernel's queue.";
-    "server.max-request-field-size", Int, Server, "8192", Works,
+    "server.max-request-field-size", Short, Server, "8192", Works,
         "Bytes of a request line with all its header fields; 431 beyond it.";
     "server.chunkqueue-chunk-sz", Int, Server, "8192", Accepted("buffers are sized by what they hold"),
         "The size of internal buffers.";
@@ -248,8 +248,12 @@ mod tests {
 
     #[test]
     fn what_belongs_to_the_process_cannot_be_set_in_a_condition() {
-        let of =
-            |name: &str| DIRECTIVES.iter().find(|spec| spec.name == name).map(|spec| spec.scope);
+        let of = |name: &str| {
+            DIRECTIVES
+                .iter()
+                .find(|spec| spec.name == name)
+                .map(|spec| spec.scope)
+        };
         assert_eq!(of("server.username"), Some(Scope::Server));
         assert_eq!(of("server.listen-backlog"), Some(Scope::Socket));
         assert_eq!(of("server.document-root"), Some(Scope::Request));

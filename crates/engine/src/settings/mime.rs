@@ -35,7 +35,9 @@ impl MimeTypes {
     /// The types `mimetype.assign` gives, or the built-in ones when it is not set at all.
     pub fn new(values: &Values<'_>) -> MimeTypes {
         let Some(assigned) = values.array("mimetype.assign") else {
-            return MimeTypes { rules: Rules::BuiltIn };
+            return MimeTypes {
+                rules: Rules::BuiltIn,
+            };
         };
         let pairs = assigned.iter();
         MimeTypes::assigned(pairs.filter_map(|pair| Some((pair.key()?, pair.value.as_str()?))))
@@ -46,9 +48,10 @@ impl MimeTypes {
     pub fn content_type_of(&self, path: &[u8]) -> Option<&[u8]> {
         let content_type = match &self.rules {
             Rules::BuiltIn => BUILT_IN.look_up(path),
-            Rules::Ordered(list) => {
-                list.iter().find(|(suffix, _)| ends_with(path, suffix)).map(|(_, found)| &**found)
-            }
+            Rules::Ordered(list) => list
+                .iter()
+                .find(|(suffix, _)| ends_with(path, suffix))
+                .map(|(_, found)| &**found),
             Rules::Table(table) => table.look_up(path),
         };
         content_type.filter(|content_type| !content_type.is_empty())
@@ -58,7 +61,12 @@ impl MimeTypes {
         let pairs: Vec<_> = pairs.collect();
         let rules = if pairs.len() < TABLE_FROM {
             let owned = |text: &str| Box::<[u8]>::from(text.as_bytes());
-            Rules::Ordered(pairs.iter().map(|(key, found)| (owned(key), owned(found))).collect())
+            Rules::Ordered(
+                pairs
+                    .iter()
+                    .map(|(key, found)| (owned(key), owned(found)))
+                    .collect(),
+            )
         } else {
             Rules::Table(Rc::new(Table::new(pairs.into_iter())))
         };
@@ -85,7 +93,10 @@ impl Table {
             table.key_bytes_max = table.key_bytes_max.max(key.len());
             let key = key.to_ascii_lowercase().into_bytes().into_boxed_slice();
             // As in lighttpd, of two keys that differ in letter case only the first one counts.
-            table.by_key.entry(key).or_insert_with(|| found.as_bytes().into());
+            table
+                .by_key
+                .entry(key)
+                .or_insert_with(|| found.as_bytes().into());
         }
         table
     }
@@ -102,7 +113,11 @@ impl Table {
         let lower = &*lower;
         let extensions = memchr::memchr_iter(b'.', lower).filter(|dot| *dot > 0);
         self.get(lower)
-            .or_else(|| extensions.into_iter().find_map(|dot| self.extension(&lower[dot..])))
+            .or_else(|| {
+                extensions
+                    .into_iter()
+                    .find_map(|dot| self.extension(&lower[dot..]))
+            })
             .or_else(|| self.get(b""))
     }
 
@@ -125,7 +140,9 @@ impl Table {
 
 fn ends_with(path: &[u8], suffix: &[u8]) -> bool {
     let start = path.len().checked_sub(suffix.len());
-    start.and_then(|start| path.get(start..)).is_some_and(|end| end.eq_ignore_ascii_case(suffix))
+    start
+        .and_then(|start| path.get(start..))
+        .is_some_and(|end| end.eq_ignore_ascii_case(suffix))
 }
 
 /// From this many entries on `mimetype.assign` is a table, as in lighttpd.
@@ -247,11 +264,20 @@ static BUILT_IN_TYPES: &[(&str, &str)] = &[
     (".rtf", "application/rtf"),
     (".epub", "application/epub+zip"),
     (".doc", "application/msword"),
-    (".docx", "application/vnd.openxmlformats-officedocument.wordprocessingml.document"),
+    (
+        ".docx",
+        "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    ),
     (".xls", "application/vnd.ms-excel"),
-    (".xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
+    (
+        ".xlsx",
+        "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    ),
     (".ppt", "application/vnd.ms-powerpoint"),
-    (".pptx", "application/vnd.openxmlformats-officedocument.presentationml.presentation"),
+    (
+        ".pptx",
+        "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+    ),
     (".odt", "application/vnd.oasis.opendocument.text"),
     (".ods", "application/vnd.oasis.opendocument.spreadsheet"),
     (".odp", "application/vnd.oasis.opendocument.presentation"),
@@ -290,7 +316,9 @@ mod tests {
     use super::*;
 
     fn built_in() -> MimeTypes {
-        MimeTypes { rules: Rules::BuiltIn }
+        MimeTypes {
+            rules: Rules::BuiltIn,
+        }
     }
 
     /// `pairs` and as many entries that match nothing as make a table of them.
@@ -348,7 +376,11 @@ mod tests {
 
     #[test]
     fn a_short_list_goes_by_its_order() {
-        let types = [(".gz", "a/gz"), (".tar.gz", "a/targz"), ("README", "a/readme")];
+        let types = [
+            (".gz", "a/gz"),
+            (".tar.gz", "a/targz"),
+            ("README", "a/readme"),
+        ];
         expect(
             &MimeTypes::assigned(types.into_iter()),
             &[
@@ -360,7 +392,10 @@ mod tests {
             ],
         );
         let types = [("", "x/d"), (".gz", "a/gz")];
-        expect(&MimeTypes::assigned(types.into_iter()), &[("b.gz", Some("x/d"))]);
+        expect(
+            &MimeTypes::assigned(types.into_iter()),
+            &[("b.gz", Some("x/d"))],
+        );
     }
 
     #[test]

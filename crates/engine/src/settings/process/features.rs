@@ -82,7 +82,10 @@ fn switch(element: &Element) -> Result<bool, Diagnostic> {
 }
 
 fn seconds(element: &Element) -> Result<u32, Diagnostic> {
-    let number = element.value.as_integer().and_then(|number| u32::try_from(number).ok());
+    let number = element
+        .value
+        .as_integer()
+        .and_then(|number| u32::try_from(number).ok());
     number.ok_or_else(|| Diagnostic::error("this flag takes a number of seconds", element.span))
 }
 
@@ -98,7 +101,10 @@ fn unknown(element: &Element, key: &str) -> Diagnostic {
 const NAME: &str = "server.feature-flags";
 
 const FLAGS: &[(&str, Flag)] = &[
-    ("http10.range", Flag::Works(|features, element| Ok(features.http10_range = switch(element)?))),
+    (
+        "http10.range",
+        Flag::Works(|features, element| Ok(features.http10_range = switch(element)?)),
+    ),
     (
         "server.absolute-dir-redirect",
         Flag::Works(|features, element| Ok(features.absolute_dir_redirect = switch(element)?)),
@@ -143,9 +149,15 @@ const FLAGS: &[(&str, Flag)] = &[
     ("server.clock-jump-restart", Flag::NothingToDo),
     // A reload never closes a listener that stays, and never drops a connection.
     ("server.graceful-restart-bg", Flag::NothingToDo),
-    ("server.graceful-unconfig-sock", Flag::NotYet { default: false }),
+    (
+        "server.graceful-unconfig-sock",
+        Flag::NotYet { default: false },
+    ),
     ("server.errorlog-utf8", Flag::NotYet { default: false }),
-    ("server.metrics-high-precision", Flag::NotYet { default: false }),
+    (
+        "server.metrics-high-precision",
+        Flag::NotYet { default: false },
+    ),
     ("server.network-mptcp", Flag::NotYet { default: false }),
     ("server.pcre_jit", Flag::NotYet { default: true }),
     ("request.trailer-whitelist", Flag::NotYet { default: false }),

@@ -45,7 +45,9 @@ pub(super) fn read(config: &Config, global: &Values<'_>) -> Result<Vec<Listener>
     let mut found = vec![Found {
         address: main_address(global, port)?,
         blocks: vec![BlockId::GLOBAL],
-        span: global.span("server.bind").or_else(|| global.span("server.port")),
+        span: global
+            .span("server.bind")
+            .or_else(|| global.span("server.port")),
     }];
     for block in &config.blocks {
         let Some(condition) = block.condition.as_ref().filter(|condition| adds(condition)) else {
@@ -57,11 +59,17 @@ pub(super) fn read(config: &Config, global: &Values<'_>) -> Result<Vec<Listener>
             .map_err(|message| Diagnostic::error(message, condition.pattern_span))?;
         match found.iter_mut().find(|known| known.address == address) {
             Some(known) => known.blocks.extend(blocks),
-            None => found.push(Found { address, blocks, span: Some(condition.pattern_span) }),
+            None => found.push(Found {
+                address,
+                blocks,
+                span: Some(condition.pattern_span),
+            }),
         }
     }
     let listeners = found.into_iter().enumerate();
-    listeners.map(|(index, found)| listener(config, found, index == 0)).collect()
+    listeners
+        .map(|(index, found)| listener(config, found, index == 0))
+        .collect()
 }
 
 /// An address and all the blocks that may set its options.
@@ -84,7 +92,11 @@ fn with_parents(config: &Config, block: BlockId) -> Vec<BlockId> {
 }
 
 fn listener(config: &Config, found: Found, is_default: bool) -> Result<Listener, Diagnostic> {
-    let Found { address, mut blocks, span } = found;
+    let Found {
+        address,
+        mut blocks,
+        span,
+    } = found;
     blocks.sort_unstable();
     blocks.dedup();
     let values = Values::merge(config, &Schema::default(), blocks.into_iter());
@@ -103,7 +115,10 @@ fn listener(config: &Config, found: Found, is_default: bool) -> Result<Listener,
 }
 
 fn defaults(values: &Values<'_>, port: u16) -> ListenDefaults {
-    ListenDefaults { port, ipv6: values.bool("server.use-ipv6").unwrap_or(false) }
+    ListenDefaults {
+        port,
+        ipv6: values.bool("server.use-ipv6").unwrap_or(false),
+    }
 }
 
 fn main_address(values: &Values<'_>, port: u16) -> Result<ListenAddress, Diagnostic> {

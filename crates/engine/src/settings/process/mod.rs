@@ -138,7 +138,9 @@ impl ProcessSettings {
     /// which leaves one for a backend as well. At least 1.
     pub fn connections_max(&self, fds: u64) -> usize {
         let fds = usize::try_from(fds).unwrap_or(usize::MAX);
-        let most = self.max_connections.map_or(fds / 3, |wanted| wanted.min(fds / 2));
+        let most = self
+            .max_connections
+            .map_or(fds / 3, |wanted| wanted.min(fds / 2));
         most.max(1)
     }
 }
@@ -150,14 +152,18 @@ fn positive(values: &Values<'_>, name: &str) -> Option<u32> {
 
 fn workers(values: &Values<'_>) -> NonZeroUsize {
     let asked = positive(values, "server.max-worker").and_then(|n| NonZeroUsize::new(n as usize));
-    asked.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
+    asked
+        .or_else(|| std::thread::available_parallelism().ok())
+        .unwrap_or(NonZeroUsize::MIN)
 }
 
 fn error_log(values: &Values<'_>) -> LogTarget {
     if values.bool("server.errorlog-use-syslog").unwrap_or(false) {
         return LogTarget::Syslog;
     }
-    values.string("server.errorlog").map_or(LogTarget::Stderr, LogTarget::parse)
+    values
+        .string("server.errorlog")
+        .map_or(LogTarget::Stderr, LogTarget::parse)
 }
 
 fn syslog_facility(values: &Values<'_>) -> Result<SyslogFacility, Diagnostic> {
@@ -181,10 +187,17 @@ fn network_backend(
     }
     if ASYNCHRONOUS_BACKENDS.contains(&name) {
         let message = format!("{name} has no effect yet: files are sent by linux-sendfile");
-        warnings.extend(values.span(BACKEND).map(|span| Diagnostic::warning(message, span)));
+        warnings.extend(
+            values
+                .span(BACKEND)
+                .map(|span| Diagnostic::warning(message, span)),
+        );
         return Ok(NetworkBackend::Sendfile);
     }
-    let known = BACKENDS.iter().map(|(known, _)| *known).chain(ASYNCHRONOUS_BACKENDS);
+    let known = BACKENDS
+        .iter()
+        .map(|(known, _)| *known)
+        .chain(ASYNCHRONOUS_BACKENDS);
     Err(unknown(values, BACKEND, name, known))
 }
 
@@ -203,8 +216,11 @@ fn stat_cache(values: &Values<'_>) -> Result<StatCache, Diagnostic> {
 
 fn upload_directories(values: &Values<'_>) -> Vec<PathBuf> {
     let named = values.strings("server.upload-dirs");
-    let named: Vec<_> =
-        named.into_iter().filter(|path| !path.is_empty()).map(PathBuf::from).collect();
+    let named: Vec<_> = named
+        .into_iter()
+        .filter(|path| !path.is_empty())
+        .map(PathBuf::from)
+        .collect();
     if !named.is_empty() {
         return named;
     }
@@ -225,7 +241,9 @@ fn unknown<'a>(
         Some(near) => format!("did you mean \"{near}\"? Known are: {}", all.join(", ")),
         None => format!("known are: {}", all.join(", ")),
     };
-    values.error(directive, format!("{directive} does not know \"{word}\"")).with_hint(hint)
+    values
+        .error(directive, format!("{directive} does not know \"{word}\""))
+        .with_hint(hint)
 }
 
 const BACKEND: &str = "server.network-backend";
@@ -239,8 +257,12 @@ const BACKENDS: [(&str, NetworkBackend); 4] = [
 ];
 
 /// Backends of lighttpd 1.5 that read cold files elsewhere.
-const ASYNCHRONOUS_BACKENDS: [&str; 4] =
-    ["linux-aio-sendfile", "posix-aio", "gthread-aio", "gthread-sendfile"];
+const ASYNCHRONOUS_BACKENDS: [&str; 4] = [
+    "linux-aio-sendfile",
+    "posix-aio",
+    "gthread-aio",
+    "gthread-sendfile",
+];
 
 /// Open files asked for when `server.max-fds` is not set and the hard limit is higher.
 const FDS_MAX_UNSET: u64 = 65_536;

@@ -18,7 +18,10 @@ pub(super) struct ParseOptions {
 }
 
 pub(super) fn read(values: &Values<'_>) -> Result<ParseOptions, Diagnostic> {
-    let mut options = ParseOptions { head: HeadOptions::default(), url: UrlOptions::default() };
+    let mut options = ParseOptions {
+        head: HeadOptions::default(),
+        url: UrlOptions::default(),
+    };
     options.head.host_normalize = false;
     if let Some(size @ 1..) = values.integer("server.max-request-field-size") {
         options.head.head_bytes_max = usize::try_from(size).unwrap_or(usize::MAX);
@@ -74,7 +77,10 @@ fn set(
         return Err(error);
     };
     *switch = element.value.as_bool().ok_or_else(|| {
-        Diagnostic::error(format!("{key} takes \"enable\" or \"disable\""), element.span)
+        Diagnostic::error(
+            format!("{key} takes \"enable\" or \"disable\""),
+            element.span,
+        )
     })?;
     Ok(())
 }
@@ -144,7 +150,10 @@ mod tests {
 
     #[test]
     fn every_switch_of_the_list_is_known() {
-        let mut options = ParseOptions { head: HeadOptions::default(), url: UrlOptions::default() };
+        let mut options = ParseOptions {
+            head: HeadOptions::default(),
+            url: UrlOptions::default(),
+        };
         for key in KEYS.into_iter().chain(OLDER_NAMES.map(|(_, key)| key)) {
             assert!(options.switch(key).is_some(), "{key}");
         }

@@ -15,7 +15,10 @@ fn read(text: &str) -> Result<ProcessSettings, String> {
     };
     let config = parse_str("test", text, &schema, &options).expect("valid configuration");
     ProcessSettings::new(&config).map_err(|diagnostic| {
-        let hint = diagnostic.hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
+        let hint = diagnostic
+            .hint
+            .map(|hint| format!(" ({hint})"))
+            .unwrap_or_default();
         diagnostic.message + &hint
     })
 }
@@ -32,7 +35,11 @@ fn error(text: &str) -> String {
 }
 
 fn addresses(text: &str) -> Vec<String> {
-    ok(text).listeners.iter().map(|listener| listener.address.to_string()).collect()
+    ok(text)
+        .listeners
+        .iter()
+        .map(|listener| listener.address.to_string())
+        .collect()
 }
 
 #[test]
@@ -58,11 +65,20 @@ fn defaults_are_those_of_the_reference() {
 fn port_and_bind_make_the_main_listener() {
     assert_eq!(addresses("server.port = 81"), ["0.0.0.0:81"]);
     assert_eq!(addresses("server.port = 0"), ["0.0.0.0:80"]);
-    assert_eq!(addresses("server.bind = \"127.0.0.1\"\nserver.port = 81"), ["127.0.0.1:81"]);
-    assert_eq!(addresses("server.bind = \"::1\"\nserver.port = 81"), ["[::1]:81"]);
+    assert_eq!(
+        addresses("server.bind = \"127.0.0.1\"\nserver.port = 81"),
+        ["127.0.0.1:81"]
+    );
+    assert_eq!(
+        addresses("server.bind = \"::1\"\nserver.port = 81"),
+        ["[::1]:81"]
+    );
     assert_eq!(addresses("server.bind = \"/run/x.sock\""), ["/run/x.sock"]);
     assert_eq!(addresses("server.use-ipv6 = \"enable\""), ["[::]:80"]);
-    assert_eq!(addresses("server.bind = \"Example.org\""), ["example.org:80"]);
+    assert_eq!(
+        addresses("server.bind = \"Example.org\""),
+        ["example.org:80"]
+    );
 }
 
 #[test]
@@ -85,11 +101,20 @@ fn every_socket_block_adds_its_address_once() {
     "#;
     assert_eq!(
         addresses(text),
-        ["0.0.0.0:81", "[::]:81", "0.0.0.0:82", "127.0.0.1:81", "/run/x.sock"]
+        [
+            "0.0.0.0:81",
+            "[::]:81",
+            "0.0.0.0:82",
+            "127.0.0.1:81",
+            "/run/x.sock"
+        ]
     );
     let settings = ok(text);
     let both = &settings.listeners[2];
-    assert_eq!((both.backlog, both.defer_accept, both.is_default), (7, true, false));
+    assert_eq!(
+        (both.backlog, both.defer_accept, both.is_default),
+        (7, true, false)
+    );
     assert_eq!(settings.listeners[4].socket_perms, Some(0o600));
     assert_eq!(settings.listeners[3].socket_perms, None);
 }
@@ -102,7 +127,10 @@ fn a_block_for_the_main_address_sets_its_options() {
         $SERVER["socket"] == ":82" { }
     "#);
     assert_eq!(settings.listeners.len(), 2);
-    assert_eq!((settings.listeners[0].backlog, settings.listeners[1].backlog), (77, 99));
+    assert_eq!(
+        (settings.listeners[0].backlog, settings.listeners[1].backlog),
+        (77, 99)
+    );
 }
 
 #[test]
@@ -146,29 +174,52 @@ fn workers_are_as_many_as_asked_for() {
 #[test]
 fn backends_of_both_lines_are_known() {
     let backend = |name: &str| read(&format!("server.network-backend = \"{name}\""));
-    assert_eq!(backend("writev").map(|s| s.network_backend), Ok(NetworkBackend::Writev));
-    assert_eq!(backend("write").map(|s| s.network_backend), Ok(NetworkBackend::Write));
+    assert_eq!(
+        backend("writev").map(|s| s.network_backend),
+        Ok(NetworkBackend::Writev)
+    );
+    assert_eq!(
+        backend("write").map(|s| s.network_backend),
+        Ok(NetworkBackend::Write)
+    );
     let settings = backend("gthread-aio").expect("a known name");
     assert_eq!(settings.network_backend, NetworkBackend::Sendfile);
     assert_eq!(settings.warnings.len(), 1);
     assert!(settings.warnings[0].message.contains("no effect yet"));
-    let message = backend("linux-sendfle").map(|_| ()).expect_err("an unknown name");
-    assert!(message.contains("did you mean \"linux-sendfile\"?"), "{message}");
+    let message = backend("linux-sendfle")
+        .map(|_| ())
+        .expect_err("an unknown name");
+    assert!(
+        message.contains("did you mean \"linux-sendfile\"?"),
+        "{message}"
+    );
 }
 
 #[test]
 fn words_out_of_a_closed_set_are_checked() {
-    assert_eq!(ok("server.stat-cache-engine = \"fam\"").stat_cache, StatCache::Inotify);
-    assert_eq!(ok("server.stat-cache-engine = \"disable\"").stat_cache, StatCache::Disabled);
+    assert_eq!(
+        ok("server.stat-cache-engine = \"fam\"").stat_cache,
+        StatCache::Inotify
+    );
+    assert_eq!(
+        ok("server.stat-cache-engine = \"disable\"").stat_cache,
+        StatCache::Disabled
+    );
     let facility = SyslogFacility::from_name("local3").expect("a facility");
     assert!(error("server.stat-cache-engine = \"simpel\"").contains("simple"));
-    assert_eq!(ok("server.syslog-facility = \"local3\"").syslog_facility, facility);
+    assert_eq!(
+        ok("server.syslog-facility = \"local3\"").syslog_facility,
+        facility
+    );
     assert!(error("server.syslog-facility = \"locl3\"").contains("local3"));
 }
 
 #[test]
 fn the_error_log_is_a_file_a_command_or_syslog() {
-    assert_eq!(ok("server.errorlog = \"/x\"").error_log, LogTarget::File("/x".into()));
+    assert_eq!(
+        ok("server.errorlog = \"/x\"").error_log,
+        LogTarget::File("/x".into())
+    );
     let text = "server.errorlog = \"/x\"\nserver.errorlog-use-syslog = \"enable\"";
     assert_eq!(ok(text).error_log, LogTarget::Syslog);
 }
@@ -177,7 +228,10 @@ fn the_error_log_is_a_file_a_command_or_syslog() {
 fn upload_directories_are_never_empty() {
     assert!(!ok("server.upload-dirs = ()").upload_directories.is_empty());
     let settings = ok("server.upload-dirs = ( \"/a\", \"/b\" )");
-    assert_eq!(settings.upload_directories, [Path::new("/a"), Path::new("/b")]);
+    assert_eq!(
+        settings.upload_directories,
+        [Path::new("/a"), Path::new("/b")]
+    );
 }
 
 #[test]
@@ -228,9 +282,15 @@ fn what_decodes_and_what_refuses_exclude_each_other() {
 #[test]
 fn an_unknown_parse_option_is_an_error_with_the_nearest_name() {
     let message = error("server.http-parseopts = ( \"url-normalise\" => \"enable\" )");
-    assert!(message.contains("did you mean \"url-normalize\"?"), "{message}");
+    assert!(
+        message.contains("did you mean \"url-normalize\"?"),
+        "{message}"
+    );
     let message = error("server.http-parseopts = ( \"url-normalize\" => \"maybe\" )");
-    assert!(message.contains("takes \"enable\" or \"disable\""), "{message}");
+    assert!(
+        message.contains("takes \"enable\" or \"disable\""),
+        "{message}"
+    );
 }
 
 #[test]
@@ -258,7 +318,11 @@ fn feature_flags_are_read_or_told() {
 fn flags_without_effect_are_warned_of() {
     let settings = ok(r#"server.feature-flags = (
         "server.network-mptcp" => "enable", "server.h2porto" => "enable" )"#);
-    let messages: Vec<_> = settings.warnings.iter().map(|warning| &*warning.message).collect();
+    let messages: Vec<_> = settings
+        .warnings
+        .iter()
+        .map(|warning| &*warning.message)
+        .collect();
     assert_eq!(
         messages,
         [
@@ -266,5 +330,8 @@ fn flags_without_effect_are_warned_of() {
             "there is no feature flag server.h2porto",
         ]
     );
-    assert_eq!(settings.warnings[1].hint.as_deref(), Some("did you mean server.h2proto?"));
+    assert_eq!(
+        settings.warnings[1].hint.as_deref(),
+        Some("did you mean server.h2proto?")
+    );
 }
