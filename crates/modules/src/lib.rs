@@ -1,1 +1,138 @@
-//! See Cargo.toml; filled in by the first commits.
+//! The modules: one folder or file a feature, and the table of them.
+//!
+//! A module is a [`ModuleSpec`]: its directives, and a function that turns settings into hooks. To
+//! add one, write its folder, name it here and add one line to [`MODULES`]. Modules know the
+//! exchange and its body, never a socket; the engine calls their hooks without knowing their names.
+#![forbid(unsafe_code)]
+
+pub mod access_log;
+mod loading;
+mod not_built;
+mod reference;
+pub mod static_file;
+
+use petrel_engine::config::Schema;
+use petrel_engine::module::ModuleSpec;
+use petrel_engine::settings::directives::{DIRECTIVES, DirectiveSpec};
+
+pub use loading::warnings;
+pub use reference::reference;
+
+/// Every module there is. Those that `server.modules` does not list take part in this order.
+pub static MODULES: &[&ModuleSpec] = &[&access_log::MODULE, &static_file::MODULE];
+
+/// Every directive there is: the core's, those of the modules, and those of lighttpd's modules that
+/// are not built.
+pub fn schema() -> Schema {
+    let tables: Vec<_> = tables().collect();
+    Schema::new(&tables)
+}
+
+fn tables() -> impl Iterator<Item = &'static [DirectiveSpec]> {
+    let modules = MODULES.iter().chain(not_built::MODULES);
+    std::iter::once(DIRECTIVES).chain(modules.map(|module| module.directives))
+}
+
+fn spec_of(module: &ModuleSpec, directive: &str) -> Option<&'static DirectiveSpec> {
+    module.directives.iter().find(|spec| spec.name == directive)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{HashMap, HashSet};
+
+    use petrel_engine::config::Effect;
+
+    use super::*;
+
+    /// Every directive of lighttpd 1.4.85 and 1.5.
+    const LIGHTTPD: &str = include_str!("../fixtures/lighttpd-directives.txt");
+
+    #[test]
+    fn every_directive_of_lighttpd_is_known_once() {
+        let mut entries: HashMap<&str, usize> = HashMap::new();
+        for spec in tables().flatten() {
+            *entries.entry(spec.name).or_default() += 1;
+        }
+        assert_eq!(LIGHTTPD.lines().count(), 368);
+        let missing: Vec<_> = LIGHTTPD
+            .lines()
+            .filter(|name| !entries.contains_key(name))
+            .collect();
+        assert!(missing.is_empty(), "not in a table: {missing:?}");
+        let twice: Vec<_> = entries.iter().filter(|(_, count)| **count > 1).collect();
+        assert!(twice.is_empty(), "in more than one table: {twice:?}");
+    }
+
+    #[test]
+    fn every_directive_says_what_it_does() {
+        for spec in tables().flatten() {
+            assert!(spec.doc.ends_with('.'), "{}: {:?}", spec.name, spec.doc);
+            assert!(!spec.default.is_empty(), "{} has no default", spec.name);
+            if let Effect::Accepted(why) | Effect::NotYet(why) | Effect::Exposes(why) = spec.effect
+            {
+                assert!(
+                    !why.is_empty() && !why.ends_with('.'),
+                    "{}: {why:?}",
+                    spec.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn another_name_stands_for_a_directive_of_the_same_type() {
+        let schema = schema();
+        for spec in tables().flatten() {
+            if let Effect::Renamed(name) = spec.effect {
+                let target = schema
+                    .get(name)
+                    .unwrap_or_else(|| panic!("{name} is not known"));
+                assert_eq!(target.effect, Effect::Works, "{name}");
+                assert_eq!(
+                    (target.kind, target.scope),
+                    (spec.kind, spec.scope),
+                    "{}",
+                    spec.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn modules_have_names_of_their_own() {
+        let modules = MODULES
+            .iter()
+            .chain(not_built::MODULES)
+            .map(|module| module.name);
+        let others = not_built::OTHER_NAMES.iter().map(|(name, _)| *name);
+        let mut names = HashSet::new();
+        for name in modules.chain(others) {
+            assert!(name.starts_with("mod_"), "{name}");
+            assert!(names.insert(name), "{name} stands twice");
+        }
+    }
+
+    #[test]
+    fn logs_are_named_by_directives_of_their_module() {
+        for module in MODULES {
+            for name in module.log_directives {
+                assert!(spec_of(module, name).is_some(), "{}: {name}", module.name);
+            }
+        }
+    }
+
+    #[test]
+    fn parts_belong_to_modules_that_are_known() {
+        for (name, part) in not_built::OTHER_NAMES {
+            let not_built::Part::OfModule(whole) = part else {
+                continue;
+            };
+            let known = MODULES.iter().chain(not_built::MODULES);
+            assert!(
+                known.into_iter().any(|module| module.name == *whole),
+                "{name}: {whole}"
+            );
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What `server.modules` says against what there is.
+//!
+//! The names in the list are checked, and the directives of modules that are there but not in the
+//! list: lighttpd knows neither, and nothing is skipped in silence here.
+
+use petrel_engine::config::schema::nearest;
+use petrel_engine::config::{Config, Diagnostic, Effect, Element};
+use petrel_engine::module::ModuleSpec;
+use petrel_engine::settings::loaded_modules;
+
+use crate::not_built::{self, OTHER_NAMES, Part};
+use crate::{MODULES, spec_of};
+
+/// Warnings about names in `server.modules` that do nothing, and about directives whose module is
+/// not in the list.
+pub fn warnings(config: &Config) -> Vec<Diagnostic> {
+    let listed = config.global().entry("server.modules");
+    let names = listed
+        .and_then(|entry| entry.value.as_array())
+        .into_iter()
+        .flatten();
+    let mut warnings: Vec<_> = names.filter_map(about_name).collect();
+    let loaded = loaded_modules(config, MODULES);
+    for entry in config.blocks.iter().flat_map(|block| &block.entries) {
+        if let Some(module) = owner(&entry.name)
+            && !loaded.iter().any(|there| there.name == module.name)
+        {
+            let (name, module) = (&entry.name, module.name);
+            let message = format!("{name} has no effect: {module} is not in server.modules");
+            let warning = Diagnostic::warning(message, entry.name_span);
+            warnings.push(warning.with_hint(format!("add \"{module}\" to server.modules")));
+        }
+    }
+    warnings
+}
+
+/// What is to be said about one name in the list.
+fn about_name(element: &Element) -> Option<Diagnostic> {
+    let name = element.value.as_str()?;
+    if MODULES.iter().any(|module| module.name == name) {
+        return None;
+    }
+    let part = OTHER_NAMES
+        .iter()
+        .find(|(other, _)| *other == name)
+        .map(|(_, part)| *part);
+    let whole = match part {
+        Some(Part::OfTheServer) => return None,
+        Some(Part::OfModule(whole)) => whole,
+        None => name,
+    };
+    if MODULES.iter().any(|module| module.name == whole) {
+        return None;
+    }
+    let Some(module) = not_built::MODULES
+        .iter()
+        .find(|module| module.name == whole)
+    else {
+        return Some(unknown(element, name));
+    };
+    // Without a directive to its name it is as if it were not there.
+    let is_harmless = |effect| matches!(effect, Effect::Accepted(_));
+    if module
+        .directives
+        .iter()
+        .all(|spec| is_harmless(spec.effect))
+    {
+        return None;
+    }
+    Some(Diagnostic::warning(
+        format!("{name} has no effect yet"),
+        element.span,
+    ))
+}
+
+fn unknown(element: &Element, name: &str) -> Diagnostic {
+    let warning = Diagnostic::warning(format!("there is no module {name}"), element.span);
+    let modules = MODULES
+        .iter()
+        .chain(not_built::MODULES)
+        .map(|module| module.name);
+    let known = modules.chain(OTHER_NAMES.iter().map(|(name, _)| *name));
+    match nearest(name, known).first() {
+        Some(near) => warning.with_hint(format!("did you mean {near}?")),
+        None => warning,
+    }
+}
+
+/// The built module that reads `directive`.
+fn owner(directive: &str) -> Option<&'static ModuleSpec> {
+    MODULES
+        .iter()
+        .copied()
+        .find(|module| spec_of(module, directive).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use petrel_engine::config::{LoadOptions, Shell, parse_str};
+
+    use super::*;
+
+    fn messages(text: &str) -> Vec<String> {
+        let options = LoadOptions {
+            variables: Vec::new(),
+            environment: &|_| None,
+            shell: Shell::Refuse,
+            directory: "/".into(),
+        };
+        let config = parse_str("test", text, &crate::schema(), &options).expect("valid");
+        let found = warnings(&config).into_iter();
+        found
+            .map(|warning| match warning.hint {
+                Some(hint) => format!("{} ({hint})", warning.message),
+                None => warning.message,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn built_modules_and_parts_of_the_server_are_silent() {
+        assert!(messages("server.modules = ( \"mod_staticfile\", \"mod_h2\" )").is_empty());
+        assert!(messages("server.modules = ( \"mod_skeleton\" )").is_empty());
+        assert!(messages("static-file.etags = \"disable\"").is_empty());
+    }
+
+    #[test]
+    fn modules_that_are_not_built_are_told() {
+        let text = "server.modules = ( \"mod_fastcgi\", \"mod_authn_file\" )";
+        assert_eq!(
+            messages(text),
+            [
+                "mod_fastcgi has no effect yet",
+                "mod_authn_file has no effect yet"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_misspelt_module_is_told_with_the_nearest_name() {
+        assert_eq!(
+            messages("server.modules = ( \"mod_statcfile\" )"),
+            ["there is no module mod_statcfile (did you mean mod_staticfile?)"]
+        );
+    }
+
+    #[test]
+    fn a_directive_of_a_module_that_is_not_listed_is_told() {
+        let text = "server.compat-module-load = \"disable\"\nstatic-file.etags = \"enable\"";
+        assert_eq!(
+            messages(text),
+            [
+                "static-file.etags has no effect: mod_staticfile is not in server.modules \
+              (add \"mod_staticfile\" to server.modules)"
+            ]
+        );
+    }
+}

@@ -1,0 +1,206 @@
+//! Everything else that is known and not built.
+
+use petrel_engine::directives;
+use petrel_engine::module::ModuleSpec;
+use petrel_engine::settings::directives::Effect::{Accepted, Exposes, NotYet, Removed};
+
+use super::not_built;
+
+/// Rules may lead away from what lies behind a URL, to a script or to a refusal.
+const OTHER_URL: &str = "a rewritten URL must not be answered as it stands";
+
+const NO_SSI: &str = "it has no meaning without ssi.extension, which is not built";
+const NO_WEBDAV: &str = "WebDAV's methods are refused";
+const NO_STATUS: &str = "status pages are not built";
+const NO_RRDTOOL: &str = "rrdtool is not fed";
+const NO_GEO: &str = "addresses are not looked up";
+const NO_MCPAGE: &str = "pages are not kept in memcached";
+const NO_PROGRESS: &str = "upload progress is not reported";
+const NO_TRACKING: &str = "no cookie is set";
+
+pub(super) static REWRITE: ModuleSpec = not_built(
+    "mod_rewrite",
+    "Rewrites URLs by regular expressions.",
+    directives! {
+        "url.rewrite-once", StringMap, Request, "()", Exposes(OTHER_URL),
+            "The first rule that matches replaces the URL, once.";
+        "url.rewrite", StringMap, Request, "()", Exposes(OTHER_URL),
+            "Old name of url.rewrite-once.";
+        "url.rewrite-final", StringMap, Request, "()", Exposes(OTHER_URL),
+            "Old name of url.rewrite-once.";
+        "url.rewrite-repeat", StringMap, Request, "()", Exposes(OTHER_URL),
+            "The first rule that matches replaces the URL, and all rules are tried again.";
+        "url.rewrite-if-not-file", StringMap, Request, "()", Exposes(OTHER_URL),
+            "As url.rewrite-once, where no such file exists.";
+        "url.rewrite-repeat-if-not-file", StringMap, Request, "()", Exposes(OTHER_URL),
+            "As url.rewrite-repeat, where no such file exists.";
+    },
+);
+
+pub(super) static SSI: ModuleSpec = not_built(
+    "mod_ssi",
+    "Executes server-side includes.",
+    directives! {
+        "ssi.extension", List, Request, "()", Exposes("the source of such a page must not be sent"),
+            "Suffixes of pages with includes.";
+        "ssi.content-type", String, Request, "text/html", NotYet(NO_SSI),
+            "The content type of such pages.";
+        "ssi.conditional-requests", Bool, Request, "disable", NotYet(NO_SSI),
+            "Sends ETag and Last-Modified with them.";
+        "ssi.exec", Bool, Request, "enable", NotYet(NO_SSI),
+            "Lets pages run commands.";
+        "ssi.recursion-max", Short, Request, "0", NotYet(NO_SSI),
+            "How deep included pages are executed themselves.";
+    },
+);
+
+pub(super) static WEBDAV: ModuleSpec = not_built(
+    "mod_webdav",
+    "Lets clients change files (RFC 4918).",
+    directives! {
+        "webdav.activate", Bool, Request, "disable", NotYet(NO_WEBDAV),
+            "Answers WebDAV's methods.";
+        "webdav.is-readonly", Bool, Request, "disable", NotYet(NO_WEBDAV),
+            "Refuses the methods that write.";
+        "webdav.sqlite-db-name", String, Request, "unset", NotYet(NO_WEBDAV),
+            "The file that keeps locks and properties.";
+        "webdav.log-xml", Bool, Request, "disable", NotYet(NO_WEBDAV),
+            "Logs the XML of requests.";
+        "webdav.opts", Map, Request, "()", NotYet(NO_WEBDAV),
+            "Further options.";
+    },
+);
+
+pub(super) static STATUS: ModuleSpec = not_built(
+    "mod_status",
+    "Shows what the server is doing.",
+    directives! {
+        "status.status-url", String, Request, "unset", NotYet(NO_STATUS),
+            "The URL of the status page.";
+        "status.config-url", String, Request, "unset", NotYet(NO_STATUS),
+            "The URL of the page about the configuration.";
+        "status.statistics-url", String, Request, "unset", NotYet(NO_STATUS),
+            "The URL of the counters.";
+        "status.enable-sort", Bool, Request, "enable", NotYet(NO_STATUS),
+            "Tables of the status page can be sorted.";
+    },
+);
+
+pub(super) static RRDTOOL: ModuleSpec = not_built(
+    "mod_rrdtool",
+    "Feeds traffic figures to rrdtool.",
+    directives! {
+        "rrdtool.db-name", String, Request, "unset", NotYet(NO_RRDTOOL),
+            "The database file.";
+        "rrdtool.binary", String, Server, "/usr/bin/rrdtool", NotYet(NO_RRDTOOL),
+            "The program.";
+    },
+);
+
+pub(super) static MAXMINDDB: ModuleSpec = not_built(
+    "mod_maxminddb",
+    "Looks up where a client's address is.",
+    directives! {
+        "maxminddb.activate", Bool, Request, "disable", NotYet(NO_GEO),
+            "Looks addresses up.";
+        "maxminddb.db", String, Request, "unset", NotYet(NO_GEO),
+            "The database file.";
+        "maxminddb.env", Map, Request, "()", NotYet(NO_GEO),
+            "Environment variables and the entries of the database they get.";
+    },
+);
+
+pub(super) static MCPAGE: ModuleSpec = not_built(
+    "mod_mcpage",
+    "Serves and stores pages in memcached (lighttpd 1.5).",
+    directives! {
+        "mcpage.enable", Bool, Request, "disable", NotYet(NO_MCPAGE),
+            "Looks pages up in memcached.";
+        "mcpage.memcached-hosts", List, Request, "()", NotYet(NO_MCPAGE),
+            "The servers, as host:port.";
+        "mcpage.memcached-namespace", String, Request, "unset", NotYet(NO_MCPAGE),
+            "The namespace of the keys.";
+        "mcpage.memcached-keyprefix", String, Request, "unset", NotYet(NO_MCPAGE),
+            "What keys begin with.";
+        "mcpage.memcached-hashing", String, Request, "the library's", NotYet(NO_MCPAGE),
+            "The hash of keys.";
+        "mcpage.memcached-behavior", String, Request, "unset", NotYet(NO_MCPAGE),
+            "How keys are spread over servers.";
+        "mcpage.memcached-expire", Short, Request, "0", NotYet(NO_MCPAGE),
+            "Seconds a stored page lives.";
+        "mcpage.memcached-minsize", Short, Request, "0", NotYet(NO_MCPAGE),
+            "KiB below which a page is not stored.";
+        "mcpage.memcached-noblock", Bool, Request, "disable", NotYet(NO_MCPAGE),
+            "Does not wait for memcached.";
+        "mcpage.memcached-put", Bool, Request, "enable", NotYet(NO_MCPAGE),
+            "Stores pages that were not there.";
+        "mcpage.memcached-binary", Bool, Request, "disable", NotYet(NO_MCPAGE),
+            "Speaks memcached's binary protocol.";
+        "mcpage.md5", Bool, Request, "disable", NotYet(NO_MCPAGE),
+            "Uses the MD5 sum of the key.";
+        "mcpage.announce", Bool, Request, "enable", NotYet(NO_MCPAGE),
+            "Adds X-Served-by-memcached to such pages.";
+        "mcpage.localmc-enable", Bool, Request, "disable", NotYet(NO_MCPAGE),
+            "Asks a memcached on this machine first.";
+        "mcpage.localmc-expire", Short, Request, "0", NotYet(NO_MCPAGE),
+            "Seconds a page lives there.";
+        "mcpage.localmc-addr", String, Request, "unset", NotYet(NO_MCPAGE),
+            "Its address.";
+        "mcpage.localmc-socket", String, Request, "unset", NotYet(NO_MCPAGE),
+            "Its unix socket.";
+        "mcpage.debug", Bool, Request, "disable", NotYet(NO_MCPAGE),
+            "Traces the module.";
+        "mcpage.debug-verbose", Bool, Request, "disable", NotYet(NO_MCPAGE),
+            "Traces it in more detail.";
+        "mcpage.memcached-debug", Bool, Request, "disable", NotYet(NO_MCPAGE),
+            "Traces what is said to memcached.";
+        "mcpage.zlib-debug", Bool, Request, "disable", NotYet(NO_MCPAGE),
+            "Traces decompression.";
+    },
+);
+
+pub(super) static FLV_STREAMING: ModuleSpec = not_built(
+    "mod_flv_streaming",
+    "Serves Flash video from a given byte on.",
+    directives! {
+        "flv-streaming.extensions", List, Request, "()", NotYet("such files are sent whole"),
+            "Suffixes of files for which ?start=N counts.";
+    },
+);
+
+pub(super) static UPLOADPROGRESS: ModuleSpec = not_built(
+    "mod_uploadprogress",
+    "Tells how far an upload has come.",
+    directives! {
+        "upload-progress.progress-url", String, Request, "unset", NotYet(NO_PROGRESS),
+            "The URL that tells it.";
+        "upload-progress.remove-timeout", Short, Request, "60", NotYet(NO_PROGRESS),
+            "Seconds a finished upload is remembered.";
+        "upload-progress.debug", Bool, Request, "disable", NotYet(NO_PROGRESS),
+            "Traces the module.";
+    },
+);
+
+pub(super) static USERTRACK: ModuleSpec = not_built(
+    "mod_usertrack",
+    "Marks visitors by a cookie.",
+    directives! {
+        "usertrack.cookie-name", String, Request, "TRACKID", NotYet(NO_TRACKING),
+            "The name of the cookie.";
+        "usertrack.cookie-max-age", Short, Request, "0", NotYet(NO_TRACKING),
+            "Seconds the cookie lives.";
+        "usertrack.cookie-domain", String, Request, "unset", NotYet(NO_TRACKING),
+            "The domain of the cookie.";
+        "usertrack.cookiename", Any, Request, "gone", Removed("usertrack.cookie-name"),
+            "Old name.";
+    },
+);
+
+pub(super) static SKELETON: ModuleSpec = not_built(
+    "mod_skeleton",
+    "A sample for authors of modules of lighttpd.",
+    directives! {
+        "skeleton.array", List, Request, "()", Accepted("the module is a sample that does nothing"),
+            "A list.";
+    },
+);

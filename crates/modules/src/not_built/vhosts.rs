@@ -1,0 +1,92 @@
+//! Document roots that come from a database or a home directory.
+
+use petrel_engine::directives;
+use petrel_engine::module::ModuleSpec;
+use petrel_engine::settings::directives::Effect::{Exposes, NotYet};
+
+use super::not_built;
+
+/// Every host would be answered from the same directory.
+const OTHER_ROOT: &str = "a host must not be answered from another one's document root";
+
+const NO_VHOSTDB: &str = "virtual hosts from a database are not built";
+const NO_USERDIR: &str = "home directories are not served";
+
+pub(super) static VHOSTDB: ModuleSpec = not_built(
+    "mod_vhostdb",
+    "Asks a database for the document root of a host.",
+    directives! {
+        "vhostdb.backend", String, Request, "unset", Exposes(OTHER_ROOT),
+            "The kind of database: dbi, ldap, mysql or pgsql.";
+        "vhostdb.cache", Map, Request, "off", NotYet(NO_VHOSTDB),
+            "How long an answer is remembered: max-age in seconds.";
+        "vhostdb.dbi", Map, Request, "()", NotYet(NO_VHOSTDB),
+            "The libdbi connection and its query.";
+        "vhostdb.ldap", Map, Request, "()", NotYet(NO_VHOSTDB),
+            "The LDAP server, its filter and the attribute with the document root.";
+        "vhostdb.mysql", Map, Request, "()", NotYet(NO_VHOSTDB),
+            "The MySQL connection and its query.";
+        "vhostdb.pgsql", Map, Request, "()", NotYet(NO_VHOSTDB),
+            "The PostgreSQL connection and its query.";
+    },
+);
+
+pub(super) static SQL_VHOST_CORE: ModuleSpec = not_built(
+    "mod_sql_vhost_core",
+    "The same of lighttpd 1.5.",
+    directives! {
+        "sql-vhost.select-vhost", String, Request, "unset", Exposes(OTHER_ROOT),
+            "The query; the host takes the place of its question mark.";
+        "sql-vhost.backend", String, Request, "unset", NotYet(NO_VHOSTDB),
+            "The kind of database: mysql or postgresql.";
+        "sql-vhost.db", String, Request, "unset", NotYet(NO_VHOSTDB),
+            "The name of the database.";
+        "sql-vhost.user", String, Request, "unset", NotYet(NO_VHOSTDB),
+            "The user to connect as.";
+        "sql-vhost.pass", String, Request, "unset", NotYet(NO_VHOSTDB),
+            "The password of that user.";
+        "sql-vhost.sock", String, Request, "unset", NotYet(NO_VHOSTDB),
+            "The unix socket of the database.";
+        "sql-vhost.hostname", String, Request, "unset", NotYet(NO_VHOSTDB),
+            "The host of the database.";
+        "sql-vhost.port", Short, Request, "0", NotYet(NO_VHOSTDB),
+            "The port of the database. 0 is its usual one.";
+        "sql-vhost.cache-ttl", Short, Request, "60", NotYet(NO_VHOSTDB),
+            "Seconds an answer is remembered.";
+        "sql-vhost.debug", Short, Request, "0", NotYet(NO_VHOSTDB),
+            "Traces the module.";
+        "mysql-vhost.sql", String, Request, "unset", Exposes(OTHER_ROOT),
+            "Old name of sql-vhost.select-vhost.";
+        "mysql-vhost.db", String, Request, "unset", NotYet(NO_VHOSTDB),
+            "Old name of sql-vhost.db.";
+        "mysql-vhost.user", String, Request, "unset", NotYet(NO_VHOSTDB),
+            "Old name of sql-vhost.user.";
+        "mysql-vhost.pass", String, Request, "unset", NotYet(NO_VHOSTDB),
+            "Old name of sql-vhost.pass.";
+        "mysql-vhost.sock", String, Request, "unset", NotYet(NO_VHOSTDB),
+            "Old name of sql-vhost.sock.";
+        "mysql-vhost.hostname", String, Request, "unset", NotYet(NO_VHOSTDB),
+            "Old name of sql-vhost.hostname.";
+        "mysql-vhost.port", Short, Request, "0", NotYet(NO_VHOSTDB),
+            "Old name of sql-vhost.port.";
+    },
+);
+
+pub(super) static USERDIR: ModuleSpec = not_built(
+    "mod_userdir",
+    "Serves /~user/ from the user's home directory.",
+    directives! {
+        "userdir.path", String, Request, "unset", NotYet(NO_USERDIR),
+            "The directory below the home directory; an empty one is the home directory itself.";
+        "userdir.exclude-user", List, Request, "()", NotYet(NO_USERDIR),
+            "Users who have no such pages.";
+        "userdir.include-user", List, Request, "()", NotYet(NO_USERDIR),
+            "The only users who have them.";
+        "userdir.basepath", String, Request, "unset", NotYet(NO_USERDIR),
+            "The directory of all home directories, instead of asking for each.";
+        "userdir.letterhomes", Bool, Request, "disable", NotYet(NO_USERDIR),
+            "Home directories are sorted by first letter.";
+        "userdir.active", Bool, Request, "enable", NotYet(NO_USERDIR),
+            "Whether /~user/ is looked at.";
+    },
+);
