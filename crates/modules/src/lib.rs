@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 pub mod access_log;
+mod cache_dir;
+pub mod dir_listing;
 mod loading;
 mod not_built;
 mod reference;
@@ -19,7 +21,7 @@ pub use loading::warnings;
 pub use reference::reference;
 
 /// Every module there is. Those that `server.modules` does not list take part in this order.
-pub static MODULES: &[&ModuleSpec] = &[&access_log::MODULE, &static_file::MODULE];
+pub static MODULES: &[&ModuleSpec] = &[&access_log::MODULE, &dir_listing::MODULE, &static_file::MODULE];
 
 /// Every directive there is: the core's, those of the modules, and those of lighttpd's modules that
 /// are not built.

@@ -1,0 +1,245 @@
+//! A directory in which modules keep what they made, to be served as files later.
+//!
+//! Files appear whole or not at all: they are written under a name of their own and renamed. Other
+//! workers, and other servers on the same directory, may do the same at the same time; the last
+//! one wins, and all of them wrote the same. Below the root no symlink is followed, so that who
+//! may write into the directory cannot point the server elsewhere. Nothing is ever deleted here:
+//! that is the operator's cron job, as with lighttpd. Called by mod_deflate and mod_dirlisting.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps, futimens, mkdirat,
+    openat, openat2, renameat, statat, unlinkat,
+};
+use rustix::io::Errno;
+
+/// A directory for files that were made here.
+#[derive(Debug)]
+pub(crate) struct CacheDir {
+    root: OwnedFd,
+    path: Vec<u8>,
+}
+
+impl CacheDir {
+    /// Opens the directory at `path`; its last part is created if it is not there.
+    ///
+    /// # Errors
+    /// Those of mkdir(2), open(2) and realpath(3).
+    pub fn open(path: &str) -> io::Result<CacheDir> {
+        match std::fs::create_dir(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        // The configured path may lead through symlinks (/var/run); below it none are followed.
+        let real = std::fs::canonicalize(path)?;
+        let root = openat(CWD, &real, DIRECTORY, Mode::empty())?;
+        Ok(CacheDir { root, path: real.as_os_str().as_bytes().to_vec() })
+    }
+
+    /// The absolute path of `name`, for looking it up; `None` if no such file can be kept.
+    pub fn path_of(&self, name: &[u8]) -> Option<Vec<u8>> {
+        is_plain(name).then(|| [&self.path, &b"/"[..], name].concat())
+    }
+
+    /// Begins a file that will be called `name`, with the directories it needs.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a name that cannot be kept, and what the file system says.
+    pub fn create(&self, name: &[u8]) -> io::Result<NewFile> {
+        if !is_plain(name) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let (parents, last) = match memchr::memrchr(b'/', name) {
+            Some(slash) => (&name[..slash], &name[slash + 1..]),
+            None => (&b""[..], name),
+        };
+        let directory = self.directory(parents)?;
+        let temporary = temporary_name();
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&directory, &temporary, flags, Mode::RUSR | Mode::WUSR)?;
+        Ok(NewFile { file: file.into(), directory, temporary, name: last.to_vec(), is_published: false })
+    }
+
+    fn directory(&self, parents: &[u8]) -> io::Result<OwnedFd> {
+        if parents.is_empty() {
+            return Ok(openat(&self.root, c".", DIRECTORY, Mode::empty())?);
+        }
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        match openat2(&self.root, parents, DIRECTORY, Mode::empty(), resolve) {
+            Err(Errno::NOENT) => self.make_directory(parents),
+            opened => Ok(opened?),
+        }
+    }
+
+    fn make_directory(&self, parents: &[u8]) -> io::Result<OwnedFd> {
+        let mut directory = openat(&self.root, c".", DIRECTORY, Mode::empty())?;
+        for part in parents.split(|byte| *byte == b'/') {
+            match mkdirat(&directory, part, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            directory = openat(&directory, part, DIRECTORY, Mode::empty())?;
+        }
+        Ok(directory)
+    }
+}
+
+/// A file that is being written. Dropped before [`NewFile::publish`], it was never there.
+#[derive(Debug)]
+pub(crate) struct NewFile {
+    file: std::fs::File,
+    directory: OwnedFd,
+    temporary: String,
+    name: Vec<u8>,
+    is_published: bool,
+}
+
+impl NewFile {
+    /// Adds `bytes` to the end.
+    ///
+    /// # Errors
+    /// Those of write(2): above all, that the disk is full.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        io::Write::write_all(&mut self.file, bytes)
+    }
+
+    /// Gives the file its modification time and its name.
+    ///
+    /// # Errors
+    /// Those of futimens(2) and rename(2). `IsADirectory` if something else has the name.
+    pub fn publish(mut self, modified: Option<(u64, u32)>) -> io::Result<()> {
+        if let Some((seconds, nanos)) = modified {
+            let time = Timespec { tv_sec: seconds.cast_signed(), tv_nsec: i64::from(nanos) };
+            futimens(&self.file, &Timestamps { last_access: time, last_modification: time })?;
+        }
+        // Renaming over a symlink would replace the link, which is right; over a directory fails.
+        if let Ok(there) = statat(&self.directory, &*self.name, AtFlags::SYMLINK_NOFOLLOW)
+            && FileType::from_raw_mode(there.st_mode) == FileType::Directory
+        {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        renameat(&self.directory, &*self.temporary, &self.directory, &*self.name)?;
+        self.is_published = true;
+        Ok(())
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if !self.is_published {
+            let _ = unlinkat(&self.directory, &*self.temporary, AtFlags::empty());
+        }
+    }
+}
+
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Whether `name` is a relative path of ordinary parts that the file system can take.
+fn is_plain(name: &[u8]) -> bool {
+    let is_part = |part: &[u8]| {
+        !part.is_empty()
+            && part.len() <= PART_BYTES_MAX
+            && part != b"."
+            && part != b".."
+            && !part.contains(&0)
+    };
+    name.len() <= NAME_BYTES_MAX && name.split(|byte| *byte == b'/').all(is_part)
+}
+
+/// Unique among all processes that use the directory now; EXCL catches what a crash left behind.
+fn temporary_name() -> String {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+    format!(".petrel-{}-{}-{number}", std::process::id(), now.as_nanos())
+}
+
+/// NAME_MAX of all file systems that matter.
+const PART_BYTES_MAX: usize = 255;
+
+/// Leaves room for the root in the longest path the file cache looks up.
+const NAME_BYTES_MAX: usize = 3072;
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    struct Tree(PathBuf);
+
+    impl Tree {
+        fn new(name: &str) -> Tree {
+            let path = std::env::temp_dir().join(format!("petrel-cache-dir-{}-{name}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&path);
+            std::fs::create_dir(&path).expect("create");
+            Tree(path)
+        }
+
+        fn open(&self) -> CacheDir {
+            CacheDir::open(self.0.join("cache").to_str().expect("UTF-8")).expect("open")
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_file_appears_when_it_is_published() {
+        let tree = Tree::new("publish");
+        let cache = tree.open();
+        let mut file = cache.create(b"a/b/c-gzip").expect("create");
+        file.write(b"hello").expect("write");
+        let path = tree.0.join("cache/a/b/c-gzip");
+        assert!(!path.exists());
+        file.publish(Some((1_000_000_000, 5))).expect("publish");
+        assert_eq!(std::fs::read(&path).expect("read"), b"hello");
+        let modified = path.metadata().expect("stat").modified().expect("time");
+        let modified = modified.duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+        assert_eq!(modified.as_nanos(), 1_000_000_000_000_000_005);
+        assert_eq!(std::fs::read_dir(tree.0.join("cache/a/b")).expect("dir").count(), 1);
+    }
+
+    #[test]
+    fn a_dropped_file_leaves_nothing() {
+        let tree = Tree::new("drop");
+        let cache = tree.open();
+        cache.create(b"x").expect("create").write(b"half").expect("write");
+        assert_eq!(std::fs::read_dir(tree.0.join("cache")).expect("dir").count(), 0);
+    }
+
+    #[test]
+    fn symlinks_below_the_root_are_not_followed() {
+        let tree = Tree::new("symlink");
+        let cache = tree.open();
+        std::fs::create_dir(tree.0.join("outside")).expect("mkdir");
+        std::os::unix::fs::symlink("../outside", tree.0.join("cache/a")).expect("symlink");
+        assert!(cache.create(b"a/x").is_err());
+        assert!(cache.create(b"a/new/x").is_err());
+        std::fs::write(tree.0.join("outside/victim"), "safe").expect("write");
+        std::os::unix::fs::symlink("../outside/victim", tree.0.join("cache/x")).expect("symlink");
+        let mut file = cache.create(b"x").expect("create");
+        file.write(b"new").expect("write");
+        file.publish(None).expect("the link itself is replaced");
+        assert_eq!(std::fs::read(tree.0.join("outside/victim")).expect("read"), b"safe");
+    }
+
+    #[test]
+    fn names_that_lead_out_are_refused() {
+        let tree = Tree::new("names");
+        let cache = tree.open();
+        let long = vec![b'x'; PART_BYTES_MAX + 1];
+        for name in [&b""[..], b"/a", b"../a", b"a/../b", b"a//b", b"a/./b", b"a\0b", &long] {
+            assert!(cache.path_of(name).is_none(), "{name:?}");
+            assert!(cache.create(name).is_err(), "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Sizes and times as people read them.
+
+use std::io::Write as _;
+
+/// Appends a size: bytes up to 1023, then with a letter for each power of 1024.
+pub(super) fn write_size(out: &mut Vec<u8>, bytes: u64) {
+    const LETTERS: [char; 6] = ['K', 'M', 'G', 'T', 'P', 'E'];
+    if bytes < 1024 {
+        let _ = write!(out, "{bytes}");
+        return;
+    }
+    // Tenths, rounded; what rounds up to 1024.0 is one of the next unit.
+    let mut unit = 0;
+    let mut tenths = u128::from(bytes) * 10;
+    tenths = (tenths + 512) / 1024;
+    while tenths >= 10_240 && unit + 1 < LETTERS.len() {
+        tenths = (tenths + 512) / 1024;
+        unit += 1;
+    }
+    let letter = LETTERS.get(unit).copied().unwrap_or('E');
+    let _ = write!(out, "{}.{}{letter}", tenths / 10, tenths % 10);
+}
+
+/// Appends `2026-11-21 21:24` and returns nothing else: UTC, as the head of the column says.
+pub(super) fn write_time(out: &mut Vec<u8>, unix_seconds: u64) {
+    let (year, month, day) = civil(unix_seconds / 86_400);
+    let of_day = unix_seconds % 86_400;
+    let _ = write!(out, "{year:04}-{month:02}-{day:02} {:02}:{:02}", of_day / 3600, of_day / 60 % 60);
+}
+
+/// Year, month and day of a day since 1970. Counted in eras of 400 years that begin in March, so
+/// that the leap day is a year's last.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let era = days / 146_097;
+    let day_of_era = days % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size(bytes: u64) -> String {
+        let mut out = Vec::new();
+        write_size(&mut out, bytes);
+        String::from_utf8(out).expect("ASCII")
+    }
+
+    fn time(seconds: u64) -> String {
+        let mut out = Vec::new();
+        write_time(&mut out, seconds);
+        String::from_utf8(out).expect("ASCII")
+    }
+
+    #[test]
+    fn sizes_have_one_decimal() {
+        let shown = [0, 1023, 1024, 108_909, 1_048_575, 1 << 20, 3 << 40, u64::MAX].map(size);
+        assert_eq!(shown, ["0", "1023", "1.0K", "106.4K", "1.0M", "1.0M", "3.0T", "16.0E"]);
+    }
+
+    #[test]
+    fn times_are_utc() {
+        assert_eq!(time(0), "1970-01-01 00:00");
+        assert_eq!(time(784_111_777), "1994-11-06 08:49");
+        assert_eq!(time(951_782_399), "2000-02-28 23:59");
+        assert_eq!(time(951_782_400), "2000-02-29 00:00");
+        assert_eq!(time(4_107_542_400), "2100-03-01 00:00");
+    }
+}

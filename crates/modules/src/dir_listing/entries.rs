@@ -1,0 +1,118 @@
+//! The entries of a directory, compact: a hundred thousand of them are a few megabytes.
+
+use super::view::{Column, Order, Sort};
+
+/// What was found in a directory.
+#[derive(Default)]
+pub(super) struct Entries {
+    /// All names, one after the other.
+    names: Vec<u8>,
+    list: Vec<Slot>,
+}
+
+struct Slot {
+    name_start: u32,
+    name_len: u16,
+    is_directory: bool,
+    size: u64,
+    modified_s: u64,
+}
+
+/// One entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry<'e> {
+    pub name: &'e [u8],
+    pub is_directory: bool,
+    /// Bytes.
+    pub size: u64,
+    /// Seconds since 1970.
+    pub modified_s: u64,
+}
+
+impl Entries {
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Adds an entry. A name beyond what any file system allows is left out.
+    pub fn push(&mut self, entry: Entry<'_>) {
+        let Ok(name_start) = u32::try_from(self.names.len()) else { return };
+        let Ok(name_len) = u16::try_from(entry.name.len()) else { return };
+        self.names.extend_from_slice(entry.name);
+        self.list.push(Slot {
+            name_start,
+            name_len,
+            is_directory: entry.is_directory,
+            size: entry.size,
+            modified_s: entry.modified_s,
+        });
+    }
+
+    pub fn get(&self, index: usize) -> Option<Entry<'_>> {
+        self.list.get(index).map(|slot| slot.entry(&self.names))
+    }
+
+    /// Puts the entries in order; `type_of` is only asked for when types are compared.
+    pub fn sort(&mut self, sort: Sort, type_of: impl Fn(&Entry<'_>) -> Vec<u8>) {
+        let names = std::mem::take(&mut self.names);
+        let by_name = |slot: &Slot| (!slot.is_directory, slot.entry(&names).name);
+        match sort.column {
+            Column::Name => self.list.sort_unstable_by(|a, b| by_name(a).cmp(&by_name(b))),
+            Column::Modified => self.list.sort_unstable_by(|a, b| {
+                (a.modified_s, by_name(a)).cmp(&(b.modified_s, by_name(b)))
+            }),
+            Column::Size => {
+                let size = |slot: &Slot| (!slot.is_directory).then_some(slot.size);
+                self.list.sort_unstable_by(|a, b| (size(a), by_name(a)).cmp(&(size(b), by_name(b))));
+            }
+            Column::Type => self.list.sort_by_cached_key(|slot| {
+                let entry = slot.entry(&names);
+                (!slot.is_directory, type_of(&entry), entry.name.to_vec())
+            }),
+        }
+        if sort.order == Order::Descending {
+            self.list.reverse();
+        }
+        self.names = names;
+    }
+}
+
+impl Slot {
+    fn entry<'n>(&self, names: &'n [u8]) -> Entry<'n> {
+        let start = self.name_start as usize;
+        Entry {
+            name: names.get(start..start + usize::from(self.name_len)).unwrap_or_default(),
+            is_directory: self.is_directory,
+            size: self.size,
+            modified_s: self.modified_s,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sorted(column: Column, order: Order) -> Vec<String> {
+        let mut entries = Entries::default();
+        for (name, is_directory, size, modified_s) in
+            [("b", false, 1, 30), ("a", false, 20, 20), ("z", true, 4096, 10), ("B", false, 3, 20)]
+        {
+            entries.push(Entry { name: name.as_bytes(), is_directory, size, modified_s });
+        }
+        entries.sort(Sort { column, order }, |entry| entry.name.to_ascii_lowercase());
+        (0..entries.len())
+            .filter_map(|index| entries.get(index))
+            .map(|entry| String::from_utf8_lossy(entry.name).into_owned())
+            .collect()
+    }
+
+    #[test]
+    fn every_column_has_its_order() {
+        assert_eq!(sorted(Column::Name, Order::Ascending), ["z", "B", "a", "b"]);
+        assert_eq!(sorted(Column::Name, Order::Descending), ["b", "a", "B", "z"]);
+        assert_eq!(sorted(Column::Modified, Order::Ascending), ["z", "B", "a", "b"]);
+        assert_eq!(sorted(Column::Size, Order::Descending), ["a", "B", "b", "z"]);
+        assert_eq!(sorted(Column::Type, Order::Ascending), ["z", "a", "B", "b"]);
+    }
+}

@@ -1,0 +1,210 @@
+//! The directives of mod_dirlisting, read once for each set of merged settings.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use petrel_engine::config::schema::nearest;
+use petrel_engine::config::{Array, Diagnostic, Pattern};
+use petrel_engine::module::Purpose;
+use petrel_engine::settings::Values;
+
+use crate::cache_dir::CacheDir;
+
+/// What a listing shows, and how.
+pub(super) struct Options {
+    /// `dir-listing.exclude`
+    pub exclude: Vec<Pattern>,
+    /// `dir-listing.hide-dotfiles`
+    pub hides_dotfiles: bool,
+    /// `dir-listing.external-css`
+    pub external_css: Option<String>,
+    /// `dir-listing.external-js`
+    pub external_js: Option<String>,
+    /// `text/html; charset=` and the encoding.
+    pub content_type: String,
+    /// Whether `dir-listing.encoding` is UTF-8, so that other bytes have to be replaced.
+    pub is_utf8: bool,
+    /// `dir-listing.show-header` and its siblings.
+    pub header: Option<Around>,
+    /// `dir-listing.show-readme` and its siblings.
+    pub readme: Option<Around>,
+    /// `dir-listing.set-footer`
+    pub footer: Option<String>,
+    /// `dir-listing.auto-layout`
+    pub has_layout: bool,
+    /// `dir-listing.sort`
+    pub is_sorted: bool,
+    /// `dir-listing.cache`
+    pub cache: Option<Cache>,
+    /// Differs between options that lead to different pages; the same in all workers.
+    pub fingerprint: u64,
+}
+
+/// A file shown above or below the list.
+pub(super) struct Around {
+    /// Its name, or an absolute path.
+    pub name: String,
+    /// Left out of the list.
+    pub is_hidden: bool,
+    /// Shown as text, not inserted as HTML.
+    pub is_text: bool,
+}
+
+/// `dir-listing.cache`
+pub(super) struct Cache {
+    /// Seconds a listing counts as fresh.
+    pub max_age_s: u32,
+    /// Where listings are kept as files; otherwise they are kept in memory.
+    pub directory: Option<CacheDir>,
+}
+
+impl Options {
+    pub fn new(values: &Values<'_>, purpose: Purpose) -> Result<Options, Diagnostic> {
+        let switch = |name: &str, default: bool| values.bool(name).unwrap_or(default);
+        let text = |name: &str| values.string(name).map(str::to_owned);
+        let encoding = encoding(values)?;
+        Ok(Options {
+            exclude: patterns(values)?,
+            hides_dotfiles: switch("dir-listing.hide-dotfiles", true),
+            external_css: text("dir-listing.external-css"),
+            external_js: text("dir-listing.external-js"),
+            is_utf8: encoding.eq_ignore_ascii_case("utf-8") || encoding.eq_ignore_ascii_case("utf8"),
+            content_type: format!("text/html; charset={encoding}"),
+            header: around(values, "header", "HEADER.txt"),
+            readme: around(values, "readme", "README.txt"),
+            footer: text("dir-listing.set-footer"),
+            has_layout: switch("dir-listing.auto-layout", true),
+            is_sorted: switch("dir-listing.sort", true),
+            cache: cache(values, purpose)?,
+            fingerprint: fingerprint(values),
+        })
+    }
+
+    /// Whether an entry of this name is listed, as far as its name decides.
+    pub fn shows(&self, name: &[u8]) -> bool {
+        let is_around = |around: &Option<Around>| {
+            around.as_ref().is_some_and(|around| around.is_hidden && around.name.as_bytes() == name)
+        };
+        !(self.hides_dotfiles && name.starts_with(b".")
+            || is_around(&self.header)
+            || is_around(&self.readme)
+            || self.exclude.iter().any(|pattern| pattern.is_match(name)))
+    }
+}
+
+fn patterns(values: &Values<'_>) -> Result<Vec<Pattern>, Diagnostic> {
+    let name = "dir-listing.exclude";
+    let Some(list) = values.array(name) else { return Ok(Vec::new()) };
+    let compiled = list.iter().map(|element| {
+        let text = element.value.as_str().unwrap_or_default();
+        Pattern::compile(text).map_err(|error| {
+            Diagnostic::error(format!("{name}: {text:?} is no regular expression"), element.span)
+                .with_label(error.message)
+                .with_hint("names are matched by PCRE expressions; write \"\\.bak$\" for *.bak")
+        })
+    });
+    compiled.collect()
+}
+
+/// The page is written in ASCII and names go into it as they are.
+fn encoding(values: &Values<'_>) -> Result<String, Diagnostic> {
+    let name = "dir-listing.encoding";
+    let encoding = values.string(name).unwrap_or("utf-8");
+    let is_name = encoding.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:+".contains(&byte));
+    let lower = encoding.to_ascii_lowercase();
+    let has_ascii = !["utf-16", "utf16", "utf-32", "utf32", "ucs-", "utf-7"].iter().any(|wide| lower.starts_with(wide));
+    if is_name && has_ascii {
+        return Ok(encoding.to_owned());
+    }
+    Err(values
+        .error(name, format!("{name}: {encoding:?} cannot be the character set of a listing"))
+        .with_hint("it is \"utf-8\" nearly everywhere; others that contain ASCII, such as \"iso-8859-1\", will do"))
+}
+
+fn around(values: &Values<'_>, which: &str, usual: &str) -> Option<Around> {
+    let value = values.value(&format!("dir-listing.show-{which}"))?;
+    let name = match (value.as_bool(), value.as_str()) {
+        (Some(true), _) => usual,
+        (None, Some(name)) if !name.is_empty() => name,
+        _ => return None,
+    };
+    Some(Around {
+        name: name.to_owned(),
+        is_hidden: values.bool(&format!("dir-listing.hide-{which}-file")).unwrap_or(false),
+        is_text: values.bool(&format!("dir-listing.encode-{which}")).unwrap_or(true),
+    })
+}
+
+fn cache(values: &Values<'_>, purpose: Purpose) -> Result<Option<Cache>, Diagnostic> {
+    let name = "dir-listing.cache";
+    let Some(map) = values.array(name).filter(|map| !map.is_empty()) else { return Ok(None) };
+    check_keys(map)?;
+    let max_age_s = match map.get("max-age") {
+        None => MAX_AGE_S,
+        Some(age) => age.value.as_integer().and_then(|age| u32::try_from(age).ok()).ok_or_else(|| {
+            Diagnostic::error(format!("{name}: \"max-age\" is a number of seconds"), age.span)
+        })?,
+    };
+    let directory = match map.get("path") {
+        None => None,
+        Some(path) => {
+            let text = path.value.as_str().filter(|text| text.starts_with('/')).ok_or_else(|| {
+                Diagnostic::error(format!("{name}: \"path\" is the absolute path of a directory"), path.span)
+            })?;
+            match purpose {
+                Purpose::Check => None,
+                // What cannot be opened is made without it: listings are kept in memory then.
+                Purpose::Serve => CacheDir::open(text).ok(),
+            }
+        }
+    };
+    Ok((max_age_s > 0).then_some(Cache { max_age_s, directory }))
+}
+
+fn check_keys(map: &Array) -> Result<(), Diagnostic> {
+    const KNOWN: [&str; 2] = ["max-age", "path"];
+    let Some(wrong) = map.iter().find(|element| element.key().is_none_or(|key| !KNOWN.contains(&key))) else {
+        return Ok(());
+    };
+    let key = wrong.key().unwrap_or_default();
+    let hint = match nearest(key, KNOWN.into_iter()).first() {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        None => "its keys are \"max-age\" and \"path\"".to_owned(),
+    };
+    Err(Diagnostic::error(format!("dir-listing.cache has no key {key:?}"), wrong.span).with_hint(hint))
+}
+
+/// Of everything that changes what is listed or how. The hasher's keys are fixed.
+fn fingerprint(values: &Values<'_>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for spec in super::DIRECTIVES.iter().filter(|spec| spec.name != "dir-listing.cache") {
+        hash_value(values, spec.name, &mut hasher);
+    }
+    for name in ["server.tag", "server.follow-symlink", "mimetype.assign"] {
+        hash_value(values, name, &mut hasher);
+    }
+    hasher.finish()
+}
+
+fn hash_value(values: &Values<'_>, name: &str, hasher: &mut DefaultHasher) {
+    use petrel_engine::config::Value;
+    fn hash(value: &Value, hasher: &mut DefaultHasher) {
+        match value {
+            Value::String(text) => text.hash(hasher),
+            Value::Integer(number) => number.hash(hasher),
+            Value::Array(array) => {
+                array.len().hash(hasher);
+                for element in array {
+                    element.key().hash(hasher);
+                    hash(&element.value, hasher);
+                }
+            }
+        }
+    }
+    name.hash(hasher);
+    if let Some(value) = values.value(name) {
+        hash(value, hasher);
+    }
+}
+
+/// lighttpd's default of "max-age".
+const MAX_AGE_S: u32 = 15;

@@ -1,0 +1,263 @@
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use petrel_engine::testing::Site;
+
+use super::*;
+
+/// A document root of its own, gone after the test.
+struct Root(PathBuf);
+
+impl Root {
+    fn new(name: &str) -> Root {
+        let path = std::env::temp_dir().join(format!("petrel-dirlist-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(path.join("www")).expect("create");
+        Root(path)
+    }
+
+    fn write(&self, name: impl AsRef<[u8]>, text: &str) {
+        let path = self.0.join("www").join(std::ffi::OsStr::from_bytes(name.as_ref()));
+        std::fs::create_dir_all(path.parent().expect("below the root")).expect("mkdir");
+        std::fs::write(path, text).expect("write");
+    }
+
+    fn site(&self, more: &str) -> Site {
+        let root = self.0.join("www");
+        let text = format!(
+            "server.document-root = \"{}\"\ndir-listing.activate = \"enable\"\n{}",
+            root.display(),
+            more.replace("ROOT", &self.0.display().to_string()),
+        );
+        Site::new(&text, &[&MODULE])
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn page(site: &Site, target: &str) -> String {
+    let answer = site.get(target);
+    assert_eq!(answer.status(), 200, "{target}");
+    String::from_utf8(answer.body().to_vec()).expect("the page is UTF-8")
+}
+
+/// The names in a page, in order.
+fn names(page: &str) -> Vec<String> {
+    let rows = page.split("<td class=\"n\">").skip(1);
+    rows.map(|row| {
+        let start = row.find('>').expect("a link") + 1;
+        row[start..row.find("</a>").expect("its end")].to_owned()
+    })
+    .collect()
+}
+
+#[test]
+fn directories_come_first_then_names_by_their_bytes() {
+    let root = Root::new("order");
+    for name in ["b", "a10", "a9", "B", "z/x", "Y/x", ".hidden"] {
+        root.write(name, "");
+    }
+    let site = root.site("");
+    assert_eq!(names(&page(&site, "/")), ["Y", "z", "B", "a10", "a9", "b"]);
+    assert_eq!(names(&page(&site, "/z/")), ["..", "x"]);
+    assert_eq!(names(&page(&site, "/?C=N;O=D")), ["b", "a9", "a10", "B", "z", "Y"]);
+    let site = root.site("dir-listing.hide-dotfiles = \"disable\"");
+    assert!(names(&page(&site, "/")).contains(&".hidden".to_owned()));
+}
+
+#[test]
+fn only_directories_are_answered_and_only_when_it_is_on() {
+    let root = Root::new("only");
+    root.write("d/a", "");
+    let site = root.site("$HTTP[\"url\"] =~ \"^/d/\" { dir-listing.activate = \"disable\" }");
+    assert_eq!(site.get("/").status(), 200);
+    assert_eq!(site.get("/d").status(), 301);
+    assert_eq!(site.get("/d/").status(), 403);
+    assert_eq!(site.request("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").status(), 403);
+    assert_eq!(site.request("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n").status(), 200);
+    let old = Site::new(
+        &format!("server.document-root = \"{}\"\nserver.dir-listing = \"enable\"", root.0.display()),
+        &[&MODULE],
+    );
+    assert_eq!(old.get("/").status(), 200);
+}
+
+#[test]
+fn names_are_escaped_for_where_they_stand() {
+    let root = Root::new("escape");
+    root.write("<i>'\"&?#%:x", "");
+    root.write(b"bad\xff\n", "");
+    root.write("<d>/x", "");
+    let site = root.site("");
+    let text = page(&site, "/");
+    assert!(text.contains("<a href=\"%3Ci%3E%27%22%26%3F%23%25%3Ax\">&lt;i&gt;&#39;&quot;&amp;?#%:x</a>"), "{text}");
+    assert!(text.contains("<a href=\"bad%FF%0A\">bad\u{fffd}&#xfffd;</a>"), "{text}");
+    let inside = page(&site, "/%3Cd%3E/");
+    assert!(inside.contains("<title>Index of /&lt;d&gt;/</title>"), "{inside}");
+    assert!(inside.contains("<h1>Index of <a href=\"../\">/</a>&lt;d&gt;/</h1>"), "{inside}");
+    assert!(!inside.contains("<d>"));
+}
+
+#[test]
+fn names_in_another_encoding_pass_as_they_are() {
+    let root = Root::new("latin");
+    root.write(b"\xe4", "");
+    let answer = root.site("dir-listing.encoding = \"iso-8859-1\"").get("/");
+    assert_eq!(answer.field("Content-Type").as_deref(), Some("text/html; charset=iso-8859-1"));
+    let needle = b"<a href=\"%E4\">\xe4</a>";
+    assert!(answer.body().windows(needle.len()).any(|window| window == needle));
+}
+
+#[test]
+fn programs_get_json() {
+    let root = Root::new("json");
+    root.write("a \"b\"", "12345");
+    root.write("d/x", "");
+    let site = root.site("");
+    let by_query = site.get("/?json");
+    assert_eq!(by_query.field("Content-Type").as_deref(), Some("application/json"));
+    assert_eq!(by_query.field("Vary").as_deref(), Some("Accept"));
+    let text = String::from_utf8_lossy(by_query.body()).into_owned();
+    let shape: String = text.split(|c: char| c.is_ascii_digit()).filter(|part| !part.is_empty()).collect();
+    assert_eq!(
+        shape,
+        "[\n{\"name\":\"d\",\"type\":\"directory\",\"size\":null,\"mtime\":},\
+         \n{\"name\":\"a \\\"b\\\"\",\"type\":\"file\",\"size\":,\"mtime\":}\n]\n"
+    );
+    assert!(text.contains("\"size\":5,"), "{text}");
+    let by_accept = site.request("GET / HTTP/1.1\r\nHost: a\r\nAccept: application/json\r\n\r\n");
+    assert_eq!(by_accept.body(), by_query.body());
+}
+
+#[test]
+fn an_empty_directory_is_valid_in_both_forms() {
+    let root = Root::new("empty");
+    let site = root.site("");
+    assert!(page(&site, "/").contains("This directory is empty."));
+    assert_eq!(site.get("/?json").body(), b"[\n]\n");
+}
+
+#[test]
+fn some_names_are_left_out() {
+    let root = Root::new("exclude");
+    for name in ["a.bak", "a.txt", "core", "README.txt", "HEADER.txt"] {
+        root.write(name, "<text>");
+    }
+    let more = "dir-listing.exclude = (\"\\.bak$\", \"^core$\")\ndir-listing.show-readme = \"enable\"\n\
+        dir-listing.hide-readme-file = \"enable\"\ndir-listing.show-header = \"HEADER.txt\"\n\
+        dir-listing.encode-header = \"disable\"";
+    let text = page(&root.site(more), "/");
+    assert_eq!(names(&text), ["HEADER.txt", "a.txt"]);
+    assert!(text.contains("<body>\n<text><h1>"), "{text}");
+    assert!(text.contains("<pre class=\"readme\">&lt;text&gt;</pre>"), "{text}");
+}
+
+#[test]
+fn symlinks_count_as_what_they_lead_to() {
+    let root = Root::new("symlinks");
+    root.write("d/x", "");
+    let www = root.0.join("www");
+    for (to, name) in [("d", "link"), ("nowhere", "broken")] {
+        std::os::unix::fs::symlink(to, www.join(name)).expect("symlink");
+    }
+    let _pipe = std::os::unix::net::UnixListener::bind(www.join("socket")).expect("bind");
+    let text = page(&root.site(""), "/");
+    assert_eq!(names(&text), ["d", "link"]);
+    assert!(text.contains("<a href=\"link/\">link</a>/"), "{text}");
+    assert_eq!(names(&page(&root.site("server.follow-symlink = \"disable\""), "/")), ["d"]);
+}
+
+#[test]
+fn style_script_footer_and_layout_can_be_replaced() {
+    let root = Root::new("layout");
+    let text = page(&root.site(""), "/");
+    assert!(text.contains("<style>") && text.contains("<script>"));
+    let more = "dir-listing.external-css = \"/s?a&b\"\ndir-listing.external-js = \"/j\"\n\
+        dir-listing.set-footer = \"<b>us</b>\"";
+    let text = page(&root.site(more), "/");
+    assert!(text.contains("<link rel=\"stylesheet\" href=\"/s?a&amp;b\">") && !text.contains("<style>"));
+    assert!(text.contains("<script src=\"/j\"></script>") && !text.contains("<script>"));
+    assert!(text.contains("<div class=\"foot\"><b>us</b></div>"));
+    let text = page(&root.site("dir-listing.auto-layout = \"disable\""), "/");
+    assert!(text.starts_with("<h1>") && text.ends_with("</p>\n"), "{text}");
+    let text = page(&root.site("dir-listing.sort = \"disable\""), "/");
+    assert!(!text.contains("?C=") && !text.contains("<script>"), "{text}");
+}
+
+#[test]
+fn a_listing_is_kept_in_memory_for_its_time() {
+    let root = Root::new("memory");
+    root.write("a", "");
+    let site = root.site("dir-listing.cache = (\"max-age\" => 60)");
+    assert_eq!(names(&page(&site, "/")), ["a"]);
+    root.write("b", "");
+    assert_eq!(names(&page(&site, "/")), ["a"]);
+    assert_eq!(site.get("/").field("Cache-Control").as_deref(), Some("max-age=60"));
+    assert_eq!(names(&page(&site, "/?C=N;O=D")), ["b", "a"], "another view is another listing");
+    assert_eq!(names(&page(&root.site(""), "/")), ["a", "b"]);
+}
+
+#[test]
+fn a_listing_is_kept_as_a_file() {
+    let root = Root::new("file");
+    root.write("a", "");
+    let more = "dir-listing.cache = (\"max-age\" => 60, \"path\" => \"ROOT/cache\")";
+    assert_eq!(names(&page(&root.site(more), "/")), ["a"]);
+    root.write("b", "");
+    assert_eq!(names(&page(&root.site(more), "/")), ["a"], "another worker finds it");
+    let kept = root.0.join("cache").join(root.0.strip_prefix("/").expect("absolute")).join("www");
+    let files: Vec<_> = std::fs::read_dir(kept).expect("the cache").flatten().collect();
+    assert_eq!(files.len(), 1);
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(61);
+    let file = std::fs::File::options().write(true).open(files[0].path()).expect("open");
+    file.set_modified(old).expect("set the time");
+    assert_eq!(names(&page(&root.site(more), "/")), ["a", "b"]);
+}
+
+#[test]
+fn a_directory_that_cannot_be_read_is_forbidden() {
+    use std::os::unix::fs::PermissionsExt;
+    let root = Root::new("denied");
+    root.write("d/a", "");
+    let closed = root.0.join("www/d");
+    std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o311)).expect("chmod");
+    let may_all = std::fs::read_dir(&closed).is_ok();
+    let status = root.site("").get("/d/").status();
+    std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o755)).expect("chmod");
+    // Root reads everything: then the mapping of errors is all there is to test.
+    assert!(may_all || status == 403, "{status}");
+    assert_eq!(status_of(Errno::ACCESS), Status::FORBIDDEN);
+    assert_eq!(status_of(Errno::NOENT), Status::NOT_FOUND);
+    assert_eq!(status_of(Errno::IO), Status::INTERNAL_SERVER_ERROR);
+}
+
+#[test]
+fn many_entries_take_several_turns_and_come_out_whole() {
+    let root = Root::new("many");
+    for number in 0..2500 {
+        root.write(format!("{number:05}"), "");
+    }
+    let found = names(&page(&root.site(""), "/"));
+    assert_eq!(found.len(), 2500);
+    assert!(found.is_sorted());
+}
+
+#[test]
+fn wrong_values_are_pointed_at() {
+    for (text, needle) in [
+        ("dir-listing.exclude = (\"a\", \"(\")", "is no regular expression"),
+        ("dir-listing.cache = (\"maxage\" => 3)", "did you mean \"max-age\"?"),
+        ("dir-listing.cache = (\"max-age\" => \"x\")", "a number of seconds"),
+        ("dir-listing.cache = (\"path\" => \"x\")", "absolute path"),
+        ("dir-listing.encoding = \"utf-16\"", "cannot be the character set"),
+        ("dir-listing.encoding = \"a\\\"b\"", "cannot be the character set"),
+    ] {
+        let refused = Site::try_new(text, &[&MODULE]);
+        let message = refused.err().expect("the value is refused");
+        assert!(message.contains(needle) && message.contains("test.conf:1:"), "{message}");
+    }
+}
