@@ -171,6 +171,24 @@ impl Url {
         self.fill(target, options)
     }
 
+    /// Replaces the decoded path by one that the server itself chose, such as an index file named
+    /// from the document root. Target and query stay what the client asked for.
+    pub fn set_path(&mut self, path: &[u8]) {
+        self.decoded.clear();
+        self.decoded.extend_from_slice(path);
+        self.decoded_is_raw = false;
+    }
+
+    /// Appends `name` to the decoded path, as [`Url::set_path`] would set it.
+    pub fn extend_path(&mut self, name: &[u8]) {
+        if self.decoded_is_raw {
+            self.decoded.clear();
+            self.decoded.extend_from_slice(&self.target[..self.path_length]);
+            self.decoded_is_raw = false;
+        }
+        self.decoded.extend_from_slice(name);
+    }
+
     /// The normalised path and query, as rewrite rules and logs see it; `*` for `OPTIONS *`.
     #[inline]
     pub fn target(&self) -> &[u8] {

@@ -299,6 +299,18 @@ fn target_like() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|rest| [b"/", &rest[..]].concat())
 }
 
+#[test]
+fn a_path_chosen_by_the_server_leaves_the_target_alone() {
+    for target in ["/a/?x=1", "/%61/?x=1"] {
+        let mut url = parsed(target.as_bytes(), &UrlOptions::default()).expect("it is sound");
+        url.extend_path(b"index.html");
+        assert_eq!(url.path(), b"/a/index.html", "{target}");
+        assert_eq!((url.target(), url.query()), (&b"/a/?x=1"[..], &b"x=1"[..]), "{target}");
+        url.set_path(b"/b");
+        assert_eq!((url.path(), url.path_raw()), (&b"/b"[..], &b"/a/"[..]), "{target}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
