@@ -54,6 +54,7 @@ pub struct Configure<'a> {
     /// Whether the hooks will be used, or the values are only being checked.
     pub purpose: Purpose,
     pub(crate) hooks: Vec<(Phase, Rc<dyn Hook>)>,
+    pub(crate) last_hooks: Vec<(Phase, Rc<dyn Hook>)>,
 }
 
 /// Why `configure` is called.
@@ -69,6 +70,12 @@ impl Configure<'_> {
     /// Lets `hook` run in `phase`. Hooks of one phase run in the order of `server.modules`.
     pub fn add(&mut self, phase: Phase, hook: impl Hook + 'static) {
         self.hooks.push((phase, Rc::new(hook)));
+    }
+
+    /// Lets `hook` run in `phase` behind all hooks given to [`Configure::add`], wherever its module
+    /// stands in `server.modules`: for rules that must see what the others have made.
+    pub fn add_last(&mut self, phase: Phase, hook: impl Hook + 'static) {
+        self.last_hooks.push((phase, Rc::new(hook)));
     }
 }
 

@@ -58,12 +58,13 @@ impl Settings {
             logs,
             purpose,
             hooks: Vec::new(),
+            last_hooks: Vec::new(),
         };
         for module in modules {
             (module.configure)(&mut configure)?;
         }
         let mut hooks: [Vec<Rc<dyn Hook>>; Phase::COUNT] = Default::default();
-        for (phase, hook) in configure.hooks {
+        for (phase, hook) in configure.hooks.into_iter().chain(configure.last_hooks) {
             hooks[phase as usize].push(hook);
         }
         Ok(Settings {
