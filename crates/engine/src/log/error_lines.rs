@@ -70,7 +70,10 @@ impl ErrorLines {
             return;
         }
         if self.seen.len() < ERROR_REPEATS_MAX {
-            self.seen.push(Seen { message: message.to_owned(), repeated: 0 });
+            self.seen.push(Seen {
+                message: message.to_owned(),
+                repeated: 0,
+            });
         }
         write(&self.line(message, precision, now.subsec_nanos()));
     }
@@ -166,11 +169,17 @@ mod tests {
 
     #[test]
     fn the_time_stands_in_front() {
-        let [line] = &lines(&[(7, "a")], TimePrecision::Seconds)[..] else { panic!("one line") };
-        let shape: String =
-            line.chars().map(|c| if c.is_ascii_digit() { '9' } else { c }).collect();
+        let [line] = &lines(&[(7, "a")], TimePrecision::Seconds)[..] else {
+            panic!("one line")
+        };
+        let shape: String = line
+            .chars()
+            .map(|c| if c.is_ascii_digit() { '9' } else { c })
+            .collect();
         assert_eq!(shape, "9999-99-99 99:99:99: a\n");
-        let [line] = &lines(&[(7, "a")], TimePrecision::Nanoseconds)[..] else { panic!("one line") };
+        let [line] = &lines(&[(7, "a")], TimePrecision::Nanoseconds)[..] else {
+            panic!("one line")
+        };
         assert!(line.ends_with(".007000000: a\n"), "{line}");
         assert_eq!(lines(&[(7, "a")], TimePrecision::None), ["a\n"]);
     }
@@ -178,7 +187,10 @@ mod tests {
     #[test]
     fn a_message_cannot_forge_a_line() {
         let message = "a\nb\r\x1b[2Jc\u{9b}\u{e9}\n";
-        assert_eq!(lines(&[(0, message)], TimePrecision::None), ["a\\x0Ab\\x0D\\x1B[2Jc\\xC2\\x9B\u{e9}\n"]);
+        assert_eq!(
+            lines(&[(0, message)], TimePrecision::None),
+            ["a\\x0Ab\\x0D\\x1B[2Jc\\xC2\\x9B\u{e9}\n"]
+        );
     }
 
     #[test]
@@ -190,7 +202,14 @@ mod tests {
 
     #[test]
     fn repetitions_are_counted_and_told_when_the_second_is_over() {
-        let messages = [(0, "a"), (10, "b"), (20, "a"), (30, "a"), (1000, "a"), (1001, "c")];
+        let messages = [
+            (0, "a"),
+            (10, "b"),
+            (20, "a"),
+            (30, "a"),
+            (1000, "a"),
+            (1001, "c"),
+        ];
         assert_eq!(
             lines(&messages, TimePrecision::None),
             ["a\n", "b\n", "message repeated 2 times: a\n", "a\n", "c\n"]
@@ -209,7 +228,12 @@ mod tests {
         let mut told = Vec::new();
         let mut tick = |millis, told: &mut Vec<u8>| {
             let now = UNIX_EPOCH + Duration::from_millis(millis);
-            errors.tell_repeats(Repeats::OfEarlierSeconds, TimePrecision::None, now, &mut |line| told.extend_from_slice(line));
+            errors.tell_repeats(
+                Repeats::OfEarlierSeconds,
+                TimePrecision::None,
+                now,
+                &mut |line| told.extend_from_slice(line),
+            );
         };
         tick(999, &mut told);
         assert!(told.is_empty());

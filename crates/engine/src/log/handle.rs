@@ -23,7 +23,10 @@ pub struct LogHandle {
 
 impl LogHandle {
     pub(super) fn new(log: Arc<Log>, level: SyslogLevel) -> LogHandle {
-        LogHandle { log: Some(log), level: Some(level) }
+        LogHandle {
+            log: Some(log),
+            level: Some(level),
+        }
     }
 
     /// Hands a line over: bytes with a line end behind them and none among them. Never waits once
@@ -59,7 +62,10 @@ impl LogHandle {
 
     /// The same log with another level for syslog.
     pub fn with_level(&self, level: SyslogLevel) -> LogHandle {
-        LogHandle { log: self.log.clone(), level: Some(level) }
+        LogHandle {
+            log: self.log.clone(),
+            level: Some(level),
+        }
     }
 }
 
@@ -167,14 +173,20 @@ impl Log {
         let mut lost = 0;
         let written = sink.write(self.signals.facility(), &mut lost);
         self.queue.count_dropped(lost);
-        *rest = Rest { moved: rest.moved | had, ..Rest::default() };
+        *rest = Rest {
+            moved: rest.moved | had,
+            ..Rest::default()
+        };
         match written {
             Written::All => {}
             Written::Blocked => rest.blocked = true,
             Written::Later(error) => {
                 rest.later = true;
                 if let Some(error) = error {
-                    self.signals.tell(format!("writing to the log {} failed: {error}", self.target));
+                    self.signals.tell(format!(
+                        "writing to the log {} failed: {error}",
+                        self.target
+                    ));
                 }
             }
         }
@@ -185,7 +197,10 @@ impl Log {
         let dropped = self.dropped();
         let news = dropped - self.told_dropped.swap(dropped, Ordering::Relaxed);
         (news > 0).then(|| {
-            format!("{news} lines of the log {} were dropped: it takes them too slowly", self.target)
+            format!(
+                "{news} lines of the log {} were dropped: it takes them too slowly",
+                self.target
+            )
         })
     }
 
@@ -210,7 +225,9 @@ impl Log {
     /// Looks after a command. True if this log has one. `renewed` gets a new writing end.
     pub(super) fn tend(&self, renewed: &mut Vec<(LogTarget, OwnedFd)>) -> bool {
         let mut sink = lock(&self.sink);
-        let Outlet::Pipe(pipe) = &mut sink.outlet else { return false };
+        let Outlet::Pipe(pipe) = &mut sink.outlet else {
+            return false;
+        };
         if pipe.tend(Instant::now())
             && let Some(Ok(input)) = pipe.input().map(|input| input.try_clone_to_owned())
         {

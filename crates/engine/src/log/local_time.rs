@@ -23,7 +23,11 @@ impl TimeFormat {
     /// What is wrong with it, in words.
     pub fn new(format: &str) -> Result<TimeFormat, String> {
         let mut out = String::new();
-        match broken_down(0).format_with_config(&Config::new().custom(PosixCustom::new()), format, &mut out) {
+        match broken_down(0).format_with_config(
+            &Config::new().custom(PosixCustom::new()),
+            format,
+            &mut out,
+        ) {
             Ok(()) => Ok(TimeFormat(format.into())),
             Err(error) => Err(error.to_string()),
         }
@@ -74,10 +78,14 @@ mod tests {
     #[test]
     fn the_time_is_written() {
         let mut out = Vec::new();
-        TimeFormat::new("%s").expect("known").write(1_795_295_290, &mut out);
+        TimeFormat::new("%s")
+            .expect("known")
+            .write(1_795_295_290, &mut out);
         assert_eq!(out, b"1795295290");
         out.clear();
-        TimeFormat::new("%Y").expect("known").write(u64::MAX, &mut out);
+        TimeFormat::new("%Y")
+            .expect("known")
+            .write(u64::MAX, &mut out);
         assert_eq!(out, b"9999");
     }
 }

@@ -49,7 +49,9 @@ pub struct LogRegistry {
 
 impl Default for LogRegistry {
     fn default() -> Self {
-        let registry = LogRegistry { common: Some(Arc::default()) };
+        let registry = LogRegistry {
+            common: Some(Arc::default()),
+        };
         registry.insert(LogTarget::Stderr, Outlet::Stderr);
         registry
     }
@@ -78,7 +80,9 @@ impl LogRegistry {
     /// # Errors
     /// The first target that cannot be opened; then none of the new ones is kept.
     pub fn add(&self, targets: impl IntoIterator<Item = LogTarget>) -> io::Result<()> {
-        let Some(common) = &self.common else { return Ok(()) };
+        let Some(common) = &self.common else {
+            return Ok(());
+        };
         let mut opened: Vec<(LogTarget, Outlet)> = Vec::new();
         for target in targets {
             let is_there = opened.iter().any(|(known, _)| *known == target);
@@ -94,10 +98,12 @@ impl LogRegistry {
     }
 
     /// Closes the logs that are not among `targets`, after what is queued for them was written or
-    /// `limit` was over. Handles to them go nowhere from then on. Standard error stays.
+    /// `limit` was over. Handles to them go nowhere from then on. Standard error and syslog stay.
     pub fn retain(&self, targets: &[LogTarget], limit: Duration) {
         let Some(common) = &self.common else { return };
-        let stays = |target: &LogTarget| *target == LogTarget::Stderr || targets.contains(target);
+        let stays = |target: &LogTarget| {
+            matches!(target, LogTarget::Stderr | LogTarget::Syslog) || targets.contains(target)
+        };
         if common.logs_are_all(&stays) {
             return;
         }
@@ -147,15 +153,19 @@ impl LogRegistry {
         self.logs().iter().map(|log| log.target.clone()).collect()
     }
 
-    /// The handle of `target`; one that goes nowhere if it was not opened. Its syslog level is
-    /// [`SyslogLevel::INFO`].
+    /// The handle of `target`; one that goes nowhere if it was not opened. Syslog need not be
+    /// opened before, unless a chroot hides its socket. The level there is [`SyslogLevel::INFO`].
     pub fn get(&self, target: &LogTarget) -> LogHandle {
         self.handle(target, SyslogLevel::INFO)
     }
 
-    /// The handle for an error log: `target`, or standard error.
+    /// The handle for an error log: `target`, or the server's own.
     pub fn error_log(&self, target: Option<LogTarget>) -> LogHandle {
-        self.handle(&target.unwrap_or(LogTarget::Stderr), SyslogLevel::ERROR)
+        match (target, &self.common) {
+            (Some(target), _) => self.handle(&target, SyslogLevel::ERROR),
+            (None, Some(common)) => common.error_handle(),
+            (None, None) => LogHandle::default(),
+        }
     }
 
     /// Makes `target` the server's own error log, for [`LogRegistry::error`] and for what there is
@@ -215,7 +225,9 @@ impl LogRegistry {
 
     /// Waits until everything logged so far is written, at most for `limit`. Whether it is.
     pub fn flush(&self, limit: Duration) -> bool {
-        self.common.as_ref().is_none_or(|common| common.flush(limit))
+        self.common
+            .as_ref()
+            .is_none_or(|common| common.flush(limit))
     }
 
     /// Lines that were dropped, all logs together.
@@ -230,23 +242,43 @@ impl LogRegistry {
         let deadline = Instant::now() + limit;
         self.flush(limit);
         common.stop();
-        close_all(&self.logs(), deadline.saturating_duration_since(Instant::now()));
+        close_all(
+            &self.logs(),
+            deadline.saturating_duration_since(Instant::now()),
+        );
     }
 
     fn handle(&self, target: &LogTarget, level: SyslogLevel) -> LogHandle {
-        let log = self.common.as_ref().and_then(|common| common.find(target));
-        log.map(|log| LogHandle::new(log, level)).unwrap_or_default()
+        let Some(common) = &self.common else {
+            return LogHandle::default();
+        };
+        if *target == LogTarget::Syslog {
+            // Cannot fail: a daemon that is not there is looked for again when there are lines.
+            let _ = self.add([LogTarget::Syslog]);
+        }
+        let log = common.find(target);
+        log.map(|log| LogHandle::new(log, level))
+            .unwrap_or_default()
     }
 
     fn insert(&self, target: LogTarget, outlet: Outlet) {
-        if let Some(common) = &self.common {
-            let log = Log::new(target, outlet, Arc::clone(&common.signals));
-            lock(&common.logs).push(Arc::new(log));
+        let Some(common) = &self.common else { return };
+        let mut logs = lock(&common.logs);
+        // Two threads may have asked for one log at a time: the first one has it.
+        if logs.iter().all(|log| log.target != target) {
+            logs.push(Arc::new(Log::new(
+                target,
+                outlet,
+                Arc::clone(&common.signals),
+            )));
         }
     }
 
     fn logs(&self) -> Vec<Arc<Log>> {
-        self.common.as_ref().map(|common| lock(&common.logs).clone()).unwrap_or_default()
+        self.common
+            .as_ref()
+            .map(|common| lock(&common.logs).clone())
+            .unwrap_or_default()
     }
 }
 

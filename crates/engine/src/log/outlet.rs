@@ -73,7 +73,10 @@ impl Outlet {
             LogTarget::Syslog => Ok(Outlet::Syslog(SyslogOutlet::new(Path::new(SYSLOG_PATH)))),
         };
         opened.map_err(|error| {
-            io::Error::new(error.kind(), format!("opening the log {target} failed: {error}"))
+            io::Error::new(
+                error.kind(),
+                format!("opening the log {target} failed: {error}"),
+            )
         })
     }
 
@@ -120,7 +123,14 @@ pub(super) fn open_file(path: &Path) -> io::Result<OwnedFd> {
 
 impl Sink {
     pub(super) fn new(outlet: Outlet) -> Sink {
-        Sink { outlet, bytes: Vec::new(), written: 0, is_blocked: false, retry_at: None, errors: 0 }
+        Sink {
+            outlet,
+            bytes: Vec::new(),
+            written: 0,
+            is_blocked: false,
+            retry_at: None,
+            errors: 0,
+        }
     }
 
     /// Writes what is there, as far as it goes.
@@ -143,7 +153,9 @@ impl Sink {
         self.retry_at = None;
         self.is_blocked = false;
         while self.written < self.bytes.len() {
-            let Some(descriptor) = self.outlet.descriptor() else { return Written::Later(None) };
+            let Some(descriptor) = self.outlet.descriptor() else {
+                return Written::Later(None);
+            };
             let end = self.bytes.len().min(self.written + WRITE_BYTES_MAX);
             match rustix::io::write(descriptor, &self.bytes[self.written..end]) {
                 Ok(0) => return self.failed(Errno::IO),
@@ -213,7 +225,10 @@ mod tests {
         let mut sink = sink_on_full_disk();
         let mut write = || sink.write(SyslogFacility::default(), &mut 0);
         assert!(matches!(write(), Written::Later(Some(Errno::NOSPC))));
-        assert!(matches!(write(), Written::Later(None)), "no second attempt at once");
+        assert!(
+            matches!(write(), Written::Later(None)),
+            "no second attempt at once"
+        );
         assert_eq!(sink.errors, 1);
         assert!(!sink.is_empty());
     }
@@ -224,7 +239,10 @@ mod tests {
         let _ = sink.write(SyslogFacility::default(), &mut 0);
         let (reader, writer) = std::io::pipe().expect("a pipe");
         sink.replace(Outlet::File(writer.into()));
-        assert!(matches!(sink.write(SyslogFacility::default(), &mut 0), Written::All));
+        assert!(matches!(
+            sink.write(SyslogFacility::default(), &mut 0),
+            Written::All
+        ));
         drop(sink);
         assert_eq!(io::read_to_string(reader).expect("text"), "line\n");
     }

@@ -73,8 +73,14 @@ impl PipeOutlet {
     /// Takes note of a command that ended, and starts it again when its pause is over.
     /// True when there is a new writing end.
     pub(super) fn tend(&mut self, now: Instant) -> bool {
-        let Some(command) = &self.command else { return false };
-        if self.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None))) {
+        let Some(command) = &self.command else {
+            return false;
+        };
+        if self
+            .child
+            .as_mut()
+            .is_some_and(|child| !matches!(child.try_wait(), Ok(None)))
+        {
             self.child = None;
             self.input = None;
         }
@@ -82,10 +88,16 @@ impl PipeOutlet {
         if self.input.is_some() || (lived < LIVED && lived < self.pause) {
             return false;
         }
-        self.pause = if lived >= LIVED { PAUSE_MIN } else { PAUSE_MAX.min(self.pause * 2) };
+        self.pause = if lived >= LIVED {
+            PAUSE_MIN
+        } else {
+            PAUSE_MAX.min(self.pause * 2)
+        };
         self.started = now;
         // A child that closed its input but runs on is left alone; it is reaped when it ends.
-        let Ok((child, input)) = spawn(command) else { return false };
+        let Ok((child, input)) = spawn(command) else {
+            return false;
+        };
         self.child = Some(child);
         self.input = Some(input);
         true
@@ -99,7 +111,11 @@ impl PipeOutlet {
 
     /// Whether the command has ended. Reaps it.
     pub(super) fn has_ended(&mut self) -> bool {
-        if self.child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None))) {
+        if self
+            .child
+            .as_mut()
+            .is_none_or(|child| !matches!(child.try_wait(), Ok(None)))
+        {
             self.child = None;
         }
         self.child.is_none()

@@ -33,8 +33,8 @@ pub(super) enum Pushed {
 /// What the queue may hold: the writer can have as much again in its hands.
 const BYTES_MAX: usize = LOG_QUEUE_BYTES_MAX / 2;
 
-/// Capacity that an idle log keeps.
-const KEPT_BYTES: usize = 256 * 1024;
+/// Capacity that is kept from one round to the next: a queue that is woken for in time fits in.
+const KEPT_BYTES: usize = 4 * LOG_WAKE_BYTES;
 
 impl Queue {
     /// Adds the line `mark` + `line`.
@@ -67,7 +67,11 @@ impl Queue {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner).bytes.is_empty()
+        self.lines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .bytes
+            .is_empty()
     }
 
     /// Lines that found no room so far.
@@ -108,7 +112,10 @@ mod tests {
         }
         assert_eq!(queue.dropped(), 4);
         assert_eq!(results.last(), Some(&Pushed::Dropped));
-        let urgent = results.iter().filter(|result| **result == Pushed::Urgent).count();
+        let urgent = results
+            .iter()
+            .filter(|result| **result == Pushed::Urgent)
+            .count();
         assert_eq!(urgent, 1, "one wake-up for the whole burst");
         queue.take(&mut Vec::new());
         assert_eq!(queue.push(None, &line), Pushed::Waits);

@@ -22,7 +22,10 @@ impl SyslogLevel {
 
     /// The level of this number; `None` above 7.
     pub fn new(number: u32) -> Option<SyslogLevel> {
-        u8::try_from(number).ok().filter(|level| *level <= 7).map(SyslogLevel)
+        u8::try_from(number)
+            .ok()
+            .filter(|level| *level <= 7)
+            .map(SyslogLevel)
     }
 
     /// One byte that is neither control character nor part of a number.
@@ -98,13 +101,27 @@ impl SyslogOutlet {
     /// Sends every line of `lines`, each with its mark in front and `\n` behind. Says how many were lost.
     pub(super) fn send_lines(&mut self, lines: &[u8], facility: SyslogFacility) -> u64 {
         let now = Instant::now();
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        lines.map(|line| u64::from(!self.send_line(line, facility, wall, now))).sum()
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |time| time.as_secs());
+        let lines = lines
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty());
+        lines
+            .map(|line| u64::from(!self.send_line(line, facility, wall, now)))
+            .sum()
     }
 
-    fn send_line(&mut self, line: &[u8], facility: SyslogFacility, wall: u64, now: Instant) -> bool {
-        let Some((mark, text)) = line.split_first() else { return true };
+    fn send_line(
+        &mut self,
+        line: &[u8],
+        facility: SyslogFacility,
+        wall: u64,
+        now: Instant,
+    ) -> bool {
+        let Some((mark, text)) = line.split_first() else {
+            return true;
+        };
         let level = mark.wrapping_sub(b'0') & 7;
         let mut datagram = std::mem::take(&mut self.datagram);
         datagram.clear();
@@ -123,7 +140,9 @@ impl SyslogOutlet {
             if self.socket.is_none() && self.retry_at.is_none_or(|at| at <= now) {
                 self.connect(now);
             }
-            let Some(socket) = &self.socket else { return false };
+            let Some(socket) = &self.socket else {
+                return false;
+            };
             match socket.send(datagram) {
                 Ok(_) => return true,
                 // The daemon is there and has no room.
@@ -187,9 +206,16 @@ mod tests {
     fn levels_and_facilities_have_their_numbers() {
         assert_eq!(SyslogLevel::new(7).map(SyslogLevel::mark), Some(b'7'));
         assert_eq!(SyslogLevel::new(8), None);
-        assert_eq!(SyslogFacility::from_name("local7"), Some(SyslogFacility(23)));
+        assert_eq!(
+            SyslogFacility::from_name("local7"),
+            Some(SyslogFacility(23))
+        );
         assert_eq!(SyslogFacility::from_name("LOCAL7"), None);
-        assert!(SyslogFacility::NAMES.iter().all(|name| SyslogFacility::from_name(name).is_some()));
+        assert!(
+            SyslogFacility::NAMES
+                .iter()
+                .all(|name| SyslogFacility::from_name(name).is_some())
+        );
     }
 
     fn tempdir(name: &str) -> PathBuf {

@@ -43,8 +43,14 @@ mod tests {
 
     #[test]
     fn a_bar_in_front_makes_it_a_command() {
-        assert_eq!(LogTarget::parse("| cat >x"), LogTarget::Pipe("cat >x".into()));
-        assert_eq!(LogTarget::parse("/var/log/x"), LogTarget::File("/var/log/x".into()));
+        assert_eq!(
+            LogTarget::parse("| cat >x"),
+            LogTarget::Pipe("cat >x".into())
+        );
+        assert_eq!(
+            LogTarget::parse("/var/log/x"),
+            LogTarget::File("/var/log/x".into())
+        );
         for target in ["|cat", "/var/log/x"] {
             assert_eq!(LogTarget::parse(target).to_string(), target);
         }

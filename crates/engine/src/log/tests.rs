@@ -97,7 +97,10 @@ fn lines_of_many_threads_arrive_whole() {
     assert_eq!(text.lines().count(), 20_000);
     for thread in 0..4 {
         let prefix = format!("thread {thread} ");
-        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with(&prefix)).collect();
+        let lines: Vec<&str> = text
+            .lines()
+            .filter(|line| line.starts_with(&prefix))
+            .collect();
         assert_eq!(lines.len(), 5_000);
         assert!(lines.is_sorted(), "the order of one thread is kept");
     }
@@ -138,7 +141,11 @@ fn a_file_that_cannot_be_reopened_goes_on() {
     assert!(registry.reopen_all().is_err());
     registry.get(&target).write(b"x\n");
     assert_eq!(directory.read("moved/a"), "x\n");
-    assert!(directory.read("errors").contains("sub/a failed: No such file"));
+    assert!(
+        directory
+            .read("errors")
+            .contains("sub/a failed: No such file")
+    );
 }
 
 #[test]
@@ -150,7 +157,11 @@ fn a_full_queue_drops_counts_and_tells() {
     registry.set_error_log(directory.target("errors"));
     registry.adopt(vec![(target.clone(), OwnedFd::from(writer))]);
     let log = registry.get(&target);
-    let line = [b'x'; 1023].iter().copied().chain([b'\n']).collect::<Vec<u8>>();
+    let line = [b'x'; 1023]
+        .iter()
+        .copied()
+        .chain([b'\n'])
+        .collect::<Vec<u8>>();
     let begun = Instant::now();
     let lines = 2 * LOG_QUEUE_BYTES_MAX as u64 / 1024;
     for _ in 0..lines {
@@ -160,12 +171,18 @@ fn a_full_queue_drops_counts_and_tells() {
     let dropped = log.dropped();
     assert!(dropped > 0 && registry.dropped() == dropped);
     let text = directory.read_until("errors", |text| text.contains("were dropped"));
-    assert!(text.contains("lines of the log |nobody reads were dropped"), "{text}");
+    assert!(
+        text.contains("lines of the log |nobody reads were dropped"),
+        "{text}"
+    );
     // Once somebody reads, everything that was not dropped arrives.
     let arrived = std::thread::spawn(move || std::io::read_to_string(reader).expect("text"));
     assert!(registry.flush(LIMIT));
     registry.shut_down(LIMIT);
-    assert_eq!(arrived.join().expect("no panic").len() as u64, (lines - dropped) * 1024);
+    assert_eq!(
+        arrived.join().expect("no panic").len() as u64,
+        (lines - dropped) * 1024
+    );
 }
 
 #[test]
@@ -194,7 +211,11 @@ fn a_command_that_dies_is_started_again() {
         log.write(b"two\n");
         std::thread::sleep(Duration::from_millis(100));
     }
-    assert!(directory.read("out").starts_with("one\ntwo\n"), "{}", directory.read("out"));
+    assert!(
+        directory.read("out").starts_with("one\ntwo\n"),
+        "{}",
+        directory.read("out")
+    );
     registry.shut_down(LIMIT);
 }
 
@@ -220,7 +241,10 @@ fn a_keeper_renews_the_commands_of_the_process_it_serves() {
     };
     server.adopt(renewed);
     server.get(&target).write(b"two\n");
-    assert_eq!(directory.read_until("out", |text| text.contains("two")), "one\ntwo\n");
+    assert_eq!(
+        directory.read_until("out", |text| text.contains("two")),
+        "one\ntwo\n"
+    );
     server.shut_down(LIMIT);
     keeper.shut_down(LIMIT);
 }
@@ -236,7 +260,10 @@ fn adopted_descriptors_replace_files() {
     assert!(registry.flush(LIMIT));
     log.write(b"new\n");
     assert!(registry.flush(LIMIT));
-    assert_eq!((directory.read("a"), directory.read("b")), ("old\n".into(), "new\n".into()));
+    assert_eq!(
+        (directory.read("a"), directory.read("b")),
+        ("old\n".into(), "new\n".into())
+    );
     registry.shut_down(LIMIT);
 }
 
@@ -246,11 +273,22 @@ fn a_reload_opens_what_is_new_and_closes_what_is_gone() {
     let registry = started(&directory.target("a"));
     let old = registry.get(&directory.target("a"));
     old.write(b"last\n");
-    assert!(registry.add([directory.target("b"), LogTarget::parse("/nowhere/c")]).is_err());
-    assert_eq!(registry.targets().len(), 2, "nothing is kept of a list that fails");
+    assert!(
+        registry
+            .add([directory.target("b"), LogTarget::parse("/nowhere/c")])
+            .is_err()
+    );
+    assert_eq!(
+        registry.targets().len(),
+        2,
+        "nothing is kept of a list that fails"
+    );
     registry.add([directory.target("b")]).expect("opens");
     registry.retain(&[directory.target("b")], LIMIT);
-    assert_eq!(registry.targets(), [LogTarget::Stderr, directory.target("b")]);
+    assert_eq!(
+        registry.targets(),
+        [LogTarget::Stderr, directory.target("b")]
+    );
     assert_eq!(directory.read("a"), "last\n");
     old.write(b"nowhere\n");
     registry.shut_down(LIMIT);
@@ -270,10 +308,23 @@ fn errors_go_to_the_servers_own_log_and_repetitions_are_counted() {
     assert!(text.lines().count() < 100, "{} lines", text.lines().count());
     let repeated: u64 = text
         .lines()
-        .filter_map(|line| line.split_once("message repeated ")?.1.split(' ').next()?.parse::<u64>().ok())
+        .filter_map(|line| {
+            line.split_once("message repeated ")?
+                .1
+                .split(' ')
+                .next()?
+                .parse::<u64>()
+                .ok()
+        })
         .sum();
-    let written = text.lines().filter(|line| line.ends_with(": the same")).count() as u64;
-    let counts = text.lines().filter(|line| line.contains("message repeated")).count() as u64;
+    let written = text
+        .lines()
+        .filter(|line| line.ends_with(": the same"))
+        .count() as u64;
+    let counts = text
+        .lines()
+        .filter(|line| line.contains("message repeated"))
+        .count() as u64;
     assert_eq!(written - counts + repeated, 100_000);
     registry.shut_down(LIMIT);
 }
@@ -302,8 +353,14 @@ fn a_full_disk_neither_blocks_nor_ends_the_others() {
     registry.start().expect("a thread");
     registry.get(&full).write(b"x\n");
     let text = directory.read_until("a", |text| text.contains("/dev/full"));
-    assert!(text.contains("writing to the log /dev/full failed: No space left"), "{text}");
-    assert!(!registry.flush(Duration::from_millis(50)), "not everything is written");
+    assert!(
+        text.contains("writing to the log /dev/full failed: No space left"),
+        "{text}"
+    );
+    assert!(
+        !registry.flush(Duration::from_millis(50)),
+        "not everything is written"
+    );
     registry.shut_down(Duration::from_millis(100));
 }
 
@@ -312,14 +369,33 @@ fn new_files_are_readable_by_all_and_not_inherited() {
     use std::os::unix::fs::PermissionsExt;
     let directory = Directory::new("mode");
     let registry = LogRegistry::open([directory.target("a")]).expect("opens");
-    let mode = std::fs::metadata(directory.0.join("a")).expect("there").permissions().mode();
-    let umask = std::process::Command::new("sh").args(["-c", "umask"]).output().expect("a shell");
+    let mode = std::fs::metadata(directory.0.join("a"))
+        .expect("there")
+        .permissions()
+        .mode();
+    let umask = std::process::Command::new("sh")
+        .args(["-c", "umask"])
+        .output()
+        .expect("a shell");
     let umask = u32::from_str_radix(String::from_utf8_lossy(&umask.stdout).trim(), 8);
     assert_eq!(mode & 0o777, 0o644 & !umask.expect("octal digits"));
     for (_, descriptor) in registry.descriptors().expect("copies") {
         let flags = rustix::io::fcntl_getfd(&descriptor).expect("open");
         assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
         let mut text = String::new();
-        assert!(File::from(descriptor).read_to_string(&mut text).is_err(), "write only");
+        assert!(
+            File::from(descriptor).read_to_string(&mut text).is_err(),
+            "write only"
+        );
     }
+}
+
+#[test]
+fn syslog_is_there_when_it_is_asked_for_and_stays() {
+    let registry = LogRegistry::default();
+    assert!(registry.get(&LogTarget::Syslog).is_open());
+    assert!(registry.error_log(Some(LogTarget::Syslog)).is_open());
+    registry.retain(&[], LIMIT);
+    assert_eq!(registry.targets(), [LogTarget::Stderr, LogTarget::Syslog]);
+    assert!(!LogRegistry::discarding().get(&LogTarget::Syslog).is_open());
 }

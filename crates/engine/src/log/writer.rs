@@ -84,7 +84,8 @@ impl Signals {
     }
 
     pub(super) fn set_precision(&self, precision: TimePrecision) {
-        self.precise_time.store(precision == TimePrecision::Nanoseconds, Ordering::Relaxed);
+        self.precise_time
+            .store(precision == TimePrecision::Nanoseconds, Ordering::Relaxed);
     }
 
     /// Ends the writer's pause.
@@ -115,7 +116,10 @@ impl Signals {
 
 impl Common {
     pub(super) fn find(&self, target: &LogTarget) -> Option<Arc<Log>> {
-        lock(&self.logs).iter().find(|log| log.target == *target).cloned()
+        lock(&self.logs)
+            .iter()
+            .find(|log| log.target == *target)
+            .cloned()
     }
 
     /// Whether every log's target `stays`.
@@ -141,7 +145,9 @@ impl Common {
             return Ok(());
         }
         let common = Arc::clone(self);
-        let thread = thread::Builder::new().name("log".to_owned()).spawn(move || common.run())?;
+        let thread = thread::Builder::new()
+            .name("log".to_owned())
+            .spawn(move || common.run())?;
         let _ = self.signals.writer.set(thread.thread().clone());
         self.signals.is_threaded.store(true, Ordering::Release);
         Ok(())
@@ -181,7 +187,9 @@ impl Common {
 
     /// Sleeps until the next line; at most a second while there are commands or counts to look after.
     fn sleep(&self, logs: &mut Vec<Arc<Log>>) {
-        let busy = logs.iter().any(|log| log.tell_repeats(Repeats::OfEarlierSeconds) | log.tend(&mut Vec::new()));
+        let busy = logs
+            .iter()
+            .any(|log| log.tell_repeats(Repeats::OfEarlierSeconds) | log.tend(&mut Vec::new()));
         let untold = logs.iter().any(|log| log.has_untold_losses());
         self.signals.idle.store(true, Ordering::SeqCst);
         if logs.iter().all(|log| log.is_empty()) && !self.flush_is_due() {
@@ -216,9 +224,12 @@ impl Common {
     }
 
     pub(super) fn error_handle(&self) -> super::LogHandle {
-        let target = lock(&self.error_target).clone().unwrap_or(LogTarget::Stderr);
+        let target = lock(&self.error_target)
+            .clone()
+            .unwrap_or(LogTarget::Stderr);
         let log = self.find(&target).or_else(|| self.find(&LogTarget::Stderr));
-        log.map(|log| super::LogHandle::new(log, super::SyslogLevel::ERROR)).unwrap_or_default()
+        log.map(|log| super::LogHandle::new(log, super::SyslogLevel::ERROR))
+            .unwrap_or_default()
     }
 
     /// Waits until everything queued so far is written. False when `limit` was over first.
@@ -293,12 +304,20 @@ fn write_all(logs: &[Arc<Log>]) -> Rest {
 
 /// Waits a round at most for a log's reader to take more.
 fn wait_for_readers(logs: &[Arc<Log>]) {
-    let descriptors: Vec<OwnedFd> = logs.iter().filter_map(|log| log.wait_descriptor()).collect();
-    let mut polled: Vec<PollFd<'_>> =
-        descriptors.iter().map(|fd| PollFd::new(fd, PollFlags::OUT)).collect();
+    let descriptors: Vec<OwnedFd> = logs
+        .iter()
+        .filter_map(|log| log.wait_descriptor())
+        .collect();
+    let mut polled: Vec<PollFd<'_>> = descriptors
+        .iter()
+        .map(|fd| PollFd::new(fd, PollFlags::OUT))
+        .collect();
     if polled.is_empty() {
         return thread::sleep(ROUND);
     }
-    let limit = Timespec { tv_sec: 0, tv_nsec: LOG_ROUND_MS as i64 * 1_000_000 };
+    let limit = Timespec {
+        tv_sec: 0,
+        tv_nsec: LOG_ROUND_MS as i64 * 1_000_000,
+    };
     let _ = poll(&mut polled, Some(&limit));
 }

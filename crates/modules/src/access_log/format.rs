@@ -178,9 +178,19 @@ impl<'a> Code<'a> {
         let (parameter, before) = match rest.strip_prefix('{') {
             None => (None, usize::from(rest.starts_with(['<', '>']))),
             Some(inner) => match inner.split_once('}') {
-                None => return Err(error(rest.len(), "%{ has no }", "close the name: %{Referer}i")),
+                None => {
+                    return Err(error(
+                        rest.len(),
+                        "%{ has no }",
+                        "close the name: %{Referer}i",
+                    ));
+                }
                 Some(("", _)) => {
-                    return Err(error(2, "%{} has nothing in it", "write a name: %{Referer}i"));
+                    return Err(error(
+                        2,
+                        "%{} has nothing in it",
+                        "write a name: %{Referer}i",
+                    ));
                 }
                 Some((parameter, _)) => (Some(parameter), parameter.len() + 2),
             },
@@ -188,7 +198,11 @@ impl<'a> Code<'a> {
         match rest.get(before..).and_then(|rest| rest.chars().next()) {
             Some(letter) => {
                 let range = start..start + 1 + before + letter.len_utf8();
-                Ok(Code { letter, parameter, range })
+                Ok(Code {
+                    letter,
+                    parameter,
+                    range,
+                })
             }
             None => Err(error(
                 before,
@@ -199,13 +213,20 @@ impl<'a> Code<'a> {
     }
 
     fn error(&self, message: String, hint: &str) -> FormatError {
-        FormatError { range: self.range.clone(), message, hint: hint.to_owned() }
+        FormatError {
+            range: self.range.clone(),
+            message,
+            hint: hint.to_owned(),
+        }
     }
 
     fn name(&self) -> Result<Box<str>, FormatError> {
         self.parameter.map(Box::from).ok_or_else(|| {
             let letter = self.letter;
-            self.error(format!("%{letter} needs a name"), &format!("write %{{name}}{letter}"))
+            self.error(
+                format!("%{letter} needs a name"),
+                &format!("write %{{name}}{letter}"),
+            )
         })
     }
 }
@@ -271,7 +292,10 @@ fn unit(code: &Code<'_>, default: Unit) -> Result<Unit, FormatError> {
     match code.parameter {
         None => Ok(default),
         Some(name) => Unit::from_name(name).ok_or_else(|| {
-            code.error(format!("{name:?} is no unit of time"), "units are s, ms, us and ns")
+            code.error(
+                format!("{name:?} is no unit of time"),
+                "units are s, ms, us and ns",
+            )
         }),
     }
 }
@@ -313,7 +337,10 @@ fn time(code: &Code<'_>) -> Result<Field, FormatError> {
         ));
     }
     let time = CachedTime::new(form).map_err(|cause| {
-        code.error(format!("the time format {form:?} is wrong: {cause}"), "see strftime(3)")
+        code.error(
+            format!("the time format {form:?} is wrong: {cause}"),
+            "see strftime(3)",
+        )
     })?;
     Ok(Field::Time(end, Moment::Formatted(time)))
 }
@@ -325,19 +352,29 @@ fn stage(code: &Code<'_>) -> Result<Field, FormatError> {
     }
     let hint = "write %{stages}x, %{stage:content}x or %{stage:total:ms}x";
     let Some(name) = parameter.strip_prefix("stage:") else {
-        return Err(code.error("%x tells stages of the ledger and needs one".to_owned(), hint));
+        return Err(code.error(
+            "%x tells stages of the ledger and needs one".to_owned(),
+            hint,
+        ));
     };
     let (name, unit) = match name.split_once(':') {
         None => (name, Some(Unit::Microseconds)),
         Some((name, unit)) => (name, Unit::from_name(unit)),
     };
     let unit = unit.ok_or_else(|| {
-        code.error(format!("{parameter:?} has no unit of time"), "units are s, ms, us and ns")
+        code.error(
+            format!("{parameter:?} has no unit of time"),
+            "units are s, ms, us and ns",
+        )
     })?;
     let span = match name {
         "total" => Some(Span::Total),
         "unattributed" => Some(Span::Unattributed),
-        _ => Stage::ALL.iter().copied().find(|stage| stage.name() == name).map(Span::Of),
+        _ => Stage::ALL
+            .iter()
+            .copied()
+            .find(|stage| stage.name() == name)
+            .map(Span::Of),
     };
     match span {
         Some(span) => Ok(Field::Stage(span, unit)),
@@ -352,7 +389,10 @@ fn stage(code: &Code<'_>) -> Result<Field, FormatError> {
 /// Where `range` of the string `value` stands in `written`, the literal that made it. `None` when that
 /// is not one plain literal: a variable, a sum of strings.
 pub(super) fn locate(written: &str, value: &str, range: Range<usize>) -> Option<Range<usize>> {
-    let quote = written.chars().next().filter(|first| matches!(first, '"' | '\''))?;
+    let quote = written
+        .chars()
+        .next()
+        .filter(|first| matches!(first, '"' | '\''))?;
     let mut places = Vec::with_capacity(value.len() + 1);
     let mut at = 1;
     for byte in value.bytes() {
@@ -418,7 +458,9 @@ mod tests {
     #[test]
     fn backslashes_in_text_are_resolved() {
         let format = Format::parse(r#"a\tb\n\"\\\q%%\"#).expect("sound");
-        let [Part::Text(text)] = &format.parts[..] else { panic!("one text") };
+        let [Part::Text(text)] = &format.parts[..] else {
+            panic!("one text")
+        };
         assert_eq!(&**text, b"a\tb\n\"\\q%\\");
     }
 

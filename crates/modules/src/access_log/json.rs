@@ -19,7 +19,10 @@ pub(super) struct JsonLine {
 impl JsonLine {
     pub(super) fn new() -> JsonLine {
         let time = |format| CachedTime::new(format).expect("a format that the tests check");
-        JsonLine { date: time("%Y-%m-%dT%H:%M:%S"), zone: time("%:z") }
+        JsonLine {
+            date: time("%Y-%m-%dT%H:%M:%S"),
+            zone: time("%:z"),
+        }
     }
 
     /// Appends the object for `record`, without a line end.
@@ -31,7 +34,11 @@ impl JsonLine {
         out.push(b'"');
         let field = |field| record.head.field(field).unwrap_or_default();
         text("host", record.head.host(), out);
-        text("user", record.environment.get("REMOTE_USER").unwrap_or_default(), out);
+        text(
+            "user",
+            record.environment.get("REMOTE_USER").unwrap_or_default(),
+            out,
+        );
         text("method", record.head.method_bytes(), out);
         text("target", record.original_target, out);
         text("protocol", record.protocol(), out);
@@ -110,9 +117,14 @@ mod tests {
         JsonLine::new().write(&request.record(), &mut out);
         let line = String::from_utf8(out).expect("UTF-8");
         let (time, rest) = line.split_once("\",\"remote\"").expect("two keys");
-        let shape: String =
-            time.chars().map(|c| if c.is_ascii_digit() { '9' } else { c }).collect();
-        assert_eq!(shape.replace('-', "+"), "{\"time\":\"9999+99+99T99:99:99.999999+99:99");
+        let shape: String = time
+            .chars()
+            .map(|c| if c.is_ascii_digit() { '9' } else { c })
+            .collect();
+        assert_eq!(
+            shape.replace('-', "+"),
+            "{\"time\":\"9999+99+99T99:99:99.999999+99:99"
+        );
         let length = request.head.head_length();
         assert_eq!(
             rest,

@@ -232,7 +232,10 @@ mod tests {
             ("%{user-agent}i", "caf\\xC3\\xA9\\tz\\xFF|"),
             ("%{X-None}i", "-"),
             ("%k|%l|%u", "2|-|-"),
-            ("%{X-R}o|%{Content-Type}o|%{Content-Length}o", "resp|text/plain|6"),
+            (
+                "%{X-R}o|%{Content-Type}o|%{Content-Length}o",
+                "resp|text/plain|6",
+            ),
             ("%{Date}o|%{Connection}o", "-|-"),
             ("%p|%{canonical}p|%{local}p|%{remote}p", "80|80|18471|42168"),
             ("%q|%U", "x=1&y=%20+b|/a.txt"),
@@ -251,16 +254,24 @@ mod tests {
         request.sent = Default::default();
         request.peer = Peer::Unix;
         assert_eq!(
-            line("%h|%A|%b|%B|%O|%f|%v|%V|%{Referer}i|%{remote}p|%u", &request),
+            line(
+                "%h|%A|%b|%B|%O|%f|%v|%V|%{Referer}i|%{remote}p|%u",
+                &request
+            ),
             "-|-|-|-|-|-|-|-|-|-|-"
         );
-        assert_eq!(line("%q|%X|%{Connection}o|%{Content-Length}o", &request), "|X|close|-");
+        assert_eq!(
+            line("%q|%X|%{Connection}o|%{Content-Length}o", &request),
+            "|X|close|-"
+        );
     }
 
     #[test]
     fn the_user_is_who_was_authenticated() {
         let mut request = Request::new(HEAD);
-        request.environment.set("REMOTE_USER", b"jan\n127.0.0.1 - root");
+        request
+            .environment
+            .set("REMOTE_USER", b"jan\n127.0.0.1 - root");
         assert_eq!(line("%u", &request), "jan\\n127.0.0.1 - root");
     }
 
@@ -276,17 +287,26 @@ mod tests {
     fn durations_have_their_units() {
         let request = Request::new(HEAD);
         assert_eq!(line("%D|%{us}D|%{ms}D|%{s}D", &request), "1235|1235|2|0");
-        assert_eq!(line("%T|%{ms}T|%{us}T|%{ns}T|%{sec}T", &request), "0|2|1235|1234567|0");
+        assert_eq!(
+            line("%T|%{ms}T|%{us}T|%{ns}T|%{sec}T", &request),
+            "0|2|1235|1234567|0"
+        );
     }
 
     #[test]
     fn stages_come_from_the_ledger() {
         let request = Request::new(HEAD);
         assert_eq!(
-            line("%{stage:receive}x|%{stage:content:ns}x|%{stage:parse}x|%{stage:total:ms}x", &request),
+            line(
+                "%{stage:receive}x|%{stage:content:ns}x|%{stage:parse}x|%{stage:total:ms}x",
+                &request
+            ),
             "1|33567|0|2"
         );
-        assert_eq!(line("%{stages}x", &request), "receive=1,content=34,send=1200,total=1235");
+        assert_eq!(
+            line("%{stages}x", &request),
+            "receive=1,content=34,send=1200,total=1235"
+        );
     }
 
     #[test]
@@ -294,19 +314,38 @@ mod tests {
         let request = Request::new(HEAD);
         let (begun, ended) = (request.record().begun(), request.record().ended());
         assert_eq!(ended - begun, 1_234_567);
-        assert_eq!(line("%{begin:nsec}t|%{nsec}t", &request), format!("{begun}|{ended}"));
+        assert_eq!(
+            line("%{begin:nsec}t|%{nsec}t", &request),
+            format!("{begun}|{ended}")
+        );
         assert_eq!(line("%{usec}t|%{end:msec}t|%{sec}t", &request), {
-            format!("{}|{}|{}", ended / 1_000, ended / 1_000_000, ended / 1_000_000_000)
+            format!(
+                "{}|{}|{}",
+                ended / 1_000,
+                ended / 1_000_000,
+                ended / 1_000_000_000
+            )
         });
         let part = ended % 1_000_000_000;
         assert_eq!(
             line("%{msec_frac}t|%{usec_frac}t|%{nsec_frac}t", &request),
             format!("{:03}|{:06}|{part:09}", part / 1_000_000, part / 1_000)
         );
-        assert_eq!(line("%{begin:%s}t", &request), (begun / 1_000_000_000).to_string());
+        assert_eq!(
+            line("%{begin:%s}t", &request),
+            (begun / 1_000_000_000).to_string()
+        );
         let shape: String = line("%t", &request)
             .chars()
-            .map(|c| if c.is_ascii_digit() { '9' } else if c.is_alphabetic() { 'a' } else { c })
+            .map(|c| {
+                if c.is_ascii_digit() {
+                    '9'
+                } else if c.is_alphabetic() {
+                    'a'
+                } else {
+                    c
+                }
+            })
             .collect();
         assert_eq!(shape.replace('-', "+"), "[99/aaa/9999:99:99:99 +9999]");
     }
@@ -314,7 +353,9 @@ mod tests {
     #[test]
     fn no_value_can_end_a_line_or_a_string() {
         let mut request = Request::new(HEAD);
-        request.environment.set("ALL", &(0..=255).collect::<Vec<u8>>());
+        request
+            .environment
+            .set("ALL", &(0..=255).collect::<Vec<u8>>());
         for escaping in [Escaping::Log, Escaping::Json] {
             let line = escaped_line("%{ALL}e", escaping, &request);
             assert!(line.chars().all(|c| c >= ' '), "{line}");
@@ -327,7 +368,11 @@ mod tests {
     fn json_escaping_makes_sound_strings() {
         let request = Request::new(HEAD);
         assert_eq!(
-            escaped_line("\"%{User-Agent}i\",\"%{Referer}i\"", Escaping::Json, &request),
+            escaped_line(
+                "\"%{User-Agent}i\",\"%{Referer}i\"",
+                Escaping::Json,
+                &request
+            ),
             "\"caf\u{e9}\\tz\u{fffd}|\",\"http://x/\\\"q\\\"\\\\b\""
         );
     }

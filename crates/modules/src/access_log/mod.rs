@@ -105,7 +105,9 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
         return Ok(());
     };
     let server_port = values.config().global().entry("server.port");
-    let server_port = server_port.and_then(|entry| entry.value.as_integer()).unwrap_or(80);
+    let server_port = server_port
+        .and_then(|entry| entry.value.as_integer())
+        .unwrap_or(80);
     configure.add(
         Phase::Log,
         AccessLog {
@@ -141,9 +143,15 @@ fn syslog_level(configure: &Configure<'_>) -> Result<SyslogLevel, Diagnostic> {
     let name = "accesslog.syslog-level";
     match configure.values.integer(name) {
         None => Ok(SyslogLevel::INFO),
-        Some(number) => u32::try_from(number).ok().and_then(SyslogLevel::new).ok_or_else(|| {
-            configure.values.error(name, "there is no such syslog level").with_hint("levels are 0 to 7")
-        }),
+        Some(number) => u32::try_from(number)
+            .ok()
+            .and_then(SyslogLevel::new)
+            .ok_or_else(|| {
+                configure
+                    .values
+                    .error(name, "there is no such syslog level")
+                    .with_hint("levels are 0 to 7")
+            }),
     }
 }
 
@@ -154,8 +162,11 @@ fn diagnostic(configure: &Configure<'_>, format: &str, error: FormatError) -> Di
         let written = configure.values.config().sources.text(span);
         if let Some(range) = format::locate(written, format, error.range) {
             let offset = |at: usize| span.start + u32::try_from(at).unwrap_or(0);
-            diagnostic.span =
-                Some(Span { file: span.file, start: offset(range.start), end: offset(range.end) });
+            diagnostic.span = Some(Span {
+                file: span.file,
+                start: offset(range.start),
+                end: offset(range.end),
+            });
         }
     }
     diagnostic.with_hint(error.hint)

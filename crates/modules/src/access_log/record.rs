@@ -64,7 +64,8 @@ impl<'a> Record<'a> {
 
     /// Nanoseconds since the epoch at which it ended.
     pub(super) fn ended(&self) -> u64 {
-        self.clock.wall_nanos_at(self.ledger.started() + self.ledger.total())
+        self.clock
+            .wall_nanos_at(self.ledger.started() + self.ledger.total())
     }
 
     pub(super) fn protocol(&self) -> &'static [u8] {
@@ -80,7 +81,9 @@ impl<'a> Record<'a> {
             return self.original_target;
         }
         let origin = self.url.scheme().len() + b"://".len() + self.url.authority().len();
-        self.original_target.get(origin..).unwrap_or(self.original_target)
+        self.original_target
+            .get(origin..)
+            .unwrap_or(self.original_target)
     }
 
     pub(super) fn bytes_received(&self) -> u64 {
@@ -106,9 +109,9 @@ impl<'a> Record<'a> {
     /// The value of a cookie of the request.
     pub(super) fn cookie(&self, name: &[u8]) -> Option<&'a [u8]> {
         let cookies = self.head.field(KnownField::Cookie)?;
-        cookies.split(|byte| *byte == b';').find_map(|cookie| {
-            cookie.trim_ascii().strip_prefix(name)?.strip_prefix(b"=")
-        })
+        cookies
+            .split(|byte| *byte == b';')
+            .find_map(|cookie| cookie.trim_ascii().strip_prefix(name)?.strip_prefix(b"="))
     }
 
     /// The address that the client connected to, without its port; `None` for a unix socket.
@@ -175,11 +178,15 @@ pub(super) mod tests {
         /// A request with this head, answered 200 with six bytes in 1,234,567 ns.
         pub(in super::super) fn new(head: &[u8]) -> Request {
             let mut parsed = RequestHead::new();
-            let options = HeadOptions { header_strict: false, ..HeadOptions::default() };
+            let options = HeadOptions {
+                header_strict: false,
+                ..HeadOptions::default()
+            };
             parsed.parse(head, &options).expect("a sound head");
             let mut url = Url::new();
             let target = parsed.target().to_vec();
-            url.parse(&target, parsed.method(), &UrlOptions::default()).expect("a sound target");
+            url.parse(&target, parsed.method(), &UrlOptions::default())
+                .expect("a sound target");
             let clock = Clock::new();
             let mut ledger = Ledger::default();
             let now = clock.now();

@@ -96,7 +96,10 @@ impl CachedTime {
     /// What strftime cannot do, in words.
     pub(super) fn new(format: &str) -> Result<CachedTime, String> {
         let format = TimeFormat::new(format)?;
-        Ok(CachedTime { format, cache: RefCell::new((u64::MAX, Vec::new())) })
+        Ok(CachedTime {
+            format,
+            cache: RefCell::new((u64::MAX, Vec::new())),
+        })
     }
 
     pub(super) fn write(&self, seconds: u64, out: &mut Vec<u8>) {
