@@ -5,7 +5,7 @@ use std::rc::Rc;
 use petrel_config::{BlockId, Diagnostic};
 
 use super::Values;
-use super::mime::MimeTypes;
+use super::mime::{MimeCache, MimeTypes};
 use crate::file_cache::Symlinks;
 use crate::log::{LogHandle, LogRegistry, LogTarget};
 
@@ -112,7 +112,11 @@ impl CoreSettings {
     ///
     /// # Errors
     /// The first value that cannot be what the directive needs.
-    pub fn new(values: &Values<'_>, logs: &LogRegistry) -> Result<CoreSettings, Diagnostic> {
+    pub fn new(
+        values: &Values<'_>,
+        logs: &LogRegistry,
+        mime: &MimeCache,
+    ) -> Result<CoreSettings, Diagnostic> {
         let switch = |name: &str, default: bool| values.bool(name).unwrap_or(default);
         let bytes = |name: &str| values.string(name).map(|text| Rc::from(text.as_bytes()));
         let kbytes = |name: &str| u64::from(values.unsigned(name, 0)) * 1024;
@@ -141,7 +145,7 @@ impl CoreSettings {
             range_requests: switch("server.range-requests", true),
             scope_throttle: ScopeThrottle::new(values, kbytes("server.kbytes-per-second")),
             connection_bytes_per_second: kbytes("connection.kbytes-per-second"),
-            mime_types: Rc::new(MimeTypes::new(values)),
+            mime_types: mime.types(values),
             mime_xattr: switch("mimetype.use-xattr", false).then(|| {
                 values
                     .string("mimetype.xattr-name")

@@ -20,6 +20,7 @@ use crate::log::LogRegistry;
 use crate::module::{Configure, Hook, Loaded, ModuleSpec, Phase, Purpose};
 pub use core::CoreSettings;
 pub use exposure::Exposure;
+pub use mime::MimeCache;
 pub use process::ProcessSettings;
 pub use scope::{ConnectionScope, HostScope, SettingsTable};
 
@@ -41,7 +42,7 @@ impl Settings {
         &self.hooks[phase as usize]
     }
 
-    /// Builds the settings for `values`.
+    /// Builds the settings for `values`. `mime` belongs to their configuration.
     ///
     /// # Errors
     /// The first value that its owner refuses.
@@ -49,10 +50,11 @@ impl Settings {
         values: &Values<'_>,
         modules: &[&'static ModuleSpec],
         logs: &LogRegistry,
+        mime: &MimeCache,
         purpose: Purpose,
         profile: u32,
     ) -> Result<Settings, Diagnostic> {
-        let core = CoreSettings::new(values, logs)?;
+        let core = CoreSettings::new(values, logs, mime)?;
         let mut configure = Configure {
             values,
             logs,
@@ -78,7 +80,8 @@ impl Settings {
     /// Settings under which every request is answered 503: `name` could not be set up.
     fn unavailable(config: &Config, schema: &Schema, logs: &LogRegistry, profile: u32) -> Settings {
         let values = Values::merge(config, schema, std::iter::empty());
-        let core = CoreSettings::new(&values, logs).expect("defaults are valid");
+        let core =
+            CoreSettings::new(&values, logs, &MimeCache::default()).expect("defaults are valid");
         Settings {
             profile,
             core,

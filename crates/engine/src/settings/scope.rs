@@ -13,7 +13,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use petrel_config::{Block, BlockId, Config, Diagnostic, Schema, Subject};
 
-use super::{Settings, Values};
+use super::{MimeCache, Settings, Values};
 use crate::limits;
 use crate::log::LogRegistry;
 use crate::module::{ModuleSpec, Purpose};
@@ -24,6 +24,7 @@ pub struct SettingsTable {
     schema: Arc<Schema>,
     modules: Vec<&'static ModuleSpec>,
     logs: Arc<LogRegistry>,
+    mime: MimeCache,
     stability: Vec<Stability>,
     /// Blocks to decide once a connection, in the order of the text.
     connection_blocks: Vec<BlockId>,
@@ -104,6 +105,7 @@ impl SettingsTable {
             schema,
             modules,
             logs,
+            mime: MimeCache::default(),
             stability,
             connections: RefCell::default(),
             interned: RefCell::default(),
@@ -121,6 +123,7 @@ impl SettingsTable {
         modules: &[&'static ModuleSpec],
     ) -> Result<(), Diagnostic> {
         let logs = LogRegistry::discarding();
+        let mime = MimeCache::default();
         for block in &config.blocks {
             let mut chain = vec![block.id];
             let mut around = block.parent;
@@ -130,7 +133,7 @@ impl SettingsTable {
             }
             chain.reverse();
             let values = Values::merge(config, schema, chain.into_iter());
-            Settings::build(&values, modules, &logs, Purpose::Check, 0)?;
+            Settings::build(&values, modules, &logs, &mime, Purpose::Check, 0)?;
         }
         Ok(())
     }
@@ -312,7 +315,8 @@ impl SettingsTable {
             .map(|block| block.id)
             .filter(|id| truths.is_true(*id));
         let values = Values::merge(&self.config, &self.schema, true_blocks);
-        let built = Settings::build(&values, &self.modules, &self.logs, Purpose::Serve, profile);
+        let (modules, logs, mime) = (&self.modules, &self.logs, &self.mime);
+        let built = Settings::build(&values, modules, logs, mime, Purpose::Serve, profile);
         let settings = Rc::new(built.unwrap_or_else(|diagnostic| {
             // Every block was checked at start-up. What fails now fails together with others,
             // or for a reason of the moment; the safe answer is none.
@@ -449,7 +453,10 @@ mod tests {
     }
 
     fn settle(table: &SettingsTable, request: &Fake) -> Rc<Settings> {
-        let peer = request.remote.parse().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let peer = request
+            .remote
+            .parse()
+            .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let connection = table.connection_scope("127.0.0.1:80", Some(peer));
         let host = table.host_scope(&connection, request.host.as_bytes());
         table.settings(&host, request)
@@ -462,7 +469,10 @@ mod tests {
     }
 
     fn at(url: &'static str) -> Fake {
-        Fake { url, ..Fake::default() }
+        Fake {
+            url,
+            ..Fake::default()
+        }
     }
 
     #[test]
@@ -497,9 +507,39 @@ mod tests {
                else $HTTP["url"] =^ "/" { server.name = "url" }
                else { server.name = "rest" }"#,
         );
-        assert_eq!(name(&table, Fake { host: "a", url: "/x", ..Fake::default() }), "host");
-        assert_eq!(name(&table, Fake { host: "b", url: "/x", ..Fake::default() }), "url");
-        assert_eq!(name(&table, Fake { host: "b", url: "*", ..Fake::default() }), "rest");
+        assert_eq!(
+            name(
+                &table,
+                Fake {
+                    host: "a",
+                    url: "/x",
+                    ..Fake::default()
+                }
+            ),
+            "host"
+        );
+        assert_eq!(
+            name(
+                &table,
+                Fake {
+                    host: "b",
+                    url: "/x",
+                    ..Fake::default()
+                }
+            ),
+            "url"
+        );
+        assert_eq!(
+            name(
+                &table,
+                Fake {
+                    host: "b",
+                    url: "*",
+                    ..Fake::default()
+                }
+            ),
+            "rest"
+        );
     }
 
     #[test]
@@ -508,8 +548,28 @@ mod tests {
             r#"server.name = "global"
                $HTTP["host"] == "a" { $HTTP["url"] =^ "/x" { server.name = "inner" } }"#,
         );
-        assert_eq!(name(&table, Fake { host: "a", url: "/x", ..Fake::default() }), "inner");
-        assert_eq!(name(&table, Fake { host: "b", url: "/x", ..Fake::default() }), "global");
+        assert_eq!(
+            name(
+                &table,
+                Fake {
+                    host: "a",
+                    url: "/x",
+                    ..Fake::default()
+                }
+            ),
+            "inner"
+        );
+        assert_eq!(
+            name(
+                &table,
+                Fake {
+                    host: "b",
+                    url: "/x",
+                    ..Fake::default()
+                }
+            ),
+            "global"
+        );
     }
 
     #[test]
@@ -518,7 +578,11 @@ mod tests {
             r#"server.name = "out"
                $HTTP["host"] == "a" { $HTTP["remoteip"] == "10.0.0.0/8" { server.name = "in" } }"#,
         );
-        let from = |remote| Fake { host: "a", remote, ..Fake::default() };
+        let from = |remote| Fake {
+            host: "a",
+            remote,
+            ..Fake::default()
+        };
         assert_eq!(name(&table, from("10.1.2.3")), "in");
         assert_eq!(name(&table, from("192.168.0.1")), "out");
         assert_eq!(name(&table, from("10.1.2.4")), "in");
@@ -530,7 +594,11 @@ mod tests {
             r#"server.name = "out"
                $HTTP["remoteip"] == "10.0.0.0/8" { $HTTP["host"] == "a" { server.name = "in" } }"#,
         );
-        let from = |remote| Fake { host: "a", remote, ..Fake::default() };
+        let from = |remote| Fake {
+            host: "a",
+            remote,
+            ..Fake::default()
+        };
         assert_eq!(name(&table, from("192.168.0.1")), "out");
         assert_eq!(name(&table, from("10.1.2.3")), "in");
         assert_eq!(name(&table, from("192.168.0.1")), "out");
@@ -539,8 +607,14 @@ mod tests {
     #[test]
     fn equal_sets_of_true_blocks_are_one_object() {
         let table = table(r#"$HTTP["url"] =^ "/a" { server.name = "a" }"#);
-        assert!(Rc::ptr_eq(&settle(&table, &at("/a/1")), &settle(&table, &at("/a/2"))));
-        assert!(!Rc::ptr_eq(&settle(&table, &at("/a/1")), &settle(&table, &at("/b"))));
+        assert!(Rc::ptr_eq(
+            &settle(&table, &at("/a/1")),
+            &settle(&table, &at("/a/2"))
+        ));
+        assert!(!Rc::ptr_eq(
+            &settle(&table, &at("/a/1")),
+            &settle(&table, &at("/b"))
+        ));
     }
 
     #[test]
