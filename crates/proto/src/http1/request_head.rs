@@ -402,10 +402,11 @@ impl RequestHead {
         let mut first = None;
         for (position, field) in self.fields.iter().enumerate() {
             if field.known == Some(known) {
-                if first.is_some() {
+                first.get_or_insert(position);
+                // An empty value adds nothing, not even white space at either end.
+                if self.bytes.len() > start && !field.value.is_empty() {
                     self.bytes.extend_from_slice(separator);
                 }
-                first.get_or_insert(position);
                 self.bytes.extend_from_within(field.value.clone());
             }
         }

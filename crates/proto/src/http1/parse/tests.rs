@@ -478,6 +478,17 @@ fn repeated_fields_go_together_by_their_rule() {
 }
 
 #[test]
+fn an_empty_repeated_field_adds_nothing() {
+    let head = parsed(
+        b"GET / HTTP/1.1\r\nHost: a\r\nAccept:\r\nAccept: x\r\nAccept: \r\nAccept: y\r\n\
+          Cookie:\r\nCookie:\r\n\r\n",
+    )
+    .expect("a sound request");
+    assert_eq!(head.field(KnownField::Accept), Some(&b"x, y"[..]));
+    assert_eq!(head.field(KnownField::Cookie), Some(&b""[..]));
+}
+
+#[test]
 fn fields_can_be_set_added_and_removed() {
     let mut head = parsed(b"GET / HTTP/1.1\r\nHost: a\r\nX: 1\r\nAccept: x\r\nx: 2\r\n\r\n")
         .expect("a sound request");
