@@ -1,0 +1,99 @@
+//! The small languages of header fields: dates, entity tags, conditions, content codings, and the
+//! escaping of what goes back out.
+//!
+//! The input is the value of a field, whichever.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use petrel_proto::accept::{Coding, choose_coding};
+use petrel_proto::conditional::{Preconditions, Verdict, evaluate};
+use petrel_proto::{date, escape, etag};
+
+fuzz_target!(|field: &[u8]| {
+    dates(field);
+    codings(field);
+    conditions(field);
+    escapes(field);
+});
+
+/// A date that is understood is written back as the same second.
+fn dates(field: &[u8]) {
+    let Some(seconds) = date::parse(field) else {
+        return;
+    };
+    let mut text = [0; 29];
+    date::format_imf(seconds, &mut text);
+    assert_eq!(date::parse(&text), Some(seconds));
+}
+
+/// What is chosen was offered.
+fn codings(field: &[u8]) {
+    let offered = [Coding::Brotli, Coding::Gzip, Coding::Identity];
+    for offer in [&offered[..], &offered[..1], &[]] {
+        if let Some(chosen) = choose_coding(Some(field), offer) {
+            assert!(offer.contains(&chosen));
+        }
+    }
+    let _ = Coding::from_name(field);
+}
+
+/// Each condition by itself. What If-Match selects, If-None-Match names: the strong comparison is
+/// the stricter one.
+fn conditions(field: &[u8]) {
+    const ETAG: &[u8] = b"\"a,b\"";
+    let some = Some(field);
+    let each = [
+        Preconditions {
+            if_match: some,
+            ..Preconditions::default()
+        },
+        Preconditions {
+            if_none_match: some,
+            ..Preconditions::default()
+        },
+        Preconditions {
+            if_modified_since: some,
+            ..Preconditions::default()
+        },
+        Preconditions {
+            if_unmodified_since: some,
+            ..Preconditions::default()
+        },
+        Preconditions {
+            if_range: some,
+            ..Preconditions::default()
+        },
+    ];
+    for preconditions in &each {
+        for is_get in [true, false] {
+            let verdict = evaluate(preconditions, is_get, Some(ETAG), Some(784_111_777));
+            assert!(is_get || verdict != Verdict::NotModified);
+            let _ = evaluate(preconditions, is_get, None, None);
+        }
+    }
+    let matches = etag::if_match(field, Some(ETAG));
+    assert!(!matches || etag::if_none_match(field, Some(ETAG)));
+    assert!(!etag::strong_eq(field, ETAG) || etag::weak_eq(field, ETAG));
+}
+
+/// Nothing that was sent gets out of where it is put.
+fn escapes(text: &[u8]) {
+    let escaped = |escape: fn(&mut Vec<u8>, &[u8])| {
+        let mut out = Vec::new();
+        escape(&mut out, text);
+        out
+    };
+    let html = escaped(escape::html);
+    assert!(!html.iter().any(|byte| b"<>\"'".contains(byte)));
+    let json = String::from_utf8(escaped(escape::json)).expect("JSON is UTF-8");
+    assert!(!json.chars().any(|character| character < ' '));
+    assert_eq!(json.len() - json.trim_end_matches('\\').len() & 1, 0);
+    let log = escaped(escape::log);
+    assert!(log.iter().all(|byte| (b' '..=b'~').contains(byte)));
+    let path = escaped(escape::percent_encode_path);
+    assert!(
+        !path
+            .iter()
+            .any(|byte| b"?#<>&\"' ".contains(byte) || !byte.is_ascii_graphic())
+    );
+}

@@ -1,0 +1,49 @@
+//! Range fields: what is to be sent lies within the representation and is worth a part of its own,
+//! and the announced length of a multipart body is its length.
+//!
+//! The input is the value of a Range field; sizes around the usual edges are tried with it.
+#![no_main]
+
+use std::ops::Range;
+
+use libfuzzer_sys::fuzz_target;
+use petrel_proto::range::{
+    self, RangeLimits, RangeOutcome, multipart_length, write_closing_boundary, write_part_header,
+};
+
+const LIMITS: RangeLimits = RangeLimits { ranges_max: 16 };
+
+fuzz_target!(|field: &[u8]| {
+    for size in [0, 1, 2, 100, 65_536, i64::MAX as u64, u64::MAX] {
+        match range::parse(field, size, LIMITS) {
+            RangeOutcome::Ignore | RangeOutcome::Unsatisfiable => {}
+            RangeOutcome::Single(range) => is_within(&range, size),
+            RangeOutcome::Multiple(ranges) => are_apart(&ranges, size),
+        }
+    }
+});
+
+fn is_within(range: &Range<u64>, size: u64) {
+    assert!(range.start < range.end && range.end <= size);
+}
+
+fn are_apart(ranges: &[Range<u64>], size: u64) {
+    assert!((2..=LIMITS.ranges_max).contains(&ranges.len()));
+    ranges.iter().for_each(|range| is_within(range, size));
+    for (position, left) in ranges.iter().enumerate() {
+        for right in &ranges[position + 1..] {
+            assert!(
+                left.end < right.start || right.end < left.start,
+                "{ranges:?}"
+            );
+        }
+    }
+    let data: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+    let mut frame = Vec::new();
+    for range in ranges {
+        write_part_header(&mut frame, "boundary", b"text/plain", range, size);
+    }
+    write_closing_boundary(&mut frame, "boundary");
+    let length = multipart_length("boundary", b"text/plain", ranges, size);
+    assert_eq!(length, data.saturating_add(frame.len() as u64));
+}

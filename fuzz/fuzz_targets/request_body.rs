@@ -1,0 +1,109 @@
+//! Request bodies: decoded in one piece or in many, they are the same bytes and end at the same
+//! place, and no limit is exceeded.
+//!
+//! The input is what follows the head. It is read as chunks, and as a body of a known length.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use petrel_proto::http1::{BodyDecoder, BodyErrorReason, BodyFraming, BodyLimits, Piece};
+
+const BODY_BYTES_MAX: u64 = 96;
+
+fuzz_target!(|input: &[u8]| {
+    let framings = [
+        BodyFraming::Chunked,
+        BodyFraming::Length(0),
+        BodyFraming::Length(17),
+        BodyFraming::Length(input.len() as u64),
+    ];
+    let limited = BodyLimits {
+        body_bytes_max: Some(BODY_BYTES_MAX),
+        trailer_bytes_max: 40,
+        chunk_extension_bytes_max: 12,
+    };
+    for framing in framings {
+        for limits in [BodyLimits::default(), limited] {
+            let whole = decode(input, usize::MAX, framing, limits);
+            is_within_limits(&whole, limits);
+            for step in [1, 5] {
+                assert_eq!(decode(input, step, framing, limits), whole);
+            }
+        }
+    }
+});
+
+/// What a body came to.
+#[derive(Debug, Default, PartialEq)]
+struct Outcome {
+    data: Vec<u8>,
+    trailers: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Where the next message begins, if this one is complete.
+    end: Option<usize>,
+    refused: Option<BodyErrorReason>,
+}
+
+/// Decodes `input`, of which `step` bytes arrive at a time.
+fn decode(input: &[u8], step: usize, framing: BodyFraming, limits: BodyLimits) -> Outcome {
+    let mut decoder = BodyDecoder::new(framing, limits);
+    let mut outcome = Outcome::default();
+    let mut position = 0;
+    let mut arrived = 0;
+    loop {
+        match decoder.decode(&input[position..arrived]) {
+            Err(error) => {
+                assert_eq!(
+                    decoder.decode(b"0\r\n\r\n"),
+                    Err(error),
+                    "an error is final"
+                );
+                outcome.refused = Some(error.reason);
+                break;
+            }
+            Ok(decoded) => {
+                assert!(position + decoded.consumed <= arrived);
+                match decoded.piece {
+                    Piece::Data(range) => {
+                        assert!(!range.is_empty() && range.end <= decoded.consumed);
+                        let data = &input[position + range.start..position + range.end];
+                        outcome.data.extend_from_slice(data);
+                        position += decoded.consumed;
+                    }
+                    Piece::End => {
+                        position += decoded.consumed;
+                        outcome.end = Some(position);
+                        break;
+                    }
+                    Piece::NeedMore => {
+                        position += decoded.consumed;
+                        assert_eq!(position, arrived, "all input is consumed");
+                        if arrived == input.len() {
+                            break;
+                        }
+                        arrived = arrived.saturating_add(step).min(input.len());
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(decoder.is_end(), outcome.end.is_some());
+    assert_eq!(decoder.bytes_received(), outcome.data.len() as u64);
+    let owned = |(name, value): (&[u8], &[u8])| (name.to_vec(), value.to_vec());
+    outcome.trailers = decoder.trailers().map(owned).collect();
+    outcome
+}
+
+fn is_within_limits(outcome: &Outcome, limits: BodyLimits) {
+    if let Some(limit) = limits.body_bytes_max {
+        assert!(outcome.data.len() as u64 <= limit);
+    }
+    let trailer_bytes: usize = outcome
+        .trailers
+        .iter()
+        .map(|(name, value)| name.len() + value.len())
+        .sum();
+    assert!(trailer_bytes <= limits.trailer_bytes_max);
+    for (name, value) in &outcome.trailers {
+        assert!(!name.is_empty());
+        assert!(!value.iter().any(|byte| b"\r\n\0".contains(byte)));
+    }
+}

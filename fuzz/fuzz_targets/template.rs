@@ -1,0 +1,64 @@
+//! The substitution language of redirect, rewrite and setenv: every text is a template, and what a
+//! request says is put in as it is.
+//!
+//! The input is a template.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use petrel_config::{Lookup, Template, UrlPart};
+
+fuzz_target!(|text: &str| {
+    let template = Template::compile(text);
+    let mut out = b"/before".to_vec();
+    template.expand(&Everything, &mut out);
+    assert!(out.starts_with(b"/before"));
+    if let Some(literal) = template.literal() {
+        assert_eq!(&out[7..], literal);
+    }
+    // Three bytes for one in the widest encoding, of the longest value, for two bytes of template.
+    assert!(out.len() <= 7 + text.len() * 3 * VALUE.len());
+    let _ = template.uses_condition_groups();
+    template.expand(&Nothing, &mut out);
+});
+
+const VALUE: &[u8] = b"a/../%2e&c=\xff \"<\0?d";
+
+struct Everything;
+
+impl Lookup for Everything {
+    fn rule_group(&self, _number: u8) -> &[u8] {
+        VALUE
+    }
+
+    fn condition_group(&self, _number: u8) -> &[u8] {
+        VALUE
+    }
+
+    fn url_part(&self, _part: UrlPart) -> &[u8] {
+        VALUE
+    }
+
+    fn url_port(&self) -> u16 {
+        65_535
+    }
+}
+
+struct Nothing;
+
+impl Lookup for Nothing {
+    fn rule_group(&self, _number: u8) -> &[u8] {
+        b""
+    }
+
+    fn condition_group(&self, _number: u8) -> &[u8] {
+        b""
+    }
+
+    fn url_part(&self, _part: UrlPart) -> &[u8] {
+        b""
+    }
+
+    fn url_port(&self) -> u16 {
+        0
+    }
+}
