@@ -88,7 +88,7 @@ pub(super) struct Log {
     /// What the sink gets before its next write.
     replacement: Mutex<Option<Outlet>>,
     errors: Mutex<ErrorLines>,
-    /// Dropped lines and write errors that the error log has been told of.
+    /// Dropped lines that the error log has been told of.
     told_dropped: AtomicU64,
 }
 
@@ -147,7 +147,9 @@ impl Log {
     pub(super) fn write_out(&self) -> Rest {
         let mut sink = lock(&self.sink);
         let mut rest = Rest::default();
-        if let Some(outlet) = lock(&self.replacement).take() {
+        // Let go of the lock before writing: who brings a replacement never waits for a disk.
+        let replacement = lock(&self.replacement).take();
+        if let Some(outlet) = replacement {
             // What was logged before goes to where it was meant for, if that still takes it.
             self.fill(&mut sink);
             self.write_sink(&mut sink, &mut rest);
@@ -228,9 +230,8 @@ impl Log {
         let Outlet::Pipe(pipe) = &mut sink.outlet else {
             return false;
         };
-        if pipe.tend(Instant::now())
-            && let Some(Ok(input)) = pipe.input().map(|input| input.try_clone_to_owned())
-        {
+        pipe.tend(Instant::now());
+        if let Some(Ok(input)) = pipe.take_renewed().map(|input| input.try_clone_to_owned()) {
             renewed.push((self.target.clone(), input));
         }
         pipe.is_ours()

@@ -18,6 +18,8 @@ pub(super) struct PipeOutlet {
     command: Option<String>,
     child: Option<Child>,
     input: Option<OwnedFd>,
+    /// The writing end is another one than [`PipeOutlet::take_renewed`] knows of.
+    is_renewed: bool,
     started: Instant,
     pause: Duration,
 }
@@ -39,6 +41,7 @@ impl PipeOutlet {
             command: Some(command.to_owned()),
             child: Some(child),
             input: Some(input),
+            is_renewed: false,
             started: Instant::now(),
             pause: PAUSE_MIN,
         })
@@ -50,6 +53,7 @@ impl PipeOutlet {
             command: None,
             child: None,
             input: Some(input),
+            is_renewed: false,
             started: Instant::now(),
             pause: PAUSE_MIN,
         }
@@ -70,11 +74,16 @@ impl PipeOutlet {
         self.command.is_some()
     }
 
+    /// The writing end, if it is new since the last call.
+    pub(super) fn take_renewed(&mut self) -> Option<BorrowedFd<'_>> {
+        let is_renewed = std::mem::take(&mut self.is_renewed);
+        self.input().filter(|_| is_renewed)
+    }
+
     /// Takes note of a command that ended, and starts it again when its pause is over.
-    /// True when there is a new writing end.
-    pub(super) fn tend(&mut self, now: Instant) -> bool {
+    pub(super) fn tend(&mut self, now: Instant) {
         let Some(command) = &self.command else {
-            return false;
+            return;
         };
         if self
             .child
@@ -85,8 +94,11 @@ impl PipeOutlet {
             self.input = None;
         }
         let lived = now.saturating_duration_since(self.started);
-        if self.input.is_some() || (lived < LIVED && lived < self.pause) {
-            return false;
+        // One that closed its input but runs on is waited for: two at a time would write to the
+        // same place.
+        let runs = self.child.is_some() || self.input.is_some();
+        if runs || (lived < LIVED && lived < self.pause) {
+            return;
         }
         self.pause = if lived >= LIVED {
             PAUSE_MIN
@@ -94,13 +106,12 @@ impl PipeOutlet {
             PAUSE_MAX.min(self.pause * 2)
         };
         self.started = now;
-        // A child that closed its input but runs on is left alone; it is reaped when it ends.
         let Ok((child, input)) = spawn(command) else {
-            return false;
+            return;
         };
         self.child = Some(child);
         self.input = Some(input);
-        true
+        self.is_renewed = true;
     }
 
     /// Closes the pipe, so that the command reads its end.

@@ -181,6 +181,8 @@ impl Common {
             }
         }
         self.signals.is_threaded.store(false, Ordering::Release);
+        // Lines from now on are written by those who log them, with what came in between.
+        write_all(&self.all());
         lock(&self.progress).ended = true;
         self.progressed.notify_all();
     }
