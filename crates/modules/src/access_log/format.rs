@@ -41,7 +41,7 @@ pub(super) enum Field {
     /// %H
     Protocol,
     /// %{name}i
-    RequestField(Box<str>),
+    RequestHeader(Box<str>),
     /// %I
     BytesReceived,
     /// %k: requests on the connection before this one
@@ -49,7 +49,7 @@ pub(super) enum Field {
     /// %m
     Method,
     /// %{name}o
-    ResponseField(Box<str>),
+    ResponseHeader(Box<str>),
     /// %O
     BytesSent,
     /// %p
@@ -249,11 +249,11 @@ fn field(code: &Code<'_>) -> Result<FieldOrText, FormatError> {
         'e' | 'n' => Field::Environment(code.name()?),
         'f' => Field::FileName,
         'H' => Field::Protocol,
-        'i' => Field::RequestField(code.name()?),
+        'i' => Field::RequestHeader(code.name()?),
         'I' => Field::BytesReceived,
         'k' => Field::KeepAliveRequests,
         'm' => Field::Method,
-        'o' => Field::ResponseField(code.name()?),
+        'o' => Field::ResponseHeader(code.name()?),
         'O' => Field::BytesSent,
         'p' => Field::Port(port(code)?),
         'q' => Field::Query,

@@ -68,13 +68,13 @@ fn write_field(field: &Field, escaping: Escaping, record: &Record<'_>, out: &mut
         Field::Environment(name) => escaping.write_or_dash(record.environment.get(name), out),
         Field::FileName => escaping.write_or_dash(Some(record.physical_path), out),
         Field::Protocol => out.extend_from_slice(record.protocol()),
-        Field::RequestField(name) => escaping.write_or_dash(record.head.value_of(name), out),
+        Field::RequestHeader(name) => escaping.write_or_dash(record.head.value_of(name), out),
         Field::BytesReceived => decimal(record.bytes_received(), 0, out),
         Field::KeepAliveRequests => {
             decimal(u64::from(record.request_number.saturating_sub(1)), 0, out);
         }
         Field::Method => escaping.write(record.head.method_bytes(), out),
-        Field::ResponseField(name) => match record.response_field(name) {
+        Field::ResponseHeader(name) => match record.response_field(name) {
             Some(ResponseField::Number(number)) => decimal(number, 0, out),
             Some(ResponseField::Text(text)) => escaping.write_or_dash(Some(text), out),
             None => out.push(b'-'),

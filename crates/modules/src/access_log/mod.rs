@@ -204,3 +204,48 @@ impl Hook for AccessLog {
         Outcome::Next
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use petrel_engine::testing::Site;
+
+    use super::MODULE;
+
+    fn refusal(text: &str) -> String {
+        Site::try_new(text, &[&MODULE]).err().expect("a refusal")
+    }
+
+    #[test]
+    fn a_wrong_format_is_pointed_at() {
+        let message = refusal("accesslog.format = \"%h \\\"%r\\\" %Z\"");
+        assert!(message.starts_with("test.conf:1:31: "), "{message}");
+        assert!(message.contains("there is no code %Z"), "{message}");
+        // In a sum of strings only the whole value has a place.
+        let message = refusal("accesslog.format = \"%h\" + \" %Z\"");
+        assert!(message.starts_with("test.conf:1:20: "), "{message}");
+    }
+
+    #[test]
+    fn other_wrong_values_are_refused() {
+        for (text, expected) in [
+            ("accesslog.escaping = \"xml\"", "default"),
+            ("accesslog.syslog-level = 8", "0 to 7"),
+            ("accesslog.format = \"%P\"", "process"),
+        ] {
+            let message = refusal(text);
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_is_right_serves() {
+        for text in [
+            "",
+            "accesslog.filename = \"/nonexistent/but/only/checked\"",
+            "accesslog.format = \"json\"\naccesslog.filename = \"/nonexistent\"",
+            "accesslog.use-syslog = \"enable\"\naccesslog.escaping = \"json\"",
+        ] {
+            assert_eq!(Site::new(text, &[&MODULE]).get("/").status(), 404, "{text}");
+        }
+    }
+}
