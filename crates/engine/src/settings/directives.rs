@@ -78,7 +78,7 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "The size of internal buffers.";
     "server.upload-temp-file-size", Int, Server, "1048576", Accepted("a request body uses one temporary file, however long it is"),
         "Bytes of a request body after which another temporary file is begun.";
-    "server.upload-dirs", List, Server, "$TMPDIR, else /var/tmp", Works,
+    "server.upload-dirs", List, Server, "$TMPDIR, else /var/tmp", NotYet("no request body is kept in a file"),
         "Directories for the temporary files of request bodies, used in turn.";
     "server.http-parseopts", StringMap, Server, "see Request strictness", Works,
         "How strictly requests are read and how their URLs are normalised.";
@@ -94,7 +94,7 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "How cached files are kept fresh: inotify (also fam) sees changes at once, simple looks once a second, disable looks every time.";
     "mimetype.xattr-name", String, Server, "user.Content-Type", Works,
         "The extended attribute that mimetype.use-xattr reads.";
-    "debug.log-request-header-on-error", Bool, Server, "disable", Works,
+    "debug.log-request-header-on-error", Bool, Server, "disable", NotYet("it is not traced"),
         "Logs the header of requests that end in an error.";
     "server.feature-flags", Map, Server, "()", Works,
         "Switches for behaviour that is not a directive of its own.";
@@ -190,15 +190,15 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "Sends how long each stage of the exchange took in a Server-Timing field.";
 
     // Tracing.
-    "debug.log-condition-handling", Bool, Request, "disable", Works,
+    "debug.log-condition-handling", Bool, Request, "disable", NotYet("it is not traced"),
         "Logs which conditions are true.";
-    "debug.log-condition-cache-handling", Bool, Request, "disable", Accepted("conditions are compiled; debug.log-condition-handling shows what was decided"),
+    "debug.log-condition-cache-handling", Bool, Request, "disable", Accepted("conditions are compiled: there is no such cache"),
         "Traces the condition cache (lighttpd 1.5).";
     "debug.log-file-not-found", Bool, Request, "disable", Works,
         "Logs files that are not there.";
     "debug.log-request-handling", Bool, Request, "disable", Works,
         "Logs the steps of a request.";
-    "debug.log-request-header", Bool, Request, "disable", Works,
+    "debug.log-request-header", Bool, Request, "disable", NotYet("it is not traced"),
         "Logs request headers.";
     "debug.log-response-header", Bool, Request, "disable", Works,
         "Logs response headers.";
@@ -206,7 +206,7 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "Logs connections that ran into a time limit.";
     "debug.log-state-handling", Bool, Request, "disable", Works,
         "Logs what state connections pass through.";
-    "debug.log-timing", Bool, Request, "disable", Works,
+    "debug.log-timing", Bool, Request, "disable", NotYet("it is not traced"),
         "Logs one line with the stages of each request (lighttpd 1.5).";
 
     // Names that are gone: lighttpd 1.5 refuses to start with them.

@@ -103,7 +103,15 @@ pub fn loaded_modules(config: &Config, known: &[&'static ModuleSpec]) -> Vec<&'s
         .entry("server.compat-module-load")
         .and_then(|entry| entry.value.as_bool())
         .unwrap_or(true);
-    let find = |name: &str| known.iter().copied().find(|module| module.name == name);
+    let find = |name: &str| {
+        // As in lighttpd since 1.4.56, where mod_deflate took mod_compress's place.
+        let name = if name == "mod_compress" {
+            "mod_deflate"
+        } else {
+            name
+        };
+        known.iter().copied().find(|module| module.name == name)
+    };
     let mut loaded: Vec<&'static ModuleSpec> = Vec::new();
     let unlisted = known.iter().copied().filter(|module| {
         module.loaded == Loaded::Always || (module.loaded == Loaded::Compat && compat)
