@@ -1,2 +1,211 @@
-//! See Cargo.toml; filled in by the first commits.
-fn main() {}
+//! The program: command line, start-up, process life.
+//!
+//! Knows the kernel's side of a server (users, signals, sockets, processes) and nothing of HTTP:
+//! the engine serves, the modules answer.
+#![forbid(unsafe_code)]
+
+mod bundled;
+mod check;
+mod cli;
+mod features;
+mod keeper;
+mod limits;
+mod listen;
+mod load;
+mod serve_dir;
+mod server;
+mod stdio;
+mod user;
+
+use std::io::{self, IsTerminal, Write};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use bundled::BundledSite;
+use cli::{Arguments, Command};
+use keeper::daemon::{self, Detached};
+use keeper::{End, Options};
+use listen::ListenerSet;
+use load::{Loaded, Origin};
+use serve_dir::Site;
+
+/// lighttpd's exit code for everything that keeps it from starting.
+const EXIT_FAILURE: u8 = 255;
+
+fn main() -> ExitCode {
+    ExitCode::from(match Arguments::try_parse() {
+        Ok(arguments) => run(arguments),
+        Err(error) => explain_usage(&error),
+    })
+}
+
+fn run(arguments: Arguments) -> u8 {
+    if arguments.is_empty() {
+        return serve_bundled();
+    }
+    match &arguments.command {
+        Some(Command::Serve(serve)) => serve_directory(serve),
+        Some(Command::Completions { shell }) => print(&cli::completions(*shell)),
+        Some(Command::Man) => print(&cli::manual_page()),
+        None if arguments.features => print(features::features().as_bytes()),
+        None if arguments.version => print(format!("{}\n", features::version()).as_bytes()),
+        None if arguments.one_request => fail("-1 is not supported: let the service manager pass a socket (server.systemd-socket-activation)"),
+        None => match &arguments.file {
+            Some(file) => with_file(&arguments, file),
+            None => fail("no configuration: name a file by -f, or serve a directory by `petrel serve DIR`"),
+        },
+    }
+}
+
+/// `-f FILE`, with `-p`, `-t`, `-tt` or none of them.
+fn with_file(arguments: &Arguments, file: &Path) -> u8 {
+    let file = match std::path::absolute(file) {
+        Ok(file) => file,
+        Err(error) => return fail(&format!("{}: {error}", file.display())),
+    };
+    let origin = Origin::File(file);
+    let loaded = match load::load(&origin) {
+        Ok(loaded) => loaded,
+        Err(errors) => {
+            load::print_errors(&errors);
+            return EXIT_FAILURE;
+        }
+    };
+    load::print_warnings(&loaded);
+    if arguments.print {
+        return print(config::print(&loaded.config).as_bytes());
+    }
+    match arguments.test {
+        0 => {}
+        1 => return print(b"Syntax OK\n"),
+        _ => return preflight(&loaded),
+    }
+    let inherited = match inherited_sockets(&loaded) {
+        Ok(inherited) => inherited,
+        Err(error) => return fail(&format!("sockets of the service manager: {error}")),
+    };
+    let launch = match arguments.foreground {
+        true => None,
+        false => match daemon::detach() {
+            Ok(Detached::Launcher(code)) => return code,
+            Ok(Detached::Background(launch)) => Some(launch),
+            Err(error) => return fail(&format!("going to the background: {error}")),
+        },
+    };
+    let announcement = match launch.is_none() && io::stdout().is_terminal() {
+        true => listening_lines(&loaded),
+        false => Vec::new(),
+    };
+    let idle = arguments.idle_s.map(|seconds| Duration::from_secs(seconds.into()));
+    keep(Options { origin, idle, announcement, launch, inherited }, loaded)
+}
+
+/// They are for the process that was started, so they are taken before it goes to the background.
+fn inherited_sockets(loaded: &Loaded) -> io::Result<ListenerSet> {
+    match loaded.process.socket_activation {
+        true => ListenerSet::from_service_manager(),
+        false => Ok(ListenerSet::default()),
+    }
+}
+
+fn preflight(loaded: &Loaded) -> u8 {
+    match check::preflight(loaded) {
+        Ok(()) => 0,
+        Err(errors) => {
+            load::print_errors(&errors);
+            EXIT_FAILURE
+        }
+    }
+}
+
+/// `petrel` alone.
+fn serve_bundled() -> u8 {
+    let bundled = match BundledSite::write() {
+        Ok(bundled) => bundled,
+        Err(error) => return fail(&format!("writing the bundled site: {error}")),
+    };
+    let site = Site {
+        directory: bundled.directory().to_owned(),
+        bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        port: BUNDLED_PORT,
+        listing: true,
+    };
+    serve_site(&site, "its bundled site")
+}
+
+/// `petrel serve DIR`.
+fn serve_directory(serve: &cli::Serve) -> u8 {
+    let site = Site {
+        directory: serve.directory.clone(),
+        bind: serve.bind,
+        port: serve.port,
+        listing: serve.listing,
+    };
+    serve_site(&site, &serve.directory.display().to_string())
+}
+
+fn serve_site(site: &Site, what: &str) -> u8 {
+    let origin = match site.configuration() {
+        Ok(origin) => origin,
+        Err(error) => return fail(&error.to_string()),
+    };
+    match load::load(&origin) {
+        Ok(loaded) => {
+            let version = env!("CARGO_PKG_VERSION");
+            let line = format!("Petrel {version} serves {what} on {} (Ctrl-C ends it)", site.url());
+            let announcement = vec![line];
+            let inherited = ListenerSet::default();
+            keep(Options { origin, idle: None, announcement, launch: None, inherited }, loaded)
+        }
+        Err(errors) => {
+            load::print_errors(&errors);
+            EXIT_FAILURE
+        }
+    }
+}
+
+/// Runs the keeper, and in the processes that it forks the server.
+fn keep(options: Options, loaded: Loaded) -> u8 {
+    match keeper::run(options, loaded) {
+        End::Exit(code) => code,
+        End::Server(handover) => server::run(*handover),
+    }
+}
+
+fn listening_lines(loaded: &Loaded) -> Vec<String> {
+    let addresses = loaded.process.listeners.iter().map(|listener| &listener.address);
+    let lines = addresses.map(|address| match listen::url_of(address) {
+        Some(url) => format!("listening on {url}"),
+        None => format!("listening on {address}"),
+    });
+    lines.collect()
+}
+
+/// Help goes to standard output with code 0; what is wrong to standard error, as lighttpd's 255.
+fn explain_usage(error: &clap::Error) -> u8 {
+    let _ = error.print();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
+        _ => EXIT_FAILURE,
+    }
+}
+
+fn print(text: &[u8]) -> u8 {
+    match io::stdout().write_all(text) {
+        Ok(()) => 0,
+        Err(_) => EXIT_FAILURE,
+    }
+}
+
+fn fail(message: &str) -> u8 {
+    eprintln!("petrel: {message}");
+    EXIT_FAILURE
+}
+
+/// The port of the bundled site.
+const BUNDLED_PORT: u16 = 8080;

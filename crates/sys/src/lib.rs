@@ -3,4 +3,6 @@
 //! Every other crate forbids unsafe code. What rustix, nix or the standard library offer safely
 //! is not wrapped here.
 
+pub mod process;
 pub mod readiness;
+pub mod socket;

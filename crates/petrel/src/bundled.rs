@@ -1,0 +1,82 @@
+//! The small site that is served when nothing is asked for.
+//!
+//! Its files are part of the program. They are written to a private directory, because the server
+//! serves files; the directory goes with the value.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The site, on disk.
+pub struct BundledSite {
+    directory: PathBuf,
+    owner: u32,
+}
+
+impl BundledSite {
+    /// Writes the files.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn write() -> io::Result<BundledSite> {
+        let template = std::env::temp_dir().join("petrel-site-XXXXXX");
+        let directory = nix::unistd::mkdtemp(&template)?;
+        let site = BundledSite { directory, owner: std::process::id() };
+        for (name, content) in FILES {
+            let path = site.directory.join(name);
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            fs::write(path, content)?;
+        }
+        Ok(site)
+    }
+
+    /// Where it is.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+}
+
+impl Drop for BundledSite {
+    fn drop(&mut self) {
+        if self.owner == std::process::id() {
+            // Whatever is left of a temporary directory does no harm.
+            let _ = fs::remove_dir_all(&self.directory);
+        }
+    }
+}
+
+/// Every file by its name.
+const FILES: &[(&str, &[u8])] = &[
+    ("index.html", include_bytes!("site/index.html")),
+    ("style.css", include_bytes!("site/style.css")),
+    ("petrel.svg", include_bytes!("site/petrel.svg")),
+    ("files/hello.txt", include_bytes!("site/files/hello.txt")),
+    ("files/sample.conf.txt", include_bytes!("site/files/sample.conf.txt")),
+    ("files/numbers.json", include_bytes!("site/files/numbers.json")),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_link_of_the_page_leads_to_a_file() {
+        let site = BundledSite::write().expect("written");
+        let page = fs::read_to_string(site.directory().join("index.html")).expect("the page");
+        let links: Vec<&str> = ["href=\"", "src=\""]
+            .iter()
+            .flat_map(|start| page.split(start).skip(1))
+            .filter_map(|rest| rest.split('"').next())
+            .collect();
+        assert!(links.len() >= 5, "{links:?}");
+        for link in links {
+            let path = site.directory().join(link.trim_start_matches('/'));
+            assert!(path.exists(), "{link}");
+        }
+        let directory = site.directory().to_owned();
+        drop(site);
+        assert!(!directory.exists());
+    }
+}

@@ -1,0 +1,57 @@
+//! `-tt`: what start-up would need, looked at without serving anything.
+
+use std::fs;
+use std::path::Path;
+
+use config::{Diagnostic, Diagnostics};
+use engine::log::LogTarget;
+
+use crate::listen;
+use crate::load::Loaded;
+use crate::user::Identity;
+
+/// Checks users, addresses, directories and log files.
+///
+/// # Errors
+/// Everything that would keep the server from starting. An address in use does not: the server
+/// whose new configuration this is may be running.
+pub fn preflight(loaded: &Loaded) -> Result<(), Diagnostics> {
+    let mut list = Vec::new();
+    if let Err(message) = Identity::find(&loaded.process) {
+        list.push(Diagnostic::error_anywhere(message));
+    }
+    for listener in &loaded.process.listeners {
+        if let Err(error) = listen::probe(listener) {
+            let mut diagnostic = Diagnostic::error_anywhere(error.message);
+            diagnostic.span = error.span;
+            list.push(diagnostic);
+        }
+    }
+    let process = &loaded.process;
+    list.extend(process.chroot.as_deref().and_then(|path| no_directory("server.chroot", path)));
+    list.extend(process.pid_file.as_deref().and_then(|path| no_parent("server.pid-file", path)));
+    for target in loaded.log_targets() {
+        if let LogTarget::File(path) = &target {
+            list.extend(no_parent("a log file", path));
+        }
+    }
+    match list.is_empty() {
+        true => Ok(()),
+        false => Err(Diagnostics { list, sources: loaded.config.sources.clone() }),
+    }
+}
+
+fn no_directory(what: &str, path: &Path) -> Option<Diagnostic> {
+    let problem = match fs::metadata(path) {
+        Ok(data) if data.is_dir() => return None,
+        Ok(_) => "it is no directory".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Some(Diagnostic::error_anywhere(format!("{what}: {}: {problem}", path.display())))
+}
+
+/// For a file that start-up creates: its directory must be there.
+fn no_parent(what: &str, path: &Path) -> Option<Diagnostic> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty())?;
+    no_directory(&format!("{what} {}", path.display()), parent)
+}

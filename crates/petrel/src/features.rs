@@ -1,0 +1,91 @@
+//! The version, and the list of features that tools read out of `lighttpd -V`.
+
+use std::fmt::Write as _;
+
+/// The version line of `-v`.
+pub fn version() -> String {
+    format!("petrel/{} - a web server that takes lighttpd's configuration", env!("CARGO_PKG_VERSION"))
+}
+
+/// What `-V` prints: the version and one line a feature, `+` for what this program has.
+pub fn features() -> String {
+    let mut text = version() + "\n";
+    for (heading, list) in SECTIONS {
+        let _ = write!(text, "\n{heading}:\n\n");
+        for (has, name) in list {
+            let _ = writeln!(text, "\t{} {name}", if *has { '+' } else { '-' });
+        }
+    }
+    text
+}
+
+type Section = (&'static str, &'static [(bool, &'static str)]);
+
+/// lighttpd's names, in its order.
+const SECTIONS: [Section; 3] = [
+    (
+        "Event Handlers",
+        &[
+            (false, "select (generic)"),
+            (false, "poll (Unix)"),
+            (true, "epoll (Linux)"),
+            (false, "/dev/poll (Solaris)"),
+            (false, "eventports (Solaris)"),
+            (false, "kqueue (FreeBSD)"),
+        ],
+    ),
+    (
+        "Network handler",
+        &[
+            (true, "linux-sendfile"),
+            (false, "freebsd-sendfile"),
+            (false, "darwin-sendfile"),
+            (false, "solaris-sendfilev"),
+            (true, "writev"),
+            (true, "write"),
+            (false, "mmap support"),
+        ],
+    ),
+    (
+        "Features",
+        &[
+            (true, "IPv6 support"),
+            (true, "zlib support"),
+            (true, "zstd support"),
+            (false, "bzip2 support"),
+            (true, "brotli support"),
+            (false, "crypt support"),
+            (false, "OpenSSL support"),
+            (false, "mbedTLS support"),
+            (false, "NSS crypto support"),
+            (false, "GnuTLS support"),
+            (false, "WolfSSL support"),
+            (false, "Nettle support"),
+            (true, "PCRE support"),
+            (false, "MySQL support"),
+            (false, "PgSQL support"),
+            (false, "DBI support"),
+            (false, "Kerberos support"),
+            (false, "LDAP support"),
+            (false, "PAM support"),
+            (false, "FAM support"),
+            (false, "LUA support"),
+            (false, "xml support"),
+            (false, "SQLite support"),
+            (true, "Y2038 support"),
+        ],
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_have_the_form_tools_look_for() {
+        let text = features();
+        assert!(text.contains("\n\t+ PCRE support\n"));
+        assert!(text.contains("\n\t- MySQL support\n"));
+        assert!(text.starts_with(&version()));
+    }
+}

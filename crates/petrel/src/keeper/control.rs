@@ -1,0 +1,235 @@
+//! The words keeper and server process exchange, over a socket pair that keeps them apart.
+//!
+//! One message is one datagram. A descriptor travels with the message that is about it. The end of
+//! either process is the end of the stream to the other.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+
+/// What the keeper tells the server process.
+#[derive(Debug)]
+pub enum Order {
+    /// All sockets listen: start the workers.
+    Go,
+    /// Finish what is under way, within the time; a successor has the listeners.
+    Succeeded(Duration),
+    /// Finish what is under way, within the time; nobody comes after.
+    Finish(Duration),
+    /// End now.
+    Stop,
+    /// The log with this number in the list of targets goes on in the descriptor.
+    Log(u16, OwnedFd),
+}
+
+/// What the server process tells the keeper.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Everything that can go wrong has gone well: waits for [`Order::Go`].
+    Prepared,
+    /// The workers run.
+    Ready,
+    /// It cannot serve; why.
+    Failed(String),
+    /// Nobody has been connected for as long as `-i` says.
+    Idle,
+}
+
+/// One end of the pair.
+#[derive(Debug)]
+pub struct Control {
+    socket: OwnedFd,
+}
+
+impl Control {
+    /// Both ends.
+    ///
+    /// # Errors
+    /// Those of socketpair(2).
+    pub fn pair() -> io::Result<(Control, Control)> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        Ok((Control { socket: one }, Control { socket: other }))
+    }
+
+    /// Sends an order.
+    ///
+    /// # Errors
+    /// The server process is gone, or reads nothing.
+    pub fn order(&self, order: &Order) -> io::Result<()> {
+        match order {
+            Order::Go => self.send(&[b'G'], None),
+            Order::Succeeded(time) => self.send(&timed(b'D', *time), None),
+            Order::Finish(time) => self.send(&timed(b'F', *time), None),
+            Order::Stop => self.send(&[b'S'], None),
+            Order::Log(number, descriptor) => {
+                let [high, low] = number.to_be_bytes();
+                self.send(&[b'L', high, low], Some(descriptor.as_fd()))
+            }
+        }
+    }
+
+    /// Tells news.
+    ///
+    /// # Errors
+    /// The keeper is gone.
+    pub fn tell(&self, news: &News) -> io::Result<()> {
+        match news {
+            News::Prepared => self.send(b"P", None),
+            News::Ready => self.send(b"R", None),
+            News::Idle => self.send(b"I", None),
+            News::Failed(why) => {
+                let mut message = vec![b'X'];
+                message.extend(why.bytes().take(MESSAGE_BYTES_MAX - 1));
+                self.send(&message, None)
+            }
+        }
+    }
+
+    /// The next order, if there is one.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when the keeper is gone.
+    pub fn next_order(&self) -> io::Result<Option<Order>> {
+        let Some((message, descriptor)) = self.receive()? else { return Ok(None) };
+        let order = match (message.as_slice(), descriptor) {
+            ([b'G'], None) => Order::Go,
+            ([b'S'], None) => Order::Stop,
+            ([b'D', rest @ ..], None) => Order::Succeeded(time_in(rest)?),
+            ([b'F', rest @ ..], None) => Order::Finish(time_in(rest)?),
+            ([b'L', high, low], Some(descriptor)) => {
+                Order::Log(u16::from_be_bytes([*high, *low]), descriptor)
+            }
+            _ => return Err(garbled()),
+        };
+        Ok(Some(order))
+    }
+
+    /// The next news, if there are any.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when the server process is gone.
+    pub fn next_news(&self) -> io::Result<Option<News>> {
+        let Some((message, _)) = self.receive()? else { return Ok(None) };
+        match message.as_slice() {
+            b"P" => Ok(Some(News::Prepared)),
+            b"R" => Ok(Some(News::Ready)),
+            b"I" => Ok(Some(News::Idle)),
+            [b'X', why @ ..] => Ok(Some(News::Failed(String::from_utf8_lossy(why).into_owned()))),
+            _ => Err(garbled()),
+        }
+    }
+
+    fn send(&self, message: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().collect();
+        if !descriptors.is_empty() {
+            let fits = ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+            assert!(fits, "the space is made for one descriptor");
+        }
+        sendmsg(&self.socket, &[IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    fn receive(&self) -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut message = vec![0; MESSAGE_BYTES_MAX];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let received = recvmsg(
+            &self.socket,
+            &mut [IoSliceMut::new(&mut message)],
+            &mut ancillary,
+            flags,
+        );
+        let length = match received {
+            Ok(received) => received.bytes,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+            // An end with unread messages resets the other one.
+            Err(Errno::CONNRESET) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        if length == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        message.truncate(length);
+        let mut descriptor = None;
+        for ancillary in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(mut passed) = ancillary {
+                descriptor = passed.next();
+            }
+        }
+        Ok(Some((message, descriptor)))
+    }
+}
+
+impl AsFd for Control {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn timed(word: u8, time: Duration) -> Vec<u8> {
+    let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    std::iter::once(word).chain(millis.to_be_bytes()).collect()
+}
+
+fn time_in(bytes: &[u8]) -> io::Result<Duration> {
+    let bytes = bytes.try_into().map_err(|_| garbled())?;
+    Ok(Duration::from_millis(u64::from_be_bytes(bytes)))
+}
+
+fn garbled() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a message between keeper and server is garbled")
+}
+
+/// The longest message; a longer reason is cut.
+const MESSAGE_BYTES_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    #[test]
+    fn orders_arrive_one_by_one_and_the_end_is_seen() {
+        let (keeper, server) = Control::pair().expect("a pair");
+        assert!(server.next_order().expect("nothing is no error").is_none());
+        keeper.order(&Order::Go).expect("sent");
+        keeper.order(&Order::Finish(Duration::from_millis(8001))).expect("sent");
+        assert!(matches!(server.next_order(), Ok(Some(Order::Go))));
+        let finish = server.next_order().expect("a message").expect("there");
+        assert!(matches!(finish, Order::Finish(time) if time == Duration::from_millis(8001)));
+        drop(keeper);
+        let error = server.next_order().expect_err("the other end is closed");
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_descriptor_travels_with_its_order() {
+        let (keeper, server) = Control::pair().expect("a pair");
+        let (mut reader, writer) = std::io::pipe().expect("a pipe");
+        keeper.order(&Order::Log(258, writer.into())).expect("sent");
+        let Ok(Some(Order::Log(258, descriptor))) = server.next_order() else { panic!("a log") };
+        std::fs::File::from(descriptor).write_all(b"x").expect("written");
+        let mut text = String::new();
+        reader.read_to_string(&mut text).expect("the only writer is closed");
+        assert_eq!(text, "x");
+    }
+
+    #[test]
+    fn a_long_reason_is_cut() {
+        let (keeper, server) = Control::pair().expect("a pair");
+        server.tell(&News::Failed("x".repeat(10_000))).expect("sent");
+        let Ok(Some(News::Failed(why))) = keeper.next_news() else { panic!("a reason") };
+        assert_eq!(why.len(), MESSAGE_BYTES_MAX - 1);
+    }
+}

@@ -1,0 +1,72 @@
+//! One configuration with what was opened for it.
+
+use std::cell::RefCell;
+
+use config::{Diagnostics, Severity};
+use engine::log::{LogRegistry, LogTarget};
+
+use crate::listen::ListenerSet;
+use crate::load::Loaded;
+use crate::user::Identity;
+use crate::{limits, load};
+
+/// A configuration and its listeners. Several server processes may belong to one, after crashes.
+pub struct Generation {
+    /// The configuration.
+    pub loaded: Loaded,
+    /// Its listeners; emptied when the server stops.
+    pub listeners: RefCell<ListenerSet>,
+    /// Its logs, in the order that numbers in orders mean.
+    pub log_targets: Vec<LogTarget>,
+    /// Who its server processes are.
+    pub identity: Identity,
+}
+
+/// What there is to say about a new generation.
+pub struct Opened {
+    /// The generation.
+    pub generation: Generation,
+    /// What could not be had, but is not needed to serve.
+    pub warnings: Vec<String>,
+}
+
+impl Generation {
+    /// Opens what `loaded` needs and `before` has not.
+    ///
+    /// # Errors
+    /// What is missing, as something to show or to log.
+    pub fn open(
+        loaded: Loaded,
+        before: &ListenerSet,
+        inherited: &ListenerSet,
+        logs: &LogRegistry,
+    ) -> Result<Opened, Diagnostics> {
+        let fails = |message: String, span| refuse(&loaded, message, span);
+        let identity = Identity::find(&loaded.process).map_err(|message| fails(message, None))?;
+        let mut warnings = limits::apply(&loaded.process);
+        if loaded.process.username.is_some() && !nix::unistd::geteuid().is_root() {
+            warnings.push("server.username has no effect: only root can change it".to_owned());
+        }
+        let listeners = ListenerSet::open(&loaded.process, before, inherited)
+            .map_err(|error| fails(error.message, error.span))?;
+        let log_targets = loaded.log_targets();
+        logs.add(log_targets.iter().cloned()).map_err(|error| fails(error.to_string(), None))?;
+        let listeners = RefCell::new(listeners);
+        Ok(Opened { generation: Generation { loaded, listeners, log_targets, identity }, warnings })
+    }
+}
+
+/// An error about a configuration that is right by itself.
+pub fn refuse(loaded: &Loaded, message: String, span: Option<config::Span>) -> Diagnostics {
+    let mut diagnostic = config::Diagnostic::error_anywhere(message);
+    diagnostic.span = span;
+    assert_eq!(diagnostic.severity, Severity::Error);
+    Diagnostics { list: vec![diagnostic], sources: loaded.config.sources.clone() }
+}
+
+/// The text of `errors`, for the error log.
+pub fn log_errors(logs: &LogRegistry, errors: &Diagnostics) {
+    for line in load::error_lines(errors) {
+        logs.error(format_args!("{line}"));
+    }
+}

@@ -1,0 +1,464 @@
+//! The keeper: the process that was started. Keeps root, listeners and logs; starts the server
+//! process, starts it again when it crashes, and replaces it at a reload.
+//!
+//! One thread, one loop on poll(2): signals, and one control socket for each server process.
+//! Serves nothing and reads nothing that comes from the network.
+//!
+//! A server process is forked and not executed anew: it then has the very configuration that was
+//! checked, and `include_shell` runs once. Forking happens in one place, [`Keeper::run`], and the
+//! child leaves it with a [`Handover`], dropping everything that is the keeper's.
+
+pub mod control;
+pub mod daemon;
+mod generation;
+mod pid_file;
+mod process;
+mod reload;
+mod signals;
+
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use config::Diagnostics;
+use engine::log::{LogRegistry, LogTarget};
+use nix::sys::signal::Signal;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sd_notify::NotifyState;
+
+use crate::listen::ListenerSet;
+use crate::load::{Loaded, Origin};
+use crate::server::{Handover, configure_logs};
+use crate::{EXIT_FAILURE, load};
+use control::News;
+use daemon::Launch;
+use generation::Generation;
+use pid_file::PidFile;
+use process::{ServerProcess, Stage, Started, describe};
+use signals::{Received, Signals};
+
+/// What the keeper needs to know beside the configuration.
+pub struct Options {
+    /// Where the configuration comes from, for a reload.
+    pub origin: Origin,
+    /// `-i`: end after this time without a connection.
+    pub idle: Option<Duration>,
+    /// What to tell on standard output once the server runs, line by line.
+    pub announcement: Vec<String>,
+    /// The launcher, when the process is in the background.
+    pub launch: Option<Launch>,
+    /// Sockets from the service manager.
+    pub inherited: ListenerSet,
+}
+
+/// How the keeper's loop is left.
+pub enum End {
+    /// The process ends with this code.
+    Exit(u8),
+    /// This is a new server process: it serves.
+    Server(Box<Handover>),
+}
+
+/// Runs the server until it is told to stop.
+pub fn run(options: Options, loaded: Loaded) -> End {
+    match Keeper::open(options, loaded) {
+        Ok(keeper) => keeper.run(),
+        Err(errors) => {
+            load::print_errors(&errors);
+            End::Exit(EXIT_FAILURE)
+        }
+    }
+}
+
+struct Keeper {
+    origin: Origin,
+    idle: Option<Duration>,
+    announcement: Vec<String>,
+    launch: Option<Launch>,
+    /// The terminal is gone, or will be once the server runs.
+    detached: bool,
+    signals: Signals,
+    logs: LogRegistry,
+    inherited: ListenerSet,
+    pid_file: Option<PidFile>,
+    processes: Vec<ServerProcess>,
+    /// What is served.
+    current: Rc<Generation>,
+    /// What shall be served instead.
+    next: Option<Rc<Generation>>,
+    /// SIGUSR1 came while a reload was under way.
+    reload_again: bool,
+    /// A server process of `current` is to be started then.
+    start_at: Option<Instant>,
+    restart_delay: Duration,
+    /// A server process has served.
+    has_served: bool,
+    stopping: Option<Stopping>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stopping {
+    Gracefully,
+    AtOnce,
+}
+
+type Step = ControlFlow<End>;
+
+impl Keeper {
+    fn open(options: Options, loaded: Loaded) -> Result<Keeper, Diagnostics> {
+        let fails = |what: &str, error: io::Error| {
+            generation::refuse(&loaded, format!("{what}: {error}"), None)
+        };
+        let signals = Signals::open().map_err(|error| fails("signals", error))?;
+        let logs = LogRegistry::open([]).map_err(|error| fails("logs", error))?;
+        let opened = Generation::open(loaded, &ListenerSet::default(), &options.inherited, &logs)?;
+        let current = Rc::new(opened.generation);
+        for warning in opened.warnings {
+            eprintln!("petrel: warning: {warning}");
+        }
+        let pid_file = reload::write_pid_file(&current)?;
+        configure_logs(&logs, &current.loaded);
+        Ok(Keeper {
+            origin: options.origin,
+            idle: options.idle,
+            announcement: options.announcement,
+            detached: options.launch.is_some(),
+            launch: options.launch,
+            signals,
+            logs,
+            inherited: options.inherited,
+            pid_file,
+            processes: Vec::new(),
+            current,
+            next: None,
+            reload_again: false,
+            start_at: Some(Instant::now()),
+            restart_delay: RESTART_DELAY_MIN,
+            has_served: false,
+            stopping: None,
+        })
+    }
+
+    fn run(mut self) -> End {
+        loop {
+            if let ControlFlow::Break(end) = self.turn() {
+                return end;
+            }
+        }
+    }
+
+    /// One turn of the loop: start what is due, wait, and act on what has come.
+    fn turn(&mut self) -> Step {
+        self.start_what_is_due()?;
+        self.wait();
+        while let Some(received) = self.signals.next() {
+            self.signal(received);
+        }
+        for index in 0..self.processes.len() {
+            while let Some(news) = self.processes[index].news() {
+                self.news(index, news);
+            }
+        }
+        self.bury()?;
+        let now = Instant::now();
+        for process in &mut self.processes {
+            process.check_deadline(now);
+        }
+        self.tend_log_commands();
+        match self.stopping {
+            Some(_) if self.processes.is_empty() => self.stopped(),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    fn start_what_is_due(&mut self) -> Step {
+        if self.stopping.is_some() {
+            return ControlFlow::Continue(());
+        }
+        if self.start_at.is_some_and(|at| at <= Instant::now()) {
+            self.start_at = None;
+            let generation = Rc::clone(&self.current);
+            self.start(&generation)?;
+        }
+        match self.next.clone() {
+            Some(next) if !self.is_started(&next) => self.start(&next),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    fn is_started(&self, generation: &Rc<Generation>) -> bool {
+        self.processes.iter().any(|process| Rc::ptr_eq(&process.generation, generation))
+    }
+
+    fn start(&mut self, generation: &Rc<Generation>) -> Step {
+        match ServerProcess::start(generation, &self.logs, self.idle, self.detached) {
+            Ok(Started::Server(handover)) => return ControlFlow::Break(End::Server(handover)),
+            Ok(Started::Keeper(process)) => self.processes.push(process),
+            Err(error) => self.could_not_start(generation, &error.to_string())?,
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Waits until a signal or a message has come, or something is due.
+    fn wait(&self) {
+        let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
+        descriptors.extend(self.processes.iter().filter_map(|process| Some(process.control()?.as_fd())));
+        let mut polled: Vec<PollFd<'_>> =
+            descriptors.iter().map(|descriptor| PollFd::new(descriptor, PollFlags::IN)).collect();
+        let limit = self.next_deadline().map(|at| {
+            let time = at.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+            Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
+        });
+        // Woken for nothing, after an interrupted call, is only a turn without work.
+        let _ = poll(&mut polled, limit.as_ref());
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let tending = self.has_log_commands().then(|| Instant::now() + TEND_EVERY);
+        let processes = self.processes.iter().filter_map(|process| process.deadline);
+        processes.chain(self.start_at).chain(tending).min()
+    }
+
+    fn signal(&mut self, received: Received) {
+        match received.signal {
+            Signal::SIGTERM => self.stop_at_once(received),
+            Signal::SIGINT if self.stopping.is_some() => self.stop_at_once(received),
+            Signal::SIGINT => self.stop_gracefully(&format!("by {}", sender(received))),
+            Signal::SIGHUP => self.reopen_logs(),
+            Signal::SIGUSR1 => self.reload(),
+            // SIGCHLD: `bury` looks at every process in each turn.
+            _ => {}
+        }
+    }
+
+    fn stop_at_once(&mut self, received: Received) {
+        if self.stopping != Some(Stopping::AtOnce) {
+            self.logs.error(format_args!("server is stopped by {}", sender(received)));
+        }
+        self.begin_to_stop(Stopping::AtOnce);
+        for process in &mut self.processes {
+            process.stop();
+        }
+    }
+
+    fn stop_gracefully(&mut self, why: &str) {
+        self.logs.error(format_args!("graceful shutdown started {why}"));
+        self.begin_to_stop(Stopping::Gracefully);
+        let time = reload::graceful_time(&self.current.loaded);
+        for process in &mut self.processes {
+            match process.stage {
+                Stage::Serving => process.finish(time),
+                Stage::Preparing | Stage::Starting => process.stop(),
+                Stage::Draining | Stage::Stopping => {}
+            }
+        }
+    }
+
+    fn begin_to_stop(&mut self, how: Stopping) {
+        self.stopping = Some(how);
+        self.next = None;
+        self.start_at = None;
+        let _ = sd_notify::notify(&[NotifyState::Stopping]);
+        // The addresses are free once the server processes have left them too.
+        for process in &self.processes {
+            process.generation.listeners.take();
+        }
+        self.current.listeners.take();
+        self.inherited = ListenerSet::default();
+    }
+
+    fn stopped(&mut self) -> Step {
+        self.logs.error(format_args!("server stopped"));
+        self.pid_file = None;
+        self.logs.shut_down(LOG_TIME);
+        ControlFlow::Break(End::Exit(0))
+    }
+
+    fn news(&mut self, index: usize, news: News) {
+        let Some(process) = self.processes.get_mut(index) else { return };
+        match news {
+            News::Prepared if process.stage == Stage::Preparing => {
+                let listening = process.generation.listeners.borrow().listen();
+                match listening {
+                    Ok(()) => process.go(),
+                    Err(error) => {
+                        process.reason = Some(error.to_string());
+                        process.stop();
+                    }
+                }
+            }
+            News::Ready if process.stage == Stage::Starting => self.ready(index),
+            News::Failed(why) => process.reason = Some(why),
+            News::Idle if self.stopping.is_none() => {
+                self.stop_gracefully("after the time without a connection that -i allows");
+            }
+            // News of a stage that has passed: an order to stop was faster.
+            News::Prepared | News::Ready | News::Idle => {}
+        }
+    }
+
+    /// A server process serves: the others of its kind may go.
+    fn ready(&mut self, index: usize) {
+        let generation = Rc::clone(&self.processes[index].generation);
+        self.processes[index].stage = Stage::Serving;
+        self.processes[index].deadline = None;
+        if self.next.as_ref().is_some_and(|next| Rc::ptr_eq(next, &generation)) {
+            self.adopt_next(generation, index);
+        }
+        if !self.has_served {
+            self.has_served = true;
+            self.first_ready();
+        }
+    }
+
+    fn first_ready(&mut self) {
+        let version = env!("CARGO_PKG_VERSION");
+        self.logs.error(format_args!("server started (petrel/{version})"));
+        for line in std::mem::take(&mut self.announcement) {
+            println!("{line}");
+        }
+        if let Some(launch) = self.launch.take()
+            && let Err(error) = launch.succeeded()
+        {
+            self.logs.error(format_args!("letting go of the terminal failed: {error}"));
+        }
+        let _ = sd_notify::notify(&[NotifyState::Ready]);
+    }
+
+    /// Takes leave of the server processes that have ended.
+    fn bury(&mut self) -> Step {
+        let mut index = 0;
+        while let Some(process) = self.processes.get_mut(index) {
+            let Some(status) = process.wait() else {
+                index += 1;
+                continue;
+            };
+            // Its last words may have come in between.
+            while let Some(news) = process.news() {
+                if let News::Failed(why) = news {
+                    process.reason = Some(why);
+                }
+            }
+            let process = self.processes.remove(index);
+            let mut how = describe(status);
+            if let Some(reason) = &process.reason {
+                how = format!("{how}: {reason}");
+            }
+            self.ended(process, &how)?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn ended(&mut self, process: ServerProcess, how: &str) -> Step {
+        let id = process.id();
+        let (stage, generation) = (process.stage, process.generation);
+        match stage {
+            _ if self.stopping.is_some() => {}
+            Stage::Preparing | Stage::Starting => {
+                let reason = process.reason.unwrap_or_else(|| how.to_owned());
+                self.could_not_start(&generation, &reason)?;
+            }
+            Stage::Stopping if !self.has_served || self.is_next(&generation) => {
+                self.could_not_start(&generation, how)?;
+            }
+            Stage::Serving => {
+                self.note_crash(process.started);
+                let delay = self.restart_delay.as_millis();
+                self.logs.error(format_args!(
+                    "server process {id} {how}; starting another one in {delay} ms"
+                ));
+            }
+            Stage::Stopping if !self.is_served() => self.note_crash(process.started),
+            Stage::Draining | Stage::Stopping => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn is_next(&self, generation: &Rc<Generation>) -> bool {
+        self.next.as_ref().is_some_and(|next| Rc::ptr_eq(next, generation))
+    }
+
+    /// Whether a process serves the current configuration, or is on the way to it.
+    fn is_served(&self) -> bool {
+        let serves = [Stage::Preparing, Stage::Starting, Stage::Serving];
+        self.processes.iter().any(|process| {
+            Rc::ptr_eq(&process.generation, &self.current) && serves.contains(&process.stage)
+        })
+    }
+
+    /// Plans a new server process: soon after the first crash, later after many.
+    fn note_crash(&mut self, started: Instant) {
+        self.restart_delay = match started.elapsed() > LIVED {
+            true => RESTART_DELAY_MIN,
+            false => (self.restart_delay * 2).min(RESTART_DELAY_MAX),
+        };
+        self.start_at = Some(Instant::now() + self.restart_delay);
+    }
+
+    /// The first server process decides whether the server starts at all; a later one is tried
+    /// again, or its configuration given up.
+    fn could_not_start(&mut self, generation: &Rc<Generation>, why: &str) -> Step {
+        if self.is_next(generation) {
+            self.give_up_next(why);
+        } else if self.has_served {
+            self.logs.error(format_args!("the server process could not start: {why}"));
+            self.note_crash(Instant::now());
+        } else {
+            self.logs.error(format_args!("the server process could not start: {why}"));
+            if self.current.loaded.process.error_log != LogTarget::Stderr {
+                eprintln!("petrel: the server process could not start: {why}");
+            }
+            return ControlFlow::Break(End::Exit(EXIT_FAILURE));
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn reopen_logs(&mut self) {
+        // What cannot be reopened goes on as it was; the registry has said so.
+        let _ = self.logs.reopen_all();
+        match self.logs.descriptors() {
+            Ok(descriptors) => {
+                let files = descriptors.iter().filter(|(target, _)| matches!(target, LogTarget::File(_)));
+                for (target, descriptor) in files {
+                    self.renew_log(target, descriptor);
+                }
+                self.logs.error(format_args!("logs reopened"));
+            }
+            Err(error) => self.logs.error(format_args!("the logs were not reopened: {error}")),
+        }
+    }
+
+    fn renew_log(&self, target: &LogTarget, descriptor: &impl AsFd) {
+        for process in &self.processes {
+            process.renew_log(target, descriptor);
+        }
+    }
+
+    fn has_log_commands(&self) -> bool {
+        self.logs.targets().iter().any(|target| matches!(target, LogTarget::Pipe(_)))
+    }
+
+    /// Starts log commands again that have died.
+    fn tend_log_commands(&mut self) {
+        for (target, descriptor) in self.logs.tend() {
+            self.renew_log(&target, &descriptor);
+        }
+    }
+}
+
+fn sender(received: Received) -> String {
+    format!("UID = {} PID = {}", received.sender_user, received.sender)
+}
+
+/// The pause before the first new server process after a crash.
+const RESTART_DELAY_MIN: Duration = Duration::from_millis(100);
+/// The pause when one crashes after the other.
+const RESTART_DELAY_MAX: Duration = Duration::from_secs(1);
+/// A server process that lived so long did not crash because of how it was started.
+const LIVED: Duration = Duration::from_secs(10);
+/// How often log commands are looked after.
+const TEND_EVERY: Duration = Duration::from_millis(500);
+/// How long the logs may take to write what is queued, at the end.
+const LOG_TIME: Duration = Duration::from_secs(1);

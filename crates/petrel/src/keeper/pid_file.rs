@@ -1,0 +1,62 @@
+//! `server.pid-file`: the keeper's process id, for as long as it runs.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// A pid file of this process; removed with the value, by the process that wrote it.
+pub struct PidFile {
+    path: PathBuf,
+    owner: u32,
+}
+
+impl PidFile {
+    /// Writes the process id to `path`.
+    ///
+    /// # Errors
+    /// Those of the file system; and when there is something that is no regular file.
+    pub fn write(path: &Path) -> io::Result<PidFile> {
+        if fs::metadata(path).is_ok_and(|data| !data.is_file()) {
+            let message = "what is there is no regular file";
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
+        }
+        let owner = std::process::id();
+        // A path that does not depend on where the process is when it ends.
+        let path = std::path::absolute(path)?;
+        let mut file = File::create(&path)?;
+        let file_of_ours = PidFile { path, owner };
+        writeln!(file, "{owner}")?;
+        Ok(file_of_ours)
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        if self.owner == std::process::id() {
+            // Somebody else may have removed it already.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_goes_with_the_value_and_a_directory_is_refused() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("pid");
+        let file = PidFile::write(&path).expect("written");
+        let text = fs::read_to_string(&path).expect("there");
+        assert_eq!(text, format!("{}\n", std::process::id()));
+        drop(file);
+        assert!(!path.exists());
+        assert!(PidFile::write(directory.path()).is_err());
+    }
+}

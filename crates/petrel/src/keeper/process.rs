@@ -1,0 +1,208 @@
+//! A server process, as its keeper sees it.
+
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use engine::log::{LogRegistry, LogTarget};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
+use sys::process::{Forked, fork};
+
+use super::control::{Control, News, Order};
+use super::generation::Generation;
+use crate::server::Handover;
+
+/// How far a server process is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It gives up privileges and reads files.
+    Preparing,
+    /// The sockets listen and it starts its workers.
+    Starting,
+    /// It serves.
+    Serving,
+    /// It finishes what is under way.
+    Draining,
+    /// It was told to end at once.
+    Stopping,
+}
+
+/// A server process.
+pub struct ServerProcess {
+    pid: Pid,
+    control: Control,
+    /// What it serves.
+    pub generation: Rc<Generation>,
+    /// How far it is.
+    pub stage: Stage,
+    /// When it is pushed on: from starting or draining to an order to stop, from there to SIGKILL.
+    pub deadline: Option<Instant>,
+    /// When it was started.
+    pub started: Instant,
+    /// The reason it gave for failing.
+    pub reason: Option<String>,
+    /// Its end of the control socket is closed: nothing more to hear.
+    silent: bool,
+}
+
+/// What comes of starting a process, in each of the two.
+pub enum Started {
+    /// In the keeper.
+    Keeper(ServerProcess),
+    /// In the new process.
+    Server(Box<Handover>),
+}
+
+impl ServerProcess {
+    /// Forks a server process for `generation`.
+    ///
+    /// # Errors
+    /// Processes, descriptors or memory have run out.
+    pub fn start(
+        generation: &Rc<Generation>,
+        logs: &LogRegistry,
+        idle: Option<Duration>,
+        detached: bool,
+    ) -> io::Result<Started> {
+        let keeper = std::process::id();
+        let listeners = generation.listeners.borrow().copies()?;
+        let mut descriptors = logs.descriptors()?;
+        descriptors.retain(|(target, _)| generation.log_targets.contains(target));
+        let (ours, theirs) = Control::pair()?;
+        match fork()? {
+            Forked::Child => Ok(Started::Server(Box::new(Handover {
+                loaded: generation.loaded.clone(),
+                listeners,
+                logs: descriptors,
+                log_targets: generation.log_targets.clone(),
+                control: theirs,
+                identity: generation.identity.clone(),
+                idle,
+                keeper,
+                detached,
+            }))),
+            Forked::Parent(id) => Ok(Started::Keeper(ServerProcess {
+                pid: Pid::from_raw(id).expect("fork answers the id of a process"),
+                control: ours,
+                generation: Rc::clone(generation),
+                stage: Stage::Preparing,
+                deadline: Some(Instant::now() + START_TIME),
+                started: Instant::now(),
+                reason: None,
+                silent: false,
+            })),
+        }
+    }
+
+    /// The process id.
+    pub fn id(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// What to wait on; none once its end is closed.
+    pub fn control(&self) -> Option<&Control> {
+        (!self.silent).then_some(&self.control)
+    }
+
+    /// The next thing it has to say.
+    pub fn news(&mut self) -> Option<News> {
+        if self.silent {
+            return None;
+        }
+        match self.control.next_news() {
+            Ok(news) => news,
+            Err(_) => {
+                self.silent = true;
+                None
+            }
+        }
+    }
+
+    /// Lets it start its workers.
+    pub fn go(&mut self) {
+        self.order(&Order::Go);
+        self.stage = Stage::Starting;
+    }
+
+    /// Lets it finish what is under way: a successor serves.
+    pub fn succeed(&mut self, time: Duration) {
+        self.order(&Order::Succeeded(time));
+        self.drain_until(time);
+    }
+
+    /// Lets it finish what is under way: nobody comes after.
+    pub fn finish(&mut self, time: Duration) {
+        self.order(&Order::Finish(time));
+        self.drain_until(time);
+    }
+
+    /// Ends it at once.
+    pub fn stop(&mut self) {
+        self.order(&Order::Stop);
+        self.stage = Stage::Stopping;
+        self.deadline = Some(Instant::now() + STOP_TIME);
+    }
+
+    /// Gives it a log's new descriptor, if it writes that log.
+    pub fn renew_log(&self, target: &LogTarget, descriptor: &impl std::os::fd::AsFd) {
+        let number = self.generation.log_targets.iter().position(|known| known == target);
+        let Some(number) = number.and_then(|number| u16::try_from(number).ok()) else { return };
+        if let Ok(descriptor) = descriptor.as_fd().try_clone_to_owned() {
+            self.order(&Order::Log(number, descriptor));
+        }
+    }
+
+    /// Pushes it on when its time is up.
+    pub fn check_deadline(&mut self, now: Instant) {
+        if self.deadline.is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        match self.stage {
+            Stage::Preparing | Stage::Starting => {
+                self.reason.get_or_insert_with(|| "it took too long to start".to_owned());
+                self.stop();
+            }
+            Stage::Serving => self.deadline = None,
+            Stage::Draining => self.stop(),
+            Stage::Stopping => {
+                // It exists until it is waited for, so this cannot hit another process.
+                let _ = kill_process(self.pid, Signal::KILL);
+                self.deadline = None;
+            }
+        }
+    }
+
+    /// How it ended, once it has.
+    pub fn wait(&mut self) -> Option<WaitStatus> {
+        let waited = waitpid(Some(self.pid), WaitOptions::NOHANG).ok().flatten();
+        waited.map(|(_, status)| status)
+    }
+
+    fn drain_until(&mut self, time: Duration) {
+        self.stage = Stage::Draining;
+        // The process ends by itself at that time; a little later it is made to.
+        self.deadline = Some(Instant::now() + time + STOP_TIME);
+    }
+
+    /// A process that cannot be told anything has ended, or is dealt with at its deadline.
+    fn order(&self, order: &Order) {
+        let _ = self.control.order(order);
+    }
+}
+
+/// How a process ended, in words.
+pub fn describe(status: WaitStatus) -> String {
+    match (status.terminating_signal(), status.exit_status()) {
+        (Some(signal), _) => match nix::sys::signal::Signal::try_from(signal) {
+            Ok(known) => format!("was killed by {known}"),
+            Err(_) => format!("was killed by signal {signal}"),
+        },
+        (None, Some(code)) => format!("ended with code {code}"),
+        (None, None) => "ended".to_owned(),
+    }
+}
+
+/// How long a server process may take to start.
+const START_TIME: Duration = Duration::from_secs(60);
+/// How long it may take to end when told to.
+const STOP_TIME: Duration = Duration::from_millis(1500);

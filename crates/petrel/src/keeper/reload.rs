@@ -1,0 +1,124 @@
+//! Replacing the configuration while the server serves.
+//!
+//! What the new configuration needs is opened first, then a server process for it is started; only
+//! when that one serves is the old one told to finish. Whatever goes wrong before leaves the old
+//! one as it is.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use config::Diagnostics;
+use sd_notify::NotifyState;
+
+use super::generation::{self, Generation};
+use super::pid_file::PidFile;
+use super::process::Stage;
+use super::Keeper;
+use crate::load::{self, Loaded};
+use crate::server::configure_logs;
+
+impl Keeper {
+    /// Reads the configuration anew and prepares to serve it.
+    pub(super) fn reload(&mut self) {
+        if self.stopping.is_some() {
+            return;
+        }
+        if self.next.is_some() {
+            self.reload_again = true;
+            return;
+        }
+        let _ = NotifyState::monotonic_usec_now()
+            .and_then(|now| sd_notify::notify(&[NotifyState::Reloading, now]));
+        match self.open_next() {
+            Ok(next) => self.next = Some(Rc::new(next)),
+            Err(errors) => {
+                self.logs.error(format_args!("reload failed, the old configuration stays:"));
+                generation::log_errors(&self.logs, &errors);
+                self.reload_is_over();
+            }
+        }
+    }
+
+    fn open_next(&self) -> Result<Generation, Diagnostics> {
+        let loaded = load::load(&self.origin)?;
+        for warning in load::warning_lines(&loaded) {
+            self.logs.error(format_args!("{warning}"));
+        }
+        let before = self.current.listeners.borrow();
+        let opened = Generation::open(loaded, &before, &self.inherited, &self.logs)?;
+        for warning in opened.warnings {
+            self.logs.error(format_args!("{warning}"));
+        }
+        Ok(opened.generation)
+    }
+
+    /// The process with number `index` serves the next configuration: it becomes the current one.
+    pub(super) fn adopt_next(&mut self, generation: Rc<Generation>, index: usize) {
+        let time = graceful_time(&self.current.loaded);
+        for (other, process) in self.processes.iter_mut().enumerate() {
+            match process.stage {
+                _ if other == index => {}
+                Stage::Serving => process.succeed(time),
+                Stage::Preparing | Stage::Starting => process.stop(),
+                Stage::Draining | Stage::Stopping => {}
+            }
+        }
+        self.next = None;
+        self.start_at = None;
+        let before = std::mem::replace(&mut self.current, generation);
+        // Closes what the new configuration no longer has. The old process still serves what
+        // is queued there, and closes it in turn.
+        before.listeners.take();
+        configure_logs(&self.logs, &self.current.loaded);
+        self.logs.retain(&self.current.log_targets, Duration::from_millis(100));
+        self.move_pid_file();
+        self.logs.error(format_args!("configuration reloaded"));
+        self.reload_is_over();
+    }
+
+    /// The next configuration cannot be served.
+    pub(super) fn give_up_next(&mut self, why: &str) {
+        self.next = None;
+        self.logs.retain(&self.current.log_targets, Duration::from_millis(100));
+        self.logs.error(format_args!("reload failed, the old configuration stays: {why}"));
+        self.reload_is_over();
+    }
+
+    fn reload_is_over(&mut self) {
+        let _ = sd_notify::notify(&[NotifyState::Ready]);
+        if std::mem::take(&mut self.reload_again) {
+            self.reload();
+        }
+    }
+
+    fn move_pid_file(&mut self) {
+        let wanted = self.current.loaded.process.pid_file.as_deref();
+        let wanted = wanted.and_then(|path| std::path::absolute(path).ok());
+        if self.pid_file.as_ref().map(PidFile::path) == wanted.as_deref() {
+            return;
+        }
+        match write_pid_file(&self.current) {
+            Ok(file) => self.pid_file = file,
+            Err(errors) => generation::log_errors(&self.logs, &errors),
+        }
+    }
+}
+
+/// Writes `server.pid-file`, if there is one.
+pub(super) fn write_pid_file(generation: &Generation) -> Result<Option<PidFile>, Diagnostics> {
+    let Some(path) = &generation.loaded.process.pid_file else { return Ok(None) };
+    let written = PidFile::write(path);
+    written.map(Some).map_err(|error| {
+        let message = format!("writing the pid file {} failed: {error}", path.display());
+        generation::refuse(&generation.loaded, message, None)
+    })
+}
+
+/// How long a server process may take to finish what is under way.
+pub(super) fn graceful_time(loaded: &Loaded) -> Duration {
+    let seconds = loaded.process.features.graceful_timeout_s.map(u64::from);
+    Duration::from_secs(seconds.unwrap_or(UNLIMITED_S))
+}
+
+/// "As long as it takes", in seconds: a year.
+const UNLIMITED_S: u64 = 365 * 24 * 3600;

@@ -1,0 +1,58 @@
+//! The signals a keeper acts on, read from a descriptor: no handler runs, no thread is needed.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+/// The signals of the process, as a stream.
+pub struct Signals {
+    descriptor: SignalFd,
+}
+
+impl Signals {
+    /// Blocks the signals and opens the stream. Children of the process must unblock what they want.
+    ///
+    /// # Errors
+    /// Those of signalfd(2).
+    pub fn open() -> io::Result<Signals> {
+        let mut mask = SigSet::empty();
+        for signal in [
+            Signal::SIGTERM,
+            Signal::SIGINT,
+            Signal::SIGHUP,
+            Signal::SIGUSR1,
+            Signal::SIGCHLD,
+        ] {
+            mask.add(signal);
+        }
+        mask.thread_block()?;
+        let descriptor = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        Ok(Signals { descriptor })
+    }
+
+    /// The next signal, if one has come.
+    pub fn next(&self) -> Option<Received> {
+        let info = self.descriptor.read_signal().ok().flatten()?;
+        let signal = Signal::try_from(i32::try_from(info.ssi_signo).ok()?).ok()?;
+        Some(Received { signal, sender_user: info.ssi_uid, sender: info.ssi_pid })
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// A signal and who sent it.
+#[derive(Clone, Copy, Debug)]
+pub struct Received {
+    /// Which.
+    pub signal: Signal,
+    /// The user id of the sender.
+    pub sender_user: u32,
+    /// The process id of the sender; 0 when it was the kernel.
+    pub sender: u32,
+}

@@ -1,0 +1,236 @@
+//! Opening one address: socket, options, bind, and a sentence when it does not work.
+
+use std::cell::Cell;
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+use std::{fs, process};
+
+use config::ListenAddress;
+use engine::settings::process::Listener;
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
+
+use super::{ListenError, ListenSocket, OpenListener, SocketPath};
+
+/// Opens the address that `wanted` names, for `workers` workers.
+///
+/// # Errors
+/// Why not, for a person to read.
+pub(super) fn open(wanted: &Listener, workers: usize) -> Result<OpenListener, ListenError> {
+    let opened = match &wanted.address {
+        ListenAddress::Unix(path) => bind_unix(path, wanted).map(|socket| (0, vec![Rc::new(socket)])),
+        _ => resolve(wanted).and_then(|address| {
+            Ok((address.port(), bind_tcp(address, wanted, workers)?))
+        }),
+    };
+    let (port, sockets) = opened.map_err(|error| explain(wanted, &error))?;
+    Ok(OpenListener {
+        address: wanted.address.to_string(),
+        port,
+        backlog: wanted.backlog,
+        sockets,
+        inherited: false,
+    })
+}
+
+/// Tries to bind the address and lets go of it again. An address in use is no error: the server
+/// that is running may be the one whose configuration is being checked.
+///
+/// # Errors
+/// Why it could never be had.
+pub fn probe(wanted: &Listener) -> Result<(), ListenError> {
+    let tried = match &wanted.address {
+        ListenAddress::Unix(path) => match path.parent() {
+            Some(directory) => fs::metadata(directory).map(drop),
+            None => Ok(()),
+        },
+        _ => resolve(wanted).and_then(|address| bind_alone(address, wanted).map(drop)),
+    };
+    match tried {
+        Err(error) if error.kind() != io::ErrorKind::AddrInUse => Err(explain(wanted, &error)),
+        _ => Ok(()),
+    }
+}
+
+/// A socket that another process has opened and that listens already.
+pub(super) fn adopt(descriptor: OwnedFd) -> io::Result<OpenListener> {
+    let socket = SockRef::from(&descriptor);
+    if socket.r#type()? != Type::STREAM || !socket.is_listener()? {
+        let message = "a descriptor of LISTEN_FDS is not a listening stream socket";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    socket.set_cloexec(true)?;
+    socket.set_nonblocking(true)?;
+    let local = socket.local_addr()?;
+    let address = match (local.as_socket(), local.as_pathname()) {
+        (Some(address), _) => {
+            socket.set_tcp_nodelay(true)?;
+            ListenAddress::Ip(address)
+        }
+        (None, Some(path)) => ListenAddress::Unix(path.to_owned()),
+        (None, None) => {
+            let message = "a socket of LISTEN_FDS has neither an IP address nor a path";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+    };
+    let port = local.as_socket().map_or(0, |address| address.port());
+    let bound = ListenSocket {
+        descriptor,
+        is_listening: Cell::new(true),
+        bound_to: local.as_socket(),
+        _path: None,
+    };
+    Ok(OpenListener {
+        address: address.to_string(),
+        port,
+        backlog: 0,
+        sockets: vec![Rc::new(bound)],
+        inherited: true,
+    })
+}
+
+/// One more socket for an address that we hold.
+pub(super) fn bind_beside(address: SocketAddr, wanted: &Listener) -> io::Result<ListenSocket> {
+    let socket = tcp_socket(address, wanted)?;
+    socket.set_reuse_port(true)?;
+    socket.bind(&address.into())?;
+    Ok(bound(socket, address))
+}
+
+/// The options that may change while the socket listens.
+pub(super) fn set_changeable_options(socket: BorrowedFd<'_>, wanted: &Listener) -> io::Result<()> {
+    if matches!(wanted.address, ListenAddress::Unix(_)) {
+        return Ok(());
+    }
+    let seconds = if wanted.defer_accept { DEFER_ACCEPT_S } else { 0 };
+    sys::socket::set_tcp_defer_accept(socket, seconds)
+}
+
+/// The sentence for an address that cannot be had.
+pub(super) fn explain(wanted: &Listener, error: &io::Error) -> ListenError {
+    let address = &wanted.address;
+    let why = match error.kind() {
+        io::ErrorKind::AddrInUse => match is_answered(address) {
+            true => "it is in use, and something listens there".to_owned(),
+            false => "it is in use".to_owned(),
+        },
+        io::ErrorKind::PermissionDenied => format!("{error}; ports below 1024 are for root"),
+        io::ErrorKind::AddrNotAvailable => "it is no address of this machine".to_owned(),
+        _ => error.to_string(),
+    };
+    ListenError { message: format!("cannot listen on {address}: {why}"), span: wanted.span }
+}
+
+/// Whether a connection to the address is taken.
+fn is_answered(address: &ListenAddress) -> bool {
+    match address {
+        ListenAddress::Ip(address) => {
+            TcpStream::connect_timeout(address, Duration::from_millis(200)).is_ok()
+        }
+        ListenAddress::Unix(path) => UnixStream::connect(path).is_ok(),
+        ListenAddress::Name { .. } => false,
+    }
+}
+
+fn resolve(wanted: &Listener) -> io::Result<SocketAddr> {
+    let (host, port) = match &wanted.address {
+        ListenAddress::Ip(address) => return Ok(*address),
+        ListenAddress::Name { host, port } => (host.as_str(), *port),
+        ListenAddress::Unix(_) => return Err(io::ErrorKind::InvalidInput.into()),
+    };
+    let mut found = (host, port).to_socket_addrs()?;
+    found.find(|address| address.is_ipv6() == wanted.use_ipv6).ok_or_else(|| {
+        let family = if wanted.use_ipv6 { "IPv6" } else { "IPv4" };
+        io::Error::new(io::ErrorKind::NotFound, format!("the name has no {family} address"))
+    })
+}
+
+/// The sockets of all workers. The first one is bound without SO_REUSEPORT, which fails when
+/// anybody listens there, another Petrel of the same user included; then it lets the others in.
+fn bind_tcp(
+    address: SocketAddr,
+    wanted: &Listener,
+    workers: usize,
+) -> io::Result<Vec<Rc<ListenSocket>>> {
+    let first = bind_alone(address, wanted)?;
+    first.set_reuse_port(true)?;
+    let mut sockets = vec![Rc::new(bound(first, address))];
+    for _ in 1..workers {
+        sockets.push(Rc::new(bind_beside(address, wanted)?));
+    }
+    Ok(sockets)
+}
+
+fn bind_alone(address: SocketAddr, wanted: &Listener) -> io::Result<Socket> {
+    let socket = tcp_socket(address, wanted)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+fn tcp_socket(address: SocketAddr, wanted: &Listener) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    // Connections in TIME_WAIT from before a restart are no reason to refuse the address.
+    socket.set_reuse_address(true)?;
+    // Accepted sockets inherit it, which saves a call for each.
+    socket.set_tcp_nodelay(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(wanted.v6only)?;
+    }
+    if wanted.ip_transparent {
+        match address.is_ipv6() {
+            true => socket.set_ip_transparent_v6(true)?,
+            false => socket.set_ip_transparent_v4(true)?,
+        }
+    }
+    set_changeable_options(socket.as_fd(), wanted)?;
+    Ok(socket)
+}
+
+fn bound(socket: Socket, address: SocketAddr) -> ListenSocket {
+    ListenSocket {
+        descriptor: socket.into(),
+        is_listening: Cell::new(false),
+        bound_to: Some(address),
+        _path: None,
+    }
+}
+
+fn bind_unix(path: &Path, wanted: &Listener) -> io::Result<ListenSocket> {
+    remove_stale(path)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    let guard = SocketPath { path: path.to_owned(), owner: process::id() };
+    if let Some(mode) = wanted.socket_perms {
+        // Nobody can connect before listen(2), so there is no moment with the wrong mode.
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    }
+    Ok(ListenSocket {
+        descriptor: socket.into(),
+        is_listening: Cell::new(false),
+        bound_to: None,
+        _path: Some(guard),
+    })
+}
+
+/// Removes the socket of a server that died. One that is answered stays, and so does anything
+/// that is no socket: bind(2) then says that the address is in use.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket());
+    if !is_socket {
+        return Ok(());
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+        _ => Ok(()),
+    }
+}
+
+/// Seconds the kernel waits for a client's first byte under `server.defer-accept`.
+const DEFER_ACCEPT_S: u16 = 5;

@@ -1,0 +1,144 @@
+//! From a configuration to a plan: read, checked against every module, typed.
+//!
+//! Touches no socket, log or user. Start-up, reload, `-t` and `-p` all come through here.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use config::{Config, Diagnostic, Diagnostics, LoadOptions, Schema, Severity, Style};
+use engine::log::LogTarget;
+use engine::module::ModuleSpec;
+use engine::settings::{ProcessSettings, SettingsTable, loaded_modules};
+
+/// Where the configuration comes from.
+#[derive(Clone, Debug)]
+pub enum Origin {
+    /// A file; an absolute path.
+    File(PathBuf),
+    /// A text made by the program itself.
+    Text {
+        /// What messages call it.
+        name: &'static str,
+        /// The configuration.
+        text: String,
+    },
+}
+
+/// A configuration that can be served.
+#[derive(Clone)]
+pub struct Loaded {
+    /// The checked tree.
+    pub config: Arc<Config>,
+    /// The directives it was checked against.
+    pub schema: Arc<Schema>,
+    /// The modules that take part, in hook order.
+    pub modules: Vec<&'static ModuleSpec>,
+    /// Settings of the process.
+    pub process: Arc<ProcessSettings>,
+}
+
+impl Loaded {
+    /// What start-up should tell, in the order of the text.
+    pub fn warnings(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.config.warnings.iter().chain(&self.process.warnings)
+    }
+
+    /// Every log the configuration names, each once.
+    pub fn log_targets(&self) -> Vec<LogTarget> {
+        let mut targets = vec![self.process.error_log.clone()];
+        let of_modules = self.modules.iter().flat_map(|module| module.log_directives).copied();
+        let names: Vec<&str> = std::iter::once("server.errorlog").chain(of_modules).collect();
+        let entries = self.config.blocks.iter().flat_map(|block| &block.entries);
+        for entry in entries.filter(|entry| names.contains(&entry.name.as_str())) {
+            targets.extend(target_of(&entry.value));
+        }
+        let mut entries = self.config.blocks.iter().flat_map(|block| &block.entries);
+        if entries.any(|entry| entry.name.ends_with("use-syslog") && entry.value.is_enabling()) {
+            targets.push(LogTarget::Syslog);
+        }
+        let mut seen = Vec::new();
+        targets.retain(|target| {
+            let is_new = !seen.contains(target);
+            seen.push(target.clone());
+            is_new
+        });
+        targets
+    }
+}
+
+fn target_of(value: &config::Value) -> Option<LogTarget> {
+    value.as_str().filter(|text| !text.is_empty()).map(LogTarget::parse)
+}
+
+/// Reads and checks the configuration.
+///
+/// # Errors
+/// Everything that is wrong with it, warnings included.
+pub fn load(origin: &Origin) -> Result<Loaded, Diagnostics> {
+    let schema = modules::schema();
+    let options = LoadOptions::from_process();
+    let mut config = match origin {
+        Origin::File(path) => config::load(path, &schema, &options)?,
+        Origin::Text { name, text } => config::parse_str(name, text, &schema, &options)?,
+    };
+    let warnings = modules::warnings(&config);
+    config.warnings.extend(warnings);
+    let modules = loaded_modules(&config, modules::MODULES);
+    let process = SettingsTable::check(&config, &schema, &modules)
+        .and_then(|()| ProcessSettings::new(&config));
+    match process {
+        Ok(process) => Ok(Loaded {
+            config: Arc::new(config),
+            schema: Arc::new(schema),
+            modules,
+            process: Arc::new(process),
+        }),
+        Err(error) => {
+            let Config { sources, warnings: mut list, .. } = config;
+            list.push(error);
+            Err(Diagnostics { list, sources })
+        }
+    }
+}
+
+/// Shows what is wrong on standard error, with the text it is about.
+pub fn print_errors(errors: &Diagnostics) {
+    write_to_stderr(&errors.render(style()));
+}
+
+/// Shows the warnings of a configuration on standard error.
+pub fn print_warnings(loaded: &Loaded) {
+    for warning in loaded.warnings() {
+        print_diagnostic(warning, loaded);
+    }
+}
+
+/// Shows one diagnostic about `loaded` on standard error.
+pub fn print_diagnostic(diagnostic: &Diagnostic, loaded: &Loaded) {
+    write_to_stderr(&(config::render(diagnostic, &loaded.config.sources, style()) + "\n"));
+}
+
+/// The errors as lines for a log.
+pub fn error_lines(errors: &Diagnostics) -> Vec<String> {
+    let wrong = errors.list.iter().filter(|diagnostic| diagnostic.severity == Severity::Error);
+    wrong.map(|diagnostic| config::render(diagnostic, &errors.sources, Style::Line)).collect()
+}
+
+/// The warnings as lines for a log.
+pub fn warning_lines(loaded: &Loaded) -> Vec<String> {
+    let sources = &loaded.config.sources;
+    loaded.warnings().map(|warning| config::render(warning, sources, Style::Line)).collect()
+}
+
+fn style() -> Style {
+    match std::io::stderr().is_terminal() {
+        true => Style::ColourReport,
+        false => Style::Report,
+    }
+}
+
+fn write_to_stderr(text: &str) {
+    // There is nobody left to tell when standard error is closed.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}

@@ -1,0 +1,265 @@
+//! The server process: takes over what the keeper has opened, gives up every privilege, serves.
+//!
+//! Opens no listening socket and no log file: those come from the keeper. Waits for the keeper's
+//! orders in its main thread while the engine's workers serve, and ends when the keeper does.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::log::{LogRegistry, LogTarget};
+use engine::server::{BoundListener, Server, ServerPlan};
+use engine::worker::Drain;
+use nix::sys::signal::{SigSet, Signal};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::keeper::control::{Control, News, Order};
+use crate::load::Loaded;
+use crate::stdio;
+use crate::user::Identity;
+
+/// What the keeper hands to a server process it has just forked.
+pub struct Handover {
+    /// The configuration.
+    pub loaded: Loaded,
+    /// Bound sockets; they listen when [`Order::Go`] comes.
+    pub listeners: Vec<BoundListener>,
+    /// Open logs.
+    pub logs: Vec<(LogTarget, OwnedFd)>,
+    /// The targets that the numbers in [`Order::Log`] stand for.
+    pub log_targets: Vec<LogTarget>,
+    /// This process's end.
+    pub control: Control,
+    /// Who to become.
+    pub identity: Identity,
+    /// Tell the keeper after this time without a connection.
+    pub idle: Option<Duration>,
+    /// The keeper.
+    pub keeper: u32,
+    /// Whether the terminal is to be let go.
+    pub detached: bool,
+}
+
+/// Serves until told to stop. The answer is the process's exit code.
+pub fn run(handover: Handover) -> u8 {
+    let control = Arc::new(handover.control);
+    report_panics(&control);
+    let prepared = prepare(&handover.loaded, &handover.identity, handover.keeper, handover.detached);
+    let prepared = prepared.and_then(|()| open_logs(&handover.loaded, handover.logs));
+    let served = prepared.and_then(|logs| {
+        let process = Process { control: &control, logs, log_targets: &handover.log_targets };
+        process.serve(&handover.loaded, handover.listeners, handover.idle)
+    });
+    match served {
+        Ok(()) => 0,
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => KEEPER_GONE,
+        Err(error) => {
+            // The keeper hears it in any case, by this process's end.
+            let _ = control.tell(&News::Failed(error.to_string()));
+            FAILED
+        }
+    }
+}
+
+/// Everything that needs privileges, and their end. No thread may be running yet.
+fn prepare(loaded: &Loaded, identity: &Identity, keeper: u32, detached: bool) -> io::Result<()> {
+    if detached {
+        stdio::let_go()?;
+    }
+    leave_signals_to_the_keeper()?;
+    let process = &loaded.process;
+    // The zone file is outside of what a chroot leaves.
+    engine::log::local_time::load_zone();
+    if let Some(root) = &process.chroot {
+        enter(root)?;
+    }
+    identity.assume().map_err(|error| told("giving up privileges failed", &error))?;
+    // After the change of user, which takes both back.
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+    if process.core_files {
+        nix::sys::prctl::set_dumpable(true)?;
+    }
+    match std::os::unix::process::parent_id() == keeper {
+        true => Ok(()),
+        false => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+fn enter(root: &Path) -> io::Result<()> {
+    let entered = nix::unistd::chroot(root).and_then(|()| nix::unistd::chdir("/"));
+    entered.map_err(|error| told(&format!("chroot to {}", root.display()), &error.into()))
+}
+
+/// SIGINT, SIGHUP and SIGUSR1 may reach the whole process group. They are the keeper's to act on.
+fn leave_signals_to_the_keeper() -> io::Result<()> {
+    let mut mask = SigSet::empty();
+    for signal in [Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1] {
+        mask.add(signal);
+    }
+    Ok(mask.thread_set_mask()?)
+}
+
+fn open_logs(loaded: &Loaded, logs: Vec<(LogTarget, OwnedFd)>) -> io::Result<LogRegistry> {
+    let by_syslog = loaded.log_targets().contains(&LogTarget::Syslog).then_some(LogTarget::Syslog);
+    let registry = LogRegistry::open(by_syslog)?;
+    registry.adopt(logs);
+    configure_logs(&registry, loaded);
+    Ok(registry)
+}
+
+/// The settings of a configuration that are about logs.
+pub fn configure_logs(logs: &LogRegistry, loaded: &Loaded) {
+    logs.set_error_log(loaded.process.error_log.clone());
+    logs.set_syslog_facility(loaded.process.syslog_facility);
+    logs.set_time_precision(loaded.process.features.error_log_precision);
+}
+
+/// A panic is a defect: the keeper's log gets to know where, and the process ends at once instead
+/// of going on with a worker less.
+fn report_panics(control: &Arc<Control>) {
+    let control = Arc::clone(control);
+    std::panic::set_hook(Box::new(move |panic| {
+        let _ = control.tell(&News::Failed(panic.to_string()));
+        std::process::abort();
+    }));
+}
+
+/// A server process that has given up its privileges.
+struct Process<'a> {
+    control: &'a Control,
+    logs: LogRegistry,
+    log_targets: &'a [LogTarget],
+}
+
+impl Process<'_> {
+    fn serve(
+        self,
+        loaded: &Loaded,
+        listeners: Vec<BoundListener>,
+        idle: Option<Duration>,
+    ) -> io::Result<()> {
+        self.control.tell(&News::Prepared)?;
+        if !self.wait_for_go()? {
+            return Ok(());
+        }
+        self.logs.start()?;
+        let plan = ServerPlan {
+            config: Arc::clone(&loaded.config),
+            schema: Arc::clone(&loaded.schema),
+            modules: loaded.modules.clone(),
+            process: Arc::clone(&loaded.process),
+            logs: Arc::new(self.logs.clone()),
+        };
+        let workers = loaded.process.workers.get();
+        let accepting = listeners.iter().map(|listener| listener.sockets.len().max(workers)).sum();
+        let server = Server::start(plan, listeners)?;
+        self.control.tell(&News::Ready)?;
+        let mut idleness = idle.map(|limit| Idleness::new(limit, accepting));
+        let result = self.obey(&server, &mut idleness);
+        if result.is_err() {
+            server.stop();
+        }
+        server.join();
+        self.logs.shut_down(LOG_TIME);
+        result
+    }
+
+    /// False when there will be no go.
+    fn wait_for_go(&self) -> io::Result<bool> {
+        loop {
+            self.wait(Duration::from_secs(60))?;
+            match self.control.next_order()? {
+                Some(Order::Go) => return Ok(true),
+                Some(Order::Log(number, log)) => self.adopt(number, log),
+                Some(Order::Stop | Order::Finish(_) | Order::Succeeded(_)) => return Ok(false),
+                None => {}
+            }
+        }
+    }
+
+    /// Until the workers have ended.
+    fn obey(&self, server: &Server, idleness: &mut Option<Idleness>) -> io::Result<()> {
+        let mut pause = LOOK_EVERY;
+        while !server.is_finished() {
+            self.wait(pause)?;
+            while let Some(order) = self.control.next_order()? {
+                match order {
+                    Order::Go => continue,
+                    Order::Log(number, log) => {
+                        self.adopt(number, log);
+                        continue;
+                    }
+                    Order::Succeeded(time) => server.drain(Drain::Successor, time),
+                    Order::Finish(time) => server.drain(Drain::Stop, time),
+                    Order::Stop => server.stop(),
+                }
+                // From now on the end of the workers is what is waited for.
+                pause = LOOK_EVERY_ENDING;
+                *idleness = None;
+            }
+            if idleness.as_mut().is_some_and(|idleness| idleness.is_over(server)) {
+                self.control.tell(&News::Idle)?;
+                *idleness = None;
+            }
+        }
+        Ok(())
+    }
+
+    fn adopt(&self, number: u16, log: OwnedFd) {
+        if let Some(target) = self.log_targets.get(usize::from(number)) {
+            self.logs.adopt(vec![(target.clone(), log)]);
+        }
+    }
+
+    fn wait(&self, limit: Duration) -> io::Result<()> {
+        let control = self.control.as_fd();
+        let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(&control, PollFlags::IN)], Some(&limit)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Watches for the time of `-i`.
+struct Idleness {
+    limit: Duration,
+    /// Each accepting listener holds the permit of the connection that comes next.
+    permits_without_connection: usize,
+    requests: u64,
+    since: Instant,
+}
+
+impl Idleness {
+    fn new(limit: Duration, permits_without_connection: usize) -> Idleness {
+        Idleness { limit, permits_without_connection, requests: 0, since: Instant::now() }
+    }
+
+    fn is_over(&mut self, server: &Server) -> bool {
+        let shared = server.shared();
+        let requests = shared.requests();
+        let is_busy = shared.connections() > self.permits_without_connection;
+        if is_busy || requests != self.requests {
+            self.requests = requests;
+            self.since = Instant::now();
+        }
+        self.since.elapsed() >= self.limit
+    }
+}
+
+fn told(what: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
+/// Exit code of a server process that could not serve; it has said why.
+const FAILED: u8 = 1;
+/// Exit code when the keeper is no longer there to tell.
+const KEEPER_GONE: u8 = 2;
+/// How long the logs may take to write what is queued, at the end.
+const LOG_TIME: Duration = Duration::from_secs(1);
+/// How often an ordinary server process looks up without an order.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often one that is ending looks whether its workers have ended.
+const LOOK_EVERY_ENDING: Duration = Duration::from_millis(5);

@@ -1,0 +1,16 @@
+//! Standard input, output and error of a process without a terminal.
+
+use std::fs::File;
+use std::io;
+
+/// Points all three at /dev/null.
+///
+/// # Errors
+/// /dev/null cannot be opened.
+pub fn let_go() -> io::Result<()> {
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! Who the server process is: found while names can be looked up, become before its first thread.
+
+use std::ffi::CString;
+use std::io;
+
+use engine::settings::ProcessSettings;
+use nix::unistd::{
+    Gid, ResGid, ResUid, Uid, User, getegid, geteuid, getgroups, getresgid, getresuid, initgroups,
+    setgid, setgroups, setresgid, setresuid, setuid,
+};
+
+/// What `server.username` and `server.groupname` stand for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The user, with the name that its supplementary groups are looked up by.
+    user: Option<(Uid, CString)>,
+    group: Option<Gid>,
+}
+
+impl Identity {
+    /// Looks the names up. For a process that is not root the answer is to stay who it is.
+    ///
+    /// # Errors
+    /// A name that does not exist, or stands for root; in a sentence.
+    pub fn find(process: &ProcessSettings) -> Result<Identity, String> {
+        if !geteuid().is_root() {
+            return Ok(Identity { user: None, group: None });
+        }
+        let user = process.username.as_deref().map(find_user).transpose()?;
+        let group = match (&process.groupname, &user) {
+            (Some(name), _) => Some(find_group(name)?),
+            (None, Some(user)) => Some(not_root_group(&user.name, user.gid)?),
+            (None, None) => None,
+        };
+        let user = user.map(|user| {
+            let name = CString::new(user.name).map_err(|_| "a user name with a NUL".to_owned())?;
+            Ok::<_, String>((user.uid, name))
+        });
+        Ok(Identity { user: user.transpose()?, group })
+    }
+
+    /// Becomes the identity for good. Supplementary groups are those of the user, or none. The
+    /// process must have one thread: threads started later are born with the new identity.
+    ///
+    /// # Errors
+    /// Those of the kernel; also when the old identity could be taken back. The process must not
+    /// go on then.
+    pub fn assume(&self) -> io::Result<()> {
+        if let Some(group) = self.group {
+            match &self.user {
+                Some((_, name)) => initgroups(name, group)?,
+                None => setgroups(&[])?,
+            }
+            setgid(group)?;
+            setresgid(group, group, group)?;
+        }
+        if let Some((user, _)) = &self.user {
+            setuid(*user)?;
+            setresuid(*user, *user, *user)?;
+        }
+        self.verify()
+    }
+
+    /// Makes sure that there is no way back.
+    fn verify(&self) -> io::Result<()> {
+        if let Some(group) = self.group {
+            let ResGid { real, effective, saved } = getresgid()?;
+            let is_gone = [real, effective, saved].iter().all(|is| *is == group);
+            assert_dropped(is_gone && getegid() == group, "the group")?;
+        }
+        if let Some((user, _)) = &self.user {
+            let ResUid { real, effective, saved } = getresuid()?;
+            assert_dropped([real, effective, saved].iter().all(|is| is == user), "the user")?;
+            assert_dropped(setuid(Uid::from_raw(0)).is_err(), "root")?;
+            assert_dropped(setgid(Gid::from_raw(0)).is_err(), "the group of root")?;
+            let groups = getgroups()?;
+            assert_dropped(!groups.contains(&Gid::from_raw(0)), "a membership in root's group")?;
+        }
+        Ok(())
+    }
+}
+
+fn assert_dropped(is_dropped: bool, what: &str) -> io::Result<()> {
+    match is_dropped {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("{what} was not given up"))),
+    }
+}
+
+fn find_user(name: &str) -> Result<User, String> {
+    let found = User::from_name(name).map_err(|error| format!("looking up user {name}: {error}"))?;
+    let user = found.ok_or_else(|| format!("server.username: there is no user \"{name}\""))?;
+    match user.uid.is_root() {
+        true => Err("server.username: the server does not run as root; leave it out for that".to_owned()),
+        false => Ok(user),
+    }
+}
+
+fn find_group(name: &str) -> Result<Gid, String> {
+    let found = nix::unistd::Group::from_name(name)
+        .map_err(|error| format!("looking up group {name}: {error}"))?;
+    let group = found.ok_or_else(|| format!("server.groupname: there is no group \"{name}\""))?;
+    not_root_group(name, group.gid)
+}
+
+fn not_root_group(name: &str, group: Gid) -> Result<Gid, String> {
+    match group.as_raw() {
+        0 => Err(format!("{name}: the server does not run with root's group")),
+        _ => Ok(group),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_and_strangers_are_refused() {
+        assert!(find_user("root").expect_err("root").contains("does not run as root"));
+        assert!(find_user("no-such-user").expect_err("nobody").contains("no user"));
+        assert!(find_group("no-such-group").expect_err("nobody").contains("no group"));
+        assert!(find_group("root").expect_err("root").contains("root's group"));
+    }
+}
