@@ -1,1 +1,56 @@
-//! See Cargo.toml; filled in by the first commits.
+//! What whole-server tests are written with: a server, a tree of files, clients that do as they are
+//! told, and a look at what the server's processes hold.
+//!
+//! A test in `tests/` reads like a script: build a [`Tree`], start a [`Server`] on it, send bytes with
+//! a [`Client`], compare the [`Response`]. The server is the real `petrel` program in processes of its
+//! own, on 127.0.0.1 and a port nobody else uses; it is ended by its process id when the
+//! [`Server`] goes out of scope, and what it logged is shown if the test failed.
+//!
+//! Knows nothing of the server's inside: only the program's command line, signals, sockets and
+//! logs, and `/proc`.
+
+#![forbid(unsafe_code)]
+
+mod binary;
+mod client;
+mod command;
+mod differential;
+mod load;
+mod ports;
+mod process;
+mod response;
+mod server;
+mod system_calls;
+mod tree;
+
+pub use binary::petrel;
+pub use client::{Address, Client, ClientError};
+pub use command::{Finished, curl, is_installed, run};
+pub use differential::{Difference, Differential};
+pub use load::{Load, LoadResult};
+
+pub use ports::free_port;
+pub use process::{Holdings, ProcessTree, raise_descriptor_limit};
+pub use response::{Response, ResponseError};
+pub use server::{Builder, Server};
+pub use system_calls::{Calls, Tracer};
+pub use tree::Tree;
+
+use std::time::{Duration, Instant};
+
+/// How long a test waits for something that should happen at once. Long, because a machine that
+/// builds and tests at the same time is slow; a test that passes never waits that long.
+pub const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Asks `condition` again and again until it is true, for [`PATIENCE`] at most. Returns whether it
+/// became true.
+pub fn eventually(mut condition: impl FnMut() -> bool) -> bool {
+    let begin = Instant::now();
+    while begin.elapsed() < PATIENCE {
+        if condition() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    condition()
+}

@@ -1,0 +1,297 @@
+//! A client that sends exactly the bytes it is told to, when it is told to.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::PATIENCE;
+use crate::response::{Asked, Response, ResponseError};
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// TCP.
+    Ip(SocketAddr),
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
+/// One connection.
+///
+/// # Panics
+/// Methods that return no `Result` panic when the server does not do what they wait for, with what
+/// it sent instead.
+#[derive(Debug)]
+pub struct Client {
+    stream: Stream,
+    /// Bytes received that belong to no response yet.
+    received: Vec<u8>,
+    patience: Duration,
+    at_end: bool,
+}
+
+#[derive(Debug)]
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// Why there is no response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientError {
+    /// The server closed the connection, or reset it, without another byte.
+    Closed,
+    /// It ended within a response; what came of it.
+    Truncated(Vec<u8>),
+    /// Nothing more came for as long as the client waits; what came so far.
+    TimedOut(Vec<u8>),
+    /// No client could make sense of it.
+    Malformed(String),
+}
+
+impl Client {
+    /// Connects.
+    ///
+    /// # Errors
+    /// Those of connect(2).
+    pub fn try_connect(address: &Address) -> io::Result<Client> {
+        let stream = match address {
+            Address::Ip(address) => {
+                let stream = TcpStream::connect_timeout(address, PATIENCE)?;
+                stream.set_nodelay(true)?;
+                Stream::Tcp(stream)
+            }
+            Address::Unix(path) => Stream::Unix(UnixStream::connect(path)?),
+        };
+        Ok(Client { stream, received: Vec::new(), patience: PATIENCE, at_end: false })
+    }
+
+    /// Connects.
+    pub fn connect(address: &Address) -> Client {
+        Client::try_connect(address).unwrap_or_else(|error| panic!("connect {address:?}: {error}"))
+    }
+
+    /// Waits that long for a response from now on, instead of [`PATIENCE`].
+    pub fn with_patience(mut self, patience: Duration) -> Client {
+        self.patience = patience;
+        self
+    }
+
+    /// Lets the kernel buffer no more than about `bytes` that this client has not read.
+    pub fn with_receive_buffer(self, bytes: usize) -> Client {
+        match &self.stream {
+            Stream::Tcp(stream) => rustix::net::sockopt::set_socket_recv_buffer_size(stream, bytes),
+            Stream::Unix(stream) => rustix::net::sockopt::set_socket_recv_buffer_size(stream, bytes),
+        }
+        .expect("the receive buffer can be set");
+        self
+    }
+
+    /// The client's own address; none on a unix socket.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        match &self.stream {
+            Stream::Tcp(stream) => stream.local_addr().ok(),
+            Stream::Unix(_) => None,
+        }
+    }
+
+    /// Sends. The server may have closed already: what it answered is there to be read then.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Client {
+        // Seen by whoever reads the response.
+        let _ = self.try_send(bytes);
+        self
+    }
+
+    /// Sends.
+    ///
+    /// # Errors
+    /// The server does not take it.
+    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+        match &mut self.stream {
+            Stream::Tcp(stream) => stream.write_all(bytes.as_ref()),
+            Stream::Unix(stream) => stream.write_all(bytes.as_ref()),
+        }
+    }
+
+    /// Sends in pieces of the given sizes, over and over, each in a packet of its own with a pause
+    /// behind it that lets the server read it alone.
+    pub fn send_in_pieces(&mut self, bytes: impl AsRef<[u8]>, sizes: &[usize]) -> &mut Client {
+        let mut rest = bytes.as_ref();
+        for size in sizes.iter().cycle() {
+            let (piece, behind) = rest.split_at((*size).min(rest.len()));
+            self.send(piece);
+            std::thread::sleep(Duration::from_micros(200));
+            rest = behind;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        self
+    }
+
+    /// Sends a GET request for `target` and waits for the response.
+    pub fn get(&mut self, target: &str) -> Response {
+        self.request("GET", target, &[])
+    }
+
+    /// Sends a request without a body, with `fields` behind Host, and waits for the response.
+    pub fn request(&mut self, method: &str, target: &str, fields: &[(&str, &str)]) -> Response {
+        let mut head = format!("{method} {target} HTTP/1.1\r\nHost: petrel.test\r\n");
+        for (name, value) in fields {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        self.send(head + "\r\n");
+        match method {
+            "HEAD" => self.response_to_head(),
+            _ => self.response(),
+        }
+    }
+
+    /// Waits for the next response.
+    #[track_caller]
+    pub fn response(&mut self) -> Response {
+        self.try_response().unwrap_or_else(|error| panic!("no response: {error}"))
+    }
+
+    /// Waits for the response to a HEAD request.
+    #[track_caller]
+    pub fn response_to_head(&mut self) -> Response {
+        self.next(Asked::Head).unwrap_or_else(|error| panic!("no response: {error}"))
+    }
+
+    /// Waits for the next response.
+    ///
+    /// # Errors
+    /// There is none, or not all of it.
+    pub fn try_response(&mut self) -> Result<Response, ClientError> {
+        self.next(Asked::Other)
+    }
+
+    /// Reads `count` bytes of whatever comes.
+    #[track_caller]
+    pub fn read_bytes(&mut self, count: usize) -> Vec<u8> {
+        let deadline = Instant::now() + self.patience;
+        while self.received.len() < count {
+            assert!(!self.at_end, "closed after {} of {count} bytes", self.received.len());
+            assert!(self.receive(deadline), "timed out after {} bytes", self.received.len());
+        }
+        self.received.drain(..count).collect()
+    }
+
+    /// Reads until the server closes; everything that came.
+    #[track_caller]
+    pub fn read_to_end(&mut self) -> Vec<u8> {
+        let deadline = Instant::now() + self.patience;
+        while !self.at_end {
+            assert!(self.receive(deadline), "still open; got {}", show(&self.received));
+        }
+        std::mem::take(&mut self.received)
+    }
+
+    /// Waits until the server closes, and fails if it sends anything before.
+    #[track_caller]
+    pub fn expect_close(&mut self) {
+        let rest = self.read_to_end();
+        assert!(rest.is_empty(), "before the close came {}", show(&rest));
+    }
+
+    /// Fails if the server sends anything, or closes, for `time`.
+    #[track_caller]
+    pub fn expect_silence(&mut self, time: Duration) {
+        self.receive(Instant::now() + time);
+        assert!(self.received.is_empty(), "there came {}", show(&self.received));
+        assert!(!self.at_end, "the server closed the connection");
+    }
+
+    /// Closes this side for writing; the server's answer can still be read.
+    pub fn half_close(&mut self) -> &mut Client {
+        let closed = match &self.stream {
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Write),
+        };
+        closed.expect("the connection is open");
+        self
+    }
+
+    /// Goes away with a reset instead of an orderly close.
+    pub fn abort(self) {
+        if let Stream::Tcp(stream) = &self.stream {
+            let linger = Some(Duration::ZERO);
+            rustix::net::sockopt::set_socket_linger(stream, linger).expect("a TCP socket");
+        }
+    }
+
+    fn next(&mut self, asked: Asked) -> Result<Response, ClientError> {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            match Response::parse(&self.received, asked, self.at_end) {
+                Ok((response, used)) => {
+                    self.received.drain(..used);
+                    return Ok(response);
+                }
+                Err(ResponseError::Malformed(what)) => return Err(ClientError::Malformed(what)),
+                Err(ResponseError::Incomplete | ResponseError::UntilClose) => {}
+            }
+            if self.at_end {
+                let received = std::mem::take(&mut self.received);
+                return Err(match received.is_empty() {
+                    true => ClientError::Closed,
+                    false => ClientError::Truncated(received),
+                });
+            }
+            if !self.receive(deadline) {
+                return Err(ClientError::TimedOut(self.received.clone()));
+            }
+        }
+    }
+
+    /// Receives what is there. False: nothing came until `deadline`.
+    fn receive(&mut self, deadline: Instant) -> bool {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
+        let mut buffer = vec![0; 256 * 1024];
+        let count = match &mut self.stream {
+            Stream::Tcp(stream) => {
+                stream.set_read_timeout(Some(left)).expect("not zero");
+                stream.read(&mut buffer)
+            }
+            Stream::Unix(stream) => {
+                stream.set_read_timeout(Some(left)).expect("not zero");
+                stream.read(&mut buffer)
+            }
+        };
+        match count {
+            Ok(0) => self.at_end = true,
+            Ok(count) => self.received.extend_from_slice(&buffer[..count]),
+            Err(error) if is_timeout(&error) => return false,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => self.at_end = true,
+        }
+        true
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+fn show(bytes: &[u8]) -> String {
+    format!("{:?}", String::from_utf8_lossy(&bytes[..bytes.len().min(600)]))
+}
+
+impl std::fmt::Display for ClientError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ClientError::Closed => write!(formatter, "the server closed the connection"),
+            ClientError::Truncated(bytes) => write!(formatter, "cut short: {}", show(bytes)),
+            ClientError::TimedOut(bytes) => write!(formatter, "timed out after {}", show(bytes)),
+            ClientError::Malformed(what) => write!(formatter, "malformed: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {}

@@ -1,0 +1,121 @@
+//! The same requests to Petrel and to lighttpd, side by side on trees that are made alike.
+
+use crate::client::Client;
+use crate::command::is_installed;
+use crate::response::Response;
+use crate::server::{Builder, Server};
+use crate::tree::Tree;
+
+/// Both servers, running.
+#[derive(Debug)]
+pub struct Differential {
+    petrel: Server,
+    lighttpd: Server,
+    differences: Vec<String>,
+}
+
+/// What a comparison leaves out, because Petrel means to differ there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// Nothing.
+    None,
+    /// The text of error pages and redirects.
+    Body,
+}
+
+/// Fields that are compared. Left out: Date and Server, which differ by nature; ETag, whose
+/// form is each server's own; Connection, where only the words differ.
+const FIELDS: [&str; 9] = [
+    "Content-Type",
+    "Content-Length",
+    "Content-Range",
+    "Content-Encoding",
+    "Accept-Ranges",
+    "Last-Modified",
+    "Location",
+    "Allow",
+    "Transfer-Encoding",
+];
+
+impl Differential {
+    /// Starts both with `config` on trees made by `make`. `None`, with a message, when lighttpd is
+    /// not installed.
+    pub fn start(config: &str, make: impl Fn(&Tree)) -> Option<Differential> {
+        if !is_installed("lighttpd") {
+            eprintln!("SKIPPED: lighttpd is not installed, so there is nothing to compare with");
+            return None;
+        }
+        let builder = || -> Builder { Server::build().tree(&make).config(config) };
+        Some(Differential {
+            petrel: builder().start(),
+            lighttpd: builder().start_lighttpd(),
+            differences: Vec::new(),
+        })
+    }
+
+    /// Petrel.
+    pub fn petrel(&self) -> &Server {
+        &self.petrel
+    }
+
+    /// Sends a GET for `target` to both and notes where they differ, but for `except`.
+    pub fn get(&mut self, target: &str, except: Difference) -> &mut Differential {
+        self.request("GET", target, &[], except)
+    }
+
+    /// Sends a request without a body to both and notes where they differ, but for `except`.
+    pub fn request(
+        &mut self,
+        method: &str,
+        target: &str,
+        fields: &[(&str, &str)],
+        except: Difference,
+    ) -> &mut Differential {
+        let mut head = format!("{method} {target} HTTP/1.1\r\nHost: petrel.test\r\n");
+        for (name, value) in fields {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        self.send(&format!("{head}\r\n"), except)
+    }
+
+    /// Sends `bytes` to both and notes where the responses differ, but for `except`.
+    pub fn send(&mut self, bytes: &str, except: Difference) -> &mut Differential {
+        let ask = |server: &Server| -> Response {
+            let mut client = Client::connect(server.address());
+            client.send(bytes);
+            match bytes.starts_with("HEAD ") {
+                true => client.response_to_head(),
+                false => client.response(),
+            }
+        };
+        let (ours, theirs) = (ask(&self.petrel), ask(&self.lighttpd));
+        let mut notes = Vec::new();
+        if ours.status != theirs.status {
+            notes.push(format!("status {} for {}", ours.status, theirs.status));
+        }
+        for name in FIELDS {
+            if except == Difference::Body && matches!(name, "Content-Length" | "Content-Type" | "Transfer-Encoding") {
+                continue;
+            }
+            if ours.all(name) != theirs.all(name) {
+                notes.push(format!("{name} {:?} for {:?}", ours.all(name), theirs.all(name)));
+            }
+        }
+        if except == Difference::None && ours.body != theirs.body {
+            notes.push(format!("body {:?} for {:?}", ours.text(), theirs.text()));
+        }
+        if !notes.is_empty() {
+            self.differences.push(format!("{bytes:?}: {}", notes.join("; ")));
+        }
+        self
+    }
+
+    /// Fails if they differed anywhere.
+    ///
+    /// # Panics
+    /// They did; the message is the list, ours first.
+    #[track_caller]
+    pub fn expect_no_difference(&self) {
+        assert!(self.differences.is_empty(), "unlike lighttpd:\n{}", self.differences.join("\n"));
+    }
+}

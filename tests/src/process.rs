@@ -1,0 +1,141 @@
+//! What the server's processes hold and use, by `/proc`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// A process and everything it started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessTree {
+    /// The process ids, the first one's first.
+    pub pids: Vec<u32>,
+}
+
+/// What a tree of processes holds: compare it before and after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holdings {
+    /// Number of processes.
+    pub processes: usize,
+    /// Open descriptors by what they are: a path, `socket`, `pipe`, `anon_inode:[eventpoll]`.
+    pub descriptors: BTreeMap<String, usize>,
+}
+
+impl ProcessTree {
+    /// The processes that live now.
+    pub fn of(pid: u32) -> ProcessTree {
+        let mut parents = BTreeMap::new();
+        for entry in fs::read_dir("/proc").expect("/proc is mounted").flatten() {
+            let Some(child) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            if let Some(parent) = stat_field(child, PARENT) {
+                parents.insert(child, parent as u32);
+            }
+        }
+        let mut pids = vec![pid];
+        let mut next = 0;
+        while let Some(&parent) = pids.get(next) {
+            let children = parents.iter().filter(|(_, its)| **its == parent);
+            pids.extend(children.map(|(child, _)| *child));
+            next += 1;
+        }
+        ProcessTree { pids }
+    }
+
+    /// What they hold. Descriptors of a process that just ended count as closed.
+    pub fn holdings(&self) -> Holdings {
+        let mut descriptors = BTreeMap::new();
+        for pid in &self.pids {
+            let directory = format!("/proc/{pid}/fd");
+            for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+                if let Ok(target) = fs::read_link(entry.path()) {
+                    *descriptors.entry(kind(&target)).or_default() += 1;
+                }
+            }
+        }
+        Holdings { processes: self.pids.len(), descriptors }
+    }
+
+    /// CPU time used so far by all of them, in user and kernel mode, to a hundredth of a second.
+    pub fn cpu_time(&self) -> Duration {
+        let ticks: u64 = self
+            .pids
+            .iter()
+            .map(|pid| {
+                stat_field(*pid, USER_TICKS).unwrap_or(0) + stat_field(*pid, SYSTEM_TICKS).unwrap_or(0)
+            })
+            .sum();
+        Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
+    }
+
+    /// Bytes of memory that belong to them alone and were written to.
+    pub fn private_dirty_bytes(&self) -> u64 {
+        self.pids.iter().map(|pid| private_dirty_bytes(*pid)).sum()
+    }
+
+    /// The process that holds most descriptors: the one that serves.
+    pub fn busiest(&self) -> u32 {
+        let count = |pid: &&u32| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+        *self.pids.iter().max_by_key(count).expect("a tree has a root")
+    }
+}
+
+/// Raises this process's limit on open descriptors as far as it may. Returns the limit.
+pub fn raise_descriptor_limit() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    setrlimit(Resource::Nofile, raised).expect("up to the hard limit everybody may");
+    limit.maximum.unwrap_or(u64::MAX)
+}
+
+/// `socket:[4711]` is `socket`: which one it is differs each time.
+fn kind(target: &Path) -> String {
+    let target = target.to_string_lossy();
+    match target.split_once(":[") {
+        Some((kind, number)) if number.starts_with(|first: char| first.is_ascii_digit()) => {
+            kind.to_owned()
+        }
+        _ => target.into_owned(),
+    }
+}
+
+fn private_dirty_bytes(pid: u32) -> u64 {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Private_Dirty:"));
+    let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB"));
+    kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+/// A number of `/proc/PID/stat`, counted from behind the program's name.
+fn stat_field(pid: u32, index: usize) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, behind_name) = stat.rsplit_once(") ")?;
+    behind_name.split(' ').nth(index)?.parse().ok()
+}
+
+const PARENT: usize = 1;
+const USER_TICKS: usize = 11;
+const SYSTEM_TICKS: usize = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_are_one_kind() {
+        assert_eq!(kind(Path::new("socket:[12]")), "socket");
+        assert_eq!(kind(Path::new("anon_inode:[eventpoll]")), "anon_inode:[eventpoll]");
+        assert_eq!(kind(Path::new("/a")), "/a");
+    }
+
+    #[test]
+    fn this_process_uses_time_and_memory() {
+        let tree = ProcessTree::of(std::process::id());
+        assert_eq!(tree.pids.first(), Some(&std::process::id()));
+        assert!(tree.private_dirty_bytes() > 0);
+        assert!(tree.holdings().descriptors.values().sum::<usize>() >= 3);
+    }
+}

@@ -1,0 +1,299 @@
+//! A server under test: its files, its configuration, its processes and what it logged.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::client::{Address, Client};
+use crate::process::{Holdings, ProcessTree};
+use crate::response::Response;
+use crate::tree::Tree;
+use crate::{PATIENCE, eventually, free_port, petrel};
+
+/// A server that is about to be.
+///
+/// The configuration begins with [`DEFAULTS`]; a line of the test's own that begins with the name
+/// of a directive there takes its place. `var.dir` is the directory of the tree, `var.port` the
+/// port.
+#[derive(Debug)]
+pub struct Builder {
+    tree: Tree,
+    config: String,
+    environment: Vec<(String, String)>,
+}
+
+/// What every configuration begins with.
+const DEFAULTS: [&str; 5] = [
+    "server.bind = \"127.0.0.1\"",
+    "server.port = var.port",
+    "server.document-root = var.dir + \"/www\"",
+    "server.errorlog = var.dir + \"/error.log\"",
+    "server.max-worker = 2",
+];
+
+impl Builder {
+    /// Adds a file; `path` is relative to the tree, whose `www` is the document root.
+    pub fn file(self, path: &str, content: impl AsRef<[u8]>) -> Builder {
+        self.tree.write(path, content);
+        self
+    }
+
+    /// Does something to the tree.
+    pub fn tree(self, make: impl FnOnce(&Tree)) -> Builder {
+        make(&self.tree);
+        self
+    }
+
+    /// Adds lines to the configuration.
+    pub fn config(mut self, lines: &str) -> Builder {
+        self.config.push_str(lines);
+        self.config.push('\n');
+        self
+    }
+
+    /// Sets an environment variable of the server.
+    pub fn environment(mut self, name: &str, value: &str) -> Builder {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Starts Petrel and waits until it accepts connections.
+    ///
+    /// # Panics
+    /// It does not.
+    pub fn start(self) -> Server {
+        let mut command = Command::new(petrel());
+        command.arg("-D");
+        self.launch(command)
+    }
+
+    /// Starts lighttpd on the same tree and configuration.
+    ///
+    /// # Panics
+    /// It does not accept connections.
+    pub fn start_lighttpd(self) -> Server {
+        let mut command = Command::new("lighttpd");
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{path}:/usr/sbin")).arg("-D");
+        self.launch(command)
+    }
+
+    /// Runs `petrel` with `arguments` and `-f` on the configuration, to its end.
+    pub fn check(self, arguments: &[&str]) -> crate::Finished {
+        write_configuration(&self.tree, free_port(), &self.config);
+        let mut command = Command::new(petrel());
+        command.args(arguments).arg("-f").arg(self.tree.path(CONFIGURATION));
+        crate::run(&mut command, PATIENCE)
+    }
+
+    fn launch(self, mut command: Command) -> Server {
+        self.tree.directory("www");
+        let port = free_port();
+        write_configuration(&self.tree, port, &self.config);
+        let output = File::create(self.tree.path("output")).expect("a file for the output");
+        command
+            .arg("-f")
+            .arg(self.tree.path(CONFIGURATION))
+            .envs(self.environment)
+            .current_dir(self.tree.root())
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().expect("a descriptor"))
+            .stderr(output);
+        let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let address = Address::Ip(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let mut server =
+            Server { child, ended: None, tree: self.tree, config: self.config, port, address };
+        server.wait_until_it_accepts();
+        server
+    }
+}
+
+/// A running server. Dropped, it is killed, with the processes it started; what it logged is shown
+/// if the test panics.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    ended: Option<ExitStatus>,
+    tree: Tree,
+    config: String,
+    port: u16,
+    address: Address,
+}
+
+impl Server {
+    /// A server to be, with an empty document root.
+    pub fn build() -> Builder {
+        Builder { tree: Tree::new(), config: String::new(), environment: Vec::new() }
+    }
+
+    /// Starts Petrel with `config` on a document root in which `index.html` says "hello".
+    ///
+    /// # Panics
+    /// It does not start.
+    pub fn start(config: &str) -> Server {
+        Server::build().file("www/index.html", "hello").config(config).start()
+    }
+
+    /// The tree it serves.
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// The port of the main listener.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The main listener.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// `http://127.0.0.1:PORT` and `path`.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.port)
+    }
+
+    /// The process that was started.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// It and all it started.
+    pub fn processes(&self) -> ProcessTree {
+        ProcessTree::of(self.pid())
+    }
+
+    /// A new connection to the main listener.
+    #[track_caller]
+    pub fn client(&self) -> Client {
+        Client::connect(&self.address)
+    }
+
+    /// GET on a connection of its own.
+    #[track_caller]
+    pub fn get(&self, target: &str) -> Response {
+        self.client().get(target)
+    }
+
+    /// Sends `bytes` on a connection of its own and waits for one response.
+    #[track_caller]
+    pub fn exchange(&self, bytes: impl AsRef<[u8]>) -> Response {
+        self.client().send(bytes).response()
+    }
+
+    /// Sends a signal to the process that was started.
+    ///
+    /// # Panics
+    /// It has ended.
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("the server is running");
+    }
+
+    /// Puts another configuration in the place of the present one. A signal makes it count.
+    pub fn write_configuration(&self, config: &str) {
+        write_configuration(&self.tree, self.port, config);
+    }
+
+    /// The test's own part of the configuration it was started with.
+    pub fn configuration(&self) -> &str {
+        &self.config
+    }
+
+    /// How it ended, if it has within `limit`.
+    pub fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
+        let begin = Instant::now();
+        loop {
+            if self.ended.is_none() {
+                self.ended = self.child.try_wait().expect("it is our child");
+            }
+            if self.ended.is_some() || begin.elapsed() > limit {
+                return self.ended;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Everything it logged as an error so far, and printed.
+    pub fn log(&self) -> String {
+        self.tree.text("error.log") + &self.tree.text("output")
+    }
+
+    /// Waits until `text` is logged.
+    ///
+    /// # Panics
+    /// It is not.
+    #[track_caller]
+    pub fn expect_log(&self, text: &str) {
+        if !eventually(|| self.log().contains(text)) {
+            panic!("{text:?} is not in the log:\n{}", self.log());
+        }
+    }
+
+    /// What its processes hold.
+    pub fn holdings(&self) -> Holdings {
+        self.processes().holdings()
+    }
+
+    /// Waits until its processes hold what they did `before`.
+    ///
+    /// # Panics
+    /// They go on holding something else.
+    #[track_caller]
+    pub fn expect_holdings(&self, before: &Holdings) {
+        if !eventually(|| self.holdings() == *before) {
+            panic!("before: {before:#?}\nafter: {:#?}", self.holdings());
+        }
+    }
+
+    fn wait_until_it_accepts(&mut self) {
+        let begin = Instant::now();
+        while Client::try_connect(&self.address).is_err() {
+            if let Some(status) = self.wait(Duration::ZERO) {
+                panic!("the server ended, {status}:\n{}", self.log());
+            }
+            assert!(begin.elapsed() < PATIENCE, "the server does not accept:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.wait(Duration::ZERO).is_none() {
+            // Children first noted, then killed after it: nobody is left to start them anew.
+            let pids = self.processes().pids;
+            // It may end by itself in between.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+            for pid in pids.into_iter().skip(1) {
+                if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+                    let _ = kill_process(pid, Signal::KILL);
+                }
+            }
+        }
+        if std::thread::panicking() {
+            let log = self.log();
+            let shown: Vec<&str> = log.lines().take(60).collect();
+            eprintln!("--- the server's log\n{}\n---", shown.join("\n"));
+        }
+    }
+}
+
+const CONFIGURATION: &str = "petrel.conf";
+
+fn write_configuration(tree: &Tree, port: u16, config: &str) {
+    let mut text = format!("var.dir = \"{}\"\nvar.port = {port}\n", tree.root().display());
+    for line in DEFAULTS {
+        let name = line.split(' ').next().expect("it begins with a name");
+        if !config.lines().any(|own| own.split([' ', '=']).next() == Some(name)) {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    tree.write(CONFIGURATION, text + config);
+}

@@ -1,0 +1,114 @@
+//! System calls of the server, counted by strace.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::server::Server;
+use crate::{PATIENCE, eventually};
+
+/// How often each system call was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Calls(pub BTreeMap<String, u64>);
+
+/// strace, attached to all threads of the process that serves.
+#[derive(Debug)]
+pub struct Tracer {
+    child: Child,
+    output: PathBuf,
+    said: PathBuf,
+}
+
+impl Tracer {
+    /// Attaches to the server and waits until it is.
+    ///
+    /// # Panics
+    /// strace is missing, or may not trace: the tests that count cannot do without.
+    pub fn attach(server: &Server) -> Tracer {
+        let output = server.tree().path("calls");
+        let said = server.tree().path("strace");
+        let child = Command::new("strace")
+            .args(["-f", "-p", &server.processes().busiest().to_string(), "-o"])
+            .arg(&output)
+            .stdin(Stdio::null())
+            .stderr(std::fs::File::create(&said).expect("a file"))
+            .spawn()
+            .expect("strace is installed; `cargo xtask test` installs what tests need");
+        let tracer = Tracer { child, output, said };
+        let attached = eventually(|| tracer.said().contains("attached"));
+        assert!(attached, "strace cannot attach: {}", tracer.said());
+        tracer
+    }
+
+    /// Detaches. What was called since [`Tracer::attach`].
+    pub fn stop(mut self) -> Calls {
+        kill_process(Pid::from_child(&self.child), Signal::INT).expect("strace is running");
+        let begin = std::time::Instant::now();
+        while self.child.try_wait().expect("it is our child").is_none() {
+            assert!(begin.elapsed() < PATIENCE, "strace does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Calls::parse(&std::fs::read_to_string(&self.output).expect("strace wrote it"))
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(&self.said).unwrap_or_default()
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            // By SIGTERM it detaches; killed it would leave the server stopped.
+            let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+impl Calls {
+    /// How often `name` was called.
+    pub fn count(&self, name: &str) -> u64 {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+
+    /// Everything but waiting for events, and what strace itself makes the kernel restart.
+    pub fn without_waits(&self) -> Calls {
+        let is_wait = |name: &str| name.starts_with("epoll_") && name != "epoll_ctl";
+        let calls = self.0.iter().filter(|(name, _)| !is_wait(name) && *name != "restart_syscall");
+        Calls(calls.map(|(name, count)| (name.clone(), *count)).collect())
+    }
+
+    /// Lines are `PID name(arguments) = result`; a call that was interrupted by another thread's is
+    /// begun on one line and `<... name resumed>` on another.
+    fn parse(trace: &str) -> Calls {
+        let mut calls = BTreeMap::new();
+        for line in trace.lines() {
+            let call = line.split_once(' ').map_or(line, |(_, call)| call.trim_start());
+            let Some((name, _)) = call.split_once('(') else { continue };
+            if name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+                *calls.entry(name.to_owned()).or_default() += 1;
+            }
+        }
+        Calls(calls)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_counted_once() {
+        let trace = "12 epoll_wait(3,  <unfinished ...>\n13 recvfrom(9, \"GET (x)\") = 7\n\
+                     12 <... epoll_wait resumed>[]) = 0\n12 +++ exited with 0 +++\n\
+                     13 --- SIGINT {si_signo=SIGINT} ---\n";
+        let calls = Calls::parse(trace);
+        assert_eq!((calls.count("epoll_wait"), calls.count("recvfrom")), (1, 1));
+        assert_eq!(calls.0.len(), 2);
+        assert_eq!(calls.without_waits().0.len(), 1);
+    }
+}

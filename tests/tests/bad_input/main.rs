@@ -1,0 +1,7 @@
+//! What bad input and faults get: the rows of the project's list that concern the core, by number.
+
+mod framing;
+mod log_fields;
+mod paths;
+mod resources;
+mod slow_clients;

@@ -1,0 +1,143 @@
+//! Rows 41 and 44: descriptors run out, clients go away.
+
+use std::time::{Duration, Instant};
+
+use petrel_tests::{Client, Server, eventually};
+
+const BIG: usize = 1 << 20;
+
+#[test]
+fn row_41_without_descriptors_the_server_waits_and_recovers() {
+    let server = Server::start(
+        "server.max-fds = 100\nserver.max-connections = 2000\nserver.max-worker = 1\n\
+         server.max-keep-alive-idle = 60",
+    );
+    let mut first = server.client();
+    assert_eq!(first.get("/").status, 200);
+    let clients: Vec<Client> = (0..150).map(|_| server.client()).collect();
+    std::thread::sleep(Duration::from_millis(300));
+
+    let (begin, used_before) = (Instant::now(), server.processes().cpu_time());
+    while begin.elapsed() < Duration::from_secs(2) {
+        assert_eq!(first.get("/").status, 200, "clients that are connected are served");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let used = server.processes().cpu_time() - used_before;
+    assert!(used < Duration::from_millis(300), "{used:?} of CPU in two seconds: it spins");
+    server.expect_log("Too many open files");
+    let complaints = server.log().matches("Too many open files").count();
+    assert!(complaints < 60, "{complaints} lines about it");
+
+    drop(clients);
+    assert!(eventually(|| {
+        let mut client = server.client().with_patience(Duration::from_millis(500));
+        client.send("GET / HTTP/1.1\r\nHost: petrel.test\r\n\r\n");
+        client.try_response().is_ok_and(|response| response.status == 200)
+    }));
+}
+
+#[test]
+fn row_41_files_are_served_again_when_there_are_descriptors() {
+    let server = Server::build()
+        .file("www/index.html", "hello")
+        .file("www/cold.txt", "cold")
+        .config(
+            "server.max-fds = 60\nserver.max-connections = 2000\nserver.max-worker = 1\n\
+             server.max-keep-alive-idle = 60",
+        )
+        .start();
+    let mut first = server.client();
+    assert_eq!(first.get("/").status, 200);
+    let clients: Vec<Client> = (0..100).map(|_| server.client()).collect();
+    std::thread::sleep(Duration::from_millis(200));
+    let starved = first.get("/cold.txt");
+    assert!(matches!(starved.status, 200 | 500 | 503), "{starved}");
+    drop(clients);
+    assert!(eventually(|| first.get("/cold.txt").text() == "cold"), "the failure was remembered");
+}
+
+#[test]
+fn row_41_at_the_connection_limit_newcomers_wait() {
+    let server = Server::start("server.max-connections = 4\nserver.max-keep-alive-idle = 60");
+    let mut kept: Vec<Client> = (0..4).map(|_| server.client()).collect();
+    for client in &mut kept {
+        assert_eq!(client.get("/").status, 200);
+    }
+    let mut waiting = server.client();
+    waiting.send("GET / HTTP/1.1\r\nHost: petrel.test\r\n\r\n");
+    waiting.expect_silence(Duration::from_millis(200));
+    drop(kept);
+    assert_eq!(waiting.response().status, 200);
+}
+
+#[test]
+fn row_44_a_thousand_aborts_leave_nothing_behind() {
+    let server = Server::build()
+        .file("www/index.html", "hello")
+        .file("www/big.bin", vec![b'x'; BIG])
+        .start();
+    for _ in 0..4 {
+        // Both workers have every file open that will be asked for.
+        let mut client = server.client();
+        assert_eq!((client.get("/").status, client.get("/big.bin").body.len()), (200, BIG));
+    }
+    let warm = || {
+        for _ in 0..10 {
+            server.get("/big.bin");
+            server.get("/");
+        }
+        server.holdings()
+    };
+    let before = warm();
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    for _ in 0..1000 {
+        abort_somewhere(&server, &mut random);
+    }
+    warm();
+    server.expect_holdings(&before);
+    assert_eq!(server.get("/").text(), "hello");
+    let names = server.tree().names("www");
+    assert_eq!(names, ["big.bin", "index.html"], "nothing was left in the tree");
+}
+
+/// Sends part of something, reads part of the answer, and is gone.
+fn abort_somewhere(server: &Server, random: &mut Random) {
+    let requests = [
+        "GET /big.bin HTTP/1.1\r\nHost: petrel.test\r\n\r\n".to_owned(),
+        "GET / HTTP/1.1\r\nHost: petrel.test\r\n\r\n".repeat(20),
+        "GET /big.bin HTTP/1.1\r\nHost: a\r\nRange: bytes=0-9,100-999999\r\n\r\n".to_owned(),
+        format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 90000\r\n\r\n{}", "x".repeat(90_000)),
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n5\r\nworld\r\n"
+            .to_owned(),
+        "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n".to_owned(),
+    ];
+    let request = &requests[random.below(requests.len())];
+    let sent = match random.below(3) {
+        0 => request.len(),
+        _ => random.below(request.len()),
+    };
+    let mut client = server.client().with_receive_buffer(4096).with_patience(Duration::from_secs(5));
+    client.send(&request[..sent]);
+    if sent == request.len() && request.starts_with("GET /big.bin") {
+        client.read_bytes(1 + random.below(50_000));
+    }
+    match random.below(3) {
+        0 => client.abort(),
+        1 => {
+            client.half_close();
+        }
+        _ => {}
+    }
+}
+
+/// A small generator of numbers that are the same in each run (xorshift64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % bound as u64) as usize
+    }
+}

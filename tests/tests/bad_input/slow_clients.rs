@@ -1,0 +1,107 @@
+//! Row 40: clients that are slow on purpose are left after a time, and nobody else notices them.
+
+use std::time::{Duration, Instant};
+
+use petrel_tests::{Client, Server};
+
+fn server() -> Server {
+    Server::build()
+        .file("www/index.html", "hello")
+        .file("www/big.bin", vec![b'x'; 32 << 20])
+        .config(
+            "server.max-read-idle = 2\nserver.max-write-idle = 2\nserver.max-keep-alive-idle = 2",
+        )
+        .start()
+}
+
+/// One byte after the other, never two seconds apart, is still over some time.
+#[test]
+fn row_40_a_slow_head_gets_408_while_others_are_served() {
+    let server = server();
+    let mut other = server.client();
+    let mut slow: Vec<Client> = (0..100).map(|_| server.client()).collect();
+    for client in &mut slow {
+        client.send("GET / HTTP/1.1\r\nHost: petrel.test\r\nX-Sl");
+    }
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(1500) {
+        let asked = Instant::now();
+        assert_eq!(other.get("/").text(), "hello");
+        assert!(asked.elapsed() < Duration::from_secs(1), "others wait");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for client in &mut slow {
+        let response = client.response();
+        assert_eq!(response.status, 408);
+        client.expect_close();
+    }
+    assert!(begin.elapsed() < Duration::from_secs(6), "took {:?}", begin.elapsed());
+}
+
+#[test]
+fn row_40_a_head_that_trickles_is_over_at_the_same_time() {
+    let server = server();
+    let mut client = server.client();
+    let begin = Instant::now();
+    let head = "GET / HTTP/1.1\r\nHost: petrel.test\r\nX-Slow: 123456789012345678901234567890";
+    for byte in head.as_bytes() {
+        if client.try_send([*byte]).is_err() || begin.elapsed() > Duration::from_secs(8) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(begin.elapsed() < Duration::from_secs(6), "a byte each 100 ms goes on for ever");
+}
+
+#[test]
+fn row_40_a_slow_body_gets_408() {
+    let server = server();
+    let mut client = server.client();
+    client.send("POST / HTTP/1.1\r\nHost: petrel.test\r\nContent-Length: 100\r\n\r\nhello");
+    assert_eq!(client.response().status, 408);
+    client.expect_close();
+
+    let mut client = server.client();
+    client.send("POST / HTTP/1.1\r\nHost: petrel.test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhe");
+    assert_eq!(client.response().status, 408);
+    client.expect_close();
+}
+
+#[test]
+fn row_40_a_client_that_does_not_read_is_left() {
+    let server = server();
+    let before = server.holdings();
+    let mut other = server.client();
+    let mut slow: Vec<Client> =
+        (0..10).map(|_| server.client().with_receive_buffer(16 * 1024)).collect();
+    for client in &mut slow {
+        client.send("GET /big.bin HTTP/1.1\r\nHost: petrel.test\r\n\r\n");
+    }
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(1500) {
+        assert_eq!(other.get("/").text(), "hello");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(other);
+    let sockets = |holdings: &petrel_tests::Holdings| holdings.descriptors["socket"];
+    let left = petrel_tests::eventually(|| sockets(&server.holdings()) == sockets(&before));
+    assert!(left, "connections of clients that do not read stay open");
+    assert!(begin.elapsed() < Duration::from_secs(8), "took {:?}", begin.elapsed());
+    for client in &mut slow {
+        assert!(client.read_to_end().len() < 32 << 20);
+    }
+}
+
+#[test]
+fn row_40_an_idle_connection_is_closed_without_a_word() {
+    let server = server();
+    let mut fresh = server.client();
+    let mut kept = server.client();
+    assert_eq!(kept.get("/").status, 200);
+    let begin = Instant::now();
+    kept.expect_close();
+    let idle = begin.elapsed();
+    assert!(idle > Duration::from_millis(900), "closed after {idle:?}");
+    assert!(idle < Duration::from_secs(5), "closed after {idle:?}");
+    fresh.expect_close();
+}
