@@ -1,0 +1,228 @@
+//! mod_indexfile: a URL that ends with a slash means a file in that directory.
+//!
+//! Names are tried in order through the file cache, so that a warm request asks the file system
+//! nothing. The URL path and the physical path become those of the file that was found: handlers
+//! chosen by suffix and access rules then see what is opened. The request target stays what the
+//! client sent.
+
+use std::rc::Rc;
+
+use petrel_engine::Exchange;
+use petrel_engine::config::{Diagnostic, Effect};
+use petrel_engine::file_cache::{FileEntry, FileKind};
+use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
+use petrel_engine::proto::status::Status;
+
+/// mod_indexfile.
+pub static MODULE: ModuleSpec = ModuleSpec {
+    name: "mod_indexfile",
+    doc: "Answers a URL that ends with a slash with a file of that directory.",
+    loaded: Loaded::Compat,
+    directives: petrel_engine::directives! {
+        "index-file.names", List, Request, "()", Effect::Works,
+            "Names of index files, tried in this order. One that begins with a slash is looked up from the document root, and then serves for every directory.";
+        "server.indexfiles", List, Request, "()", Effect::Renamed("index-file.names"),
+            "The older name of index-file.names.";
+    },
+    log_directives: &[],
+    configure,
+};
+
+fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
+    let names = configure.values.strings("index-file.names");
+    if !names.is_empty() {
+        let names = names.iter().map(|name| name.as_bytes().into()).collect();
+        configure.add(Phase::Resolved, IndexFile { names });
+    }
+    Ok(())
+}
+
+struct IndexFile {
+    names: Vec<Box<[u8]>>,
+}
+
+impl Hook for IndexFile {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        let kind = exchange.physical.file.as_ref().map(|file| file.kind());
+        if kind != Some(FileKind::Directory) || !exchange.request.url.path().ends_with(b"/") {
+            return Outcome::Next;
+        }
+        for name in &self.names {
+            let file = match name.first() {
+                Some(b'/') => look_in_root(exchange, name),
+                _ => look_in_directory(exchange, name),
+            };
+            match file.kind() {
+                FileKind::Missing | FileKind::NotADirectory => {}
+                FileKind::Denied => return exchange.answer(Status::FORBIDDEN),
+                FileKind::Failed(errno) => return failed(exchange, name, errno),
+                FileKind::Regular | FileKind::Directory | FileKind::Special => {
+                    take(exchange, name, file);
+                    return exchange.physical_path_changed();
+                }
+            }
+        }
+        Outcome::Next
+    }
+}
+
+/// What is at `name` below the directory. The physical path serves as the buffer.
+fn look_in_directory(exchange: &mut Exchange, name: &[u8]) -> Rc<FileEntry> {
+    let directory = exchange.physical.path.len();
+    append_name(&mut exchange.physical.path, name);
+    let file = look_up(exchange, &exchange.physical.path);
+    exchange.physical.path.truncate(directory);
+    file
+}
+
+/// What is at `name` below the document root.
+fn look_in_root(exchange: &Exchange, name: &[u8]) -> Rc<FileEntry> {
+    look_up(exchange, &[&exchange.physical.document_root, name].concat())
+}
+
+fn look_up(exchange: &Exchange, path: &[u8]) -> Rc<FileEntry> {
+    let now_s = exchange.worker.clock().seconds();
+    exchange
+        .worker
+        .files()
+        .lookup(path, exchange.settings.core.symlinks, now_s)
+}
+
+/// Makes the index file what the request is about.
+fn take(exchange: &mut Exchange, name: &[u8], file: Rc<FileEntry>) {
+    let physical = &mut exchange.physical;
+    if name.starts_with(b"/") {
+        // What the script that lists the directory is told it should list.
+        exchange
+            .environment
+            .set("PATH_TRANSLATED_DIRINDEX", &physical.path);
+        exchange.request.url.set_path(name);
+        physical.relative.clear();
+        physical.path.clear();
+        physical.path.extend_from_slice(&physical.document_root);
+        physical.base.clear();
+        physical.base.extend_from_slice(&physical.document_root);
+    } else {
+        exchange.request.url.extend_path(name);
+    }
+    append_name(&mut physical.relative, name);
+    append_name(&mut physical.path, name);
+    physical.file = Some(file);
+}
+
+/// Appends `name` with one slash before it. The target of an alias may lack its slash.
+fn append_name(path: &mut Vec<u8>, name: &[u8]) {
+    if !path.ends_with(b"/") && !name.starts_with(b"/") {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+}
+
+fn failed(exchange: &mut Exchange, name: &[u8], error: impl std::fmt::Display) -> Outcome {
+    let name = String::from_utf8_lossy(name);
+    exchange.log_error("map", format_args!("{error} index-file={name:?}"));
+    exchange.answer(Status::INTERNAL_SERVER_ERROR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Tree;
+
+    const ROOT: &str = "index-file.names = (\"none\", \"second.html\", \"index.html\")\n";
+
+    fn opened(tree: &Tree, config: &str, target: &str) -> (u16, String, String) {
+        let site = tree.site(config, &[&MODULE, &crate::static_file::MODULE]);
+        let answer = site.get(target);
+        let exchange = answer.exchange();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let body = text(answer.body());
+        (answer.status(), body, text(exchange.request.url.path()))
+    }
+
+    #[test]
+    fn the_first_name_that_exists_is_served() {
+        let tree = Tree::new(&[
+            ("index.html", "one"),
+            ("d/second.html", "two"),
+            ("d/index.html", ""),
+        ]);
+        assert_eq!(
+            opened(&tree, ROOT, "/"),
+            (200, "one".into(), "/index.html".into())
+        );
+        assert_eq!(
+            opened(&tree, ROOT, "/d/"),
+            (200, "two".into(), "/d/second.html".into())
+        );
+    }
+
+    #[test]
+    fn the_target_and_its_query_stay() {
+        let tree = Tree::new(&[("d/index.html", "x")]);
+        let answer = tree
+            .site(ROOT, &[&MODULE, &crate::static_file::MODULE])
+            .get("/d/?a=b");
+        let url = &answer.exchange().request.url;
+        assert_eq!((url.target(), url.query()), (&b"/d/?a=b"[..], &b"a=b"[..]));
+        assert_eq!(answer.exchange().physical.relative, b"/d/index.html");
+    }
+
+    #[test]
+    fn a_directory_without_one_is_left_to_others() {
+        let tree = Tree::new(&[("d/other", "")]);
+        assert_eq!(opened(&tree, ROOT, "/d/").0, 403);
+    }
+
+    #[test]
+    fn a_directory_with_such_a_name_ends_the_search_as_in_lighttpd() {
+        let tree = Tree::new(&[("second.html/x", ""), ("index.html", "x")]);
+        assert_eq!(
+            opened(&tree, ROOT, "/"),
+            (403, opened(&tree, ROOT, "/").1, "/second.html".into())
+        );
+    }
+
+    #[test]
+    fn a_name_with_a_slash_in_front_is_one_file_for_all_directories() {
+        let tree = Tree::new(&[("list.html", "list"), ("d/e/x", "")]);
+        let config = "index-file.names = (\"index.html\", \"/list.html\")";
+        assert_eq!(
+            opened(&tree, config, "/d/e/"),
+            (200, "list".into(), "/list.html".into())
+        );
+        let answer = tree
+            .site(config, &[&MODULE, &crate::static_file::MODULE])
+            .get("/d/e/");
+        let listed = answer
+            .exchange()
+            .environment
+            .get("PATH_TRANSLATED_DIRINDEX")
+            .map(<[u8]>::to_vec);
+        assert_eq!(listed, Some(tree.path("d/e/").into_bytes()));
+    }
+
+    #[test]
+    fn a_name_below_a_file_is_passed_over() {
+        let tree = Tree::new(&[("a.html", "a")]);
+        let config = "index-file.names = (\"a.html/x\", \"a.html\")";
+        assert_eq!(opened(&tree, config, "/").0, 200);
+    }
+
+    #[test]
+    fn the_older_directive_works() {
+        let tree = Tree::new(&[("a.html", "a")]);
+        assert_eq!(
+            opened(&tree, "server.indexfiles = (\"a.html\")", "/").0,
+            200
+        );
+    }
+
+    #[test]
+    fn conditions_on_the_physical_path_see_the_index_file() {
+        let tree = Tree::new(&[("a.html", "a")]);
+        let config = "index-file.names = (\"a.html\")\n\
+            $PHYSICAL[\"path\"] =$ \"a.html\" { static-file.exclude-extensions = (\".html\") }";
+        assert_eq!(opened(&tree, config, "/").0, 403);
+    }
+}
