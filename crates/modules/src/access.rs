@@ -1,0 +1,244 @@
+//! mod_access: who asks for what is denied gets 403.
+//!
+//! Rules are suffixes. They are asked twice: for the URL path before anything is looked up, and
+//! for what is about to be opened, when path-info is split off and an index file is chosen. The
+//! second time comes behind all other modules, wherever `server.modules` names this one, so that
+//! neither `/secret.inc/x` nor a directory whose index is denied leads around a rule.
+
+use petrel_engine::Exchange;
+use petrel_engine::config::{Diagnostic, Effect};
+use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
+use petrel_engine::proto::status::Status;
+use std::rc::Rc;
+
+/// mod_access.
+pub static MODULE: ModuleSpec = ModuleSpec {
+    name: "mod_access",
+    doc: "Denies access to URLs by how they end.",
+    loaded: Loaded::Listed,
+    directives: petrel_engine::directives! {
+        "url.access-deny", List, Request, "()", Effect::Works,
+            "Answer 403 if the path of the URL, or of the file it leads to, ends with one of these. An empty one matches everything.";
+        "url.access-allow", List, Request, "()", Effect::Works,
+            "Answer 403 unless the path of the URL ends with one of these. Wins over url.access-deny.";
+        "access.deny-all", Bool, Request, "disable", Effect::Works,
+            "Answer 403 to everything (lighttpd 1.5).";
+    },
+    log_directives: &[],
+    configure,
+};
+
+fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
+    let values = configure.values;
+    if values.bool("access.deny-all").unwrap_or(false) {
+        configure.add(Phase::Authorize, DenyAll);
+        return Ok(());
+    }
+    let ignores_case = values
+        .bool("server.force-lowercase-filenames")
+        .unwrap_or(false);
+    let list = |name: &str| Suffixes::new(&values.strings(name), ignores_case);
+    let rules = Rc::new(match list("url.access-allow") {
+        allowed if !allowed.is_empty() => Rules::Allow(allowed),
+        _ => Rules::Deny(list("url.access-deny")),
+    });
+    if matches!(&*rules, Rules::Deny(denied) if denied.is_empty()) {
+        return Ok(());
+    }
+    configure.add(Phase::Authorize, UrlRule(Rc::clone(&rules)));
+    configure.add_last(Phase::Resolved, FileRule(rules));
+    Ok(())
+}
+
+enum Rules {
+    Allow(Suffixes),
+    Deny(Suffixes),
+}
+
+/// Ends of paths.
+struct Suffixes {
+    list: Vec<Box<[u8]>>,
+    ignores_case: bool,
+}
+
+struct DenyAll;
+struct UrlRule(Rc<Rules>);
+struct FileRule(Rc<Rules>);
+
+impl Hook for DenyAll {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        refuse(exchange, "access.deny-all")
+    }
+}
+
+impl Hook for UrlRule {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        let path = exchange.request.url.path();
+        match &*self.0 {
+            Rules::Allow(allowed) if !allowed.match_end_of(path) => not_allowed(exchange),
+            Rules::Deny(denied) if denied.match_end_of(path) => is_denied(exchange),
+            _ => Outcome::Next,
+        }
+    }
+}
+
+impl Hook for FileRule {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        let path = exchange.request.url.path();
+        let info = exchange.physical.path_info.len();
+        let path = path.get(..path.len().saturating_sub(info)).unwrap_or(path);
+        match &*self.0 {
+            Rules::Allow(allowed) if !allowed.match_end_of(path) => not_allowed(exchange),
+            Rules::Deny(denied)
+                if denied.match_end_of(path) || denied.match_end_of(&exchange.physical.path) =>
+            {
+                is_denied(exchange)
+            }
+            _ => Outcome::Next,
+        }
+    }
+}
+
+impl Suffixes {
+    fn new(list: &[&str], ignores_case: bool) -> Suffixes {
+        let list = list.iter().map(|suffix| suffix.as_bytes().into()).collect();
+        Suffixes { list, ignores_case }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    fn match_end_of(&self, path: &[u8]) -> bool {
+        self.list.iter().any(|suffix| {
+            let end = path
+                .len()
+                .checked_sub(suffix.len())
+                .and_then(|start| path.get(start..));
+            end.is_some_and(|end| match self.ignores_case {
+                true => end.eq_ignore_ascii_case(suffix),
+                false => *end == **suffix,
+            })
+        })
+    }
+}
+
+fn not_allowed(exchange: &mut Exchange) -> Outcome {
+    refuse(exchange, "url.access-allow")
+}
+
+fn is_denied(exchange: &mut Exchange) -> Outcome {
+    refuse(exchange, "url.access-deny")
+}
+
+fn refuse(exchange: &mut Exchange, directive: &str) -> Outcome {
+    if exchange.settings.core.debug.request_handling {
+        let path = String::from_utf8_lossy(exchange.request.url.path());
+        exchange.log_error(
+            "authorize",
+            format_args!("denied by {directive} path={path:?}"),
+        );
+    }
+    exchange.answer(Status::FORBIDDEN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Tree;
+
+    fn statuses(files: &[(&str, &str)], config: &str, targets: &[&str]) -> Vec<u16> {
+        let modules = [
+            &MODULE,
+            &crate::alias::MODULE,
+            &crate::index_file::MODULE,
+            &crate::static_file::MODULE,
+        ];
+        let tree = Tree::new(files);
+        let site = tree.site(config, &modules);
+        targets
+            .iter()
+            .map(|target| site.get(target).status())
+            .collect()
+    }
+
+    const FILES: &[(&str, &str)] = &[
+        ("a.inc", "s"),
+        ("b.txt~", "s"),
+        ("x.css", "c"),
+        ("index.php", "p"),
+        ("d/x.html", "h"),
+    ];
+
+    #[test]
+    fn suffixes_are_denied_in_their_letter_case() {
+        let config = "url.access-deny = (\".inc\", \"~\")";
+        let targets = ["/a.inc", "/b.txt~", "/%61%2einc", "/a.INC", "/x.css"];
+        assert_eq!(statuses(FILES, config, &targets), [403, 403, 403, 404, 200]);
+    }
+
+    #[test]
+    fn the_empty_suffix_and_deny_all_deny_everything() {
+        for config in ["url.access-deny = (\"\")", "access.deny-all = \"enable\""] {
+            assert_eq!(
+                statuses(FILES, config, &["/x.css", "/", "/none"]),
+                [403, 403, 403]
+            );
+        }
+    }
+
+    #[test]
+    fn letter_case_does_not_matter_when_file_names_are_lowered() {
+        let config = "server.force-lowercase-filenames = \"enable\"\nurl.access-deny = (\".Inc\")";
+        assert_eq!(
+            statuses(FILES, config, &["/a.inc", "/A.INC", "/X.css"]),
+            [403, 403, 200]
+        );
+    }
+
+    #[test]
+    fn path_info_does_not_lead_around() {
+        let config = "url.access-deny = (\".inc\")";
+        assert_eq!(
+            statuses(FILES, config, &["/a.inc/", "/a.inc/x", "/a.inc/.."]),
+            [403, 403, 403]
+        );
+    }
+
+    #[test]
+    fn an_index_file_is_denied_whatever_the_order_of_modules() {
+        for order in [
+            "\"mod_access\", \"mod_indexfile\"",
+            "\"mod_indexfile\", \"mod_access\"",
+        ] {
+            let config = format!(
+                "server.modules = ({order})\nindex-file.names = (\"index.php\")\nurl.access-deny = (\".php\")"
+            );
+            assert_eq!(
+                statuses(FILES, &config, &["/", "/index.php", "/x.css"]),
+                [403, 403, 200]
+            );
+        }
+    }
+
+    #[test]
+    fn an_alias_does_not_lead_around() {
+        let config = "alias.url = (\"/open\" => \"ROOT/a.inc\")\nurl.access-deny = (\".inc\")";
+        assert_eq!(statuses(FILES, config, &["/open"]), [403]);
+    }
+
+    #[test]
+    fn allow_denies_the_rest_and_wins() {
+        let config = "url.access-allow = (\".css\", \"/\")\nurl.access-deny = (\"x.css\")\n\
+            index-file.names = (\"x.html\", \"x.css\")";
+        let targets = ["/x.css", "/a.inc", "/", "/d/"];
+        // The index of /d/ is not allowed itself.
+        assert_eq!(statuses(FILES, config, &targets), [200, 403, 200, 403]);
+    }
+
+    #[test]
+    fn rules_obey_conditions() {
+        let config = "$HTTP[\"host\"] == \"b.example\" { url.access-deny = (\".inc\") }";
+        assert_eq!(statuses(FILES, config, &["/a.inc"]), [200]);
+    }
+}
