@@ -1,0 +1,273 @@
+//! mod_alias: parts of the URL space that lie outside the document root.
+//!
+//! The first prefix that matches counts, in the order of the configuration. What stands behind
+//! the prefix is appended to the target as it is, as lighttpd does it: `/a` => `/x/` makes `/ab`
+//! `/x/b`. Therefore a URL such as `/a../b` must not become `/x/../b`: it is answered 403.
+
+use petrel_engine::Exchange;
+use petrel_engine::config::{Array, Diagnostic, Effect};
+use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
+use petrel_engine::proto::status::Status;
+use petrel_engine::settings::core::absolute_root;
+
+/// mod_alias.
+pub static MODULE: ModuleSpec = ModuleSpec {
+    name: "mod_alias",
+    doc: "Maps prefixes of the URL path to directories or files outside the document root.",
+    loaded: Loaded::Listed,
+    directives: petrel_engine::directives! {
+        "alias.url", StringMap, Request, "()", Effect::Works,
+            "URL prefixes and what stands in their place in the file system; what follows the prefix is appended. The first that matches counts, so a longer prefix comes before a shorter one.";
+    },
+    log_directives: &[],
+    configure,
+};
+
+fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
+    let Some(array) = configure.values.array("alias.url") else {
+        return Ok(());
+    };
+    refuse_hidden(array)?;
+    let pairs = array
+        .iter()
+        .filter_map(|element| Some((element.key()?, element.value.as_str()?)));
+    let aliases: Vec<_> = pairs
+        .map(|(prefix, target)| Alias::new(prefix, target))
+        .collect();
+    if !aliases.is_empty() {
+        let core_name = "server.force-lowercase-filenames";
+        let ignores_case = configure.values.bool(core_name).unwrap_or(false);
+        configure.add(
+            Phase::Map,
+            Aliases {
+                aliases,
+                ignores_case,
+            },
+        );
+    }
+    Ok(())
+}
+
+/// A prefix behind a shorter one that it begins with never gets its turn: lighttpd refuses to
+/// start, and so do we, since what the longer one was for would lie elsewhere.
+fn refuse_hidden(array: &Array) -> Result<(), Diagnostic> {
+    let mut earlier: Vec<&str> = Vec::new();
+    for key in array.iter().filter_map(|element| element.key.as_ref()) {
+        if let Some(shorter) = earlier
+            .iter()
+            .find(|shorter| key.text.starts_with(**shorter))
+        {
+            let message = format!(
+                "the alias {:?} never matches: {shorter:?} is tried first",
+                key.text
+            );
+            return Err(Diagnostic::error(message, key.span)
+                .with_hint("put the longer prefix before the shorter one"));
+        }
+        earlier.push(&key.text);
+    }
+    Ok(())
+}
+
+struct Aliases {
+    aliases: Vec<Alias>,
+    ignores_case: bool,
+}
+
+struct Alias {
+    prefix: Box<[u8]>,
+    /// Absolute, with the slash at the end that the configuration gives it.
+    target: Box<[u8]>,
+}
+
+impl Alias {
+    fn new(prefix: &str, target: &str) -> Alias {
+        let mut path = absolute_root(target).to_vec();
+        if target.ends_with('/') || path.is_empty() {
+            path.push(b'/');
+        }
+        Alias {
+            prefix: prefix.as_bytes().into(),
+            target: path.into(),
+        }
+    }
+
+    /// What `path` has behind the prefix.
+    fn rest<'p>(&self, path: &'p [u8], ignores_case: bool) -> Option<&'p [u8]> {
+        let (head, rest) = path.split_at_checked(self.prefix.len())?;
+        let is_prefix = match ignores_case {
+            true => head.eq_ignore_ascii_case(&self.prefix),
+            false => *head == *self.prefix,
+        };
+        is_prefix.then_some(rest)
+    }
+
+    /// Whether `rest` would become a dot segment behind the target.
+    fn escapes(&self, rest: &[u8]) -> bool {
+        let segment = rest.split(|byte| *byte == b'/').next().unwrap_or_default();
+        matches!(segment, b"." | b"..") && self.target.ends_with(b"/")
+    }
+}
+
+impl Hook for Aliases {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        let physical = &mut exchange.physical;
+        let path = physical.path.get(physical.base.len()..).unwrap_or_default();
+        let found = self
+            .aliases
+            .iter()
+            .find_map(|alias| Some((alias, alias.rest(path, self.ignores_case)?)));
+        let Some((alias, rest)) = found else {
+            return Outcome::Next;
+        };
+        if alias.escapes(rest) {
+            return exchange.answer(Status::FORBIDDEN);
+        }
+        // The base is the buffer for the new path, so that nothing is allocated.
+        let base_and_slash = &alias.target;
+        let base = base_and_slash.strip_suffix(b"/").unwrap_or(base_and_slash);
+        let joint = if rest.starts_with(b"/") {
+            base
+        } else {
+            base_and_slash
+        };
+        physical.base.clear();
+        physical.base.extend_from_slice(joint);
+        physical.base.extend_from_slice(rest);
+        std::mem::swap(&mut physical.base, &mut physical.path);
+        physical.base.clear();
+        physical.base.extend_from_slice(base);
+        Outcome::Next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Tree, refusal};
+
+    const FILES: &[(&str, &str)] = &[
+        ("out/foo", "foo"),
+        ("out/y/index.html", "y"),
+        ("script.txt", "script"),
+        ("secret", "secret"),
+        ("docs/a", "a"),
+    ];
+
+    fn answers(config: &str, rows: &[(&str, u16, &str)]) {
+        let tree = Tree::new(FILES);
+        let config = format!("index-file.names = (\"index.html\")\n{config}");
+        let config = config.replace("server.document-root", "");
+        let modules = [
+            &crate::index_file::MODULE,
+            &MODULE,
+            &crate::static_file::MODULE,
+        ];
+        let site = tree.site(&config, &modules);
+        for (target, status, path) in rows {
+            let answer = site.get(target);
+            let opened = String::from_utf8_lossy(&answer.exchange().physical.path).into_owned();
+            let expected = if path.is_empty() {
+                String::new()
+            } else {
+                tree.path(path)
+            };
+            let opened = if path.is_empty() {
+                String::new()
+            } else {
+                opened
+            };
+            assert_eq!((answer.status(), opened), (*status, expected), "{target}");
+        }
+    }
+
+    // The statuses are those of lighttpd 1.4.69.
+    #[test]
+    fn the_rest_is_appended_as_it_is() {
+        answers(
+            "alias.url = (\"/foo/\" => \"ROOT/out/y\", \"/foo\" => \"ROOT/out/\", \"/baz/\" => \"ROOT/out/\")",
+            &[
+                ("/foo/", 200, "out/y/index.html"),
+                ("/foo", 301, "out/"),
+                ("/foo/index.html", 404, "out/yindex.html"),
+                ("/foobar", 404, "out/bar"),
+                ("/fooy/", 200, "out/y/index.html"),
+                ("/baz/foo", 200, "out/foo"),
+                ("/fo", 404, "fo"),
+            ],
+        );
+    }
+
+    #[test]
+    fn dots_do_not_lead_out_of_the_target() {
+        answers(
+            "alias.url = (\"/foo\" => \"ROOT/out/\", \"/bar\" => \"ROOT/out\", \"/baz/\" => \"ROOT/out/\")",
+            &[
+                ("/foo../secret", 403, ""),
+                ("/foo%2e%2e/secret", 403, ""),
+                ("/foo..", 403, ""),
+                ("/foo./foo", 403, ""),
+                ("/foo.html", 404, "out/.html"),
+                ("/bar../secret", 404, "out../secret"),
+                ("/bar/../secret", 200, "secret"),
+                ("/baz../secret", 404, "baz../secret"),
+                ("/baz/..%2fsecret", 200, "secret"),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_file_can_be_the_target_and_takes_path_info() {
+        let config =
+            "alias.url = (\"/one\" => \"ROOT/script.txt\", \"/two\" => \"ROOT/script.txt/\")";
+        let (tree, modules) = (Tree::new(FILES), [&MODULE, &crate::static_file::MODULE]);
+        let site = tree.site(config, &modules);
+        for (target, info) in [("/one", ""), ("/one/info", "/info"), ("/two/info", "/info")] {
+            let answer = site.get(target);
+            assert_eq!(answer.status(), 200, "{target}");
+            assert_eq!(
+                answer.exchange().physical.path_info,
+                info.as_bytes(),
+                "{target}"
+            );
+        }
+        assert_eq!(site.get("/onex").status(), 404);
+    }
+
+    #[test]
+    fn base_and_document_root_say_where_the_path_is() {
+        let tree = Tree::new(FILES);
+        let site = tree.site("alias.url = (\"/foo/\" => \"ROOT/out/\")", &[&MODULE]);
+        let answer = site.get("/foo/y/");
+        let physical = &answer.exchange().physical;
+        assert_eq!(physical.base, tree.path("out").as_bytes());
+        assert_eq!(
+            [&physical.document_root[..], b"/"].concat(),
+            tree.path("").as_bytes()
+        );
+        assert_eq!(physical.relative, b"/foo/y/");
+    }
+
+    #[test]
+    fn letter_case_does_not_matter_when_file_names_are_lowered() {
+        answers(
+            "server.force-lowercase-filenames = \"enable\"\nalias.url = (\"/FOO\" => \"ROOT/out/\")",
+            &[("/foofoo", 200, "out/foo"), ("/FOOFoo", 200, "out/foo")],
+        );
+    }
+
+    #[test]
+    fn a_prefix_that_never_matches_is_refused_at_its_place() {
+        let config = "alias.url = ( \"/a\" => \"/x\",\n  \"/ab\" => \"/y\" )";
+        let message = refusal(config, &[&MODULE]);
+        assert!(
+            message.starts_with("test.conf:2:3: error: the alias \"/ab\" never"),
+            "{message}"
+        );
+        assert!(message.contains("longer prefix before"), "{message}");
+        Tree::new(&[]).site(
+            "alias.url = (\"/ab\" => \"/x\", \"/a\" => \"/y\")",
+            &[&MODULE],
+        );
+    }
+}
