@@ -1,0 +1,289 @@
+//! mod_redirect: sends clients to another URL.
+//!
+//! Rules are regular expressions over the normalised target, path and query, tried in the order of
+//! the configuration; the first that matches counts. An empty target ends the search without a
+//! redirect.
+
+use petrel_engine::Exchange;
+use petrel_engine::config::{
+    BlockId, Captures, Diagnostic, Effect, Element, Lookup, Pattern, Template, UrlPart,
+};
+use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
+use petrel_engine::proto::http1::Version;
+use petrel_engine::proto::method::Method;
+use petrel_engine::proto::status::Status;
+use petrel_engine::settings::Values;
+
+/// mod_redirect.
+pub static MODULE: ModuleSpec = ModuleSpec {
+    name: "mod_redirect",
+    doc: "Sends clients to another URL.",
+    loaded: Loaded::Listed,
+    directives: petrel_engine::directives! {
+        "url.redirect", StringMap, Request, "()", Effect::Works,
+            "Regular expressions over path and query, and the URLs to send the client to. $0 to $9 are groups of the expression, %0 to %9 those of the enclosing condition; ${url.path}, ${qsa} and the like are parts of the URL. The first match counts; an empty URL is no redirect.";
+        "url.redirect-code", Short, Request, "301, or 308 for methods other than GET and HEAD over HTTP/1.1", Effect::Works,
+            "The status of redirects.";
+    },
+    log_directives: &[],
+    configure,
+};
+
+fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
+    let values = configure.values;
+    let status = status(values)?;
+    let elements = values.array("url.redirect").into_iter().flatten();
+    let rules = elements.map(Rule::new).collect::<Result<Vec<_>, _>>()?;
+    if !rules.is_empty() {
+        let condition = values.condition_of("url.redirect");
+        configure.add(
+            Phase::Translate,
+            Redirect {
+                rules,
+                status,
+                condition,
+            },
+        );
+    }
+    Ok(())
+}
+
+fn status(values: &Values<'_>) -> Result<Option<Status>, Diagnostic> {
+    match values.integer("url.redirect-code") {
+        None | Some(0) => Ok(None),
+        Some(code @ 200..=599) => Ok(u16::try_from(code).ok().map(Status)),
+        Some(code) => Err(values
+            .error(
+                "url.redirect-code",
+                format!("{code} cannot be the status of an answer"),
+            )
+            .with_hint("usual are 301, 302, 303, 307 and 308")),
+    }
+}
+
+struct Redirect {
+    rules: Vec<Rule>,
+    status: Option<Status>,
+    /// Whose groups `%0` to `%9` are.
+    condition: Option<BlockId>,
+}
+
+struct Rule {
+    pattern: Pattern,
+    target: Template,
+}
+
+impl Rule {
+    fn new(element: &Element) -> Result<Rule, Diagnostic> {
+        let text = element.key().unwrap_or_default();
+        let pattern = Pattern::compile(text).map_err(|error| {
+            let message = format!("{text:?} is no regular expression: {}", error.message);
+            let span = element.key.as_ref().map_or(element.span, |key| key.span);
+            let diagnostic = Diagnostic::error(message, span);
+            match error.offset {
+                Some(offset) => {
+                    diagnostic.with_hint(format!("it fails at character {}", offset + 1))
+                }
+                None => diagnostic,
+            }
+        })?;
+        Ok(Rule {
+            pattern,
+            target: Template::compile(element.value.as_str().unwrap_or_default()),
+        })
+    }
+}
+
+impl Hook for Redirect {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        if exchange.request.url.path() == b"*" {
+            return Outcome::Next;
+        }
+        let Some(location) = self.location(exchange) else {
+            return Outcome::Next;
+        };
+        let status = self.status.unwrap_or_else(|| default_status(exchange));
+        exchange.response.answer(status);
+        exchange.response.set("Location", &location);
+        Outcome::Answer
+    }
+}
+
+impl Redirect {
+    /// Where to send the client, if anywhere.
+    fn location(&self, exchange: &Exchange) -> Option<Vec<u8>> {
+        let target = exchange.request.url.target();
+        let mut groups = Captures::new();
+        let rule = self
+            .rules
+            .iter()
+            .find(|rule| rule.pattern.captures(target, &mut groups))?;
+        let condition = self
+            .condition
+            .filter(|_| rule.target.uses_condition_groups());
+        let parts = Parts {
+            groups,
+            condition: condition.map(|block| exchange.captures_of(block)),
+            exchange,
+        };
+        let mut location = Vec::new();
+        rule.target.expand(&parts, &mut location);
+        (!location.is_empty()).then_some(location)
+    }
+}
+
+/// 308 keeps the method and the body, which 301 does not promise (RFC 9110 15.4.2); HTTP/1.0
+/// clients do not know it.
+fn default_status(exchange: &Exchange) -> Status {
+    let head = &exchange.request.head;
+    match exchange.request.method {
+        Method::Get | Method::Head => Status::MOVED_PERMANENTLY,
+        _ if head.version() == Version::Http11 => Status::PERMANENT_REDIRECT,
+        _ => Status::MOVED_PERMANENTLY,
+    }
+}
+
+/// What substitutions stand for.
+struct Parts<'e> {
+    groups: Captures,
+    condition: Option<(Captures, Vec<u8>)>,
+    exchange: &'e Exchange,
+}
+
+impl Lookup for Parts<'_> {
+    fn rule_group(&self, number: u8) -> &[u8] {
+        self.groups
+            .group(number.into(), self.exchange.request.url.target())
+    }
+
+    fn condition_group(&self, number: u8) -> &[u8] {
+        let condition = self.condition.as_ref();
+        condition.map_or(b"", |(groups, value)| groups.group(number.into(), value))
+    }
+
+    fn url_part(&self, part: UrlPart) -> &[u8] {
+        let request = &self.exchange.request;
+        match part {
+            // A listener speaks plain HTTP.
+            UrlPart::Scheme => b"http",
+            UrlPart::Authority if request.head.host().is_empty() => self.exchange.server_name(),
+            UrlPart::Authority => request.head.host(),
+            UrlPart::Path => request.url.path_raw(),
+            UrlPart::Query => request.url.query(),
+        }
+    }
+
+    fn url_port(&self) -> u16 {
+        self.exchange.connection.listener.port
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::refusal;
+    use petrel_engine::testing::{Answer, Site};
+
+    fn site(config: &str) -> Site {
+        Site::new(
+            &format!("server.document-root = \"/nonexistent\"\n{config}"),
+            &[&MODULE],
+        )
+    }
+
+    fn sent_to(config: &str, target: &str) -> Option<String> {
+        site(config).get(target).field("Location")
+    }
+
+    fn request(config: &str, request_line: &str) -> Answer {
+        site(config).request(&format!("{request_line}\r\nHost: a.example\r\n\r\n"))
+    }
+
+    #[test]
+    fn groups_and_parts_are_filled_in() {
+        let config = "url.redirect = (\"^/a(.*)$\" => \
+            \"http://b/$1?${url.path}|${url.query}|${url.scheme}|${url.authority}|${url.port}${qsa}\")";
+        // As lighttpd 1.4.69 answers, but for the port.
+        assert_eq!(
+            sent_to(config, "/abc?q=1").as_deref(),
+            Some("http://b/bc?q=1?/abc|q=1|http|a.example|80&q=1")
+        );
+    }
+
+    #[test]
+    fn the_normalised_target_is_matched() {
+        let config = "url.redirect = (\"^/c(.*)\" => \"/c2/$1$$%%$x\")";
+        let location = sent_to(config, "/a%20b/../c/%41%2f?x=%20y");
+        assert_eq!(location.as_deref(), Some("/c2//A/?x=%20y$%$x"));
+    }
+
+    #[test]
+    fn groups_of_the_enclosing_condition_are_filled_in() {
+        let config = "$HTTP[\"host\"] =~ \"^(.)\\.(.*)\" { $HTTP[\"url\"] =^ \"/\" {\n\
+            url.redirect = (\"^/(.)\" => \"http://%2/%1/$1\") } }";
+        assert_eq!(sent_to(config, "/x").as_deref(), Some("http://example/a/x"));
+    }
+
+    #[test]
+    fn the_first_match_counts_and_an_empty_target_ends_the_search() {
+        let config =
+            "url.redirect = (\"^/no\" => \"\", \"^/n\" => \"/first\", \"^/\" => \"/second\")";
+        assert_eq!(sent_to(config, "/nx").as_deref(), Some("/first"));
+        assert_eq!(sent_to(config, "/x").as_deref(), Some("/second"));
+        assert_eq!(request(config, "GET /nox HTTP/1.1").status(), 404);
+    }
+
+    #[test]
+    fn the_status_keeps_the_method() {
+        let config = "url.redirect = (\"^/\" => \"/x\")";
+        for (line, status) in [
+            ("GET / HTTP/1.1", 301),
+            ("HEAD / HTTP/1.1", 301),
+            ("POST / HTTP/1.1", 308),
+            ("POST / HTTP/1.0", 301),
+        ] {
+            let line = line.replace("POST /", "PUT /");
+            assert_eq!(request(config, &line).status(), status, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_configured_status_is_for_all_methods() {
+        let config = "url.redirect-code = 307\nurl.redirect = (\"^/\" => \"/x\")";
+        assert_eq!(request(config, "GET / HTTP/1.1").status(), 307);
+        assert_eq!(request(config, "DELETE / HTTP/1.1").status(), 307);
+    }
+
+    #[test]
+    fn a_location_cannot_split_the_response() {
+        let config = "server.http-parseopts = (\"url-ctrls-reject\" => \"disable\")\n\
+            url.redirect = (\"^/(.*)\" => \"/x/${noesc:1}\")";
+        let answer = request(config, "GET /a%0d%0aSet-Cookie:x HTTP/1.1");
+        assert_eq!(
+            answer.fields().matches("\r\n").count(),
+            1,
+            "{}",
+            answer.fields()
+        );
+    }
+
+    #[test]
+    fn options_for_the_server_are_not_redirected() {
+        let answer = request("url.redirect = (\"\" => \"/x\")", "OPTIONS * HTTP/1.1");
+        assert_eq!(answer.status(), 200);
+    }
+
+    #[test]
+    fn wrong_values_are_refused_at_their_place() {
+        let message = refusal("url.redirect = (\"^/(\" => \"/x\")", &[&MODULE]);
+        assert!(
+            message.starts_with("test.conf:1:17: error: \"^/(\" is no regular"),
+            "{message}"
+        );
+        let message = refusal("url.redirect-code = 100", &[&MODULE]);
+        assert!(
+            message.starts_with("test.conf:1:21: error: 100 cannot be"),
+            "{message}"
+        );
+    }
+}
