@@ -1,0 +1,200 @@
+//! mod_simple_vhost: a directory for each host name.
+//!
+//! The document root is SERVER-ROOT/HOST/DOCUMENT-ROOT, if that is a directory; else the same with
+//! the default host; else the scope's own `server.document-root` stays. Directories are looked
+//! up through the file cache, so a known host costs no call.
+
+use petrel_engine::Exchange;
+use petrel_engine::config::{Diagnostic, Effect};
+use petrel_engine::file_cache::{FileKind, Symlinks};
+use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
+use petrel_engine::settings::core::absolute_root;
+
+use crate::vhost::is_safe_host;
+
+/// mod_simple_vhost.
+pub static MODULE: ModuleSpec = ModuleSpec {
+    name: "mod_simple_vhost",
+    doc: "Finds the document root in a directory that bears the host's name.",
+    loaded: Loaded::Listed,
+    directives: petrel_engine::directives! {
+        "simple-vhost.server-root", String, Request, "unset", Effect::Works,
+            "The directory that holds one directory for each host.";
+        "simple-vhost.default-host", String, Request, "unset", Effect::Works,
+            "The host whose directory serves those that have none.";
+        "simple-vhost.document-root", String, Request, "unset", Effect::Works,
+            "The document root below the directory of a host.";
+        "simple-vhost.debug", Short, Request, "0", Effect::Works,
+            "Other than 0: log which directory was taken or missing.";
+    },
+    log_directives: &[],
+    configure,
+};
+
+fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
+    let values = configure.values;
+    let Some(server_root) = values.string("simple-vhost.server-root") else {
+        return Ok(());
+    };
+    let default_host = values
+        .string("simple-vhost.default-host")
+        .unwrap_or_default();
+    if !default_host.is_empty() && !is_safe_host(default_host.as_bytes()) {
+        let message = format!("{default_host:?} cannot be the name of a host's directory");
+        return Err(values.error("simple-vhost.default-host", message));
+    }
+    let below = values
+        .string("simple-vhost.document-root")
+        .unwrap_or_default();
+    let hook = SimpleVhost {
+        server_root: absolute_root(server_root).as_ref().into(),
+        default_host: default_host.as_bytes().into(),
+        document_root: below.trim_matches('/').as_bytes().into(),
+        logs: values.unsigned("simple-vhost.debug", 0) > 0,
+    };
+    configure.add(Phase::DocumentRoot, hook);
+    Ok(())
+}
+
+struct SimpleVhost {
+    /// Without a slash at its end.
+    server_root: Box<[u8]>,
+    /// Empty: the server root itself takes the place of a host's directory.
+    default_host: Box<[u8]>,
+    /// Without slashes at its ends.
+    document_root: Box<[u8]>,
+    logs: bool,
+}
+
+impl Hook for SimpleVhost {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        let mut root = std::mem::take(&mut exchange.physical.document_root);
+        // What another module chose stays if nothing is found here.
+        let kept = root.len();
+        let host = exchange.request.head.host_without_port();
+        let found = !host.is_empty() && self.append(exchange, host, &mut root, kept)
+            || self.append(exchange, &self.default_host, &mut root, kept);
+        if found {
+            root.drain(..kept);
+        } else {
+            root.truncate(kept);
+        }
+        exchange.physical.document_root = root;
+        Outcome::Next
+    }
+}
+
+impl SimpleVhost {
+    /// Appends the document root of `host` behind the first `kept` bytes of `root`; says whether
+    /// it is a directory.
+    fn append(&self, exchange: &Exchange, host: &[u8], root: &mut Vec<u8>, kept: usize) -> bool {
+        root.truncate(kept);
+        root.extend_from_slice(&self.server_root);
+        for part in [host, &self.document_root]
+            .into_iter()
+            .filter(|part| !part.is_empty())
+        {
+            root.push(b'/');
+            root.extend_from_slice(part);
+        }
+        let path = root.get(kept..).unwrap_or_default();
+        let now_s = exchange.worker.clock().seconds();
+        let is_directory = (host.is_empty() || is_safe_host(host))
+            && exchange
+                .worker
+                .files()
+                .lookup(path, Symlinks::Follow, now_s)
+                .kind()
+                == FileKind::Directory;
+        if self.logs {
+            let what = if is_directory {
+                "is used"
+            } else {
+                "is not a directory"
+            };
+            let path = String::from_utf8_lossy(path);
+            exchange.log_error("map", format_args!("simple-vhost: {path:?} {what}"));
+        }
+        is_directory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Tree, refusal};
+
+    fn tree() -> Tree {
+        Tree::new(&[
+            ("own/f", "own"),
+            ("vh/a.example/htdocs/f", "a"),
+            ("vh/default.example/htdocs/f", "default"),
+            ("vh/file.example", "not a directory"),
+            ("vh/htdocs/f", "none"),
+            ("htdocs/f", "above"),
+        ])
+    }
+
+    fn served(config: &str, host: &str) -> String {
+        let tree = tree();
+        let config = format!(
+            "$HTTP[\"host\"] !~ \"^never$\" {{ server.document-root = \"ROOT/own\" }}\n\
+             simple-vhost.server-root = \"ROOT/vh/\"\n{config}"
+        );
+        let site = tree.site(&config, &[&MODULE, &crate::static_file::MODULE]);
+        let host = if host.is_empty() {
+            String::new()
+        } else {
+            format!("Host: {host}\r\n")
+        };
+        let answer = site.request(&format!("GET /f HTTP/1.0\r\n{host}\r\n"));
+        String::from_utf8_lossy(answer.body()).into_owned()
+    }
+
+    const HTDOCS: &str = "simple-vhost.document-root = \"/htdocs/\"\n";
+
+    #[test]
+    fn the_host_names_the_directory() {
+        for host in ["a.example", "A.example:80", "a.example:8080", "a.example."] {
+            assert_eq!(served(HTDOCS, host), "a", "{host}");
+        }
+    }
+
+    #[test]
+    fn the_default_host_serves_the_others() {
+        let config = format!("{HTDOCS}simple-vhost.default-host = \"default.example\"");
+        for host in ["b.example", "file.example", ""] {
+            assert_eq!(served(&config, host), "default", "{host}");
+        }
+    }
+
+    #[test]
+    fn without_a_default_host_the_server_root_takes_its_place() {
+        assert_eq!(served(HTDOCS, "b.example"), "none");
+    }
+
+    #[test]
+    fn without_any_directory_the_document_root_stays() {
+        let config = "simple-vhost.document-root = \"missing\"\nsimple-vhost.debug = 1";
+        assert_eq!(served(config, "a.example"), "own");
+    }
+
+    #[test]
+    fn a_host_does_not_lead_out_of_the_server_root() {
+        let config = format!("server.http-parseopts = (\"host-strict\" => \"disable\")\n{HTDOCS}");
+        for host in ["..x..", ".a", "a..", "..%2f"] {
+            assert_eq!(served(&config, host), "none", "{host}");
+        }
+        assert!(!is_safe_host(b"..") && !is_safe_host(b"a/b") && !is_safe_host(b"a\0"));
+    }
+
+    #[test]
+    fn a_default_host_that_leads_out_is_refused() {
+        let config = "simple-vhost.server-root = \"/srv\"\nsimple-vhost.default-host = \"../etc\"";
+        let message = refusal(config, &[&MODULE]);
+        assert!(
+            message.starts_with("test.conf:2:29: error: \"../etc\" cannot"),
+            "{message}"
+        );
+    }
+}
