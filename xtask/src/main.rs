@@ -1,2 +1,65 @@
-//! See Cargo.toml; filled in by the first commits.
-fn main() {}
+//! The chores of this repository: run the tests, regenerate the docs, fuzz.
+//!
+//! `cargo xtask CHORE`, from anywhere in the work tree. One file a chore; [`steps`] is the table of
+//! what `cargo xtask test` does. Needs nothing but cargo itself, so that it starts at once, and
+//! builds even when the server does not.
+#![forbid(unsafe_code)]
+
+mod docs;
+mod fuzz;
+mod packages;
+mod steps;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use workspace::Workspace;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut arguments = arguments.iter().map(String::as_str);
+    let workspace = Workspace::here();
+    let chore = arguments.next();
+    let arguments: Vec<&str> = arguments.collect();
+    let outcome = match chore {
+        Some("test") => test::run(&workspace, &arguments),
+        Some("docs") => docs::run(&workspace, &arguments),
+        Some("fuzz") => fuzz::run(&workspace, &arguments),
+        Some("help" | "--help" | "-h") => {
+            print!("{}", usage());
+            Ok(())
+        }
+        Some(other) => Err(format!("no chore is called {other:?}\n\n{}", usage())),
+        None => Err(usage()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{}", message.trim_end());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn usage() -> String {
+    let mut text = String::from(
+        "\
+cargo xtask test [--quick] [--only STEP]...
+    Install what the tests need (as root; else say what is missing), then run all of them.
+    --quick   replay the seeds of the fuzz targets, and fuzz no further
+    --only    run this step; may be repeated
+cargo xtask docs
+    Regenerate docs/: the directive reference, the man page and the shell completions.
+cargo xtask fuzz [TARGET]... [--seconds N]
+    Fuzz these targets, or all of them, for N seconds each (60).
+
+The steps of the tests:
+",
+    );
+    for step in steps::STEPS {
+        text.push_str(&format!("    {:<11} {}\n", step.name, step.what));
+    }
+    text.push_str(&format!("The fuzz targets: {}\n", fuzz::TARGETS.join(", ")));
+    text
+}

@@ -1,0 +1,109 @@
+//! `cargo xtask docs`: writes what can be generated from the code, so that it cannot be wrong.
+//!
+//! The directive reference comes from the tables of the modules, the man page and the completions
+//! from the definitions of the command line.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::workspace::{self, Workspace, output_of};
+
+/// A generated file.
+struct Document {
+    /// Where it stands, from the root.
+    path: &'static str,
+    /// Where its text comes from.
+    source: Source,
+}
+
+/// Where a document's text comes from: a program that prints it.
+enum Source {
+    /// An example of the workspace.
+    Example(&'static str),
+    /// The petrel program with these arguments.
+    Petrel(&'static [&'static str]),
+}
+
+/// Every generated file.
+const DOCUMENTS: &[Document] = &[
+    Document {
+        path: "docs/directives.md",
+        source: Source::Example("reference"),
+    },
+    Document {
+        path: "docs/petrel.1",
+        source: Source::Petrel(&["man"]),
+    },
+    Document {
+        path: "docs/completions/petrel.bash",
+        source: Source::Petrel(&["completions", "bash"]),
+    },
+    Document {
+        path: "docs/completions/_petrel",
+        source: Source::Petrel(&["completions", "zsh"]),
+    },
+    Document {
+        path: "docs/completions/petrel.fish",
+        source: Source::Petrel(&["completions", "fish"]),
+    },
+];
+
+/// `cargo xtask docs`: writes them all.
+///
+/// # Errors
+/// When the command line is wrong, the code does not build or a file cannot be written.
+pub fn run(workspace: &Workspace, arguments: &[&str]) -> Result<(), String> {
+    if let Some(other) = arguments.first() {
+        return Err(format!("no option of `docs` is called {other:?}"));
+    }
+    for (document, text) in generate(workspace)? {
+        let path = workspace.root.join(document.path);
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        fs::create_dir_all(directory)
+            .and_then(|()| fs::write(&path, text))
+            .map_err(|error| format!("{}: {error}", document.path))?;
+        println!("{}", document.path);
+    }
+    Ok(())
+}
+
+/// Compares them all with what would be written.
+///
+/// # Errors
+/// When one is out of date, or the code does not build.
+pub fn check(workspace: &Workspace) -> Result<(), String> {
+    let is_stale = |(document, text): &(&Document, Vec<u8>)| {
+        fs::read(workspace.root.join(document.path)).ok().as_ref() != Some(text)
+    };
+    let generated = generate(workspace)?;
+    let stale = generated.iter().filter(|pair| is_stale(pair));
+    let stale: Vec<&str> = stale.map(|(document, _)| document.path).collect();
+    if stale.is_empty() {
+        println!("{} files are up to date", generated.len());
+        return Ok(());
+    }
+    Err(format!(
+        "out of date, run `cargo xtask docs`: {}",
+        stale.join(", ")
+    ))
+}
+
+fn generate(workspace: &Workspace) -> Result<Vec<(&'static Document, Vec<u8>)>, String> {
+    let petrel = workspace.petrel()?;
+    let text = |document: &Document| match document.source {
+        Source::Petrel(arguments) => output_of(Command::new(&petrel).args(arguments)),
+        Source::Example(name) => {
+            // Of the whole workspace: the unit tests have built it just so.
+            let arguments = ["build", "--workspace", "--example", name];
+            workspace::run(&mut workspace.cargo(&arguments))?;
+            output_of(&mut Command::new(
+                workspace.target.join("debug/examples").join(name),
+            ))
+        }
+    };
+    DOCUMENTS
+        .iter()
+        .map(|document| Ok((document, text(document)?)))
+        .collect()
+}

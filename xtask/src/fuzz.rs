@@ -1,0 +1,195 @@
+//! `cargo xtask fuzz`: builds the fuzz targets on stable Rust and runs them.
+//!
+//! libFuzzer steers by coverage. The pass that instruments the code is part of stable rustc and only
+//! has no option of its own, so plain cargo with these flags does what cargo-fuzz does on nightly,
+//! but for the address sanitizer, which code without `unsafe` has little use for.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{fs, thread};
+
+use crate::steps::Effort;
+use crate::workspace::{self, Workspace, output_of};
+
+/// Every target: `fuzz/fuzz_targets/NAME.rs`, with seeds in `fuzz/seeds/NAME/`.
+pub const TARGETS: &[&str] = &[
+    "request_head",
+    "request_body",
+    "url",
+    "range",
+    "fields",
+    "configuration",
+    "template",
+    "listen",
+];
+
+/// The manifest of the targets, from the root.
+pub const MANIFEST: &str = "fuzz/Cargo.toml";
+
+/// How long each target runs as a step of the tests, in seconds.
+const STEP_SECONDS: u32 = 20;
+
+/// How long each target runs by default when asked for, in seconds.
+const DEFAULT_SECONDS: u32 = 60;
+
+/// No input may take longer, in seconds, or more memory, in MiB.
+const INPUT_SECONDS_MAX: u32 = 10;
+const MEMORY_MIB_MAX: u32 = 2048;
+
+/// `cargo xtask fuzz [TARGET]... [--seconds N]`.
+///
+/// # Errors
+/// When the command line is wrong, the targets do not build, or one finds something.
+pub fn run(workspace: &Workspace, arguments: &[&str]) -> Result<(), String> {
+    let mut targets = Vec::new();
+    let mut seconds = DEFAULT_SECONDS;
+    let mut arguments = arguments.iter();
+    while let Some(&argument) = arguments.next() {
+        if argument == "--seconds" {
+            let number = arguments.next().and_then(|number| number.parse().ok());
+            seconds = number.ok_or("--seconds takes a number")?;
+        } else if let Some(target) = TARGETS.iter().find(|target| **target == argument) {
+            targets.push(*target);
+        } else {
+            let known = TARGETS.join(", ");
+            return Err(format!(
+                "no target is called {argument:?}; there are {known}"
+            ));
+        }
+    }
+    let targets = if targets.is_empty() {
+        TARGETS
+    } else {
+        &targets
+    };
+    Fuzzer::build(workspace)?.run_all(targets, Duration::Seconds(seconds))
+}
+
+/// All targets, as a step of the tests.
+///
+/// # Errors
+/// When they do not build, or one finds something.
+pub fn step(workspace: &Workspace, effort: Effort) -> Result<(), String> {
+    let duration = match effort {
+        Effort::Quick => Duration::SeedsOnly,
+        Effort::Full => Duration::Seconds(STEP_SECONDS),
+    };
+    Fuzzer::build(workspace)?.run_all(TARGETS, duration)
+}
+
+/// How long a target runs.
+#[derive(Clone, Copy)]
+enum Duration {
+    /// Once over what is known.
+    SeedsOnly,
+    /// New input is made for that many seconds.
+    Seconds(u32),
+}
+
+/// The built targets.
+struct Fuzzer {
+    programs: PathBuf,
+    /// `fuzz/` in the root.
+    directory: PathBuf,
+}
+
+impl Fuzzer {
+    fn build(workspace: &Workspace) -> Result<Fuzzer, String> {
+        let host = host()?;
+        let target = workspace.target.join("fuzz");
+        let mut command = workspace.cargo(&["build", "--release", "--bins", "--target", &host]);
+        command
+            .args(["--manifest-path", MANIFEST, "--target-dir"])
+            .arg(&target)
+            .env("RUSTFLAGS", COVERAGE_FLAGS.join(" "));
+        workspace::run(&mut command)?;
+        Ok(Fuzzer {
+            programs: target.join(host).join("release"),
+            directory: workspace.root.join("fuzz"),
+        })
+    }
+
+    /// As many at a time as there are cores. One that finds something stops no other.
+    fn run_all(&self, targets: &[&'static str], duration: Duration) -> Result<(), String> {
+        let next = AtomicUsize::new(0);
+        let worker = || {
+            let mut failures = Vec::new();
+            while let Some(target) = targets.get(next.fetch_add(1, Ordering::Relaxed)) {
+                match self.run(target, duration) {
+                    Ok(summary) => println!("{target}: {summary}"),
+                    Err(message) => {
+                        println!("{target}: {message}");
+                        failures.push(*target);
+                    }
+                }
+            }
+            failures
+        };
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let failures: Vec<_> = thread::scope(|scope| {
+            let workers: Vec<_> = (0..cores).map(|_| scope.spawn(worker)).collect();
+            let join = |worker: thread::ScopedJoinHandle<'_, Vec<&'static str>>| {
+                worker.join().expect("a worker does not panic")
+            };
+            workers.into_iter().flat_map(join).collect()
+        });
+        if failures.is_empty() {
+            return Ok(());
+        }
+        Err(format!("found by {}", failures.join(", ")))
+    }
+
+    /// Runs one target; its last line of output, or all of it when it found something.
+    fn run(&self, target: &str, duration: Duration) -> Result<String, String> {
+        let corpus = self.directory.join("corpus").join(target);
+        let artifacts = self.directory.join("artifacts").join(target);
+        for directory in [&corpus, &artifacts] {
+            fs::create_dir_all(directory)
+                .map_err(|error| format!("{}: {error}", directory.display()))?;
+        }
+        let mut command = Command::new(self.programs.join(target));
+        command
+            .arg(corpus)
+            .arg(self.directory.join("seeds").join(target))
+            .arg(format!("-artifact_prefix={}/", artifacts.display()))
+            .arg(format!("-timeout={INPUT_SECONDS_MAX}"))
+            .arg(format!("-rss_limit_mb={MEMORY_MIB_MAX}"))
+            .arg(match duration {
+                Duration::SeedsOnly => "-runs=0".to_owned(),
+                Duration::Seconds(seconds) => format!("-max_total_time={seconds}"),
+            })
+            .current_dir(&self.directory)
+            .stdin(Stdio::null());
+        let output = command
+            .output()
+            .map_err(|error| format!("{target}: {error}"))?;
+        let report = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() {
+            return Ok(report.lines().last().unwrap_or_default().to_owned());
+        }
+        Err(format!("{}\n{report}", output.status))
+    }
+}
+
+/// The name of the machine that this runs on. Naming it to cargo keeps the coverage flags from build
+/// scripts and procedural macros.
+fn host() -> Result<String, String> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let version = output_of(Command::new(Path::new(&rustc)).arg("-vV"))?;
+    let version = String::from_utf8_lossy(&version);
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned)
+        .ok_or_else(|| "rustc -vV names no host".to_owned())
+}
+
+/// Edge coverage in counters, comparisons that the fuzzer may look at, and the `cfg` that
+/// libfuzzer-sys goes by.
+const COVERAGE_FLAGS: &[&str] = &[
+    "--cfg=fuzzing",
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=4",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Cllvm-args=-sanitizer-coverage-trace-compares",
+];

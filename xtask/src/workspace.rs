@@ -1,0 +1,122 @@
+//! Where things are, and commands that run there.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The work tree and its build directory.
+pub struct Workspace {
+    /// The directory that holds this package's parent.
+    pub root: PathBuf,
+    /// Where cargo builds: CARGO_TARGET_DIR, or `target` in the root.
+    pub target: PathBuf,
+}
+
+impl Workspace {
+    /// The work tree that this program was built from.
+    pub fn here() -> Workspace {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .expect("a package has a parent directory")
+            .to_owned();
+        let target = match std::env::var_os("CARGO_TARGET_DIR") {
+            Some(target) => root.join(target),
+            None => root.join("target"),
+        };
+        Workspace { root, target }
+    }
+
+    /// A cargo command in the root, without a terminal to ask.
+    pub fn cargo(&self, arguments: &[&str]) -> Command {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command
+            .args(arguments)
+            .current_dir(&self.root)
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// The petrel program for whole-server tests and generated docs: built with release's speed in
+    /// a fraction of its time. Building again is cheap.
+    ///
+    /// # Errors
+    /// When it does not build.
+    pub fn petrel(&self) -> Result<PathBuf, String> {
+        let arguments = ["build", "--package", "petrel", "--profile", "quick"];
+        run(&mut self.cargo(&arguments))?;
+        Ok(self.target.join("quick/petrel"))
+    }
+}
+
+/// Runs a command that talks to the terminal itself.
+///
+/// # Errors
+/// When it cannot be started or does not succeed.
+pub fn run(command: &mut Command) -> Result<(), String> {
+    let name = name(command);
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{name}: {status}")),
+        Err(error) => Err(format!("{name}: {error}")),
+    }
+}
+
+/// Runs a command, passing on its standard output and keeping the lines that `keep` wants.
+/// Whether it succeeded comes with the lines: they are wanted all the more if not.
+pub fn run_and_keep(
+    command: &mut Command,
+    keep: fn(&str) -> bool,
+) -> (Vec<String>, Result<(), String>) {
+    let name = name(command);
+    let mut child = match command.stdout(Stdio::piped()).spawn() {
+        Ok(child) => child,
+        Err(error) => return (Vec::new(), Err(format!("{name}: {error}"))),
+    };
+    let mut kept = Vec::new();
+    let output = child.stdout.take().expect("standard output is a pipe");
+    for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line);
+        println!("{line}");
+        if keep(&line) {
+            kept.push(line.into_owned());
+        }
+    }
+    let outcome = match child.wait() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{name}: {status}")),
+        Err(error) => Err(format!("{name}: {error}")),
+    };
+    (kept, outcome)
+}
+
+/// Runs a command for what it prints.
+///
+/// # Errors
+/// When it cannot be started or does not succeed.
+pub fn output_of(command: &mut Command) -> Result<Vec<u8>, String> {
+    let name = name(command);
+    let output = command
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("{name}: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("{name}: {}", output.status));
+    }
+    Ok(output.stdout)
+}
+
+/// The command as a message names it: its program and first arguments.
+fn name(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    let mut name = program
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    for argument in command.get_args().take(3) {
+        name.push(' ');
+        name.push_str(&argument.to_string_lossy());
+    }
+    name
+}
