@@ -50,8 +50,18 @@ struct State {
     inotify: Option<OwnedFd>,
     /// Watched directories by the path they were reached by.
     by_path: HashMap<PathBuf, Watched>,
-    /// Who cares about which name in which directory.
-    names: HashMap<i32, HashMap<Box<[u8]>, Interest>>,
+    /// What is watched in each directory, by its watch.
+    directories: HashMap<i32, Directory>,
+}
+
+struct Directory {
+    /// A path it was reached by.
+    path: PathBuf,
+    /// Cached files are in it, so changes of content are reported too. Elsewhere they are not: a
+    /// log beside the document root would wake the worker with every line.
+    has_leaves: bool,
+    /// Who cares about which name.
+    names: HashMap<Box<[u8]>, Interest>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -78,7 +88,7 @@ impl Watcher {
             state: RefCell::new(State {
                 inotify,
                 by_path: HashMap::new(),
-                names: HashMap::new(),
+                directories: HashMap::new(),
             }),
         }
     }
@@ -98,6 +108,9 @@ impl Watcher {
         let mut state = self.state.borrow_mut();
         let mut places = Vec::new();
         let covered = state.cover(path, &mut places, SYMLINKS_MAX);
+        for (directory, _) in &places {
+            state.report_content(*directory);
+        }
         Cover(covered.map(|()| places))
     }
 
@@ -105,12 +118,8 @@ impl Watcher {
     pub(super) fn register(&self, cover: Cover, entry: &Rc<FileEntry>) {
         let mut state = self.state.borrow_mut();
         for (directory, name) in cover.0.into_iter().flatten() {
-            let interest = state
-                .names
-                .entry(directory)
-                .or_default()
-                .entry(name)
-                .or_default();
+            let Some(directory) = state.directories.get_mut(&directory) else { continue };
+            let interest = directory.names.entry(name).or_default();
             interest.entries.retain(|entry| entry.strong_count() > 0);
             interest.entries.push(Rc::downgrade(entry));
         }
@@ -121,7 +130,7 @@ impl Watcher {
         let mut state = self.state.borrow_mut();
         let State {
             inotify: Some(inotify),
-            names,
+            directories,
             ..
         } = &mut *state
         else {
@@ -134,7 +143,7 @@ impl Watcher {
             match reader.next() {
                 Ok(event) => {
                     let name = event.file_name().map(|name| name.to_bytes());
-                    if apply(names, event.wd(), event.events(), name) == Reach::Everything {
+                    if apply(directories, event.wd(), event.events(), name) == Reach::Everything {
                         reach = Reach::Everything;
                     }
                 }
@@ -147,10 +156,7 @@ impl Watcher {
     /// Drops all watches: what paths lead where may have changed.
     pub(super) fn reset(&self) {
         let mut state = self.state.borrow_mut();
-        let watches: Vec<i32> = state
-            .names
-            .drain()
-            .map(|(directory, _)| directory)
+        let watches: Vec<i32> = state.directories.drain().map(|(directory, _)| directory)
             .collect();
         state.by_path.clear();
         if let Some(inotify) = &state.inotify {
@@ -163,8 +169,8 @@ impl Watcher {
 
     /// Forgets names whose entries have left the cache.
     pub(super) fn forget_dropped_entries(&self) {
-        for names in self.state.borrow_mut().names.values_mut() {
-            names.retain(|_, interest| {
+        for directory in self.state.borrow_mut().directories.values_mut() {
+            directory.names.retain(|_, interest| {
                 interest.entries.retain(|entry| entry.strong_count() > 0);
                 interest.is_on_the_way || !interest.entries.is_empty()
             });
@@ -220,15 +226,26 @@ impl State {
         }
         let watched = self.add(directory)?;
         for (directory, name) in on_the_way {
-            self.names
-                .entry(directory)
-                .or_default()
-                .entry(name)
-                .or_default()
-                .is_on_the_way = true;
+            if let Some(directory) = self.directories.get_mut(&directory) {
+                directory.names.entry(name).or_default().is_on_the_way = true;
+            }
         }
         self.by_path.insert(directory.to_path_buf(), watched);
         Ok(watched)
+    }
+
+    /// From now on changes of the content of files in the directory are reported as well.
+    fn report_content(&mut self, directory: i32) {
+        let (Some(inotify), Some(directory)) =
+            (&self.inotify, self.directories.get_mut(&directory))
+        else {
+            return;
+        };
+        if !directory.has_leaves {
+            let events = CONTENT_EVENTS | WatchFlags::MASK_ADD | WatchFlags::ONLYDIR;
+            // When the directory has just gone, an event says so.
+            directory.has_leaves = add_watch(inotify, &directory.path, events).is_ok();
+        }
     }
 
     fn add(&mut self, directory: &Path) -> Result<Watched, Errno> {
@@ -236,8 +253,12 @@ impl State {
         if self.by_path.len() >= limits::WATCHED_DIRECTORIES_MAX {
             return Err(Errno::NOSPC);
         }
-        let directory_watch = add_watch(inotify, directory, WATCHED_EVENTS)?;
-        self.names.entry(directory_watch).or_default();
+        let directory_watch = add_watch(inotify, directory, NAME_EVENTS | WatchFlags::MASK_ADD)?;
+        self.directories.entry(directory_watch).or_insert_with(|| Directory {
+            path: directory.to_path_buf(),
+            has_leaves: false,
+            names: HashMap::new(),
+        });
         let is_local = rustix::fs::statfs(directory)
             .is_ok_and(|file_system| !REMOTE_FILE_SYSTEMS.contains(&(file_system.f_type as u32)));
         Ok(if is_local {
@@ -249,7 +270,7 @@ impl State {
 }
 
 fn apply(
-    names: &mut HashMap<i32, HashMap<Box<[u8]>, Interest>>,
+    directories: &mut HashMap<i32, Directory>,
     directory: i32,
     events: ReadFlags,
     name: Option<&[u8]>,
@@ -257,7 +278,7 @@ fn apply(
     if events.contains(ReadFlags::QUEUE_OVERFLOW) {
         return Reach::Everything;
     }
-    let Some(names) = names.get_mut(&directory) else {
+    let Some(Directory { names, .. }) = directories.get_mut(&directory) else {
         // Left over from before a reset.
         return Reach::Entries;
     };
@@ -311,15 +332,17 @@ fn simplify(path: &Path) -> PathBuf {
 /// As many symlinks as the kernel follows in one path.
 const SYMLINKS_MAX: u32 = 40;
 
-const WATCHED_EVENTS: WatchFlags = WatchFlags::CREATE
+/// What happens to names: enough for directories that cached paths only go through.
+const NAME_EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MOVE)
-    .union(WatchFlags::MODIFY)
-    .union(WatchFlags::CLOSE_WRITE)
     .union(WatchFlags::ATTRIB)
     .union(WatchFlags::DELETE_SELF)
     .union(WatchFlags::MOVE_SELF)
     .union(WatchFlags::ONLYDIR);
+
+/// What happens to the content of files.
+const CONTENT_EVENTS: WatchFlags = WatchFlags::MODIFY.union(WatchFlags::CLOSE_WRITE);
 
 /// statfs(2) magic numbers: NFS, SMB, CIFS, SMB2, FUSE, 9p, Ceph, AFS, Coda, GFS2, Lustre.
 const REMOTE_FILE_SYSTEMS: [u32; 11] = [
@@ -352,6 +375,25 @@ mod tests {
         assert_eq!(watcher.process_events(), Reach::Entries);
         std::fs::remove_dir_all(&directory).expect("remove");
         assert_eq!(watcher.process_events(), Reach::Everything);
+    }
+
+    #[test]
+    fn content_is_reported_only_where_cached_files_are() {
+        let directory = std::env::temp_dir().join(format!("petrel-way-{}", std::process::id()));
+        std::fs::create_dir_all(directory.join("inner")).expect("mkdir");
+        std::fs::write(directory.join("log"), "x").expect("write");
+        let watcher = Watcher::new(true);
+        watcher.cover(directory.join("inner/file").as_os_str().as_bytes());
+        let has_leaves = |name: &Path| {
+            let state = watcher.borrow();
+            state.directories.values().any(|known| known.path == name && known.has_leaves)
+        };
+        assert!(has_leaves(&directory.join("inner")) && !has_leaves(&directory));
+        std::fs::write(directory.join("log"), "more").expect("write");
+        let inotify = watcher.descriptor().expect("inotify");
+        let mut buffer = [0; 512];
+        assert_eq!(rustix::io::read(&inotify, &mut buffer), Err(Errno::AGAIN));
+        std::fs::remove_dir_all(&directory).expect("remove");
     }
 
     #[test]
