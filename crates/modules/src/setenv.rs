@@ -213,8 +213,8 @@ fn pairs(values: &Values<'_>, directive: &str) -> Vec<Pair> {
 
 /// The same for names that must be those of fields.
 fn fields(values: &Values<'_>, directive: &str) -> Result<Vec<Pair>, Diagnostic> {
-    let keys = elements(values, directive).filter_map(|element| element.key.as_ref());
-    for key in keys.filter(|key| !is_field_name(&key.text)) {
+    let mut keys = elements(values, directive).filter_map(|element| element.key.as_ref());
+    if let Some(key) = keys.find(|key| !is_field_name(&key.text)) {
         let message = format!("{:?} cannot be the name of a header field", key.text);
         return Err(Diagnostic::error(message, key.span)
             .with_hint("names are made of letters, digits and hyphens"));
