@@ -5,13 +5,24 @@
 //! exchange and its body, never a socket; the engine calls their hooks without knowing their names.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod access_log;
+pub mod alias;
 mod cache_dir;
 pub mod dir_listing;
+pub mod evhost;
+pub mod expire;
+pub mod index_file;
 mod loading;
 mod not_built;
+pub mod redirect;
 mod reference;
+pub mod setenv;
+pub mod simple_vhost;
 pub mod static_file;
+#[cfg(test)]
+mod testing;
+mod vhost;
 
 use petrel_engine::config::Schema;
 use petrel_engine::module::ModuleSpec;
@@ -21,7 +32,19 @@ pub use loading::warnings;
 pub use reference::reference;
 
 /// Every module there is. Those that `server.modules` does not list take part in this order.
-pub static MODULES: &[&ModuleSpec] = &[&access_log::MODULE, &dir_listing::MODULE, &static_file::MODULE];
+pub static MODULES: &[&ModuleSpec] = &[
+    &index_file::MODULE,
+    &access::MODULE,
+    &alias::MODULE,
+    &redirect::MODULE,
+    &setenv::MODULE,
+    &expire::MODULE,
+    &simple_vhost::MODULE,
+    &evhost::MODULE,
+    &dir_listing::MODULE,
+    &static_file::MODULE,
+    &access_log::MODULE,
+];
 
 /// Every directive there is: the core's, those of the modules, and those of lighttpd's modules that
 /// are not built.
