@@ -82,6 +82,15 @@ impl FileCache {
         }
     }
 
+    /// Lets the next lookup of `path` ask the file system: the caller has just changed it.
+    pub fn forget(&self, path: &[u8]) {
+        for table in [&self.following, &self.refusing] {
+            if let Some(entry) = table.borrow().get(path) {
+                entry.invalidate();
+            }
+        }
+    }
+
     /// Forgets everything.
     pub fn flush(&self) {
         for table in [&self.following, &self.refusing] {
@@ -276,6 +285,17 @@ mod tests {
         assert_eq!(look(&cache, &path).kind(), FileKind::Missing);
         tree.write("x/y/z", "here");
         after_events(&cache);
+        assert_eq!(look(&cache, &path).content(), Some(&b"here"[..]));
+    }
+
+    #[test]
+    fn a_forgotten_path_is_looked_up_again() {
+        let (tree, cache) = (Tree::new("forget"), cache());
+        let path = tree.0.join("a");
+        assert_eq!(look(&cache, &path).kind(), FileKind::Missing);
+        tree.write("a", "here");
+        assert_eq!(look(&cache, &path).kind(), FileKind::Missing);
+        cache.forget(path.as_os_str().as_bytes());
         assert_eq!(look(&cache, &path).content(), Some(&b"here"[..]));
     }
 
