@@ -20,6 +20,10 @@ pub(super) fn write(exchange: &mut Exchange, keep_alive: bool) {
         Some(length) => Some(length),
         None => exchange.response.body.length(),
     };
+    if is_head {
+        // The access log tells it, when the body that had it is gone.
+        exchange.response.announced_length = length;
+    }
     if is_head || status.is_bodiless() {
         exchange.response.body = Body::Empty;
     }

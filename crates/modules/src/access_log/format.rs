@@ -66,7 +66,7 @@ pub(super) enum Field {
     UrlPath,
     /// %v
     ServerName,
-    /// %V
+    /// %V, %{Host}i
     Host,
     /// %X
     ConnectionState,
@@ -220,6 +220,11 @@ impl<'a> Code<'a> {
         }
     }
 
+    fn is_named(&self, name: &str) -> bool {
+        self.parameter
+            .is_some_and(|parameter| parameter.eq_ignore_ascii_case(name))
+    }
+
     fn name(&self) -> Result<Box<str>, FormatError> {
         self.parameter.map(Box::from).ok_or_else(|| {
             let letter = self.letter;
@@ -249,6 +254,8 @@ fn field(code: &Code<'_>) -> Result<FieldOrText, FormatError> {
         'e' | 'n' => Field::Environment(code.name()?),
         'f' => Field::FileName,
         'H' => Field::Protocol,
+        // The field as conditions see it: in lower case, without the default port.
+        'i' if code.is_named("host") => Field::Host,
         'i' => Field::RequestHeader(code.name()?),
         'I' => Field::BytesReceived,
         'k' => Field::KeepAliveRequests,

@@ -240,7 +240,10 @@ mod tests {
             ("%p|%{canonical}p|%{local}p|%{remote}p", "80|80|18471|42168"),
             ("%q|%U", "x=1&y=%20+b|/a.txt"),
             ("%s|%>s|%<s", "200|200|200"),
-            ("%v|%V", "srvname|example.com:18471"),
+            (
+                "%v|%V|%{Host}i",
+                "srvname|example.com:18471|example.com:18471",
+            ),
             ("%X|%%", "+|%"),
         ] {
             assert_eq!(line(format, &request), expected, "{format}");
@@ -264,6 +267,14 @@ mod tests {
             line("%q|%X|%{Connection}o|%{Content-Length}o", &request),
             "|X|close|-"
         );
+    }
+
+    #[test]
+    fn a_head_request_tells_the_length_it_announced() {
+        let mut request = Request::new(b"HEAD / HTTP/1.1\r\nHost: h\r\n\r\n");
+        request.sent.body_bytes = 0;
+        request.response.announced_length = Some(6);
+        assert_eq!(line("%{Content-Length}o|%b", &request), "6|0");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use petrel_engine::clock::Clock;
 use petrel_engine::exchange::{Environment, Peer, Sent};
 use petrel_engine::ledger::Ledger;
 use petrel_engine::proto::http1::{KnownField, RequestHead, Version};
+use petrel_engine::proto::method::Method;
 use petrel_engine::proto::url::Url;
 use petrel_engine::response::Response;
 
@@ -40,7 +41,11 @@ impl<'a> Record<'a> {
         Record {
             head: &exchange.request.head,
             url: &exchange.request.url,
-            original_target: &exchange.request.original_target,
+            // Empty when the head was refused; what could be read of it is told all the same.
+            original_target: match &exchange.request.original_target[..] {
+                [] => exchange.request.head.target(),
+                target => target,
+            },
             body_bytes_received: exchange.request.body_bytes,
             physical_path: &exchange.physical.path,
             response: &exchange.response,
@@ -94,9 +99,9 @@ impl<'a> Record<'a> {
     /// did; Date and Server are not logged unless a module set them, as in lighttpd.
     pub(super) fn response_field(&self, name: &str) -> Option<ResponseField<'a>> {
         if name.eq_ignore_ascii_case("content-length") {
-            let length = match self.response.announced_length {
-                Some(length) => Some(length),
-                None => self.sent.is_complete.then_some(self.sent.body_bytes),
+            let length = match self.head.method() {
+                Method::Head => self.response.announced_length,
+                _ => self.sent.is_complete.then_some(self.sent.body_bytes),
             };
             return length.map(ResponseField::Number);
         }
