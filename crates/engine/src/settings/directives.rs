@@ -5,6 +5,8 @@
 //! their own, written with the same [`directives!`](crate::directives) macro; the schema is the
 //! sum of all tables. What the values mean to a request stands in [`super::core`], what they mean to
 //! the process in [`super::process`].
+//!
+//! Many counts that lighttpd calls short it takes beyond 65535 as well; those are ints here.
 
 use petrel_config::Effect::{Accepted, NotYet, Removed, Works};
 pub use petrel_config::{DirectiveSpec, Effect, Scope, ValueKind};
@@ -72,8 +74,8 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "The limit on open files to ask for. Above the hard limit only root gets it.";
     "server.max-connections", Int, Server, "a third of server.max-fds", Works,
         "Connections at a time. At the limit listeners pause, so that the next connection waits in the kernel's queue.";
-    "server.max-request-field-size", Short, Server, "8192", Works,
-        "Bytes of a request line with all its header fields; 431 beyond it.";
+    "server.max-request-field-size", Int, Server, "8192", Works,
+        "Bytes of a request line with all its header fields; 431 beyond it. At most 1048576.";
     "server.chunkqueue-chunk-sz", Int, Server, "8192", Accepted("buffers are sized by what they hold"),
         "The size of internal buffers.";
     "server.upload-temp-file-size", Int, Server, "1048576", Accepted("a request body uses one temporary file, however long it is"),
@@ -134,15 +136,15 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "The Server field of responses; an empty one leaves it out.";
     "server.max-request-size", Int, Request, "0", Works,
         "KiB of request body; 413 beyond it. 0 is no limit.";
-    "server.max-keep-alive-requests", Short, Request, "1000", Works,
+    "server.max-keep-alive-requests", Int, Request, "1000", Works,
         "Requests on one connection; 0 closes after each.";
-    "server.max-keep-alive-idle", Short, Request, "5", Works,
+    "server.max-keep-alive-idle", Int, Request, "5", Works,
         "Seconds a connection waits for its next request.";
-    "server.max-read-idle", Short, Request, "60", Works,
+    "server.max-read-idle", Int, Request, "60", Works,
         "Seconds without a byte while a request is read.";
-    "server.max-write-idle", Short, Request, "360", Works,
+    "server.max-write-idle", Int, Request, "360", Works,
         "Seconds without progress while a response is sent.";
-    "server.max-connection-idle", Short, Request, "360", NotYet("set server.max-keep-alive-idle, server.max-read-idle and server.max-write-idle instead"),
+    "server.max-connection-idle", Int, Request, "360", NotYet("set server.max-keep-alive-idle, server.max-read-idle and server.max-write-idle instead"),
         "Seconds a connection may be idle in any state (lighttpd 1.5).";
     "server.errorfile-prefix", String, Request, "unset", Works,
         "Error pages: the page for 404 is this text followed by 404.html.";
@@ -164,9 +166,9 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "Whether gateways get a request body while it arrives: 0 when it is complete, 1 at once, 2 at once with small buffers.";
     "server.stream-response-body", Short, Request, "0", NotYet("there are no gateways to stream from"),
         "Whether a gateway's response goes out while it arrives: 0 when it is complete, 1 at once, 2 at once with small buffers.";
-    "server.kbytes-per-second", Short, Request, "0", Works,
+    "server.kbytes-per-second", Int, Request, "0", Works,
         "KiB a second for all connections of the scope together. 0 is no limit.";
-    "connection.kbytes-per-second", Short, Request, "0", Works,
+    "connection.kbytes-per-second", Int, Request, "0", Works,
         "KiB a second for each connection. 0 is no limit.";
     "mimetype.assign", StringMap, Request, "a built-in table", Works,
         "Content types by file name. With fewer than 16 entries the first key that ends the name counts; with more the whole name, then the longest extension. The key \"\" is for all the rest.";

@@ -23,9 +23,7 @@ pub(super) fn read(values: &Values<'_>) -> Result<ParseOptions, Diagnostic> {
         url: UrlOptions::default(),
     };
     options.head.host_normalize = false;
-    if let Some(size @ 1..) = values.integer("server.max-request-field-size") {
-        options.head.head_bytes_max = usize::try_from(size).unwrap_or(usize::MAX);
-    }
+    options.head.head_bytes_max = head_bytes_max(values)?;
     for (name, key) in OLDER_NAMES {
         if let (Some(on), Some(switch)) = (values.bool(name), options.switch(key)) {
             *switch = on;
@@ -36,6 +34,18 @@ pub(super) fn read(values: &Values<'_>) -> Result<ParseOptions, Diagnostic> {
     }
     settle(values, &mut options)?;
     Ok(options)
+}
+
+fn head_bytes_max(values: &Values<'_>) -> Result<usize, Diagnostic> {
+    const NAME: &str = "server.max-request-field-size";
+    match values.unsigned(NAME, 0) as usize {
+        0 => Ok(HeadOptions::default().head_bytes_max),
+        bytes if bytes <= HEAD_BYTES_MAX => Ok(bytes),
+        _ => {
+            let error = values.error(NAME, format!("{NAME} is at most {HEAD_BYTES_MAX}"));
+            Err(error.with_hint("browsers send a few KiB; cookies are what may need more"))
+        }
+    }
 }
 
 impl ParseOptions {
@@ -111,6 +121,9 @@ fn not_both(values: &Values<'_>, key: &str, other: &str) -> Result<(), Diagnosti
         _ => Ok(()),
     }
 }
+
+/// A connection may make the server hold as much before it has said what it wants.
+const HEAD_BYTES_MAX: usize = 1024 * 1024;
 
 const NAME: &str = "server.http-parseopts";
 const DECODE: &str = "url-path-2f-decode";

@@ -252,6 +252,15 @@ fn parse_options_switch_the_parsers() {
 }
 
 #[test]
+fn the_head_limit_has_a_limit() {
+    let limit = |bytes: u32| read(&format!("server.max-request-field-size = {bytes}"));
+    let bytes = |bytes: u32| limit(bytes).map(|settings| settings.head_options.head_bytes_max);
+    assert_eq!(bytes(0), Ok(8192));
+    assert_eq!(bytes(100_000), Ok(100_000));
+    assert!(limit(2_000_000).is_err());
+}
+
+#[test]
 fn a_strict_host_is_a_normalised_one() {
     let text = "server.http-parseopts = ( \"host-normalize\" => \"disable\" )";
     assert!(ok(text).head_options.host_normalize);
