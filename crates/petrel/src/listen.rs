@@ -129,19 +129,16 @@ impl ListenerSet {
     /// Lets all sockets take connections from now on.
     ///
     /// # Errors
-    /// Those of listen(2), with the address.
+    /// Those of listen(2), in a sentence: another server may have been faster.
     pub fn listen(&self) -> io::Result<()> {
         for listener in &self.listeners {
-            let backlog = i32::try_from(listener.backlog).unwrap_or(i32::MAX);
             for socket in &listener.sockets {
                 if socket.is_listening.get() && listener.inherited {
                     continue;
                 }
-                // Once more on a socket that listens changes its backlog.
-                rustix::net::listen(&socket.descriptor, backlog).map_err(|error| {
-                    io::Error::new(error.kind(), format!("cannot listen on {}: {error}", listener.address))
+                socket.listen(listener.backlog).map_err(|error| {
+                    io::Error::new(error.kind(), open::sentence(&listener.address, &error))
                 })?;
-                socket.is_listening.set(true);
             }
         }
         Ok(())
@@ -163,17 +160,26 @@ impl ListenerSet {
         self.listeners.iter().map(copy).collect()
     }
 
-    /// The addresses, in canonical form.
-    pub fn addresses(&self) -> impl Iterator<Item = &str> {
-        self.listeners.iter().map(|listener| listener.address.as_str())
-    }
-
     fn find(&self, address: &str) -> Option<&OpenListener> {
         self.listeners.iter().find(|listener| listener.address == address)
     }
 
     fn is_some(&self) -> bool {
         !self.listeners.is_empty()
+    }
+}
+
+impl ListenSocket {
+    /// Once more on a socket that listens changes its backlog.
+    fn listen(&self, backlog: u32) -> io::Result<()> {
+        rustix::net::listen(&self.descriptor, i32::try_from(backlog).unwrap_or(i32::MAX))?;
+        if self.bound_to.is_some() {
+            // The first socket of an address begins to listen without it, which fails when another
+            // server, even one of the same user, listens there. Only then it lets its own in.
+            rustix::net::sockopt::set_socket_reuseport(&self.descriptor, true)?;
+        }
+        self.is_listening.set(true);
+        Ok(())
     }
 }
 

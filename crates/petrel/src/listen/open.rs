@@ -111,29 +111,30 @@ pub(super) fn set_changeable_options(socket: BorrowedFd<'_>, wanted: &Listener) 
     sys::socket::set_tcp_defer_accept(socket, seconds)
 }
 
-/// The sentence for an address that cannot be had.
+/// The error for an address that cannot be had.
 pub(super) fn explain(wanted: &Listener, error: &io::Error) -> ListenError {
-    let address = &wanted.address;
+    ListenError { message: sentence(&wanted.address.to_string(), error), span: wanted.span }
+}
+
+/// What to say about an address, in canonical form, that cannot be had.
+pub(super) fn sentence(address: &str, error: &io::Error) -> String {
     let why = match error.kind() {
-        io::ErrorKind::AddrInUse => match is_answered(address) {
-            true => "it is in use, and something listens there".to_owned(),
-            false => "it is in use".to_owned(),
-        },
+        io::ErrorKind::AddrInUse if is_answered(address) => {
+            "it is in use, and something listens there".to_owned()
+        }
+        io::ErrorKind::AddrInUse => "it is in use".to_owned(),
         io::ErrorKind::PermissionDenied => format!("{error}; ports below 1024 are for root"),
         io::ErrorKind::AddrNotAvailable => "it is no address of this machine".to_owned(),
         _ => error.to_string(),
     };
-    ListenError { message: format!("cannot listen on {address}: {why}"), span: wanted.span }
+    format!("cannot listen on {address}: {why}")
 }
 
 /// Whether a connection to the address is taken.
-fn is_answered(address: &ListenAddress) -> bool {
-    match address {
-        ListenAddress::Ip(address) => {
-            TcpStream::connect_timeout(address, Duration::from_millis(200)).is_ok()
-        }
-        ListenAddress::Unix(path) => UnixStream::connect(path).is_ok(),
-        ListenAddress::Name { .. } => false,
+fn is_answered(address: &str) -> bool {
+    match address.parse::<SocketAddr>() {
+        Ok(address) => TcpStream::connect_timeout(&address, PROBE_TIME).is_ok(),
+        Err(_) => UnixStream::connect(address).is_ok(),
     }
 }
 
@@ -150,16 +151,14 @@ fn resolve(wanted: &Listener) -> io::Result<SocketAddr> {
     })
 }
 
-/// The sockets of all workers. The first one is bound without SO_REUSEPORT, which fails when
-/// anybody listens there, another Petrel of the same user included; then it lets the others in.
+/// The sockets of all workers. The first one is bound, and begins to listen, without
+/// SO_REUSEPORT: that fails when anybody listens there, another Petrel of the same user included.
 fn bind_tcp(
     address: SocketAddr,
     wanted: &Listener,
     workers: usize,
 ) -> io::Result<Vec<Rc<ListenSocket>>> {
-    let first = bind_alone(address, wanted)?;
-    first.set_reuse_port(true)?;
-    let mut sockets = vec![Rc::new(bound(first, address))];
+    let mut sockets = vec![Rc::new(bound(bind_alone(address, wanted)?, address))];
     for _ in 1..workers {
         sockets.push(Rc::new(bind_beside(address, wanted)?));
     }
@@ -232,5 +231,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
+/// How long it may take to find out whether something listens.
+const PROBE_TIME: Duration = Duration::from_millis(200);
 /// Seconds the kernel waits for a client's first byte under `server.defer-accept`.
 const DEFER_ACCEPT_S: u16 = 5;

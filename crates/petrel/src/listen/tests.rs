@@ -110,10 +110,22 @@ fn v6_and_v4_share_a_port_only_when_told_apart() {
         "server.bind = \"0.0.0.0\"\nserver.port = {port}\n$SERVER[\"socket\"] == \"[::]:{port}\" {{}}"
     );
     let set = open(&text, &ListenerSet::default()).expect("IPV6_V6ONLY is the default");
-    assert_eq!(set.addresses().count(), 2);
+    assert_eq!(set.listeners.len(), 2);
     let mapped = text.replace("{}", "{ server.set-v6only = \"disable\" }");
     drop(set);
-    assert!(open(&mapped, &ListenerSet::default()).is_err());
+    let set = open(&mapped, &ListenerSet::default()).expect("nobody listens yet");
+    assert!(set.listen().is_err(), "[::] with v4 has the port of 0.0.0.0");
+}
+
+#[test]
+fn two_servers_that_start_together_do_not_share_a_port() {
+    let port = free_port();
+    let text = format!("server.bind = \"127.0.0.1\"\nserver.port = {port}\nserver.max-worker = 2");
+    let one = open(&text, &ListenerSet::default()).expect("free");
+    let other = open(&text, &ListenerSet::default()).expect("nobody listens yet");
+    one.listen().expect("first");
+    let error = other.listen().expect_err("second");
+    assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
 }
 
 #[test]

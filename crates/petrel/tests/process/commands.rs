@@ -1,0 +1,141 @@
+//! Options, their output and exit codes: those of lighttpd 1.4 where it has them.
+
+use std::fs;
+use std::net::TcpListener;
+
+use crate::harness::{Server, Site, fetch, free_port, header, petrel, run};
+use rustix::process::Signal;
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn version_features_and_help() {
+    let version = run(&["-v"]);
+    assert_eq!(version.status.code(), Some(0));
+    assert!(text(&version.stdout).starts_with("petrel/"));
+    let features = run(&["-V"]);
+    assert_eq!(features.status.code(), Some(0));
+    assert!(text(&features.stdout).contains("\n\t+ PCRE support\n"));
+    assert!(text(&features.stdout).contains("\n\t- MySQL support\n"));
+    let help = run(&["-h"]);
+    assert_eq!(help.status.code(), Some(0));
+    assert!(text(&help.stdout).contains("serve"));
+}
+
+#[test]
+fn generated_pages() {
+    let bash = run(&["completions", "bash"]);
+    assert!(bash.status.success() && text(&bash.stdout).contains("_petrel"));
+    let manual = run(&["man"]);
+    assert!(manual.status.success() && text(&manual.stdout).contains(".TH petrel"));
+}
+
+#[test]
+fn wrong_usage_ends_with_255() {
+    for arguments in [&["-x"][..], &["-f"], &["-D"], &["-t"], &["-1"], &["-i", "abc", "-t"], &["-i", "-5"]] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(255), "{arguments:?}");
+        assert!(!output.stderr.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    let output = run(&["-D", "-f", "/nonexistent/petrel.conf"]);
+    assert_eq!(output.status.code(), Some(255));
+    assert!(text(&output.stderr).contains("/nonexistent/petrel.conf"));
+}
+
+#[test]
+fn the_syntax_is_checked() {
+    let site = Site::new();
+    let file = site.configure("");
+    let file = file.to_str().expect("a plain path");
+    let output = run(&["-t", "-f", file, "-m", "/usr/lib/lighttpd"]);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "Syntax OK\n".to_owned()));
+    assert_eq!(run(&["-tt", "-f", file]).status.code(), Some(0));
+    let port = site.port;
+    site.configure("server.port = ");
+    for option in ["-t", "-tt", "-p", "-D"] {
+        let output = run(&[option, "-f", file]);
+        assert_eq!(output.status.code(), Some(255), "{option}");
+        assert!(text(&output.stderr).contains("petrel.conf:6:"), "{}", text(&output.stderr));
+    }
+    assert!(TcpListener::bind(("127.0.0.1", port)).is_ok(), "nothing was started");
+}
+
+#[test]
+fn an_unknown_directive_is_a_warning() {
+    let site = Site::new();
+    let file = site.configure("server.documnt-root = \"x\"");
+    let output = run(&["-t", "-f", file.to_str().expect("a plain path")]);
+    assert_eq!(output.status.code(), Some(0));
+    let message = text(&output.stderr);
+    assert!(message.contains("server.document-root"), "names the nearest: {message}");
+}
+
+#[test]
+fn the_preflight_finds_what_start_up_would() {
+    let site = Site::new();
+    for (line, word) in [
+        ("server.username = \"no-such-user\"", "no-such-user"),
+        ("server.chroot = \"/nonexistent\"", "server.chroot"),
+        ("server.pid-file = \"/nonexistent/pid\"", "server.pid-file"),
+        ("$SERVER[\"socket\"] == \"192.0.2.1:8001\" {}", "192.0.2.1:8001"),
+        ("$HTTP[\"host\"] == \"a\" { server.errorlog = \"/nonexistent/log\" }", "/nonexistent/log"),
+    ] {
+        if line.contains("username") && !crate::harness::is_root() {
+            continue;
+        }
+        let file = site.configure(line);
+        let file = file.to_str().expect("a plain path");
+        assert_eq!(run(&["-t", "-f", file]).status.code(), Some(0), "{line}");
+        let output = run(&["-tt", "-f", file]);
+        assert_eq!(output.status.code(), Some(255), "{line}");
+        assert!(text(&output.stderr).contains(word), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn a_port_in_use_does_not_fail_the_preflight_of_a_running_server() {
+    let site = Site::new();
+    let _server = site.start("");
+    let file = site.path("petrel.conf");
+    assert_eq!(run(&["-tt", "-f", file.to_str().expect("a plain path")]).status.code(), Some(0));
+}
+
+#[test]
+fn the_printed_configuration_is_one() {
+    let site = Site::new();
+    let file = site.configure("$HTTP[\"host\"] =~ \"^a\\.\" { server.tag = \"x\" }");
+    let printed = run(&["-p", "-f", file.to_str().expect("a plain path")]);
+    assert_eq!(printed.status.code(), Some(0));
+    let again = site.path("again.conf");
+    fs::write(&again, &printed.stdout).expect("written");
+    let twice = run(&["-p", "-f", again.to_str().expect("a plain path")]);
+    assert_eq!(text(&printed.stdout), text(&twice.stdout));
+    assert!(text(&printed.stdout).contains("server.tag"));
+}
+
+#[test]
+fn a_directory_is_served_without_a_file() {
+    let site = Site::new();
+    let port = free_port().to_string();
+    fs::write(site.path("root/.secret"), "x").expect("written");
+    let mut server = Server::spawn(petrel().arg("serve").arg(site.path("root")).args(["--port", &port]));
+    let line = server.first_line();
+    assert!(line.contains(&format!("http://127.0.0.1:{port}/")), "{line}");
+    let port = port.parse().expect("a number");
+    let (head, body) = fetch(port, "/hello.txt").expect("an answer");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    assert_eq!(header(&head, "content-type").map(|kind| kind.starts_with("text/plain")), Some(true));
+    assert_eq!(body, b"hello\n");
+    let (head, _) = fetch(port, "/.secret").expect("an answer");
+    assert!(!head.starts_with("HTTP/1.1 200 "), "{head}");
+    server.signal(Signal::INT);
+    assert_eq!(server.end().0, Some(0));
+    let output = run(&["serve", "/nonexistent"]);
+    assert_eq!(output.status.code(), Some(255));
+}

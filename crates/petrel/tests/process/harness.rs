@@ -1,0 +1,256 @@
+//! A site in a temporary directory, the server for it, and a small client.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// The longest anything here may take.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The program, to be given arguments.
+pub fn petrel() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_petrel"))
+}
+
+/// Runs the program to its end.
+pub fn run(arguments: &[&str]) -> Output {
+    petrel().args(arguments).stdin(Stdio::null()).output().expect("the program starts")
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
+    let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
+    socket.local_addr().expect("bound").port()
+}
+
+/// A directory with a document root (`hello.txt`: "hello\n") and a configuration.
+pub struct Site {
+    directory: TempDir,
+    pub port: u16,
+}
+
+impl Site {
+    pub fn new() -> Site {
+        let directory = tempfile::tempdir().expect("a directory");
+        let site = Site { directory, port: free_port() };
+        fs::create_dir(site.path("root")).expect("a directory");
+        fs::write(site.path("root/hello.txt"), "hello\n").expect("a file");
+        site
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Writes the configuration: the usual lines and `more`.
+    pub fn configure(&self, more: &str) -> PathBuf {
+        let text = format!(
+            "server.document-root = \"{}\"\nserver.bind = \"127.0.0.1\"\nserver.port = {}\n\
+             server.errorlog = \"{}\"\nserver.max-worker = 2\n{more}\n",
+            self.path("root").display(),
+            self.port,
+            self.path("error.log").display(),
+        );
+        let path = self.path("petrel.conf");
+        fs::write(&path, text).expect("the configuration is written");
+        path
+    }
+
+    /// Starts the server with `more` in its configuration and waits until it answers.
+    pub fn start(&self, more: &str) -> Server {
+        let server = self.launch(more);
+        server.wait_for("a first answer", || fetch(self.port, "/hello.txt").is_ok());
+        server
+    }
+
+    /// Starts the server and does not wait.
+    pub fn launch(&self, more: &str) -> Server {
+        let file = self.configure(more);
+        Server::spawn(petrel().args(["-D", "-f"]).arg(file))
+    }
+
+    pub fn error_log(&self) -> String {
+        fs::read_to_string(self.path("error.log")).unwrap_or_default()
+    }
+}
+
+/// A running keeper. Killed with the value; its server process goes with it.
+pub struct Server {
+    child: Child,
+}
+
+impl Server {
+    pub fn spawn(command: &mut Command) -> Server {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Server { child: command.spawn().expect("the program starts") }
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        signal_to(self.pid(), signal);
+    }
+
+    /// The server processes, oldest first.
+    pub fn children(&self) -> Vec<i32> {
+        let id = self.pid();
+        let text = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+        text.split_whitespace().filter_map(|id| id.parse().ok()).collect()
+    }
+
+    /// The only server process.
+    pub fn only_child(&self) -> i32 {
+        match self.children()[..] {
+            [one] => one,
+            ref others => panic!("one server process, not {others:?}"),
+        }
+    }
+
+    /// Polls until `condition` holds.
+    pub fn wait_for(&self, what: &str, mut condition: impl FnMut() -> bool) {
+        wait_until(what, &mut condition);
+    }
+
+    /// Waits for the end. The answer is the exit code, standard output and standard error.
+    pub fn end(mut self) -> (Option<i32>, String, String) {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            match self.child.try_wait().expect("our child") {
+                Some(status) => break status,
+                None if Instant::now() > deadline => panic!("the server does not end"),
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        let mut texts = [String::new(), String::new()];
+        let pipes: [Option<Box<dyn Read>>; 2] = [
+            self.child.stdout.take().map(|pipe| Box::new(pipe) as Box<dyn Read>),
+            self.child.stderr.take().map(|pipe| Box::new(pipe) as Box<dyn Read>),
+        ];
+        for (pipe, text) in pipes.into_iter().zip(&mut texts) {
+            pipe.expect("piped").read_to_string(text).expect("text");
+        }
+        let [out, err] = texts;
+        (status.code(), out, err)
+    }
+
+    /// The next line on standard output.
+    pub fn first_line(&mut self) -> String {
+        let mut line = String::new();
+        let out = self.child.stdout.as_mut().expect("piped");
+        BufReader::new(out).read_line(&mut line).expect("text");
+        line
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn signal_to(pid: i32, signal: Signal) {
+    let pid = Pid::from_raw(pid).expect("an id");
+    kill_process(pid, signal).expect("the process is there");
+}
+
+pub fn is_alive(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next());
+    state.is_some_and(|state| state != 'Z')
+}
+
+/// Polls until `condition` holds; panics after [`PATIENCE`].
+pub fn wait_until(what: &str, condition: &mut dyn FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// One request on a connection of its own. The answer is head and body.
+pub fn fetch(port: u16, path: &str) -> io::Result<(String, Vec<u8>)> {
+    Client::connect(port)?.request(path, "close")
+}
+
+/// A connection with a request after the other.
+pub struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+impl Client {
+    pub fn connect(port: u16) -> io::Result<Client> {
+        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        Ok(Client { stream: BufReader::new(stream) })
+    }
+
+    pub fn stream(&self) -> &TcpStream {
+        self.stream.get_ref()
+    }
+
+    pub fn send(&mut self, path: &str, connection: &str) -> io::Result<()> {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: {connection}\r\n\r\n");
+        self.stream.get_mut().write_all(request.as_bytes())
+    }
+
+    /// Reads a whole answer. Less than it promised is an error.
+    pub fn receive(&mut self) -> io::Result<(String, Vec<u8>)> {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if self.stream.read_line(&mut head)? == 0 {
+                let message = format!("the connection ended in the head: {head:?}");
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
+            }
+        }
+        let mut body = vec![0; header(&head, "content-length").and_then(|n| n.parse().ok()).unwrap_or(0)];
+        self.stream.read_exact(&mut body)?;
+        Ok((head, body))
+    }
+
+    pub fn request(&mut self, path: &str, connection: &str) -> io::Result<(String, Vec<u8>)> {
+        self.send(path, connection)?;
+        self.receive()
+    }
+}
+
+/// The value of a header field.
+pub fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    head.lines().filter_map(|line| line.split_once(':')).find_map(|(found, value)| {
+        found.eq_ignore_ascii_case(name).then_some(value.trim())
+    })
+}
+
+/// Whether the tests run as root.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A listening socket that a child inherits as its standard input, where nothing else can go.
+pub fn as_stdin(listener: TcpListener) -> Stdio {
+    Stdio::from(OwnedFd::from(listener))
+}
+
+/// Makes `path` reachable and readable for every user, up to the temporary directory.
+pub fn open_to_all(site: &Site) {
+    use std::os::unix::fs::PermissionsExt;
+    for path in [site.path(""), site.path("root")] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("ours");
+    }
+}
+
+/// The text of a file in /proc of a process.
+pub fn proc_text(pid: i32, name: &str) -> String {
+    fs::read_to_string(Path::new("/proc").join(pid.to_string()).join(name)).expect("alive")
+}

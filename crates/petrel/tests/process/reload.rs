@@ -1,0 +1,208 @@
+//! SIGUSR1: a new configuration without one failed request.
+
+use std::fs;
+use std::io;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+
+use rustix::process::Signal;
+
+use crate::harness::{Client, Server, Site, fetch, free_port, header, wait_until};
+
+/// Clients that fetch until told to stop, and note everything that goes wrong.
+struct Load {
+    stop: Arc<AtomicBool>,
+    answers: Arc<AtomicU64>,
+    clients: Vec<JoinHandle<Vec<String>>>,
+}
+
+impl Load {
+    /// Two clients that keep their connection as long as the server does, and two with a new
+    /// connection each time.
+    fn start(port: u16) -> Load {
+        let stop = Arc::new(AtomicBool::new(false));
+        let answers = Arc::new(AtomicU64::new(0));
+        let client = |keeps: bool| {
+            let (stop, answers) = (Arc::clone(&stop), Arc::clone(&answers));
+            thread::spawn(move || {
+                let mut wrong = Vec::new();
+                let mut kept = None;
+                while !stop.load(Ordering::Relaxed) {
+                    match fetch_once(port, keeps, &mut kept) {
+                        Ok(()) => {
+                            answers.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(error) => wrong.push(format!("keeps={keeps}: {error}")),
+                    }
+                }
+                wrong
+            })
+        };
+        let clients = [true, true, false, false].map(client).into();
+        Load { stop, answers, clients }
+    }
+
+    /// How many answers came, and what went wrong.
+    fn end(self) -> (u64, Vec<String>) {
+        self.stop.store(true, Ordering::Relaxed);
+        let clients = self.clients.into_iter();
+        let wrong = clients.flat_map(|client| client.join().expect("a client does not panic"));
+        let wrong = wrong.collect();
+        (self.answers.load(Ordering::Relaxed), wrong)
+    }
+}
+
+fn fetch_once(port: u16, keeps: bool, kept: &mut Option<Client>) -> io::Result<()> {
+    let mut client = match kept.take() {
+        Some(client) => client,
+        None => Client::connect(port)?,
+    };
+    let (head, body) = client.request("/hello.txt", if keeps { "keep-alive" } else { "close" })?;
+    if !head.starts_with("HTTP/1.1 200 ") || body != b"hello\n" {
+        return Err(io::Error::other(format!("a wrong answer: {head}")));
+    }
+    let ends = header(&head, "connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+    if keeps && !ends {
+        *kept = Some(client);
+    }
+    Ok(())
+}
+
+/// Sends SIGUSR1 with a new configuration and waits until it is served.
+fn reload(site: &Site, server: &Server, generation: u32, more: &str) {
+    site.configure(&format!("server.tag = \"generation-{generation}\"\n{more}"));
+    server.signal(Signal::USR1);
+    let tag = format!("generation-{generation}");
+    wait_until(&tag, &mut || {
+        fetch(site.port, "/hello.txt").is_ok_and(|(head, _)| header(&head, "server") == Some(&tag))
+    });
+}
+
+#[test]
+fn twenty_reloads_under_load_lose_nothing() {
+    let site = Site::new();
+    let server = site.start("");
+    let load = Load::start(site.port);
+    for generation in 1..=20 {
+        // The later value counts; worker numbers go 2, 1, 2, 3 and so on.
+        let workers = [1, 2, 3, 2][generation as usize % 4];
+        reload(&site, &server, generation, &format!("server.max-worker := {workers}"));
+    }
+    let (answers, wrong) = load.end();
+    assert!(wrong.is_empty(), "{} of {answers} failed: {:?}", wrong.len(), &wrong[..wrong.len().min(5)]);
+    assert!(answers > 500, "{answers} answers are no load");
+    server.wait_for("the old processes to end", || server.children().len() == 1);
+}
+
+#[test]
+fn a_bad_file_changes_nothing_and_the_log_says_why() {
+    let site = Site::new();
+    let server = site.start("");
+    let child = server.only_child();
+    for (more, word) in [
+        ("server.port = = 1", "petrel.conf:6:"),
+        ("$SERVER[\"socket\"] == \"192.0.2.1:8001\" {}", "192.0.2.1:8001"),
+        ("server.chroot = \"/nonexistent\"", "/nonexistent"),
+    ] {
+        if more.contains("chroot") && !crate::harness::is_root() {
+            continue;
+        }
+        let before = site.error_log().len();
+        site.configure(more);
+        server.signal(Signal::USR1);
+        server.wait_for(word, || {
+            let log = site.error_log();
+            let new = log.get(before..).unwrap_or_default();
+            new.contains("the old configuration stays") && new.contains(word)
+        });
+        server.wait_for("the old process alone", || server.children() == [child]);
+        fetch(site.port, "/hello.txt").expect("served as before");
+    }
+    reload(&site, &server, 1, "");
+}
+
+#[test]
+fn a_reload_that_fails_late_loses_no_connection() {
+    if !crate::harness::is_root() {
+        return;
+    }
+    let site = Site::new();
+    let server = site.start("server.max-worker := 1");
+    let load = Load::start(site.port);
+    for round in 1..=5 {
+        // Bound for a second worker, and given up when the new process cannot change its root.
+        site.configure("server.chroot = \"/nonexistent\"\nserver.max-worker := 2");
+        let failures = || site.error_log().matches("the old configuration stays").count();
+        server.signal(Signal::USR1);
+        server.wait_for("the failure", || failures() >= round);
+    }
+    let (answers, wrong) = load.end();
+    assert!(wrong.is_empty(), "{} of {answers} failed: {:?}", wrong.len(), wrong.first());
+}
+
+#[test]
+fn listeners_come_and_go() {
+    let site = Site::new();
+    let server = site.start("");
+    let other = free_port();
+    let socket = format!("$SERVER[\"socket\"] == \"127.0.0.1:{other}\" {{}}");
+    reload(&site, &server, 1, &socket);
+    wait_until("the new address", &mut || fetch(other, "/hello.txt").is_ok());
+    reload(&site, &server, 2, "");
+    wait_until("the address to be given up", &mut || TcpStream::connect(("127.0.0.1", other)).is_err());
+    // It can be had again.
+    reload(&site, &server, 3, &socket);
+    wait_until("the new address", &mut || fetch(other, "/hello.txt").is_ok());
+}
+
+#[test]
+fn what_a_removed_listener_has_queued_is_served() {
+    let site = Site::new();
+    let other = free_port();
+    let socket = format!("$SERVER[\"socket\"] == \"127.0.0.1:{other}\" {{}}");
+    let server = site.start(&socket);
+    for generation in 0..5 {
+        wait_until("the other address", &mut || fetch(other, "/hello.txt").is_ok());
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        // Connects as long as somebody listens; every connection that was made must be answered.
+        let client = thread::spawn(move || {
+            let mut lost = Vec::new();
+            let mut made = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                let Ok(mut client) = Client::connect(other) else { break };
+                made += 1;
+                if let Err(error) = client.request("/hello.txt", "close") {
+                    lost.push(error.to_string());
+                }
+            }
+            (made, lost)
+        });
+        reload(&site, &server, generation * 2 + 1, "");
+        wait_until("the address to be given up", &mut || TcpStream::connect(("127.0.0.1", other)).is_err());
+        stop.store(true, Ordering::Relaxed);
+        let (made, lost) = client.join().expect("no panic");
+        // close(2) resets what completes in the microseconds after the last accept: the one
+        // connection that this client had under way then.
+        assert!(lost.len() <= 1, "{} of {made} lost: {:?}", lost.len(), lost.first());
+        reload(&site, &server, generation * 2 + 2, &socket);
+    }
+}
+
+#[test]
+fn a_transfer_goes_on_over_a_reload() {
+    let site = Site::new();
+    let size = 16 * 1024 * 1024;
+    fs::write(site.path("root/big"), vec![b'x'; size]).expect("a file");
+    let server = site.start("");
+    let mut slow = Client::connect(site.port).expect("taken");
+    slow.send("/big", "close").expect("sent");
+    let before = server.only_child();
+    reload(&site, &server, 1, "");
+    assert_eq!(server.children().len(), 2, "the old process is still needed");
+    let (_, body) = slow.receive().expect("all of it");
+    assert_eq!(body.len(), size);
+    server.wait_for("the old process to end", || !server.children().contains(&before));
+}
