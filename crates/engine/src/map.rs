@@ -13,11 +13,13 @@ use crate::module::Outcome;
 
 /// Builds the physical path below the document root that a hook chose, or the configured one.
 pub(crate) fn map(exchange: &mut Exchange) -> Outcome {
-    let physical = &mut exchange.physical;
-    let root = std::mem::take(&mut physical.document_root);
+    let url_path = exchange.request.url.path();
     match &exchange.settings.core.document_root {
-        _ if !root.is_empty() => physical.map(&root, exchange.request.url.path()),
-        Some(root) => physical.map(root, exchange.request.url.path()),
+        _ if !exchange.physical.document_root.is_empty() => {
+            let root = std::mem::take(&mut exchange.physical.document_root);
+            exchange.physical.map(&root, url_path);
+        }
+        Some(root) => exchange.physical.map(root, url_path),
         None => return exchange.answer(Status::NOT_FOUND),
     }
     if exchange.settings.core.force_lowercase {

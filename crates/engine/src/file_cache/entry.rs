@@ -5,10 +5,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat, fstat, openat2, statat};
+use rustix::fs::{AtFlags, CWD, Stat, fstat, statat};
 use rustix::io::Errno;
 
 use super::Symlinks;
+use super::open::open_and_stat;
 use crate::limits;
 
 /// What the file system has at a path.
@@ -257,18 +258,6 @@ impl From<&Stat> for FileStat {
             changed_ns: u32::try_from(stat.st_ctime_nsec).unwrap_or(0),
         }
     }
-}
-
-/// O_NONBLOCK, because opening a pipe that nobody writes to would wait for ever.
-fn open_and_stat(path: &[u8], symlinks: Symlinks) -> Result<(OwnedFd, Stat), Errno> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let resolve = match symlinks {
-        Symlinks::Follow => ResolveFlags::NO_MAGICLINKS,
-        Symlinks::Refuse => ResolveFlags::NO_SYMLINKS,
-    };
-    let descriptor = openat2(CWD, path, flags, Mode::empty(), resolve)?;
-    let stat = fstat(&descriptor)?;
-    Ok((descriptor, stat))
 }
 
 fn kind_of_error(errno: Errno) -> FileKind {

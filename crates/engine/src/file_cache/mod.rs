@@ -10,6 +10,7 @@
 //! the one place that blocks on the file system: serving cold files off the loop starts there.
 
 mod entry;
+mod open;
 mod watch;
 
 use std::cell::{Cell, RefCell};

@@ -7,6 +7,45 @@ use std::net::Ipv6Addr;
 
 use super::request_head::HeadOptions;
 
+/// Remembers the last host: a client asks the same one again and again, and comparing is cheaper
+/// than checking (15 bytes of address and port: 1,000 instructions less).
+#[derive(Clone, Debug)]
+pub(super) struct Memo {
+    raw: Vec<u8>,
+    normalised: Vec<u8>,
+    options: Option<HeadOptions>,
+}
+
+impl Memo {
+    pub(super) const fn new() -> Memo {
+        Memo {
+            raw: Vec::new(),
+            normalised: Vec::new(),
+            options: None,
+        }
+    }
+
+    /// [`normalise`], by memory where it serves.
+    #[inline]
+    pub(super) fn normalise(
+        &mut self,
+        out: &mut Vec<u8>,
+        host: &[u8],
+        options: &HeadOptions,
+    ) -> Option<()> {
+        if self.raw != host || self.options.as_ref() != Some(options) {
+            self.options = None;
+            self.normalised.clear();
+            normalise(&mut self.normalised, host, options)?;
+            self.raw.clear();
+            self.raw.extend_from_slice(host);
+            self.options = Some(*options);
+        }
+        out.extend_from_slice(&self.normalised);
+        Some(())
+    }
+}
+
 /// Appends the normalised form of `host` (a Host value or an authority) to the empty `out`:
 /// lower case in any case, more as the options say. `None` if it is not acceptable.
 #[inline]
@@ -165,6 +204,29 @@ mod tests {
                 "{host}"
             );
         }
+    }
+
+    #[test]
+    fn the_memo_never_answers_for_another_host_or_other_options() {
+        let mut memo = Memo::new();
+        let lax = HeadOptions {
+            host_strict: false,
+            host_normalize: false,
+            ..HeadOptions::default()
+        };
+        let mut ask = |host: &str, options: &HeadOptions| {
+            let mut out = Vec::new();
+            memo.normalise(&mut out, host.as_bytes(), options)?;
+            Some(String::from_utf8(out).expect("the input was UTF-8"))
+        };
+        let strict = HeadOptions::default();
+        assert_eq!(ask("A:80", &strict).as_deref(), Some("a"));
+        assert_eq!(ask("A:80", &strict).as_deref(), Some("a"));
+        assert_eq!(ask("A:80", &lax).as_deref(), Some("a:80"));
+        assert_eq!(ask("a_b", &strict), None);
+        assert_eq!(ask("a_b", &strict), None);
+        assert_eq!(ask("a_b", &lax).as_deref(), Some("a_b"));
+        assert_eq!(ask("B", &strict).as_deref(), Some("b"));
     }
 
     #[test]

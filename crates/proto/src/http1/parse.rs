@@ -322,7 +322,8 @@ fn set_host(head: &mut RequestHead, options: &HeadOptions) -> Result<(), Reason>
     if value.is_empty() && head.version == Version::Http10 {
         return Ok(());
     }
-    host::normalise(&mut head.host, value, options).ok_or(Reason::HostInvalid)
+    let memo = &mut head.host_memo;
+    memo.normalise(&mut head.host, value, options).ok_or(Reason::HostInvalid)
 }
 
 #[cold]

@@ -83,6 +83,8 @@ pub struct RequestHead {
     pub(super) index: [u32; KnownField::COUNT],
     /// The normalised host and, if it is not the default one, port.
     pub(super) host: Vec<u8>,
+    /// The last Host value that was normalised, and what became of it. Outlives [`Self::clear`].
+    pub(super) host_memo: super::host::Memo,
     pub(super) framing: BodyFraming,
     pub(super) keep_alive: bool,
     pub(super) expects_continue: bool,
@@ -119,6 +121,7 @@ impl RequestHead {
             fields: Vec::new(),
             index: [0; KnownField::COUNT],
             host: Vec::new(),
+            host_memo: super::host::Memo::new(),
             framing: BodyFraming::None,
             keep_alive: false,
             expects_continue: false,

@@ -1,0 +1,86 @@
+//! Opening a path, with symlinks followed or refused.
+//!
+//! openat2(2) does it in one call (Linux 5.6). Where it is missing or a sandbox refuses it, the
+//! path is opened by openat(2), for [`Symlinks::Refuse`] part by part.
+
+use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2};
+use rustix::io::Errno;
+
+use super::Symlinks;
+
+/// Opens `path` for reading. O_NONBLOCK, because opening a pipe nobody writes to would wait for ever.
+pub(super) fn open_and_stat(path: &[u8], symlinks: Symlinks) -> Result<(OwnedFd, Stat), Errno> {
+    let descriptor = match (has_openat2(), symlinks) {
+        (true, Symlinks::Follow) => {
+            openat2(CWD, path, FLAGS, Mode::empty(), ResolveFlags::NO_MAGICLINKS)?
+        }
+        (true, Symlinks::Refuse) => {
+            openat2(CWD, path, FLAGS, Mode::empty(), ResolveFlags::NO_SYMLINKS)?
+        }
+        (false, Symlinks::Follow) => openat(CWD, path, FLAGS, Mode::empty())?,
+        (false, Symlinks::Refuse) => open_part_by_part(path)?,
+    };
+    let stat = fstat(&descriptor)?;
+    Ok((descriptor, stat))
+}
+
+const FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+/// Asked once: sandboxes do not change while we run.
+fn has_openat2() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        openat2(CWD, c"/", flags, Mode::empty(), ResolveFlags::empty()).is_ok()
+    })
+}
+
+fn open_part_by_part(path: &[u8]) -> Result<OwnedFd, Errno> {
+    let mut parts = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).peekable();
+    let pass = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let mut at = openat(CWD, c"/", pass, Mode::empty())?;
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            // A symlink here is ELOOP by itself.
+            return openat(&at, part, FLAGS | OFlags::NOFOLLOW, Mode::empty());
+        }
+        let next = openat(&at, part, pass, Mode::empty())?;
+        match FileType::from_raw_mode(fstat(&next)?.st_mode) {
+            FileType::Directory => at = next,
+            FileType::Symlink => return Err(Errno::LOOP),
+            _ => return Err(Errno::NOTDIR),
+        }
+    }
+    openat(CWD, c"/", FLAGS, Mode::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn part_by_part_is_the_same_as_openat2() {
+        let directory = std::env::temp_dir().join(format!("petrel-parts-{}", std::process::id()));
+        std::fs::create_dir_all(directory.join("real")).expect("mkdir");
+        let directory = directory.canonicalize().expect("it was just made");
+        std::fs::write(directory.join("real/file"), "x").expect("write");
+        std::os::unix::fs::symlink("real", directory.join("way")).expect("symlink");
+        std::os::unix::fs::symlink("file", directory.join("real/leaf")).expect("symlink");
+        for name in ["real/file", "real", "way/file", "real/leaf", "none", "real/file/x", "none/x"] {
+            let path = directory.join(name);
+            let path = path.as_os_str().as_encoded_bytes();
+            let outcome = |result: Result<OwnedFd, Errno>| result.map(|_| ()).map_err(Errno::raw_os_error);
+            let resolve = ResolveFlags::NO_SYMLINKS;
+            assert_eq!(
+                outcome(open_part_by_part(path)),
+                outcome(openat2(CWD, path, FLAGS, Mode::empty(), resolve)),
+                "{name}"
+            );
+        }
+        std::fs::remove_dir_all(&directory).expect("remove");
+    }
+}
