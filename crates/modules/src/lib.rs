@@ -9,6 +9,7 @@ pub mod access;
 pub mod access_log;
 pub mod alias;
 mod cache_dir;
+pub mod deflate;
 pub mod dir_listing;
 pub mod evhost;
 pub mod expire;
@@ -39,6 +40,7 @@ pub static MODULES: &[&ModuleSpec] = &[
     &redirect::MODULE,
     &setenv::MODULE,
     &expire::MODULE,
+    &deflate::MODULE,
     &simple_vhost::MODULE,
     &evhost::MODULE,
     &dir_listing::MODULE,

@@ -9,7 +9,7 @@ use petrel_engine::module::ModuleSpec;
 use petrel_engine::settings::loaded_modules;
 
 use crate::not_built::{self, OTHER_NAMES, Part};
-use crate::{MODULES, spec_of};
+use crate::{MODULES, deflate, spec_of};
 
 /// Warnings about names in `server.modules` that do nothing, and about directives whose module is
 /// not in the list.
@@ -31,6 +31,7 @@ pub fn warnings(config: &Config) -> Vec<Diagnostic> {
             warnings.push(warning.with_hint(format!("add \"{module}\" to server.modules")));
         }
     }
+    warnings.extend(deflate::warnings(config));
     warnings
 }
 

@@ -1,0 +1,138 @@
+//! Compressed files a worker keeps in memory, so that a hot one costs no compression.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use petrel_engine::body::{Body, Piece};
+use petrel_engine::proto::accept::Coding;
+
+use super::params::Params;
+
+/// What the bytes depend on: the file as it is now, the coding, the effort. This is finer than the
+/// ETag, which may be configured to look at less.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (u64, u32),
+    coding: Coding,
+    params: Params,
+}
+
+impl Key {
+    pub fn of(piece: &Piece, coding: Coding, params: &Params) -> Key {
+        let stat = match piece {
+            Piece::File { file, .. } => *file.stat(),
+            Piece::Bytes(_) => Default::default(),
+        };
+        Key {
+            device: stat.device,
+            inode: stat.inode,
+            size: stat.size,
+            modified: (stat.modified_s, stat.modified_ns),
+            coding,
+            params: *params,
+        }
+    }
+}
+
+/// The compressed file, if it is kept.
+pub(super) fn find(key: &Key) -> Option<Body> {
+    FILES.with_borrow_mut(|files| {
+        let kept = files.by_key.get_mut(key)?;
+        kept.was_used = true;
+        Some(Body::Piece(Piece::Bytes(kept.bytes.clone())))
+    })
+}
+
+/// Keeps a compressed file.
+pub(super) fn keep(key: Key, bytes: Bytes) {
+    FILES.with_borrow_mut(|files| files.insert(key, bytes));
+}
+
+struct Kept {
+    bytes: Bytes,
+    /// Since the last time room was made.
+    was_used: bool,
+}
+
+impl Kept {
+    fn size(&self) -> usize {
+        self.bytes.len() + ENTRY_BYTES
+    }
+}
+
+#[derive(Default)]
+struct Files {
+    by_key: HashMap<Key, Kept>,
+    bytes: usize,
+}
+
+impl Files {
+    fn insert(&mut self, key: Key, bytes: Bytes) {
+        let kept = Kept { bytes, was_used: false };
+        if kept.size() > KEPT_BYTES_MAX / 4 {
+            return;
+        }
+        if self.bytes + kept.size() > KEPT_BYTES_MAX {
+            self.make_room();
+        }
+        self.bytes += kept.size();
+        if let Some(old) = self.by_key.insert(key, kept) {
+            self.bytes -= old.size();
+        }
+    }
+
+    /// Drops what was not used since the last time, or all if that is not enough.
+    fn make_room(&mut self) {
+        self.by_key.retain(|_, kept| std::mem::take(&mut kept.was_used));
+        self.bytes = self.by_key.values().map(Kept::size).sum();
+        if self.bytes > KEPT_BYTES_MAX / 2 {
+            self.by_key.clear();
+            self.bytes = 0;
+        }
+    }
+}
+
+thread_local! {
+    /// A worker is a thread.
+    static FILES: RefCell<Files> = RefCell::default();
+}
+
+/// Bytes of compressed files a worker keeps in memory.
+pub(super) const KEPT_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// Files up to this size, before compression, are compressed as a whole and kept.
+pub(super) const SOURCE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// A rough size of what surrounds the bytes.
+const ENTRY_BYTES: usize = 160;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(inode: u64) -> Key {
+        let params = Params::default();
+        Key { device: 1, inode, size: 1, modified: (0, 0), coding: Coding::Gzip, params }
+    }
+
+    #[test]
+    fn the_memory_is_bounded_and_what_is_used_stays() {
+        let mut files = Files::default();
+        let bytes = Bytes::from(vec![0; 1024 * 1024]);
+        for inode in 0..100 {
+            files.insert(key(inode), bytes.clone());
+            if let Some(hot) = files.by_key.get_mut(&key(0)) {
+                hot.was_used = true;
+            }
+            assert!(files.bytes <= KEPT_BYTES_MAX);
+            assert_eq!(files.bytes, files.by_key.values().map(Kept::size).sum::<usize>());
+        }
+        assert!(files.by_key.contains_key(&key(0)));
+        files.insert(key(200), Bytes::from(vec![0; KEPT_BYTES_MAX / 2]));
+        assert!(!files.by_key.contains_key(&key(200)));
+    }
+}

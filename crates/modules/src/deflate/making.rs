@@ -1,0 +1,176 @@
+//! Compressing something that was not compressed before, and keeping it where that pays.
+
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use petrel_engine::Exchange;
+use petrel_engine::body::{Body, BodySource, Piece};
+use petrel_engine::module::{Outcome, Pending};
+use petrel_engine::proto::accept::Coding;
+use petrel_engine::proto::status::Status;
+
+use super::body::{CompressedBody, at_once};
+use super::kept::{self, Key};
+use super::options::Options;
+use super::{fields, stored};
+use crate::cache_dir::NewFile;
+
+/// Makes the answer a compressed one. `key` is there when the answer is one whole file.
+pub(super) fn make(
+    exchange: &mut Exchange,
+    options: &Rc<Options>,
+    coding: Coding,
+    file: Option<(Piece, Key)>,
+) -> Outcome {
+    let made = match file {
+        Some((source, key)) => make_from_file(exchange, options, coding, source, key),
+        None => make_from_body(exchange, options, coding),
+    };
+    made.unwrap_or_else(|error| fail(exchange, &error))
+}
+
+fn make_from_file(
+    exchange: &mut Exchange,
+    options: &Rc<Options>,
+    coding: Coding,
+    source: Piece,
+    key: Key,
+) -> io::Result<Outcome> {
+    let directory = options.cache_dir.as_ref();
+    if let Some(file) = directory.and_then(|at| stored::create(exchange, at, &source, coding)) {
+        return gather(exchange, options, coding, Store::Disk(file, source));
+    }
+    if let Some(bytes) = at_once(&exchange.response.body, coding, options)? {
+        let bytes = Bytes::from(bytes);
+        kept::keep(key, bytes.clone());
+        return Ok(send(exchange, coding, Body::Piece(Piece::Bytes(bytes))));
+    }
+    match source.length() <= kept::SOURCE_BYTES_MAX {
+        true => gather(exchange, options, coding, Store::Memory(Vec::new(), key)),
+        false => stream(exchange, options, coding),
+    }
+}
+
+fn make_from_body(exchange: &mut Exchange, options: &Options, coding: Coding) -> io::Result<Outcome> {
+    match at_once(&exchange.response.body, coding, options)? {
+        Some(bytes) => Ok(send(exchange, coding, Body::from(bytes))),
+        None => stream(exchange, options, coding),
+    }
+}
+
+/// `body` is the compressed content.
+pub(super) fn send(exchange: &mut Exchange, coding: Coding, body: Body) -> Outcome {
+    fields::set_coding(&mut exchange.response, coding);
+    exchange.response.announced_length = None;
+    exchange.response.body = body;
+    Outcome::Next
+}
+
+fn stream(exchange: &mut Exchange, options: &Options, coding: Coding) -> io::Result<Outcome> {
+    let source = std::mem::take(&mut exchange.response.body);
+    let body = CompressedBody::new(source, coding, options)?;
+    Ok(send(exchange, coding, Body::Source(Box::new(body))))
+}
+
+fn gather(
+    exchange: &mut Exchange,
+    options: &Rc<Options>,
+    coding: Coding,
+    store: Store,
+) -> io::Result<Outcome> {
+    let source = std::mem::take(&mut exchange.response.body);
+    let body = CompressedBody::new(source, coding, options)?;
+    let options = Rc::clone(options);
+    Ok(Outcome::Later(Box::new(Gathering { options, body, coding, store: Some(store) })))
+}
+
+/// A file that cannot be read could not have been sent either.
+fn fail(exchange: &mut Exchange, error: &io::Error) -> Outcome {
+    exchange.log_error("transform", format_args!("compressing failed: {error}"));
+    exchange.response.answer(Status::INTERNAL_SERVER_ERROR);
+    Outcome::Next
+}
+
+/// A compressed file in the making. The client gets it when it is whole, with its length.
+struct Gathering {
+    options: Rc<Options>,
+    body: CompressedBody,
+    coding: Coding,
+    /// `None` after the end.
+    store: Option<Store>,
+}
+
+/// Where a compressed file will be kept.
+enum Store {
+    Memory(Vec<u8>, Key),
+    /// The new file, and what it is made from.
+    Disk(NewFile, Piece),
+}
+
+impl Pending for Gathering {
+    fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
+        loop {
+            let done = match self.body.poll_piece(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Some(Ok(piece))) => match self.write(exchange, &piece) {
+                    None => continue,
+                    Some(done) => done,
+                },
+                Poll::Ready(Some(Err(error))) => Err(error),
+                Poll::Ready(None) => self.complete(exchange),
+            };
+            return Poll::Ready(done.unwrap_or_else(|error| fail(exchange, &error)));
+        }
+    }
+}
+
+impl Gathering {
+    /// Adds compressed bytes. `Some` when they could not be kept.
+    fn write(&mut self, exchange: &mut Exchange, piece: &Piece) -> Option<io::Result<Outcome>> {
+        let bytes = piece.in_memory().unwrap_or_default();
+        let error = match self.store.as_mut()? {
+            Store::Memory(whole, _) => {
+                whole.extend_from_slice(bytes);
+                return None;
+            }
+            Store::Disk(file, _) => file.write(bytes).err()?,
+        };
+        match self.store.take() {
+            Some(Store::Disk(_, source)) => Some(self.give_up(exchange, source, &error)),
+            _ => None,
+        }
+    }
+
+    fn complete(&mut self, exchange: &mut Exchange) -> io::Result<Outcome> {
+        match self.store.take() {
+            Some(Store::Memory(whole, key)) => {
+                let bytes = Bytes::from(whole);
+                kept::keep(key, bytes.clone());
+                Ok(send(exchange, self.coding, Body::Piece(Piece::Bytes(bytes))))
+            }
+            Some(Store::Disk(file, source)) => {
+                let directory = self.options.cache_dir.as_ref();
+                let directory = directory.ok_or(io::ErrorKind::NotFound)?;
+                match stored::publish(exchange, directory, file, &source, self.coding) {
+                    Ok(body) => Ok(send(exchange, self.coding, body)),
+                    Err(error) => self.give_up(exchange, source, &error),
+                }
+            }
+            None => Ok(Outcome::Next),
+        }
+    }
+
+    /// The disk is full, or the like: compressed once more, on the way to the client.
+    fn give_up(
+        &self,
+        exchange: &mut Exchange,
+        source: Piece,
+        error: &io::Error,
+    ) -> io::Result<Outcome> {
+        stored::complain(exchange, error);
+        exchange.response.body = Body::Piece(source);
+        stream(exchange, &self.options, self.coding)
+    }
+}

@@ -1,0 +1,185 @@
+//! mod_deflate: compresses answers for clients that accept it, as gzip, deflate, brotli or zstd.
+//!
+//! The hook decides by the response head alone (type, length, coding), negotiates, and then takes
+//! the cheapest way there is: a compressed file that is kept (in memory, or below
+//! `deflate.cache-dir`), compressing at once what is small, compressing a file once and keeping it,
+//! or a body that compresses while it is sent. However it goes, a worker is held for a few
+//! milliseconds at most ([`body`]), and every answer that could have been compressed says
+//! `Vary: Accept-Encoding`.
+//!
+//! Each coding has an entity tag of its own: `"abc"` becomes `"abc-gzip"`, as with lighttpd, and a
+//! client that names it in If-None-Match gets 304 from here. Ranges are of the file as it is:
+//! 206 is never compressed, and a compressed answer offers no ranges. Siblings that were compressed
+//! beforehand are mod_staticfile's; whatever has a Content-Encoding passes untouched.
+
+mod body;
+mod decide;
+mod encoder;
+mod fields;
+mod kept;
+mod load;
+mod making;
+mod options;
+mod params;
+mod stored;
+
+use std::rc::Rc;
+
+use petrel_engine::Exchange;
+use petrel_engine::body::{Body, Piece};
+use petrel_engine::config::{Config, Diagnostic, DirectiveSpec};
+use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase, Purpose};
+use petrel_engine::proto::accept::Coding;
+use petrel_engine::proto::method::Method;
+use petrel_engine::proto::status::Status;
+use petrel_engine::settings::directives::Effect::{Renamed, Works};
+
+use body::UnknownLength;
+use decide::Decision;
+use kept::Key;
+use options::Options;
+
+/// mod_deflate.
+pub static MODULE: ModuleSpec = ModuleSpec {
+    name: "mod_deflate",
+    doc: "Compresses answers (gzip, deflate, brotli, zstd) for clients that accept it.",
+    loaded: Loaded::Listed,
+    directives: DIRECTIVES,
+    log_directives: &[],
+    configure,
+};
+
+static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
+    "deflate.mimetypes", List, Request, "()", Works,
+        "Content types to compress; each entry is the beginning of one. Types that are compressed in themselves (images other than SVG and bitmaps, audio, video, archives, WOFF) never are.";
+    "deflate.allowed-encodings", List, Request, "( \"br\", \"zstd\", \"gzip\", \"deflate\" )", Works,
+        "Codings to use; the first one counts among those a client likes equally. bzip2 is not built in.";
+    "deflate.max-compress-size", Int, Request, "131072", Works,
+        "Kilobytes above which an answer of known length is not compressed; 0 is no limit.";
+    "deflate.min-compress-size", Short, Request, "256", Works,
+        "Bytes up to which an answer of known length is not compressed.";
+    "deflate.compression-level", Int, Request, "gzip and deflate 6, brotli 5, zstd 3", Works,
+        "Effort, 1 to 9, for all codings that deflate.params says nothing about.";
+    "deflate.output-buffer-size", Short, Request, "0", Works,
+        "Bytes of output gathered before they are sent; 0 is the built-in 32 KiB.";
+    "deflate.work-block-size", Short, Request, "2048", Works,
+        "Kilobytes compressed before other connections get their turn. A few milliseconds of work end a turn as well.";
+    "deflate.max-loadavg", String, Request, "0", Works,
+        "Load average above which nothing is compressed anew; 0 is no limit.";
+    "deflate.cache-dir", String, Request, "unset", Works,
+        "Directory in which compressed static files are kept. Nothing in it is ever deleted by the server.";
+    "deflate.params", Map, Request, "()", Works,
+        "Parameters by coding: gzip.level, gzip.windowBits, gzip.memLevel, gzip.strategy, BROTLI_PARAM_QUALITY, BROTLI_PARAM_LGWIN, BROTLI_PARAM_MODE, ZSTD_c_compressionLevel, ZSTD_c_strategy, ZSTD_c_windowLog.";
+    "compress.filetype", List, Request, "()", Renamed("deflate.mimetypes"),
+        "Old name of deflate.mimetypes.";
+    "compress.allowed-encodings", List, Request, "()", Renamed("deflate.allowed-encodings"),
+        "Old name of deflate.allowed-encodings.";
+    "compress.cache-dir", String, Request, "unset", Renamed("deflate.cache-dir"),
+        "Old name of deflate.cache-dir.";
+    "compress.max-filesize", Int, Request, "131072", Renamed("deflate.max-compress-size"),
+        "Old name of deflate.max-compress-size.";
+    "compress.max-loadavg", String, Request, "0", Renamed("deflate.max-loadavg"),
+        "Old name of deflate.max-loadavg.";
+    "deflate.enabled", Bool, Request, "enable", Works,
+        "Compress at all (lighttpd 1.5).";
+    "deflate.allowed_encodings", List, Request, "()", Renamed("deflate.allowed-encodings"),
+        "The spelling of lighttpd 1.5.";
+    "deflate.mem-level", Short, Request, "8", Works,
+        "Memory of gzip and deflate, 1 to 9 (lighttpd 1.5); gzip.memLevel in deflate.params counts first.";
+    "deflate.window-size", Short, Request, "15", Works,
+        "Window of gzip and deflate in bits, 9 to 15 (lighttpd 1.5); gzip.windowBits in deflate.params counts first.";
+    "deflate.sync-flush", Bool, Request, "disable", Works,
+        "Send on what is compressed after every piece of the answer (lighttpd 1.5). Without it that is done when the answer's maker pauses.";
+    "deflate.debug", Bool, Request, "disable", Works,
+        "Log for every answer why it was or was not compressed (lighttpd 1.5).";
+};
+
+fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
+    let mut options = Options::new(configure.values)?;
+    if !options.is_enabled() {
+        return Ok(());
+    }
+    if configure.purpose == Purpose::Serve {
+        options.open_cache_dir(configure.logs);
+    }
+    configure.add(Phase::Transform, Deflate { options: Rc::new(options) });
+    Ok(())
+}
+
+/// Warnings that start-up should show: codings that are named but not built in.
+pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
+    options::warnings(config)
+}
+
+struct Deflate {
+    options: Rc<Options>,
+}
+
+impl Hook for Deflate {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        let decision = decide::decide(exchange, &self.options);
+        if self.options.debug {
+            exchange.log_error("transform", format_args!("deflate: {decision}"));
+        }
+        if decision.depends_on_the_client() {
+            fields::add_vary(&mut exchange.response);
+        }
+        match decision {
+            Decision::Compress(coding) => return self.compress(exchange, coding),
+            Decision::Retag(coding) => fields::set_etag(&mut exchange.response, coding),
+            Decision::Leave(_) | Decision::NotForThisClient => {}
+        }
+        Outcome::Next
+    }
+}
+
+impl Deflate {
+    fn compress(&self, exchange: &mut Exchange, coding: Coding) -> Outcome {
+        if fields::client_has_it(exchange, coding) {
+            fields::set_etag(&mut exchange.response, coding);
+            exchange.response.status = Status::NOT_MODIFIED;
+            exchange.response.announced_length = None;
+            exchange.response.body = Body::Empty;
+            return Outcome::Next;
+        }
+        let source = whole_file(&exchange.response.body);
+        let file = source.map(|piece| {
+            let key = Key::of(&piece, coding, &self.options.params);
+            (piece, key)
+        });
+        if let Some(body) = file.as_ref().and_then(|file| self.already_made(exchange, coding, file)) {
+            return making::send(exchange, coding, body);
+        }
+        if load::is_above(self.options.max_loadavg, exchange.worker.clock().seconds()) {
+            return Outcome::Next;
+        }
+        if exchange.request.head.method() == Method::Head {
+            // The length will be known when somebody wants the content.
+            return making::send(exchange, coding, Body::Source(Box::new(UnknownLength)));
+        }
+        making::make(exchange, &self.options, coding, file)
+    }
+
+    /// The compressed file, if it was made before.
+    fn already_made(&self, exchange: &Exchange, coding: Coding, file: &(Piece, Key)) -> Option<Body> {
+        let (source, key) = file;
+        let directory = self.options.cache_dir.as_ref();
+        let on_disk = directory.and_then(|at| stored::find(exchange, at, source, coding));
+        on_disk.or_else(|| kept::find(key))
+    }
+}
+
+/// The piece of a body that is one file from its beginning to its end.
+fn whole_file(body: &Body) -> Option<Piece> {
+    match body {
+        Body::Piece(piece @ Piece::File { file, range }) if *range == (0..file.stat().size) => {
+            Some(piece.clone())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! The directives of mod_deflate, read once for each set of merged settings.
+
+use petrel_engine::config::schema::nearest;
+use petrel_engine::config::{Config, Diagnostic};
+use petrel_engine::log::LogRegistry;
+use petrel_engine::proto::accept::Coding;
+use petrel_engine::settings::Values;
+
+use super::params::Params;
+use crate::cache_dir::CacheDir;
+
+/// What is compressed, and how.
+pub(super) struct Options {
+    /// `deflate.mimetypes`
+    pub mimetypes: Vec<Vec<u8>>,
+    /// `deflate.allowed-encodings`, and `identity` behind them.
+    pub offered: Vec<Coding>,
+    /// `deflate.min-compress-size`; answers of this length and shorter are left alone.
+    pub bytes_min: u64,
+    /// `deflate.max-compress-size`
+    pub bytes_max: Option<u64>,
+    /// `deflate.work-block-size`, in bytes.
+    pub turn_bytes: u64,
+    /// `deflate.output-buffer-size`
+    pub piece_bytes: usize,
+    /// `deflate.sync-flush`
+    pub flushes: bool,
+    /// `deflate.max-loadavg`
+    pub max_loadavg: Option<f64>,
+    /// `deflate.cache-dir`, once it is open.
+    pub cache_dir: Option<CacheDir>,
+    /// `deflate.params` and its siblings.
+    pub params: Params,
+    /// `deflate.debug`
+    pub debug: bool,
+    enabled: bool,
+    cache_path: Option<String>,
+}
+
+impl Options {
+    pub fn new(values: &Values<'_>) -> Result<Options, Diagnostic> {
+        let kbytes = |name: &str, default: u32| u64::from(values.unsigned(name, default)) * 1024;
+        let flushes = values.bool("deflate.sync-flush").unwrap_or(false);
+        let piece_bytes = match values.unsigned("deflate.output-buffer-size", 0) as usize {
+            0 => PIECE_BYTES,
+            _ if flushes => PIECE_BYTES,
+            bytes => bytes.max(PIECE_BYTES_MIN),
+        };
+        Ok(Options {
+            mimetypes: values.strings("deflate.mimetypes").iter().map(|text| text.as_bytes().to_vec()).collect(),
+            offered: offered(values)?,
+            bytes_min: u64::from(values.unsigned("deflate.min-compress-size", 256)),
+            bytes_max: Some(kbytes("deflate.max-compress-size", 131_072)).filter(|max| *max > 0),
+            turn_bytes: kbytes("deflate.work-block-size", 2048).max(1024),
+            piece_bytes,
+            flushes,
+            max_loadavg: max_loadavg(values)?,
+            cache_dir: None,
+            params: Params::new(values)?,
+            debug: values.bool("deflate.debug").unwrap_or(false),
+            enabled: values.bool("deflate.enabled").unwrap_or(true),
+            cache_path: cache_path(values)?,
+        })
+    }
+
+    /// Whether anything can be compressed at all.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled && !self.mimetypes.is_empty() && self.offered.len() > 1
+    }
+
+    /// Opens `deflate.cache-dir`. Without it compressed files are kept in memory alone.
+    pub fn open_cache_dir(&mut self, logs: &LogRegistry) {
+        let Some(path) = &self.cache_path else { return };
+        match CacheDir::open(path) {
+            Ok(directory) => self.cache_dir = Some(directory),
+            Err(error) => logs.error(format_args!("deflate.cache-dir {path:?} is not used: {error}")),
+        }
+    }
+}
+
+/// Warns of codings that stand in the configuration and are not built in.
+pub(super) fn warnings(config: &Config) -> Vec<Diagnostic> {
+    let entries = config.blocks.iter().flat_map(|block| &block.entries);
+    let lists = entries.filter(|entry| LISTS.contains(&entry.name.as_str()));
+    lists
+        .flat_map(|entry| entry.value.as_array())
+        .flatten()
+        .filter(|element| element.value.as_str().is_some_and(is_bzip2))
+        .map(|element| {
+            Diagnostic::warning("bzip2 is not built in: answers are never compressed with it", element.span)
+                .with_hint("no browser asks for it; use \"br\", \"zstd\" or \"gzip\"")
+        })
+        .collect()
+}
+
+fn offered(values: &Values<'_>) -> Result<Vec<Coding>, Diagnostic> {
+    let name = "deflate.allowed-encodings";
+    let Some(list) = values.array(name).filter(|list| !list.is_empty()) else {
+        return Ok(vec![Coding::Brotli, Coding::Zstd, Coding::Gzip, Coding::Deflate, Coding::Identity]);
+    };
+    let mut offered = Vec::new();
+    for element in list {
+        let text = element.value.as_str().unwrap_or_default();
+        let coding = match Coding::from_name(text.as_bytes()) {
+            _ if is_bzip2(text) => continue,
+            None if text.eq_ignore_ascii_case("brotli") => Coding::Brotli,
+            None | Some(Coding::Identity) => return Err(unknown(text, element.span)),
+            Some(coding) => coding,
+        };
+        if !offered.contains(&coding) {
+            offered.push(coding);
+        }
+    }
+    offered.push(Coding::Identity);
+    Ok(offered)
+}
+
+fn unknown(text: &str, span: petrel_engine::config::Span) -> Diagnostic {
+    const KNOWN: [&str; 6] = ["br", "brotli", "zstd", "gzip", "x-gzip", "deflate"];
+    let hint = match nearest(text, KNOWN.into_iter()).first() {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        None => "there are \"br\", \"zstd\", \"gzip\" and \"deflate\"".to_owned(),
+    };
+    Diagnostic::error(format!("{text:?} is no content coding to compress with"), span).with_hint(hint)
+}
+
+fn max_loadavg(values: &Values<'_>) -> Result<Option<f64>, Diagnostic> {
+    let name = "deflate.max-loadavg";
+    let Some(text) = values.string(name) else { return Ok(None) };
+    match text.trim().parse::<f64>() {
+        Ok(load) if load.is_finite() && load >= 0.0 => Ok(Some(load).filter(|load| *load > 0.0)),
+        _ => Err(values
+            .error(name, format!("{name}: {text:?} is no load average"))
+            .with_hint("it is a number such as \"3.50\"; \"0\" is no limit")),
+    }
+}
+
+fn cache_path(values: &Values<'_>) -> Result<Option<String>, Diagnostic> {
+    let name = "deflate.cache-dir";
+    match values.string(name) {
+        Some(path) if !path.starts_with('/') => Err(values
+            .error(name, format!("{name}: {path:?} is no absolute path"))
+            .with_hint(format!("write the whole path, such as \"/var/cache/petrel/{path}\""))),
+        path => Ok(path.map(str::to_owned)),
+    }
+}
+
+fn is_bzip2(text: &str) -> bool {
+    text.eq_ignore_ascii_case("bzip2") || text.eq_ignore_ascii_case("x-bzip2")
+}
+
+const LISTS: [&str; 3] =
+    ["deflate.allowed-encodings", "compress.allowed-encodings", "deflate.allowed_encodings"];
+
+/// Compressed bytes gathered before they are sent, unless `deflate.output-buffer-size` says.
+const PIECE_BYTES: usize = 32 * 1024;
+
+/// Smaller pieces cost more in system calls than they save.
+const PIECE_BYTES_MIN: usize = 1024;

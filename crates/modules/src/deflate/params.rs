@@ -1,0 +1,238 @@
+//! `deflate.params` and what stands for it: the parameters of each coding.
+
+use petrel_engine::config::schema::nearest;
+use petrel_engine::config::{Diagnostic, Element};
+use petrel_engine::proto::accept::Coding;
+use petrel_engine::settings::Values;
+
+/// The parameters of all codings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Params {
+    pub zlib: ZlibParams,
+    pub brotli: BrotliParams,
+    pub zstd: ZstdParams,
+}
+
+/// Of gzip and deflate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ZlibParams {
+    /// 1 to 9
+    pub level: i32,
+    /// 9 to 15
+    pub window_bits: i32,
+    /// 1 to 9
+    pub mem_level: i32,
+    /// zlib's numbers, 0 to 4
+    pub strategy: i32,
+}
+
+/// Of brotli.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct BrotliParams {
+    /// 0 to 11
+    pub quality: i32,
+    /// 10 to 24
+    pub window_bits: i32,
+    /// 0 generic, 1 text, 2 font
+    pub mode: i32,
+}
+
+/// Of zstd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ZstdParams {
+    /// 1 to 22
+    pub level: i32,
+    /// zstd's numbers, 1 to 9
+    pub strategy: Option<i32>,
+    /// 10 to 23: RFC 9659 has clients accept windows up to 8 MiB.
+    pub window_log: Option<i32>,
+}
+
+impl Default for ZlibParams {
+    fn default() -> Self {
+        ZlibParams { level: 6, window_bits: 15, mem_level: 8, strategy: 0 }
+    }
+}
+
+impl Default for BrotliParams {
+    fn default() -> Self {
+        BrotliParams { quality: 5, window_bits: 22, mode: 0 }
+    }
+}
+
+impl Default for ZstdParams {
+    fn default() -> Self {
+        ZstdParams { level: 3, strategy: None, window_log: None }
+    }
+}
+
+impl Params {
+    /// Length up to which a body is compressed in one go: [`AT_ONCE_BYTES_MAX`], or what takes
+    /// about as long where the effort is high.
+    pub fn at_once_bytes_max(&self, coding: Coding) -> u64 {
+        let divisor = match coding {
+            Coding::Brotli if self.brotli.quality >= 10 => 32,
+            Coding::Brotli if self.brotli.quality >= 7 => 4,
+            Coding::Zstd if self.zstd.level >= 19 || self.zstd.strategy > Some(6) => 16,
+            Coding::Zstd if self.zstd.level >= 13 => 4,
+            _ => 1,
+        };
+        AT_ONCE_BYTES_MAX / divisor
+    }
+
+    /// The parameters of `values`: deflate.params, before the directives for one of them.
+    pub fn new(values: &Values<'_>) -> Result<Params, Diagnostic> {
+        let mut params = Params::default();
+        if let Some(level) = in_range(values, "deflate.compression-level", 1, 9)? {
+            params.zlib.level = level;
+            params.brotli.quality = level;
+            params.zstd.level = level;
+        }
+        if let Some(level) = in_range(values, "deflate.mem-level", 1, 9)? {
+            params.zlib.mem_level = level;
+        }
+        if let Some(bits) = in_range(values, "deflate.window-size", 1, 15)? {
+            // zlib itself has no smaller window.
+            params.zlib.window_bits = bits.max(9);
+        }
+        for element in values.array("deflate.params").into_iter().flatten() {
+            params.set(element)?;
+        }
+        Ok(params)
+    }
+
+    fn set(&mut self, element: &Element) -> Result<(), Diagnostic> {
+        let key = element.key().unwrap_or_default();
+        let Some(known) = KNOWN.iter().find(|known| known.name == key) else {
+            return Err(unknown(element, key));
+        };
+        let value = known.read(element)?;
+        match known.sets {
+            Sets::ZlibLevel => self.zlib.level = value,
+            Sets::ZlibWindowBits => self.zlib.window_bits = value,
+            Sets::ZlibMemLevel => self.zlib.mem_level = value,
+            Sets::ZlibStrategy => self.zlib.strategy = value,
+            Sets::BrotliQuality => self.brotli.quality = value,
+            Sets::BrotliWindowBits => self.brotli.window_bits = value,
+            Sets::BrotliMode => self.brotli.mode = value,
+            Sets::ZstdLevel => self.zstd.level = value,
+            Sets::ZstdStrategy => self.zstd.strategy = Some(value),
+            Sets::ZstdWindowLog => self.zstd.window_log = Some(value),
+            Sets::Nothing => {}
+        }
+        Ok(())
+    }
+}
+
+/// The value of `name` if it is set, and an error if it is out of range.
+fn in_range(values: &Values<'_>, name: &str, min: i64, max: i64) -> Result<Option<i32>, Diagnostic> {
+    match values.integer(name) {
+        None => Ok(None),
+        // lighttpd's way to say "the library's default".
+        Some(-1) if name == "deflate.compression-level" => Ok(None),
+        Some(number) if (min..=max).contains(&number) => Ok(i32::try_from(number).ok()),
+        Some(number) => Err(values
+            .error(name, format!("{name} cannot be {number}"))
+            .with_hint(format!("it is a number from {min} to {max}"))),
+    }
+}
+
+fn unknown(element: &Element, key: &str) -> Diagnostic {
+    let message = format!("deflate.params has no parameter {key:?}");
+    let error = Diagnostic::error(message, element.span);
+    match nearest(key, KNOWN.iter().map(|known| known.name)).first() {
+        Some(near) => error.with_hint(format!("did you mean \"{near}\"?")),
+        None => {
+            let names: Vec<_> = KNOWN.iter().map(|known| known.name).collect();
+            error.with_hint(format!("there are {}", names.join(", ")))
+        }
+    }
+}
+
+/// A key of `deflate.params`.
+struct Known {
+    name: &'static str,
+    sets: Sets,
+    min: i32,
+    max: i32,
+    /// Names that may stand for numbers.
+    words: &'static [(&'static str, i32)],
+}
+
+#[derive(Clone, Copy)]
+enum Sets {
+    ZlibLevel,
+    ZlibWindowBits,
+    ZlibMemLevel,
+    ZlibStrategy,
+    BrotliQuality,
+    BrotliWindowBits,
+    BrotliMode,
+    ZstdLevel,
+    ZstdStrategy,
+    ZstdWindowLog,
+    /// It is about a coding that is not built in; start-up warns of that coding.
+    Nothing,
+}
+
+impl Known {
+    fn read(&self, element: &Element) -> Result<i32, Diagnostic> {
+        let word = element.value.as_str().unwrap_or_default();
+        let number = match self.words.iter().find(|(known, _)| known.eq_ignore_ascii_case(word)) {
+            Some((_, number)) => Some(i64::from(*number)),
+            None => element.value.as_integer(),
+        };
+        let (min, max) = (i64::from(self.min), i64::from(self.max));
+        let in_range = number.filter(|number| (min..=max).contains(number));
+        in_range.and_then(|number| i32::try_from(number).ok()).ok_or_else(|| {
+            let words: Vec<_> = self.words.iter().map(|(word, _)| format!(", \"{word}\"")).collect();
+            Diagnostic::error(format!("{} cannot have this value", self.name), element.span)
+                .with_hint(format!("it is a number from {min} to {max}{}", words.concat()))
+        })
+    }
+}
+
+const ZLIB_STRATEGIES: &[(&str, i32)] = &[
+    ("Z_DEFAULT_STRATEGY", 0),
+    ("Z_FILTERED", 1),
+    ("Z_HUFFMAN_ONLY", 2),
+    ("Z_RLE", 3),
+    ("Z_FIXED", 4),
+];
+
+const BROTLI_MODES: &[(&str, i32)] =
+    &[("BROTLI_MODE_GENERIC", 0), ("BROTLI_MODE_TEXT", 1), ("BROTLI_MODE_FONT", 2)];
+
+const ZSTD_STRATEGIES: &[(&str, i32)] = &[
+    ("ZSTD_fast", 1),
+    ("ZSTD_dfast", 2),
+    ("ZSTD_greedy", 3),
+    ("ZSTD_lazy", 4),
+    ("ZSTD_lazy2", 5),
+    ("ZSTD_btlazy2", 6),
+    ("ZSTD_btopt", 7),
+    ("ZSTD_btultra", 8),
+    ("ZSTD_btultra2", 9),
+];
+
+const fn known(name: &'static str, sets: Sets, min: i32, max: i32) -> Known {
+    Known { name, sets, min, max, words: &[] }
+}
+
+static KNOWN: &[Known] = &[
+    known("gzip.level", Sets::ZlibLevel, 1, 9),
+    known("gzip.windowBits", Sets::ZlibWindowBits, 9, 15),
+    known("gzip.memLevel", Sets::ZlibMemLevel, 1, 9),
+    Known { words: ZLIB_STRATEGIES, ..known("gzip.strategy", Sets::ZlibStrategy, 0, 4) },
+    known("BROTLI_PARAM_QUALITY", Sets::BrotliQuality, 0, 11),
+    known("BROTLI_PARAM_LGWIN", Sets::BrotliWindowBits, 10, 24),
+    Known { words: BROTLI_MODES, ..known("BROTLI_PARAM_MODE", Sets::BrotliMode, 0, 2) },
+    known("ZSTD_c_compressionLevel", Sets::ZstdLevel, 1, 22),
+    Known { words: ZSTD_STRATEGIES, ..known("ZSTD_c_strategy", Sets::ZstdStrategy, 1, 9) },
+    known("ZSTD_c_windowLog", Sets::ZstdWindowLog, 10, 23),
+    known("bzip2.blockSize100k", Sets::Nothing, 1, 9),
+];
+
+/// Bytes that are compressed at once, so that the answer has a Content-Length and needs no state:
+/// one to three milliseconds.
+const AT_ONCE_BYTES_MAX: u64 = 64 * 1024;
