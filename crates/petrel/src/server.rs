@@ -46,9 +46,9 @@ pub struct Handover {
 pub fn run(handover: Handover) -> u8 {
     let control = Arc::new(handover.control);
     report_panics(&control);
-    let prepared = prepare(&handover.loaded, &handover.identity, handover.keeper, handover.detached);
-    let prepared = prepared.and_then(|()| open_logs(&handover.loaded, handover.logs));
-    let served = prepared.and_then(|logs| {
+    let logs = open_logs(&handover.loaded, handover.logs);
+    let served = logs.and_then(|logs| {
+        give_up(&handover.loaded, &handover.identity, handover.keeper, handover.detached)?;
         let process = Process { control: &control, logs, log_targets: &handover.log_targets };
         process.serve(&handover.loaded, handover.listeners, handover.idle)
     });
@@ -63,15 +63,13 @@ pub fn run(handover: Handover) -> u8 {
     }
 }
 
-/// Everything that needs privileges, and their end. No thread may be running yet.
-fn prepare(loaded: &Loaded, identity: &Identity, keeper: u32, detached: bool) -> io::Result<()> {
+/// What needs privileges, and their end. No thread may be running yet.
+fn give_up(loaded: &Loaded, identity: &Identity, keeper: u32, detached: bool) -> io::Result<()> {
     if detached {
         stdio::let_go()?;
     }
     leave_signals_to_the_keeper()?;
     let process = &loaded.process;
-    // The zone file is outside of what a chroot leaves.
-    engine::log::local_time::load_zone();
     if let Some(root) = &process.chroot {
         enter(root)?;
     }
@@ -101,6 +99,7 @@ fn leave_signals_to_the_keeper() -> io::Result<()> {
     Ok(mask.thread_set_mask()?)
 }
 
+/// Before a chroot: the time zone and the syslog daemon's socket are out of reach in there.
 fn open_logs(loaded: &Loaded, logs: Vec<(LogTarget, OwnedFd)>) -> io::Result<LogRegistry> {
     let by_syslog = loaded.log_targets().contains(&LogTarget::Syslog).then_some(LogTarget::Syslog);
     let registry = LogRegistry::open(by_syslog)?;

@@ -2,13 +2,13 @@
 
 use std::cell::RefCell;
 
-use config::{Diagnostics, Severity};
+use config::{Diagnostic, Diagnostics, Span};
 use engine::log::{LogRegistry, LogTarget};
 
 use crate::listen::ListenerSet;
 use crate::load::Loaded;
 use crate::user::Identity;
-use crate::{limits, load};
+use crate::limits;
 
 /// A configuration and its listeners. Several server processes may belong to one, after crashes.
 pub struct Generation {
@@ -22,9 +22,9 @@ pub struct Generation {
     pub identity: Identity,
 }
 
-/// What there is to say about a new generation.
+/// A generation that was opened, and what there is to say about it.
 pub struct Opened {
-    /// The generation.
+    /// The generation itself.
     pub generation: Generation,
     /// What could not be had, but is not needed to serve.
     pub warnings: Vec<String>,
@@ -57,16 +57,8 @@ impl Generation {
 }
 
 /// An error about a configuration that is right by itself.
-pub fn refuse(loaded: &Loaded, message: String, span: Option<config::Span>) -> Diagnostics {
-    let mut diagnostic = config::Diagnostic::error_anywhere(message);
+pub fn refuse(loaded: &Loaded, message: String, span: Option<Span>) -> Diagnostics {
+    let mut diagnostic = Diagnostic::error_anywhere(message);
     diagnostic.span = span;
-    assert_eq!(diagnostic.severity, Severity::Error);
     Diagnostics { list: vec![diagnostic], sources: loaded.config.sources.clone() }
-}
-
-/// The text of `errors`, for the error log.
-pub fn log_errors(logs: &LogRegistry, errors: &Diagnostics) {
-    for line in load::error_lines(errors) {
-        logs.error(format_args!("{line}"));
-    }
 }

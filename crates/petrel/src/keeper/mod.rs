@@ -364,13 +364,14 @@ impl Keeper {
                 self.could_not_start(&generation, how)?;
             }
             Stage::Serving => {
-                self.note_crash(process.started);
-                let delay = self.restart_delay.as_millis();
+                let delay = self.plan_restart(process.started).as_millis();
                 self.logs.error(format_args!(
                     "server process {id} {how}; starting another one in {delay} ms"
                 ));
             }
-            Stage::Stopping if !self.is_served() => self.note_crash(process.started),
+            Stage::Stopping if !self.is_served() => {
+                self.plan_restart(process.started);
+            }
             Stage::Draining | Stage::Stopping => {}
         }
         ControlFlow::Continue(())
@@ -388,13 +389,15 @@ impl Keeper {
         })
     }
 
-    /// Plans a new server process: soon after the first crash, later after many.
-    fn note_crash(&mut self, started: Instant) {
-        self.restart_delay = match started.elapsed() > LIVED {
-            true => RESTART_DELAY_MIN,
-            false => (self.restart_delay * 2).min(RESTART_DELAY_MAX),
-        };
-        self.start_at = Some(Instant::now() + self.restart_delay);
+    /// Plans a new server process: soon after the first crash, later after many. Answers how soon.
+    fn plan_restart(&mut self, started: Instant) -> Duration {
+        if started.elapsed() > LIVED {
+            self.restart_delay = RESTART_DELAY_MIN;
+        }
+        let delay = self.restart_delay;
+        self.restart_delay = (delay * 2).min(RESTART_DELAY_MAX);
+        self.start_at = Some(Instant::now() + delay);
+        delay
     }
 
     /// The first server process decides whether the server starts at all; a later one is tried
@@ -404,7 +407,7 @@ impl Keeper {
             self.give_up_next(why);
         } else if self.has_served {
             self.logs.error(format_args!("the server process could not start: {why}"));
-            self.note_crash(Instant::now());
+            self.plan_restart(Instant::now());
         } else {
             self.logs.error(format_args!("the server process could not start: {why}"));
             if self.current.loaded.process.error_log != LogTarget::Stderr {

@@ -32,8 +32,9 @@ impl Keeper {
         match self.open_next() {
             Ok(next) => self.next = Some(Rc::new(next)),
             Err(errors) => {
-                self.logs.error(format_args!("reload failed, the old configuration stays:"));
-                generation::log_errors(&self.logs, &errors);
+                for line in load::error_lines(&errors) {
+                    self.logs.error(format_args!("reload failed, the old configuration stays: {line}"));
+                }
                 self.reload_is_over();
             }
         }
@@ -99,7 +100,7 @@ impl Keeper {
         }
         match write_pid_file(&self.current) {
             Ok(file) => self.pid_file = file,
-            Err(errors) => generation::log_errors(&self.logs, &errors),
+            Err(errors) => self.logs.error(format_args!("{errors}")),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What root gives up. These tests do nothing for other users.
 
 use std::fs;
-use std::io;
+use std::os::unix::process::CommandExt;
 
 use crate::harness::{Site, fetch, is_root, open_to_all, proc_text, wait_until};
 use rustix::process::Signal;
@@ -81,7 +81,30 @@ fn a_server_that_cannot_give_up_root_does_not_start() {
 }
 
 #[test]
-fn limits_reach_the_server_process() -> io::Result<()> {
+fn a_start_without_privileges_works_and_warns() {
+    if !is_root() {
+        return;
+    }
+    let site = Site::new();
+    open_to_all(&site);
+    // The build directory may be out of that user's reach.
+    let program = site.path("petrel");
+    fs::copy(crate::harness::petrel().get_program(), &program).expect("a copy");
+    let file = site.configure("server.username = \"www-data\"");
+    fs::write(site.path("error.log"), "").expect("created");
+    std::os::unix::fs::chown(site.path("error.log"), Some(65534), None).expect("given away");
+    let mut command = std::process::Command::new(program);
+    let server = crate::harness::Server::spawn(command.args(["-D", "-f"]).arg(file).uid(65534).gid(65534));
+    server.wait_for("an answer", || fetch(site.port, "/hello.txt").is_ok());
+    assert_eq!(status(server.only_child(), "Uid"), vec!["65534"; 4]);
+    server.signal(Signal::TERM);
+    let (code, _, message) = server.end();
+    assert_eq!(code, Some(0));
+    assert!(message.contains("server.username has no effect"), "{message}");
+}
+
+#[test]
+fn limits_reach_the_server_process() {
     let site = Site::new();
     let server = site.start("server.max-fds = 777\nserver.core-files = \"enable\"");
     let limits = proc_text(server.only_child(), "limits");
@@ -91,5 +114,4 @@ fn limits_reach_the_server_process() -> io::Result<()> {
         let core = limits.lines().find(|line| line.starts_with("Max core file")).expect("a limit");
         assert!(core.contains("unlimited"), "{core}");
     }
-    Ok(())
 }
