@@ -1,10 +1,12 @@
 //! Accepting connections: one loop a listening socket and worker.
 
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, UnixListener};
+use rustix::net::{SocketFlags, accept_with, acceptfrom_with};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use crate::connection::Connection;
 use crate::exchange::Peer;
@@ -40,35 +42,47 @@ impl Listener {
             }
         }
     }
+
+    /// Takes a connection if the kernel has one. Asks the kernel itself: what the runtime knows of
+    /// the listener may be a turn old.
+    fn accept_now(&self) -> io::Result<(Transport, Peer)> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        match self {
+            Listener::Tcp(listener) => {
+                let (socket, peer) = acceptfrom_with(listener, flags)?;
+                let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+                let peer = peer.ok_or(io::ErrorKind::ConnectionAborted)?;
+                Ok((Transport::Tcp(TcpStream::from_std(socket.into())?), Peer::Ip(peer)))
+            }
+            Listener::Unix(listener) => {
+                let socket = accept_with(listener, flags)?;
+                Ok((Transport::Unix(UnixStream::from_std(socket.into())?), Peer::Unix))
+            }
+        }
+    }
 }
 
 /// Accepts until the worker drains. When the server is full, or out of descriptors, it stops
-/// accepting for a while: newcomers wait in the kernel's queue instead of getting an error.
+/// accepting for a while: newcomers wait in the kernel's queue instead of getting an error, and
+/// the first of them in our hand. The permit comes after the connection: a listener that held one
+/// while nobody comes would keep it from another worker's, whose queue is not empty.
 pub(crate) async fn run(worker: Rc<Worker>, listener: Listener, facts: Rc<ListenerFacts>) {
     loop {
-        let drained = worker.drained();
-        tokio::select! {
-            biased;
-            () = worker.shared().take_permit() => {}
-            () = drained => return,
-        }
         let accepted = tokio::select! {
             biased;
-            accepted = listener.accept() => Some(accepted),
-            () = worker.drained() => None,
+            accepted = listener.accept() => accepted,
+            () = worker.drained() => return accept_the_rest(&worker, &listener, &facts),
         };
         match accepted {
-            Some(Ok((transport, peer))) => {
+            Ok((transport, peer)) => {
+                tokio::select! {
+                    biased;
+                    () = worker.shared().take_permit() => {}
+                    () = worker.drained() => worker.shared().take_permit_over_limit(),
+                }
                 tokio::task::spawn_local(Connection::new(&worker, transport, peer, &facts));
             }
-            Some(Err(error)) => {
-                worker.shared().give_permit();
-                pause_after(&worker, &facts, &error).await;
-            }
-            None => {
-                worker.shared().give_permit();
-                return accept_the_rest(&worker, &listener, &facts);
-            }
+            Err(error) => pause_after(&worker, &facts, &error).await,
         }
     }
 }
@@ -76,33 +90,22 @@ pub(crate) async fn run(worker: Rc<Worker>, listener: Listener, facts: Rc<Listen
 /// Connections the kernel has already completed are accepted before the listener is left: after a
 /// reload nobody else may be there to take them.
 fn accept_the_rest(worker: &Rc<Worker>, listener: &Listener, facts: &Rc<ListenerFacts>) {
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     for _ in 0..65_536 {
-        let accepted = match listener {
-            Listener::Tcp(listener) => match listener.poll_accept(&mut context) {
-                std::task::Poll::Ready(Ok((stream, peer))) => {
-                    (Transport::Tcp(stream), Peer::Ip(peer))
-                }
-                _ => return,
-            },
-            Listener::Unix(listener) => match listener.poll_accept(&mut context) {
-                std::task::Poll::Ready(Ok((stream, _))) => (Transport::Unix(stream), Peer::Unix),
-                _ => return,
-            },
-        };
-        worker.shared().take_permit_over_limit();
-        tokio::task::spawn_local(Connection::new(worker, accepted.0, accepted.1, facts));
+        match listener.accept_now() {
+            Ok((transport, peer)) => {
+                worker.shared().take_permit_over_limit();
+                tokio::task::spawn_local(Connection::new(worker, transport, peer, facts));
+            }
+            Err(error) if is_harmless(&error) => {}
+            Err(_) => return,
+        }
     }
 }
 
 /// A client that gave up before it was accepted costs nothing; everything else is worth a line
 /// and a pause, so that a shortage does not become a busy loop.
 async fn pause_after(worker: &Worker, facts: &ListenerFacts, error: &io::Error) {
-    let harmless = [
-        io::ErrorKind::ConnectionAborted,
-        io::ErrorKind::ConnectionReset,
-    ];
-    if harmless.contains(&error.kind()) {
+    if is_harmless(error) {
         return;
     }
     worker.logs().error(format_args!(
@@ -111,4 +114,14 @@ async fn pause_after(worker: &Worker, facts: &ListenerFacts, error: &io::Error) 
         limits::ACCEPT_PAUSE_MS
     ));
     tokio::time::sleep(Duration::from_millis(limits::ACCEPT_PAUSE_MS)).await;
+}
+
+/// Whether only the client of the connection that was to be accepted is concerned.
+fn is_harmless(error: &io::Error) -> bool {
+    let harmless = [
+        io::ErrorKind::ConnectionAborted,
+        io::ErrorKind::ConnectionReset,
+        io::ErrorKind::Interrupted,
+    ];
+    harmless.contains(&error.kind())
 }
