@@ -29,8 +29,14 @@ pub struct MimeTypes {
 #[derive(Clone, Debug)]
 enum Rules {
     BuiltIn,
-    Ordered(Rc<[(Box<[u8]>, Box<[u8]>)]>),
+    Ordered(Rc<[SuffixType]>),
     Table(Rc<Table>),
+}
+
+#[derive(Debug)]
+struct SuffixType {
+    suffix: Box<[u8]>,
+    content_type: Box<[u8]>,
 }
 
 /// The tables of one configuration, each made once however many settings use it: a list of 1,500
@@ -71,8 +77,8 @@ impl MimeTypes {
             Rules::BuiltIn => BUILT_IN.look_up(path),
             Rules::Ordered(list) => list
                 .iter()
-                .find(|(suffix, _)| ends_with(path, suffix))
-                .map(|(_, found)| &**found),
+                .find(|known| ends_with(path, &known.suffix))
+                .map(|known| &*known.content_type),
             Rules::Table(table) => table.look_up(path),
         };
         content_type.filter(|content_type| !content_type.is_empty())
@@ -85,7 +91,10 @@ impl MimeTypes {
             Rules::Ordered(
                 pairs
                     .iter()
-                    .map(|(key, found)| (owned(key), owned(found)))
+                    .map(|(key, found)| SuffixType {
+                        suffix: owned(key),
+                        content_type: owned(found),
+                    })
                     .collect(),
             )
         } else {

@@ -49,6 +49,7 @@ pub(super) fn read(
             return Err(Diagnostic::error(message, element.span));
         };
         match FLAGS.iter().find(|(name, _)| *name == key) {
+            Some((_, Flag::Switch(field))) => *field(&mut features) = switch(element)?,
             Some((_, Flag::Works(set))) => set(&mut features, element)?,
             Some((_, Flag::NothingToDo)) => {}
             Some((_, Flag::NotYet { default })) => {
@@ -65,6 +66,8 @@ pub(super) fn read(
 
 /// What comes of a flag.
 enum Flag {
+    /// It switches something.
+    Switch(fn(&mut Features) -> &mut bool),
     /// It sets something.
     Works(fn(&mut Features, &Element) -> Result<(), Diagnostic>),
     /// It belongs to something that warns by itself while it is not built, or cannot matter here.
@@ -103,11 +106,11 @@ const NAME: &str = "server.feature-flags";
 const FLAGS: &[(&str, Flag)] = &[
     (
         "http10.range",
-        Flag::Works(|features, element| Ok(features.http10_range = switch(element)?)),
+        Flag::Switch(|features| &mut features.http10_range),
     ),
     (
         "server.absolute-dir-redirect",
-        Flag::Works(|features, element| Ok(features.absolute_dir_redirect = switch(element)?)),
+        Flag::Switch(|features| &mut features.absolute_dir_redirect),
     ),
     (
         "server.graceful-shutdown-timeout",
@@ -118,7 +121,7 @@ const FLAGS: &[(&str, Flag)] = &[
     ),
     (
         "server.http-pathinfo",
-        Flag::Works(|features, element| Ok(features.pathinfo = switch(element)?)),
+        Flag::Switch(|features| &mut features.pathinfo),
     ),
     (
         "server.errorlog-high-precision",
