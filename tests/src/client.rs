@@ -132,11 +132,13 @@ impl Client {
     }
 
     /// Sends a GET request for `target` and waits for the response.
+    #[track_caller]
     pub fn get(&mut self, target: &str) -> Response {
         self.request("GET", target, &[])
     }
 
     /// Sends a request without a body, with `fields` behind Host, and waits for the response.
+    #[track_caller]
     pub fn request(&mut self, method: &str, target: &str, fields: &[(&str, &str)]) -> Response {
         let mut head = format!("{method} {target} HTTP/1.1\r\nHost: petrel.test\r\n");
         for (name, value) in fields {

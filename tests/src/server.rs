@@ -26,12 +26,13 @@ pub struct Builder {
 }
 
 /// What every configuration begins with.
-const DEFAULTS: [&str; 5] = [
+const DEFAULTS: [&str; 6] = [
     "server.bind = \"127.0.0.1\"",
     "server.port = var.port",
     "server.document-root = var.dir + \"/www\"",
     "server.errorlog = var.dir + \"/error.log\"",
     "server.max-worker = 2",
+    "index-file.names = (\"index.html\")",
 ];
 
 impl Builder {
@@ -234,9 +235,19 @@ impl Server {
         }
     }
 
-    /// What its processes hold.
+    /// What its processes hold, once it stays the same for a moment: a connection that was closed
+    /// just now is still on its way out.
     pub fn holdings(&self) -> Holdings {
-        self.processes().holdings()
+        let mut last = self.processes().holdings();
+        for _ in 0..50 {
+            std::thread::sleep(Duration::from_millis(40));
+            let now = self.processes().holdings();
+            if now == last {
+                break;
+            }
+            last = now;
+        }
+        last
     }
 
     /// Waits until its processes hold what they did `before`.

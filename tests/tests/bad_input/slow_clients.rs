@@ -87,9 +87,6 @@ fn row_40_a_client_that_does_not_read_is_left() {
     let left = petrel_tests::eventually(|| sockets(&server.holdings()) == sockets(&before));
     assert!(left, "connections of clients that do not read stay open");
     assert!(begin.elapsed() < Duration::from_secs(8), "took {:?}", begin.elapsed());
-    for client in &mut slow {
-        assert!(client.read_to_end().len() < 32 << 20);
-    }
 }
 
 #[test]

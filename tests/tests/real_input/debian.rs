@@ -1,0 +1,382 @@
+//! Debian's lighttpd package: its configuration, word for word, under Petrel and under lighttpd.
+
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+
+use petrel_tests::{PATIENCE, Response, Tree, curl, petrel, run};
+use rustix::process::Signal;
+
+use crate::isolated::Isolated;
+use crate::skip;
+
+/// The package's configuration.
+const CONFIGURATION: &str = "/etc/lighttpd/lighttpd.conf";
+
+/// Runs `test` in a thread of its own, which stays behind in the network it entered, or says why not.
+fn on_debian(name: &str, test: fn()) {
+    match Isolated::hindrance() {
+        Some(why) => skip(name, &why),
+        None => {
+            let outcome = thread::Builder::new().name(name.to_owned()).spawn(test);
+            let outcome = outcome.expect("a thread").join();
+            assert!(outcome.is_ok(), "see above");
+        }
+    }
+}
+
+/// A machine with these files of conf-available enabled.
+fn machine(enabled: &[&str]) -> Tree {
+    let tree = Tree::new();
+    tree.directory("enabled");
+    for name in enabled {
+        let available = Path::new("/etc/lighttpd/conf-available").join(name);
+        assert!(available.exists(), "{name} is not in the package");
+        tree.symlink(available, &format!("enabled/{name}"));
+    }
+    tree.write("www/index.lighttpd.html", welcome());
+    tree.write("www/page.html", "<p>a page</p>\n".repeat(100));
+    tree.write("www/notes.txt", "some notes\n".repeat(100));
+    tree.write("www/sub/file.css", "p { }\n");
+    tree.write("www/sub/library.inc", "secret");
+    tree.write("www/sub/backup~", "secret");
+    tree.write("www/script.php", "<?php secret ?>");
+    tree.write("www/script.pl", "secret");
+    tree.write("www/\u{e4} b.txt", "named with an umlaut and a space");
+    tree.write("www/README", "read me");
+    tree.write("www/unknown.qqq", "?");
+    tree.write("srv/www.example.com/htdocs/index.html", "the default host");
+    tree.write("srv/b.example.org/htdocs/index.html", "host b");
+    tree
+}
+
+/// The page that the package puts into a new document root.
+fn welcome() -> Vec<u8> {
+    std::fs::read("/usr/share/lighttpd/index.html").expect("the package has a page")
+}
+
+fn start_petrel(enabled: &[&str]) -> Isolated {
+    let petrel = petrel().to_str().expect("a plain path");
+    Isolated::start(machine(enabled), &[petrel, "-D", "-f", CONFIGURATION])
+}
+
+fn start_lighttpd(enabled: &[&str]) -> Isolated {
+    Isolated::start(machine(enabled), &["lighttpd", "-D", "-f", CONFIGURATION])
+}
+
+#[test]
+fn the_stock_configuration_is_accepted() {
+    on_debian("the_stock_configuration_is_accepted", || {
+        let finished = run(Command::new(petrel()).args(["-tt", "-f", CONFIGURATION]), PATIENCE);
+        assert_eq!(finished.code(), 0, "{}", finished.errors);
+        let is_warning = |line: &&str| line.starts_with("Warning: ");
+        let warnings: Vec<&str> = finished.errors.lines().filter(is_warning).collect();
+        assert_eq!(warnings, ["Warning: server.upload-dirs has no effect yet"]);
+    });
+}
+
+#[test]
+fn the_printed_configuration_is_accepted_and_prints_the_same() {
+    on_debian("the_printed_configuration_is_accepted_and_prints_the_same", || {
+        let print = |file: &Path| {
+            let finished = run(Command::new(petrel()).arg("-p").arg("-f").arg(file), PATIENCE);
+            assert_eq!(finished.code(), 0, "{}", finished.errors);
+            finished.text()
+        };
+        let printed = print(Path::new(CONFIGURATION));
+        assert!(printed.contains("\".css\" => \"text/css;charset=utf-8\""), "{printed}");
+        let tree = Tree::new();
+        tree.write("printed.conf", &printed);
+        assert_eq!(print(&tree.path("printed.conf")), printed);
+    });
+}
+
+#[test]
+fn the_stock_configuration_serves() {
+    on_debian("the_stock_configuration_serves", || {
+        let mut server =
+            start_petrel(&["90-javascript-alias.conf", "99-unconfigured.conf"]);
+        let welcome = welcome();
+        let index = server.get("/");
+        assert_eq!((index.status, &index.body), (200, &welcome));
+        assert_eq!(server.client_ipv6().get("/").body, welcome);
+        let script = "/usr/share/javascript/jquery/jquery.js";
+        if let Ok(content) = std::fs::read(script) {
+            let response = server.get("/javascript/jquery/jquery.js");
+            assert_eq!((response.status, &response.body), (200, &content));
+            assert_eq!(response.field("Content-Type"), Some("text/javascript"));
+        }
+        assert_eq!(server.get("/script.php").status, 403);
+        assert_eq!(server.get("/sub/library.inc").status, 403);
+        assert_eq!(server.tree.text("run/lighttpd.pid").trim(), "1");
+        assert!(!server.tree.text("log/lighttpd/error.log").is_empty());
+
+        server.signal(Signal::INT);
+        assert_eq!(server.wait(), Some(0));
+        assert_eq!(server.tree.names("run").iter().filter(|name| *name == "lighttpd.pid").count(), 0);
+    });
+}
+
+/// The stock file offers h2c, which Petrel does not speak yet.
+#[test]
+fn requests_for_h2c_get_http1_or_a_clean_refusal() {
+    on_debian("requests_for_h2c_get_http1_or_a_clean_refusal", || {
+        let server = start_petrel(&["99-unconfigured.conf"]);
+        let upgrade = server.client().request(
+            "GET",
+            "/page.html",
+            &[
+                ("Connection", "Upgrade, HTTP2-Settings"),
+                ("Upgrade", "h2c"),
+                ("HTTP2-Settings", "AAMAAABkAAQCAAAAAAIAAAAA"),
+            ],
+        );
+        assert_eq!((upgrade.status, upgrade.version.as_str()), (200, "HTTP/1.1"));
+        assert_eq!(upgrade.field("Upgrade"), None);
+
+        let by_curl = curl(&["--http2", "--write-out", "%{http_version} %{http_code}", "--output",
+            "/dev/null", "http://127.0.0.1/page.html"]);
+        assert_eq!((by_curl.code(), by_curl.text().as_str()), (0, "1.1 200"), "{}", by_curl.errors);
+
+        let mut client = server.client();
+        let preface = client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").response();
+        assert_eq!(preface.status, 505);
+        client.expect_close();
+        assert_eq!(server.get("/page.html").status, 200);
+    });
+}
+
+/// A request of the comparison.
+struct Case {
+    method: &'static str,
+    target: &'static str,
+    fields: &'static [(&'static str, &'static str)],
+}
+
+const fn get(target: &'static str) -> Case {
+    Case { method: "GET", target, fields: &[] }
+}
+
+const fn get_with(target: &'static str, fields: &'static [(&'static str, &'static str)]) -> Case {
+    Case { method: "GET", target, fields }
+}
+
+const CASES: &[Case] = &[
+    get("/"),
+    get("/index.lighttpd.html"),
+    get("/page.html"),
+    get("/page.html?query=1"),
+    get("/notes.txt"),
+    get("/missing"),
+    get("/missing/"),
+    get("/page.html/behind"),
+    get("/script.php"),
+    get("/script.pl"),
+    get("/sub"),
+    get("/sub?x=y"),
+    get("/sub/"),
+    get("/sub/file.css"),
+    get("/sub/library.inc"),
+    get("/sub/backup~"),
+    get("/README"),
+    get("/unknown.qqq"),
+    get("/%C3%A4%20b.txt"),
+    get("/%c3%a4+b.txt"),
+    get("/./sub/../page.html"),
+    get("/sub%2ffile.css"),
+    get("/sub//file.css"),
+    get("/../../etc/passwd"),
+    get("/%2e%2e/%2e%2e/etc/passwd"),
+    get("/page.html%00"),
+    get("/page%0a.html"),
+    get("/doc/"),
+    get("/doc/python3-doc/copyright"),
+    get("/javascript/jquery/jquery.js"),
+    get("/javascript/jquery"),
+    get("/javascript"),
+    get("/cgi-bin/"),
+    get_with("/page.html", &[("Range", "bytes=3-8")]),
+    get_with("/page.html", &[("Range", "bytes=-5")]),
+    get_with("/page.html", &[("Range", "bytes=100000-")]),
+    get_with("/page.html", &[("If-Modified-Since", "Fri, 01 Jan 2038 00:00:00 GMT")]),
+    get_with("/page.html", &[("If-None-Match", "\"other\"")]),
+    get_with("/page.html", &[("If-None-Match", "*")]),
+    get_with("/page.html", &[("Accept-Encoding", "gzip")]),
+    get_with("/notes.txt", &[("Accept-Encoding", "gzip;q=0.5, compress")]),
+    get_with("/unknown.qqq", &[("Accept-Encoding", "gzip")]),
+    Case { method: "HEAD", target: "/page.html", fields: &[] },
+    Case { method: "HEAD", target: "/missing", fields: &[] },
+    Case { method: "POST", target: "/page.html", fields: &[("Content-Length", "0")] },
+    Case { method: "OPTIONS", target: "*", fields: &[] },
+];
+
+/// What has to be the same. Bodies of errors, redirects and listings are each server's own, and so
+/// is Vary: lighttpd leaves it out where it did not compress, which lets caches mix up answers.
+fn essence(case: &Case, response: &Response, decoded: &[u8]) -> String {
+    let fields = ["Content-Type", "Location", "Content-Range", "Content-Encoding", "Cache-Control"];
+    let mut text = format!("{} {} -> {}", case.method, case.target, response.status);
+    let has_own_body = matches!(response.status, 200 | 206) && !response.text().contains("<title>Index of");
+    for field in fields {
+        if has_own_body || field == "Location" {
+            text.push_str(&format!("; {field}: {}", response.field(field).unwrap_or("-")));
+        }
+    }
+    if has_own_body {
+        let start = String::from_utf8_lossy(&decoded[..decoded.len().min(60)]);
+        let sum: u64 = decoded.iter().fold(7, |sum, byte| sum.rotate_left(5) ^ u64::from(*byte));
+        text.push_str(&format!("; {} bytes, {sum:x}: {start:?}", decoded.len()));
+    }
+    text
+}
+
+/// Asks a server all cases under these hosts.
+fn ask(server: &Isolated, hosts: &[&str]) -> Vec<String> {
+    let mut answers = Vec::new();
+    for host in hosts {
+        for case in CASES {
+            let mut fields = vec![("Host", *host), ("User-Agent", "test \"1\"")];
+            fields.extend(case.fields);
+            let mut text = format!("{} {} HTTP/1.1\r\nConnection: close\r\n", case.method, case.target);
+            for (name, value) in fields {
+                text.push_str(&format!("{name}: {value}\r\n"));
+            }
+            let mut client = server.client();
+            client.send(text + "\r\n");
+            let response = match case.method {
+                "HEAD" => client.response_to_head(),
+                _ => client.response(),
+            };
+            let decoded = decoded(&response);
+            answers.push(format!("{host}: {}", essence(case, &response, &decoded)));
+        }
+    }
+    answers
+}
+
+/// The body without its content coding: compressors differ, what they pack must not.
+fn decoded(response: &Response) -> Vec<u8> {
+    if response.field("Content-Encoding").is_none() || response.body.is_empty() {
+        return response.body.clone();
+    }
+    let tree = Tree::new();
+    tree.write("body.gz", &response.body);
+    let finished = run(Command::new("gzip").arg("-dc").arg(tree.path("body.gz")), PATIENCE);
+    assert_eq!(finished.code(), 0, "{}", finished.errors);
+    finished.output
+}
+
+/// Both servers on equal machines, one after the other; what they answer, side by side.
+fn compare(name: &str, enabled: &'static [&'static str], hosts: &'static [&'static str]) {
+    if let Some(why) = Isolated::hindrance() {
+        return skip(name, &why);
+    }
+    let ask_in_thread = |start: fn(&[&str]) -> Isolated| {
+        let work = move || {
+            let mut server = start(enabled);
+            let answers = ask(&server, hosts);
+            // lighttpd keeps lines back until it has many, or ends.
+            server.signal(Signal::INT);
+            assert_eq!(server.wait(), Some(0));
+            (answers, server.tree.text("log/lighttpd/access.log"))
+        };
+        thread::spawn(work).join().expect("see above")
+    };
+    let (lighttpd, lighttpd_log) = ask_in_thread(start_lighttpd);
+    let (petrel, petrel_log) = ask_in_thread(start_petrel);
+    let differences: Vec<String> = lighttpd
+        .iter()
+        .zip(&petrel)
+        .filter(|(lighttpd, petrel)| lighttpd != petrel)
+        .map(|(lighttpd, petrel)| format!("lighttpd {lighttpd}\npetrel   {petrel}"))
+        .collect();
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+    assert_eq!(without_times(&petrel_log).join("\n"), without_times(&lighttpd_log).join("\n"));
+}
+
+/// The lines of an access log in alphabetical order, without the time in brackets, and without the
+/// size of error pages. Lines of refused targets are left out: lighttpd forgets the host in them.
+fn without_times(log: &str) -> Vec<String> {
+    let without = |line: &str| {
+        let (before, rest) = line.split_once('[').unwrap_or((line, ""));
+        let (_, after) = rest.split_once(']').unwrap_or(("", rest));
+        let is_served = after.contains(" 200 ") || after.contains(" 206 ") || after.contains(" 304 ");
+        match after.rsplit_once("\" ") {
+            _ if is_served => format!("{before}{after}"),
+            Some(_) => before.to_owned() + &without_size(after),
+            None => format!("{before}{after}"),
+        }
+    };
+    let is_understood = |line: &&str| !line.contains("HTTP/1.1\" 400 ");
+    let mut lines: Vec<String> = log.lines().filter(is_understood).map(without).collect();
+    lines.sort();
+    lines
+}
+
+/// `"GET / HTTP/1.1" 404 341 "-" "-"` without the 341.
+fn without_size(line: &str) -> String {
+    let mut words: Vec<&str> = line.split(' ').collect();
+    let size = words.iter().rposition(|word| word.parse::<u64>().is_ok());
+    if let Some(size) = size {
+        words.remove(size);
+    }
+    words.join(" ")
+}
+
+#[test]
+fn enabled_modules_answer_as_under_lighttpd() {
+    compare(
+        "enabled_modules_answer_as_under_lighttpd",
+        &[
+            "05-setenv.conf",
+            "10-accesslog.conf",
+            "10-dir-listing.conf",
+            "10-expire.conf",
+            "10-no-www.conf",
+            "20-deflate.conf",
+            "90-javascript-alias.conf",
+            "99-unconfigured.conf",
+        ],
+        &["localhost", "www.example.com", "example.com:8080"],
+    );
+}
+
+#[test]
+fn simple_vhost_answers_as_under_lighttpd() {
+    compare(
+        "simple_vhost_answers_as_under_lighttpd",
+        &["10-simple-vhost.conf", "10-accesslog.conf"],
+        &["b.example.org", "www.example.com", "other.example.org"],
+    );
+}
+
+#[test]
+fn evhost_answers_as_under_lighttpd() {
+    compare(
+        "evhost_answers_as_under_lighttpd",
+        &["10-evhost.conf", "10-accesslog.conf"],
+        &["b.example.org", "www.example.com", "localhost", "127.0.0.1"],
+    );
+}
+
+#[test]
+fn no_source_of_a_program_is_sent() {
+    on_debian("no_source_of_a_program_is_sent", || {
+        let server = start_petrel(&[
+            "10-cgi.conf",
+            "10-fastcgi.conf",
+            "15-fastcgi-php.conf",
+            "10-ssi.conf",
+            "10-userdir.conf",
+            "90-debian-doc.conf",
+        ]);
+        server.tree.write("www/page.shtml", "<!--#exec cmd=\"secret\" -->");
+        for target in ["/script.php", "/script.php/x", "/cgi-bin/printenv", "/cgi-bin/", "/page.shtml", "/~root/x"] {
+            let response = server.get(target);
+            assert!(response.status >= 400, "{target}: {response}");
+            assert!(!response.text().contains("secret"), "{target}: {response}");
+        }
+        assert_eq!(server.get("/script.php").status, 503);
+        assert_eq!(server.get("/cgi-bin/printenv").status, 503);
+        assert_eq!(server.get("/page.html").status, 200);
+    });
+}

@@ -1,0 +1,176 @@
+//! A server with a machine of its own to look at: network, mounts and processes.
+//!
+//! So a stock configuration runs word for word as it is installed: port 80, files in /run and
+//! /var/log, another user. Directories of a [`Tree`] are mounted in the places the configuration
+//! names; nothing outside is touched.
+
+use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use petrel_tests::{Address, Client, ProcessTree, Response, Tree, eventually, is_installed};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+/// A running server in name spaces of its own. The thread that started it talks to it from within
+/// its network.
+pub struct Isolated {
+    /// `unshare`, whose death is the server's.
+    holder: Child,
+    pub tree: Tree,
+}
+
+/// Which directories of the tree are mounted where.
+const MOUNTS: &[(&str, &str)] = &[
+    ("run", "/run"),
+    ("log", "/var/log"),
+    ("cache", "/var/cache/lighttpd"),
+    ("srv", "/srv"),
+    ("www", "/var/www/html"),
+    ("enabled", "/etc/lighttpd/conf-enabled"),
+];
+
+/// What the server's user has to be able to write, as the package's own scripts arrange.
+const ITS_OWN: &[&str] = &["log/lighttpd", "cache/compress", "cache/uploads"];
+
+impl Isolated {
+    /// Why no server can be isolated here, if so.
+    pub fn hindrance() -> Option<String> {
+        let missing = ["unshare", "mount", "ip", "lighttpd", "perl"]
+            .into_iter()
+            .find(|program| !is_installed(program));
+        if let Some(program) = missing {
+            return Some(format!("{program} is not installed"));
+        }
+        let mut probe = isolating();
+        probe.args(["sh", "-c", "mount --bind /tmp /tmp && ip link set lo up"]);
+        match probe.stderr(Stdio::null()).status() {
+            Ok(status) if status.success() => None,
+            _ => Some("name spaces need root, and a kernel that lets it".to_owned()),
+        }
+    }
+
+    /// Starts `server`, a program and its arguments, on `tree`, and waits until it accepts
+    /// connections on port 80.
+    ///
+    /// # Panics
+    /// It does not.
+    pub fn start(tree: Tree, server: &[&str]) -> Isolated {
+        for (directory, place) in MOUNTS {
+            tree.directory(directory);
+            std::fs::create_dir_all(place).expect("a place to mount at");
+        }
+        for directory in ITS_OWN {
+            tree.directory(directory);
+            let chown = Command::new("chown").arg("www-data").arg(tree.path(directory)).status();
+            assert!(chown.is_ok_and(|status| status.success()), "chown {directory}");
+        }
+        let output = File::create(tree.path("output")).expect("a file for the output");
+        let holder = isolating()
+            .args(["sh", "-euc", &set_up(&tree), "sh"])
+            .args(server)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().expect("a descriptor"))
+            .stderr(output)
+            .spawn()
+            .expect("unshare can be run");
+        let isolated = Isolated { holder, tree };
+        isolated.enter_network();
+        let accepts = || Client::try_connect(&address(Ipv4Addr::LOCALHOST.into())).is_ok();
+        assert!(eventually(accepts), "it does not accept: {}", isolated.output());
+        isolated
+    }
+
+    /// What it printed.
+    pub fn output(&self) -> String {
+        self.tree.text("output")
+    }
+
+    /// A new connection over IPv4.
+    pub fn client(&self) -> Client {
+        Client::connect(&address(Ipv4Addr::LOCALHOST.into()))
+    }
+
+    /// A new connection over IPv6.
+    pub fn client_ipv6(&self) -> Client {
+        Client::connect(&address(Ipv6Addr::LOCALHOST.into()))
+    }
+
+    /// GET on a connection of its own.
+    pub fn get(&self, target: &str) -> Response {
+        self.client().get(target)
+    }
+
+    /// Sends a signal to the server.
+    pub fn signal(&self, signal: Signal) {
+        let pid = self.server_pid().and_then(|pid| Pid::from_raw(pid as i32));
+        kill_process(pid.expect("the server runs"), signal).expect("the server runs");
+    }
+
+    /// Waits for the server's end; its exit code.
+    pub fn wait(&mut self) -> Option<i32> {
+        let mut status = None;
+        eventually(|| {
+            status = self.holder.try_wait().expect("it is our child");
+            status.is_some()
+        });
+        status.and_then(|status| status.code())
+    }
+
+    /// The process id, as seen from here, of the process that is number 1 in there.
+    fn server_pid(&self) -> Option<u32> {
+        ProcessTree::of(self.holder.id()).pids.get(1).copied()
+    }
+
+    /// Moves this thread into the server's network; processes it starts are born there.
+    fn enter_network(&self) {
+        let mut pid = None;
+        let has_begun = eventually(|| {
+            pid = self.server_pid();
+            pid.is_some()
+        });
+        assert!(has_begun, "it does not start: {}", self.output());
+        let path = format!("/proc/{}/ns/net", pid.unwrap_or_default());
+        let network = File::open(path).expect("the network of a running process");
+        move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
+            .expect("root may enter");
+    }
+}
+
+impl Drop for Isolated {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- output\n{}\n---", self.output());
+        }
+        // It may have ended by itself; --kill-child ends what runs in there.
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+/// Runs what follows as process 1 of a machine of its own.
+fn isolating() -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]);
+    command
+}
+
+/// The script that arranges the machine, then becomes the server.
+fn set_up(tree: &Tree) -> String {
+    let mount = |(directory, place): &(&str, &str)| {
+        format!("mount --bind {} {place}\n", quoted(&tree.path(directory)))
+    };
+    let mounts: String = MOUNTS.iter().map(mount).collect();
+    format!("PATH=$PATH:/usr/sbin:/sbin\n{mounts}ip link set lo up\nexec \"$@\"")
+}
+
+/// A path for the shell. Ours hold nothing that needs more.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display())
+}
+
+fn address(ip: IpAddr) -> Address {
+    Address::Ip(SocketAddr::new(ip, 80))
+}
