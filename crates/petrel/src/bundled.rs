@@ -21,7 +21,10 @@ impl BundledSite {
     pub fn write() -> io::Result<BundledSite> {
         let template = std::env::temp_dir().join("petrel-site-XXXXXX");
         let directory = nix::unistd::mkdtemp(&template)?;
-        let site = BundledSite { directory, owner: std::process::id() };
+        let site = BundledSite {
+            directory,
+            owner: std::process::id(),
+        };
         for (name, content) in FILES {
             let path = site.directory.join(name);
             if let Some(parent) = path.parent() {
@@ -53,8 +56,14 @@ const FILES: &[(&str, &[u8])] = &[
     ("style.css", include_bytes!("site/style.css")),
     ("petrel.svg", include_bytes!("site/petrel.svg")),
     ("files/hello.txt", include_bytes!("site/files/hello.txt")),
-    ("files/sample.conf.txt", include_bytes!("site/files/sample.conf.txt")),
-    ("files/numbers.json", include_bytes!("site/files/numbers.json")),
+    (
+        "files/sample.conf.txt",
+        include_bytes!("site/files/sample.conf.txt"),
+    ),
+    (
+        "files/numbers.json",
+        include_bytes!("site/files/numbers.json"),
+    ),
 ];
 
 #[cfg(test)]

@@ -16,7 +16,10 @@ use crate::user::Identity;
 /// Everything that would keep the server from starting. An address in use does not: the server
 /// whose new configuration this is may be running.
 pub fn preflight(loaded: &Loaded) -> Result<(), Diagnostics> {
-    let mut list = Vec::new();
+    let mut list = loaded
+        .has_document_root()
+        .err()
+        .map_or_else(Vec::new, |errors| errors.list);
     if let Err(message) = Identity::find(&loaded.process) {
         list.push(Diagnostic::error_anywhere(message));
     }
@@ -28,8 +31,18 @@ pub fn preflight(loaded: &Loaded) -> Result<(), Diagnostics> {
         }
     }
     let process = &loaded.process;
-    list.extend(process.chroot.as_deref().and_then(|path| no_directory("server.chroot", path)));
-    list.extend(process.pid_file.as_deref().and_then(|path| no_parent("server.pid-file", path)));
+    list.extend(
+        process
+            .chroot
+            .as_deref()
+            .and_then(|path| no_directory("server.chroot", path)),
+    );
+    list.extend(
+        process
+            .pid_file
+            .as_deref()
+            .and_then(|path| no_parent("server.pid-file", path)),
+    );
     for target in loaded.log_targets() {
         if let LogTarget::File(path) = &target {
             list.extend(no_parent("a log file", path));
@@ -37,7 +50,7 @@ pub fn preflight(loaded: &Loaded) -> Result<(), Diagnostics> {
     }
     match list.is_empty() {
         true => Ok(()),
-        false => Err(Diagnostics { list, sources: loaded.config.sources.clone() }),
+        false => Err(loaded.diagnostics(list)),
     }
 }
 
@@ -47,11 +60,16 @@ fn no_directory(what: &str, path: &Path) -> Option<Diagnostic> {
         Ok(_) => "it is no directory".to_owned(),
         Err(error) => error.to_string(),
     };
-    Some(Diagnostic::error_anywhere(format!("{what}: {}: {problem}", path.display())))
+    Some(Diagnostic::error_anywhere(format!(
+        "{what}: {}: {problem}",
+        path.display()
+    )))
 }
 
 /// For a file that start-up creates: its directory must be there.
 fn no_parent(what: &str, path: &Path) -> Option<Diagnostic> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty())?;
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())?;
     no_directory(&format!("{what} {}", path.display()), parent)
 }

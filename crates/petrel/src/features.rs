@@ -4,7 +4,10 @@ use std::fmt::Write as _;
 
 /// The version line of `-v`.
 pub fn version() -> String {
-    format!("petrel/{} - a web server that takes lighttpd's configuration", env!("CARGO_PKG_VERSION"))
+    format!(
+        "petrel/{} - a web server that takes lighttpd's configuration",
+        env!("CARGO_PKG_VERSION")
+    )
 }
 
 /// What `-V` prints: the version and one line a feature, `+` for what this program has.

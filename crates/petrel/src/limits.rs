@@ -10,20 +10,40 @@ pub fn apply(process: &ProcessSettings) -> Vec<String> {
     let files = getrlimit(Resource::Nofile);
     let hard = files.maximum.unwrap_or(u64::MAX);
     let wanted = process.fds_to_ask_for(hard);
-    let asked = Rlimit { current: Some(wanted), maximum: Some(hard.max(wanted)) };
+    let asked = Rlimit {
+        current: Some(wanted),
+        maximum: Some(hard.max(wanted)),
+    };
     if let Err(error) = setrlimit(Resource::Nofile, asked) {
         // Without privileges the hard limit is the most there is.
-        let most = Rlimit { current: Some(wanted.min(hard)), maximum: files.maximum };
+        let most = Rlimit {
+            current: Some(wanted.min(hard)),
+            maximum: files.maximum,
+        };
         let _ = setrlimit(Resource::Nofile, most);
-        refused.push(format!("server.max-fds: {wanted} open files were refused ({error}), {hard} it is"));
+        refused.push(format!(
+            "server.max-fds: {wanted} open files were refused ({error}), {hard} it is"
+        ));
     }
     if process.core_files {
         let most = getrlimit(Resource::Core).maximum;
-        let unlimited = Rlimit { current: None, maximum: None };
-        let raised = setrlimit(Resource::Core, unlimited)
-            .or_else(|_| setrlimit(Resource::Core, Rlimit { current: most, maximum: most }));
+        let unlimited = Rlimit {
+            current: None,
+            maximum: None,
+        };
+        let raised = setrlimit(Resource::Core, unlimited).or_else(|_| {
+            setrlimit(
+                Resource::Core,
+                Rlimit {
+                    current: most,
+                    maximum: most,
+                },
+            )
+        });
         if let Err(error) = raised {
-            refused.push(format!("server.core-files: the limit of core dumps stays ({error})"));
+            refused.push(format!(
+                "server.core-files: the limit of core dumps stays ({error})"
+            ));
         }
     }
     refused

@@ -92,7 +92,8 @@ impl ListenerSet {
             let Some(known) = known else {
                 // The service manager's sockets stand in for the main address.
                 if !(wanted.is_default && inherited.is_some()) {
-                    set.listeners.push(open::open(wanted, process.workers.get())?);
+                    set.listeners
+                        .push(open::open(wanted, process.workers.get())?);
                 }
                 continue;
             };
@@ -101,7 +102,10 @@ impl ListenerSet {
             told.map_err(|error| open::explain(wanted, &error))?;
             set.listeners.push(kept);
         }
-        let unclaimed = inherited.listeners.iter().filter(|there| set.find(&there.address).is_none());
+        let unclaimed = inherited
+            .listeners
+            .iter()
+            .filter(|there| set.find(&there.address).is_none());
         let unclaimed: Vec<_> = unclaimed.cloned().collect();
         set.listeners.extend(unclaimed);
         Ok(set)
@@ -116,7 +120,9 @@ impl ListenerSet {
         let mut passed = listenfd::ListenFd::from_env();
         for index in 0..passed.len() {
             // What is no TCP socket stays where it is, to be taken as what it is.
-            let tcp = passed.take_tcp_listener(index).map(|found| found.map(OwnedFd::from));
+            let tcp = passed
+                .take_tcp_listener(index)
+                .map(|found| found.map(OwnedFd::from));
             let descriptor = match tcp {
                 Ok(found) => found,
                 Err(_) => passed.take_unix_listener(index)?.map(OwnedFd::from),
@@ -150,7 +156,10 @@ impl ListenerSet {
     /// The process has no descriptor left.
     pub fn copies(&self) -> io::Result<Vec<BoundListener>> {
         let copy = |listener: &OpenListener| {
-            let sockets = listener.sockets.iter().map(|socket| socket.descriptor.try_clone());
+            let sockets = listener
+                .sockets
+                .iter()
+                .map(|socket| socket.descriptor.try_clone());
             Ok(BoundListener {
                 address: listener.address.clone(),
                 port: listener.port,
@@ -161,7 +170,9 @@ impl ListenerSet {
     }
 
     fn find(&self, address: &str) -> Option<&OpenListener> {
-        self.listeners.iter().find(|listener| listener.address == address)
+        self.listeners
+            .iter()
+            .find(|listener| listener.address == address)
     }
 
     fn is_some(&self) -> bool {
@@ -195,7 +206,8 @@ impl OpenListener {
             return Ok(());
         };
         while !self.inherited && self.sockets.len() < workers {
-            self.sockets.push(Rc::new(open::bind_beside(address, wanted)?));
+            self.sockets
+                .push(Rc::new(open::bind_beside(address, wanted)?));
         }
         Ok(())
     }

@@ -44,11 +44,42 @@ impl Loaded {
         self.config.warnings.iter().chain(&self.process.warnings)
     }
 
+    /// Whether there is anything to serve. As in lighttpd a configuration without
+    /// `server.document-root` is right by itself (`-t`) and cannot be started.
+    ///
+    /// # Errors
+    /// `server.document-root` is not set outside all conditions.
+    pub fn has_document_root(&self) -> Result<(), Diagnostics> {
+        let entry = self.config.global().entry("server.document-root");
+        match entry.and_then(|entry| entry.value.as_str()) {
+            Some(root) if !root.is_empty() => Ok(()),
+            _ => {
+                let hint = "set it outside all conditions, to the directory with the files";
+                let error = Diagnostic::error_anywhere("server.document-root is not set");
+                Err(self.diagnostics(vec![error.with_hint(hint)]))
+            }
+        }
+    }
+
+    /// Errors about this configuration, to be shown or logged.
+    pub fn diagnostics(&self, list: Vec<Diagnostic>) -> Diagnostics {
+        Diagnostics {
+            list,
+            sources: self.config.sources.clone(),
+        }
+    }
+
     /// Every log the configuration names, each once.
     pub fn log_targets(&self) -> Vec<LogTarget> {
         let mut targets = vec![self.process.error_log.clone()];
-        let of_modules = self.modules.iter().flat_map(|module| module.log_directives).copied();
-        let names: Vec<&str> = std::iter::once("server.errorlog").chain(of_modules).collect();
+        let of_modules = self
+            .modules
+            .iter()
+            .flat_map(|module| module.log_directives)
+            .copied();
+        let names: Vec<&str> = std::iter::once("server.errorlog")
+            .chain(of_modules)
+            .collect();
         let entries = self.config.blocks.iter().flat_map(|block| &block.entries);
         for entry in entries.filter(|entry| names.contains(&entry.name.as_str())) {
             targets.extend(target_of(&entry.value));
@@ -68,7 +99,10 @@ impl Loaded {
 }
 
 fn target_of(value: &config::Value) -> Option<LogTarget> {
-    value.as_str().filter(|text| !text.is_empty()).map(LogTarget::parse)
+    value
+        .as_str()
+        .filter(|text| !text.is_empty())
+        .map(LogTarget::parse)
 }
 
 /// Reads and checks the configuration.
@@ -95,7 +129,11 @@ pub fn load(origin: &Origin) -> Result<Loaded, Diagnostics> {
             process: Arc::new(process),
         }),
         Err(error) => {
-            let Config { sources, warnings: mut list, .. } = config;
+            let Config {
+                sources,
+                warnings: mut list,
+                ..
+            } = config;
             list.push(error);
             Err(Diagnostics { list, sources })
         }
@@ -121,14 +159,22 @@ pub fn print_diagnostic(diagnostic: &Diagnostic, loaded: &Loaded) {
 
 /// The errors as lines for a log.
 pub fn error_lines(errors: &Diagnostics) -> Vec<String> {
-    let wrong = errors.list.iter().filter(|diagnostic| diagnostic.severity == Severity::Error);
-    wrong.map(|diagnostic| config::render(diagnostic, &errors.sources, Style::Line)).collect()
+    let wrong = errors
+        .list
+        .iter()
+        .filter(|diagnostic| diagnostic.severity == Severity::Error);
+    wrong
+        .map(|diagnostic| config::render(diagnostic, &errors.sources, Style::Line))
+        .collect()
 }
 
 /// The warnings as lines for a log.
 pub fn warning_lines(loaded: &Loaded) -> Vec<String> {
     let sources = &loaded.config.sources;
-    loaded.warnings().map(|warning| config::render(warning, sources, Style::Line)).collect()
+    loaded
+        .warnings()
+        .map(|warning| config::render(warning, sources, Style::Line))
+        .collect()
 }
 
 fn style() -> Style {

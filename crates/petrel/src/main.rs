@@ -54,10 +54,14 @@ fn run(arguments: Arguments) -> u8 {
         Some(Command::Man) => print(&cli::manual_page()),
         None if arguments.features => print(features::features().as_bytes()),
         None if arguments.version => print(format!("{}\n", features::version()).as_bytes()),
-        None if arguments.one_request => fail("-1 is not supported: let the service manager pass a socket (server.systemd-socket-activation)"),
+        None if arguments.one_request => fail(
+            "-1 is not supported: let the service manager pass a socket (server.systemd-socket-activation)",
+        ),
         None => match &arguments.file {
             Some(file) => with_file(&arguments, file),
-            None => fail("no configuration: name a file by -f, or serve a directory by `petrel serve DIR`"),
+            None => fail(
+                "no configuration: name a file by -f, or serve a directory by `petrel serve DIR`",
+            ),
         },
     }
 }
@@ -101,8 +105,19 @@ fn with_file(arguments: &Arguments, file: &Path) -> u8 {
         true => listening_lines(&loaded),
         false => Vec::new(),
     };
-    let idle = arguments.idle_s.map(|seconds| Duration::from_secs(seconds.into()));
-    keep(Options { origin, idle, announcement, launch, inherited }, loaded)
+    let idle = arguments
+        .idle_s
+        .map(|seconds| Duration::from_secs(seconds.into()));
+    keep(
+        Options {
+            origin,
+            idle,
+            announcement,
+            launch,
+            inherited,
+        },
+        loaded,
+    )
 }
 
 /// They are for the process that was started, so they are taken before it goes to the background.
@@ -157,10 +172,22 @@ fn serve_site(site: &Site, what: &str) -> u8 {
     match load::load(&origin) {
         Ok(loaded) => {
             let version = env!("CARGO_PKG_VERSION");
-            let line = format!("Petrel {version} serves {what} on {} (Ctrl-C ends it)", site.url());
+            let line = format!(
+                "Petrel {version} serves {what} on {} (Ctrl-C ends it)",
+                site.url()
+            );
             let announcement = vec![line];
             let inherited = ListenerSet::default();
-            keep(Options { origin, idle: None, announcement, launch: None, inherited }, loaded)
+            keep(
+                Options {
+                    origin,
+                    idle: None,
+                    announcement,
+                    launch: None,
+                    inherited,
+                },
+                loaded,
+            )
         }
         Err(errors) => {
             load::print_errors(&errors);
@@ -178,7 +205,11 @@ fn keep(options: Options, loaded: Loaded) -> u8 {
 }
 
 fn listening_lines(loaded: &Loaded) -> Vec<String> {
-    let addresses = loaded.process.listeners.iter().map(|listener| &listener.address);
+    let addresses = loaded
+        .process
+        .listeners
+        .iter()
+        .map(|listener| &listener.address);
     let lines = addresses.map(|address| match listen::url_of(address) {
         Some(url) => format!("listening on {url}"),
         None => format!("listening on {address}"),

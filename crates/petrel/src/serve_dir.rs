@@ -25,14 +25,22 @@ impl Site {
     /// # Errors
     /// The directory is none, or its path cannot stand in a configuration.
     pub fn configuration(&self) -> io::Result<Origin> {
-        let directory = self.directory.canonicalize().map_err(|error| about(&self.directory, error))?;
+        let directory = self
+            .directory
+            .canonicalize()
+            .map_err(|error| about(&self.directory, error))?;
         if !directory.is_dir() {
             return Err(about(&self.directory, io::ErrorKind::NotADirectory.into()));
         }
-        let root = directory.to_str().filter(|path| !path.contains(|c: char| c.is_control()));
+        let root = directory
+            .to_str()
+            .filter(|path| !path.contains(|c: char| c.is_control()));
         let root = root.ok_or_else(|| {
             let message = "a path with bytes that a configuration cannot hold";
-            about(&self.directory, io::Error::new(io::ErrorKind::InvalidInput, message))
+            about(
+                &self.directory,
+                io::Error::new(io::ErrorKind::InvalidInput, message),
+            )
         })?;
         let mut text = String::from("server.modules = ( \"mod_access\" )\n");
         let _ = writeln!(text, "server.document-root = {}", quoted(root));
@@ -44,12 +52,18 @@ impl Site {
         let _ = writeln!(text, "dir-listing.activate = \"{}\"", switch(self.listing));
         // Version control, environment files and the like; /.well-known/ is made for the public.
         text += "$HTTP[\"url\"] =~ \"/\\.(?!well-known(/|$))\" { url.access-deny = ( \"\" ) }\n";
-        Ok(Origin::Text { name: "petrel serve", text })
+        Ok(Origin::Text {
+            name: "petrel serve",
+            text,
+        })
     }
 
     /// Where a browser finds it.
     pub fn url(&self) -> String {
-        format!("http://{}/", std::net::SocketAddr::new(self.bind, self.port))
+        format!(
+            "http://{}/",
+            std::net::SocketAddr::new(self.bind, self.port)
+        )
     }
 }
 
@@ -64,7 +78,10 @@ fn switch(on: bool) -> &'static str {
 /// A directory as a string of the configuration language, in which a backslash escapes a quote
 /// and nothing else. The slash at the end keeps one in the name from escaping the last quote.
 fn quoted(directory: &str) -> String {
-    format!("\"{}/\"", directory.trim_end_matches('/').replace('"', "\\\""))
+    format!(
+        "\"{}/\"",
+        directory.trim_end_matches('/').replace('"', "\\\"")
+    )
 }
 
 #[cfg(test)]
@@ -75,25 +92,52 @@ mod tests {
     #[test]
     fn any_directory_name_comes_through() {
         let base = tempfile::tempdir().expect("a directory");
-        for name in ["plain", "with \"quotes\"", "back\\", "\\\"", "a + 'b' # c", "\u{e9}%0$1"] {
+        for name in [
+            "plain",
+            "with \"quotes\"",
+            "back\\",
+            "\\\"",
+            "a + 'b' # c",
+            "\u{e9}%0$1",
+        ] {
             let directory = base.path().join(name);
             std::fs::create_dir(&directory).expect("a directory");
             let bind = "::1".parse().expect("an address");
-            let site = Site { directory: directory.clone(), bind, port: 8080, listing: true };
+            let site = Site {
+                directory: directory.clone(),
+                bind,
+                port: 8080,
+                listing: true,
+            };
             let origin = site.configuration().expect("a configuration");
             let loaded = load::load(&origin).unwrap_or_else(|errors| panic!("{errors}"));
-            let root = loaded.config.global().entry("server.document-root").expect("set");
-            let expected = directory.canonicalize().expect("there").display().to_string() + "/";
+            let root = loaded
+                .config
+                .global()
+                .entry("server.document-root")
+                .expect("set");
+            let expected = directory
+                .canonicalize()
+                .expect("there")
+                .display()
+                .to_string()
+                + "/";
             assert_eq!(root.value.as_str(), Some(expected.as_str()));
-            assert_eq!(loaded.warnings().count(), 0, "sound defaults need no warning");
+            assert_eq!(
+                loaded.warnings().count(),
+                0,
+                "sound defaults need no warning"
+            );
         }
-        assert!(Site {
-            directory: base.path().join("none"),
-            bind: "::1".parse().expect("an address"),
-            port: 1,
-            listing: false,
-        }
-        .configuration()
-        .is_err());
+        assert!(
+            Site {
+                directory: base.path().join("none"),
+                bind: "::1".parse().expect("an address"),
+                port: 1,
+                listing: false,
+            }
+            .configuration()
+            .is_err()
+        );
     }
 }

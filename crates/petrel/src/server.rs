@@ -48,8 +48,17 @@ pub fn run(handover: Handover) -> u8 {
     report_panics(&control);
     let logs = open_logs(&handover.loaded, handover.logs);
     let served = logs.and_then(|logs| {
-        give_up(&handover.loaded, &handover.identity, handover.keeper, handover.detached)?;
-        let process = Process { control: &control, logs, log_targets: &handover.log_targets };
+        give_up(
+            &handover.loaded,
+            &handover.identity,
+            handover.keeper,
+            handover.detached,
+        )?;
+        let process = Process {
+            control: &control,
+            logs,
+            log_targets: &handover.log_targets,
+        };
         process.serve(&handover.loaded, handover.listeners, handover.idle)
     });
     match served {
@@ -73,7 +82,9 @@ fn give_up(loaded: &Loaded, identity: &Identity, keeper: u32, detached: bool) ->
     if let Some(root) = &process.chroot {
         enter(root)?;
     }
-    identity.assume().map_err(|error| told("giving up privileges failed", &error))?;
+    identity
+        .assume()
+        .map_err(|error| told("giving up privileges failed", &error))?;
     // After the change of user, which takes both back.
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     if process.core_files {
@@ -101,7 +112,10 @@ fn leave_signals_to_the_keeper() -> io::Result<()> {
 
 /// Before a chroot: the time zone and the syslog daemon's socket are out of reach in there.
 fn open_logs(loaded: &Loaded, logs: Vec<(LogTarget, OwnedFd)>) -> io::Result<LogRegistry> {
-    let by_syslog = loaded.log_targets().contains(&LogTarget::Syslog).then_some(LogTarget::Syslog);
+    let by_syslog = loaded
+        .log_targets()
+        .contains(&LogTarget::Syslog)
+        .then_some(LogTarget::Syslog);
     let registry = LogRegistry::open(by_syslog)?;
     registry.adopt(logs);
     configure_logs(&registry, loaded);
@@ -152,7 +166,10 @@ impl Process<'_> {
             logs: Arc::new(self.logs.clone()),
         };
         let workers = loaded.process.workers.get();
-        let accepting = listeners.iter().map(|listener| listener.sockets.len().max(workers)).sum();
+        let accepting = listeners
+            .iter()
+            .map(|listener| listener.sockets.len().max(workers))
+            .sum();
         let server = Server::start(plan, listeners)?;
         self.control.tell(&News::Ready)?;
         let mut idleness = idle.map(|limit| Idleness::new(limit, accepting));
@@ -198,7 +215,10 @@ impl Process<'_> {
                 pause = LOOK_EVERY_ENDING;
                 *idleness = None;
             }
-            if idleness.as_mut().is_some_and(|idleness| idleness.is_over(server)) {
+            if idleness
+                .as_mut()
+                .is_some_and(|idleness| idleness.is_over(server))
+            {
                 self.control.tell(&News::Idle)?;
                 *idleness = None;
             }
@@ -214,7 +234,10 @@ impl Process<'_> {
 
     fn wait(&self, limit: Duration) -> io::Result<()> {
         let control = self.control.as_fd();
-        let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
+        let limit = Timespec {
+            tv_sec: limit.as_secs() as i64,
+            tv_nsec: limit.subsec_nanos().into(),
+        };
         match poll(&mut [PollFd::new(&control, PollFlags::IN)], Some(&limit)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
@@ -233,7 +256,12 @@ struct Idleness {
 
 impl Idleness {
     fn new(limit: Duration, permits_without_connection: usize) -> Idleness {
-        Idleness { limit, permits_without_connection, requests: 0, since: Instant::now() }
+        Idleness {
+            limit,
+            permits_without_connection,
+            requests: 0,
+            since: Instant::now(),
+        }
     }
 
     fn is_over(&mut self, server: &Server) -> bool {

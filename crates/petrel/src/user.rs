@@ -24,7 +24,10 @@ impl Identity {
     /// A name that does not exist, or stands for root; in a sentence.
     pub fn find(process: &ProcessSettings) -> Result<Identity, String> {
         if !geteuid().is_root() {
-            return Ok(Identity { user: None, group: None });
+            return Ok(Identity {
+                user: None,
+                group: None,
+            });
         }
         let user = process.username.as_deref().map(find_user).transpose()?;
         let group = match (&process.groupname, &user) {
@@ -36,7 +39,10 @@ impl Identity {
             let name = CString::new(user.name).map_err(|_| "a user name with a NUL".to_owned())?;
             Ok::<_, String>((user.uid, name))
         });
-        Ok(Identity { user: user.transpose()?, group })
+        Ok(Identity {
+            user: user.transpose()?,
+            group,
+        })
     }
 
     /// Becomes the identity for good. Supplementary groups are those of the user, or none. The
@@ -64,17 +70,31 @@ impl Identity {
     /// Makes sure that there is no way back.
     fn verify(&self) -> io::Result<()> {
         if let Some(group) = self.group {
-            let ResGid { real, effective, saved } = getresgid()?;
+            let ResGid {
+                real,
+                effective,
+                saved,
+            } = getresgid()?;
             let is_gone = [real, effective, saved].iter().all(|is| *is == group);
             assert_dropped(is_gone && getegid() == group, "the group")?;
         }
         if let Some((user, _)) = &self.user {
-            let ResUid { real, effective, saved } = getresuid()?;
-            assert_dropped([real, effective, saved].iter().all(|is| is == user), "the user")?;
+            let ResUid {
+                real,
+                effective,
+                saved,
+            } = getresuid()?;
+            assert_dropped(
+                [real, effective, saved].iter().all(|is| is == user),
+                "the user",
+            )?;
             assert_dropped(setuid(Uid::from_raw(0)).is_err(), "root")?;
             assert_dropped(setgid(Gid::from_raw(0)).is_err(), "the group of root")?;
             let groups = getgroups()?;
-            assert_dropped(!groups.contains(&Gid::from_raw(0)), "a membership in root's group")?;
+            assert_dropped(
+                !groups.contains(&Gid::from_raw(0)),
+                "a membership in root's group",
+            )?;
         }
         Ok(())
     }
@@ -88,10 +108,13 @@ fn assert_dropped(is_dropped: bool, what: &str) -> io::Result<()> {
 }
 
 fn find_user(name: &str) -> Result<User, String> {
-    let found = User::from_name(name).map_err(|error| format!("looking up user {name}: {error}"))?;
+    let found =
+        User::from_name(name).map_err(|error| format!("looking up user {name}: {error}"))?;
     let user = found.ok_or_else(|| format!("server.username: there is no user \"{name}\""))?;
     match user.uid.is_root() {
-        true => Err("server.username: the server does not run as root; leave it out for that".to_owned()),
+        true => Err(
+            "server.username: the server does not run as root; leave it out for that".to_owned(),
+        ),
         false => Ok(user),
     }
 }
@@ -116,9 +139,25 @@ mod tests {
 
     #[test]
     fn root_and_strangers_are_refused() {
-        assert!(find_user("root").expect_err("root").contains("does not run as root"));
-        assert!(find_user("no-such-user").expect_err("nobody").contains("no user"));
-        assert!(find_group("no-such-group").expect_err("nobody").contains("no group"));
-        assert!(find_group("root").expect_err("root").contains("root's group"));
+        assert!(
+            find_user("root")
+                .expect_err("root")
+                .contains("does not run as root")
+        );
+        assert!(
+            find_user("no-such-user")
+                .expect_err("nobody")
+                .contains("no user")
+        );
+        assert!(
+            find_group("no-such-group")
+                .expect_err("nobody")
+                .contains("no group")
+        );
+        assert!(
+            find_group("root")
+                .expect_err("root")
+                .contains("root's group")
+        );
     }
 }

@@ -19,7 +19,9 @@ pub enum Forked {
 /// else those of fork(2).
 pub fn fork() -> io::Result<Forked> {
     let threads = fs::read_dir("/proc/self/task").and_then(|tasks| {
-        tasks.take(2).try_fold(0, |count, task| task.map(|_| count + 1))
+        tasks
+            .take(2)
+            .try_fold(0, |count, task| task.map(|_| count + 1))
     });
     match threads {
         Ok(1) => {}
@@ -38,7 +40,10 @@ pub fn fork() -> io::Result<Forked> {
 }
 
 fn refused(why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, format!("cannot start a process: {why}"))
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        format!("cannot start a process: {why}"),
+    )
 }
 
 #[cfg(test)]

@@ -17,7 +17,13 @@ pub fn set_tcp_defer_accept(socket: impl AsFd, seconds: u16) -> io::Result<()> {
     // `value` points at `seconds`, which has that size and lives until the function returns. The
     // descriptor is open: it is borrowed from `socket`.
     let result = unsafe {
-        libc::setsockopt(descriptor, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, value, length)
+        libc::setsockopt(
+            descriptor,
+            libc::IPPROTO_TCP,
+            libc::TCP_DEFER_ACCEPT,
+            value,
+            length,
+        )
     };
     match result {
         0 => Ok(()),

@@ -65,10 +65,10 @@ impl Control {
     /// The server process is gone, or reads nothing.
     pub fn order(&self, order: &Order) -> io::Result<()> {
         match order {
-            Order::Go => self.send(&[b'G'], None),
+            Order::Go => self.send(b"G", None),
             Order::Succeeded(time) => self.send(&timed(b'D', *time), None),
             Order::Finish(time) => self.send(&timed(b'F', *time), None),
-            Order::Stop => self.send(&[b'S'], None),
+            Order::Stop => self.send(b"S", None),
             Order::Log(number, descriptor) => {
                 let [high, low] = number.to_be_bytes();
                 self.send(&[b'L', high, low], Some(descriptor.as_fd()))
@@ -98,7 +98,9 @@ impl Control {
     /// # Errors
     /// `UnexpectedEof` when the keeper is gone.
     pub fn next_order(&self) -> io::Result<Option<Order>> {
-        let Some((message, descriptor)) = self.receive()? else { return Ok(None) };
+        let Some((message, descriptor)) = self.receive()? else {
+            return Ok(None);
+        };
         let order = match (message.as_slice(), descriptor) {
             ([b'G'], None) => Order::Go,
             ([b'S'], None) => Order::Stop,
@@ -117,12 +119,16 @@ impl Control {
     /// # Errors
     /// `UnexpectedEof` when the server process is gone.
     pub fn next_news(&self) -> io::Result<Option<News>> {
-        let Some((message, _)) = self.receive()? else { return Ok(None) };
+        let Some((message, _)) = self.receive()? else {
+            return Ok(None);
+        };
         match message.as_slice() {
             b"P" => Ok(Some(News::Prepared)),
             b"R" => Ok(Some(News::Ready)),
             b"I" => Ok(Some(News::Idle)),
-            [b'X', why @ ..] => Ok(Some(News::Failed(String::from_utf8_lossy(why).into_owned()))),
+            [b'X', why @ ..] => Ok(Some(News::Failed(
+                String::from_utf8_lossy(why).into_owned(),
+            ))),
             _ => Err(garbled()),
         }
     }
@@ -135,7 +141,12 @@ impl Control {
             let fits = ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
             assert!(fits, "the space is made for one descriptor");
         }
-        sendmsg(&self.socket, &[IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        sendmsg(
+            &self.socket,
+            &[IoSlice::new(message)],
+            &mut ancillary,
+            SendFlags::NOSIGNAL,
+        )?;
         Ok(())
     }
 
@@ -188,7 +199,10 @@ fn time_in(bytes: &[u8]) -> io::Result<Duration> {
 }
 
 fn garbled() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "a message between keeper and server is garbled")
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "a message between keeper and server is garbled",
+    )
 }
 
 /// The longest message; a longer reason is cut.
@@ -204,7 +218,9 @@ mod tests {
         let (keeper, server) = Control::pair().expect("a pair");
         assert!(server.next_order().expect("nothing is no error").is_none());
         keeper.order(&Order::Go).expect("sent");
-        keeper.order(&Order::Finish(Duration::from_millis(8001))).expect("sent");
+        keeper
+            .order(&Order::Finish(Duration::from_millis(8001)))
+            .expect("sent");
         assert!(matches!(server.next_order(), Ok(Some(Order::Go))));
         let finish = server.next_order().expect("a message").expect("there");
         assert!(matches!(finish, Order::Finish(time) if time == Duration::from_millis(8001)));
@@ -218,18 +234,28 @@ mod tests {
         let (keeper, server) = Control::pair().expect("a pair");
         let (mut reader, writer) = std::io::pipe().expect("a pipe");
         keeper.order(&Order::Log(258, writer.into())).expect("sent");
-        let Ok(Some(Order::Log(258, descriptor))) = server.next_order() else { panic!("a log") };
-        std::fs::File::from(descriptor).write_all(b"x").expect("written");
+        let Ok(Some(Order::Log(258, descriptor))) = server.next_order() else {
+            panic!("a log")
+        };
+        std::fs::File::from(descriptor)
+            .write_all(b"x")
+            .expect("written");
         let mut text = String::new();
-        reader.read_to_string(&mut text).expect("the only writer is closed");
+        reader
+            .read_to_string(&mut text)
+            .expect("the only writer is closed");
         assert_eq!(text, "x");
     }
 
     #[test]
     fn a_long_reason_is_cut() {
         let (keeper, server) = Control::pair().expect("a pair");
-        server.tell(&News::Failed("x".repeat(10_000))).expect("sent");
-        let Ok(Some(News::Failed(why))) = keeper.next_news() else { panic!("a reason") };
+        server
+            .tell(&News::Failed("x".repeat(10_000)))
+            .expect("sent");
+        let Ok(Some(News::Failed(why))) = keeper.next_news() else {
+            panic!("a reason")
+        };
         assert_eq!(why.len(), MESSAGE_BYTES_MAX - 1);
     }
 }

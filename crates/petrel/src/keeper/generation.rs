@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use config::{Diagnostic, Diagnostics, Span};
 use engine::log::{LogRegistry, LogTarget};
 
+use crate::limits;
 use crate::listen::ListenerSet;
 use crate::load::Loaded;
 use crate::user::Identity;
-use crate::limits;
 
 /// A configuration and its listeners. Several server processes may belong to one, after crashes.
 pub struct Generation {
@@ -42,6 +42,7 @@ impl Generation {
         logs: &LogRegistry,
     ) -> Result<Opened, Diagnostics> {
         let fails = |message: String, span| refuse(&loaded, message, span);
+        loaded.has_document_root()?;
         let identity = Identity::find(&loaded.process).map_err(|message| fails(message, None))?;
         let mut warnings = limits::apply(&loaded.process);
         if loaded.process.username.is_some() && !nix::unistd::geteuid().is_root() {
@@ -50,9 +51,18 @@ impl Generation {
         let listeners = ListenerSet::open(&loaded.process, before, inherited)
             .map_err(|error| fails(error.message, error.span))?;
         let log_targets = loaded.log_targets();
-        logs.add(log_targets.iter().cloned()).map_err(|error| fails(error.to_string(), None))?;
+        logs.add(log_targets.iter().cloned())
+            .map_err(|error| fails(error.to_string(), None))?;
         let listeners = RefCell::new(listeners);
-        Ok(Opened { generation: Generation { loaded, listeners, log_targets, identity }, warnings })
+        Ok(Opened {
+            generation: Generation {
+                loaded,
+                listeners,
+                log_targets,
+                identity,
+            },
+            warnings,
+        })
     }
 }
 
@@ -60,5 +70,5 @@ impl Generation {
 pub fn refuse(loaded: &Loaded, message: String, span: Option<Span>) -> Diagnostics {
     let mut diagnostic = Diagnostic::error_anywhere(message);
     diagnostic.span = span;
-    Diagnostics { list: vec![diagnostic], sources: loaded.config.sources.clone() }
+    loaded.diagnostics(vec![diagnostic])
 }

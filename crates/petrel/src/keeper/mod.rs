@@ -8,6 +8,7 @@
 //! checked, and `include_shell` runs once. Forking happens in one place, [`Keeper::run`], and the
 //! child leaves it with a [`Handover`], dropping everything that is the keeper's.
 
+mod backoff;
 pub mod control;
 pub mod daemon;
 mod generation;
@@ -32,6 +33,7 @@ use crate::listen::ListenerSet;
 use crate::load::{Loaded, Origin};
 use crate::server::{Handover, configure_logs};
 use crate::{EXIT_FAILURE, load};
+use backoff::Backoff;
 use control::News;
 use daemon::Launch;
 use generation::Generation;
@@ -63,9 +65,14 @@ pub enum End {
 
 /// Runs the server until it is told to stop.
 pub fn run(options: Options, loaded: Loaded) -> End {
+    let is_generated = matches!(options.origin, Origin::Text { .. });
     match Keeper::open(options, loaded) {
         Ok(keeper) => keeper.run(),
-        Err(errors) => {
+        Err(mut errors) => {
+            if is_generated {
+                // Nobody wrote that text: there is nothing to look up in it.
+                errors.list.iter_mut().for_each(|error| error.span = None);
+            }
             load::print_errors(&errors);
             End::Exit(EXIT_FAILURE)
         }
@@ -92,7 +99,7 @@ struct Keeper {
     reload_again: bool,
     /// A server process of `current` is to be started then.
     start_at: Option<Instant>,
-    restart_delay: Duration,
+    backoff: Backoff,
     /// A server process has served.
     has_served: bool,
     stopping: Option<Stopping>,
@@ -135,7 +142,7 @@ impl Keeper {
             next: None,
             reload_again: false,
             start_at: Some(Instant::now()),
-            restart_delay: RESTART_DELAY_MIN,
+            backoff: Backoff::default(),
             has_served: false,
             stopping: None,
         })
@@ -189,7 +196,9 @@ impl Keeper {
     }
 
     fn is_started(&self, generation: &Rc<Generation>) -> bool {
-        self.processes.iter().any(|process| Rc::ptr_eq(&process.generation, generation))
+        self.processes
+            .iter()
+            .any(|process| Rc::ptr_eq(&process.generation, generation))
     }
 
     fn start(&mut self, generation: &Rc<Generation>) -> Step {
@@ -204,12 +213,21 @@ impl Keeper {
     /// Waits until a signal or a message has come, or something is due.
     fn wait(&self) {
         let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
-        descriptors.extend(self.processes.iter().filter_map(|process| Some(process.control()?.as_fd())));
-        let mut polled: Vec<PollFd<'_>> =
-            descriptors.iter().map(|descriptor| PollFd::new(descriptor, PollFlags::IN)).collect();
+        descriptors.extend(
+            self.processes
+                .iter()
+                .filter_map(|process| Some(process.control()?.as_fd())),
+        );
+        let mut polled: Vec<PollFd<'_>> = descriptors
+            .iter()
+            .map(|descriptor| PollFd::new(descriptor, PollFlags::IN))
+            .collect();
         let limit = self.next_deadline().map(|at| {
             let time = at.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
-            Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
+            Timespec {
+                tv_sec: time.as_secs() as i64,
+                tv_nsec: time.subsec_nanos().into(),
+            }
         });
         // Woken for nothing, after an interrupted call, is only a turn without work.
         let _ = poll(&mut polled, limit.as_ref());
@@ -235,7 +253,8 @@ impl Keeper {
 
     fn stop_at_once(&mut self, received: Received) {
         if self.stopping != Some(Stopping::AtOnce) {
-            self.logs.error(format_args!("server is stopped by {}", sender(received)));
+            self.logs
+                .error(format_args!("server is stopped by {}", sender(received)));
         }
         self.begin_to_stop(Stopping::AtOnce);
         for process in &mut self.processes {
@@ -244,7 +263,8 @@ impl Keeper {
     }
 
     fn stop_gracefully(&mut self, why: &str) {
-        self.logs.error(format_args!("graceful shutdown started {why}"));
+        self.logs
+            .error(format_args!("graceful shutdown started {why}"));
         self.begin_to_stop(Stopping::Gracefully);
         let time = reload::graceful_time(&self.current.loaded);
         for process in &mut self.processes {
@@ -277,7 +297,9 @@ impl Keeper {
     }
 
     fn news(&mut self, index: usize, news: News) {
-        let Some(process) = self.processes.get_mut(index) else { return };
+        let Some(process) = self.processes.get_mut(index) else {
+            return;
+        };
         match news {
             News::Prepared if process.stage == Stage::Preparing => {
                 let listening = process.generation.listeners.borrow().listen();
@@ -304,7 +326,11 @@ impl Keeper {
         let generation = Rc::clone(&self.processes[index].generation);
         self.processes[index].stage = Stage::Serving;
         self.processes[index].deadline = None;
-        if self.next.as_ref().is_some_and(|next| Rc::ptr_eq(next, &generation)) {
+        if self
+            .next
+            .as_ref()
+            .is_some_and(|next| Rc::ptr_eq(next, &generation))
+        {
             self.adopt_next(generation, index);
         }
         if !self.has_served {
@@ -315,14 +341,16 @@ impl Keeper {
 
     fn first_ready(&mut self) {
         let version = env!("CARGO_PKG_VERSION");
-        self.logs.error(format_args!("server started (petrel/{version})"));
+        self.logs
+            .error(format_args!("server started (petrel/{version})"));
         for line in std::mem::take(&mut self.announcement) {
             println!("{line}");
         }
         if let Some(launch) = self.launch.take()
             && let Err(error) = launch.succeeded()
         {
-            self.logs.error(format_args!("letting go of the terminal failed: {error}"));
+            self.logs
+                .error(format_args!("letting go of the terminal failed: {error}"));
         }
         let _ = sd_notify::notify(&[NotifyState::Ready]);
     }
@@ -378,7 +406,9 @@ impl Keeper {
     }
 
     fn is_next(&self, generation: &Rc<Generation>) -> bool {
-        self.next.as_ref().is_some_and(|next| Rc::ptr_eq(next, generation))
+        self.next
+            .as_ref()
+            .is_some_and(|next| Rc::ptr_eq(next, generation))
     }
 
     /// Whether a process serves the current configuration, or is on the way to it.
@@ -391,11 +421,7 @@ impl Keeper {
 
     /// Plans a new server process: soon after the first crash, later after many. Answers how soon.
     fn plan_restart(&mut self, started: Instant) -> Duration {
-        if started.elapsed() > LIVED {
-            self.restart_delay = RESTART_DELAY_MIN;
-        }
-        let delay = self.restart_delay;
-        self.restart_delay = (delay * 2).min(RESTART_DELAY_MAX);
+        let delay = self.backoff.pause(started.elapsed());
         self.start_at = Some(Instant::now() + delay);
         delay
     }
@@ -406,10 +432,12 @@ impl Keeper {
         if self.is_next(generation) {
             self.give_up_next(why);
         } else if self.has_served {
-            self.logs.error(format_args!("the server process could not start: {why}"));
+            self.logs
+                .error(format_args!("the server process could not start: {why}"));
             self.plan_restart(Instant::now());
         } else {
-            self.logs.error(format_args!("the server process could not start: {why}"));
+            self.logs
+                .error(format_args!("the server process could not start: {why}"));
             if self.current.loaded.process.error_log != LogTarget::Stderr {
                 eprintln!("petrel: the server process could not start: {why}");
             }
@@ -423,13 +451,17 @@ impl Keeper {
         let _ = self.logs.reopen_all();
         match self.logs.descriptors() {
             Ok(descriptors) => {
-                let files = descriptors.iter().filter(|(target, _)| matches!(target, LogTarget::File(_)));
+                let files = descriptors
+                    .iter()
+                    .filter(|(target, _)| matches!(target, LogTarget::File(_)));
                 for (target, descriptor) in files {
                     self.renew_log(target, descriptor);
                 }
                 self.logs.error(format_args!("logs reopened"));
             }
-            Err(error) => self.logs.error(format_args!("the logs were not reopened: {error}")),
+            Err(error) => self
+                .logs
+                .error(format_args!("the logs were not reopened: {error}")),
         }
     }
 
@@ -440,7 +472,10 @@ impl Keeper {
     }
 
     fn has_log_commands(&self) -> bool {
-        self.logs.targets().iter().any(|target| matches!(target, LogTarget::Pipe(_)))
+        self.logs
+            .targets()
+            .iter()
+            .any(|target| matches!(target, LogTarget::Pipe(_)))
     }
 
     /// Starts log commands again that have died.
@@ -455,12 +490,6 @@ fn sender(received: Received) -> String {
     format!("UID = {} PID = {}", received.sender_user, received.sender)
 }
 
-/// The pause before the first new server process after a crash.
-const RESTART_DELAY_MIN: Duration = Duration::from_millis(100);
-/// The pause when one crashes after the other.
-const RESTART_DELAY_MAX: Duration = Duration::from_secs(1);
-/// A server process that lived so long did not crash because of how it was started.
-const LIVED: Duration = Duration::from_secs(10);
 /// How often log commands are looked after.
 const TEND_EVERY: Duration = Duration::from_millis(500);
 /// How long the logs may take to write what is queued, at the end.

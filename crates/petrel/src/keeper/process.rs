@@ -145,8 +145,14 @@ impl ServerProcess {
 
     /// Gives it a log's new descriptor, if it writes that log.
     pub fn renew_log(&self, target: &LogTarget, descriptor: &impl std::os::fd::AsFd) {
-        let number = self.generation.log_targets.iter().position(|known| known == target);
-        let Some(number) = number.and_then(|number| u16::try_from(number).ok()) else { return };
+        let number = self
+            .generation
+            .log_targets
+            .iter()
+            .position(|known| known == target);
+        let Some(number) = number.and_then(|number| u16::try_from(number).ok()) else {
+            return;
+        };
         if let Ok(descriptor) = descriptor.as_fd().try_clone_to_owned() {
             self.order(&Order::Log(number, descriptor));
         }
@@ -159,7 +165,8 @@ impl ServerProcess {
         }
         match self.stage {
             Stage::Preparing | Stage::Starting => {
-                self.reason.get_or_insert_with(|| "it took too long to start".to_owned());
+                self.reason
+                    .get_or_insert_with(|| "it took too long to start".to_owned());
                 self.stop();
             }
             Stage::Serving => self.deadline = None,

@@ -10,10 +10,10 @@ use std::time::Duration;
 use config::Diagnostics;
 use sd_notify::NotifyState;
 
+use super::Keeper;
 use super::generation::{self, Generation};
 use super::pid_file::PidFile;
-use super::process::Stage;
-use super::Keeper;
+use super::process::{ServerProcess, Stage};
 use crate::load::{self, Loaded};
 use crate::server::configure_logs;
 
@@ -33,7 +33,9 @@ impl Keeper {
             Ok(next) => self.next = Some(Rc::new(next)),
             Err(errors) => {
                 for line in load::error_lines(&errors) {
-                    self.logs.error(format_args!("reload failed, the old configuration stays: {line}"));
+                    self.logs.error(format_args!(
+                        "reload failed, the old configuration stays: {line}"
+                    ));
                 }
                 self.reload_is_over();
             }
@@ -71,17 +73,24 @@ impl Keeper {
         // is queued there, and closes it in turn.
         before.listeners.take();
         configure_logs(&self.logs, &self.current.loaded);
-        self.logs.retain(&self.current.log_targets, Duration::from_millis(100));
+        self.logs
+            .retain(&self.current.log_targets, Duration::from_millis(100));
         self.move_pid_file();
-        self.logs.error(format_args!("configuration reloaded"));
+        let id = self.processes.get(index).map_or(0, ServerProcess::id);
+        self.logs.error(format_args!(
+            "configuration reloaded, server process {id} serves it"
+        ));
         self.reload_is_over();
     }
 
     /// The next configuration cannot be served.
     pub(super) fn give_up_next(&mut self, why: &str) {
         self.next = None;
-        self.logs.retain(&self.current.log_targets, Duration::from_millis(100));
-        self.logs.error(format_args!("reload failed, the old configuration stays: {why}"));
+        self.logs
+            .retain(&self.current.log_targets, Duration::from_millis(100));
+        self.logs.error(format_args!(
+            "reload failed, the old configuration stays: {why}"
+        ));
         self.reload_is_over();
     }
 
@@ -107,7 +116,9 @@ impl Keeper {
 
 /// Writes `server.pid-file`, if there is one.
 pub(super) fn write_pid_file(generation: &Generation) -> Result<Option<PidFile>, Diagnostics> {
-    let Some(path) = &generation.loaded.process.pid_file else { return Ok(None) };
+    let Some(path) = &generation.loaded.process.pid_file else {
+        return Ok(None);
+    };
     let written = PidFile::write(path);
     written.map(Some).map_err(|error| {
         let message = format!("writing the pid file {} failed: {error}", path.display());

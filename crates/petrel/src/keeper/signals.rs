@@ -28,7 +28,8 @@ impl Signals {
             mask.add(signal);
         }
         mask.thread_block()?;
-        let descriptor = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        let descriptor =
+            SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         Ok(Signals { descriptor })
     }
 
@@ -36,7 +37,11 @@ impl Signals {
     pub fn next(&self) -> Option<Received> {
         let info = self.descriptor.read_signal().ok().flatten()?;
         let signal = Signal::try_from(i32::try_from(info.ssi_signo).ok()?).ok()?;
-        Some(Received { signal, sender_user: info.ssi_uid, sender: info.ssi_pid })
+        Some(Received {
+            signal,
+            sender_user: info.ssi_uid,
+            sender: info.ssi_pid,
+        })
     }
 }
 

@@ -23,10 +23,11 @@ use super::{ListenError, ListenSocket, OpenListener, SocketPath};
 /// Why not, for a person to read.
 pub(super) fn open(wanted: &Listener, workers: usize) -> Result<OpenListener, ListenError> {
     let opened = match &wanted.address {
-        ListenAddress::Unix(path) => bind_unix(path, wanted).map(|socket| (0, vec![Rc::new(socket)])),
-        _ => resolve(wanted).and_then(|address| {
-            Ok((address.port(), bind_tcp(address, wanted, workers)?))
-        }),
+        ListenAddress::Unix(path) => {
+            bind_unix(path, wanted).map(|socket| (0, vec![Rc::new(socket)]))
+        }
+        _ => resolve(wanted)
+            .and_then(|address| Ok((address.port(), bind_tcp(address, wanted, workers)?))),
     };
     let (port, sockets) = opened.map_err(|error| explain(wanted, &error))?;
     Ok(OpenListener {
@@ -107,13 +108,20 @@ pub(super) fn set_changeable_options(socket: BorrowedFd<'_>, wanted: &Listener) 
     if matches!(wanted.address, ListenAddress::Unix(_)) {
         return Ok(());
     }
-    let seconds = if wanted.defer_accept { DEFER_ACCEPT_S } else { 0 };
+    let seconds = if wanted.defer_accept {
+        DEFER_ACCEPT_S
+    } else {
+        0
+    };
     sys::socket::set_tcp_defer_accept(socket, seconds)
 }
 
 /// The error for an address that cannot be had.
 pub(super) fn explain(wanted: &Listener, error: &io::Error) -> ListenError {
-    ListenError { message: sentence(&wanted.address.to_string(), error), span: wanted.span }
+    ListenError {
+        message: sentence(&wanted.address.to_string(), error),
+        span: wanted.span,
+    }
 }
 
 /// What to say about an address, in canonical form, that cannot be had.
@@ -123,11 +131,19 @@ pub(super) fn sentence(address: &str, error: &io::Error) -> String {
             "it is in use, and something listens there".to_owned()
         }
         io::ErrorKind::AddrInUse => "it is in use".to_owned(),
-        io::ErrorKind::PermissionDenied => format!("{error}; ports below 1024 are for root"),
+        io::ErrorKind::PermissionDenied if is_reserved(address) => {
+            format!("{error}; ports below 1024 are for root")
+        }
         io::ErrorKind::AddrNotAvailable => "it is no address of this machine".to_owned(),
         _ => error.to_string(),
     };
     format!("cannot listen on {address}: {why}")
+}
+
+fn is_reserved(address: &str) -> bool {
+    address
+        .parse::<SocketAddr>()
+        .is_ok_and(|address| address.port() < 1024)
 }
 
 /// Whether a connection to the address is taken.
@@ -145,10 +161,15 @@ fn resolve(wanted: &Listener) -> io::Result<SocketAddr> {
         ListenAddress::Unix(_) => return Err(io::ErrorKind::InvalidInput.into()),
     };
     let mut found = (host, port).to_socket_addrs()?;
-    found.find(|address| address.is_ipv6() == wanted.use_ipv6).ok_or_else(|| {
-        let family = if wanted.use_ipv6 { "IPv6" } else { "IPv4" };
-        io::Error::new(io::ErrorKind::NotFound, format!("the name has no {family} address"))
-    })
+    found
+        .find(|address| address.is_ipv6() == wanted.use_ipv6)
+        .ok_or_else(|| {
+            let family = if wanted.use_ipv6 { "IPv6" } else { "IPv4" };
+            io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("the name has no {family} address"),
+            )
+        })
 }
 
 /// The sockets of all workers. The first one is bound, and begins to listen, without
@@ -172,7 +193,11 @@ fn bind_alone(address: SocketAddr, wanted: &Listener) -> io::Result<Socket> {
 }
 
 fn tcp_socket(address: SocketAddr, wanted: &Listener) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
     socket.set_nonblocking(true)?;
     // Connections in TIME_WAIT from before a restart are no reason to refuse the address.
     socket.set_reuse_address(true)?;
@@ -205,7 +230,10 @@ fn bind_unix(path: &Path, wanted: &Listener) -> io::Result<ListenSocket> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     socket.bind(&SockAddr::unix(path)?)?;
-    let guard = SocketPath { path: path.to_owned(), owner: process::id() };
+    let guard = SocketPath {
+        path: path.to_owned(),
+        owner: process::id(),
+    };
     if let Some(mode) = wanted.socket_perms {
         // Nobody can connect before listen(2), so there is no moment with the wrong mode.
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;

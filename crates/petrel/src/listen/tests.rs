@@ -17,7 +17,10 @@ fn open(text: &str, before: &ListenerSet) -> Result<ListenerSet, ListenError> {
 }
 
 fn sockets(set: &ListenerSet) -> Vec<Rc<ListenSocket>> {
-    set.listeners.iter().flat_map(|listener| listener.sockets.clone()).collect()
+    set.listeners
+        .iter()
+        .flat_map(|listener| listener.sockets.clone())
+        .collect()
 }
 
 /// A port that was free a moment ago.
@@ -33,7 +36,9 @@ fn a_second_server_is_refused_and_told_why() {
     let set = open(&text, &ListenerSet::default()).expect("free");
     set.listen().expect("listening");
     assert_eq!(sockets(&set).len(), 2, "one a worker");
-    let error = open(&text, &ListenerSet::default()).map(drop).expect_err("in use");
+    let error = open(&text, &ListenerSet::default())
+        .map(drop)
+        .expect_err("in use");
     assert_eq!(
         error.message,
         format!("cannot listen on 127.0.0.1:{port}: it is in use, and something listens there")
@@ -47,12 +52,14 @@ fn every_socket_of_an_address_gets_connections() {
     let text = format!("server.bind = \"127.0.0.1\"\nserver.port = {port}\nserver.max-worker = 2");
     let set = open(&text, &ListenerSet::default()).expect("free");
     set.listen().expect("listening");
-    let clients: Vec<TcpStream> =
-        (0..64).map(|_| TcpStream::connect(("127.0.0.1", port)).expect("taken")).collect();
+    let clients: Vec<TcpStream> = (0..64)
+        .map(|_| TcpStream::connect(("127.0.0.1", port)).expect("taken"))
+        .collect();
     let accepted: Vec<usize> = sockets(&set)
         .iter()
         .map(|socket| {
-            let listener: std::net::TcpListener = socket.descriptor.try_clone().expect("a copy").into();
+            let listener: std::net::TcpListener =
+                socket.descriptor.try_clone().expect("a copy").into();
             std::iter::from_fn(|| listener.accept().ok()).count()
         })
         .collect();
@@ -81,14 +88,23 @@ fn a_unix_socket_has_its_mode_replaces_a_stale_one_and_goes_with_its_set() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("socket");
     drop(std::os::unix::net::UnixListener::bind(&path).expect("what a dead server leaves"));
-    let text = format!("server.bind = \"{}\"\nserver.socket-perms = \"0640\"", path.display());
+    let text = format!(
+        "server.bind = \"{}\"\nserver.socket-perms = \"0640\"",
+        path.display()
+    );
     let set = open(&text, &ListenerSet::default()).expect("stale");
     set.listen().expect("listening");
     let mode = fs::metadata(&path).expect("there").permissions().mode();
     assert_eq!(mode & 0o777, 0o640);
     UnixStream::connect(&path).expect("taken");
-    let error = open(&text, &ListenerSet::default()).map(drop).expect_err("in use");
-    assert!(error.message.ends_with("something listens there"), "{}", error.message);
+    let error = open(&text, &ListenerSet::default())
+        .map(drop)
+        .expect_err("in use");
+    assert!(
+        error.message.ends_with("something listens there"),
+        "{}",
+        error.message
+    );
     drop(set);
     assert!(!path.exists());
 }
@@ -114,7 +130,10 @@ fn v6_and_v4_share_a_port_only_when_told_apart() {
     let mapped = text.replace("{}", "{ server.set-v6only = \"disable\" }");
     drop(set);
     let set = open(&mapped, &ListenerSet::default()).expect("nobody listens yet");
-    assert!(set.listen().is_err(), "[::] with v4 has the port of 0.0.0.0");
+    assert!(
+        set.listen().is_err(),
+        "[::] with v4 has the port of 0.0.0.0"
+    );
 }
 
 #[test]
@@ -130,7 +149,14 @@ fn two_servers_that_start_together_do_not_share_a_port() {
 
 #[test]
 fn foreign_addresses_are_explained() {
-    let error = open("server.bind = \"192.0.2.1\"\nserver.port = 1025", &ListenerSet::default());
+    let error = open(
+        "server.bind = \"192.0.2.1\"\nserver.port = 1025",
+        &ListenerSet::default(),
+    );
     let error = error.map(drop).expect_err("not ours");
-    assert!(error.message.ends_with("it is no address of this machine"), "{}", error.message);
+    assert!(
+        error.message.ends_with("it is no address of this machine"),
+        "{}",
+        error.message
+    );
 }

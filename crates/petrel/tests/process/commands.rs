@@ -34,7 +34,15 @@ fn generated_pages() {
 
 #[test]
 fn wrong_usage_ends_with_255() {
-    for arguments in [&["-x"][..], &["-f"], &["-D"], &["-t"], &["-1"], &["-i", "abc", "-t"], &["-i", "-5"]] {
+    for arguments in [
+        &["-x"][..],
+        &["-f"],
+        &["-D"],
+        &["-t"],
+        &["-1"],
+        &["-i", "abc", "-t"],
+        &["-i", "-5"],
+    ] {
         let output = run(arguments);
         assert_eq!(output.status.code(), Some(255), "{arguments:?}");
         assert!(!output.stderr.is_empty(), "{arguments:?}");
@@ -54,16 +62,26 @@ fn the_syntax_is_checked() {
     let file = site.configure("");
     let file = file.to_str().expect("a plain path");
     let output = run(&["-t", "-f", file, "-m", "/usr/lib/lighttpd"]);
-    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "Syntax OK\n".to_owned()));
+    assert_eq!(
+        (output.status.code(), text(&output.stdout)),
+        (Some(0), "Syntax OK\n".to_owned())
+    );
     assert_eq!(run(&["-tt", "-f", file]).status.code(), Some(0));
     let port = site.port;
     site.configure("server.port = ");
     for option in ["-t", "-tt", "-p", "-D"] {
         let output = run(&[option, "-f", file]);
         assert_eq!(output.status.code(), Some(255), "{option}");
-        assert!(text(&output.stderr).contains("petrel.conf:6:"), "{}", text(&output.stderr));
+        assert!(
+            text(&output.stderr).contains("petrel.conf:6:"),
+            "{}",
+            text(&output.stderr)
+        );
     }
-    assert!(TcpListener::bind(("127.0.0.1", port)).is_ok(), "nothing was started");
+    assert!(
+        TcpListener::bind(("127.0.0.1", port)).is_ok(),
+        "nothing was started"
+    );
 }
 
 #[test]
@@ -73,7 +91,10 @@ fn an_unknown_directive_is_a_warning() {
     let output = run(&["-t", "-f", file.to_str().expect("a plain path")]);
     assert_eq!(output.status.code(), Some(0));
     let message = text(&output.stderr);
-    assert!(message.contains("server.document-root"), "names the nearest: {message}");
+    assert!(
+        message.contains("server.document-root"),
+        "names the nearest: {message}"
+    );
 }
 
 #[test]
@@ -83,8 +104,14 @@ fn the_preflight_finds_what_start_up_would() {
         ("server.username = \"no-such-user\"", "no-such-user"),
         ("server.chroot = \"/nonexistent\"", "server.chroot"),
         ("server.pid-file = \"/nonexistent/pid\"", "server.pid-file"),
-        ("$SERVER[\"socket\"] == \"192.0.2.1:8001\" {}", "192.0.2.1:8001"),
-        ("$HTTP[\"host\"] == \"a\" { server.errorlog = \"/nonexistent/log\" }", "/nonexistent/log"),
+        (
+            "$SERVER[\"socket\"] == \"192.0.2.1:8001\" {}",
+            "192.0.2.1:8001",
+        ),
+        (
+            "$HTTP[\"host\"] == \"a\" { server.errorlog = \"/nonexistent/log\" }",
+            "/nonexistent/log",
+        ),
     ] {
         if line.contains("username") && !crate::harness::is_root() {
             continue;
@@ -94,7 +121,11 @@ fn the_preflight_finds_what_start_up_would() {
         assert_eq!(run(&["-t", "-f", file]).status.code(), Some(0), "{line}");
         let output = run(&["-tt", "-f", file]);
         assert_eq!(output.status.code(), Some(255), "{line}");
-        assert!(text(&output.stderr).contains(word), "{}", text(&output.stderr));
+        assert!(
+            text(&output.stderr).contains(word),
+            "{}",
+            text(&output.stderr)
+        );
     }
 }
 
@@ -103,7 +134,12 @@ fn a_port_in_use_does_not_fail_the_preflight_of_a_running_server() {
     let site = Site::new();
     let _server = site.start("");
     let file = site.path("petrel.conf");
-    assert_eq!(run(&["-tt", "-f", file.to_str().expect("a plain path")]).status.code(), Some(0));
+    assert_eq!(
+        run(&["-tt", "-f", file.to_str().expect("a plain path")])
+            .status
+            .code(),
+        Some(0)
+    );
 }
 
 #[test]
@@ -124,18 +160,50 @@ fn a_directory_is_served_without_a_file() {
     let site = Site::new();
     let port = free_port().to_string();
     fs::write(site.path("root/.secret"), "x").expect("written");
-    let mut server = Server::spawn(petrel().arg("serve").arg(site.path("root")).args(["--port", &port]));
+    let mut server = Server::spawn(
+        petrel()
+            .arg("serve")
+            .arg(site.path("root"))
+            .args(["--port", &port]),
+    );
     let line = server.first_line();
-    assert!(line.contains(&format!("http://127.0.0.1:{port}/")), "{line}");
+    assert!(
+        line.contains(&format!("http://127.0.0.1:{port}/")),
+        "{line}"
+    );
     let port = port.parse().expect("a number");
     let (head, body) = fetch(port, "/hello.txt").expect("an answer");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-    assert_eq!(header(&head, "content-type").map(|kind| kind.starts_with("text/plain")), Some(true));
+    assert_eq!(
+        header(&head, "content-type").map(|kind| kind.starts_with("text/plain")),
+        Some(true)
+    );
     assert_eq!(body, b"hello\n");
+    let taken = run(&["serve", "/", "--port", &port.to_string()]);
+    assert_eq!(taken.status.code(), Some(255));
+    assert!(
+        text(&taken.stderr).ends_with("something listens there\n"),
+        "{}",
+        text(&taken.stderr)
+    );
     let (head, _) = fetch(port, "/.secret").expect("an answer");
     assert!(!head.starts_with("HTTP/1.1 200 "), "{head}");
     server.signal(Signal::INT);
     assert_eq!(server.end().0, Some(0));
     let output = run(&["serve", "/nonexistent"]);
     assert_eq!(output.status.code(), Some(255));
+}
+
+#[test]
+fn without_a_document_root_the_syntax_is_right_and_nothing_starts() {
+    let site = Site::new();
+    let file = site.path("petrel.conf");
+    fs::write(&file, "server.bind = \"127.0.0.1\"\nserver.port = 8001\n").expect("written");
+    let file = file.to_str().expect("a plain path");
+    assert_eq!(run(&["-t", "-f", file]).status.code(), Some(0));
+    for option in ["-tt", "-D"] {
+        let output = run(&[option, "-f", file]);
+        assert_eq!(output.status.code(), Some(255), "{option}");
+        assert!(text(&output.stderr).contains("server.document-root is not set"));
+    }
 }

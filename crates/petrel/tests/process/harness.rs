@@ -21,7 +21,11 @@ pub fn petrel() -> Command {
 
 /// Runs the program to its end.
 pub fn run(arguments: &[&str]) -> Output {
-    petrel().args(arguments).stdin(Stdio::null()).output().expect("the program starts")
+    petrel()
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program starts")
 }
 
 /// A port that was free a moment ago.
@@ -39,7 +43,10 @@ pub struct Site {
 impl Site {
     pub fn new() -> Site {
         let directory = tempfile::tempdir().expect("a directory");
-        let site = Site { directory, port: free_port() };
+        let site = Site {
+            directory,
+            port: free_port(),
+        };
         fs::create_dir(site.path("root")).expect("a directory");
         fs::write(site.path("root/hello.txt"), "hello\n").expect("a file");
         site
@@ -59,7 +66,9 @@ impl Site {
             self.path("error.log").display(),
         );
         let path = self.path("petrel.conf");
-        fs::write(&path, text).expect("the configuration is written");
+        // Never half of it: a server may be reading.
+        fs::write(self.path("next.conf"), text).expect("the configuration is written");
+        fs::rename(self.path("next.conf"), &path).expect("the configuration is replaced");
         path
     }
 
@@ -88,8 +97,13 @@ pub struct Server {
 
 impl Server {
     pub fn spawn(command: &mut Command) -> Server {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Server { child: command.spawn().expect("the program starts") }
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        Server {
+            child: command.spawn().expect("the program starts"),
+        }
     }
 
     pub fn pid(&self) -> i32 {
@@ -104,7 +118,9 @@ impl Server {
     pub fn children(&self) -> Vec<i32> {
         let id = self.pid();
         let text = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
-        text.split_whitespace().filter_map(|id| id.parse().ok()).collect()
+        text.split_whitespace()
+            .filter_map(|id| id.parse().ok())
+            .collect()
     }
 
     /// The only server process.
@@ -132,8 +148,14 @@ impl Server {
         };
         let mut texts = [String::new(), String::new()];
         let pipes: [Option<Box<dyn Read>>; 2] = [
-            self.child.stdout.take().map(|pipe| Box::new(pipe) as Box<dyn Read>),
-            self.child.stderr.take().map(|pipe| Box::new(pipe) as Box<dyn Read>),
+            self.child
+                .stdout
+                .take()
+                .map(|pipe| Box::new(pipe) as Box<dyn Read>),
+            self.child
+                .stderr
+                .take()
+                .map(|pipe| Box::new(pipe) as Box<dyn Read>),
         ];
         for (pipe, text) in pipes.into_iter().zip(&mut texts) {
             pipe.expect("piped").read_to_string(text).expect("text");
@@ -165,7 +187,10 @@ pub fn signal_to(pid: i32, signal: Signal) {
 
 pub fn is_alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next());
+    let state = stat
+        .rsplit(')')
+        .next()
+        .and_then(|rest| rest.trim().chars().next());
     state.is_some_and(|state| state != 'Z')
 }
 
@@ -193,7 +218,9 @@ impl Client {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_nodelay(true)?;
-        Ok(Client { stream: BufReader::new(stream) })
+        Ok(Client {
+            stream: BufReader::new(stream),
+        })
     }
 
     pub fn stream(&self) -> &TcpStream {
@@ -201,7 +228,8 @@ impl Client {
     }
 
     pub fn send(&mut self, path: &str, connection: &str) -> io::Result<()> {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: {connection}\r\n\r\n");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: {connection}\r\n\r\n");
         self.stream.get_mut().write_all(request.as_bytes())
     }
 
@@ -214,7 +242,12 @@ impl Client {
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
             }
         }
-        let mut body = vec![0; header(&head, "content-length").and_then(|n| n.parse().ok()).unwrap_or(0)];
+        let mut body = vec![
+            0;
+            header(&head, "content-length")
+                .and_then(|n| n.parse().ok())
+                .unwrap_or(0)
+        ];
         self.stream.read_exact(&mut body)?;
         Ok((head, body))
     }
@@ -227,9 +260,9 @@ impl Client {
 
 /// The value of a header field.
 pub fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
-    head.lines().filter_map(|line| line.split_once(':')).find_map(|(found, value)| {
-        found.eq_ignore_ascii_case(name).then_some(value.trim())
-    })
+    head.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find_map(|(found, value)| found.eq_ignore_ascii_case(name).then_some(value.trim()))
 }
 
 /// Whether the tests run as root.

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::harness::{Client, Server, Site, as_stdin, fetch, is_alive, petrel, signal_to, wait_until};
+use crate::harness::{
+    Client, Server, Site, as_stdin, fetch, is_alive, petrel, signal_to, wait_until,
+};
 
 #[test]
 fn term_stops_at_once_and_the_pid_file_goes() {
@@ -25,11 +27,17 @@ fn term_stops_at_once_and_the_pid_file_goes() {
     let asked = Instant::now();
     server.signal(Signal::TERM);
     assert_eq!(server.end().0, Some(0));
-    assert!(asked.elapsed() < Duration::from_secs(1), "an open connection does not matter");
+    assert!(
+        asked.elapsed() < Duration::from_secs(1),
+        "an open connection does not matter"
+    );
     assert!(!pid_file.exists());
     assert!(!is_alive(child));
     let log = site.error_log();
-    assert!(log.contains("server started") && log.contains("server stopped"), "{log}");
+    assert!(
+        log.contains("server started") && log.contains("server stopped"),
+        "{log}"
+    );
 }
 
 #[test]
@@ -40,9 +48,15 @@ fn a_second_instance_is_refused_and_harms_nothing() {
     let server = site.start(&more);
     let (code, _, message) = site.launch(&more).end();
     assert_eq!(code, Some(255));
-    assert!(message.contains(&format!("127.0.0.1:{}", site.port)), "{message}");
+    assert!(
+        message.contains(&format!("127.0.0.1:{}", site.port)),
+        "{message}"
+    );
     assert!(message.contains("something listens there"), "{message}");
-    assert_eq!(fs::read_to_string(&pid_file).expect("there"), format!("{}\n", server.pid()));
+    assert_eq!(
+        fs::read_to_string(&pid_file).expect("there"),
+        format!("{}\n", server.pid())
+    );
     fetch(site.port, "/hello.txt").expect("the first one serves");
 }
 
@@ -57,11 +71,18 @@ fn a_crashed_server_process_is_back_in_a_second() {
         signal_to(before, Signal::ABORT);
         let crashed = Instant::now();
         server.wait_for("another process", || {
-            server.children().iter().any(|id| *id != before) && fetch(site.port, "/hello.txt").is_ok()
+            server.children().iter().any(|id| *id != before)
+                && fetch(site.port, "/hello.txt").is_ok()
         });
-        assert!(crashed.elapsed() < Duration::from_secs(1), "{:?}", crashed.elapsed());
+        assert!(
+            crashed.elapsed() < Duration::from_secs(1),
+            "{:?}",
+            crashed.elapsed()
+        );
     }
-    server.wait_for("a word about it", || site.error_log().contains("was killed by SIGABRT"));
+    server.wait_for("a word about it", || {
+        site.error_log().contains("was killed by SIGABRT")
+    });
 }
 
 #[test]
@@ -96,8 +117,14 @@ fn a_graceful_stop_lets_a_slow_download_finish() {
     let mut idle = Client::connect(site.port).expect("taken");
     idle.request("/hello.txt", "keep-alive").expect("an answer");
     server.signal(Signal::INT);
-    wait_until("the port to be free", &mut || Client::connect(site.port).is_err());
-    assert_eq!(idle.stream().read(&mut [0]).expect("closed in order"), 0, "idle ones end");
+    wait_until("the port to be free", &mut || {
+        Client::connect(site.port).is_err()
+    });
+    assert_eq!(
+        idle.stream().read(&mut [0]).expect("closed in order"),
+        0,
+        "idle ones end"
+    );
     let mut rest = Vec::new();
     slow.stream().read_to_end(&mut rest).expect("all of it");
     let text = String::from_utf8_lossy(&first);
@@ -115,7 +142,10 @@ fn a_graceful_stop_has_a_deadline_and_a_second_signal_ends_it() {
         let server = site.start(more);
         let mut stalled = Client::connect(site.port).expect("taken");
         stalled.send("/big", "close").expect("sent");
-        stalled.stream().read_exact(&mut [0; 100]).expect("it has begun");
+        stalled
+            .stream()
+            .read_exact(&mut [0; 100])
+            .expect("it has begun");
         let noted = || site.error_log().matches("graceful").count();
         let (begun, before) = (Instant::now(), noted());
         server.signal(Signal::INT);
@@ -125,7 +155,11 @@ fn a_graceful_stop_has_a_deadline_and_a_second_signal_ends_it() {
             server.signal(Signal::INT);
         }
         assert_eq!(server.end().0, Some(0));
-        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+        assert!(
+            begun.elapsed() < Duration::from_secs(3),
+            "{:?}",
+            begun.elapsed()
+        );
     }
 }
 
@@ -136,14 +170,24 @@ fn hup_reopens_the_log() {
     let child = server.only_child();
     fs::rename(site.path("error.log"), site.path("error.log.1")).expect("rotated");
     server.signal(Signal::HUP);
-    server.wait_for("the new file", || site.error_log().contains("logs reopened"));
+    server.wait_for("the new file", || {
+        site.error_log().contains("logs reopened")
+    });
     let open = || {
         let descriptors = fs::read_dir(format!("/proc/{child}/fd")).expect("alive");
         let names = descriptors.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
-        names.filter(|name| name.to_string_lossy().contains("error.log")).collect::<Vec<_>>()
+        names
+            .filter(|name| name.to_string_lossy().contains("error.log"))
+            .collect::<Vec<_>>()
     };
-    server.wait_for("the server process to have it", || open() == [site.path("error.log")]);
-    assert_eq!(server.only_child(), child, "nothing but the logs has changed");
+    server.wait_for("the server process to have it", || {
+        open() == [site.path("error.log")]
+    });
+    assert_eq!(
+        server.only_child(),
+        child,
+        "nothing but the logs has changed"
+    );
 }
 
 #[test]
@@ -155,9 +199,14 @@ fn a_unix_socket_is_served_with_its_mode_and_removed() {
         path.display()
     );
     let server = site.start(&more);
-    assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        fs::metadata(&path).expect("there").permissions().mode() & 0o777,
+        0o600
+    );
     let mut stream = UnixStream::connect(&path).expect("taken");
-    stream.write_all(b"GET /hello.txt HTTP/1.0\r\n\r\n").expect("sent");
+    stream
+        .write_all(b"GET /hello.txt HTTP/1.0\r\n\r\n")
+        .expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     assert!(answer.ends_with("\r\n\r\nhello\n"), "{answer}");
@@ -175,11 +224,18 @@ fn sockets_of_the_service_manager_are_used() {
     // The shell moves the socket to descriptor 3 and keeps its process id over exec.
     let script = "exec 3<&0 0</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" -D -f \"$1\"";
     let mut command = Command::new("/bin/sh");
-    command.args(["-c", script]).arg(petrel().get_program()).arg(file).stdin(as_stdin(passed));
+    command
+        .args(["-c", script])
+        .arg(petrel().get_program())
+        .arg(file)
+        .stdin(as_stdin(passed));
     let mut child = command.spawn().expect("a shell");
     let pid = child.id().cast_signed();
     wait_until("an answer", &mut || fetch(port, "/hello.txt").is_ok());
-    assert!(Client::connect(site.port).is_err(), "it stands in for the main address");
+    assert!(
+        Client::connect(site.port).is_err(),
+        "it stands in for the main address"
+    );
     signal_to(pid, Signal::TERM);
     assert_eq!(child.wait().expect("our child").code(), Some(0));
 }
@@ -189,12 +245,28 @@ fn the_background_process_is_ready_when_the_command_returns() {
     let site = Site::new();
     let pid_file = site.path("petrel.pid");
     let file = site.configure(&format!("server.pid-file = \"{}\"", pid_file.display()));
-    let status = petrel().arg("-f").arg(&file).status().expect("the program starts");
+    let status = petrel()
+        .arg("-f")
+        .arg(&file)
+        .status()
+        .expect("the program starts");
     assert_eq!(status.code(), Some(0));
-    let pid = fs::read_to_string(&pid_file).expect("written").trim().parse().expect("a number");
+    let pid = fs::read_to_string(&pid_file)
+        .expect("written")
+        .trim()
+        .parse()
+        .expect("a number");
     fetch(site.port, "/hello.txt").expect("it serves already");
-    let again = petrel().arg("-f").arg(&file).output().expect("the program starts");
-    assert_eq!(again.status.code(), Some(255), "the launcher hears of the failure");
+    let again = petrel()
+        .arg("-f")
+        .arg(&file)
+        .output()
+        .expect("the program starts");
+    assert_eq!(
+        again.status.code(),
+        Some(255),
+        "the launcher hears of the failure"
+    );
     signal_to(pid, Signal::TERM);
     wait_until("the end", &mut || !is_alive(pid));
     assert!(!pid_file.exists());
@@ -216,13 +288,22 @@ fn readiness_is_told_when_it_is_true() {
     let path = site.path("notify");
     let manager = std::os::unix::net::UnixDatagram::bind(&path).expect("a socket");
     let file = site.configure("");
-    let server = Server::spawn(petrel().env("NOTIFY_SOCKET", &path).args(["-D", "-f"]).arg(file));
+    let server = Server::spawn(
+        petrel()
+            .env("NOTIFY_SOCKET", &path)
+            .args(["-D", "-f"])
+            .arg(file),
+    );
     let mut heard = String::new();
     let mut hear = |word: &str| {
-        manager.set_read_timeout(Some(crate::harness::PATIENCE)).expect("a socket");
+        manager
+            .set_read_timeout(Some(crate::harness::PATIENCE))
+            .expect("a socket");
         while !heard.contains(word) {
             let mut buffer = [0; 256];
-            let length = manager.recv(&mut buffer).unwrap_or_else(|error| panic!("{word}: {error}"));
+            let length = manager
+                .recv(&mut buffer)
+                .unwrap_or_else(|error| panic!("{word}: {error}"));
             heard += &String::from_utf8_lossy(&buffer[..length]);
         }
         heard.clear();
@@ -244,9 +325,15 @@ fn a_log_command_is_the_keepers_and_survives_a_crash() {
     let server = site.start(&more);
     let text = || fs::read_to_string(&file).unwrap_or_default();
     server.wait_for("a first line", || text().contains("server started"));
-    let child = server.children().into_iter().find(|id| is_petrel(*id)).expect("a server process");
+    let child = server
+        .children()
+        .into_iter()
+        .find(|id| is_petrel(*id))
+        .expect("a server process");
     signal_to(child, Signal::KILL);
-    server.wait_for("a line about it", || text().contains("was killed by SIGKILL"));
+    server.wait_for("a line about it", || {
+        text().contains("was killed by SIGKILL")
+    });
     server.wait_for("another process", || fetch(site.port, "/hello.txt").is_ok());
     server.signal(Signal::INT);
     assert_eq!(server.end().0, Some(0));

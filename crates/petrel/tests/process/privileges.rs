@@ -9,8 +9,13 @@ use rustix::process::Signal;
 /// The fields of /proc/PID/status, without the tabs between values.
 fn status(pid: i32, field: &str) -> Vec<String> {
     let text = proc_text(pid, "status");
-    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    line.expect("a field of every process").split_whitespace().map(str::to_owned).collect()
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.expect("a field of every process")
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
@@ -22,8 +27,12 @@ fn the_server_process_is_its_user_for_good_and_the_keeper_stays_root() {
     open_to_all(&site);
     let server = site.start("server.username = \"www-data\"\nserver.groupname = \"nogroup\"");
     let child = server.only_child();
-    let user = nix::unistd::User::from_name("www-data").expect("looked up").expect("a Debian user");
-    let group = nix::unistd::Group::from_name("nogroup").expect("looked up").expect("a Debian group");
+    let user = nix::unistd::User::from_name("www-data")
+        .expect("looked up")
+        .expect("a Debian user");
+    let group = nix::unistd::Group::from_name("nogroup")
+        .expect("looked up")
+        .expect("a Debian group");
     assert_eq!(status(child, "Uid"), vec![user.uid.to_string(); 4]);
     assert_eq!(status(child, "Gid"), vec![group.gid.to_string(); 4]);
     assert!(!status(child, "Groups").contains(&"0".to_owned()));
@@ -32,15 +41,28 @@ fn the_server_process_is_its_user_for_good_and_the_keeper_stays_root() {
     }
     assert_eq!(status(server.pid(), "Uid"), vec!["0"; 4]);
     for task in fs::read_dir(format!("/proc/{child}/task")).expect("alive") {
-        let task = task.expect("alive").file_name().to_string_lossy().parse().expect("an id");
-        assert_eq!(status(task, "Uid"), vec![user.uid.to_string(); 4], "every thread");
+        let task = task
+            .expect("alive")
+            .file_name()
+            .to_string_lossy()
+            .parse()
+            .expect("an id");
+        assert_eq!(
+            status(task, "Uid"),
+            vec![user.uid.to_string(); 4],
+            "every thread"
+        );
     }
     // A log in a directory that the user cannot write is still reopened: the keeper does it.
     fs::rename(site.path("error.log"), site.path("error.log.1")).expect("rotated");
     server.signal(Signal::HUP);
-    wait_until("the new log", &mut || site.error_log().contains("logs reopened"));
+    wait_until("the new log", &mut || {
+        site.error_log().contains("logs reopened")
+    });
     server.signal(Signal::USR1);
-    wait_until("a reload", &mut || site.error_log().contains("configuration reloaded"));
+    wait_until("a reload", &mut || {
+        site.error_log().contains("configuration reloaded")
+    });
     fetch(site.port, "/hello.txt").expect("served");
 }
 
@@ -52,19 +74,31 @@ fn a_chroot_is_the_root_of_the_server_process() {
     let site = Site::new();
     open_to_all(&site);
     let file = site.path("root").display().to_string();
-    let text = fs::read_to_string(site.configure(&format!("server.chroot = \"{file}\""))).expect("there");
-    let text = text.replace(&format!("server.document-root = \"{file}\""), "server.document-root = \"/\"");
+    let text =
+        fs::read_to_string(site.configure(&format!("server.chroot = \"{file}\""))).expect("there");
+    let text = text.replace(
+        &format!("server.document-root = \"{file}\""),
+        "server.document-root = \"/\"",
+    );
     fs::write(site.path("petrel.conf"), text).expect("written");
     let mut command = crate::harness::petrel();
-    let server = crate::harness::Server::spawn(command.args(["-D", "-f"]).arg(site.path("petrel.conf")));
+    let server =
+        crate::harness::Server::spawn(command.args(["-D", "-f"]).arg(site.path("petrel.conf")));
     server.wait_for("an answer", || {
         fetch(site.port, "/hello.txt").is_ok_and(|(head, _)| head.starts_with("HTTP/1.1 200 "))
     });
     let root = fs::read_link(format!("/proc/{}/root", server.only_child())).expect("alive");
     assert_eq!(root, site.path("root"));
-    assert_eq!(fs::read_link(format!("/proc/{}/root", server.pid())).expect("alive").to_str(), Some("/"));
+    assert_eq!(
+        fs::read_link(format!("/proc/{}/root", server.pid()))
+            .expect("alive")
+            .to_str(),
+        Some("/")
+    );
     server.signal(Signal::USR1);
-    wait_until("a reload", &mut || site.error_log().contains("configuration reloaded"));
+    wait_until("a reload", &mut || {
+        site.error_log().contains("configuration reloaded")
+    });
 }
 
 #[test]
@@ -73,10 +107,17 @@ fn a_server_that_cannot_give_up_root_does_not_start() {
         return;
     }
     let site = Site::new();
-    for line in ["server.username = \"root\"", "server.username = \"no-such-user\"", "server.groupname = \"root\""] {
+    for line in [
+        "server.username = \"root\"",
+        "server.username = \"no-such-user\"",
+        "server.groupname = \"root\"",
+    ] {
         let (code, _, message) = site.launch(line).end();
         assert_eq!(code, Some(255), "{line}");
-        assert!(message.contains("server.username") || message.contains("root"), "{message}");
+        assert!(
+            message.contains("server.username") || message.contains("root"),
+            "{message}"
+        );
     }
 }
 
@@ -94,13 +135,17 @@ fn a_start_without_privileges_works_and_warns() {
     fs::write(site.path("error.log"), "").expect("created");
     std::os::unix::fs::chown(site.path("error.log"), Some(65534), None).expect("given away");
     let mut command = std::process::Command::new(program);
-    let server = crate::harness::Server::spawn(command.args(["-D", "-f"]).arg(file).uid(65534).gid(65534));
+    let server =
+        crate::harness::Server::spawn(command.args(["-D", "-f"]).arg(file).uid(65534).gid(65534));
     server.wait_for("an answer", || fetch(site.port, "/hello.txt").is_ok());
     assert_eq!(status(server.only_child(), "Uid"), vec!["65534"; 4]);
     server.signal(Signal::TERM);
     let (code, _, message) = server.end();
     assert_eq!(code, Some(0));
-    assert!(message.contains("server.username has no effect"), "{message}");
+    assert!(
+        message.contains("server.username has no effect"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -108,10 +153,16 @@ fn limits_reach_the_server_process() {
     let site = Site::new();
     let server = site.start("server.max-fds = 777\nserver.core-files = \"enable\"");
     let limits = proc_text(server.only_child(), "limits");
-    let files = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
+    let files = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"))
+        .expect("a limit");
     assert_eq!(files.split_whitespace().nth(3), Some("777"), "{files}");
     if is_root() {
-        let core = limits.lines().find(|line| line.starts_with("Max core file")).expect("a limit");
+        let core = limits
+            .lines()
+            .find(|line| line.starts_with("Max core file"))
+            .expect("a limit");
         assert!(core.contains("unlimited"), "{core}");
     }
 }

@@ -41,7 +41,11 @@ impl Load {
             })
         };
         let clients = [true, true, false, false].map(client).into();
-        Load { stop, answers, clients }
+        Load {
+            stop,
+            answers,
+            clients,
+        }
     }
 
     /// How many answers came, and what went wrong.
@@ -88,12 +92,38 @@ fn twenty_reloads_under_load_lose_nothing() {
     for generation in 1..=20 {
         // The later value counts; worker numbers go 2, 1, 2, 3 and so on.
         let workers = [1, 2, 3, 2][generation as usize % 4];
-        reload(&site, &server, generation, &format!("server.max-worker := {workers}"));
+        reload(
+            &site,
+            &server,
+            generation,
+            &format!("server.max-worker := {workers}"),
+        );
     }
     let (answers, wrong) = load.end();
-    assert!(wrong.is_empty(), "{} of {answers} failed: {:?}", wrong.len(), &wrong[..wrong.len().min(5)]);
+    assert!(
+        wrong.is_empty(),
+        "{} of {answers} failed: {:?}",
+        wrong.len(),
+        &wrong[..wrong.len().min(5)]
+    );
     assert!(answers > 500, "{answers} answers are no load");
     server.wait_for("the old processes to end", || server.children().len() == 1);
+}
+
+#[test]
+fn signals_in_quick_succession_end_in_the_newest_configuration() {
+    let site = Site::new();
+    let server = site.start("");
+    for generation in 1..=10 {
+        site.configure(&format!("server.tag = \"generation-{generation}\""));
+        server.signal(Signal::USR1);
+    }
+    wait_until("the newest", &mut || {
+        fetch(site.port, "/hello.txt")
+            .is_ok_and(|(head, _)| header(&head, "server") == Some("generation-10"))
+    });
+    server.wait_for("one process", || server.children().len() == 1);
+    assert!(!site.error_log().contains("failed"), "{}", site.error_log());
 }
 
 #[test]
@@ -103,7 +133,10 @@ fn a_bad_file_changes_nothing_and_the_log_says_why() {
     let child = server.only_child();
     for (more, word) in [
         ("server.port = = 1", "petrel.conf:6:"),
-        ("$SERVER[\"socket\"] == \"192.0.2.1:8001\" {}", "192.0.2.1:8001"),
+        (
+            "$SERVER[\"socket\"] == \"192.0.2.1:8001\" {}",
+            "192.0.2.1:8001",
+        ),
         ("server.chroot = \"/nonexistent\"", "/nonexistent"),
     ] {
         if more.contains("chroot") && !crate::harness::is_root() {
@@ -134,12 +167,19 @@ fn a_reload_that_fails_late_loses_no_connection() {
     for round in 1..=5 {
         // Bound for a second worker, and given up when the new process cannot change its root.
         let root = format!("/nonexistent-{round}");
-        site.configure(&format!("server.chroot = \"{root}\"\nserver.max-worker := 2"));
+        site.configure(&format!(
+            "server.chroot = \"{root}\"\nserver.max-worker := 2"
+        ));
         server.signal(Signal::USR1);
         server.wait_for("the failure", || site.error_log().contains(&root));
     }
     let (answers, wrong) = load.end();
-    assert!(wrong.is_empty(), "{} of {answers} failed: {:?}", wrong.len(), wrong.first());
+    assert!(
+        wrong.is_empty(),
+        "{} of {answers} failed: {:?}",
+        wrong.len(),
+        wrong.first()
+    );
 }
 
 #[test]
@@ -149,12 +189,18 @@ fn listeners_come_and_go() {
     let other = free_port();
     let socket = format!("$SERVER[\"socket\"] == \"127.0.0.1:{other}\" {{}}");
     reload(&site, &server, 1, &socket);
-    wait_until("the new address", &mut || fetch(other, "/hello.txt").is_ok());
+    wait_until("the new address", &mut || {
+        fetch(other, "/hello.txt").is_ok()
+    });
     reload(&site, &server, 2, "");
-    wait_until("the address to be given up", &mut || TcpStream::connect(("127.0.0.1", other)).is_err());
+    wait_until("the address to be given up", &mut || {
+        TcpStream::connect(("127.0.0.1", other)).is_err()
+    });
     // It can be had again.
     reload(&site, &server, 3, &socket);
-    wait_until("the new address", &mut || fetch(other, "/hello.txt").is_ok());
+    wait_until("the new address", &mut || {
+        fetch(other, "/hello.txt").is_ok()
+    });
 }
 
 #[test]
@@ -164,7 +210,9 @@ fn what_a_removed_listener_has_queued_is_served() {
     let socket = format!("$SERVER[\"socket\"] == \"127.0.0.1:{other}\" {{}}");
     let server = site.start(&socket);
     for generation in 0..5 {
-        wait_until("the other address", &mut || fetch(other, "/hello.txt").is_ok());
+        wait_until("the other address", &mut || {
+            fetch(other, "/hello.txt").is_ok()
+        });
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         // Connects as long as somebody listens; every connection that was made must be answered.
@@ -172,7 +220,9 @@ fn what_a_removed_listener_has_queued_is_served() {
             let mut lost = Vec::new();
             let mut made = 0;
             while !stopped.load(Ordering::Relaxed) {
-                let Ok(mut client) = Client::connect(other) else { break };
+                let Ok(mut client) = Client::connect(other) else {
+                    break;
+                };
                 made += 1;
                 if let Err(error) = client.request("/hello.txt", "close") {
                     lost.push(error.to_string());
@@ -181,12 +231,19 @@ fn what_a_removed_listener_has_queued_is_served() {
             (made, lost)
         });
         reload(&site, &server, generation * 2 + 1, "");
-        wait_until("the address to be given up", &mut || TcpStream::connect(("127.0.0.1", other)).is_err());
+        wait_until("the address to be given up", &mut || {
+            TcpStream::connect(("127.0.0.1", other)).is_err()
+        });
         stop.store(true, Ordering::Relaxed);
         let (made, lost) = client.join().expect("no panic");
         // close(2) resets what completes in the microseconds after the last accept: the one
         // connection that this client had under way then.
-        assert!(lost.len() <= 1, "{} of {made} lost: {:?}", lost.len(), lost.first());
+        assert!(
+            lost.len() <= 1,
+            "{} of {made} lost: {:?}",
+            lost.len(),
+            lost.first()
+        );
         reload(&site, &server, generation * 2 + 2, &socket);
     }
 }
@@ -201,8 +258,14 @@ fn a_transfer_goes_on_over_a_reload() {
     slow.send("/big", "close").expect("sent");
     let before = server.only_child();
     reload(&site, &server, 1, "");
-    assert_eq!(server.children().len(), 2, "the old process is still needed");
+    assert_eq!(
+        server.children().len(),
+        2,
+        "the old process is still needed"
+    );
     let (_, body) = slow.receive().expect("all of it");
     assert_eq!(body.len(), size);
-    server.wait_for("the old process to end", || !server.children().contains(&before));
+    server.wait_for("the old process to end", || {
+        !server.children().contains(&before)
+    });
 }

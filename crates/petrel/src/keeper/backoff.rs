@@ -1,0 +1,49 @@
+//! How long to wait before a server process is started again.
+
+use std::time::Duration;
+
+/// The pause before the next start: short after the first crash, longer when one follows the other.
+pub struct Backoff {
+    next: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Backoff { next: PAUSE_MIN }
+    }
+}
+
+impl Backoff {
+    /// The pause after a process that lived for `lived`.
+    pub fn pause(&mut self, lived: Duration) -> Duration {
+        if lived > LIVED {
+            self.next = PAUSE_MIN;
+        }
+        let pause = self.next;
+        self.next = (pause * 2).min(PAUSE_MAX);
+        pause
+    }
+}
+
+/// The pause after the first crash.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// The pause when one crash follows the other. With it the server still is back in about a second.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// A process that lived so long did not crash because of how it was started.
+const LIVED: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_second_and_a_long_life_resets_them() {
+        let mut backoff = Backoff::default();
+        let pauses: Vec<u128> = (0..6)
+            .map(|_| backoff.pause(Duration::ZERO).as_millis())
+            .collect();
+        assert_eq!(pauses, [100, 200, 400, 800, 1000, 1000]);
+        assert_eq!(backoff.pause(Duration::from_secs(11)).as_millis(), 100);
+        assert_eq!(backoff.pause(Duration::ZERO).as_millis(), 200);
+    }
+}
