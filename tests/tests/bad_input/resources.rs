@@ -9,12 +9,12 @@ const BIG: usize = 1 << 20;
 #[test]
 fn row_41_without_descriptors_the_server_waits_and_recovers() {
     let server = Server::start(
-        "server.max-fds = 100\nserver.max-connections = 2000\nserver.max-worker = 1\n\
+        "server.max-fds = 40\nserver.max-connections = 2000\nserver.max-worker = 1\n\
          server.max-keep-alive-idle = 60",
     );
     let mut first = server.client();
     assert_eq!(first.get("/").status, 200);
-    let clients: Vec<Client> = (0..150).map(|_| server.client()).collect();
+    let clients: Vec<Client> = (0..60).map(|_| server.client()).collect();
     std::thread::sleep(Duration::from_millis(300));
 
     let (begin, used_before) = (Instant::now(), server.processes().cpu_time());
@@ -42,7 +42,7 @@ fn row_41_files_are_served_again_when_there_are_descriptors() {
         .file("www/index.html", "hello")
         .file("www/cold.txt", "cold")
         .config(
-            "server.max-fds = 60\nserver.max-connections = 2000\nserver.max-worker = 1\n\
+            "server.max-fds = 40\nserver.max-connections = 2000\nserver.max-worker = 1\n\
              server.max-keep-alive-idle = 60",
         )
         .start();

@@ -35,8 +35,8 @@ fn machine(enabled: &[&str]) -> Tree {
         tree.symlink(available, &format!("enabled/{name}"));
     }
     tree.write("www/index.lighttpd.html", welcome());
-    tree.write("www/page.html", "<p>a page</p>\n".repeat(100));
-    tree.write("www/notes.txt", "some notes\n".repeat(100));
+    tree.write("www/page.html", "<p>a page</p>\n".repeat(1000));
+    tree.write("www/notes.txt", "some notes\n".repeat(1000));
     tree.write("www/sub/file.css", "p { }\n");
     tree.write("www/sub/library.inc", "secret");
     tree.write("www/sub/backup~", "secret");
@@ -201,19 +201,15 @@ const CASES: &[Case] = &[
     get_with("/page.html", &[("If-Modified-Since", "Fri, 01 Jan 2038 00:00:00 GMT")]),
     get_with("/page.html", &[("If-None-Match", "\"other\"")]),
     get_with("/page.html", &[("If-None-Match", "*")]),
-    get_with("/page.html", &[("Accept-Encoding", "gzip")]),
-    get_with("/notes.txt", &[("Accept-Encoding", "gzip;q=0.5, compress")]),
-    get_with("/unknown.qqq", &[("Accept-Encoding", "gzip")]),
     Case { method: "HEAD", target: "/page.html", fields: &[] },
     Case { method: "HEAD", target: "/missing", fields: &[] },
     Case { method: "POST", target: "/page.html", fields: &[("Content-Length", "0")] },
     Case { method: "OPTIONS", target: "*", fields: &[] },
 ];
 
-/// What has to be the same. Bodies of errors, redirects and listings are each server's own, and so
-/// is Vary: lighttpd leaves it out where it did not compress, which lets caches mix up answers.
-fn essence(case: &Case, response: &Response, decoded: &[u8]) -> String {
-    let fields = ["Content-Type", "Location", "Content-Range", "Content-Encoding", "Cache-Control"];
+/// What has to be the same. Bodies of errors, redirects and listings are each server's own.
+fn essence(case: &Case, response: &Response) -> String {
+    let fields = ["Content-Type", "Location", "Content-Range", "Cache-Control"];
     let mut text = format!("{} {} -> {}", case.method, case.target, response.status);
     let has_own_body = matches!(response.status, 200 | 206) && !response.text().contains("<title>Index of");
     for field in fields {
@@ -222,9 +218,8 @@ fn essence(case: &Case, response: &Response, decoded: &[u8]) -> String {
         }
     }
     if has_own_body {
-        let start = String::from_utf8_lossy(&decoded[..decoded.len().min(60)]);
-        let sum: u64 = decoded.iter().fold(7, |sum, byte| sum.rotate_left(5) ^ u64::from(*byte));
-        text.push_str(&format!("; {} bytes, {sum:x}: {start:?}", decoded.len()));
+        let sum = response.body.iter().fold(7_u64, |sum, byte| sum.rotate_left(5) ^ u64::from(*byte));
+        text.push_str(&format!("; {} bytes, {sum:x}", response.body.len()));
     }
     text
 }
@@ -246,24 +241,21 @@ fn ask(server: &Isolated, hosts: &[&str]) -> Vec<String> {
                 "HEAD" => client.response_to_head(),
                 _ => client.response(),
             };
-            let decoded = decoded(&response);
-            answers.push(format!("{host}: {}", essence(case, &response, &decoded)));
+            answers.push(format!("{host}: {}", essence(case, &response)));
         }
     }
     answers
 }
 
-/// The body without its content coding: compressors differ, what they pack must not.
-fn decoded(response: &Response) -> Vec<u8> {
-    if response.field("Content-Encoding").is_none() || response.body.is_empty() {
-        return response.body.clone();
-    }
-    let tree = Tree::new();
-    tree.write("body.gz", &response.body);
-    let finished = run(Command::new("gzip").arg("-dc").arg(tree.path("body.gz")), PATIENCE);
-    assert_eq!(finished.code(), 0, "{}", finished.errors);
-    finished.output
-}
+/// What Petrel answers differently on purpose.
+const KNOWN_DIFFERENCES: &[&str] = &[
+    // A redirect comes before rules of access, in whatever order server.modules lists them: what is
+    // denied at the new place is denied there.
+    "www.example.com: GET /sub/library.inc -> 301; Location: http://example.com/",
+    "www.example.com: GET /sub/backup~ -> 301; Location: http://example.com/",
+    // As later lighttpd: a redirected POST stays a POST.
+    "www.example.com: POST /page.html -> 308; Location: http://example.com/page.html",
+];
 
 /// Both servers on equal machines, one after the other; what they answer, side by side.
 fn compare(name: &str, enabled: &'static [&'static str], hosts: &'static [&'static str]) {
@@ -283,18 +275,30 @@ fn compare(name: &str, enabled: &'static [&'static str], hosts: &'static [&'stat
     };
     let (lighttpd, lighttpd_log) = ask_in_thread(start_lighttpd);
     let (petrel, petrel_log) = ask_in_thread(start_petrel);
+    let is_known = |answer: &str| KNOWN_DIFFERENCES.iter().any(|known| answer.starts_with(known));
     let differences: Vec<String> = lighttpd
         .iter()
         .zip(&petrel)
-        .filter(|(lighttpd, petrel)| lighttpd != petrel)
+        .filter(|(lighttpd, petrel)| lighttpd != petrel && !is_known(petrel))
         .map(|(lighttpd, petrel)| format!("lighttpd {lighttpd}\npetrel   {petrel}"))
         .collect();
     assert!(differences.is_empty(), "{}", differences.join("\n"));
-    assert_eq!(without_times(&petrel_log).join("\n"), without_times(&lighttpd_log).join("\n"));
+    let (lighttpd, petrel) = (without_times(&lighttpd_log), without_times(&petrel_log));
+    let missing = |of: &[String], from: &[String]| -> Vec<String> {
+        of.iter().filter(|line| !from.contains(line)).cloned().collect()
+    };
+    assert_eq!((missing(&petrel, &lighttpd), missing(&lighttpd, &petrel)), (vec![], vec![]));
+    assert_eq!(lighttpd.len(), petrel.len());
+    assert!(petrel.len() > hosts.len() * CASES.len() / 2, "{}", petrel.len());
 }
 
-/// The lines of an access log in alphabetical order, without the time in brackets, and without the
-/// size of error pages. Lines of refused targets are left out: lighttpd forgets the host in them.
+/// Lines of the access log that are not compared: of targets that are refused, because lighttpd
+/// forgets the host in them; of a host that [`KNOWN_DIFFERENCES`] is about; and of a listing, whose
+/// size is each server's own.
+const LOGGED_DIFFERENTLY: &[&str] =
+    &["HTTP/1.1\" 400 ", " www.example.com - ", "\"GET /sub/ HTTP/1.1\" 200 "];
+
+/// The lines of an access log without the time in brackets, and without the size of error pages.
 fn without_times(log: &str) -> Vec<String> {
     let without = |line: &str| {
         let (before, rest) = line.split_once('[').unwrap_or((line, ""));
@@ -306,10 +310,8 @@ fn without_times(log: &str) -> Vec<String> {
             None => format!("{before}{after}"),
         }
     };
-    let is_understood = |line: &&str| !line.contains("HTTP/1.1\" 400 ");
-    let mut lines: Vec<String> = log.lines().filter(is_understood).map(without).collect();
-    lines.sort();
-    lines
+    let differs = |line: &&str| LOGGED_DIFFERENTLY.iter().any(|known| line.contains(known));
+    log.lines().filter(|line| !differs(line)).map(without).collect()
 }
 
 /// `"GET / HTTP/1.1" 404 341 "-" "-"` without the 341.
@@ -332,7 +334,6 @@ fn enabled_modules_answer_as_under_lighttpd() {
             "10-dir-listing.conf",
             "10-expire.conf",
             "10-no-www.conf",
-            "20-deflate.conf",
             "90-javascript-alias.conf",
             "99-unconfigured.conf",
         ],
@@ -356,6 +357,40 @@ fn evhost_answers_as_under_lighttpd() {
         &["10-evhost.conf", "10-accesslog.conf"],
         &["b.example.org", "www.example.com", "localhost", "127.0.0.1"],
     );
+}
+
+/// Debian's deflate is about these types, and keeps what it compressed, as its own user.
+#[test]
+fn stock_deflate_compresses_once() {
+    on_debian("stock_deflate_compresses_once", || {
+        let server = start_petrel(&["20-deflate.conf"]);
+        let page = server.tree.read("www/page.html");
+        for _ in 0..2 {
+            let response = server.client().request("GET", "/page.html", &[("Accept-Encoding", "gzip")]);
+            assert_eq!(response.field("Content-Encoding"), Some("gzip"), "{response}");
+            assert_eq!(response.field("Vary"), Some("Accept-Encoding"));
+            assert!(response.body.len() < page.len() / 10);
+            assert_eq!(gunzipped(&response.body), page);
+        }
+        let is_kept = |path: &str| !server.tree.names(path).is_empty();
+        assert!(is_kept("cache/compress"), "nothing is kept");
+        for (target, fields) in [
+            ("/page.html", &[("Accept-Encoding", "identity")]),
+            ("/unknown.qqq", &[("Accept-Encoding", "gzip")]),
+            ("/sub/file.css", &[("Accept-Encoding", "gzip")]),
+        ] {
+            let response = server.client().request("GET", target, fields);
+            assert_eq!((response.status, response.field("Content-Encoding")), (200, None), "{target}");
+        }
+    });
+}
+
+fn gunzipped(packed: &[u8]) -> Vec<u8> {
+    let tree = Tree::new();
+    tree.write("body.gz", packed);
+    let finished = run(Command::new("gzip").arg("-dc").arg(tree.path("body.gz")), PATIENCE);
+    assert_eq!(finished.code(), 0, "{}", finished.errors);
+    finished.output
 }
 
 #[test]

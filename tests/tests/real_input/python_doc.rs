@@ -1,0 +1,106 @@
+//! A big real tree: Python's documentation, about a thousand files with all their links.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use petrel_tests::{Server, Tree, is_installed, run};
+
+use crate::skip;
+
+/// Where Debian's python3-doc puts it.
+const INSTALLED: &str = "/usr/share/doc/python3-doc/html";
+
+/// A mirror takes a few seconds; a machine that builds meanwhile takes longer.
+const MIRROR_PATIENCE: Duration = Duration::from_secs(180);
+
+/// The documentation as a document root, or why not.
+pub fn root() -> Result<PathBuf, String> {
+    fs::canonicalize(INSTALLED).map_err(|_| "python3-doc is not installed".to_owned())
+}
+
+/// A server of the documentation, with listings of directories that have no index, and an access log.
+pub fn start(root: &Path) -> Server {
+    let config = format!(
+        "server.document-root = \"{}\"
+server.modules = ( \"mod_accesslog\" )
+accesslog.filename = var.dir + \"/access.log\"
+accesslog.format = \"%s %U\"
+dir-listing.activate = \"enable\"
+server.max-keep-alive-requests = 0",
+        root.display()
+    );
+    Server::start(&config)
+}
+
+#[test]
+fn a_mirror_of_the_documentation_is_the_documentation() {
+    let test = "a_mirror_of_the_documentation_is_the_documentation";
+    let root = match root() {
+        Ok(_) if !is_installed("wget") => return skip(test, "wget is not installed"),
+        Ok(root) => root,
+        Err(why) => return skip(test, &why),
+    };
+    let server = start(&root);
+    let copy = Tree::new();
+    // Both the pages by their links, and everything by the listings of directories without an index.
+    let starts = ["/", "/_sources/", "/_static/", "/_downloads/", "/_images/"];
+    let urls = starts.map(|path| server.url(path));
+    let finished = run(
+        Command::new("wget")
+            .args(["--mirror", "--no-verbose", "--no-host-directories", "--execute", "robots=off"])
+            // Listings in another order.
+            .args(["--reject-regex", "[?]C=", "--tries=2", "--timeout=20", "--directory-prefix"])
+            .arg(copy.path("mirror"))
+            .args(urls),
+        MIRROR_PATIENCE,
+    );
+    let errors: Vec<&str> = finished.errors.lines().filter(|line| line.contains("ERROR")).collect();
+    // 8: the server answered with an error; which ones, the check below decides.
+    assert!(matches!(finished.code(), 0 | 8), "wget: {}\n{}", finished.code(), finished.errors);
+
+    let mirror = copy.path("mirror");
+    let mut same = 0;
+    for name in files(&mirror, &mirror) {
+        // wget's name for the answer to a directory. Some have an index, some a listing.
+        if name.ends_with("index.html") && !root.join(&name).exists() {
+            continue;
+        }
+        let original = fs::read(root.join(&name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(fs::read(mirror.join(&name)).expect("it is ours") == original, "{name} differs");
+        same += 1;
+    }
+    let original = files(&root, &root);
+    let missing: Vec<&String> = original.iter().filter(|name| !mirror.join(name).exists()).collect();
+    // Dot files are in no listing, and a few pages are linked from nowhere.
+    let is_hidden = |name: &&&String| name.split('/').any(|part| part.starts_with('.'));
+    let unlinked: Vec<_> = missing.iter().filter(|name| !is_hidden(name)).collect();
+    assert!(same > 900, "only {same} of {} files came: {unlinked:?}", original.len());
+    for name in original.iter().filter(|name| name.starts_with('_') && !name.contains("/.")) {
+        assert!(mirror.join(name).exists(), "{name} is in a listing but was not fetched");
+    }
+    // A link that leads nowhere leads nowhere in the original.
+    for line in server.tree().text("access.log").lines() {
+        let (status, path) = line.split_once(' ').expect("a status and a path");
+        let is_there = root.join(path.trim_start_matches('/')).exists();
+        let expected = if is_there { ["200", "301"] } else { ["404", "404"] };
+        assert!(expected.contains(&status), "{line}; {errors:?}");
+    }
+}
+
+/// The files below `directory`, by their paths relative to `root`.
+fn files(directory: &Path, root: &Path) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(directory).expect("a directory").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(files(&path, root));
+        } else {
+            let name = path.strip_prefix(root).expect("it is below the root");
+            found.insert(name.to_str().expect("plain names").to_owned());
+        }
+    }
+    found
+}

@@ -1,0 +1,12 @@
+//! HTTP/1.0 and 1.1 as a client sees them.
+
+mod bandwidth;
+mod bodies;
+mod conditional;
+mod keep_alive;
+mod limits;
+mod listeners;
+mod methods;
+mod parse_options;
+mod ranges;
+mod upgrades;

@@ -1,0 +1,225 @@
+//! Rows 45 and 46 of the list of bad input and faults, and what else happens to a process: start,
+//! reload, stop.
+
+use std::time::{Duration, Instant};
+
+use petrel_tests::{Load, Server, eventually, run};
+use rustix::process::Signal;
+
+#[test]
+fn a_syntax_error_ends_the_start_with_255_and_its_place() {
+    let finished = Server::build().config("server.tag = \"unfinished").check(&["-D"]);
+    assert_eq!(finished.code(), 255, "{}", finished.errors);
+    assert!(finished.errors.contains("petrel.conf"), "{}", finished.errors);
+}
+
+#[test]
+fn an_unknown_directive_is_a_warning_with_the_nearest_name() {
+    let finished = Server::build().config("server.tagg = \"x\"").check(&["-t"]);
+    assert_eq!(finished.code(), 0, "{}", finished.errors);
+    let said = finished.text() + &finished.errors;
+    assert!(said.contains("server.tagg") && said.contains("server.tag"), "{said}");
+}
+
+#[test]
+fn a_port_that_is_taken_is_an_error() {
+    let server = Server::start("");
+    let config = format!("server.port = {}", server.port());
+    let finished = Server::build().file("www/x", "").config(&config).check(&["-D"]);
+    assert_eq!(finished.code(), 255, "{}", finished.errors);
+    let said = finished.text() + &finished.errors;
+    assert!(said.contains(&server.port().to_string()), "{said}");
+    assert_eq!(server.get("/").text(), "hello", "the first one goes on");
+}
+
+#[test]
+fn row_45_a_reload_under_load_fails_no_request() {
+    let server = Server::start("");
+    let load = Load::start(server.address(), "/", 4, 2);
+    load.wait_for(200);
+    for round in 0..5 {
+        server.write_configuration(&format!("server.tag = \"round {round}\""));
+        server.signal(Signal::USR1);
+        let tag = format!("round {round}");
+        let is_new = || server.get("/").field("Server") == Some(tag.as_str());
+        assert!(eventually(is_new), "the new configuration does not count");
+        load.wait_for(200);
+    }
+    let result = load.stop();
+    assert!(result.failures.is_empty(), "{:?}", result.failures);
+    assert!(result.answered > 1000, "only {} requests", result.answered);
+}
+
+#[test]
+fn row_45_what_is_under_way_ends_under_the_old_configuration() {
+    let server = Server::build()
+        .file("www/index.html", "hello")
+        .file("www/big.bin", vec![b'x'; 32 << 20])
+        .start();
+    let mut client = server.client().with_receive_buffer(64 * 1024);
+    client.send("GET /big.bin HTTP/1.1\r\nHost: petrel.test\r\n\r\n");
+    client.read_bytes(100_000);
+    server.write_configuration("server.tag = \"new\"");
+    server.signal(Signal::USR1);
+    assert!(eventually(|| server.get("/").field("Server") == Some("new")));
+    let rest = client.read_bytes((32 << 20) - 100_000);
+    assert!(rest.iter().all(|byte| *byte == b'x'));
+}
+
+#[test]
+fn row_45_a_bad_configuration_keeps_the_old_one_and_says_why() {
+    let server = Server::start("server.tag = \"old\"");
+    let load = Load::start(server.address(), "/", 2, 1);
+    server.write_configuration("server.tag = \"new\"\nserver.max-keep-alive-idle = {");
+    server.signal(Signal::USR1);
+    server.expect_log("petrel.conf");
+    load.wait_for(100);
+    assert_eq!(server.get("/").field("Server"), Some("old"));
+    let result = load.stop();
+    assert!(result.failures.is_empty(), "{:?}", result.failures);
+
+    server.write_configuration("server.tag = \"newer\"");
+    server.signal(Signal::USR1);
+    assert!(eventually(|| server.get("/").field("Server") == Some("newer")), "the next one counts");
+}
+
+#[test]
+fn row_45_reloads_leave_nothing_behind() {
+    let server = Server::start("server.max-keep-alive-idle = 1");
+    let reload = |tag: &str| {
+        server.write_configuration(&format!("server.tag = \"{tag}\"\nserver.max-keep-alive-idle = 1"));
+        server.signal(Signal::USR1);
+        assert!(eventually(|| server.get("/").field("Server") == Some(tag)));
+    };
+    reload("first");
+    std::thread::sleep(Duration::from_millis(300));
+    let before = server.holdings();
+    for round in 0..5 {
+        reload(&format!("round {round}"));
+    }
+    server.expect_holdings(&before);
+}
+
+#[test]
+fn row_45_a_reload_opens_and_closes_listeners() {
+    let server = Server::start("");
+    let other = petrel_tests::free_port();
+    let address = petrel_tests::Address::Ip(([127, 0, 0, 1], other).into());
+    server.write_configuration(&format!("$SERVER[\"socket\"] == \"127.0.0.1:{other}\" {{ }}"));
+    server.signal(Signal::USR1);
+    let is_open = || petrel_tests::Client::try_connect(&address).is_ok();
+    assert!(eventually(is_open), "the new listener is not there");
+    assert_eq!(petrel_tests::Client::connect(&address).get("/").text(), "hello");
+    server.write_configuration("");
+    server.signal(Signal::USR1);
+    assert!(eventually(|| !is_open()), "the old listener stays");
+    assert_eq!(server.get("/").text(), "hello");
+}
+
+#[test]
+fn row_46_sigint_under_load_drains_and_exits_0() {
+    let mut server = Server::build()
+        .file("www/index.html", "hello")
+        .file("www/big.bin", vec![b'x'; 16 << 20])
+        .start();
+    let mut slow = server.client().with_receive_buffer(64 * 1024);
+    slow.send("GET /big.bin HTTP/1.1\r\nHost: petrel.test\r\n\r\n");
+    slow.read_bytes(100_000);
+    let mut idle = server.client();
+    assert_eq!(idle.get("/").status, 200);
+
+    let begin = Instant::now();
+    server.signal(Signal::INT);
+    idle.expect_close();
+    let refused = || petrel_tests::Client::try_connect(server.address()).is_err();
+    assert!(eventually(refused), "it still accepts");
+    let rest = slow.read_to_end();
+    let head = rest.len() + 100_000 - (16 << 20);
+    assert!((100..1000).contains(&head), "the transfer was cut: {} bytes", rest.len());
+    let status = server.wait(Duration::from_secs(10)).expect("it ends");
+    assert_eq!(status.code(), Some(0));
+    assert!(begin.elapsed() < Duration::from_secs(8), "took {:?}", begin.elapsed());
+}
+
+#[test]
+fn row_46_sigint_waits_no_longer_than_its_deadline() {
+    let mut server = Server::build()
+        .file("www/big.bin", vec![b'x'; 32 << 20])
+        .config("server.feature-flags = (\"server.graceful-shutdown-timeout\" => 1)")
+        .start();
+    let mut stuck = server.client().with_receive_buffer(16 * 1024);
+    stuck.send("GET /big.bin HTTP/1.1\r\nHost: petrel.test\r\n\r\n");
+    stuck.read_bytes(1000);
+    let begin = Instant::now();
+    server.signal(Signal::INT);
+    let status = server.wait(Duration::from_secs(10)).expect("it ends");
+    assert_eq!(status.code(), Some(0));
+    let took = begin.elapsed();
+    assert!(took > Duration::from_millis(700) && took < Duration::from_secs(5), "{took:?}");
+}
+
+#[test]
+fn row_46_sigterm_and_a_second_sigint_end_it_at_once() {
+    for signals in [&[Signal::TERM][..], &[Signal::INT, Signal::INT]] {
+        let mut server = Server::build().file("www/big.bin", vec![b'x'; 32 << 20]).start();
+        let mut stuck = server.client().with_receive_buffer(16 * 1024);
+        stuck.send("GET /big.bin HTTP/1.1\r\nHost: petrel.test\r\n\r\n");
+        stuck.read_bytes(1000);
+        let children = server.processes().pids;
+        let begin = Instant::now();
+        for signal in signals {
+            server.signal(*signal);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let status = server.wait(Duration::from_secs(5)).expect("it ends");
+        assert_eq!(status.code(), Some(0), "{signals:?}");
+        assert!(begin.elapsed() < Duration::from_secs(2), "took {:?}", begin.elapsed());
+        for pid in children {
+            let gone = || !std::path::Path::new(&format!("/proc/{pid}")).exists();
+            assert!(eventually(gone), "process {pid} is left behind");
+        }
+    }
+}
+
+#[test]
+fn sighup_opens_the_logs_anew() {
+    let server = Server::start("debug.log-file-not-found = \"enable\"");
+    assert_eq!(server.get("/first").status, 404);
+    assert!(eventually(|| server.tree().text("error.log").contains("first")));
+    server.tree().rename("error.log", "error.log.1");
+    server.signal(Signal::HUP);
+    assert!(eventually(|| server.tree().path("error.log").exists()), "no new log");
+    assert_eq!(server.get("/second").status, 404);
+    assert!(eventually(|| server.tree().text("error.log").contains("second")));
+    assert!(!server.tree().text("error.log.1").contains("second"));
+}
+
+#[test]
+fn a_crashed_server_process_is_back_in_a_second() {
+    let server = Server::start("server.max-keep-alive-idle = 30");
+    let before = server.processes();
+    let victim = before.busiest();
+    if victim == server.pid() {
+        panic!("the process that was started serves by itself");
+    }
+    let kill = format!("kill -KILL {victim}");
+    let killed = run(std::process::Command::new("sh").args(["-c", &kill]), Duration::from_secs(5));
+    assert_eq!(killed.code(), 0, "{}", killed.errors);
+    let begin = Instant::now();
+    assert!(eventually(|| {
+        let mut client = server.client().with_patience(Duration::from_millis(300));
+        client.send("GET / HTTP/1.1\r\nHost: petrel.test\r\n\r\n");
+        client.try_response().is_ok_and(|response| response.status == 200)
+    }));
+    assert!(begin.elapsed() < Duration::from_secs(3), "took {:?}", begin.elapsed());
+    server.expect_log("killed by SIGKILL");
+}
+
+#[test]
+fn the_pid_file_holds_the_pid_while_it_runs() {
+    let mut server = Server::start("server.pid-file = var.dir + \"/pid\"");
+    assert_eq!(server.tree().text("pid").trim(), server.pid().to_string());
+    server.signal(Signal::TERM);
+    server.wait(Duration::from_secs(5)).expect("it ends");
+    assert!(!server.tree().path("pid").exists(), "the pid file is left behind");
+}
