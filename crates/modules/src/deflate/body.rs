@@ -2,15 +2,21 @@
 //!
 //! Time is what has to be shared: a turn ends after [`TURN_MAX`] of compressing or the configured
 //! number of bytes, whichever comes first; then the body says "pending", having woken its task, and
-//! the worker's other connections run. When the body inside pauses, what is compressed so far
-//! is flushed, so that a client sees an event when it happens.
+//! the worker's other connections run. Settings under which a single step takes longer than a
+//! turn (brotli from quality 9 on, zstd from level 13 on) are worked off by the runtime's
+//! threads for blocking work, so that they hold nobody. When the body inside pauses, what is
+//! compressed so far is flushed, so that a client sees an event when it happens.
 
+use std::future::Future;
 use std::io;
-use std::task::{Context, Poll};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use petrel_engine::body::{Body, BodySource, Piece};
 use petrel_engine::proto::accept::Coding;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
 use super::encoder::Encoder;
 use super::options::Options;
@@ -19,13 +25,74 @@ use super::options::Options;
 pub(super) struct CompressedBody {
     source: Body,
     piece: Option<Piece>,
-    /// `None` after the end.
-    encoder: Option<Encoder>,
+    compressor: Compressor,
+    /// Input of a step; empty while the compressor is away with it.
     buffer: Vec<u8>,
     piece_bytes: usize,
-    flushes: bool,
-    is_flushed: bool,
+    flush: Flush,
+    /// Input has gone in since the last flush.
+    has_unflushed: bool,
+    /// The body inside has paused, and what was flushed for that is to be sent.
+    is_pausing: bool,
+    is_slow: bool,
     turn: Turn,
+}
+
+/// Where the encoder is.
+enum Compressor {
+    Here(Encoder),
+    /// On another thread.
+    Away(JoinHandle<Returned>),
+    /// It has ended, and this is its last output.
+    Ended(Vec<u8>),
+}
+
+/// When output is brought out before it is complete.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flush {
+    /// When the body inside pauses.
+    OnPause,
+    /// Also after each of its pieces (`deflate.sync-flush`).
+    EachPiece,
+}
+
+/// Something for the encoder to do.
+enum Job {
+    Write,
+    Flush,
+    Finish,
+}
+
+/// An encoder back from a job.
+struct Returned {
+    compressor: Compressor,
+    buffer: Vec<u8>,
+    outcome: io::Result<()>,
+}
+
+impl Job {
+    fn run(self, mut encoder: Encoder, buffer: Vec<u8>) -> Returned {
+        let outcome = match self {
+            Job::Write => encoder.write(&buffer),
+            Job::Flush => encoder.flush(),
+            Job::Finish => {
+                let (last, outcome) = match encoder.finish() {
+                    Ok(last) => (last, Ok(())),
+                    Err(error) => (Vec::new(), Err(error)),
+                };
+                return Returned {
+                    compressor: Compressor::Ended(last),
+                    buffer,
+                    outcome,
+                };
+            }
+        };
+        Returned {
+            compressor: Compressor::Here(encoder),
+            buffer,
+            outcome,
+        }
+    }
 }
 
 impl CompressedBody {
@@ -36,92 +103,147 @@ impl CompressedBody {
         Ok(CompressedBody {
             source,
             piece: None,
-            encoder: Some(encoder),
-            buffer: vec![0; STEP_BYTES],
+            compressor: Compressor::Here(encoder),
+            buffer: Vec::with_capacity(STEP_BYTES),
             piece_bytes: options.piece_bytes,
-            flushes: options.flushes,
-            is_flushed: true,
+            flush: if options.flushes {
+                Flush::EachPiece
+            } else {
+                Flush::OnPause
+            },
+            has_unflushed: false,
+            is_pausing: false,
+            is_slow: options.params.is_slow(coding),
             turn: Turn::new(options.turn_bytes),
         })
     }
 
-    /// Compresses a step of the present piece; false if there is none.
-    fn step(&mut self) -> io::Result<bool> {
-        let (Some(piece), Some(encoder)) = (&mut self.piece, &mut self.encoder) else { return Ok(false) };
-        let started = Instant::now();
+    /// Lets the encoder do something, here or elsewhere.
+    fn start(&mut self, job: Job) -> io::Result<()> {
+        let buffer = std::mem::take(&mut self.buffer);
+        let encoder = match std::mem::replace(&mut self.compressor, Compressor::Ended(Vec::new())) {
+            Compressor::Here(encoder) => encoder,
+            elsewhere => {
+                self.compressor = elsewhere;
+                return Ok(());
+            }
+        };
+        if self.is_slow
+            && let Ok(runtime) = Handle::try_current()
+        {
+            self.compressor =
+                Compressor::Away(runtime.spawn_blocking(move || job.run(encoder, buffer)));
+            return Ok(());
+        }
+        let (started, bytes) = (Instant::now(), buffer.len());
+        let returned = job.run(encoder, buffer);
+        self.turn.spend(bytes, started.elapsed());
+        self.take_back(returned)
+    }
+
+    fn take_back(&mut self, returned: Returned) -> io::Result<()> {
+        self.compressor = returned.compressor;
+        self.buffer = returned.buffer;
+        self.buffer.clear();
+        returned.outcome
+    }
+
+    /// Waits for an encoder that is away.
+    fn poll_back(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Compressor::Away(handle) = &mut self.compressor else {
+            return Poll::Ready(Ok(()));
+        };
+        let returned = ready!(Pin::new(handle).poll(context));
+        Poll::Ready(
+            returned
+                .map_err(io::Error::other)
+                .and_then(|returned| self.take_back(returned)),
+        )
+    }
+
+    /// Compresses the next step of the present piece.
+    fn step(&mut self) -> io::Result<()> {
+        let Some(piece) = &mut self.piece else {
+            return Ok(());
+        };
+        self.buffer.resize(STEP_BYTES, 0);
         let count = piece.read(&mut self.buffer)?;
-        encoder.write(self.buffer.get(..count).unwrap_or_default())?;
-        self.is_flushed = false;
+        self.buffer.truncate(count);
         if piece.length() == 0 {
             self.piece = None;
-            if self.flushes {
-                encoder.flush()?;
-                self.is_flushed = true;
-            }
         }
-        self.turn.spend(count, started.elapsed());
-        Ok(true)
+        self.has_unflushed = true;
+        self.start(Job::Write)
     }
 
-    /// Output to send now, if there is enough of it.
+    fn flush(&mut self) -> io::Result<()> {
+        self.has_unflushed = false;
+        self.start(Job::Flush)
+    }
+
+    /// Output to send now, if there are so many bytes of it.
     fn take(&mut self, at_least: usize) -> Option<Piece> {
-        let encoder = self.encoder.as_mut().filter(|encoder| encoder.waiting() >= at_least)?;
-        Some(Piece::Bytes(encoder.take().into()))
+        match &mut self.compressor {
+            Compressor::Here(encoder) if encoder.waiting() >= at_least => {
+                Some(Piece::Bytes(encoder.take().into()))
+            }
+            _ => None,
+        }
     }
 
-    /// The body inside pauses: what the client can have, it gets.
-    fn pause(&mut self) -> Poll<Option<io::Result<Piece>>> {
-        if let Some(encoder) = self.encoder.as_mut().filter(|_| !self.is_flushed) {
-            if let Err(error) = encoder.flush() {
-                return Poll::Ready(Some(Err(error)));
-            }
-            self.is_flushed = true;
+    /// The next thing to do. `Some` ends the poll.
+    fn advance(&mut self, context: &mut Context<'_>) -> io::Result<Option<Poll<Option<Piece>>>> {
+        match self.poll_back(context) {
+            Poll::Ready(back) => back?,
+            Poll::Pending => return Ok(Some(Poll::Pending)),
         }
-        match self.take(1) {
-            Some(piece) => Poll::Ready(Some(Ok(piece))),
-            None => {
+        if let Compressor::Ended(last) = &mut self.compressor {
+            let last = std::mem::take(last);
+            return Ok(Some(Poll::Ready(
+                (!last.is_empty()).then(|| Piece::Bytes(last.into())),
+            )));
+        }
+        if self.turn.is_over() {
+            self.turn.end();
+            context.waker().wake_by_ref();
+            return Ok(Some(Poll::Pending));
+        }
+        let is_flushed = self.flush == Flush::EachPiece && !self.has_unflushed;
+        let wants_all = is_flushed || std::mem::take(&mut self.is_pausing);
+        if let Some(piece) = self.take(if wants_all { 1 } else { self.piece_bytes }) {
+            return Ok(Some(Poll::Ready(Some(piece))));
+        }
+        if self.piece.is_some() {
+            self.step()?;
+            return Ok(None);
+        }
+        if self.flush == Flush::EachPiece && self.has_unflushed {
+            self.flush()?;
+            return Ok(None);
+        }
+        match self.source.poll_piece(context) {
+            Poll::Ready(Some(piece)) => self.piece = Some(piece?),
+            Poll::Ready(None) => self.start(Job::Finish)?,
+            Poll::Pending if self.has_unflushed => {
+                self.is_pausing = true;
+                self.flush()?;
+            }
+            Poll::Pending => {
                 self.turn.end();
-                Poll::Pending
+                return Ok(Some(Poll::Pending));
             }
         }
-    }
-
-    fn finish(&mut self) -> Poll<Option<io::Result<Piece>>> {
-        let last = self.encoder.take().map(Encoder::finish);
-        Poll::Ready(match last {
-            Some(Ok(bytes)) if bytes.is_empty() => None,
-            Some(Ok(bytes)) => Some(Ok(Piece::Bytes(bytes.into()))),
-            Some(Err(error)) => Some(Err(error)),
-            None => None,
-        })
+        Ok(None)
     }
 }
 
 impl BodySource for CompressedBody {
     fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>> {
-        if self.encoder.is_none() {
-            return Poll::Ready(None);
-        }
         loop {
-            if self.turn.is_over() {
-                self.turn.end();
-                context.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            let enough = if self.flushes && self.is_flushed { 1 } else { self.piece_bytes };
-            if let Some(piece) = self.take(enough) {
-                return Poll::Ready(Some(Ok(piece)));
-            }
-            match self.step() {
-                Ok(true) => continue,
-                Ok(false) => {}
+            match self.advance(context) {
+                Ok(None) => {}
+                Ok(Some(polled)) => return polled.map(|piece| piece.map(Ok)),
                 Err(error) => return Poll::Ready(Some(Err(error))),
-            }
-            match self.source.poll_piece(context) {
-                Poll::Ready(Some(Ok(piece))) => self.piece = Some(piece),
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
-                Poll::Ready(None) => return self.finish(),
-                Poll::Pending => return self.pause(),
             }
         }
     }
@@ -188,7 +310,11 @@ struct Turn {
 
 impl Turn {
     fn new(bytes_max: u64) -> Turn {
-        Turn { bytes: 0, bytes_max, spent: Duration::ZERO }
+        Turn {
+            bytes: 0,
+            bytes_max,
+            spent: Duration::ZERO,
+        }
     }
 
     fn spend(&mut self, bytes: usize, time: Duration) {

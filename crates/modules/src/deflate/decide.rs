@@ -67,8 +67,14 @@ pub(super) fn decide(exchange: &Exchange, options: &Options) -> Decision {
 
 /// What does not depend on the client.
 fn suits(response: &Response, options: &Options) -> Result<(), &'static str> {
-    let content_type = response.get("Content-Type").ok_or("it has no content type")?;
-    if !options.mimetypes.iter().any(|start| starts_with(content_type, start)) {
+    let content_type = response
+        .get("Content-Type")
+        .ok_or("it has no content type")?;
+    if !options
+        .mimetypes
+        .iter()
+        .any(|start| starts_with(content_type, start))
+    {
         return Err("its content type is not in deflate.mimetypes");
     }
     if is_compressed_in_itself(content_type) {
@@ -119,16 +125,24 @@ fn has_no_transform(response: &Response) -> bool {
 }
 
 fn is_compressed_in_itself(content_type: &[u8]) -> bool {
-    let essence = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    let essence = content_type
+        .split(|byte| *byte == b';')
+        .next()
+        .unwrap_or_default()
+        .trim_ascii();
     let is_image = starts_with(essence, b"image/");
     if is_image {
-        return !IMAGES_WORTH_IT.iter().any(|known| essence.eq_ignore_ascii_case(known));
+        return !IMAGES_WORTH_IT
+            .iter()
+            .any(|known| essence.eq_ignore_ascii_case(known));
     }
     COMPRESSED.iter().any(|start| starts_with(essence, start))
 }
 
 fn starts_with(content_type: &[u8], start: &[u8]) -> bool {
-    content_type.get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start))
+    content_type
+        .get(..start.len())
+        .is_some_and(|head| head.eq_ignore_ascii_case(start))
 }
 
 const IMAGES_WORTH_IT: &[&[u8]] = &[
@@ -168,10 +182,21 @@ mod tests {
 
     #[test]
     fn types_that_are_compressed_are_known() {
-        for kind in ["image/png", "IMAGE/JPEG; x=y", "video/mp4", "application/zip", "font/woff2"] {
+        for kind in [
+            "image/png",
+            "IMAGE/JPEG; x=y",
+            "video/mp4",
+            "application/zip",
+            "font/woff2",
+        ] {
             assert!(is_compressed_in_itself(kind.as_bytes()), "{kind}");
         }
-        for kind in ["image/svg+xml; charset=utf-8", "text/html", "font/ttf", "application/json"] {
+        for kind in [
+            "image/svg+xml; charset=utf-8",
+            "text/html",
+            "font/ttf",
+            "application/json",
+        ] {
             assert!(!is_compressed_in_itself(kind.as_bytes()), "{kind}");
         }
     }

@@ -26,7 +26,9 @@ impl Encoder {
     /// Memory is short.
     pub fn new(coding: Coding, params: &Params, length: Option<u64>) -> io::Result<Encoder> {
         Ok(match coding {
-            Coding::Gzip | Coding::Identity => Encoder::Zlib(Box::new(Zlib::new(&params.zlib, GZIP))),
+            Coding::Gzip | Coding::Identity => {
+                Encoder::Zlib(Box::new(Zlib::new(&params.zlib, GZIP)))
+            }
             Coding::Deflate => Encoder::Zlib(Box::new(Zlib::new(&params.zlib, ZLIB))),
             Coding::Brotli => Encoder::Brotli(Box::new(brotli_encoder(&params.brotli, length))),
             Coding::Zstd => Encoder::Zstd(Box::new(zstd_encoder(&params.zstd, length)?)),
@@ -106,7 +108,10 @@ impl Zlib {
             strategy: Strategy::try_from(params.strategy).unwrap_or_default(),
             ..DeflateConfig::default()
         };
-        Zlib { stream: Deflate::new_with_config(config), output: Vec::new() }
+        Zlib {
+            stream: Deflate::new_with_config(config),
+            output: Vec::new(),
+        }
     }
 
     fn run(&mut self, mut input: &[u8], flush: DeflateFlush) -> io::Result<()> {
@@ -150,14 +155,19 @@ fn brotli_encoder(params: &BrotliParams, length: Option<u64>) -> CompressorWrite
     CompressorWriter::with_params(Vec::new(), ROOM_BYTES, &params)
 }
 
-/// No larger than the input needs: the encoder allocates and clears by it.
+/// No larger than the input needs: the encoder allocates and clears by it. Nor smaller than 17 on
+/// our own account: below that this encoder chooses a hash table of 32 MiB, which costs more to
+/// clear (10 ms) than a page costs to compress.
 fn window_bits_for(bits: i32, length: Option<usize>) -> i32 {
     let Some(length) = length else { return bits };
     let needed = (length + 16).next_power_of_two().trailing_zeros();
-    i32::try_from(needed).unwrap_or(bits).max(16).min(bits)
+    i32::try_from(needed).unwrap_or(bits).max(17).min(bits)
 }
 
-fn zstd_encoder(params: &ZstdParams, length: Option<u64>) -> io::Result<ZstdEncoder<'static, Vec<u8>>> {
+fn zstd_encoder(
+    params: &ZstdParams,
+    length: Option<u64>,
+) -> io::Result<ZstdEncoder<'static, Vec<u8>>> {
     let mut encoder = ZstdEncoder::new(Vec::new(), params.level)?;
     if let Some(strategy) = params.strategy.and_then(zstd_strategy) {
         encoder.set_parameter(CParameter::Strategy(strategy))?;
@@ -214,7 +224,11 @@ mod tests {
             output.extend(encoder.take());
         }
         output.extend(encoder.finish().expect("finish"));
-        assert!(decoded(coding, &output) == content, "{coding:?} {params:?} {}", content.len());
+        assert!(
+            decoded(coding, &output) == content,
+            "{coding:?} {params:?} {}",
+            content.len()
+        );
         output.len()
     }
 
@@ -225,7 +239,10 @@ mod tests {
                 let content = sample(length);
                 for known in [true, false] {
                     let compressed = round_trip(coding, &Params::default(), &content, known);
-                    assert!(length < 1000 || compressed < length / 2, "{coding:?} {compressed}");
+                    assert!(
+                        length < 1000 || compressed < length / 2,
+                        "{coding:?} {compressed}"
+                    );
                 }
             }
         }
@@ -248,7 +265,11 @@ mod tests {
             }
         }
         params.brotli.quality = 11;
-        params.zstd = ZstdParams { level: 22, strategy: None, window_log: None };
+        params.zstd = ZstdParams {
+            level: 22,
+            strategy: None,
+            window_log: None,
+        };
         round_trip(Coding::Brotli, &params, &content, true);
         round_trip(Coding::Zstd, &params, &content, false);
     }
@@ -260,7 +281,10 @@ mod tests {
             encoder.write(b"data: 1\n\n").expect("write");
             encoder.flush().expect("flush");
             let part = encoder.take();
-            assert!(super::super::testing::decoded_part(coding, &part).ends_with(b"data: 1\n\n"), "{coding:?}");
+            assert!(
+                super::super::testing::decoded_part(coding, &part).ends_with(b"data: 1\n\n"),
+                "{coding:?}"
+            );
         }
     }
 

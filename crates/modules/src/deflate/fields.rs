@@ -9,7 +9,11 @@ use petrel_engine::response::Response;
 /// Says that the answer depends on Accept-Encoding, besides what it depends on already.
 pub(super) fn add_vary(response: &mut Response) {
     let mut merged = Vec::new();
-    for (_, value) in response.fields().iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"vary")) {
+    for (_, value) in response
+        .fields()
+        .iter()
+        .filter(|(name, _)| name.eq_ignore_ascii_case(b"vary"))
+    {
         let says_enough = |name: &[u8]| {
             let name = name.trim_ascii();
             name == b"*" || name.eq_ignore_ascii_case(b"accept-encoding")
@@ -48,7 +52,9 @@ pub(super) fn set_etag(response: &mut Response, coding: Coding) {
 /// whoever made it.
 pub(super) fn client_has_it(exchange: &Exchange, coding: Coding) -> bool {
     let status = exchange.response.status.0;
-    let Some(list) = exchange.request.head.field(KnownField::IfNoneMatch) else { return false };
+    let Some(list) = exchange.request.head.field(KnownField::IfNoneMatch) else {
+        return false;
+    };
     (200..300).contains(&status)
         && exchange.request.method.is_get_or_head()
         && list.trim_ascii() != b"*"
@@ -59,7 +65,9 @@ pub(super) fn client_has_it(exchange: &Exchange, coding: Coding) -> bool {
 /// The entity tag in the wording of lighttpd: `"abc-gzip"`.
 pub(super) fn coded_etag(response: &Response, coding: Coding) -> Option<Vec<u8>> {
     let tag = response.get("ETag")?;
-    let open = tag.strip_suffix(b"\"").filter(|open| open.contains(&b'"'))?;
+    let open = tag
+        .strip_suffix(b"\"")
+        .filter(|open| open.contains(&b'"'))?;
     let mut coded = open.to_vec();
     coded.push(b'-');
     coded.extend_from_slice(coding.name().as_bytes());
@@ -68,7 +76,13 @@ pub(super) fn coded_etag(response: &Response, coding: Coding) -> Option<Vec<u8>>
 }
 
 /// Fields that are about the bytes before compression.
-const UNTRUE: [&str; 5] = ["Accept-Ranges", "Content-MD5", "Digest", "Content-Digest", "Repr-Digest"];
+const UNTRUE: [&str; 5] = [
+    "Accept-Ranges",
+    "Content-MD5",
+    "Digest",
+    "Content-Digest",
+    "Repr-Digest",
+];
 
 #[cfg(test)]
 mod tests {
@@ -81,13 +95,18 @@ mod tests {
         }
         add_vary(&mut response);
         let fields = response.fields().iter();
-        fields.map(|(_, value)| String::from_utf8_lossy(value).into_owned()).collect()
+        fields
+            .map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+            .collect()
     }
 
     #[test]
     fn vary_is_merged() {
         assert_eq!(vary(&[]), ["Accept-Encoding"]);
-        assert_eq!(vary(&["Accept", "Cookie"]), ["Accept, Cookie, Accept-Encoding"]);
+        assert_eq!(
+            vary(&["Accept", "Cookie"]),
+            ["Accept, Cookie, Accept-Encoding"]
+        );
         assert_eq!(vary(&["x, accept-encoding"]), ["x, accept-encoding"]);
         assert_eq!(vary(&["Accept", "*"]), ["Accept", "*"]);
     }
@@ -97,7 +116,8 @@ mod tests {
         let coded = |tag: &str| {
             let mut response = Response::default();
             response.set("ETag", tag.as_bytes());
-            coded_etag(&response, Coding::Brotli).map(|tag| String::from_utf8_lossy(&tag).into_owned())
+            coded_etag(&response, Coding::Brotli)
+                .map(|tag| String::from_utf8_lossy(&tag).into_owned())
         };
         assert_eq!(coded("\"a\"").as_deref(), Some("\"a-br\""));
         assert_eq!(coded("W/\"a\"").as_deref(), Some("W/\"a-br\""));

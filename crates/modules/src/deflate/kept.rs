@@ -72,7 +72,10 @@ struct Files {
 
 impl Files {
     fn insert(&mut self, key: Key, bytes: Bytes) {
-        let kept = Kept { bytes, was_used: false };
+        let kept = Kept {
+            bytes,
+            was_used: false,
+        };
         if kept.size() > KEPT_BYTES_MAX / 4 {
             return;
         }
@@ -87,7 +90,8 @@ impl Files {
 
     /// Drops what was not used since the last time, or all if that is not enough.
     fn make_room(&mut self) {
-        self.by_key.retain(|_, kept| std::mem::take(&mut kept.was_used));
+        self.by_key
+            .retain(|_, kept| std::mem::take(&mut kept.was_used));
         self.bytes = self.by_key.values().map(Kept::size).sum();
         if self.bytes > KEPT_BYTES_MAX / 2 {
             self.by_key.clear();
@@ -116,7 +120,14 @@ mod tests {
 
     fn key(inode: u64) -> Key {
         let params = Params::default();
-        Key { device: 1, inode, size: 1, modified: (0, 0), coding: Coding::Gzip, params }
+        Key {
+            device: 1,
+            inode,
+            size: 1,
+            modified: (0, 0),
+            coding: Coding::Gzip,
+            params,
+        }
     }
 
     #[test]
@@ -129,7 +140,10 @@ mod tests {
                 hot.was_used = true;
             }
             assert!(files.bytes <= KEPT_BYTES_MAX);
-            assert_eq!(files.bytes, files.by_key.values().map(Kept::size).sum::<usize>());
+            assert_eq!(
+                files.bytes,
+                files.by_key.values().map(Kept::size).sum::<usize>()
+            );
         }
         assert!(files.by_key.contains_key(&key(0)));
         files.insert(key(200), Bytes::from(vec![0; KEPT_BYTES_MAX / 2]));

@@ -20,7 +20,10 @@ fn load(now_s: u32) -> f64 {
 }
 
 fn parse(text: &str) -> f64 {
-    text.split_ascii_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(0.0)
+    text.split_ascii_whitespace()
+        .next()
+        .and_then(|first| first.parse().ok())
+        .unwrap_or(0.0)
 }
 
 thread_local! {

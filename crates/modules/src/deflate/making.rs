@@ -53,7 +53,11 @@ fn make_from_file(
     }
 }
 
-fn make_from_body(exchange: &mut Exchange, options: &Options, coding: Coding) -> io::Result<Outcome> {
+fn make_from_body(
+    exchange: &mut Exchange,
+    options: &Options,
+    coding: Coding,
+) -> io::Result<Outcome> {
     match at_once(&exchange.response.body, coding, options)? {
         Some(bytes) => Ok(send(exchange, coding, Body::from(bytes))),
         None => stream(exchange, options, coding),
@@ -83,7 +87,12 @@ fn gather(
     let source = std::mem::take(&mut exchange.response.body);
     let body = CompressedBody::new(source, coding, options)?;
     let options = Rc::clone(options);
-    Ok(Outcome::Later(Box::new(Gathering { options, body, coding, store: Some(store) })))
+    Ok(Outcome::Later(Box::new(Gathering {
+        options,
+        body,
+        coding,
+        store: Some(store),
+    })))
 }
 
 /// A file that cannot be read could not have been sent either.
@@ -148,7 +157,11 @@ impl Gathering {
             Some(Store::Memory(whole, key)) => {
                 let bytes = Bytes::from(whole);
                 kept::keep(key, bytes.clone());
-                Ok(send(exchange, self.coding, Body::Piece(Piece::Bytes(bytes))))
+                Ok(send(
+                    exchange,
+                    self.coding,
+                    Body::Piece(Piece::Bytes(bytes)),
+                ))
             }
             Some(Store::Disk(file, source)) => {
                 let directory = self.options.cache_dir.as_ref();

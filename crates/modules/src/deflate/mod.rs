@@ -102,7 +102,12 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     if configure.purpose == Purpose::Serve {
         options.open_cache_dir(configure.logs);
     }
-    configure.add(Phase::Transform, Deflate { options: Rc::new(options) });
+    configure.add(
+        Phase::Transform,
+        Deflate {
+            options: Rc::new(options),
+        },
+    );
     Ok(())
 }
 
@@ -147,7 +152,10 @@ impl Deflate {
             let key = Key::of(&piece, coding, &self.options.params);
             (piece, key)
         });
-        if let Some(body) = file.as_ref().and_then(|file| self.already_made(exchange, coding, file)) {
+        if let Some(body) = file
+            .as_ref()
+            .and_then(|file| self.already_made(exchange, coding, file))
+        {
             return making::send(exchange, coding, body);
         }
         if load::is_above(self.options.max_loadavg, exchange.worker.clock().seconds()) {
@@ -161,7 +169,12 @@ impl Deflate {
     }
 
     /// The compressed file, if it was made before.
-    fn already_made(&self, exchange: &Exchange, coding: Coding, file: &(Piece, Key)) -> Option<Body> {
+    fn already_made(
+        &self,
+        exchange: &Exchange,
+        coding: Coding,
+        file: &(Piece, Key),
+    ) -> Option<Body> {
         let (source, key) = file;
         let directory = self.options.cache_dir.as_ref();
         let on_disk = directory.and_then(|at| stored::find(exchange, at, source, coding));

@@ -47,7 +47,11 @@ impl Options {
             bytes => bytes.max(PIECE_BYTES_MIN),
         };
         Ok(Options {
-            mimetypes: values.strings("deflate.mimetypes").iter().map(|text| text.as_bytes().to_vec()).collect(),
+            mimetypes: values
+                .strings("deflate.mimetypes")
+                .iter()
+                .map(|text| text.as_bytes().to_vec())
+                .collect(),
             offered: offered(values)?,
             bytes_min: u64::from(values.unsigned("deflate.min-compress-size", 256)),
             bytes_max: Some(kbytes("deflate.max-compress-size", 131_072)).filter(|max| *max > 0),
@@ -73,7 +77,9 @@ impl Options {
         let Some(path) = &self.cache_path else { return };
         match CacheDir::open(path) {
             Ok(directory) => self.cache_dir = Some(directory),
-            Err(error) => logs.error(format_args!("deflate.cache-dir {path:?} is not used: {error}")),
+            Err(error) => logs.error(format_args!(
+                "deflate.cache-dir {path:?} is not used: {error}"
+            )),
         }
     }
 }
@@ -87,8 +93,11 @@ pub(super) fn warnings(config: &Config) -> Vec<Diagnostic> {
         .flatten()
         .filter(|element| element.value.as_str().is_some_and(is_bzip2))
         .map(|element| {
-            Diagnostic::warning("bzip2 is not built in: answers are never compressed with it", element.span)
-                .with_hint("no browser asks for it; use \"br\", \"zstd\" or \"gzip\"")
+            Diagnostic::warning(
+                "bzip2 is not built in: answers are never compressed with it",
+                element.span,
+            )
+            .with_hint("no browser asks for it; use \"br\", \"zstd\" or \"gzip\"")
         })
         .collect()
 }
@@ -96,7 +105,13 @@ pub(super) fn warnings(config: &Config) -> Vec<Diagnostic> {
 fn offered(values: &Values<'_>) -> Result<Vec<Coding>, Diagnostic> {
     let name = "deflate.allowed-encodings";
     let Some(list) = values.array(name).filter(|list| !list.is_empty()) else {
-        return Ok(vec![Coding::Brotli, Coding::Zstd, Coding::Gzip, Coding::Deflate, Coding::Identity]);
+        return Ok(vec![
+            Coding::Brotli,
+            Coding::Zstd,
+            Coding::Gzip,
+            Coding::Deflate,
+            Coding::Identity,
+        ]);
     };
     let mut offered = Vec::new();
     for element in list {
@@ -121,12 +136,18 @@ fn unknown(text: &str, span: petrel_engine::config::Span) -> Diagnostic {
         Some(near) => format!("did you mean \"{near}\"?"),
         None => "there are \"br\", \"zstd\", \"gzip\" and \"deflate\"".to_owned(),
     };
-    Diagnostic::error(format!("{text:?} is no content coding to compress with"), span).with_hint(hint)
+    Diagnostic::error(
+        format!("{text:?} is no content coding to compress with"),
+        span,
+    )
+    .with_hint(hint)
 }
 
 fn max_loadavg(values: &Values<'_>) -> Result<Option<f64>, Diagnostic> {
     let name = "deflate.max-loadavg";
-    let Some(text) = values.string(name) else { return Ok(None) };
+    let Some(text) = values.string(name) else {
+        return Ok(None);
+    };
     match text.trim().parse::<f64>() {
         Ok(load) if load.is_finite() && load >= 0.0 => Ok(Some(load).filter(|load| *load > 0.0)),
         _ => Err(values
@@ -140,7 +161,9 @@ fn cache_path(values: &Values<'_>) -> Result<Option<String>, Diagnostic> {
     match values.string(name) {
         Some(path) if !path.starts_with('/') => Err(values
             .error(name, format!("{name}: {path:?} is no absolute path"))
-            .with_hint(format!("write the whole path, such as \"/var/cache/petrel/{path}\""))),
+            .with_hint(format!(
+                "write the whole path, such as \"/var/cache/petrel/{path}\""
+            ))),
         path => Ok(path.map(str::to_owned)),
     }
 }
@@ -149,8 +172,11 @@ fn is_bzip2(text: &str) -> bool {
     text.eq_ignore_ascii_case("bzip2") || text.eq_ignore_ascii_case("x-bzip2")
 }
 
-const LISTS: [&str; 3] =
-    ["deflate.allowed-encodings", "compress.allowed-encodings", "deflate.allowed_encodings"];
+const LISTS: [&str; 3] = [
+    "deflate.allowed-encodings",
+    "compress.allowed-encodings",
+    "deflate.allowed_encodings",
+];
 
 /// Compressed bytes gathered before they are sent, unless `deflate.output-buffer-size` says.
 const PIECE_BYTES: usize = 32 * 1024;

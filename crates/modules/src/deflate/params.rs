@@ -50,31 +50,52 @@ pub(super) struct ZstdParams {
 
 impl Default for ZlibParams {
     fn default() -> Self {
-        ZlibParams { level: 6, window_bits: 15, mem_level: 8, strategy: 0 }
+        ZlibParams {
+            level: 6,
+            window_bits: 15,
+            mem_level: 8,
+            strategy: 0,
+        }
     }
 }
 
 impl Default for BrotliParams {
     fn default() -> Self {
-        BrotliParams { quality: 5, window_bits: 22, mode: 0 }
+        BrotliParams {
+            quality: 5,
+            window_bits: 22,
+            mode: 0,
+        }
     }
 }
 
 impl Default for ZstdParams {
     fn default() -> Self {
-        ZstdParams { level: 3, strategy: None, window_log: None }
+        ZstdParams {
+            level: 3,
+            strategy: None,
+            window_log: None,
+        }
     }
 }
 
 impl Params {
+    /// Whether a step of 64 KiB takes longer than a worker may be held: 10 to 200 ms from here on,
+    /// against 1 ms of the defaults.
+    pub fn is_slow(&self, coding: Coding) -> bool {
+        match coding {
+            Coding::Brotli => self.brotli.quality >= 9,
+            Coding::Zstd => self.zstd.level >= 13 || self.zstd.strategy > Some(6),
+            Coding::Gzip | Coding::Deflate | Coding::Identity => false,
+        }
+    }
+
     /// Length up to which a body is compressed in one go: [`AT_ONCE_BYTES_MAX`], or what takes
     /// about as long where the effort is high.
     pub fn at_once_bytes_max(&self, coding: Coding) -> u64 {
         let divisor = match coding {
-            Coding::Brotli if self.brotli.quality >= 10 => 32,
+            _ if self.is_slow(coding) => 32,
             Coding::Brotli if self.brotli.quality >= 7 => 4,
-            Coding::Zstd if self.zstd.level >= 19 || self.zstd.strategy > Some(6) => 16,
-            Coding::Zstd if self.zstd.level >= 13 => 4,
             _ => 1,
         };
         AT_ONCE_BYTES_MAX / divisor
@@ -125,7 +146,12 @@ impl Params {
 }
 
 /// The value of `name` if it is set, and an error if it is out of range.
-fn in_range(values: &Values<'_>, name: &str, min: i64, max: i64) -> Result<Option<i32>, Diagnostic> {
+fn in_range(
+    values: &Values<'_>,
+    name: &str,
+    min: i64,
+    max: i64,
+) -> Result<Option<i32>, Diagnostic> {
     match values.integer(name) {
         None => Ok(None),
         // lighttpd's way to say "the library's default".
@@ -178,17 +204,33 @@ enum Sets {
 impl Known {
     fn read(&self, element: &Element) -> Result<i32, Diagnostic> {
         let word = element.value.as_str().unwrap_or_default();
-        let number = match self.words.iter().find(|(known, _)| known.eq_ignore_ascii_case(word)) {
+        let number = match self
+            .words
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(word))
+        {
             Some((_, number)) => Some(i64::from(*number)),
             None => element.value.as_integer(),
         };
         let (min, max) = (i64::from(self.min), i64::from(self.max));
         let in_range = number.filter(|number| (min..=max).contains(number));
-        in_range.and_then(|number| i32::try_from(number).ok()).ok_or_else(|| {
-            let words: Vec<_> = self.words.iter().map(|(word, _)| format!(", \"{word}\"")).collect();
-            Diagnostic::error(format!("{} cannot have this value", self.name), element.span)
-                .with_hint(format!("it is a number from {min} to {max}{}", words.concat()))
-        })
+        in_range
+            .and_then(|number| i32::try_from(number).ok())
+            .ok_or_else(|| {
+                let words: Vec<_> = self
+                    .words
+                    .iter()
+                    .map(|(word, _)| format!(", \"{word}\""))
+                    .collect();
+                Diagnostic::error(
+                    format!("{} cannot have this value", self.name),
+                    element.span,
+                )
+                .with_hint(format!(
+                    "it is a number from {min} to {max}{}",
+                    words.concat()
+                ))
+            })
     }
 }
 
@@ -200,8 +242,11 @@ const ZLIB_STRATEGIES: &[(&str, i32)] = &[
     ("Z_FIXED", 4),
 ];
 
-const BROTLI_MODES: &[(&str, i32)] =
-    &[("BROTLI_MODE_GENERIC", 0), ("BROTLI_MODE_TEXT", 1), ("BROTLI_MODE_FONT", 2)];
+const BROTLI_MODES: &[(&str, i32)] = &[
+    ("BROTLI_MODE_GENERIC", 0),
+    ("BROTLI_MODE_TEXT", 1),
+    ("BROTLI_MODE_FONT", 2),
+];
 
 const ZSTD_STRATEGIES: &[(&str, i32)] = &[
     ("ZSTD_fast", 1),
@@ -216,19 +261,34 @@ const ZSTD_STRATEGIES: &[(&str, i32)] = &[
 ];
 
 const fn known(name: &'static str, sets: Sets, min: i32, max: i32) -> Known {
-    Known { name, sets, min, max, words: &[] }
+    Known {
+        name,
+        sets,
+        min,
+        max,
+        words: &[],
+    }
 }
 
 static KNOWN: &[Known] = &[
     known("gzip.level", Sets::ZlibLevel, 1, 9),
     known("gzip.windowBits", Sets::ZlibWindowBits, 9, 15),
     known("gzip.memLevel", Sets::ZlibMemLevel, 1, 9),
-    Known { words: ZLIB_STRATEGIES, ..known("gzip.strategy", Sets::ZlibStrategy, 0, 4) },
+    Known {
+        words: ZLIB_STRATEGIES,
+        ..known("gzip.strategy", Sets::ZlibStrategy, 0, 4)
+    },
     known("BROTLI_PARAM_QUALITY", Sets::BrotliQuality, 0, 11),
     known("BROTLI_PARAM_LGWIN", Sets::BrotliWindowBits, 10, 24),
-    Known { words: BROTLI_MODES, ..known("BROTLI_PARAM_MODE", Sets::BrotliMode, 0, 2) },
+    Known {
+        words: BROTLI_MODES,
+        ..known("BROTLI_PARAM_MODE", Sets::BrotliMode, 0, 2)
+    },
     known("ZSTD_c_compressionLevel", Sets::ZstdLevel, 1, 22),
-    Known { words: ZSTD_STRATEGIES, ..known("ZSTD_c_strategy", Sets::ZstdStrategy, 1, 9) },
+    Known {
+        words: ZSTD_STRATEGIES,
+        ..known("ZSTD_c_strategy", Sets::ZstdStrategy, 1, 9)
+    },
     known("ZSTD_c_windowLog", Sets::ZstdWindowLog, 10, 23),
     known("bzip2.blockSize100k", Sets::Nothing, 1, 9),
 ];

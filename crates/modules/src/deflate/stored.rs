@@ -77,7 +77,9 @@ pub(super) fn complain(exchange: &Exchange, error: &io::Error) {
 /// The name below the directory; `None` if the answer is not the request's own file, or if its
 /// entity tag is missing or no fit part of a file name.
 fn name(exchange: &Exchange, source: &Piece, coding: Coding) -> Option<Vec<u8>> {
-    let Piece::File { file, .. } = source else { return None };
+    let Piece::File { file, .. } = source else {
+        return None;
+    };
     let own = exchange.physical.file.as_ref()?;
     if !Rc::ptr_eq(own, file) {
         return None;
@@ -85,14 +87,19 @@ fn name(exchange: &Exchange, source: &Piece, coding: Coding) -> Option<Vec<u8>> 
     let tag = fields::coded_etag(&exchange.response, coding)?;
     let tag = tag.strip_prefix(b"W/").unwrap_or(&tag);
     let tag = tag.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-    let is_fit = tag.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~+=".contains(byte));
+    let is_fit = tag
+        .iter()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"-._~+=".contains(byte));
     let path = exchange.physical.path.strip_prefix(b"/")?;
     is_fit.then(|| [path, b"-", tag].concat())
 }
 
 fn look_up(exchange: &Exchange, path: &[u8]) -> Rc<FileEntry> {
     let now_s = exchange.worker.clock().seconds();
-    exchange.worker.files().lookup(path, Symlinks::Refuse, now_s)
+    exchange
+        .worker
+        .files()
+        .lookup(path, Symlinks::Refuse, now_s)
 }
 
 fn body_of(file: Rc<FileEntry>, source: &Piece) -> Option<Body> {

@@ -7,7 +7,16 @@ use zlib_rs::{Inflate, InflateFlush, Status};
 
 /// Text that compresses about as pages do.
 pub(super) fn sample(length: usize) -> Vec<u8> {
-    let words = ["server", "page", "<p class=\"note\">", "answer", "</p>\n", "of", "the", "file"];
+    let words = [
+        "server",
+        "page",
+        "<p class=\"note\">",
+        "answer",
+        "</p>\n",
+        "of",
+        "the",
+        "file",
+    ];
     let mut state = 7_u32;
     let mut text = Vec::with_capacity(length + 32);
     while text.len() < length {
@@ -27,7 +36,9 @@ pub(super) fn decoded(coding: Coding, bytes: &[u8]) -> Vec<u8> {
         Coding::Deflate => inflated(bytes, 15).expect("a whole zlib stream"),
         Coding::Brotli => {
             let mut content = Vec::new();
-            brotli::Decompressor::new(bytes, 4096).read_to_end(&mut content).expect("brotli");
+            brotli::Decompressor::new(bytes, 4096)
+                .read_to_end(&mut content)
+                .expect("brotli");
             content
         }
         Coding::Zstd => zstd::decode_all(bytes).expect("zstd"),

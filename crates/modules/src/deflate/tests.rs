@@ -33,7 +33,12 @@ impl Pages {
             ("data.bin", &small),
             ("drawing.svg", &small),
         ];
-        Pages { tree: Tree::new(&files), small, middle, big }
+        Pages {
+            tree: Tree::new(&files),
+            small,
+            middle,
+            big,
+        }
     }
 
     fn site(&self, more: &str) -> Site {
@@ -66,9 +71,11 @@ fn a_page_is_sent_in_the_coding_that_is_asked_for() {
         ("gzip, deflate, br, zstd", "br", Coding::Brotli),
         ("br;q=0.5, gzip", "gzip", Coding::Gzip),
     ] {
-        for (target, content) in
-            [("/small.txt", &pages.small), ("/middle.txt", &pages.middle), ("/big.txt", &pages.big)]
-        {
+        for (target, content) in [
+            ("/small.txt", &pages.small),
+            ("/middle.txt", &pages.middle),
+            ("/big.txt", &pages.big),
+        ] {
             // The second answer may come from memory.
             for _ in 0..2 {
                 let answer = ask(&site, target, &format!("Accept-Encoding: {asked}\r\n"));
@@ -78,7 +85,10 @@ fn a_page_is_sent_in_the_coding_that_is_asked_for() {
                 assert_eq!(answer.field("Accept-Ranges"), None);
                 let tag = answer.field("ETag").expect("a tag");
                 assert!(tag.ends_with(&format!("-{expected}\"")), "{tag}");
-                assert!(decoded(coding, answer.body()) == content.as_bytes(), "{asked} {target}");
+                assert!(
+                    decoded(coding, answer.body()) == content.as_bytes(),
+                    "{asked} {target}"
+                );
             }
         }
     }
@@ -90,7 +100,10 @@ fn the_servers_order_counts_among_equals() {
     let site = pages.site("deflate.allowed-encodings = (\"x-gzip\", \"brotli\", \"bzip2\")");
     let both = ask(&site, "/small.txt", "Accept-Encoding: br, gzip, zstd\r\n");
     assert_eq!(coding(&both).as_deref(), Some("gzip"));
-    assert_eq!(coding(&ask(&site, "/small.txt", "Accept-Encoding: zstd\r\n")), None);
+    assert_eq!(
+        coding(&ask(&site, "/small.txt", "Accept-Encoding: zstd\r\n")),
+        None
+    );
 }
 
 #[test]
@@ -102,9 +115,19 @@ fn what_is_not_worth_it_is_left_alone() {
          $HTTP[\"query-string\"] == \"fixed\" { setenv.set-response-header = (\"Cache-Control\" => \"public, No-Transform\") }\n\
          $HTTP[\"query-string\"] == \"coded\" { setenv.set-response-header = (\"Content-Encoding\" => \"x\") }",
     );
-    for target in ["/small.txt", "/tiny.txt", "/just.txt", "/data.bin", "/photo.png"] {
+    for target in [
+        "/small.txt",
+        "/tiny.txt",
+        "/just.txt",
+        "/data.bin",
+        "/photo.png",
+    ] {
         let answer = gzip(&site, target);
-        assert_eq!((coding(&answer), answer.field("Vary")), (None, None), "{target}");
+        assert_eq!(
+            (coding(&answer), answer.field("Vary")),
+            (None, None),
+            "{target}"
+        );
     }
     let site = pages.site(
         "$HTTP[\"query-string\"] == \"fixed\" { setenv.set-response-header = (\"Cache-Control\" => \"public, No-Transform\") }\n\
@@ -112,20 +135,39 @@ fn what_is_not_worth_it_is_left_alone() {
     );
     assert_eq!(coding(&gzip(&site, "/tiny.txt")), None);
     assert_eq!(coding(&gzip(&site, "/just.txt")).as_deref(), Some("gzip"));
-    assert_eq!(coding(&gzip(&site, "/drawing.svg")).as_deref(), Some("gzip"));
+    assert_eq!(
+        coding(&gzip(&site, "/drawing.svg")).as_deref(),
+        Some("gzip")
+    );
     assert_eq!(coding(&gzip(&site, "/small.txt?fixed")), None);
-    assert_eq!(coding(&gzip(&site, "/small.txt?coded")).as_deref(), Some("x"));
-    assert_eq!(gzip(&site, "/small.txt?coded").body(), pages.small.as_bytes());
+    assert_eq!(
+        coding(&gzip(&site, "/small.txt?coded")).as_deref(),
+        Some("x")
+    );
+    assert_eq!(
+        gzip(&site, "/small.txt?coded").body(),
+        pages.small.as_bytes()
+    );
 }
 
 #[test]
 fn it_can_be_switched_off() {
     let pages = Pages::new();
-    assert_eq!(coding(&gzip(&pages.site("deflate.enabled = \"disable\""), "/small.txt")), None);
+    assert_eq!(
+        coding(&gzip(
+            &pages.site("deflate.enabled = \"disable\""),
+            "/small.txt"
+        )),
+        None
+    );
     let bare = pages.tree.site("", MODULES);
     assert_eq!(coding(&gzip(&bare, "/small.txt")), None);
     let old = "compress.filetype = (\"text/plain\")\ncompress.allowed-encodings = (\"deflate\")";
-    let answer = ask(&pages.tree.site(old, MODULES), "/small.txt", "Accept-Encoding: gzip, deflate\r\n");
+    let answer = ask(
+        &pages.tree.site(old, MODULES),
+        "/small.txt",
+        "Accept-Encoding: gzip, deflate\r\n",
+    );
     assert_eq!(coding(&answer).as_deref(), Some("deflate"));
 }
 
@@ -133,12 +175,23 @@ fn it_can_be_switched_off() {
 fn other_clients_are_told_that_there_are_other_forms() {
     let pages = Pages::new();
     let site = pages.site("");
-    for fields in ["", "Accept-Encoding: gzip;q=0, identity\r\n", "Accept-Encoding: compress\r\n"] {
+    for fields in [
+        "",
+        "Accept-Encoding: gzip;q=0, identity\r\n",
+        "Accept-Encoding: compress\r\n",
+    ] {
         let answer = ask(&site, "/small.txt", fields);
-        assert_eq!((coding(&answer), answer.field("Vary").as_deref()), (None, Some("Accept-Encoding")));
+        assert_eq!(
+            (coding(&answer), answer.field("Vary").as_deref()),
+            (None, Some("Accept-Encoding"))
+        );
         assert_eq!(answer.body(), pages.small.as_bytes());
     }
-    let part = ask(&site, "/small.txt", "Accept-Encoding: gzip\r\nRange: bytes=0-9\r\n");
+    let part = ask(
+        &site,
+        "/small.txt",
+        "Accept-Encoding: gzip\r\nRange: bytes=0-9\r\n",
+    );
     assert_eq!((part.status(), coding(&part)), (206, None));
     assert_eq!(part.field("Vary").as_deref(), Some("Accept-Encoding"));
     assert_eq!(part.body(), &pages.small.as_bytes()[..10]);
@@ -150,17 +203,27 @@ fn a_tag_of_a_coding_is_known_again() {
     let site = pages.site("");
     let tag = gzip(&site, "/small.txt").field("ETag").expect("a tag");
     let again = |fields: &str| ask(&site, "/small.txt", fields);
-    let answer = again(&format!("Accept-Encoding: gzip\r\nIf-None-Match: \"x\", {tag}\r\n"));
+    let answer = again(&format!(
+        "Accept-Encoding: gzip\r\nIf-None-Match: \"x\", {tag}\r\n"
+    ));
     assert_eq!((answer.status(), answer.body()), (304, &b""[..]));
     assert_eq!(answer.field("ETag"), Some(tag.clone()));
     assert_eq!(answer.field("Vary").as_deref(), Some("Accept-Encoding"));
     assert_eq!(coding(&answer), None);
     // A client that would get another form has to get it.
-    assert_eq!(again(&format!("Accept-Encoding: br\r\nIf-None-Match: {tag}\r\n")).status(), 200);
+    assert_eq!(
+        again(&format!("Accept-Encoding: br\r\nIf-None-Match: {tag}\r\n")).status(),
+        200
+    );
     assert_eq!(again(&format!("If-None-Match: {tag}\r\n")).status(), 200);
     // A range of the compressed form does not exist: the whole is sent.
-    let ranged = again(&format!("Accept-Encoding: gzip\r\nRange: bytes=0-9\r\nIf-Range: {tag}\r\n"));
-    assert_eq!((ranged.status(), coding(&ranged).as_deref()), (200, Some("gzip")));
+    let ranged = again(&format!(
+        "Accept-Encoding: gzip\r\nRange: bytes=0-9\r\nIf-Range: {tag}\r\n"
+    ));
+    assert_eq!(
+        (ranged.status(), coding(&ranged).as_deref()),
+        (200, Some("gzip"))
+    );
 }
 
 #[test]
@@ -169,10 +232,21 @@ fn a_304_names_the_tag_of_what_would_be_sent() {
     let site = pages.site("");
     let full = gzip(&site, "/small.txt");
     let since = full.field("Last-Modified").expect("a date");
-    let answer = ask(&site, "/small.txt", &format!("Accept-Encoding: gzip\r\nIf-Modified-Since: {since}\r\n"));
-    assert_eq!((answer.status(), answer.field("ETag")), (304, full.field("ETag")));
+    let answer = ask(
+        &site,
+        "/small.txt",
+        &format!("Accept-Encoding: gzip\r\nIf-Modified-Since: {since}\r\n"),
+    );
+    assert_eq!(
+        (answer.status(), answer.field("ETag")),
+        (304, full.field("ETag"))
+    );
     let plain = ask(&site, "/small.txt", "").field("ETag").expect("a tag");
-    let answer = ask(&site, "/small.txt", &format!("Accept-Encoding: gzip\r\nIf-None-Match: {plain}\r\n"));
+    let answer = ask(
+        &site,
+        "/small.txt",
+        &format!("Accept-Encoding: gzip\r\nIf-None-Match: {plain}\r\n"),
+    );
     assert_eq!((answer.status(), answer.field("ETag")), (304, Some(plain)));
 }
 
@@ -180,7 +254,11 @@ fn a_304_names_the_tag_of_what_would_be_sent() {
 fn head_has_the_fields_of_get() {
     let pages = Pages::new();
     let site = pages.site("");
-    let head = |target: &str| site.request(&format!("HEAD {target} HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n"));
+    let head = |target: &str| {
+        site.request(&format!(
+            "HEAD {target} HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n"
+        ))
+    };
     let before = head("/small.txt");
     let got = gzip(&site, "/small.txt");
     assert_eq!(before.fields(), got.fields());
@@ -197,17 +275,27 @@ fn an_unknown_length_is_not_announced() {
 #[test]
 fn compressed_files_are_kept_below_the_cache_dir() {
     let pages = Pages::new();
-    let more = "deflate.cache-dir = \"ROOT/../CACHE\"".replace("ROOT/../CACHE", &pages.tree.path("cache"));
+    let more =
+        "deflate.cache-dir = \"ROOT/../CACHE\"".replace("ROOT/../CACHE", &pages.tree.path("cache"));
     let site = pages.site(&more);
     for (target, content) in [("/small.txt", &pages.small), ("/big.txt", &pages.big)] {
         let first = gzip(&site, target);
         assert!(decoded(Coding::Gzip, first.body()) == content.as_bytes());
         let tag = first.field("ETag").expect("a tag");
         let tag = tag.trim_matches('"');
-        let kept = pages.tree.path(&format!("cache{}-{tag}", pages.tree.path(target.trim_start_matches('/'))));
-        assert_eq!(std::fs::read(&kept).expect("it is kept under lighttpd's name"), first.body());
+        let kept = pages.tree.path(&format!(
+            "cache{}-{tag}",
+            pages.tree.path(target.trim_start_matches('/'))
+        ));
+        assert_eq!(
+            std::fs::read(&kept).expect("it is kept under lighttpd's name"),
+            first.body()
+        );
         let second = gzip(&pages.site(&more), target);
-        assert_eq!((second.fields(), second.body()), (first.fields(), first.body()));
+        assert_eq!(
+            (second.fields(), second.body()),
+            (first.fields(), first.body())
+        );
         // What was made from an older content under the same tag is not used.
         std::fs::write(&kept, "stale").expect("write");
         assert_eq!(gzip(&pages.site(&more), target).body(), first.body());
@@ -220,8 +308,16 @@ fn a_cache_dir_that_cannot_be_written_costs_nothing_but_the_keeping() {
     let wall = pages.tree.path("cache");
     std::fs::create_dir(&wall).expect("mkdir");
     let first = pages.tree.path("small.txt");
-    let first = first.trim_start_matches('/').split('/').next().expect("a part");
-    std::fs::write(format!("{wall}/{first}"), "a file where a directory should be").expect("write");
+    let first = first
+        .trim_start_matches('/')
+        .split('/')
+        .next()
+        .expect("a part");
+    std::fs::write(
+        format!("{wall}/{first}"),
+        "a file where a directory should be",
+    )
+    .expect("write");
     let site = pages.site(&format!("deflate.cache-dir = \"{wall}\""));
     for (target, content) in [("/small.txt", &pages.small), ("/big.txt", &pages.big)] {
         let answer = gzip(&site, target);
@@ -236,27 +332,54 @@ fn nothing_new_is_compressed_under_load() {
     let busy = pages.site("deflate.max-loadavg = \"0.000001\"");
     if std::fs::read_to_string("/proc/loadavg").is_ok_and(|text| !text.starts_with("0.00")) {
         let answer = gzip(&busy, "/small.txt");
-        assert_eq!((coding(&answer), answer.field("Vary").as_deref()), (None, Some("Accept-Encoding")));
+        assert_eq!(
+            (coding(&answer), answer.field("Vary").as_deref()),
+            (None, Some("Accept-Encoding"))
+        );
     }
     let idle = pages.site("deflate.max-loadavg = \"99999\"");
     assert_eq!(coding(&gzip(&idle, "/small.txt")).as_deref(), Some("gzip"));
-    assert_eq!(coding(&gzip(&busy, "/small.txt")).as_deref(), Some("gzip"), "it was made before");
+    assert_eq!(
+        coding(&gzip(&busy, "/small.txt")).as_deref(),
+        Some("gzip"),
+        "it was made before"
+    );
 }
 
 #[test]
 fn wrong_values_are_pointed_at() {
     for (text, needle) in [
-        ("deflate.allowed-encodings = (\"gzip\", \"zst\")", "did you mean \"zstd\"?"),
-        ("deflate.allowed-encodings = (\"identity\")", "no content coding to compress with"),
+        (
+            "deflate.allowed-encodings = (\"gzip\", \"zst\")",
+            "did you mean \"zstd\"?",
+        ),
+        (
+            "deflate.allowed-encodings = (\"identity\")",
+            "no content coding to compress with",
+        ),
         ("deflate.max-loadavg = \"high\"", "no load average"),
         ("deflate.cache-dir = \"cache\"", "no absolute path"),
         ("deflate.compression-level = 12", "a number from 1 to 9"),
-        ("deflate.params = (\"gzip.levle\" => 3)", "did you mean \"gzip.level\"?"),
-        ("deflate.params = (\"BROTLI_PARAM_QUALITY\" => 12)", "a number from 0 to 11"),
-        ("deflate.params = (\"ZSTD_c_strategy\" => \"ZSTD_quick\")", "\"ZSTD_fast\""),
+        (
+            "deflate.params = (\"gzip.levle\" => 3)",
+            "did you mean \"gzip.level\"?",
+        ),
+        (
+            "deflate.params = (\"BROTLI_PARAM_QUALITY\" => 12)",
+            "a number from 0 to 11",
+        ),
+        (
+            "deflate.params = (\"ZSTD_c_strategy\" => \"ZSTD_quick\")",
+            "\"ZSTD_fast\"",
+        ),
     ] {
-        let message = Site::try_new(text, &[&MODULE]).err().expect("the value is refused");
-        assert!(message.contains(needle) && message.contains("test.conf:1:"), "{message}");
+        let message = Site::try_new(text, &[&MODULE])
+            .err()
+            .expect("the value is refused");
+        assert!(
+            message.contains(needle) && message.contains("test.conf:1:"),
+            "{message}"
+        );
     }
     let fine = "deflate.params = (\"BROTLI_PARAM_MODE\" => \"BROTLI_MODE_TEXT\", \"gzip.strategy\" => 2, \"bzip2.blockSize100k\" => 1)";
     assert!(Site::try_new(fine, &[&MODULE]).is_ok());
@@ -321,11 +444,21 @@ mod while_it_is_sent {
         let script = Script([Some(&b"data: 1\n"[..]), None, None, Some(b"data: 2\n")].into());
         let source = Body::Source(Box::new(script));
         let mut body = CompressedBody::new(source, Coding::Gzip, &options("")).expect("begin");
-        let Poll::Ready(Some(first)) = poll(&mut body) else { panic!("the first event") };
-        assert_eq!(super::super::testing::decoded_part(Coding::Gzip, &first), b"data: 1\n");
+        let Poll::Ready(Some(first)) = poll(&mut body) else {
+            panic!("the first event")
+        };
+        assert_eq!(
+            super::super::testing::decoded_part(Coding::Gzip, &first),
+            b"data: 1\n"
+        );
         assert_eq!(poll(&mut body), Poll::Pending);
-        let Poll::Ready(Some(rest)) = poll(&mut body) else { panic!("the rest") };
-        assert_eq!(decoded(Coding::Gzip, &[first, rest].concat()), b"data: 1\ndata: 2\n");
+        let Poll::Ready(Some(rest)) = poll(&mut body) else {
+            panic!("the rest")
+        };
+        assert_eq!(
+            decoded(Coding::Gzip, &[first, rest].concat()),
+            b"data: 1\ndata: 2\n"
+        );
         assert_eq!(poll(&mut body), Poll::Ready(None));
     }
 
@@ -333,16 +466,23 @@ mod while_it_is_sent {
     fn sync_flush_brings_out_every_piece() {
         let script = Script([Some(&b"1"[..]), Some(b"2")].into());
         let options = options("deflate.sync-flush = \"enable\"");
-        let mut body = CompressedBody::new(Body::Source(Box::new(script)), Coding::Zstd, &options).expect("begin");
-        let Poll::Ready(Some(first)) = poll(&mut body) else { panic!("the first piece") };
-        assert_eq!(super::super::testing::decoded_part(Coding::Zstd, &first), b"1");
+        let mut body = CompressedBody::new(Body::Source(Box::new(script)), Coding::Zstd, &options)
+            .expect("begin");
+        let Poll::Ready(Some(first)) = poll(&mut body) else {
+            panic!("the first piece")
+        };
+        assert_eq!(
+            super::super::testing::decoded_part(Coding::Zstd, &first),
+            b"1"
+        );
     }
 
     #[test]
     fn a_turn_ends_after_its_bytes() {
         let content = sample(200 * 1024);
         let options = options("deflate.work-block-size = 32");
-        let mut body = CompressedBody::new(Body::from(content.clone()), Coding::Gzip, &options).expect("begin");
+        let mut body = CompressedBody::new(Body::from(content.clone()), Coding::Gzip, &options)
+            .expect("begin");
         let (mut turns, mut whole) = (0, Vec::new());
         loop {
             match poll(&mut body) {
@@ -356,10 +496,43 @@ mod while_it_is_sent {
     }
 
     #[test]
+    fn the_slowest_settings_are_worked_off_elsewhere() {
+        let content = sample(100 * 1024);
+        let options = options("deflate.params = (\"BROTLI_PARAM_QUALITY\" => 11)");
+        let source = Body::from(content.clone());
+        let mut body = CompressedBody::new(source, Coding::Brotli, &options).expect("begin");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .expect("a runtime");
+        let (whole, waits) = runtime.block_on(async {
+            let (mut whole, mut waits) = (Vec::new(), 0);
+            loop {
+                let next = std::future::poll_fn(|context| match body.poll_piece(context) {
+                    Poll::Pending => {
+                        waits += 1;
+                        Poll::Pending
+                    }
+                    ready => ready,
+                });
+                match next.await {
+                    Some(piece) => whole.extend_from_slice(
+                        piece.expect("it goes well").in_memory().expect("bytes"),
+                    ),
+                    None => return (whole, waits),
+                }
+            }
+        });
+        assert!(waits > 0);
+        assert!(decoded(Coding::Brotli, &whole) == content);
+    }
+
+    #[test]
     fn only_short_bodies_are_compressed_at_once() {
         let options = options("");
         let at_once = |length: usize| {
-            at_once(&Body::from(sample(length)), Coding::Gzip, &options).expect("memory").is_some()
+            at_once(&Body::from(sample(length)), Coding::Gzip, &options)
+                .expect("memory")
+                .is_some()
         };
         assert!(at_once(64 * 1024));
         assert!(!at_once(64 * 1024 + 1));
