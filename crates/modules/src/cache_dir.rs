@@ -37,7 +37,10 @@ impl CacheDir {
         // The configured path may lead through symlinks (/var/run); below it none are followed.
         let real = std::fs::canonicalize(path)?;
         let root = openat(CWD, &real, DIRECTORY, Mode::empty())?;
-        Ok(CacheDir { root, path: real.as_os_str().as_bytes().to_vec() })
+        Ok(CacheDir {
+            root,
+            path: real.as_os_str().as_bytes().to_vec(),
+        })
     }
 
     /// The absolute path of `name`, for looking it up; `None` if no such file can be kept.
@@ -59,9 +62,16 @@ impl CacheDir {
         };
         let directory = self.directory(parents)?;
         let temporary = temporary_name();
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&directory, &temporary, flags, Mode::RUSR | Mode::WUSR)?;
-        Ok(NewFile { file: file.into(), directory, temporary, name: last.to_vec(), is_published: false })
+        Ok(NewFile {
+            file: file.into(),
+            directory,
+            temporary,
+            name: last.to_vec(),
+            is_published: false,
+        })
     }
 
     fn directory(&self, parents: &[u8]) -> io::Result<OwnedFd> {
@@ -113,8 +123,17 @@ impl NewFile {
     /// Those of futimens(2) and rename(2). `IsADirectory` if something else has the name.
     pub fn publish(mut self, modified: Option<(u64, u32)>) -> io::Result<()> {
         if let Some((seconds, nanos)) = modified {
-            let time = Timespec { tv_sec: seconds.cast_signed(), tv_nsec: i64::from(nanos) };
-            futimens(&self.file, &Timestamps { last_access: time, last_modification: time })?;
+            let time = Timespec {
+                tv_sec: seconds.cast_signed(),
+                tv_nsec: i64::from(nanos),
+            };
+            futimens(
+                &self.file,
+                &Timestamps {
+                    last_access: time,
+                    last_modification: time,
+                },
+            )?;
         }
         // Renaming over a symlink would replace the link, which is right; over a directory fails.
         if let Ok(there) = statat(&self.directory, &*self.name, AtFlags::SYMLINK_NOFOLLOW)
@@ -122,7 +141,12 @@ impl NewFile {
         {
             return Err(io::ErrorKind::IsADirectory.into());
         }
-        renameat(&self.directory, &*self.temporary, &self.directory, &*self.name)?;
+        renameat(
+            &self.directory,
+            &*self.temporary,
+            &self.directory,
+            &*self.name,
+        )?;
         self.is_published = true;
         Ok(())
     }
@@ -136,8 +160,10 @@ impl Drop for NewFile {
     }
 }
 
-const DIRECTORY: OFlags =
-    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
 
 /// Whether `name` is a relative path of ordinary parts that the file system can take.
 fn is_plain(name: &[u8]) -> bool {
@@ -175,7 +201,8 @@ mod tests {
 
     impl Tree {
         fn new(name: &str) -> Tree {
-            let path = std::env::temp_dir().join(format!("petrel-cache-dir-{}-{name}", std::process::id()));
+            let path = std::env::temp_dir()
+                .join(format!("petrel-cache-dir-{}-{name}", std::process::id()));
             let _ = std::fs::remove_dir_all(&path);
             std::fs::create_dir(&path).expect("create");
             Tree(path)
@@ -203,17 +230,33 @@ mod tests {
         file.publish(Some((1_000_000_000, 5))).expect("publish");
         assert_eq!(std::fs::read(&path).expect("read"), b"hello");
         let modified = path.metadata().expect("stat").modified().expect("time");
-        let modified = modified.duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+        let modified = modified
+            .duration_since(std::time::UNIX_EPOCH)
+            .expect("after 1970");
         assert_eq!(modified.as_nanos(), 1_000_000_000_000_000_005);
-        assert_eq!(std::fs::read_dir(tree.0.join("cache/a/b")).expect("dir").count(), 1);
+        assert_eq!(
+            std::fs::read_dir(tree.0.join("cache/a/b"))
+                .expect("dir")
+                .count(),
+            1
+        );
     }
 
     #[test]
     fn a_dropped_file_leaves_nothing() {
         let tree = Tree::new("drop");
         let cache = tree.open();
-        cache.create(b"x").expect("create").write(b"half").expect("write");
-        assert_eq!(std::fs::read_dir(tree.0.join("cache")).expect("dir").count(), 0);
+        cache
+            .create(b"x")
+            .expect("create")
+            .write(b"half")
+            .expect("write");
+        assert_eq!(
+            std::fs::read_dir(tree.0.join("cache"))
+                .expect("dir")
+                .count(),
+            0
+        );
     }
 
     #[test]
@@ -229,7 +272,10 @@ mod tests {
         let mut file = cache.create(b"x").expect("create");
         file.write(b"new").expect("write");
         file.publish(None).expect("the link itself is replaced");
-        assert_eq!(std::fs::read(tree.0.join("outside/victim")).expect("read"), b"safe");
+        assert_eq!(
+            std::fs::read(tree.0.join("outside/victim")).expect("read"),
+            b"safe"
+        );
     }
 
     #[test]
@@ -237,7 +283,16 @@ mod tests {
         let tree = Tree::new("names");
         let cache = tree.open();
         let long = vec![b'x'; PART_BYTES_MAX + 1];
-        for name in [&b""[..], b"/a", b"../a", b"a/../b", b"a//b", b"a/./b", b"a\0b", &long] {
+        for name in [
+            &b""[..],
+            b"/a",
+            b"../a",
+            b"a/../b",
+            b"a//b",
+            b"a/./b",
+            b"a\0b",
+            &long,
+        ] {
             assert!(cache.path_of(name).is_none(), "{name:?}");
             assert!(cache.create(name).is_err(), "{name:?}");
         }

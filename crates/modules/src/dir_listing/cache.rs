@@ -19,7 +19,9 @@ use super::view::{Format, View};
 
 /// Answers with a listing that was kept, if there is a fresh one.
 pub(super) fn answer(exchange: &mut Exchange, options: &Options, view: &View) -> bool {
-    let Some(cache) = &options.cache else { return false };
+    let Some(cache) = &options.cache else {
+        return false;
+    };
     let found = match &cache.directory {
         Some(_) => from_file(exchange, options, cache, view),
         None => from_memory(exchange, options, view),
@@ -36,9 +38,18 @@ pub(super) fn keep(exchange: &Exchange, options: &Options, view: &View, bytes: &
     let Some(cache) = &options.cache else { return };
     match &cache.directory {
         None => {
-            let until_s = exchange.worker.clock().seconds().saturating_add(cache.max_age_s);
-            let kept = Kept { until_s, bytes: Bytes::copy_from_slice(bytes) };
-            LISTINGS.with_borrow_mut(|listings| listings.insert(Key::of(exchange, options, view), kept));
+            let until_s = exchange
+                .worker
+                .clock()
+                .seconds()
+                .saturating_add(cache.max_age_s);
+            let kept = Kept {
+                until_s,
+                bytes: Bytes::copy_from_slice(bytes),
+            };
+            LISTINGS.with_borrow_mut(|listings| {
+                listings.insert(Key::of(exchange, options, view), kept)
+            });
         }
         Some(directory) => {
             let name = file_name(exchange, options, view);
@@ -47,7 +58,10 @@ pub(super) fn keep(exchange: &Exchange, options: &Options, view: &View, bytes: &
                 file.publish(None)
             });
             if let Err(error) = written {
-                exchange.log_error("content", format_args!("a listing could not be kept: {error}"));
+                exchange.log_error(
+                    "content",
+                    format_args!("a listing could not be kept: {error}"),
+                );
             }
         }
     }
@@ -57,15 +71,24 @@ fn from_memory(exchange: &Exchange, options: &Options, view: &View) -> Option<Bo
     let key = Key::of(exchange, options, view);
     let now_s = exchange.worker.clock().seconds();
     LISTINGS.with_borrow(|listings| {
-        let kept = listings.by_key.get(&key).filter(|kept| now_s < kept.until_s)?;
+        let kept = listings
+            .by_key
+            .get(&key)
+            .filter(|kept| now_s < kept.until_s)?;
         Some(Body::Piece(Piece::Bytes(kept.bytes.clone())))
     })
 }
 
 fn from_file(exchange: &Exchange, options: &Options, cache: &Cache, view: &View) -> Option<Body> {
-    let path = cache.directory.as_ref()?.path_of(&file_name(exchange, options, view))?;
+    let path = cache
+        .directory
+        .as_ref()?
+        .path_of(&file_name(exchange, options, view))?;
     let clock = exchange.worker.clock();
-    let file = exchange.worker.files().lookup(&path, Symlinks::Refuse, clock.seconds());
+    let file = exchange
+        .worker
+        .files()
+        .lookup(&path, Symlinks::Refuse, clock.seconds());
     let age_s = clock.wall_seconds().checked_sub(file.stat().modified_s)?;
     if file.kind() != FileKind::Regular || age_s >= u64::from(cache.max_age_s) {
         return None;
@@ -83,7 +106,9 @@ fn file_name(exchange: &Exchange, options: &Options, view: &View) -> Vec<u8> {
         Format::Json => "json",
     };
     let path = exchange.physical.path.trim_ascii();
-    let parts = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty());
+    let parts = path
+        .split(|byte| *byte == b'/')
+        .filter(|part| !part.is_empty());
     let mut name = Vec::with_capacity(path.len() + 40);
     for part in parts {
         name.extend_from_slice(part);

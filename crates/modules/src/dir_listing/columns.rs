@@ -25,7 +25,12 @@ pub(super) fn write_size(out: &mut Vec<u8>, bytes: u64) {
 pub(super) fn write_time(out: &mut Vec<u8>, unix_seconds: u64) {
     let (year, month, day) = civil(unix_seconds / 86_400);
     let of_day = unix_seconds % 86_400;
-    let _ = write!(out, "{year:04}-{month:02}-{day:02} {:02}:{:02}", of_day / 3600, of_day / 60 % 60);
+    let _ = write!(
+        out,
+        "{year:04}-{month:02}-{day:02} {:02}:{:02}",
+        of_day / 3600,
+        of_day / 60 % 60
+    );
 }
 
 /// Year, month and day of a day since 1970. Counted in eras of 400 years that begin in March, so
@@ -39,7 +44,11 @@ fn civil(days: u64) -> (u64, u64, u64) {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
@@ -61,8 +70,23 @@ mod tests {
 
     #[test]
     fn sizes_have_one_decimal() {
-        let shown = [0, 1023, 1024, 108_909, 1_048_575, 1 << 20, 3 << 40, u64::MAX].map(size);
-        assert_eq!(shown, ["0", "1023", "1.0K", "106.4K", "1.0M", "1.0M", "3.0T", "16.0E"]);
+        let shown = [
+            0,
+            1023,
+            1024,
+            108_909,
+            1_048_575,
+            1 << 20,
+            3 << 40,
+            u64::MAX,
+        ]
+        .map(size);
+        assert_eq!(
+            shown,
+            [
+                "0", "1023", "1.0K", "106.4K", "1.0M", "1.0M", "3.0T", "16.0E"
+            ]
+        );
     }
 
     #[test]

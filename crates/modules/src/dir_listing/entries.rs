@@ -36,8 +36,12 @@ impl Entries {
 
     /// Adds an entry. A name beyond what any file system allows is left out.
     pub fn push(&mut self, entry: Entry<'_>) {
-        let Ok(name_start) = u32::try_from(self.names.len()) else { return };
-        let Ok(name_len) = u16::try_from(entry.name.len()) else { return };
+        let Ok(name_start) = u32::try_from(self.names.len()) else {
+            return;
+        };
+        let Ok(name_len) = u16::try_from(entry.name.len()) else {
+            return;
+        };
         self.names.extend_from_slice(entry.name);
         self.list.push(Slot {
             name_start,
@@ -57,13 +61,16 @@ impl Entries {
         let names = std::mem::take(&mut self.names);
         let by_name = |slot: &Slot| (!slot.is_directory, slot.entry(&names).name);
         match sort.column {
-            Column::Name => self.list.sort_unstable_by(|a, b| by_name(a).cmp(&by_name(b))),
+            Column::Name => self
+                .list
+                .sort_unstable_by(|a, b| by_name(a).cmp(&by_name(b))),
             Column::Modified => self.list.sort_unstable_by(|a, b| {
                 (a.modified_s, by_name(a)).cmp(&(b.modified_s, by_name(b)))
             }),
             Column::Size => {
                 let size = |slot: &Slot| (!slot.is_directory).then_some(slot.size);
-                self.list.sort_unstable_by(|a, b| (size(a), by_name(a)).cmp(&(size(b), by_name(b))));
+                self.list
+                    .sort_unstable_by(|a, b| (size(a), by_name(a)).cmp(&(size(b), by_name(b))));
             }
             Column::Type => self.list.sort_by_cached_key(|slot| {
                 let entry = slot.entry(&names);
@@ -81,7 +88,9 @@ impl Slot {
     fn entry<'n>(&self, names: &'n [u8]) -> Entry<'n> {
         let start = self.name_start as usize;
         Entry {
-            name: names.get(start..start + usize::from(self.name_len)).unwrap_or_default(),
+            name: names
+                .get(start..start + usize::from(self.name_len))
+                .unwrap_or_default(),
             is_directory: self.is_directory,
             size: self.size,
             modified_s: self.modified_s,
@@ -95,12 +104,22 @@ mod tests {
 
     fn sorted(column: Column, order: Order) -> Vec<String> {
         let mut entries = Entries::default();
-        for (name, is_directory, size, modified_s) in
-            [("b", false, 1, 30), ("a", false, 20, 20), ("z", true, 4096, 10), ("B", false, 3, 20)]
-        {
-            entries.push(Entry { name: name.as_bytes(), is_directory, size, modified_s });
+        for (name, is_directory, size, modified_s) in [
+            ("b", false, 1, 30),
+            ("a", false, 20, 20),
+            ("z", true, 4096, 10),
+            ("B", false, 3, 20),
+        ] {
+            entries.push(Entry {
+                name: name.as_bytes(),
+                is_directory,
+                size,
+                modified_s,
+            });
         }
-        entries.sort(Sort { column, order }, |entry| entry.name.to_ascii_lowercase());
+        entries.sort(Sort { column, order }, |entry| {
+            entry.name.to_ascii_lowercase()
+        });
         (0..entries.len())
             .filter_map(|index| entries.get(index))
             .map(|entry| String::from_utf8_lossy(entry.name).into_owned())
@@ -110,9 +129,18 @@ mod tests {
     #[test]
     fn every_column_has_its_order() {
         assert_eq!(sorted(Column::Name, Order::Ascending), ["z", "B", "a", "b"]);
-        assert_eq!(sorted(Column::Name, Order::Descending), ["b", "a", "B", "z"]);
-        assert_eq!(sorted(Column::Modified, Order::Ascending), ["z", "B", "a", "b"]);
-        assert_eq!(sorted(Column::Size, Order::Descending), ["a", "B", "b", "z"]);
+        assert_eq!(
+            sorted(Column::Name, Order::Descending),
+            ["b", "a", "B", "z"]
+        );
+        assert_eq!(
+            sorted(Column::Modified, Order::Ascending),
+            ["z", "B", "a", "b"]
+        );
+        assert_eq!(
+            sorted(Column::Size, Order::Descending),
+            ["a", "B", "b", "z"]
+        );
         assert_eq!(sorted(Column::Type, Order::Ascending), ["z", "a", "B", "b"]);
     }
 }

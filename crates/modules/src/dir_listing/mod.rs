@@ -83,8 +83,17 @@ static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let options = Options::new(configure.values, configure.purpose)?;
-    if configure.values.bool("dir-listing.activate").unwrap_or(false) {
-        configure.add(Phase::Content, DirListing { options: Rc::new(options) });
+    if configure
+        .values
+        .bool("dir-listing.activate")
+        .unwrap_or(false)
+    {
+        configure.add(
+            Phase::Content,
+            DirListing {
+                options: Rc::new(options),
+            },
+        );
     }
     Ok(())
 }
@@ -95,7 +104,9 @@ struct DirListing {
 
 impl Hook for DirListing {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
-        let Some(file) = &exchange.physical.file else { return Outcome::Next };
+        let Some(file) = &exchange.physical.file else {
+            return Outcome::Next;
+        };
         let is_ours = file.kind() == FileKind::Directory
             && exchange.request.method.is_get_or_head()
             && exchange.request.url.path().ends_with(b"/");
@@ -107,7 +118,13 @@ impl Hook for DirListing {
             return Outcome::Answer;
         }
         match Reading::begin(exchange, &self.options, view) {
-            Ok(reading) => go_on(Box::new(Listing { options: Rc::clone(&self.options), reading }), exchange),
+            Ok(reading) => go_on(
+                Box::new(Listing {
+                    options: Rc::clone(&self.options),
+                    reading,
+                }),
+                exchange,
+            ),
             Err(errno) => refuse(exchange, errno),
         }
     }
@@ -170,7 +187,10 @@ fn set_fields(exchange: &mut Exchange, options: &Options, format: Format) {
     }
     response.set("Vary", b"Accept");
     if let Some(cache) = &options.cache {
-        response.set("Cache-Control", format!("max-age={}", cache.max_age_s).as_bytes());
+        response.set(
+            "Cache-Control",
+            format!("max-age={}", cache.max_age_s).as_bytes(),
+        );
     }
 }
 

@@ -67,7 +67,8 @@ impl Options {
             hides_dotfiles: switch("dir-listing.hide-dotfiles", true),
             external_css: text("dir-listing.external-css"),
             external_js: text("dir-listing.external-js"),
-            is_utf8: encoding.eq_ignore_ascii_case("utf-8") || encoding.eq_ignore_ascii_case("utf8"),
+            is_utf8: encoding.eq_ignore_ascii_case("utf-8")
+                || encoding.eq_ignore_ascii_case("utf8"),
             content_type: format!("text/html; charset={encoding}"),
             header: around(values, "header", "HEADER.txt"),
             readme: around(values, "readme", "README.txt"),
@@ -82,7 +83,9 @@ impl Options {
     /// Whether an entry of this name is listed, as far as its name decides.
     pub fn shows(&self, name: &[u8]) -> bool {
         let is_around = |around: &Option<Around>| {
-            around.as_ref().is_some_and(|around| around.is_hidden && around.name.as_bytes() == name)
+            around
+                .as_ref()
+                .is_some_and(|around| around.is_hidden && around.name.as_bytes() == name)
         };
         !(self.hides_dotfiles && name.starts_with(b".")
             || is_around(&self.header)
@@ -93,13 +96,18 @@ impl Options {
 
 fn patterns(values: &Values<'_>) -> Result<Vec<Pattern>, Diagnostic> {
     let name = "dir-listing.exclude";
-    let Some(list) = values.array(name) else { return Ok(Vec::new()) };
+    let Some(list) = values.array(name) else {
+        return Ok(Vec::new());
+    };
     let compiled = list.iter().map(|element| {
         let text = element.value.as_str().unwrap_or_default();
         Pattern::compile(text).map_err(|error| {
-            Diagnostic::error(format!("{name}: {text:?} is no regular expression"), element.span)
-                .with_label(error.message)
-                .with_hint("names are matched by PCRE expressions; write \"\\.bak$\" for *.bak")
+            Diagnostic::error(
+                format!("{name}: {text:?} is no regular expression"),
+                element.span,
+            )
+            .with_label(error.message)
+            .with_hint("names are matched by PCRE expressions; write \"\\.bak$\" for *.bak")
         })
     });
     compiled.collect()
@@ -109,9 +117,13 @@ fn patterns(values: &Values<'_>) -> Result<Vec<Pattern>, Diagnostic> {
 fn encoding(values: &Values<'_>) -> Result<String, Diagnostic> {
     let name = "dir-listing.encoding";
     let encoding = values.string(name).unwrap_or("utf-8");
-    let is_name = encoding.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:+".contains(&byte));
+    let is_name = encoding
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"-_.:+".contains(&byte));
     let lower = encoding.to_ascii_lowercase();
-    let has_ascii = !["utf-16", "utf16", "utf-32", "utf32", "ucs-", "utf-7"].iter().any(|wide| lower.starts_with(wide));
+    let has_ascii = !["utf-16", "utf16", "utf-32", "utf32", "ucs-", "utf-7"]
+        .iter()
+        .any(|wide| lower.starts_with(wide));
     if is_name && has_ascii {
         return Ok(encoding.to_owned());
     }
@@ -129,27 +141,47 @@ fn around(values: &Values<'_>, which: &str, usual: &str) -> Option<Around> {
     };
     Some(Around {
         name: name.to_owned(),
-        is_hidden: values.bool(&format!("dir-listing.hide-{which}-file")).unwrap_or(false),
-        is_text: values.bool(&format!("dir-listing.encode-{which}")).unwrap_or(true),
+        is_hidden: values
+            .bool(&format!("dir-listing.hide-{which}-file"))
+            .unwrap_or(false),
+        is_text: values
+            .bool(&format!("dir-listing.encode-{which}"))
+            .unwrap_or(true),
     })
 }
 
 fn cache(values: &Values<'_>, purpose: Purpose) -> Result<Option<Cache>, Diagnostic> {
     let name = "dir-listing.cache";
-    let Some(map) = values.array(name).filter(|map| !map.is_empty()) else { return Ok(None) };
+    let Some(map) = values.array(name).filter(|map| !map.is_empty()) else {
+        return Ok(None);
+    };
     check_keys(map)?;
     let max_age_s = match map.get("max-age") {
         None => MAX_AGE_S,
-        Some(age) => age.value.as_integer().and_then(|age| u32::try_from(age).ok()).ok_or_else(|| {
-            Diagnostic::error(format!("{name}: \"max-age\" is a number of seconds"), age.span)
-        })?,
+        Some(age) => age
+            .value
+            .as_integer()
+            .and_then(|age| u32::try_from(age).ok())
+            .ok_or_else(|| {
+                Diagnostic::error(
+                    format!("{name}: \"max-age\" is a number of seconds"),
+                    age.span,
+                )
+            })?,
     };
     let directory = match map.get("path") {
         None => None,
         Some(path) => {
-            let text = path.value.as_str().filter(|text| text.starts_with('/')).ok_or_else(|| {
-                Diagnostic::error(format!("{name}: \"path\" is the absolute path of a directory"), path.span)
-            })?;
+            let text = path
+                .value
+                .as_str()
+                .filter(|text| text.starts_with('/'))
+                .ok_or_else(|| {
+                    Diagnostic::error(
+                        format!("{name}: \"path\" is the absolute path of a directory"),
+                        path.span,
+                    )
+                })?;
             match purpose {
                 Purpose::Check => None,
                 // What cannot be opened is made without it: listings are kept in memory then.
@@ -157,12 +189,18 @@ fn cache(values: &Values<'_>, purpose: Purpose) -> Result<Option<Cache>, Diagnos
             }
         }
     };
-    Ok((max_age_s > 0).then_some(Cache { max_age_s, directory }))
+    Ok((max_age_s > 0).then_some(Cache {
+        max_age_s,
+        directory,
+    }))
 }
 
 fn check_keys(map: &Array) -> Result<(), Diagnostic> {
     const KNOWN: [&str; 2] = ["max-age", "path"];
-    let Some(wrong) = map.iter().find(|element| element.key().is_none_or(|key| !KNOWN.contains(&key))) else {
+    let Some(wrong) = map
+        .iter()
+        .find(|element| element.key().is_none_or(|key| !KNOWN.contains(&key)))
+    else {
         return Ok(());
     };
     let key = wrong.key().unwrap_or_default();
@@ -170,13 +208,19 @@ fn check_keys(map: &Array) -> Result<(), Diagnostic> {
         Some(near) => format!("did you mean \"{near}\"?"),
         None => "its keys are \"max-age\" and \"path\"".to_owned(),
     };
-    Err(Diagnostic::error(format!("dir-listing.cache has no key {key:?}"), wrong.span).with_hint(hint))
+    Err(
+        Diagnostic::error(format!("dir-listing.cache has no key {key:?}"), wrong.span)
+            .with_hint(hint),
+    )
 }
 
 /// Of everything that changes what is listed or how. The hasher's keys are fixed.
 fn fingerprint(values: &Values<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for spec in super::DIRECTIVES.iter().filter(|spec| spec.name != "dir-listing.cache") {
+    for spec in super::DIRECTIVES
+        .iter()
+        .filter(|spec| spec.name != "dir-listing.cache")
+    {
         hash_value(values, spec.name, &mut hasher);
     }
     for name in ["server.tag", "server.follow-symlink", "mimetype.assign"] {

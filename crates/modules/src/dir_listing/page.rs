@@ -35,7 +35,10 @@ impl Page {
             _ => Vec::new(),
         };
         let line = &exchange.settings.core.server_line;
-        let tag = line.strip_prefix(b"Server: ").unwrap_or_default().trim_ascii();
+        let tag = line
+            .strip_prefix(b"Server: ")
+            .unwrap_or_default()
+            .trim_ascii();
         Page {
             url_path: exchange.request.url.path().to_vec(),
             header: around(&options.header, "header"),
@@ -91,7 +94,13 @@ impl Page {
     }
 
     /// Everything below the entries. `cut` is how many were looked at, if there were more.
-    pub fn write_end(&self, out: &mut Vec<u8>, options: &Options, shown: usize, cut: Option<usize>) {
+    pub fn write_end(
+        &self,
+        out: &mut Vec<u8>,
+        options: &Options,
+        shown: usize,
+        cut: Option<usize>,
+    ) {
         out.extend_from_slice(b"</tbody>\n</table>\n</div>\n");
         if let Some(seen) = cut {
             let _ = writeln!(
@@ -158,8 +167,11 @@ impl Page {
     /// The URL path, each part a link to its directory. Links are relative: what stands in front of
     /// this server may know it by another path.
     fn write_way(&self, out: &mut Vec<u8>) {
-        let parts: Vec<&[u8]> =
-            self.url_path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).collect();
+        let parts: Vec<&[u8]> = self
+            .url_path
+            .split(|byte| *byte == b'/')
+            .filter(|part| !part.is_empty())
+            .collect();
         if parts.is_empty() {
             out.push(b'/');
             return;
@@ -205,7 +217,10 @@ impl Page {
     /// Text of unknown origin. Control characters, and in UTF-8 what is not UTF-8, are replaced.
     fn write_text(&self, out: &mut Vec<u8>, text: &[u8]) {
         let text = match self.is_utf8 {
-            true => String::from_utf8_lossy(text).into_owned().into_bytes().into(),
+            true => String::from_utf8_lossy(text)
+                .into_owned()
+                .into_bytes()
+                .into(),
             false => Cow::Borrowed(text),
         };
         for part in text.split_inclusive(|byte| byte.is_ascii_control()) {
@@ -220,12 +235,17 @@ impl Page {
     }
 }
 
-/// What the type column says.
+/// What the type column says: the media type without its parameters.
 pub(super) fn type_of<'t>(entry: &Entry<'_>, types: &'t MimeTypes) -> &'t [u8] {
-    match entry.is_directory {
-        true => b"Directory",
-        false => types.content_type_of(entry.name).unwrap_or(mime::UNKNOWN),
+    if entry.is_directory {
+        return b"Directory";
     }
+    let content_type = types.content_type_of(entry.name).unwrap_or(mime::UNKNOWN);
+    content_type
+        .split(|byte| *byte == b';')
+        .next()
+        .unwrap_or_default()
+        .trim_ascii_end()
 }
 
 /// The file to show around the list, as HTML; nothing if it is not there.
@@ -235,14 +255,20 @@ fn read_around(exchange: &Exchange, around: &Around, class: &str) -> Vec<u8> {
         false => [&*exchange.physical.path, around.name.as_bytes()].concat(),
     };
     let now_s = exchange.worker.clock().seconds();
-    let file = exchange.worker.files().lookup(&path, exchange.settings.core.symlinks, now_s);
+    let file = exchange
+        .worker
+        .files()
+        .lookup(&path, exchange.settings.core.symlinks, now_s);
     let size = usize::try_from(file.stat().size).unwrap_or(usize::MAX);
     if file.kind() != FileKind::Regular || size == 0 {
         return Vec::new();
     }
     if size > AROUND_BYTES_MAX {
         let path = String::from_utf8_lossy(&path);
-        exchange.log_error("content", format_args!("{path:?} is too long for a listing's {class}"));
+        exchange.log_error(
+            "content",
+            format_args!("{path:?} is too long for a listing's {class}"),
+        );
         return Vec::new();
     }
     let mut content = vec![0; size];

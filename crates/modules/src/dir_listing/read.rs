@@ -14,10 +14,10 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, openat
 use rustix::io::Errno;
 
 use super::entries::{Entries, Entry};
+use super::json;
 use super::options::Options;
 use super::page::{Page, type_of};
 use super::view::{Format, View};
-use super::json;
 
 /// A listing in the making.
 pub(super) struct Reading {
@@ -103,7 +103,9 @@ impl Reading {
                 self.is_truncated = true;
                 return Ok(Stretch::End);
             }
-            let Some(entry) = self.directory.next() else { return Ok(Stretch::End) };
+            let Some(entry) = self.directory.next() else {
+                return Ok(Stretch::End);
+            };
             let entry = entry?;
             let name = entry.file_name().to_bytes();
             if matches!(name, b"." | b"..") {
@@ -124,8 +126,14 @@ impl Reading {
             FileType::Symlink if follows => {}
             _ => return,
         }
-        let flags = if follows { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-        let Ok(stat) = statat(&self.descriptor, name, flags) else { return };
+        let flags = if follows {
+            AtFlags::empty()
+        } else {
+            AtFlags::SYMLINK_NOFOLLOW
+        };
+        let Ok(stat) = statat(&self.descriptor, name, flags) else {
+            return;
+        };
         let is_directory = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => true,
             FileType::RegularFile => false,
@@ -142,7 +150,8 @@ impl Reading {
     fn begin_writing(&mut self, options: &Options) {
         if let Some(sort) = self.view.sort {
             let types = Rc::clone(&self.settings.core.mime_types);
-            self.entries.sort(sort, |entry| type_of(entry, &types).to_vec());
+            self.entries
+                .sort(sort, |entry| type_of(entry, &types).to_vec());
         }
         match self.view.format {
             Format::Page => self.page.write_begin(&mut self.out, options),
@@ -152,10 +161,14 @@ impl Reading {
     }
 
     fn write(&mut self, options: &Options) -> Stretch {
-        let State::Writing(start) = self.state else { return Stretch::More };
+        let State::Writing(start) = self.state else {
+            return Stretch::More;
+        };
         let end = (start + ENTRIES_PER_TURN).min(self.entries.len());
         for index in start..end {
-            let Some(entry) = self.entries.get(index) else { break };
+            let Some(entry) = self.entries.get(index) else {
+                break;
+            };
             match self.view.format {
                 Format::Page => {
                     let types = &self.settings.core.mime_types;
@@ -171,7 +184,8 @@ impl Reading {
         match self.view.format {
             Format::Page => {
                 let cut = self.is_truncated.then_some(LISTED_ENTRIES_MAX);
-                self.page.write_end(&mut self.out, options, self.entries.len(), cut);
+                self.page
+                    .write_end(&mut self.out, options, self.entries.len(), cut);
             }
             Format::Json => self.out.extend_from_slice(b"\n]\n"),
         }

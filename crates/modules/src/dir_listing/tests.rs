@@ -10,14 +10,18 @@ struct Root(PathBuf);
 
 impl Root {
     fn new(name: &str) -> Root {
-        let path = std::env::temp_dir().join(format!("petrel-dirlist-{}-{name}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("petrel-dirlist-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(path.join("www")).expect("create");
         Root(path)
     }
 
     fn write(&self, name: impl AsRef<[u8]>, text: &str) {
-        let path = self.0.join("www").join(std::ffi::OsStr::from_bytes(name.as_ref()));
+        let path = self
+            .0
+            .join("www")
+            .join(std::ffi::OsStr::from_bytes(name.as_ref()));
         std::fs::create_dir_all(path.parent().expect("below the root")).expect("mkdir");
         std::fs::write(path, text).expect("write");
     }
@@ -64,7 +68,10 @@ fn directories_come_first_then_names_by_their_bytes() {
     let site = root.site("");
     assert_eq!(names(&page(&site, "/")), ["Y", "z", "B", "a10", "a9", "b"]);
     assert_eq!(names(&page(&site, "/z/")), ["..", "x"]);
-    assert_eq!(names(&page(&site, "/?C=N;O=D")), ["b", "a9", "a10", "B", "z", "Y"]);
+    assert_eq!(
+        names(&page(&site, "/?C=N;O=D")),
+        ["b", "a9", "a10", "B", "z", "Y"]
+    );
     let site = root.site("dir-listing.hide-dotfiles = \"disable\"");
     assert!(names(&page(&site, "/")).contains(&".hidden".to_owned()));
 }
@@ -77,10 +84,20 @@ fn only_directories_are_answered_and_only_when_it_is_on() {
     assert_eq!(site.get("/").status(), 200);
     assert_eq!(site.get("/d").status(), 301);
     assert_eq!(site.get("/d/").status(), 403);
-    assert_eq!(site.request("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").status(), 403);
-    assert_eq!(site.request("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n").status(), 200);
+    assert_eq!(
+        site.request("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
+            .status(),
+        403
+    );
+    assert_eq!(
+        site.request("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n").status(),
+        200
+    );
     let old = Site::new(
-        &format!("server.document-root = \"{}\"\nserver.dir-listing = \"enable\"", root.0.display()),
+        &format!(
+            "server.document-root = \"{}\"\nserver.dir-listing = \"enable\"",
+            root.0.display()
+        ),
         &[&MODULE],
     );
     assert_eq!(old.get("/").status(), 200);
@@ -94,11 +111,25 @@ fn names_are_escaped_for_where_they_stand() {
     root.write("<d>/x", "");
     let site = root.site("");
     let text = page(&site, "/");
-    assert!(text.contains("<a href=\"%3Ci%3E%27%22%26%3F%23%25%3Ax\">&lt;i&gt;&#39;&quot;&amp;?#%:x</a>"), "{text}");
-    assert!(text.contains("<a href=\"bad%FF%0A\">bad\u{fffd}&#xfffd;</a>"), "{text}");
+    assert!(
+        text.contains(
+            "<a href=\"%3Ci%3E%27%22%26%3F%23%25%3Ax\">&lt;i&gt;&#39;&quot;&amp;?#%:x</a>"
+        ),
+        "{text}"
+    );
+    assert!(
+        text.contains("<a href=\"bad%FF%0A\">bad\u{fffd}&#xfffd;</a>"),
+        "{text}"
+    );
     let inside = page(&site, "/%3Cd%3E/");
-    assert!(inside.contains("<title>Index of /&lt;d&gt;/</title>"), "{inside}");
-    assert!(inside.contains("<h1>Index of <a href=\"../\">/</a>&lt;d&gt;/</h1>"), "{inside}");
+    assert!(
+        inside.contains("<title>Index of /&lt;d&gt;/</title>"),
+        "{inside}"
+    );
+    assert!(
+        inside.contains("<h1>Index of <a href=\"../\">/</a>&lt;d&gt;/</h1>"),
+        "{inside}"
+    );
     assert!(!inside.contains("<d>"));
 }
 
@@ -107,9 +138,17 @@ fn names_in_another_encoding_pass_as_they_are() {
     let root = Root::new("latin");
     root.write(b"\xe4", "");
     let answer = root.site("dir-listing.encoding = \"iso-8859-1\"").get("/");
-    assert_eq!(answer.field("Content-Type").as_deref(), Some("text/html; charset=iso-8859-1"));
+    assert_eq!(
+        answer.field("Content-Type").as_deref(),
+        Some("text/html; charset=iso-8859-1")
+    );
     let needle = b"<a href=\"%E4\">\xe4</a>";
-    assert!(answer.body().windows(needle.len()).any(|window| window == needle));
+    assert!(
+        answer
+            .body()
+            .windows(needle.len())
+            .any(|window| window == needle)
+    );
 }
 
 #[test]
@@ -119,10 +158,16 @@ fn programs_get_json() {
     root.write("d/x", "");
     let site = root.site("");
     let by_query = site.get("/?json");
-    assert_eq!(by_query.field("Content-Type").as_deref(), Some("application/json"));
+    assert_eq!(
+        by_query.field("Content-Type").as_deref(),
+        Some("application/json")
+    );
     assert_eq!(by_query.field("Vary").as_deref(), Some("Accept"));
     let text = String::from_utf8_lossy(by_query.body()).into_owned();
-    let shape: String = text.split(|c: char| c.is_ascii_digit()).filter(|part| !part.is_empty()).collect();
+    let shape: String = text
+        .split(|c: char| c.is_ascii_digit())
+        .filter(|part| !part.is_empty())
+        .collect();
     assert_eq!(
         shape,
         "[\n{\"name\":\"d\",\"type\":\"directory\",\"size\":null,\"mtime\":},\
@@ -153,7 +198,10 @@ fn some_names_are_left_out() {
     let text = page(&root.site(more), "/");
     assert_eq!(names(&text), ["HEADER.txt", "a.txt"]);
     assert!(text.contains("<body>\n<text><h1>"), "{text}");
-    assert!(text.contains("<pre class=\"readme\">&lt;text&gt;</pre>"), "{text}");
+    assert!(
+        text.contains("<pre class=\"readme\">&lt;text&gt;</pre>"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -168,7 +216,13 @@ fn symlinks_count_as_what_they_lead_to() {
     let text = page(&root.site(""), "/");
     assert_eq!(names(&text), ["d", "link"]);
     assert!(text.contains("<a href=\"link/\">link</a>/"), "{text}");
-    assert_eq!(names(&page(&root.site("server.follow-symlink = \"disable\""), "/")), ["d"]);
+    assert_eq!(
+        names(&page(
+            &root.site("server.follow-symlink = \"disable\""),
+            "/"
+        )),
+        ["d"]
+    );
 }
 
 #[test]
@@ -179,13 +233,21 @@ fn style_script_footer_and_layout_can_be_replaced() {
     let more = "dir-listing.external-css = \"/s?a&b\"\ndir-listing.external-js = \"/j\"\n\
         dir-listing.set-footer = \"<b>us</b>\"";
     let text = page(&root.site(more), "/");
-    assert!(text.contains("<link rel=\"stylesheet\" href=\"/s?a&amp;b\">") && !text.contains("<style>"));
+    assert!(
+        text.contains("<link rel=\"stylesheet\" href=\"/s?a&amp;b\">") && !text.contains("<style>")
+    );
     assert!(text.contains("<script src=\"/j\"></script>") && !text.contains("<script>"));
     assert!(text.contains("<div class=\"foot\"><b>us</b></div>"));
     let text = page(&root.site("dir-listing.auto-layout = \"disable\""), "/");
-    assert!(text.starts_with("<h1>") && text.ends_with("</p>\n"), "{text}");
+    assert!(
+        text.starts_with("<h1>") && text.ends_with("</p>\n"),
+        "{text}"
+    );
     let text = page(&root.site("dir-listing.sort = \"disable\""), "/");
-    assert!(!text.contains("?C=") && !text.contains("<script>"), "{text}");
+    assert!(
+        !text.contains("?C=") && !text.contains("<script>"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -196,8 +258,15 @@ fn a_listing_is_kept_in_memory_for_its_time() {
     assert_eq!(names(&page(&site, "/")), ["a"]);
     root.write("b", "");
     assert_eq!(names(&page(&site, "/")), ["a"]);
-    assert_eq!(site.get("/").field("Cache-Control").as_deref(), Some("max-age=60"));
-    assert_eq!(names(&page(&site, "/?C=N;O=D")), ["b", "a"], "another view is another listing");
+    assert_eq!(
+        site.get("/").field("Cache-Control").as_deref(),
+        Some("max-age=60")
+    );
+    assert_eq!(
+        names(&page(&site, "/?C=N;O=D")),
+        ["b", "a"],
+        "another view is another listing"
+    );
     assert_eq!(names(&page(&root.site(""), "/")), ["a", "b"]);
 }
 
@@ -208,12 +277,26 @@ fn a_listing_is_kept_as_a_file() {
     let more = "dir-listing.cache = (\"max-age\" => 60, \"path\" => \"ROOT/cache\")";
     assert_eq!(names(&page(&root.site(more), "/")), ["a"]);
     root.write("b", "");
-    assert_eq!(names(&page(&root.site(more), "/")), ["a"], "another worker finds it");
-    let kept = root.0.join("cache").join(root.0.strip_prefix("/").expect("absolute")).join("www");
-    let files: Vec<_> = std::fs::read_dir(kept).expect("the cache").flatten().collect();
+    assert_eq!(
+        names(&page(&root.site(more), "/")),
+        ["a"],
+        "another worker finds it"
+    );
+    let kept = root
+        .0
+        .join("cache")
+        .join(root.0.strip_prefix("/").expect("absolute"))
+        .join("www");
+    let files: Vec<_> = std::fs::read_dir(kept)
+        .expect("the cache")
+        .flatten()
+        .collect();
     assert_eq!(files.len(), 1);
     let old = std::time::SystemTime::now() - std::time::Duration::from_secs(61);
-    let file = std::fs::File::options().write(true).open(files[0].path()).expect("open");
+    let file = std::fs::File::options()
+        .write(true)
+        .open(files[0].path())
+        .expect("open");
     file.set_modified(old).expect("set the time");
     assert_eq!(names(&page(&root.site(more), "/")), ["a", "b"]);
 }
@@ -249,15 +332,33 @@ fn many_entries_take_several_turns_and_come_out_whole() {
 #[test]
 fn wrong_values_are_pointed_at() {
     for (text, needle) in [
-        ("dir-listing.exclude = (\"a\", \"(\")", "is no regular expression"),
-        ("dir-listing.cache = (\"maxage\" => 3)", "did you mean \"max-age\"?"),
-        ("dir-listing.cache = (\"max-age\" => \"x\")", "a number of seconds"),
+        (
+            "dir-listing.exclude = (\"a\", \"(\")",
+            "is no regular expression",
+        ),
+        (
+            "dir-listing.cache = (\"maxage\" => 3)",
+            "did you mean \"max-age\"?",
+        ),
+        (
+            "dir-listing.cache = (\"max-age\" => \"x\")",
+            "a number of seconds",
+        ),
         ("dir-listing.cache = (\"path\" => \"x\")", "absolute path"),
-        ("dir-listing.encoding = \"utf-16\"", "cannot be the character set"),
-        ("dir-listing.encoding = \"a\\\"b\"", "cannot be the character set"),
+        (
+            "dir-listing.encoding = \"utf-16\"",
+            "cannot be the character set",
+        ),
+        (
+            "dir-listing.encoding = \"a\\\"b\"",
+            "cannot be the character set",
+        ),
     ] {
         let refused = Site::try_new(text, &[&MODULE]);
         let message = refused.err().expect("the value is refused");
-        assert!(message.contains(needle) && message.contains("test.conf:1:"), "{message}");
+        assert!(
+            message.contains(needle) && message.contains("test.conf:1:"),
+            "{message}"
+        );
     }
 }

@@ -60,7 +60,10 @@ impl View {
         let is_json = query.json || wants_json(accept);
         View {
             format: if is_json { Format::Json } else { Format::Page },
-            sort: is_sorted.then_some(Sort { column: query.column, order: query.order }),
+            sort: is_sorted.then_some(Sort {
+                column: query.column,
+                order: query.order,
+            }),
         }
     }
 }
@@ -74,7 +77,11 @@ struct Query {
 impl Query {
     /// `?C=M;O=D` is how old links write it. What is unknown means nothing.
     fn read(query: &[u8]) -> Query {
-        let mut read = Query { json: false, column: Column::Name, order: Order::Ascending };
+        let mut read = Query {
+            json: false,
+            column: Column::Name,
+            order: Order::Ascending,
+        };
         for part in query.split(|byte| matches!(byte, b'&' | b';')) {
             match part {
                 b"json" | b"json=" | b"json=1" => read.json = true,
@@ -96,7 +103,8 @@ fn wants_json(accept: &[u8]) -> bool {
         let mut parts = item.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
         let name = parts.next().unwrap_or_default();
         let is_refused = parts.any(|part| {
-            part.strip_prefix(b"q=0").is_some_and(|rest| rest.iter().all(|byte| b".0".contains(byte)))
+            part.strip_prefix(b"q=0")
+                .is_some_and(|rest| rest.iter().all(|byte| b".0".contains(byte)))
         });
         if name.eq_ignore_ascii_case(b"text/html") && !is_refused {
             return false;
@@ -113,7 +121,9 @@ mod tests {
     #[test]
     fn json_is_for_those_who_do_not_want_a_page() {
         assert!(wants_json(b"application/json"));
-        assert!(wants_json(b"text/plain;q=0.5, Application/JSON ; q=0.9, */*"));
+        assert!(wants_json(
+            b"text/plain;q=0.5, Application/JSON ; q=0.9, */*"
+        ));
         assert!(wants_json(b"text/html;q=0.0, application/json"));
         assert!(!wants_json(b""));
         assert!(!wants_json(b"*/*"));
@@ -124,8 +134,14 @@ mod tests {
     #[test]
     fn the_query_chooses_column_and_order() {
         let read = Query::read(b"C=S;O=D");
-        assert_eq!((read.column, read.order, read.json), (Column::Size, Order::Descending, false));
+        assert_eq!(
+            (read.column, read.order, read.json),
+            (Column::Size, Order::Descending, false)
+        );
         let read = Query::read(b"x=1&json&C=Q");
-        assert_eq!((read.column, read.order, read.json), (Column::Name, Order::Ascending, true));
+        assert_eq!(
+            (read.column, read.order, read.json),
+            (Column::Name, Order::Ascending, true)
+        );
     }
 }
