@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::io;
+use std::thread;
+use std::time::Duration;
 
 /// Which of the two processes this is.
 #[derive(Debug)]
@@ -18,19 +20,10 @@ pub enum Forked {
 /// `Unsupported` when the process has more than one thread, or /proc, which tells, is not there;
 /// else those of fork(2).
 pub fn fork() -> io::Result<Forked> {
-    let threads = fs::read_dir("/proc/self/task").and_then(|tasks| {
-        tasks
-            .take(2)
-            .try_fold(0, |count, task| task.map(|_| count + 1))
-    });
-    match threads {
-        Ok(1) => {}
-        Ok(_) => return Err(refused("the process has more than one thread")),
-        Err(error) => return Err(refused(&format!("/proc/self/task cannot be read: {error}"))),
-    }
+    make_sure_of_one_thread()?;
     // SAFETY: what makes fork dangerous is other threads: they are missing in the child, where
     // locks they held stay locked. There is exactly one thread, the one that runs this function
-    // (counted above), and nothing but this thread could start another one in the meantime.
+    // (it was counted just now), and only this one could have started another since.
     let id = unsafe { libc::fork() };
     match id {
         -1 => Err(io::Error::last_os_error()),
@@ -39,12 +32,36 @@ pub fn fork() -> io::Result<Forked> {
     }
 }
 
+/// A thread that was joined may still be listed for a moment, so a second one is looked at more than once.
+fn make_sure_of_one_thread() -> io::Result<()> {
+    for _ in 0..LOOKS {
+        let tasks = fs::read_dir("/proc/self/task").and_then(|tasks| {
+            tasks
+                .take(2)
+                .try_fold(0, |count, task| task.map(|_| count + 1))
+        });
+        match tasks {
+            Ok(1) => return Ok(()),
+            Ok(_) => thread::sleep(PAUSE),
+            Err(error) => {
+                return Err(refused(&format!("/proc/self/task cannot be read: {error}")));
+            }
+        }
+    }
+    Err(refused("the process has more than one thread"))
+}
+
 fn refused(why: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::Unsupported,
         format!("cannot start a process: {why}"),
     )
 }
+
+/// How often a second thread is looked at before it is believed.
+const LOOKS: u32 = 20;
+/// The pause between two looks.
+const PAUSE: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {

@@ -5,8 +5,8 @@
 //! Serves nothing and reads nothing that comes from the network.
 //!
 //! A server process is forked and not executed anew: it then has the very configuration that was
-//! checked, and `include_shell` runs once. Forking happens in one place, [`Keeper::run`], and the
-//! child leaves it with a [`Handover`], dropping everything that is the keeper's.
+//! checked. A child leaves the loop with an [`End`], which drops everything that is the keeper's:
+//! its descriptors close, and what removes files does so only in the process that made them.
 
 mod backoff;
 pub mod control;
@@ -16,6 +16,7 @@ mod pid_file;
 mod process;
 mod reload;
 mod signals;
+mod trial;
 
 use std::io;
 use std::ops::ControlFlow;
@@ -40,6 +41,7 @@ use generation::Generation;
 use pid_file::PidFile;
 use process::{ServerProcess, Stage, Started, describe};
 use signals::{Received, Signals};
+use trial::Trial;
 
 /// What the keeper needs to know beside the configuration.
 pub struct Options {
@@ -93,6 +95,8 @@ struct Keeper {
     processes: Vec<ServerProcess>,
     /// What is served.
     current: Rc<Generation>,
+    /// The reading of a new configuration.
+    trial: TrialState,
     /// What shall be served instead.
     next: Option<Rc<Generation>>,
     /// SIGUSR1 came while a reload was under way.
@@ -109,6 +113,13 @@ struct Keeper {
 enum Stopping {
     Gracefully,
     AtOnce,
+}
+
+/// Whether a new configuration is being read.
+enum TrialState {
+    None,
+    Wanted,
+    Reading(Trial),
 }
 
 type Step = ControlFlow<End>;
@@ -139,6 +150,7 @@ impl Keeper {
             pid_file,
             processes: Vec::new(),
             current,
+            trial: TrialState::None,
             next: None,
             reload_again: false,
             start_at: Some(Instant::now()),
@@ -169,6 +181,7 @@ impl Keeper {
             }
         }
         self.bury()?;
+        self.look_after_trial();
         let now = Instant::now();
         for process in &mut self.processes {
             process.check_deadline(now);
@@ -188,6 +201,9 @@ impl Keeper {
             self.start_at = None;
             let generation = Rc::clone(&self.current);
             self.start(&generation)?;
+        }
+        if matches!(self.trial, TrialState::Wanted) {
+            self.start_trial()?;
         }
         match self.next.clone() {
             Some(next) if !self.is_started(&next) => self.start(&next),
@@ -236,7 +252,15 @@ impl Keeper {
     fn next_deadline(&self) -> Option<Instant> {
         let tending = self.has_log_commands().then(|| Instant::now() + TEND_EVERY);
         let processes = self.processes.iter().filter_map(|process| process.deadline);
-        processes.chain(self.start_at).chain(tending).min()
+        let trial = match &self.trial {
+            TrialState::Reading(trial) => trial.deadline,
+            TrialState::None | TrialState::Wanted => None,
+        };
+        processes
+            .chain(self.start_at)
+            .chain(tending)
+            .chain(trial)
+            .min()
     }
 
     fn signal(&mut self, received: Received) {
@@ -280,6 +304,9 @@ impl Keeper {
         self.stopping = Some(how);
         self.next = None;
         self.start_at = None;
+        if let TrialState::Reading(trial) = &mut self.trial {
+            trial.kill();
+        }
         let _ = sd_notify::notify(&[NotifyState::Stopping]);
         // The addresses are free once the server processes have left them too.
         for process in &self.processes {

@@ -4,42 +4,102 @@
 //! when that one serves is the old one told to finish. Whatever goes wrong before leaves the old
 //! one as it is.
 
+use std::ops::ControlFlow;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use config::Diagnostics;
 use sd_notify::NotifyState;
 
-use super::Keeper;
 use super::generation::{self, Generation};
 use super::pid_file::PidFile;
-use super::process::{ServerProcess, Stage};
+use super::process::{ServerProcess, Stage, describe};
+use super::trial::{Started, Trial};
+use super::{End, Keeper, Step, TrialState};
+use crate::EXIT_FAILURE;
 use crate::load::{self, Loaded};
 use crate::server::configure_logs;
 
 impl Keeper {
-    /// Reads the configuration anew and prepares to serve it.
+    /// Has the configuration read anew, first by a process of its own.
     pub(super) fn reload(&mut self) {
         if self.stopping.is_some() {
             return;
         }
-        if self.next.is_some() {
+        if self.next.is_some() || !matches!(self.trial, TrialState::None) {
             self.reload_again = true;
             return;
         }
         let _ = NotifyState::monotonic_usec_now()
             .and_then(|now| sd_notify::notify(&[NotifyState::Reloading, now]));
-        match self.open_next() {
-            Ok(next) => self.next = Some(Rc::new(next)),
-            Err(errors) => {
-                for line in load::error_lines(&errors) {
-                    self.logs.error(format_args!(
-                        "reload failed, the old configuration stays: {line}"
-                    ));
-                }
+        self.trial = TrialState::Wanted;
+    }
+
+    /// Starts the trial that is wanted. The reading process leaves the loop with what came of it.
+    pub(super) fn start_trial(&mut self) -> Step {
+        match Trial::start() {
+            Ok(Started::Keeper(trial)) => self.trial = TrialState::Reading(trial),
+            Ok(Started::Reader) => return ControlFlow::Break(End::Exit(self.read_on_trial())),
+            Err(error) => {
+                self.trial = TrialState::None;
+                self.reload_failed(&error.to_string());
                 self.reload_is_over();
             }
         }
+        ControlFlow::Continue(())
+    }
+
+    /// Looks whether the trial is over, and opens what the configuration needs when it went well.
+    pub(super) fn look_after_trial(&mut self) {
+        let TrialState::Reading(trial) = &mut self.trial else {
+            return;
+        };
+        trial.check_deadline(Instant::now());
+        let Some(status) = trial.wait() else { return };
+        self.trial = TrialState::None;
+        if self.stopping.is_some() {
+            return;
+        }
+        match status.exit_status() {
+            Some(0) => match self.open_next() {
+                Ok(next) => self.next = Some(Rc::new(next)),
+                Err(errors) => self.refuse(&errors),
+            },
+            // It has written the errors to the log itself.
+            Some(code) if code == i32::from(EXIT_FAILURE) => self.reload_is_over(),
+            _ => {
+                self.reload_failed(&format!("the process that read it {}", describe(status)));
+                self.reload_is_over();
+            }
+        }
+    }
+
+    /// In the reading process: the exit code.
+    fn read_on_trial(&self) -> u8 {
+        match load::load(&self.origin) {
+            Ok(_) => 0,
+            Err(errors) => {
+                self.log_refusal(&errors);
+                EXIT_FAILURE
+            }
+        }
+    }
+
+    fn refuse(&mut self, errors: &Diagnostics) {
+        self.log_refusal(errors);
+        self.reload_is_over();
+    }
+
+    fn log_refusal(&self, errors: &Diagnostics) {
+        for line in load::error_lines(errors) {
+            self.reload_failed(&line);
+        }
+    }
+
+    fn reload_failed(&self, why: &str) {
+        self.logs.error(format_args!(
+            "reload failed, the old configuration stays: {why}"
+        ));
     }
 
     fn open_next(&self) -> Result<Generation, Diagnostics> {
@@ -88,9 +148,7 @@ impl Keeper {
         self.next = None;
         self.logs
             .retain(&self.current.log_targets, Duration::from_millis(100));
-        self.logs.error(format_args!(
-            "reload failed, the old configuration stays: {why}"
-        ));
+        self.reload_failed(why);
         self.reload_is_over();
     }
 

@@ -6,10 +6,11 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::harness::{Client, Server, Site, fetch, free_port, header, wait_until};
+use crate::harness::{Client, Server, Site, fetch, free_port, header, signal_to, wait_until};
 
 /// Clients that fetch until told to stop, and note everything that goes wrong.
 struct Load {
@@ -154,6 +155,44 @@ fn a_bad_file_changes_nothing_and_the_log_says_why() {
         fetch(site.port, "/hello.txt").expect("served as before");
     }
     reload(&site, &server, 1, "");
+}
+
+#[test]
+fn commands_in_the_configuration_run_at_start_and_at_reload() {
+    let site = Site::new();
+    fs::write(site.path("tag"), "server.tag = \"one\"\n").expect("written");
+    let line = format!("include_shell \"cat {}\"", site.path("tag").display());
+    let server = site.start(&line);
+    let served = |tag: &str| {
+        fetch(site.port, "/hello.txt").is_ok_and(|(head, _)| header(&head, "server") == Some(tag))
+    };
+    assert!(served("one"));
+    fs::write(site.path("tag"), "server.tag = \"two\"\n").expect("written");
+    server.signal(Signal::USR1);
+    wait_until("the new output", &mut || served("two"));
+}
+
+#[test]
+fn a_file_that_hangs_its_reader_holds_nobody_up() {
+    let site = Site::new();
+    let server = site.start("");
+    let child = server.only_child();
+    site.configure("include_shell \"sleep 20\"");
+    server.signal(Signal::USR1);
+    server.wait_for("the reader", || server.children().len() == 2);
+    // A crash meanwhile is seen to, and so is the order to stop.
+    signal_to(child, Signal::KILL);
+    server.wait_for("another process", || {
+        !server.children().contains(&child) && fetch(site.port, "/hello.txt").is_ok()
+    });
+    let asked = Instant::now();
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().0, Some(0));
+    assert!(
+        asked.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        asked.elapsed()
+    );
 }
 
 #[test]
