@@ -55,7 +55,12 @@ impl Calibrator {
         let (to, _) = listener.accept()?;
         to.set_read_timeout(Some(Duration::from_secs(5)))?;
         let single_core = std::thread::available_parallelism()?.get() == 1;
-        Ok(Self { from, to, server_cores, single_core })
+        Ok(Self {
+            from,
+            to,
+            server_cores,
+            single_core,
+        })
     }
 
     /// Does the work once.
@@ -70,8 +75,16 @@ impl Calibrator {
         compute();
         let network_ns = (between - started).as_nanos() as f64;
         let computing_ns = (own_cpu() - between).as_nanos() as f64;
-        let distance_ns = if self.single_core { 0.0 } else { distance(&self.server_cores) };
-        Ok(Sample { network_ns, computing_ns, distance_ns })
+        let distance_ns = if self.single_core {
+            0.0
+        } else {
+            distance(&self.server_cores)
+        };
+        Ok(Sample {
+            network_ns,
+            computing_ns,
+            distance_ns,
+        })
     }
 }
 
@@ -185,15 +198,26 @@ mod tests {
         let mut calibrator = Calibrator::new(sched_getaffinity(None).unwrap()).unwrap();
         for _ in 0..2 {
             let sample = calibrator.sample().unwrap();
-            assert!(sample.network_ns > 1e6 && sample.computing_ns > 1e5, "{sample:?}");
+            assert!(
+                sample.network_ns > 1e6 && sample.computing_ns > 1e5,
+                "{sample:?}"
+            );
             assert!(sample.distance_ns < 1e6, "{sample:?}");
         }
     }
 
     #[test]
     fn twice_the_time_is_twice_as_slow() {
-        let usual = Sample { network_ns: 40.0, computing_ns: 10.0, distance_ns: 1.0 };
-        let slow = Sample { network_ns: 80.0, computing_ns: 20.0, distance_ns: 1.0 };
+        let usual = Sample {
+            network_ns: 40.0,
+            computing_ns: 10.0,
+            distance_ns: 1.0,
+        };
+        let slow = Sample {
+            network_ns: 80.0,
+            computing_ns: 20.0,
+            distance_ns: 1.0,
+        };
         assert!((slow.slowness(usual) - 2.0).abs() < 1e-9);
         assert!((usual.mean(slow).slowness(usual) - 1.5).abs() < 1e-9);
     }

@@ -1,6 +1,7 @@
 //! The floor: what the kernel alone charges for a reply of a given size.
 //!
-//! Two threads, each with its own `SO_REUSEPORT` listener and epoll, all edge-triggered. A request
+//! Two threads (one, where there is only one core to run on), each with its own `SO_REUSEPORT`
+//! listener and epoll, all edge-triggered. A request
 //! is one `recv` that nobody looks at, the reply one `send` of bytes made beforehand; a large body
 //! goes by `sendfile` after its head. A server that does anything for its client costs more than
 //! this. It is not a web server: it answers whatever it is asked, once per receive.
@@ -20,7 +21,9 @@ use std::thread::JoinHandle;
 /// Serves until the process is ended.
 pub fn serve(options: &FloorOptions) -> io::Result<()> {
     for thread in spawn(options)? {
-        thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))?;
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))?;
     }
     Ok(())
 }
@@ -28,7 +31,8 @@ pub fn serve(options: &FloorOptions) -> io::Result<()> {
 /// Starts the threads; returns once all of them listen.
 pub fn spawn(options: &FloorOptions) -> io::Result<Vec<JoinHandle<io::Result<()>>>> {
     let canned = Arc::new(Canned::new(options)?);
-    let listeners = (0..THREADS).map(|_| listen(options.port));
+    let threads = std::thread::available_parallelism()?.get().min(THREADS_MAX);
+    let listeners = (0..threads).map(|_| listen(options.port));
     let listeners = listeners.collect::<rustix::io::Result<Vec<_>>>()?;
     let threads = listeners.into_iter().map(|listener| {
         let canned = Arc::clone(&canned);
@@ -48,13 +52,19 @@ struct Canned {
 impl Canned {
     fn new(options: &FloorOptions) -> io::Result<Self> {
         let Some(path) = &options.file else {
-            return Ok(Self { bytes: head(options.status, 0), file: None });
+            return Ok(Self {
+                bytes: head(options.status, 0),
+                file: None,
+            });
         };
         let mut file = File::open(path)?;
         let length = file.metadata()?.len();
         let mut bytes = head(options.status, length);
         if length > SEND_BYTES_MAX {
-            return Ok(Self { bytes, file: Some((file, length)) });
+            return Ok(Self {
+                bytes,
+                file: Some((file, length)),
+            });
         }
         file.read_to_end(&mut bytes)?;
         Ok(Self { bytes, file: None })
@@ -98,15 +108,30 @@ impl<'a> Worker<'a> {
     fn new(canned: &'a Canned, listener: OwnedFd) -> rustix::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let events = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), events)?;
+        epoll::add(
+            &epoll,
+            &listener,
+            epoll::EventData::new_u64(LISTENER),
+            events,
+        )?;
         let connections = HashMap::new();
-        Ok(Self { canned, listener, epoll, connections, key_next: LISTENER + 1 })
+        Ok(Self {
+            canned,
+            listener,
+            epoll,
+            connections,
+            key_next: LISTENER + 1,
+        })
     }
 
     fn run(mut self) -> rustix::io::Result<()> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         loop {
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
+            match epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                None,
+            ) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno),
             }
@@ -137,13 +162,16 @@ impl<'a> Worker<'a> {
                 | epoll::EventFlags::RDHUP
                 | epoll::EventFlags::ET;
             epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(key), events)?;
-            self.connections.insert(key, Connection { socket, sent: self.canned.length() });
+            let sent = self.canned.length();
+            self.connections.insert(key, Connection { socket, sent });
         }
     }
 
     fn drive(&mut self, key: u64, flags: epoll::EventFlags) {
         let over = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
-        let Some(connection) = self.connections.get_mut(&key) else { return };
+        let Some(connection) = self.connections.get_mut(&key) else {
+            return;
+        };
         if flags.intersects(over) || connection.drive(self.canned, flags).is_err() {
             self.connections.remove(&key);
         }
@@ -189,7 +217,11 @@ impl Connection {
 }
 
 fn send_bytes(socket: BorrowedFd<'_>, canned: &Canned, from: usize) -> rustix::io::Result<usize> {
-    let more = if canned.file.is_some() { SendFlags::MORE } else { SendFlags::empty() };
+    let more = if canned.file.is_some() {
+        SendFlags::MORE
+    } else {
+        SendFlags::empty()
+    };
     net::send(socket, &canned.bytes[from..], more | SendFlags::NOSIGNAL)
 }
 
@@ -205,12 +237,14 @@ fn listen(port: u16) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// As many as the peers have workers.
-const THREADS: usize = 2;
+/// As many as the peers have workers, but not more than there are cores to run on: two threads on
+/// one core interrupt each other's batches, which makes a new connection dearer by a third.
+const THREADS_MAX: usize = 2;
 /// A body up to this length is sent from memory with its head.
 const SEND_BYTES_MAX: u64 = 64 << 10;
-/// Taken by one sendfile.
-const SENDFILE_BYTES_MAX: u64 = 1 << 20;
+/// Taken by one sendfile. While one is under way acknowledgements queue up behind the socket's
+/// lock: with 1 MiB a body of 10 MiB costs a quarter more.
+const SENDFILE_BYTES_MAX: u64 = 256 << 10;
 const EVENTS_MAX: usize = 512;
 /// The listener's key among the connections'.
 const LISTENER: u64 = 0;

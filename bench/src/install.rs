@@ -17,16 +17,28 @@ pub fn missing_packages(servers: &[String]) -> Result<(), String> {
         return Ok(());
     }
     if !rustix::process::geteuid().is_root() {
-        return Err(format!("root has to install: apt-get install {}", packages.join(" ")));
+        return Err(format!(
+            "root has to install: apt-get install {}",
+            packages.join(" ")
+        ));
     }
     apt_get(&["update", "-q"])?;
-    apt_get(&[&["install", "-q", "-y", "--no-install-recommends"], &packages[..]].concat())
+    apt_get(
+        &[
+            &["install", "-q", "-y", "--no-install-recommends"],
+            &packages[..],
+        ]
+        .concat(),
+    )
 }
 
 /// RUNLEVEL=1 keeps packages from starting the servers they bring.
 fn apt_get(arguments: &[&str]) -> Result<(), String> {
     let mut command = Command::new("apt-get");
-    command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1");
+    command
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .env("RUNLEVEL", "1");
     match command.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("apt-get {}: {status}", arguments.join(" "))),

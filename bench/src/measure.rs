@@ -40,7 +40,11 @@ impl Snapshot {
     /// Of all processes of `server`, now.
     pub fn take(server: &Running) -> Self {
         let processes = server.processes().into_iter();
-        Self(processes.filter_map(|process| Some((process, Cpu::of(process.pid)?))).collect())
+        Self(
+            processes
+                .filter_map(|process| Some((process, Cpu::of(process.pid)?)))
+                .collect(),
+        )
     }
 
     /// What has been used since. Processes that have come since count from their start; what one
@@ -57,9 +61,15 @@ impl Snapshot {
 impl Cpu {
     fn of(pid: i32) -> Option<Self> {
         let stat = Stat::of(pid)?;
-        let now = clock_getcpuclockid(Pid::from_raw(pid)).and_then(ClockId::now).ok()?;
+        let now = clock_getcpuclockid(Pid::from_raw(pid))
+            .and_then(ClockId::now)
+            .ok()?;
         let (user_ticks, system_ticks) = (stat.user_ticks, stat.system_ticks);
-        Some(Self { total: Duration::from(now), user_ticks, system_ticks })
+        Some(Self {
+            total: Duration::from(now),
+            user_ticks,
+            system_ticks,
+        })
     }
 
     fn since(self, earlier: Self) -> Self {
@@ -113,19 +123,33 @@ pub fn memory(server: &Running) -> Memory {
 /// proc_stat(5): `cpu`, then user, nice, system, idle, iowait, irq, softirq and steal.
 fn parse_busy(text: &str) -> u64 {
     let first = text.lines().next().unwrap_or_default();
-    let ticks = first.split_whitespace().skip(1).take(8).map(|field| field.parse().unwrap_or(0));
+    let ticks = first
+        .split_whitespace()
+        .skip(1)
+        .take(8)
+        .map(|field| field.parse().unwrap_or(0));
     let idle = |place: &usize| (3..=4).contains(place);
-    ticks.enumerate().filter(|(place, _): &(usize, u64)| !idle(place)).map(|(_, n)| n).sum()
+    ticks
+        .enumerate()
+        .filter(|(place, _): &(usize, u64)| !idle(place))
+        .map(|(_, n)| n)
+        .sum()
 }
 
 /// proc_pid_smaps(5): lines such as `Pss:     123 kB`.
 fn parse_smaps(text: &str) -> Memory {
     let value = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("0");
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .unwrap_or("0");
         let kibibytes: u64 = line.trim().trim_end_matches(" kB").parse().unwrap_or(0);
         kibibytes * 1024
     };
-    Memory { resident: value("Rss:"), proportional: value("Pss:") }
+    Memory {
+        resident: value("Rss:"),
+        proportional: value("Pss:"),
+    }
 }
 
 #[cfg(test)]
@@ -136,13 +160,22 @@ mod tests {
     fn resident_and_proportional_are_read() {
         let text = "00400000-7ffc0000 ---p 00000000 00:00 0 [rollup]\n\
                     Rss:                2048 kB\nPss:                 512 kB\nPss_Dirty: 4 kB\n";
-        assert_eq!(parse_smaps(text), Memory { resident: 2 << 20, proportional: 512 << 10 });
+        assert_eq!(
+            parse_smaps(text),
+            Memory {
+                resident: 2 << 20,
+                proportional: 512 << 10
+            }
+        );
         assert_eq!(parse_smaps(""), Memory::default());
     }
 
     #[test]
     fn idle_and_waiting_ticks_do_not_count_as_busy() {
-        assert_eq!(parse_busy("cpu  1 2 4 800 1600 8 16 32 64 128\ncpu0 9 9 9\n"), 63);
+        assert_eq!(
+            parse_busy("cpu  1 2 4 800 1600 8 16 32 64 128\ncpu0 9 9 9\n"),
+            63
+        );
     }
 
     #[test]
@@ -162,10 +195,19 @@ mod tests {
             system_ticks: 1,
         };
         let process = Process::for_test;
-        let before = Snapshot(HashMap::from([(process(1), cpu(10, 1)), (process(2), cpu(50, 9))]));
-        let after = Snapshot(HashMap::from([(process(1), cpu(25, 3)), (process(3), cpu(7, 2))]));
-        let expected =
-            Cpu { total: Duration::from_millis(22), user_ticks: 4, system_ticks: 1 };
+        let before = Snapshot(HashMap::from([
+            (process(1), cpu(10, 1)),
+            (process(2), cpu(50, 9)),
+        ]));
+        let after = Snapshot(HashMap::from([
+            (process(1), cpu(25, 3)),
+            (process(3), cpu(7, 2)),
+        ]));
+        let expected = Cpu {
+            total: Duration::from_millis(22),
+            user_ticks: 4,
+            system_ticks: 1,
+        };
         assert_eq!(before.used_until(&after), expected);
     }
 

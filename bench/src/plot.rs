@@ -32,7 +32,12 @@ fn svg(results: &Results, connections: u16) -> String {
     for (n, workload) in results.workloads.iter().enumerate() {
         let x = MARGIN + (n % COLUMNS) as f64 * (PANEL_WIDTH + MARGIN);
         let y = HEADER + (n / COLUMNS) as f64 * panel_height;
-        text(&mut out, (x, y + 14.0), "font-weight=\"bold\"", workload.title);
+        text(
+            &mut out,
+            (x, y + 14.0),
+            "font-weight=\"bold\"",
+            workload.title,
+        );
         let bars = bars(results, workload.name, connections);
         panel(&mut out, (x, y + PANEL_TITLE), &bars);
     }
@@ -40,7 +45,12 @@ fn svg(results: &Results, connections: u16) -> String {
         "{}, {} cores, Linux {}",
         results.machine.processor, results.machine.cores, results.machine.kernel
     );
-    text(&mut out, (MARGIN, height - 12.0), "fill=\"#666\" font-size=\"11\"", &machine);
+    text(
+        &mut out,
+        (MARGIN, height - 12.0),
+        "fill=\"#666\" font-size=\"11\"",
+        &machine,
+    );
     out + "</svg>\n"
 }
 
@@ -65,12 +75,25 @@ fn bars(results: &Results, workload: &str, connections: u16) -> Vec<Bar> {
 }
 
 fn header(out: &mut String, connections: u16) {
-    let title = format!("Server CPU a request, µs, {}", connections_title(connections));
-    text(out, (MARGIN, 28.0), "font-size=\"18\" font-weight=\"bold\"", &title);
+    let title = format!(
+        "Server CPU a request, µs, {}",
+        connections_title(connections)
+    );
+    text(
+        out,
+        (MARGIN, 28.0),
+        "font-size=\"18\" font-weight=\"bold\"",
+        &title,
+    );
     let y = 42.0;
     rectangle(out, (MARGIN, y), (26.0, 12.0), "fill=\"#555\"");
     text(out, (MARGIN + 32.0, y + 11.0), "", "user");
-    rectangle(out, (MARGIN + 78.0, y), (26.0, 12.0), "fill=\"#555\" fill-opacity=\"0.55\"");
+    rectangle(
+        out,
+        (MARGIN + 78.0, y),
+        (26.0, 12.0),
+        "fill=\"#555\" fill-opacity=\"0.55\"",
+    );
     text(
         out,
         (MARGIN + 110.0, y + 11.0),
@@ -95,11 +118,21 @@ fn panel(out: &mut String, (x, y): (f64, f64), bars: &[Bar]) {
         let paint = format!("fill=\"{}\"", bar.colour);
         let light = format!("{paint} fill-opacity=\"0.55\"");
         rectangle(out, (zero, top), (user * scale, BAR_HEIGHT), &paint);
-        rectangle(out, (zero + user * scale, top), ((all - user) * scale, BAR_HEIGHT), &light);
+        rectangle(
+            out,
+            (zero + user * scale, top),
+            ((all - user) * scale, BAR_HEIGHT),
+            &light,
+        );
         text(out, (zero + all * scale + 6.0, base), "", &number(all));
     }
     let height = bars.len() as f64 * BAR_STEP - (BAR_STEP - BAR_HEIGHT);
-    rectangle(out, (zero - 1.0, y - 2.0), (1.0, height + 4.0), "fill=\"#333\"");
+    rectangle(
+        out,
+        (zero - 1.0, y - 2.0),
+        (1.0, height + 4.0),
+        "fill=\"#333\"",
+    );
 }
 
 fn rectangle(out: &mut String, (x, y): (f64, f64), (width, height): (f64, f64), style: &str) {
@@ -111,12 +144,16 @@ fn rectangle(out: &mut String, (x, y): (f64, f64), (width, height): (f64, f64), 
 
 fn text(out: &mut String, (x, y): (f64, f64), style: &str, words: &str) {
     let words = words.replace('&', "&amp;").replace('<', "&lt;");
-    let _infallible = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" {style}>{words}</text>");
+    let _infallible = writeln!(
+        out,
+        "<text x=\"{x:.1}\" y=\"{y:.1}\" {style}>{words}</text>"
+    );
 }
 
 /// One for each server, in their order; told apart also by people who see few colours.
-const COLOURS: [&str; 8] =
-    ["#0072b2", "#009e73", "#56b4e9", "#e69f00", "#cc79a7", "#d55e00", "#8c6bb1", "#777777"];
+const COLOURS: [&str; 8] = [
+    "#0072b2", "#009e73", "#56b4e9", "#e69f00", "#cc79a7", "#d55e00", "#8c6bb1", "#777777",
+];
 const COLUMNS: usize = 2;
 const MARGIN: f64 = 24.0;
 const PANEL_WIDTH: f64 = 440.0;
@@ -142,9 +179,17 @@ mod tests {
 
     #[test]
     fn the_longest_bar_fills_the_panel_and_a_failed_one_says_so() {
-        let bar = |server, value| Bar { server, colour: "red", value };
+        let bar = |server, value| Bar {
+            server,
+            colour: "red",
+            value,
+        };
         let mut out = String::new();
-        panel(&mut out, (0.0, 0.0), &[bar("one", Some((0.0, 8.0))), bar("two", None)]);
+        panel(
+            &mut out,
+            (0.0, 0.0),
+            &[bar("one", Some((0.0, 8.0))), bar("two", None)],
+        );
         let longest = PANEL_WIDTH - LABEL_WIDTH - VALUE_WIDTH;
         assert!(out.contains(&format!("width=\"{longest:.1}\"")), "{out}");
         assert!(out.contains("8.00") && out.contains("no figure"), "{out}");

@@ -11,7 +11,10 @@ use std::{fs, io};
 pub fn text(results: &Results) -> String {
     let mut out = String::new();
     for connections in &results.connections {
-        let view = View { results, connections: *connections };
+        let view = View {
+            results,
+            connections: *connections,
+        };
         let _infallible = writeln!(out, "\n=== {} ===", connections_title(*connections));
         view.figures(&mut out);
         view.ratios(&mut out);
@@ -26,12 +29,18 @@ pub fn text(results: &Results) -> String {
 pub fn write(results: &Results, directory: &Path) -> io::Result<()> {
     let json = serde_json::to_string_pretty(results)?;
     fs::write(directory.join("results.json"), json + "\n")?;
-    fs::write(directory.join("report.txt"), format!("{}\n{}", results.machine, text(results)))
+    fs::write(
+        directory.join("report.txt"),
+        format!("{}\n{}", results.machine, text(results)),
+    )
 }
 
 /// `1 connection`, `64 connections`.
 pub fn connections_title(connections: u16) -> String {
-    format!("{connections} connection{}", if connections == 1 { "" } else { "s" })
+    format!(
+        "{connections} connection{}",
+        if connections == 1 { "" } else { "s" }
+    )
 }
 
 /// Three significant digits, as far as they come after the point.
@@ -51,30 +60,58 @@ struct View<'a> {
 
 impl View<'_> {
     fn figures(&self, out: &mut String) {
-        self.table(out, "Server CPU a request, µs, normalised (user + system)", &|summary| {
-            let [all, user, system] = [summary.cpu_us.median, summary.user_us, summary.system_us];
-            let doubt = if summary.sound() == 0 { "~" } else { "" };
-            format!("{doubt}{} ({} + {})", number(all), brief(user), brief(system))
-        });
+        self.table(
+            out,
+            "Server CPU a request, µs, normalised (user + system)",
+            &|summary| {
+                let [all, user, system] =
+                    [summary.cpu_us.median, summary.user_us, summary.system_us];
+                let doubt = if summary.sound() == 0 { "~" } else { "" };
+                format!(
+                    "{doubt}{} ({} + {})",
+                    number(all),
+                    brief(user),
+                    brief(system)
+                )
+            },
+        );
         self.table(out, "  the same, lowest–highest repeat", &|summary| {
-            format!("{}–{}", number(summary.cpu_us.min), number(summary.cpu_us.max))
+            format!(
+                "{}–{}",
+                number(summary.cpu_us.min),
+                number(summary.cpu_us.max)
+            )
         });
         self.table(out, "Requests a second", &|summary| {
             format!("{:.0}", summary.requests_per_s.median)
         });
         self.table(out, "Latency, µs: p50 / p99", &|summary| {
-            format!("{} / {}", brief(summary.p50_us.median), brief(summary.p99_us.median))
+            format!(
+                "{} / {}",
+                brief(summary.p50_us.median),
+                brief(summary.p99_us.median)
+            )
         });
-        self.table(out, "Resident memory, MiB: sum / shared pages divided", &|summary| {
-            let (sum, divided) = (summary.resident_mib.median, summary.proportional_mib.median);
-            format!("{} / {}", brief(sum), brief(divided))
-        });
+        self.table(
+            out,
+            "Resident memory, MiB: sum / shared pages divided",
+            &|summary| {
+                let (sum, divided) = (summary.resident_mib.median, summary.proportional_mib.median);
+                format!("{} / {}", brief(sum), brief(divided))
+            },
+        );
     }
 
     /// Petrel's CPU to each server's, and every server's to the floor's, as far as they ran.
     fn ratios(&self, out: &mut String) {
         let cpu = |server: &str, workload: &str| {
-            Some(self.results.cell(server, workload, self.connections)?.summary()?.cpu_us.median)
+            Some(
+                self.results
+                    .cell(server, workload, self.connections)?
+                    .summary()?
+                    .cpu_us
+                    .median,
+            )
         };
         let servers = &self.results.servers;
         if servers.contains(&PETREL) {
@@ -83,20 +120,29 @@ impl View<'_> {
             });
         }
         if servers.contains(&FLOOR) {
-            self.ratio_table(out, "The server's CPU ÷ the floor's", &|workload, server| {
-                Some(cpu(server, workload)? / cpu(FLOOR, workload)?)
-            });
+            self.ratio_table(
+                out,
+                "The server's CPU ÷ the floor's",
+                &|workload, server| Some(cpu(server, workload)? / cpu(FLOOR, workload)?),
+            );
         }
     }
 
     fn system_calls(&self, out: &mut String) {
         self.table(out, "System calls a request", &|summary| {
             let calls = &summary.system_calls;
-            let mark = if calls.tracer == Some(Tracer::Strace) { "*" } else { "" };
-            calls.tracer.map_or("?".to_owned(), |_| format!("{:.2}{mark}", calls.total))
+            let mark = if calls.tracer == Some(Tracer::Strace) {
+                "*"
+            } else {
+                ""
+            };
+            calls
+                .tracer
+                .map_or("?".to_owned(), |_| format!("{:.2}{mark}", calls.total))
         });
         let by_strace = |cell: &Cell| {
-            cell.summary().is_some_and(|s| s.system_calls.tracer == Some(Tracer::Strace))
+            cell.summary()
+                .is_some_and(|s| s.system_calls.tracer == Some(Tracer::Strace))
         };
         if self.results.cells.iter().any(by_strace) {
             out.push_str("  * counted by strace, which slows the server: fewer waits than usual\n");
@@ -114,12 +160,20 @@ impl View<'_> {
 
     /// A row for each workload, a column for each server.
     fn table(&self, out: &mut String, title: &str, show: &dyn Fn(&Summary) -> String) {
-        self.grid(out, title, &|workload, server| {
-            match self.results.cell(server, workload, self.connections) {
-                Some(Cell { outcome: Outcome::Figures(summary), .. }) => show(summary),
-                Some(Cell { outcome: Outcome::Error(_), .. }) => "ERROR".to_owned(),
-                None => "–".to_owned(),
-            }
+        self.grid(out, title, &|workload, server| match self.results.cell(
+            server,
+            workload,
+            self.connections,
+        ) {
+            Some(Cell {
+                outcome: Outcome::Figures(summary),
+                ..
+            }) => show(summary),
+            Some(Cell {
+                outcome: Outcome::Error(_),
+                ..
+            }) => "ERROR".to_owned(),
+            None => "–".to_owned(),
         });
     }
 
@@ -136,10 +190,20 @@ impl View<'_> {
 
     fn grid(&self, out: &mut String, title: &str, show: &dyn Fn(&str, &str) -> String) {
         let mut rows = vec![vec![String::new()]];
-        rows[0].extend(self.results.servers.iter().map(|server| (*server).to_owned()));
+        rows[0].extend(
+            self.results
+                .servers
+                .iter()
+                .map(|server| (*server).to_owned()),
+        );
         for workload in &self.results.workloads {
             let mut row = vec![workload.title.to_owned()];
-            row.extend(self.results.servers.iter().map(|server| show(workload.name, server)));
+            row.extend(
+                self.results
+                    .servers
+                    .iter()
+                    .map(|server| show(workload.name, server)),
+            );
             rows.push(row);
         }
         let _infallible = write!(out, "\n{title}\n{}", aligned(&rows));
@@ -150,7 +214,9 @@ impl View<'_> {
 fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows[0].len();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<_> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let widths: Vec<_> = (0..columns)
+        .map(|column| width(column).unwrap_or(0))
+        .collect();
     let mut out = String::new();
     for row in rows {
         let mut line = format!("  {:<1$}", row[0], widths[0]);
@@ -171,7 +237,11 @@ fn by_name(summary: &Summary) -> String {
     let mut calls: Vec<_> = summary.system_calls.by_name.iter().collect();
     calls.sort_by(|one, other| other.1.total_cmp(one.1));
     calls.retain(|(_, rate)| **rate >= 0.005);
-    calls.iter().map(|(name, rate)| format!("{name} {rate:.2}")).collect::<Vec<_>>().join(", ")
+    calls
+        .iter()
+        .map(|(name, rate)| format!("{name} {rate:.2}"))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// How far the figures can be trusted.
@@ -179,7 +249,10 @@ fn soundness(results: &Results, out: &mut String) {
     let summaries = || results.cells.iter().filter_map(Cell::summary);
     let repeats = || summaries().flat_map(|summary| &summary.repeats);
     let count = |which: fn(&Repeat) -> bool| repeats().filter(|repeat| which(repeat)).count();
-    let (sound, disturbed) = (count(|repeat| repeat.sound), count(|repeat| repeat.disturbed));
+    let (sound, disturbed) = (
+        count(|repeat| repeat.sound),
+        count(|repeat| repeat.disturbed),
+    );
     let doubtful = summaries().filter(|summary| summary.sound() == 0).count();
     let _infallible = writeln!(
         out,
@@ -195,8 +268,16 @@ fn soundness(results: &Results, out: &mut String) {
 /// Each error once: a server that does not start fails with any number of connections.
 fn errors(results: &Results, out: &mut String) {
     let mut told = BTreeSet::new();
-    for Cell { server, workload, outcome, .. } in &results.cells {
-        let Outcome::Error(error) = outcome else { continue };
+    for Cell {
+        server,
+        workload,
+        outcome,
+        ..
+    } in &results.cells
+    {
+        let Outcome::Error(error) = outcome else {
+            continue;
+        };
         if told.insert((server, workload, error)) {
             let _infallible = writeln!(out, "\nERROR: {server}, {workload}: {error}");
         }
@@ -205,7 +286,11 @@ fn errors(results: &Results, out: &mut String) {
 
 /// Two significant digits are enough for the parts of a figure.
 fn brief(value: f64) -> String {
-    if value < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") }
+    if value < 10.0 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.0}")
+    }
 }
 
 const PETREL: &str = "petrel";
@@ -217,7 +302,10 @@ mod tests {
 
     #[test]
     fn numbers_have_three_digits() {
-        assert_eq!([4.5678, 45.678, 456.78].map(number), ["4.57", "45.7", "457"]);
+        assert_eq!(
+            [4.5678, 45.678, 456.78].map(number),
+            ["4.57", "45.7", "457"]
+        );
     }
 
     #[test]

@@ -150,14 +150,27 @@ pub fn summarise(
             connections.push(run.connections);
         }
         let key = (run.server, run.workload, run.connections);
-        if cells.iter().all(|cell| (cell.server, cell.workload, cell.connections) != key) {
-            let same = runs.iter().filter(|run| (run.server, run.workload, run.connections) == key);
+        if cells
+            .iter()
+            .all(|cell| (cell.server, cell.workload, cell.connections) != key)
+        {
+            let same = runs
+                .iter()
+                .filter(|run| (run.server, run.workload, run.connections) == key);
             let outcome = Outcome::of(same, calibration, &distances);
             let (server, workload, connections) = key;
-            cells.push(Cell { server, workload, connections, outcome });
+            cells.push(Cell {
+                server,
+                workload,
+                connections,
+                outcome,
+            });
         }
     }
-    let title = |workload: &&'static Workload| Title { name: workload.name, title: workload.title };
+    let title = |workload: &&'static Workload| Title {
+        name: workload.name,
+        title: workload.title,
+    };
     Results {
         machine,
         servers: servers.iter().map(|chosen| chosen.peer.name).collect(),
@@ -195,11 +208,7 @@ impl Cell {
 }
 
 impl Outcome {
-    fn of<'a>(
-        runs: impl Iterator<Item = &'a Run>,
-        usual: Sample,
-        distances: &Distances,
-    ) -> Self {
+    fn of<'a>(runs: impl Iterator<Item = &'a Run>, usual: Sample, distances: &Distances) -> Self {
         let figures: Result<Vec<_>, _> = runs.map(|run| run.result.as_ref()).collect();
         match figures {
             Ok(figures) => Self::Figures(Box::new(Summary::of(&figures, usual, distances))),
@@ -218,7 +227,11 @@ impl Summary {
             Spread::of(runs.iter().map(|run| figure(run)).collect())
         };
         let normalised = |figure: &dyn Fn(&Figures) -> f64| -> Spread {
-            Spread::of(runs.iter().map(|run| figure(run) / run.slowness(usual)).collect())
+            Spread::of(
+                runs.iter()
+                    .map(|run| figure(run) / run.slowness(usual))
+                    .collect(),
+            )
         };
         let requests = |run: &Figures| run.outcome.requests as f64;
         let latency = |run: &Figures, q| run.outcome.latency.value_at_quantile(q) as f64 / 1e3;
@@ -260,21 +273,31 @@ impl Repeat {
 fn user_share(runs: &[&Figures]) -> f64 {
     let user: u64 = runs.iter().map(|run| run.cpu.user_ticks).sum();
     let system: u64 = runs.iter().map(|run| run.cpu.system_ticks).sum();
-    if user + system == 0 { 0.0 } else { user as f64 / (user + system) as f64 }
+    if user + system == 0 {
+        0.0
+    } else {
+        user as f64 / (user + system) as f64
+    }
 }
 
 impl SystemCalls {
     fn of(runs: &[&Figures]) -> Self {
         match runs.iter().find_map(|run| run.calls.as_ref()) {
             Some(Ok(calls)) => Self::per_request(calls),
-            Some(Err(error)) => Self { error: Some(error.clone()), ..Self::default() },
+            Some(Err(error)) => Self {
+                error: Some(error.clone()),
+                ..Self::default()
+            },
             None => Self::default(),
         }
     }
 
     fn per_request(calls: &Calls) -> Self {
         let each = |count: u64| count as f64 / calls.requests.max(1) as f64;
-        let by_name = calls.counts.iter().map(|(name, count)| (name.clone(), each(*count)));
+        let by_name = calls
+            .counts
+            .iter()
+            .map(|(name, count)| (name.clone(), each(*count)));
         Self {
             tracer: Some(calls.tracer),
             total: each(calls.counts.values().sum()),
@@ -289,7 +312,11 @@ impl Spread {
     fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let (min, max) = (values.first().copied(), values.last().copied());
-        Self { median: median(&values), min: min.unwrap_or(0.0), max: max.unwrap_or(0.0) }
+        Self {
+            median: median(&values),
+            min: min.unwrap_or(0.0),
+            max: max.unwrap_or(0.0),
+        }
     }
 }
 
@@ -331,7 +358,14 @@ mod tests {
 
     #[test]
     fn medians_of_odd_and_even_numbers() {
-        assert_eq!(Spread::of(vec![3.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 3.0 });
+        assert_eq!(
+            Spread::of(vec![3.0, 1.0, 2.0]),
+            Spread {
+                median: 2.0,
+                min: 1.0,
+                max: 3.0
+            }
+        );
         assert_eq!(Spread::of(vec![4.0, 1.0, 2.0, 3.0]).median, 2.5);
         assert_eq!(Spread::of(vec![]).median, 0.0);
     }
@@ -340,9 +374,16 @@ mod tests {
     fn calls_are_divided_by_requests_and_rare_ones_left_out() {
         let counts = [("recvfrom", 1000), ("times", 1), ("sendto", 1500)];
         let counts = counts.map(|(name, count)| (name.to_owned(), count)).into();
-        let calls = Calls { tracer: Tracer::Perf, counts, requests: 2000 };
+        let calls = Calls {
+            tracer: Tracer::Perf,
+            counts,
+            requests: 2000,
+        };
         let each = SystemCalls::per_request(&calls);
-        assert_eq!(each.by_name.keys().collect::<Vec<_>>(), ["recvfrom", "sendto"]);
+        assert_eq!(
+            each.by_name.keys().collect::<Vec<_>>(),
+            ["recvfrom", "sendto"]
+        );
         assert!((each.total - 2501.0 / 2000.0).abs() < 1e-9);
     }
 }

@@ -11,6 +11,7 @@ use crate::load::{self, Client, Outcome, Target, Until};
 use crate::measure::{self, Cpu, Memory, Snapshot};
 use crate::peers::process::Running;
 use crate::peers::{self, Chosen, Site};
+use crate::report::connections_title;
 use crate::syscalls::{Counting, Counts, Tracer};
 use crate::workload::{Workload, files};
 use crate::{interrupt, measure::own_cpu};
@@ -77,7 +78,9 @@ impl Figures {
     /// Whether the cores were at the usual distance. Other runs count only where there are none
     /// better.
     pub fn is_sound(&self, distances: &Distances) -> bool {
-        self.samples.iter().all(|sample| distances.is_usual(sample.distance_ns))
+        self.samples
+            .iter()
+            .all(|sample| distances.is_usual(sample.distance_ns))
     }
 
     /// Whether other programs took a good part of the machine: the CPU figures stand that, but
@@ -98,14 +101,28 @@ pub fn run(
     files::make(&place.root, workloads).map_err(|error| format!("cannot make files: {error}"))?;
     let calibrator = Calibrator::new(place.server_cores);
     let calibrator = calibrator.map_err(|error| format!("cannot calibrate: {error}"))?;
-    let mut conditions = Conditions { calibrator, distances: Distances::default() };
+    let mut conditions = Conditions {
+        calibrator,
+        distances: Distances::default(),
+    };
     let mut runs = Vec::new();
     for round in 0..options.rounds() {
         for workload in workloads {
-            eprintln!("round {} of {}: {}", round + 1, options.rounds(), workload.title);
-            let able = servers.iter().filter(|chosen| chosen.peer.serves.contains(&workload.needs));
+            eprintln!(
+                "round {} of {}: {}",
+                round + 1,
+                options.rounds(),
+                workload.title
+            );
+            let able = servers
+                .iter()
+                .filter(|chosen| chosen.peer.serves.contains(&workload.needs));
             for chosen in able {
-                let round = Round { options, place: &place, number: round };
+                let round = Round {
+                    options,
+                    place: &place,
+                    number: round,
+                };
                 round.visit(chosen, workload, &mut conditions, &mut runs);
                 if interrupt::asked() {
                     return Err("interrupted".to_owned());
@@ -134,7 +151,10 @@ struct Conditions {
 
 impl Conditions {
     fn sample(&mut self) -> Result<Sample, String> {
-        let sample = self.calibrator.sample().map_err(|error| error.to_string())?;
+        let sample = self
+            .calibrator
+            .sample()
+            .map_err(|error| error.to_string())?;
         self.distances.add(sample.distance_ns);
         Ok(sample)
     }
@@ -153,7 +173,10 @@ impl Place {
         use std::os::unix::fs::PermissionsExt as _;
         let mut builder = tempfile::Builder::new();
         let readable = std::fs::Permissions::from_mode(0o755);
-        let directory = builder.prefix("petrel-bench-").permissions(readable).tempdir()?;
+        let directory = builder
+            .prefix("petrel-bench-")
+            .permissions(readable)
+            .tempdir()?;
         let root = directory.path().join("root");
         std::fs::create_dir(&root)?;
         let all = sched_getaffinity(None)?;
@@ -162,7 +185,13 @@ impl Place {
             Placement::Shared => (all, all),
             Placement::Apart => apart(all),
         };
-        Ok(Self { directory, root, all_cores, server_cores, client_cores })
+        Ok(Self {
+            directory,
+            root,
+            all_cores,
+            server_cores,
+            client_cores,
+        })
     }
 
     /// Starts a server on its cores: a child inherits ours.
@@ -178,7 +207,9 @@ impl Place {
 /// The last core for the client, the others for the server; a single core for both.
 fn apart(all: CpuSet) -> (CpuSet, CpuSet) {
     let last = (0..CpuSet::MAX_CPU).rev().find(|core| all.is_set(*core));
-    let (Some(last), true) = (last, all.count() > 1) else { return (all, all) };
+    let (Some(last), true) = (last, all.count() > 1) else {
+        return (all, all);
+    };
     let (mut server, mut client) = (all, CpuSet::new());
     server.unset(last);
     client.set(last);
@@ -197,9 +228,17 @@ impl Round<'_> {
         let mut add = |connections, result| {
             let (server, workload) = (chosen.peer.name, workload.name);
             if let Err(error) = &result {
-                eprintln!("  {server}, {workload}, {connections} connections: {error}");
+                eprintln!(
+                    "  {server}, {workload}, {}: {error}",
+                    connections_title(connections)
+                );
             }
-            runs.push(Run { server, workload, connections, result });
+            runs.push(Run {
+                server,
+                workload,
+                connections,
+                result,
+            });
         };
         let started = tempfile::tempdir_in(self.place.directory.path())
             .map_err(|error| error.to_string())
@@ -239,11 +278,23 @@ impl<'a> Visit<'a> {
     ) -> Result<Self, String> {
         let port = peers::free_port().map_err(|error| error.to_string())?;
         let (root, place) = (&round.place.root, directory.path());
-        let site = Site { root, directory: place, port, workload };
+        let site = Site {
+            root,
+            directory: place,
+            port,
+            workload,
+        };
         let server = round.place.start(chosen, &site)?;
         let head_bytes = load::verify(workload, chosen.peer.bodies, port)?;
         let target = Target::new(workload, port);
-        Ok(Self { round, workload, target, server, head_bytes, directory })
+        Ok(Self {
+            round,
+            workload,
+            target,
+            server,
+            head_bytes,
+            directory,
+        })
     }
 
     /// Warms up, measures, and in the first round counts system calls. A run that is
@@ -283,7 +334,16 @@ impl<'a> Visit<'a> {
         let after = conditions.sample()?;
         let (samples, head_bytes) = ([before, after], self.head_bytes);
         let calls = None;
-        Ok(Figures { outcome, cpu, client_cpu, foreign_share, memory, samples, head_bytes, calls })
+        Ok(Figures {
+            outcome,
+            cpu,
+            client_cpu,
+            foreign_share,
+            memory,
+            samples,
+            head_bytes,
+            calls,
+        })
     }
 
     fn run(&self, client: &mut Client<'_>, until: Until) -> Result<Outcome, String> {
@@ -298,23 +358,43 @@ impl<'a> Visit<'a> {
 
     fn count_calls(&self, client: &mut Client<'_>) -> Result<Calls, String> {
         let counting = Counting::start(&self.server.processes(), self.directory.path())?;
-        let until = Until { time: COUNT_TIME, requests: 100, time_max: 20 * COUNT_TIME };
+        let until = Until {
+            time: COUNT_TIME,
+            requests: 100,
+            time_max: 20 * COUNT_TIME,
+        };
         let requests = self.run(client, until)?.requests;
         std::thread::sleep(SETTLE_TIME);
         let tracer = counting.tracer();
-        Ok(Calls { tracer, counts: counting.finish()?, requests })
+        Ok(Calls {
+            tracer,
+            counts: counting.finish()?,
+            requests,
+        })
     }
 
     fn warm_up(&self) -> Until {
         let warm_up = self.workload.warm_up;
-        Until { time: warm_up.time, requests: warm_up.requests, time_max: warm_up.time_max }
+        Until {
+            time: warm_up.time,
+            requests: warm_up.requests,
+            time_max: warm_up.time_max,
+        }
     }
 
     fn length(&self) -> Until {
         let time_max = self.round.options.run_length().max(REQUESTS_TIME_MAX);
         match self.round.options.requests {
-            Some(requests) => Until { time: Duration::ZERO, requests, time_max },
-            None => Until { time: self.round.options.run_length(), requests: 0, time_max },
+            Some(requests) => Until {
+                time: Duration::ZERO,
+                requests,
+                time_max,
+            },
+            None => Until {
+                time: self.round.options.run_length(),
+                requests: 0,
+                time_max,
+            },
         }
     }
 }

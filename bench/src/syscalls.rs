@@ -50,7 +50,9 @@ impl Counting {
     /// Detaches; the calls since the start.
     pub fn finish(mut self) -> Result<Counts, String> {
         interrupt(&self.child);
-        self.child.wait().map_err(|error| format!("{:?}: {error}", self.tracer))?;
+        self.child
+            .wait()
+            .map_err(|error| format!("{:?}: {error}", self.tracer))?;
         let text = fs::read_to_string(&self.output).map_err(|error| error.to_string())?;
         Ok(match self.tracer {
             Tracer::Perf => parse_perf(&text),
@@ -67,25 +69,48 @@ impl Counting {
         let answer = Fifo::make(&directory.join("perf.answer")).map_err(failed)?;
         let fifos = format!("fifo:{},{}", control.path.display(), answer.path.display());
         let mut command = Command::new("perf");
-        command.args(["stat", "--field-separator", ",", "--delay", "-1", "--control", &fifos]);
+        command.args([
+            "stat",
+            "--field-separator",
+            ",",
+            "--delay",
+            "-1",
+            "--control",
+            &fifos,
+        ]);
         command.args(["--event", &perf_events(), "--pid", &join(processes, ",")]);
         command.arg("--output").arg(&output);
         let child = quiet(command).map_err(failed)?;
-        let mut counting = Self { tracer: Tracer::Perf, child, output };
+        let mut counting = Self {
+            tracer: Tracer::Perf,
+            child,
+            output,
+        };
         (&control.file).write_all(b"enable\n").map_err(failed)?;
         let attached = || answer.has_words();
-        counting.wait_for(attached).map_err(|why| format!("perf stat {why}"))?;
+        counting
+            .wait_for(attached)
+            .map_err(|why| format!("perf stat {why}"))?;
         Ok(counting)
     }
 
     fn strace(processes: &[Process], directory: &Path) -> Result<Self, String> {
         let output = directory.join("strace.txt");
         let mut command = Command::new("strace");
-        command.args(["-f", "-q", "-c", "-p", &join(processes, ",")]).arg("-o").arg(&output);
+        command
+            .args(["-f", "-q", "-c", "-p", &join(processes, ",")])
+            .arg("-o")
+            .arg(&output);
         let child = quiet(command).map_err(|error| format!("strace: {error}"))?;
-        let mut counting = Self { tracer: Tracer::Strace, child, output };
+        let mut counting = Self {
+            tracer: Tracer::Strace,
+            child,
+            output,
+        };
         let attached = || processes.iter().all(|process| is_traced(process.pid));
-        counting.wait_for(attached).map_err(|why| format!("strace {why}"))?;
+        counting
+            .wait_for(attached)
+            .map_err(|why| format!("strace {why}"))?;
         Ok(counting)
     }
 
@@ -125,20 +150,30 @@ impl Fifo {
         let _absent = fs::remove_file(path);
         mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
         let file = File::options().read(true).write(true).open(path)?;
-        Ok(Self { path: path.to_owned(), file })
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+        })
     }
 
     /// Whether something has been written to it; takes it out.
     fn has_words(&self) -> bool {
         let mut poll = [PollFd::new(&self.file, PollFlags::IN)];
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
         let ready = rustix::event::poll(&mut poll, Some(&at_once)).is_ok_and(|ready| ready > 0);
         ready && (&self.file).read(&mut [0; 64]).is_ok_and(|count| count > 0)
     }
 }
 
 fn quiet(mut command: Command) -> io::Result<Child> {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
 }
 
 /// Both tracers write their counts on SIGINT.
@@ -149,23 +184,37 @@ fn interrupt(child: &Child) {
 }
 
 fn join(processes: &[Process], separator: &str) -> String {
-    processes.iter().map(|process| process.pid.to_string()).collect::<Vec<_>>().join(separator)
+    processes
+        .iter()
+        .map(|process| process.pid.to_string())
+        .collect::<Vec<_>>()
+        .join(separator)
 }
 
 /// Whether every thread of a process has a tracer.
 fn is_traced(pid: i32) -> bool {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
     let statuses = tasks.map(|task| fs::read_to_string(task.path().join("status")));
     let traced = |status: &str| {
-        let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
+        let tracer = status
+            .lines()
+            .find_map(|line| line.strip_prefix("TracerPid:"));
         tracer.is_some_and(|pid| pid.trim() != "0")
     };
     statuses.flatten().all(|status| traced(&status))
 }
 
 fn perf_events() -> String {
-    let named = CALLS.iter().map(|name| format!("syscalls:sys_enter_{name}"));
-    std::iter::once(ALL.to_owned()).chain(named).collect::<Vec<_>>().join(",")
+    let named = CALLS
+        .iter()
+        .map(|name| format!("syscalls:sys_enter_{name}"));
+    std::iter::once(ALL.to_owned())
+        .chain(named)
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 /// Lines of `perf stat -x,`: `12,,syscalls:sys_enter_read,...`. What is in the total but has none
@@ -175,7 +224,9 @@ fn parse_perf(text: &str) -> Counts {
     let mut total = 0;
     for line in text.lines() {
         let mut fields = line.split(',');
-        let (Some(count), Some(event)) = (fields.next(), fields.nth(1)) else { continue };
+        let (Some(count), Some(event)) = (fields.next(), fields.nth(1)) else {
+            continue;
+        };
         let count: u64 = count.parse().unwrap_or(0);
         if event == ALL {
             total = count;
@@ -220,10 +271,36 @@ const ALL: &str = "raw_syscalls:sys_enter";
 /// What servers call often. Not all of the kernel's 350: each is one more counter in every thread,
 /// and takes the kernel tens of milliseconds to give up.
 const CALLS: &[&str] = &[
-    "accept4", "close", "epoll_ctl", "epoll_pwait", "epoll_wait", "fcntl", "futex",
-    "getsockname", "io_uring_enter", "mmap", "munmap", "nanosleep", "newfstat", "newfstatat",
-    "openat", "openat2", "pread64", "preadv2", "read", "readv", "recvfrom", "recvmsg",
-    "sendfile64", "sendmsg", "sendto", "setsockopt", "shutdown", "splice", "statx", "write",
+    "accept4",
+    "close",
+    "epoll_ctl",
+    "epoll_pwait",
+    "epoll_wait",
+    "fcntl",
+    "futex",
+    "getsockname",
+    "io_uring_enter",
+    "mmap",
+    "munmap",
+    "nanosleep",
+    "newfstat",
+    "newfstatat",
+    "openat",
+    "openat2",
+    "pread64",
+    "preadv2",
+    "read",
+    "readv",
+    "recvfrom",
+    "recvmsg",
+    "sendfile64",
+    "sendmsg",
+    "sendto",
+    "setsockopt",
+    "shutdown",
+    "splice",
+    "statx",
+    "write",
     "writev",
 ];
 /// A tracer that has not attached by then never will.
@@ -240,7 +317,10 @@ mod tests {
                     15,,syscalls:sys_enter_sendfile64,1,100.00,,\n\
                     <not counted>,,syscalls:sys_enter_poll,0,100.00,,\n";
         let expected = [("other", 5), ("recvfrom", 30), ("sendfile", 15)];
-        assert_eq!(parse_perf(text), expected.map(|(name, n)| (name.to_owned(), n)).into());
+        assert_eq!(
+            parse_perf(text),
+            expected.map(|(name, n)| (name.to_owned(), n)).into()
+        );
     }
 
     #[test]
@@ -254,6 +334,9 @@ mod tests {
 100.00    0.001000           5       190        12 total
 ";
         let expected = [("recvfrom", 90), ("sendto", 100)];
-        assert_eq!(parse_strace(text), expected.map(|(name, n)| (name.to_owned(), n)).into());
+        assert_eq!(
+            parse_strace(text),
+            expected.map(|(name, n)| (name.to_owned(), n)).into()
+        );
     }
 }

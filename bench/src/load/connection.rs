@@ -15,8 +15,9 @@ use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
 
 /// Events of a connection whose other side sends no more.
-pub const ENDED: epoll::EventFlags =
-    epoll::EventFlags::RDHUP.union(epoll::EventFlags::HUP).union(epoll::EventFlags::ERR);
+pub const ENDED: epoll::EventFlags = epoll::EventFlags::RDHUP
+    .union(epoll::EventFlags::HUP)
+    .union(epoll::EventFlags::ERR);
 
 /// A connection with at most one request under way.
 pub struct Connection {
@@ -49,16 +50,30 @@ impl Connection {
     ) -> Result<Self, Error> {
         let socket = connect(source, address).map_err(|errno| Error::System("connect", errno))?;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
-        epoll::add(epoll, socket.as_fd(), epoll::EventData::new_u64(index as u64), flags)
-            .map_err(|errno| Error::System("epoll_ctl", errno))?;
-        Ok(Self { socket, reply: Reply::default(), answered: 0, sent_at: Instant::now() })
+        epoll::add(
+            epoll,
+            socket.as_fd(),
+            epoll::EventData::new_u64(index as u64),
+            flags,
+        )
+        .map_err(|errno| Error::System("epoll_ctl", errno))?;
+        Ok(Self {
+            socket,
+            reply: Reply::default(),
+            answered: 0,
+            sent_at: Instant::now(),
+        })
     }
 
     /// Sends a request whose latency counts from `due`. A server that has just closed a kept
     /// connection shows at the next receive.
     pub fn send(&mut self, request: &[u8], due: Instant) -> Result<(), Error> {
         self.sent_at = due;
-        match net::send(&self.socket, request, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        match net::send(
+            &self.socket,
+            request,
+            SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
+        ) {
             Ok(sent) if sent == request.len() => Ok(()),
             Ok(_) => Err(Error::System("send", Errno::AGAIN)),
             Err(Errno::PIPE | Errno::CONNRESET) if self.answered > 0 => Ok(()),
@@ -77,7 +92,11 @@ impl Connection {
     ) -> Result<Progress, Error> {
         loop {
             let dropped = self.reply.only_body_is_missing();
-            let flags = if dropped { RecvFlags::TRUNC } else { RecvFlags::empty() };
+            let flags = if dropped {
+                RecvFlags::TRUNC
+            } else {
+                RecvFlags::empty()
+            };
             let got = match net::recv(&self.socket, &mut *buffer, flags | RecvFlags::DONTWAIT) {
                 Ok((_, 0)) | Err(Errno::CONNRESET | Errno::PIPE) => return self.closed(),
                 Ok((_, got)) => got,

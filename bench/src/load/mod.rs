@@ -17,8 +17,8 @@ pub use verify::verify;
 use crate::interrupt;
 use crate::workload::{Reuse, Workload};
 use connection::{Connection, Progress};
-use reply::Expected;
 use hdrhistogram::Histogram;
+use reply::Expected;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -97,7 +97,10 @@ impl Target {
         Self {
             address,
             requests: workload.paths().iter().map(request).collect(),
-            expected: Expected { status: workload.status, body_bytes: workload.body_bytes() },
+            expected: Expected {
+                status: workload.status,
+                body_bytes: workload.body_bytes(),
+            },
             reuse: workload.reuse,
         }
     }
@@ -143,7 +146,10 @@ impl<'a> Client<'a> {
     }
 
     fn wait(&self, events: &mut Vec<epoll::Event>) -> Result<(), Error> {
-        let timeout = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+        let timeout = Timespec {
+            tv_sec: PATIENCE.as_secs() as i64,
+            tv_nsec: 0,
+        };
         let room = rustix::buffer::spare_capacity(events);
         match epoll::wait(&self.epoll, room, Some(&timeout)) {
             _ if interrupt::asked() => Err(Error::Interrupted),
@@ -166,7 +172,11 @@ impl<'a> Client<'a> {
                 if lost || self.target.reuse == Reuse::Close {
                     self.connections[index] = self.open(index)?;
                 }
-                if more { self.send(index, run.now) } else { Ok(()) }
+                if more {
+                    self.send(index, run.now)
+                } else {
+                    Ok(())
+                }
             }
             Progress::Closed => {
                 run.reconnects += 1;
@@ -208,7 +218,15 @@ impl Run {
         let now = Instant::now();
         let latency = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)
             .expect("the bounds are in order and three digits are allowed");
-        Self { until, started: now, now, requests: 0, under_way: 0, reconnects: 0, latency }
+        Self {
+            until,
+            started: now,
+            now,
+            requests: 0,
+            under_way: 0,
+            reconnects: 0,
+            latency,
+        }
     }
 
     /// Counts a reply; says whether another request follows.
@@ -216,8 +234,11 @@ impl Run {
         self.now = Instant::now();
         self.requests += 1;
         let nanoseconds = self.now.duration_since(sent_at).as_nanos();
-        self.latency.saturating_record(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
-        let more = self.until.more(self.now.duration_since(self.started), self.requests);
+        self.latency
+            .saturating_record(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
+        let more = self
+            .until
+            .more(self.now.duration_since(self.started), self.requests);
         if !more {
             self.under_way -= 1;
         }
@@ -249,7 +270,10 @@ struct Order {
 
 impl Order {
     fn new(choices: usize) -> Self {
-        Self { state: 0x9e37_79b9_7f4a_7c15, choices: choices as u64 }
+        Self {
+            state: 0x9e37_79b9_7f4a_7c15,
+            choices: choices as u64,
+        }
     }
 
     fn next(&mut self) -> usize {
@@ -299,7 +323,10 @@ mod tests {
     use crate::workload::{WORKLOADS, files};
 
     fn workload(name: &str) -> &'static Workload {
-        WORKLOADS.iter().find(|workload| workload.name == name).unwrap()
+        WORKLOADS
+            .iter()
+            .find(|workload| workload.name == name)
+            .unwrap()
     }
 
     /// The floor server on a free port, in threads of this process, answering for `name`.
@@ -308,14 +335,24 @@ mod tests {
         let workload = workload(name);
         files::make(root.path(), &[workload]).unwrap();
         let port = crate::peers::free_port().unwrap();
-        let file = workload.body_bytes().map(|_| root.path().join(&workload.paths()[0][1..]));
-        let options = FloorOptions { port, status: workload.status, file };
+        let file = workload
+            .body_bytes()
+            .map(|_| root.path().join(&workload.paths()[0][1..]));
+        let options = FloorOptions {
+            port,
+            status: workload.status,
+            file,
+        };
         floor::spawn(&options).unwrap();
         (port, root)
     }
 
     fn requests(requests: u64) -> Until {
-        Until { time: Duration::ZERO, requests, time_max: Duration::from_secs(20) }
+        Until {
+            time: Duration::ZERO,
+            requests,
+            time_max: Duration::from_secs(20),
+        }
     }
 
     #[test]
@@ -326,7 +363,11 @@ mod tests {
             let mut client = Client::connect(&target, 3).unwrap();
             for _ in 0..2 {
                 let outcome = client.run(requests(20)).unwrap();
-                assert!((20..=22).contains(&outcome.requests), "{name}: {}", outcome.requests);
+                assert!(
+                    (20..=22).contains(&outcome.requests),
+                    "{name}: {}",
+                    outcome.requests
+                );
                 assert_eq!(outcome.latency.len(), outcome.requests);
                 assert!((1_000..1_000_000_000).contains(&outcome.latency.value_at_quantile(0.5)));
                 assert_eq!(outcome.reconnects, 0);
@@ -340,7 +381,10 @@ mod tests {
         let target = Target::new(workload("connect"), port);
         let mut client = Client::connect(&target, 2).unwrap();
         assert!(client.run(requests(50)).unwrap().requests >= 50);
-        assert_eq!(client.source, 53, "two at first, 49 in between, two at rest");
+        assert_eq!(
+            client.source, 53,
+            "two at first, 49 in between, two at rest"
+        );
     }
 
     /// Servers close a kept connection after a number of requests, together with the last reply
@@ -352,7 +396,11 @@ mod tests {
         let mut client = Client::connect(&target, 2).unwrap();
         let outcome = client.run(requests(60)).unwrap();
         assert!((60..=61).contains(&outcome.requests));
-        assert!((18..=20).contains(&outcome.reconnects), "{}", outcome.reconnects);
+        assert!(
+            (18..=20).contains(&outcome.reconnects),
+            "{}",
+            outcome.reconnects
+        );
     }
 
     fn server_that_closes_after(replies: usize) -> u16 {
@@ -378,7 +426,11 @@ mod tests {
     fn a_reply_of_another_length_is_an_error() {
         let (port, _root) = floor_for("100b");
         let target = Target::new(workload("4k"), port);
-        let error = Client::connect(&target, 1).unwrap().run(requests(1)).err().unwrap();
+        let error = Client::connect(&target, 1)
+            .unwrap()
+            .run(requests(1))
+            .err()
+            .unwrap();
         assert_eq!(error.to_string(), "body of 100 bytes instead of 4096");
     }
 
@@ -386,7 +438,11 @@ mod tests {
     fn a_reply_with_another_status_is_an_error() {
         let (port, _root) = floor_for("100b");
         let target = Target::new(workload("404"), port);
-        let error = Client::connect(&target, 1).unwrap().run(requests(1)).err().unwrap();
+        let error = Client::connect(&target, 1)
+            .unwrap()
+            .run(requests(1))
+            .err()
+            .unwrap();
         assert_eq!(error.to_string(), "status 200 instead of 404");
     }
 

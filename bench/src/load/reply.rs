@@ -55,7 +55,9 @@ impl Reply {
             },
             Self::Head(_) => {
                 self.keep(bytes)?;
-                let Self::Head(came) = std::mem::take(self) else { return Err(Wrong::Malformed) };
+                let Self::Head(came) = std::mem::take(self) else {
+                    return Err(Wrong::Malformed);
+                };
                 match head_length(&came) {
                     Some(end) => self.begin_body(&came[..end], came.len() - end, expected),
                     None => {
@@ -140,7 +142,11 @@ pub fn content_length(head: &[u8]) -> Option<u64> {
     let mut lines = head.split(|byte| *byte == b'\n');
     let line = lines
         .find(|line| line.len() >= name.len() && line[..name.len()].eq_ignore_ascii_case(name))?;
-    std::str::from_utf8(&line[name.len()..]).ok()?.trim().parse().ok()
+    std::str::from_utf8(&line[name.len()..])
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
 }
 
 impl fmt::Display for Wrong {
@@ -162,7 +168,10 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 mod tests {
     use super::*;
 
-    const FIVE: Expected = Expected { status: 200, body_bytes: Some(5) };
+    const FIVE: Expected = Expected {
+        status: 200,
+        body_bytes: Some(5),
+    };
     const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nServer: x\r\ncontent-LENGTH: 5\r\n\r\nhello";
 
     #[test]
@@ -171,20 +180,29 @@ mod tests {
             let mut reply = Reply::default();
             let first = !REPLY[..cut].is_empty() && reply.take(&REPLY[..cut], &FIVE).unwrap();
             assert_eq!(first, cut == REPLY.len(), "cut at {cut}");
-            assert!(first || reply.take(&REPLY[cut..], &FIVE).unwrap(), "cut at {cut}");
+            assert!(
+                first || reply.take(&REPLY[cut..], &FIVE).unwrap(),
+                "cut at {cut}"
+            );
         }
     }
 
     #[test]
     fn byte_by_byte_it_is_whole_at_the_last() {
         let mut reply = Reply::default();
-        let whole: Vec<_> = REPLY.iter().map(|b| reply.take(&[*b], &FIVE).unwrap()).collect();
+        let whole: Vec<_> = REPLY
+            .iter()
+            .map(|b| reply.take(&[*b], &FIVE).unwrap())
+            .collect();
         assert_eq!(whole.iter().position(|whole| *whole), Some(REPLY.len() - 1));
     }
 
     #[test]
     fn an_empty_body_ends_with_the_head() {
-        let expected = Expected { status: 404, body_bytes: None };
+        let expected = Expected {
+            status: 404,
+            body_bytes: None,
+        };
         let head = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
         assert_eq!(Reply::default().take(head, &expected), Ok(true));
     }
@@ -192,7 +210,10 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told() {
         let take = |bytes: &[u8]| Reply::default().take(bytes, &FIVE);
-        assert_eq!(take(b"HTTP/1.1 500 No\r\n\r\n"), Err(Wrong::Status(500, 200)));
+        assert_eq!(
+            take(b"HTTP/1.1 500 No\r\n\r\n"),
+            Err(Wrong::Status(500, 200))
+        );
         assert_eq!(take(b"HTTP/1.1 200 OK\r\n\r\n"), Err(Wrong::NoLength));
         assert_eq!(take(b"SSH-2.0-x\r\n\r\n"), Err(Wrong::Malformed));
         assert_eq!(

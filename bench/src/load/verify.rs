@@ -14,9 +14,18 @@ pub fn verify(workload: &Workload, bodies: Bodies, port: u16) -> Result<usize, S
     let mut head_bytes = 0;
     for path in paths.iter().step_by(paths.len().div_ceil(PATHS_MAX)) {
         let (head, body) = fetch(path, port).map_err(|error| format!("GET {path}: {error}"))?;
-        let expected = Expected { status: workload.status, body_bytes: workload.body_bytes() };
-        expected.check(&head).map_err(|wrong| format!("GET {path}: {wrong}"))?;
-        let sent = if bodies == Bodies::AsAsked { path } else { &paths[0] };
+        let expected = Expected {
+            status: workload.status,
+            body_bytes: workload.body_bytes(),
+        };
+        expected
+            .check(&head)
+            .map_err(|wrong| format!("GET {path}: {wrong}"))?;
+        let sent = if bodies == Bodies::AsAsked {
+            path
+        } else {
+            &paths[0]
+        };
         if workload.body(sent).is_some_and(|right| right != body) {
             return Err(format!("GET {path}: wrong bytes in the body"));
         }
@@ -54,7 +63,11 @@ fn read_some(stream: &mut TcpStream, came: &mut Vec<u8>) -> io::Result<()> {
     let mut buffer = [0; 64 << 10];
     let got = stream.read(&mut buffer)?;
     came.extend_from_slice(&buffer[..got]);
-    if got == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+    if got == 0 {
+        Err(io::ErrorKind::UnexpectedEof.into())
+    } else {
+        Ok(())
+    }
 }
 
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -9,7 +9,10 @@ use std::process::Command;
 /// As its manual tunes it: no per-directory files, no status of anything, few modules.
 pub const PEER: Peer = Peer {
     name: "apache",
-    program: Program::Packaged { program: "apache2", package: "apache2" },
+    program: Program::Packaged {
+        program: "apache2",
+        package: "apache2",
+    },
     version: &["-v"],
     serves: &[Service::Files],
     choice: Choice::Default,
@@ -27,10 +30,19 @@ fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
 /// Two processes of 64 threads: with fewer threads than connections it hands more of them over.
 /// It refuses to serve as root; `nobody` can read the document root.
 fn configuration(site: &Site<'_>) -> String {
-    let Site { root, directory, port, .. } = site;
+    let Site {
+        root,
+        directory,
+        port,
+        ..
+    } = site;
     let (root, directory) = (root.display(), directory.display());
     let root_user = rustix::process::geteuid().is_root();
-    let user = if root_user { "User nobody\nGroup nogroup" } else { "" };
+    let user = if root_user {
+        "User nobody\nGroup nogroup"
+    } else {
+        ""
+    };
     let threads = 64 * WORKERS;
     format!(
         "{user}

@@ -9,7 +9,10 @@ use std::process::Command;
 /// As its manual tunes it. Its workers are what Go runs goroutines on.
 pub const PEER: Peer = Peer {
     name: "caddy",
-    program: Program::Packaged { program: "caddy", package: "caddy" },
+    program: Program::Packaged {
+        program: "caddy",
+        package: "caddy",
+    },
     version: &["version"],
     serves: &[Service::Files],
     choice: Choice::Default,
@@ -20,7 +23,9 @@ pub const PEER: Peer = Peer {
 fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
     let file = site.configure("Caddyfile", &configuration(site))?;
     let mut command = Command::new(program);
-    command.args(["run", "--adapter", "caddyfile", "--config"]).arg(file);
+    command
+        .args(["run", "--adapter", "caddyfile", "--config"])
+        .arg(file);
     command.env("GOMAXPROCS", WORKERS.to_string());
     for home in ["HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"] {
         command.env(home, site.directory);

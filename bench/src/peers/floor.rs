@@ -19,11 +19,18 @@ pub const PEER: Peer = Peer {
 
 fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
     let mut command = Command::new(program);
-    command.arg("floor").arg("--port").arg(site.port.to_string());
-    command.arg("--status").arg(site.workload.status.to_string());
+    command
+        .arg("floor")
+        .arg("--port")
+        .arg(site.port.to_string());
+    command
+        .arg("--status")
+        .arg(site.workload.status.to_string());
     // Where replies differ, any file of the right length does.
     if site.workload.body_bytes().is_some() {
-        command.arg("--file").arg(site.root.join(&site.workload.paths()[0][1..]));
+        command
+            .arg("--file")
+            .arg(site.root.join(&site.workload.paths()[0][1..]));
     }
     Ok(command)
 }

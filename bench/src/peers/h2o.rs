@@ -9,7 +9,10 @@ use std::process::Command;
 /// As its manual tunes it. It keeps connections without limit and files open by itself.
 pub const PEER: Peer = Peer {
     name: "h2o",
-    program: Program::Packaged { program: "h2o", package: "h2o" },
+    program: Program::Packaged {
+        program: "h2o",
+        package: "h2o",
+    },
     version: &["-v"],
     serves: &[Service::Files],
     choice: Choice::Default,
@@ -25,9 +28,18 @@ fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
 }
 
 fn configuration(site: &Site<'_>) -> String {
-    let Site { root, directory, port, .. } = site;
+    let Site {
+        root,
+        directory,
+        port,
+        ..
+    } = site;
     let (root, directory) = (root.display(), directory.display());
-    let user = if rustix::process::geteuid().is_root() { "user: root" } else { "" };
+    let user = if rustix::process::geteuid().is_root() {
+        "user: root"
+    } else {
+        ""
+    };
     format!(
         "{user}
 num-threads: {WORKERS}

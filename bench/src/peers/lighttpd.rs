@@ -9,7 +9,10 @@ use std::process::Command;
 /// As its manual tunes it.
 pub const PEER: Peer = Peer {
     name: "lighttpd",
-    program: Program::Packaged { program: "lighttpd", package: "lighttpd" },
+    program: Program::Packaged {
+        program: "lighttpd",
+        package: "lighttpd",
+    },
     version: &["-v"],
     serves: &[Service::Files],
     choice: Choice::Default,
@@ -29,7 +32,12 @@ fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
 /// What lighttpd and Petrel read alike. 65535 is the largest number of requests a connection can
 /// have; the client then opens it again.
 pub fn configuration(site: &Site<'_>) -> String {
-    let Site { root, directory, port, .. } = site;
+    let Site {
+        root,
+        directory,
+        port,
+        ..
+    } = site;
     let (root, directory) = (root.display(), directory.display());
     format!(
         "server.document-root = \"{root}\"

@@ -54,7 +54,10 @@ pub struct Peer {
 /// Where a program comes from.
 pub enum Program {
     /// Installed on the machine; the Debian package of that name has it.
-    Packaged { program: &'static str, package: &'static str },
+    Packaged {
+        program: &'static str,
+        package: &'static str,
+    },
     /// Built in this workspace.
     Petrel,
     /// This very program.
@@ -118,13 +121,20 @@ pub fn choose(options: &Options) -> Result<Vec<Chosen>, String> {
             Err(missing) => eprintln!("petrel-bench: without {}: {missing}", peer.name),
         }
     }
-    if chosen.is_empty() { Err("no server to run".to_owned()) } else { Ok(chosen) }
+    if chosen.is_empty() {
+        Err("no server to run".to_owned())
+    } else {
+        Ok(chosen)
+    }
 }
 
 /// The table's entries for `names`, or all that run unasked.
 pub fn named(names: &[String]) -> Result<Vec<&'static Peer>, String> {
     if names.is_empty() {
-        return Ok(PEERS.iter().filter(|peer| peer.choice == Choice::Default).collect());
+        return Ok(PEERS
+            .iter()
+            .filter(|peer| peer.choice == Choice::Default)
+            .collect());
     }
     let find = |name: &String| {
         PEERS.iter().find(|peer| peer.name == name).ok_or_else(|| {
@@ -137,7 +147,9 @@ pub fn named(names: &[String]) -> Result<Vec<&'static Peer>, String> {
 
 /// A port on 127.0.0.1 that nobody listens on.
 pub fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
+        .local_addr()?
+        .port())
 }
 
 impl Program {
@@ -162,7 +174,9 @@ pub fn in_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let administrators = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
     let directories = std::env::split_paths(&path).chain(administrators);
-    directories.map(|directory| directory.join(program)).find(|candidate| candidate.is_file())
+    directories
+        .map(|directory| directory.join(program))
+        .find(|candidate| candidate.is_file())
 }
 
 fn beside_us(program: &str) -> io::Result<PathBuf> {
@@ -179,14 +193,21 @@ mod tests {
     #[test]
     fn names_are_unique() {
         for (n, one) in PEERS.iter().enumerate() {
-            assert!(PEERS[n + 1..].iter().all(|other| other.name != one.name), "{}", one.name);
+            assert!(
+                PEERS[n + 1..].iter().all(|other| other.name != one.name),
+                "{}",
+                one.name
+            );
         }
     }
 
     #[test]
     fn an_unknown_name_is_an_error_that_lists_the_known_ones() {
         let error = named(&["iis".to_owned()]).err().unwrap();
-        assert!(error.contains("iis") && error.contains("lighttpd"), "{error}");
+        assert!(
+            error.contains("iis") && error.contains("lighttpd"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -198,7 +219,9 @@ mod tests {
 
     #[test]
     fn a_missing_petrel_is_told_with_its_path() {
-        let error = Program::Petrel.find(Some(Path::new("/no/petrel"))).unwrap_err();
+        let error = Program::Petrel
+            .find(Some(Path::new("/no/petrel")))
+            .unwrap_err();
         assert!(error.contains("/no/petrel"), "{error}");
     }
 }

@@ -9,7 +9,10 @@ use std::process::Command;
 /// As its manual tunes it.
 pub const PEER: Peer = Peer {
     name: "nginx",
-    program: Program::Packaged { program: "nginx", package: "nginx" },
+    program: Program::Packaged {
+        program: "nginx",
+        package: "nginx",
+    },
     version: &["-v"],
     serves: &[Service::Files],
     choice: Choice::Default,
@@ -36,9 +39,18 @@ fn prepare(program: &Path, site: &Site<'_>, sendfile: &str) -> io::Result<Comman
 /// `reuseport`: a queue for each worker, or one of them gets most of the connections.
 /// `open_file_cache_errors on`: its negative cache, for the 404s.
 fn configuration(site: &Site<'_>, sendfile: &str) -> String {
-    let Site { root, directory, port, .. } = site;
+    let Site {
+        root,
+        directory,
+        port,
+        ..
+    } = site;
     let (root, directory) = (root.display(), directory.display());
-    let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
+    let user = if rustix::process::geteuid().is_root() {
+        "user root;"
+    } else {
+        ""
+    };
     format!(
         "daemon off;
 {user}

@@ -29,13 +29,18 @@ impl Running {
         let log = site.directory.join("output.log");
         let start = || -> io::Result<Self> {
             let mut command = (chosen.peer.prepare)(&chosen.path, site)?;
-            Ok(Self { child: spawn(&mut command, &log)? })
+            Ok(Self {
+                child: spawn(&mut command, &log)?,
+            })
         };
         let mut running = start().map_err(|error| format!("cannot be started: {error}"))?;
         running.wait_for(site.port).map_err(|why| {
             let words = fs::read_to_string(&log).unwrap_or_default();
             let last: Vec<_> = words.lines().rev().take(3).collect();
-            format!("{why}: {}", last.into_iter().rev().collect::<Vec<_>>().join(" | "))
+            format!(
+                "{why}: {}",
+                last.into_iter().rev().collect::<Vec<_>>().join(" | ")
+            )
         })?;
         Ok(running)
     }
@@ -57,7 +62,10 @@ impl Running {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        Err(format!("did not listen within {} s", START_TIME_MAX.as_secs()))
+        Err(format!(
+            "did not listen within {} s",
+            START_TIME_MAX.as_secs()
+        ))
     }
 
     /// SIGTERM to the process we started, and time to pass it on; then SIGKILL to what is left.
@@ -138,7 +146,11 @@ fn spawn(command: &mut Command, log: &Path) -> io::Result<Child> {
     use std::os::unix::process::CommandExt as _;
     let log = File::create(log)?;
     command.process_group(0);
-    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()
+    command
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
 }
 
 fn signal(pid: i32, signal: rustix::process::Signal) {
@@ -151,7 +163,9 @@ fn signal(pid: i32, signal: rustix::process::Signal) {
 fn all_processes() -> HashMap<i32, Stat> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    numbers.filter_map(|pid| Some((pid, Stat::of(pid)?))).collect()
+    numbers
+        .filter_map(|pid| Some((pid, Stat::of(pid)?)))
+        .collect()
 }
 
 fn descendants(root: i32, all: &HashMap<i32, Stat>) -> Vec<Process> {
@@ -159,8 +173,15 @@ fn descendants(root: i32, all: &HashMap<i32, Stat>) -> Vec<Process> {
     let mut open = vec![root];
     while let Some(pid) = open.pop() {
         let Some(stat) = all.get(&pid) else { continue };
-        found.push(Process { pid, started: stat.started });
-        open.extend(all.iter().filter(|(_, other)| other.parent == pid).map(|(child, _)| *child));
+        found.push(Process {
+            pid,
+            started: stat.started,
+        });
+        open.extend(
+            all.iter()
+                .filter(|(_, other)| other.parent == pid)
+                .map(|(child, _)| *child),
+        );
     }
     found
 }
@@ -176,7 +197,13 @@ mod tests {
     #[test]
     fn a_stat_line_is_read_whatever_the_name() {
         let line = "42 (a) b (c) S 7 42 42 0 -1 4194560 1 2 3 4 11 22 33 44 20 0 1 0 555 6 7\n";
-        let stat = Stat { state: 'S', parent: 7, user_ticks: 11, system_ticks: 22, started: 555 };
+        let stat = Stat {
+            state: 'S',
+            parent: 7,
+            user_ticks: 11,
+            system_ticks: 22,
+            started: 555,
+        };
         assert_eq!(Stat::parse(line), Some(stat));
         assert_eq!(Stat::parse("42 (x) S 7"), None);
         assert_eq!(Stat::parse(""), None);
@@ -184,9 +211,18 @@ mod tests {
 
     #[test]
     fn descendants_are_found_over_generations() {
-        let stat = |parent| Stat { state: 'S', parent, user_ticks: 0, system_ticks: 0, started: 9 };
+        let stat = |parent| Stat {
+            state: 'S',
+            parent,
+            user_ticks: 0,
+            system_ticks: 0,
+            started: 9,
+        };
         let all = HashMap::from([(10, stat(1)), (11, stat(10)), (12, stat(11)), (13, stat(1))]);
-        let mut pids: Vec<_> = descendants(10, &all).iter().map(|process| process.pid).collect();
+        let mut pids: Vec<_> = descendants(10, &all)
+            .iter()
+            .map(|process| process.pid)
+            .collect();
         pids.sort_unstable();
         assert_eq!(pids, [10, 11, 12]);
     }

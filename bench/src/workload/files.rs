@@ -16,13 +16,25 @@ pub struct File {
 }
 
 /// A tiny answer.
-pub static SMALL: File = File { name: "100.html", bytes: 100 };
+pub static SMALL: File = File {
+    name: "100.html",
+    bytes: 100,
+};
 /// A page.
-pub static PAGE: File = File { name: "4k.html", bytes: 4 << 10 };
+pub static PAGE: File = File {
+    name: "4k.html",
+    bytes: 4 << 10,
+};
 /// A picture.
-pub static PICTURE: File = File { name: "100k.jpg", bytes: 100 << 10 };
+pub static PICTURE: File = File {
+    name: "100k.jpg",
+    bytes: 100 << 10,
+};
 /// A download.
-pub static DOWNLOAD: File = File { name: "10m.jpg", bytes: 10 << 20 };
+pub static DOWNLOAD: File = File {
+    name: "10m.jpg",
+    bytes: 10 << 20,
+};
 
 /// Number of files in the tree.
 pub const TREE_FILES: u64 = 10_000;

@@ -80,10 +80,15 @@ pub fn choose(suite: Suite, names: &[String]) -> Result<Vec<&'static Workload>, 
     let known = |name: &String| of_suite().any(|workload| workload.name == name);
     if let Some(unknown) = names.iter().find(|name| !known(name)) {
         let all: Vec<_> = of_suite().map(|workload| workload.name).collect();
-        return Err(format!("no workload {unknown}; there are {}", all.join(", ")));
+        return Err(format!(
+            "no workload {unknown}; there are {}",
+            all.join(", ")
+        ));
     }
     let wanted = |name: &str| names.is_empty() || names.iter().any(|other| other == name);
-    Ok(of_suite().filter(|workload| wanted(workload.name)).collect())
+    Ok(of_suite()
+        .filter(|workload| wanted(workload.name))
+        .collect())
 }
 
 impl Workload {
@@ -91,7 +96,9 @@ impl Workload {
     pub fn paths(&self) -> Vec<String> {
         match self.urls {
             Urls::File(file) => vec![format!("/{}", file.name)],
-            Urls::Tree => (0..TREE_FILES).map(|n| format!("/{}", files::tree_path(n))).collect(),
+            Urls::Tree => (0..TREE_FILES)
+                .map(|n| format!("/{}", files::tree_path(n)))
+                .collect(),
             Urls::Missing => vec!["/no/such-file.html".to_owned()],
         }
     }
@@ -123,7 +130,11 @@ pub static WORKLOADS: &[Workload] = &[
         title: "10,000 × 4 KiB at random",
         urls: Urls::Tree,
         // Each of two workers has to meet (nearly) every file once: 100,000 draws leave out 0.7 %.
-        warm_up: WarmUp { requests: 10 * TREE_FILES, time_max: Duration::from_secs(8), ..BRIEF },
+        warm_up: WarmUp {
+            requests: 10 * TREE_FILES,
+            time_max: Duration::from_secs(8),
+            ..BRIEF
+        },
         ..on_file("", "", &files::PAGE)
     },
     Workload {
@@ -133,7 +144,10 @@ pub static WORKLOADS: &[Workload] = &[
         status: 404,
         ..on_file("", "", &files::SMALL)
     },
-    Workload { reuse: Reuse::Close, ..on_file("connect", "new connection each", &files::SMALL) },
+    Workload {
+        reuse: Reuse::Close,
+        ..on_file("connect", "new connection each", &files::SMALL)
+    },
 ];
 
 const fn on_file(name: &'static str, title: &'static str, file: &'static File) -> Workload {
@@ -150,8 +164,11 @@ const fn on_file(name: &'static str, title: &'static str, file: &'static File) -
 }
 
 /// Enough for one hot file.
-const BRIEF: WarmUp =
-    WarmUp { time: Duration::from_millis(200), requests: 200, time_max: Duration::from_secs(3) };
+const BRIEF: WarmUp = WarmUp {
+    time: Duration::from_millis(200),
+    requests: 200,
+    time_max: Duration::from_secs(3),
+};
 
 #[cfg(test)]
 mod tests {
@@ -177,7 +194,10 @@ mod tests {
     fn choosing_keeps_the_order_of_the_table() {
         let names = ["404".to_owned(), "100b".to_owned()];
         let chosen = choose(Suite::Static, &names).unwrap();
-        assert_eq!(chosen.iter().map(|w| w.name).collect::<Vec<_>>(), ["100b", "404"]);
+        assert_eq!(
+            chosen.iter().map(|w| w.name).collect::<Vec<_>>(),
+            ["100b", "404"]
+        );
     }
 
     #[test]
