@@ -1,0 +1,106 @@
+//! Configuration from the articles about lighttpd 1.5 that people still follow.
+
+use std::net::TcpListener;
+
+use petrel_tests::{Finished, Server};
+
+/// From the article about accelerating small files: a gateway of 1.5, and the port it was tried on.
+/// `PORT` and `BACKEND` were 1025 and 1029.
+const SEEK_BOUND: &str = r#"
+$SERVER["socket"] == ":PORT" {
+  $HTTP["url"] =~ "^/seek-bound/" {
+    proxy-core.protocol = "fastcgi"
+    proxy-core.backends = ( "127.0.0.1:BACKEND" )
+    proxy-core.allow-x-sendfile = "enable"
+    proxy-core.max-pool-size = 20
+  }
+}
+"#;
+
+/// From the article about threads that starve.
+const THREADS: &str = r#"
+server.max-stat-threads = 4
+server.max-write-threads = 8
+server.network-backend = "gthread-aio"
+"#;
+
+/// From the articles about asynchronous reading.
+const BACKENDS: [&str; 2] = ["posix-aio", "linux-aio-sendfile"];
+
+fn check(config: &str) -> Finished {
+    Server::build()
+        .file("www/index.html", "hello")
+        .config(config)
+        .check(&["-tt"])
+}
+
+/// Lines that begin a warning.
+fn warnings(finished: &Finished) -> Vec<&str> {
+    finished
+        .errors
+        .lines()
+        .filter(|line| line.starts_with("Warning: "))
+        .collect()
+}
+
+#[test]
+fn a_gateway_of_1_5_is_known_and_its_scope_answers_503() {
+    let port = petrel_tests::free_port();
+    // Nobody answers there, but it is somebody's port.
+    let backend = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let backend = backend.local_addr().expect("it is bound").port();
+    let config = SEEK_BOUND
+        .replace("PORT", &port.to_string())
+        .replace("BACKEND", &backend.to_string());
+    let finished = check(&config);
+    assert_eq!(finished.code(), 0, "{}", finished.errors);
+    assert!(
+        finished.errors.contains("proxy-core.backends"),
+        "{}",
+        finished.errors
+    );
+    assert!(finished.errors.contains("503"), "{}", finished.errors);
+    assert!(!finished.errors.contains("unknown"), "{}", finished.errors);
+
+    let server = Server::build()
+        .file("www/index.html", "hello")
+        .file("www/seek-bound/1.bin", "content")
+        .config(&config)
+        .start();
+    let url = |path: &str| format!("http://127.0.0.1:{port}{path}");
+    let status = |url: &str| {
+        petrel_tests::curl(&["--output", "/dev/null", "--write-out", "%{http_code}", url]).text()
+    };
+    assert_eq!(status(&url("/seek-bound/1.bin")), "503");
+    assert_eq!(status(&url("/index.html")), "200");
+    // On the main port the condition is false: it is a file like any other.
+    assert_eq!(status(&server.url("/seek-bound/1.bin")), "200");
+}
+
+#[test]
+fn thread_options_of_1_5_are_known() {
+    let finished = check(THREADS);
+    assert_eq!(finished.code(), 0, "{}", finished.errors);
+    assert!(!finished.errors.contains("unknown"), "{}", finished.errors);
+    for warning in warnings(&finished) {
+        let about = [
+            "server.max-stat-threads",
+            "server.max-write-threads",
+            "gthread-aio",
+        ];
+        assert!(about.iter().any(|name| warning.contains(name)), "{warning}");
+    }
+}
+
+#[test]
+fn network_backends_of_1_5_are_known() {
+    for backend in BACKENDS {
+        let finished = check(&format!("server.network-backend = \"{backend}\"\n"));
+        assert_eq!(finished.code(), 0, "{backend}: {}", finished.errors);
+        assert!(!finished.errors.contains("unknown"), "{}", finished.errors);
+    }
+    assert_eq!(
+        check("server.network-backend = \"carrier-pigeon\"\n").code(),
+        255
+    );
+}

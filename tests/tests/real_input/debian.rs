@@ -7,23 +7,11 @@ use std::thread;
 use petrel_tests::{PATIENCE, Response, Tree, curl, petrel, run};
 use rustix::process::Signal;
 
-use crate::isolated::Isolated;
+use crate::isolated::{Isolated, isolated};
 use crate::skip;
 
 /// The package's configuration.
 const CONFIGURATION: &str = "/etc/lighttpd/lighttpd.conf";
-
-/// Runs `test` in a thread of its own, which stays behind in the network it entered, or says why not.
-fn on_debian(name: &str, test: fn()) {
-    match Isolated::hindrance() {
-        Some(why) => skip(name, &why),
-        None => {
-            let outcome = thread::Builder::new().name(name.to_owned()).spawn(test);
-            let outcome = outcome.expect("a thread").join();
-            assert!(outcome.is_ok(), "see above");
-        }
-    }
-}
 
 /// A machine with these files of conf-available enabled.
 fn machine(enabled: &[&str]) -> Tree {
@@ -57,17 +45,24 @@ fn welcome() -> Vec<u8> {
 
 fn start_petrel(enabled: &[&str]) -> Isolated {
     let petrel = petrel().to_str().expect("a plain path");
-    Isolated::start(machine(enabled), &[petrel, "-D", "-f", CONFIGURATION])
+    Isolated::start(machine(enabled), &[petrel, "-D", "-f", CONFIGURATION], 80)
 }
 
 fn start_lighttpd(enabled: &[&str]) -> Isolated {
-    Isolated::start(machine(enabled), &["lighttpd", "-D", "-f", CONFIGURATION])
+    Isolated::start(
+        machine(enabled),
+        &["lighttpd", "-D", "-f", CONFIGURATION],
+        80,
+    )
 }
 
 #[test]
 fn the_stock_configuration_is_accepted() {
-    on_debian("the_stock_configuration_is_accepted", || {
-        let finished = run(Command::new(petrel()).args(["-tt", "-f", CONFIGURATION]), PATIENCE);
+    isolated("the_stock_configuration_is_accepted", || {
+        let finished = run(
+            Command::new(petrel()).args(["-tt", "-f", CONFIGURATION]),
+            PATIENCE,
+        );
         assert_eq!(finished.code(), 0, "{}", finished.errors);
         let is_warning = |line: &&str| line.starts_with("Warning: ");
         let warnings: Vec<&str> = finished.errors.lines().filter(is_warning).collect();
@@ -77,25 +72,33 @@ fn the_stock_configuration_is_accepted() {
 
 #[test]
 fn the_printed_configuration_is_accepted_and_prints_the_same() {
-    on_debian("the_printed_configuration_is_accepted_and_prints_the_same", || {
-        let print = |file: &Path| {
-            let finished = run(Command::new(petrel()).arg("-p").arg("-f").arg(file), PATIENCE);
-            assert_eq!(finished.code(), 0, "{}", finished.errors);
-            finished.text()
-        };
-        let printed = print(Path::new(CONFIGURATION));
-        assert!(printed.contains("\".css\" => \"text/css;charset=utf-8\""), "{printed}");
-        let tree = Tree::new();
-        tree.write("printed.conf", &printed);
-        assert_eq!(print(&tree.path("printed.conf")), printed);
-    });
+    isolated(
+        "the_printed_configuration_is_accepted_and_prints_the_same",
+        || {
+            let print = |file: &Path| {
+                let finished = run(
+                    Command::new(petrel()).arg("-p").arg("-f").arg(file),
+                    PATIENCE,
+                );
+                assert_eq!(finished.code(), 0, "{}", finished.errors);
+                finished.text()
+            };
+            let printed = print(Path::new(CONFIGURATION));
+            assert!(
+                printed.contains("\".css\" => \"text/css;charset=utf-8\""),
+                "{printed}"
+            );
+            let tree = Tree::new();
+            tree.write("printed.conf", &printed);
+            assert_eq!(print(&tree.path("printed.conf")), printed);
+        },
+    );
 }
 
 #[test]
 fn the_stock_configuration_serves() {
-    on_debian("the_stock_configuration_serves", || {
-        let mut server =
-            start_petrel(&["90-javascript-alias.conf", "99-unconfigured.conf"]);
+    isolated("the_stock_configuration_serves", || {
+        let mut server = start_petrel(&["90-javascript-alias.conf", "99-unconfigured.conf"]);
         let welcome = welcome();
         let index = server.get("/");
         assert_eq!((index.status, &index.body), (200, &welcome));
@@ -113,14 +116,22 @@ fn the_stock_configuration_serves() {
 
         server.signal(Signal::INT);
         assert_eq!(server.wait(), Some(0));
-        assert_eq!(server.tree.names("run").iter().filter(|name| *name == "lighttpd.pid").count(), 0);
+        assert_eq!(
+            server
+                .tree
+                .names("run")
+                .iter()
+                .filter(|name| *name == "lighttpd.pid")
+                .count(),
+            0
+        );
     });
 }
 
 /// The stock file offers h2c, which Petrel does not speak yet.
 #[test]
 fn requests_for_h2c_get_http1_or_a_clean_refusal() {
-    on_debian("requests_for_h2c_get_http1_or_a_clean_refusal", || {
+    isolated("requests_for_h2c_get_http1_or_a_clean_refusal", || {
         let server = start_petrel(&["99-unconfigured.conf"]);
         let upgrade = server.client().request(
             "GET",
@@ -131,12 +142,26 @@ fn requests_for_h2c_get_http1_or_a_clean_refusal() {
                 ("HTTP2-Settings", "AAMAAABkAAQCAAAAAAIAAAAA"),
             ],
         );
-        assert_eq!((upgrade.status, upgrade.version.as_str()), (200, "HTTP/1.1"));
+        assert_eq!(
+            (upgrade.status, upgrade.version.as_str()),
+            (200, "HTTP/1.1")
+        );
         assert_eq!(upgrade.field("Upgrade"), None);
 
-        let by_curl = curl(&["--http2", "--write-out", "%{http_version} %{http_code}", "--output",
-            "/dev/null", "http://127.0.0.1/page.html"]);
-        assert_eq!((by_curl.code(), by_curl.text().as_str()), (0, "1.1 200"), "{}", by_curl.errors);
+        let by_curl = curl(&[
+            "--http2",
+            "--write-out",
+            "%{http_version} %{http_code}",
+            "--output",
+            "/dev/null",
+            "http://127.0.0.1/page.html",
+        ]);
+        assert_eq!(
+            (by_curl.code(), by_curl.text().as_str()),
+            (0, "1.1 200"),
+            "{}",
+            by_curl.errors
+        );
 
         let mut client = server.client();
         let preface = client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").response();
@@ -154,11 +179,19 @@ struct Case {
 }
 
 const fn get(target: &'static str) -> Case {
-    Case { method: "GET", target, fields: &[] }
+    Case {
+        method: "GET",
+        target,
+        fields: &[],
+    }
 }
 
 const fn get_with(target: &'static str, fields: &'static [(&'static str, &'static str)]) -> Case {
-    Case { method: "GET", target, fields }
+    Case {
+        method: "GET",
+        target,
+        fields,
+    }
 }
 
 const CASES: &[Case] = &[
@@ -198,27 +231,53 @@ const CASES: &[Case] = &[
     get_with("/page.html", &[("Range", "bytes=3-8")]),
     get_with("/page.html", &[("Range", "bytes=-5")]),
     get_with("/page.html", &[("Range", "bytes=100000-")]),
-    get_with("/page.html", &[("If-Modified-Since", "Fri, 01 Jan 2038 00:00:00 GMT")]),
+    get_with(
+        "/page.html",
+        &[("If-Modified-Since", "Fri, 01 Jan 2038 00:00:00 GMT")],
+    ),
     get_with("/page.html", &[("If-None-Match", "\"other\"")]),
     get_with("/page.html", &[("If-None-Match", "*")]),
-    Case { method: "HEAD", target: "/page.html", fields: &[] },
-    Case { method: "HEAD", target: "/missing", fields: &[] },
-    Case { method: "POST", target: "/page.html", fields: &[("Content-Length", "0")] },
-    Case { method: "OPTIONS", target: "*", fields: &[] },
+    Case {
+        method: "HEAD",
+        target: "/page.html",
+        fields: &[],
+    },
+    Case {
+        method: "HEAD",
+        target: "/missing",
+        fields: &[],
+    },
+    Case {
+        method: "POST",
+        target: "/page.html",
+        fields: &[("Content-Length", "0")],
+    },
+    Case {
+        method: "OPTIONS",
+        target: "*",
+        fields: &[],
+    },
 ];
 
 /// What has to be the same. Bodies of errors, redirects and listings are each server's own.
 fn essence(case: &Case, response: &Response) -> String {
     let fields = ["Content-Type", "Location", "Content-Range", "Cache-Control"];
     let mut text = format!("{} {} -> {}", case.method, case.target, response.status);
-    let has_own_body = matches!(response.status, 200 | 206) && !response.text().contains("<title>Index of");
+    let has_own_body =
+        matches!(response.status, 200 | 206) && !response.text().contains("<title>Index of");
     for field in fields {
         if has_own_body || field == "Location" {
-            text.push_str(&format!("; {field}: {}", response.field(field).unwrap_or("-")));
+            text.push_str(&format!(
+                "; {field}: {}",
+                response.field(field).unwrap_or("-")
+            ));
         }
     }
     if has_own_body {
-        let sum = response.body.iter().fold(7_u64, |sum, byte| sum.rotate_left(5) ^ u64::from(*byte));
+        let sum = response
+            .body
+            .iter()
+            .fold(7_u64, |sum, byte| sum.rotate_left(5) ^ u64::from(*byte));
         text.push_str(&format!("; {} bytes, {sum:x}", response.body.len()));
     }
     text
@@ -231,7 +290,10 @@ fn ask(server: &Isolated, hosts: &[&str]) -> Vec<String> {
         for case in CASES {
             let mut fields = vec![("Host", *host), ("User-Agent", "test \"1\"")];
             fields.extend(case.fields);
-            let mut text = format!("{} {} HTTP/1.1\r\nConnection: close\r\n", case.method, case.target);
+            let mut text = format!(
+                "{} {} HTTP/1.1\r\nConnection: close\r\n",
+                case.method, case.target
+            );
             for (name, value) in fields {
                 text.push_str(&format!("{name}: {value}\r\n"));
             }
@@ -275,7 +337,11 @@ fn compare(name: &str, enabled: &'static [&'static str], hosts: &'static [&'stat
     };
     let (lighttpd, lighttpd_log) = ask_in_thread(start_lighttpd);
     let (petrel, petrel_log) = ask_in_thread(start_petrel);
-    let is_known = |answer: &str| KNOWN_DIFFERENCES.iter().any(|known| answer.starts_with(known));
+    let is_known = |answer: &str| {
+        KNOWN_DIFFERENCES
+            .iter()
+            .any(|known| answer.starts_with(known))
+    };
     let differences: Vec<String> = lighttpd
         .iter()
         .zip(&petrel)
@@ -285,25 +351,39 @@ fn compare(name: &str, enabled: &'static [&'static str], hosts: &'static [&'stat
     assert!(differences.is_empty(), "{}", differences.join("\n"));
     let (lighttpd, petrel) = (without_times(&lighttpd_log), without_times(&petrel_log));
     let missing = |of: &[String], from: &[String]| -> Vec<String> {
-        of.iter().filter(|line| !from.contains(line)).cloned().collect()
+        of.iter()
+            .filter(|line| !from.contains(line))
+            .cloned()
+            .collect()
     };
-    assert_eq!((missing(&petrel, &lighttpd), missing(&lighttpd, &petrel)), (vec![], vec![]));
+    assert_eq!(
+        (missing(&petrel, &lighttpd), missing(&lighttpd, &petrel)),
+        (vec![], vec![])
+    );
     assert_eq!(lighttpd.len(), petrel.len());
-    assert!(petrel.len() > hosts.len() * CASES.len() / 2, "{}", petrel.len());
+    assert!(
+        petrel.len() > hosts.len() * CASES.len() / 2,
+        "{}",
+        petrel.len()
+    );
 }
 
 /// Lines of the access log that are not compared: of targets that are refused, because lighttpd
 /// forgets the host in them; of a host that [`KNOWN_DIFFERENCES`] is about; and of a listing, whose
 /// size is each server's own.
-const LOGGED_DIFFERENTLY: &[&str] =
-    &["HTTP/1.1\" 400 ", " www.example.com - ", "\"GET /sub/ HTTP/1.1\" 200 "];
+const LOGGED_DIFFERENTLY: &[&str] = &[
+    "HTTP/1.1\" 400 ",
+    " www.example.com - ",
+    "\"GET /sub/ HTTP/1.1\" 200 ",
+];
 
 /// The lines of an access log without the time in brackets, and without the size of error pages.
 fn without_times(log: &str) -> Vec<String> {
     let without = |line: &str| {
         let (before, rest) = line.split_once('[').unwrap_or((line, ""));
         let (_, after) = rest.split_once(']').unwrap_or(("", rest));
-        let is_served = after.contains(" 200 ") || after.contains(" 206 ") || after.contains(" 304 ");
+        let is_served =
+            after.contains(" 200 ") || after.contains(" 206 ") || after.contains(" 304 ");
         match after.rsplit_once("\" ") {
             _ if is_served => format!("{before}{after}"),
             Some(_) => before.to_owned() + &without_size(after),
@@ -311,7 +391,10 @@ fn without_times(log: &str) -> Vec<String> {
         }
     };
     let differs = |line: &&str| LOGGED_DIFFERENTLY.iter().any(|known| line.contains(known));
-    log.lines().filter(|line| !differs(line)).map(without).collect()
+    log.lines()
+        .filter(|line| !differs(line))
+        .map(without)
+        .collect()
 }
 
 /// `"GET / HTTP/1.1" 404 341 "-" "-"` without the 341.
@@ -362,12 +445,19 @@ fn evhost_answers_as_under_lighttpd() {
 /// Debian's deflate is about these types, and keeps what it compressed, as its own user.
 #[test]
 fn stock_deflate_compresses_once() {
-    on_debian("stock_deflate_compresses_once", || {
+    isolated("stock_deflate_compresses_once", || {
         let server = start_petrel(&["20-deflate.conf"]);
         let page = server.tree.read("www/page.html");
         for _ in 0..2 {
-            let response = server.client().request("GET", "/page.html", &[("Accept-Encoding", "gzip")]);
-            assert_eq!(response.field("Content-Encoding"), Some("gzip"), "{response}");
+            let response =
+                server
+                    .client()
+                    .request("GET", "/page.html", &[("Accept-Encoding", "gzip")]);
+            assert_eq!(
+                response.field("Content-Encoding"),
+                Some("gzip"),
+                "{response}"
+            );
             assert_eq!(response.field("Vary"), Some("Accept-Encoding"));
             assert!(response.body.len() < page.len() / 10);
             assert_eq!(gunzipped(&response.body), page);
@@ -380,7 +470,11 @@ fn stock_deflate_compresses_once() {
             ("/sub/file.css", &[("Accept-Encoding", "gzip")]),
         ] {
             let response = server.client().request("GET", target, fields);
-            assert_eq!((response.status, response.field("Content-Encoding")), (200, None), "{target}");
+            assert_eq!(
+                (response.status, response.field("Content-Encoding")),
+                (200, None),
+                "{target}"
+            );
         }
     });
 }
@@ -388,14 +482,17 @@ fn stock_deflate_compresses_once() {
 fn gunzipped(packed: &[u8]) -> Vec<u8> {
     let tree = Tree::new();
     tree.write("body.gz", packed);
-    let finished = run(Command::new("gzip").arg("-dc").arg(tree.path("body.gz")), PATIENCE);
+    let finished = run(
+        Command::new("gzip").arg("-dc").arg(tree.path("body.gz")),
+        PATIENCE,
+    );
     assert_eq!(finished.code(), 0, "{}", finished.errors);
     finished.output
 }
 
 #[test]
 fn no_source_of_a_program_is_sent() {
-    on_debian("no_source_of_a_program_is_sent", || {
+    isolated("no_source_of_a_program_is_sent", || {
         let server = start_petrel(&[
             "10-cgi.conf",
             "10-fastcgi.conf",
@@ -404,8 +501,17 @@ fn no_source_of_a_program_is_sent() {
             "10-userdir.conf",
             "90-debian-doc.conf",
         ]);
-        server.tree.write("www/page.shtml", "<!--#exec cmd=\"secret\" -->");
-        for target in ["/script.php", "/script.php/x", "/cgi-bin/printenv", "/cgi-bin/", "/page.shtml", "/~root/x"] {
+        server
+            .tree
+            .write("www/page.shtml", "<!--#exec cmd=\"secret\" -->");
+        for target in [
+            "/script.php",
+            "/script.php/x",
+            "/cgi-bin/printenv",
+            "/cgi-bin/",
+            "/page.shtml",
+            "/~root/x",
+        ] {
             let response = server.get(target);
             assert!(response.status >= 400, "{target}: {response}");
             assert!(!response.text().contains("secret"), "{target}: {response}");

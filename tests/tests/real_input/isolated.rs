@@ -9,10 +9,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 
 use petrel_tests::{Address, Client, ProcessTree, Response, Tree, eventually, is_installed};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::skip;
 
 /// A running server in name spaces of its own. The thread that started it talks to it from within
 /// its network.
@@ -20,6 +23,7 @@ pub struct Isolated {
     /// `unshare`, whose death is the server's.
     holder: Child,
     pub tree: Tree,
+    port: u16,
 }
 
 /// Which directories of the tree are mounted where.
@@ -53,19 +57,25 @@ impl Isolated {
     }
 
     /// Starts `server`, a program and its arguments, on `tree`, and waits until it accepts
-    /// connections on port 80.
+    /// connections on `port` of 127.0.0.1.
     ///
     /// # Panics
     /// It does not.
-    pub fn start(tree: Tree, server: &[&str]) -> Isolated {
+    pub fn start(tree: Tree, server: &[&str], port: u16) -> Isolated {
         for (directory, place) in MOUNTS {
             tree.directory(directory);
             std::fs::create_dir_all(place).expect("a place to mount at");
         }
         for directory in ITS_OWN {
             tree.directory(directory);
-            let chown = Command::new("chown").arg("www-data").arg(tree.path(directory)).status();
-            assert!(chown.is_ok_and(|status| status.success()), "chown {directory}");
+            let chown = Command::new("chown")
+                .arg("www-data")
+                .arg(tree.path(directory))
+                .status();
+            assert!(
+                chown.is_ok_and(|status| status.success()),
+                "chown {directory}"
+            );
         }
         let output = File::create(tree.path("output")).expect("a file for the output");
         let holder = isolating()
@@ -76,10 +86,14 @@ impl Isolated {
             .stderr(output)
             .spawn()
             .expect("unshare can be run");
-        let isolated = Isolated { holder, tree };
+        let isolated = Isolated { holder, tree, port };
         isolated.enter_network();
-        let accepts = || Client::try_connect(&address(Ipv4Addr::LOCALHOST.into())).is_ok();
-        assert!(eventually(accepts), "it does not accept: {}", isolated.output());
+        let accepts = || Client::try_connect(&isolated.address(Ipv4Addr::LOCALHOST.into())).is_ok();
+        assert!(
+            eventually(accepts),
+            "it does not accept: {}",
+            isolated.output()
+        );
         isolated
     }
 
@@ -90,12 +104,12 @@ impl Isolated {
 
     /// A new connection over IPv4.
     pub fn client(&self) -> Client {
-        Client::connect(&address(Ipv4Addr::LOCALHOST.into()))
+        Client::connect(&self.address(Ipv4Addr::LOCALHOST.into()))
     }
 
     /// A new connection over IPv6.
     pub fn client_ipv6(&self) -> Client {
-        Client::connect(&address(Ipv6Addr::LOCALHOST.into()))
+        Client::connect(&self.address(Ipv6Addr::LOCALHOST.into()))
     }
 
     /// GET on a connection of its own.
@@ -117,6 +131,10 @@ impl Isolated {
             status.is_some()
         });
         status.and_then(|status| status.code())
+    }
+
+    fn address(&self, ip: IpAddr) -> Address {
+        Address::Ip(SocketAddr::new(ip, self.port))
     }
 
     /// The process id, as seen from here, of the process that is number 1 in there.
@@ -141,7 +159,7 @@ impl Isolated {
 
 impl Drop for Isolated {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if thread::panicking() {
             eprintln!("--- output\n{}\n---", self.output());
         }
         // It may have ended by itself; --kill-child ends what runs in there.
@@ -150,10 +168,29 @@ impl Drop for Isolated {
     }
 }
 
+/// Runs `test` in a thread of its own, which stays behind in the network it entered, or says why not.
+pub fn isolated(name: &str, test: fn()) {
+    match Isolated::hindrance() {
+        Some(why) => skip(name, &why),
+        None => {
+            let outcome = thread::Builder::new().name(name.to_owned()).spawn(test);
+            let outcome = outcome.expect("a thread").join();
+            assert!(outcome.is_ok(), "see above");
+        }
+    }
+}
+
 /// Runs what follows as process 1 of a machine of its own.
 fn isolating() -> Command {
     let mut command = Command::new("unshare");
-    command.args(["--net", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]);
+    command.args([
+        "--net",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child=KILL",
+        "--mount-proc",
+    ]);
     command
 }
 
@@ -169,8 +206,4 @@ fn set_up(tree: &Tree) -> String {
 /// A path for the shell. Ours hold nothing that needs more.
 fn quoted(path: &Path) -> String {
     format!("'{}'", path.display())
-}
-
-fn address(ip: IpAddr) -> Address {
-    Address::Ip(SocketAddr::new(ip, 80))
 }
