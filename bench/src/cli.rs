@@ -50,7 +50,7 @@ pub struct Options {
     #[arg(long, conflicts_with_all = ["repeats", "seconds", "requests"])]
     quick: bool,
     /// Where results.json, report.txt and the plots go
-    #[arg(long, value_name = "DIR", default_value = "bench-results")]
+    #[arg(long, value_name = "DIR", default_value = "bench/results")]
     pub out: PathBuf,
     /// The petrel binary; without it the one next to this program
     #[arg(long, value_name = "FILE")]
