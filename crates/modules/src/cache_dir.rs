@@ -6,9 +6,12 @@
 //! may write into the directory cannot point the server elsewhere. Nothing is ever deleted here:
 //! that is the operator's cron job, as with lighttpd. Called by mod_deflate and mod_dirlisting.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{
@@ -25,11 +28,24 @@ pub(crate) struct CacheDir {
 }
 
 impl CacheDir {
-    /// Opens the directory at `path`; its last part is created if it is not there.
+    /// The directory at `path`, opened once a worker: a thousand hosts that share one do not hold
+    /// a thousand descriptors. Its last part is created if it is not there.
     ///
     /// # Errors
     /// Those of mkdir(2), open(2) and realpath(3).
-    pub fn open(path: &str) -> io::Result<CacheDir> {
+    pub fn shared(path: &str) -> io::Result<Rc<CacheDir>> {
+        OPEN.with_borrow_mut(|open| {
+            if let Some(directory) = open.get(path).and_then(Weak::upgrade) {
+                return Ok(directory);
+            }
+            let directory = Rc::new(CacheDir::open(path)?);
+            open.retain(|_, directory| directory.strong_count() > 0);
+            open.insert(path.to_owned(), Rc::downgrade(&directory));
+            Ok(directory)
+        })
+    }
+
+    fn open(path: &str) -> io::Result<CacheDir> {
         match std::fs::create_dir(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
@@ -160,6 +176,11 @@ impl Drop for NewFile {
     }
 }
 
+thread_local! {
+    /// The directories this worker has open, by the path of the configuration.
+    static OPEN: RefCell<HashMap<String, Weak<CacheDir>>> = RefCell::default();
+}
+
 const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
@@ -240,6 +261,19 @@ mod tests {
                 .count(),
             1
         );
+    }
+
+    #[test]
+    fn a_directory_is_opened_once_while_it_is_in_use() {
+        let tree = Tree::new("shared");
+        let path = tree.0.join("cache");
+        let path = path.to_str().expect("UTF-8");
+        let first = CacheDir::shared(path).expect("open");
+        let second = CacheDir::shared(path).expect("open");
+        assert!(Rc::ptr_eq(&first, &second));
+        let before = Rc::downgrade(&first);
+        drop((first, second));
+        assert!(before.upgrade().is_none());
     }
 
     #[test]

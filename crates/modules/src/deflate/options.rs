@@ -1,5 +1,7 @@
 //! The directives of mod_deflate, read once for each set of merged settings.
 
+use std::rc::Rc;
+
 use petrel_engine::config::schema::nearest;
 use petrel_engine::config::{Config, Diagnostic};
 use petrel_engine::log::LogRegistry;
@@ -28,7 +30,7 @@ pub(super) struct Options {
     /// `deflate.max-loadavg`
     pub max_loadavg: Option<f64>,
     /// `deflate.cache-dir`, once it is open.
-    pub cache_dir: Option<CacheDir>,
+    pub cache_dir: Option<Rc<CacheDir>>,
     /// `deflate.params` and its siblings.
     pub params: Params,
     /// `deflate.debug`
@@ -75,7 +77,7 @@ impl Options {
     /// Opens `deflate.cache-dir`. Without it compressed files are kept in memory alone.
     pub fn open_cache_dir(&mut self, logs: &LogRegistry) {
         let Some(path) = &self.cache_path else { return };
-        match CacheDir::open(path) {
+        match CacheDir::shared(path) {
             Ok(directory) => self.cache_dir = Some(directory),
             Err(error) => logs.error(format_args!(
                 "deflate.cache-dir {path:?} is not used: {error}"

@@ -82,7 +82,7 @@ static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
 };
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
-    let options = Options::new(configure.values, configure.purpose)?;
+    let options = Options::new(configure.values, configure.purpose, configure.logs)?;
     if configure
         .values
         .bool("dir-listing.activate")

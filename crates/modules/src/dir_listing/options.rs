@@ -1,9 +1,11 @@
 //! The directives of mod_dirlisting, read once for each set of merged settings.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
 
 use petrel_engine::config::schema::nearest;
 use petrel_engine::config::{Array, Diagnostic, Pattern};
+use petrel_engine::log::LogRegistry;
 use petrel_engine::module::Purpose;
 use petrel_engine::settings::Values;
 
@@ -54,11 +56,15 @@ pub(super) struct Cache {
     /// Seconds a listing counts as fresh.
     pub max_age_s: u32,
     /// Where listings are kept as files; otherwise they are kept in memory.
-    pub directory: Option<CacheDir>,
+    pub directory: Option<Rc<CacheDir>>,
 }
 
 impl Options {
-    pub fn new(values: &Values<'_>, purpose: Purpose) -> Result<Options, Diagnostic> {
+    pub fn new(
+        values: &Values<'_>,
+        purpose: Purpose,
+        logs: &LogRegistry,
+    ) -> Result<Options, Diagnostic> {
         let switch = |name: &str, default: bool| values.bool(name).unwrap_or(default);
         let text = |name: &str| values.string(name).map(str::to_owned);
         let encoding = encoding(values)?;
@@ -75,7 +81,7 @@ impl Options {
             footer: text("dir-listing.set-footer"),
             has_layout: switch("dir-listing.auto-layout", true),
             is_sorted: switch("dir-listing.sort", true),
-            cache: cache(values, purpose)?,
+            cache: cache(values, purpose, logs)?,
             fingerprint: fingerprint(values),
         })
     }
@@ -150,7 +156,11 @@ fn around(values: &Values<'_>, which: &str, usual: &str) -> Option<Around> {
     })
 }
 
-fn cache(values: &Values<'_>, purpose: Purpose) -> Result<Option<Cache>, Diagnostic> {
+fn cache(
+    values: &Values<'_>,
+    purpose: Purpose,
+    logs: &LogRegistry,
+) -> Result<Option<Cache>, Diagnostic> {
     let name = "dir-listing.cache";
     let Some(map) = values.array(name).filter(|map| !map.is_empty()) else {
         return Ok(None);
@@ -184,8 +194,7 @@ fn cache(values: &Values<'_>, purpose: Purpose) -> Result<Option<Cache>, Diagnos
                 })?;
             match purpose {
                 Purpose::Check => None,
-                // What cannot be opened is made without it: listings are kept in memory then.
-                Purpose::Serve => CacheDir::open(text).ok(),
+                Purpose::Serve => open(text, logs),
             }
         }
     };
@@ -193,6 +202,17 @@ fn cache(values: &Values<'_>, purpose: Purpose) -> Result<Option<Cache>, Diagnos
         max_age_s,
         directory,
     }))
+}
+
+/// Without the directory listings are kept in memory.
+fn open(path: &str, logs: &LogRegistry) -> Option<Rc<CacheDir>> {
+    CacheDir::shared(path)
+        .map_err(|error| {
+            logs.error(format_args!(
+                "dir-listing.cache {path:?} is not used: {error}"
+            ))
+        })
+        .ok()
 }
 
 fn check_keys(map: &Array) -> Result<(), Diagnostic> {
