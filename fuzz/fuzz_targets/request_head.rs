@@ -19,7 +19,8 @@ fuzz_target!(|input: &[u8]| {
         for step in [1, 7, 64] {
             arrives_in_pieces(input, step, &options, outcome.as_ref().ok(), &whole);
         }
-        if matches!(outcome, Ok(Parsed::Complete { .. })) {
+        if let Ok(Parsed::Complete { length }) = outcome {
+            leaves_nothing_behind(&mut whole, &input[length..], &options);
             can_be_edited(whole);
         }
     }
@@ -140,6 +141,20 @@ fn arrives_in_pieces(
     }
     let accepted = matches!(at_once, Some(Parsed::Complete { .. }));
     assert!(!accepted, "incomplete in pieces, accepted at once");
+}
+
+/// The next request on the connection reads the same with the head that read this one, whatever it
+/// keeps, as with a new one.
+fn leaves_nothing_behind(head: &mut RequestHead, next: &[u8], options: &HeadOptions) {
+    let before = head.clone();
+    head.clear();
+    let mut fresh = RequestHead::default();
+    assert_eq!(head.parse(next, options), fresh.parse(next, options));
+    assert!(head.iter().eq(fresh.iter()));
+    assert_eq!(head.host(), fresh.host());
+    assert_eq!(head.framing(), fresh.framing());
+    assert_eq!(head.keep_alive(), fresh.keep_alive());
+    *head = before;
 }
 
 /// What modules do to a head leaves it readable.
