@@ -49,6 +49,10 @@ pub const EXCHANGE_POOL_MAX: usize = 256;
 /// Bytes a pooled exchange's buffers may keep; larger ones are given back to the allocator.
 pub const POOLED_BUFFER_BYTES_MAX: usize = 16 * 1024;
 
+/// Body pieces in memory up to this size are copied behind the head and leave in a plain send: the
+/// copy is cheaper than a second vector element is to the kernel.
+pub const INLINED_PIECE_BYTES_MAX: usize = 4096;
+
 /// Bytes sent in one go before other connections of the worker get their turn.
 pub const SEND_TURN_BYTES: u64 = 1024 * 1024;
 

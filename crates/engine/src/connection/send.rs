@@ -36,6 +36,8 @@ pub(crate) struct Sending {
     prefix_sent: usize,
     piece: Option<Piece>,
     framing: Framing,
+    /// Body bytes at the end of `prefix`: small pieces travel with what is in front of them.
+    inlined: usize,
     /// The end of the body has been queued.
     is_last: bool,
     in_chunk: bool,
@@ -54,6 +56,7 @@ impl Sending {
         self.prefix.clear();
         self.prefix_sent = 0;
         self.piece = None;
+        self.inlined = 0;
         self.framing = Framing::Plain;
         self.is_last = false;
         self.in_chunk = false;
@@ -88,7 +91,13 @@ impl Sending {
             write_chunk_header(&mut self.prefix, piece.length());
             self.in_chunk = true;
         }
-        self.piece = Some(piece);
+        match piece.in_memory() {
+            Some(bytes) if bytes.len() <= limits::INLINED_PIECE_BYTES_MAX => {
+                self.prefix.extend_from_slice(bytes);
+                self.inlined += bytes.len();
+            }
+            _ => self.piece = Some(piece),
+        }
     }
 
     /// Queues the end of the body.
@@ -107,6 +116,7 @@ impl Sending {
         if self.prefix_sent >= self.prefix.len() {
             self.prefix.clear();
             self.prefix_sent = 0;
+            self.inlined = 0;
         }
     }
 
@@ -115,13 +125,16 @@ impl Sending {
         let of_prefix = count.min(self.prefix_left().len());
         self.prefix_sent += of_prefix;
         let of_piece = (count - of_prefix) as u64;
+        // Inlined bytes stand at the end of the prefix: they are sent when all of it is.
+        let is_prefix_sent = self.prefix_sent >= self.prefix.len();
+        let inlined = if is_prefix_sent { std::mem::take(&mut self.inlined) } else { 0 };
         if let Some(piece) = &mut self.piece {
             piece.advance(of_piece);
             if piece.length() == 0 {
                 self.piece = None;
             }
         }
-        of_piece
+        of_piece + inlined as u64
     }
 }
 
