@@ -29,7 +29,7 @@ server.modules = ( \"mod_accesslog\" )
 accesslog.filename = var.dir + \"/access.log\"
 accesslog.format = \"%s %U\"
 dir-listing.activate = \"enable\"
-server.max-keep-alive-requests = 0",
+server.max-keep-alive-requests = 10000",
         root.display()
     );
     Server::start(&config)
