@@ -172,13 +172,11 @@ impl Keeper {
     fn turn(&mut self) -> Step {
         self.start_what_is_due()?;
         self.wait();
+        for index in 0..self.processes.len() {
+            self.hear(index);
+        }
         while let Some(received) = self.signals.next() {
             self.signal(received);
-        }
-        for index in 0..self.processes.len() {
-            while let Some(news) = self.processes[index].news() {
-                self.news(index, news);
-            }
         }
         self.bury()?;
         self.look_after_trial();
@@ -293,8 +291,9 @@ impl Keeper {
         let time = reload::graceful_time(&self.current.loaded);
         for process in &mut self.processes {
             match process.stage {
-                Stage::Serving => process.finish(time),
-                Stage::Preparing | Stage::Starting => process.stop(),
+                // One that is starting may have been given connections already.
+                Stage::Starting | Stage::Serving => process.finish(time),
+                Stage::Preparing => process.stop(),
                 Stage::Draining | Stage::Stopping => {}
             }
         }
@@ -321,6 +320,13 @@ impl Keeper {
         self.pid_file = None;
         self.logs.shut_down(LOG_TIME);
         ControlFlow::Break(End::Exit(0))
+    }
+
+    /// Acts on everything the process with number `index` has to say.
+    fn hear(&mut self, index: usize) {
+        while let Some(news) = self.processes.get_mut(index).and_then(ServerProcess::news) {
+            self.news(index, news);
+        }
     }
 
     fn news(&mut self, index: usize, news: News) {
@@ -391,15 +397,18 @@ impl Keeper {
                 continue;
             };
             // Its last words may have come in between.
-            while let Some(news) = process.news() {
-                if let News::Failed(why) = news {
-                    process.reason = Some(why);
-                }
-            }
+            self.hear(index);
             let process = self.processes.remove(index);
             let mut how = describe(status);
             if let Some(reason) = &process.reason {
                 how = format!("{how}: {reason}");
+            }
+            if status.exit_status() != Some(0) && process.stage >= Stage::Draining {
+                // Nothing follows from it, but somebody's transfer may have been cut.
+                let id = process.id();
+                self.logs.error(format_args!(
+                    "server process {id} {how} while it was ending"
+                ));
             }
             self.ended(process, &how)?;
         }

@@ -13,7 +13,7 @@ use super::generation::Generation;
 use crate::server::Handover;
 
 /// How far a server process is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// It gives up privileges and reads files.
     Preparing,

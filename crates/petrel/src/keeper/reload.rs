@@ -121,8 +121,8 @@ impl Keeper {
         for (other, process) in self.processes.iter_mut().enumerate() {
             match process.stage {
                 _ if other == index => {}
-                Stage::Serving => process.succeed(time),
-                Stage::Preparing | Stage::Starting => process.stop(),
+                Stage::Starting | Stage::Serving => process.succeed(time),
+                Stage::Preparing => process.stop(),
                 Stage::Draining | Stage::Stopping => {}
             }
         }

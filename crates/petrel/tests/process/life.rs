@@ -129,7 +129,12 @@ fn a_graceful_stop_lets_a_slow_download_finish() {
     slow.stream().read_to_end(&mut rest).expect("all of it");
     let text = String::from_utf8_lossy(&first);
     let head = text.find("\r\n\r\n").expect("a head") + 4;
-    assert_eq!(first.len() - head + rest.len(), size);
+    assert_eq!(
+        first.len() - head + rest.len(),
+        size,
+        "{}",
+        site.error_log()
+    );
     assert_eq!(server.end().0, Some(0));
 }
 
