@@ -96,8 +96,14 @@ fn lint(workspace: &Workspace, _: Effort) -> Outcome {
     run(&mut workspace.cargo(&arguments)).into()
 }
 
+/// With private items: nobody uses these crates but ourselves, and we read all of it.
 fn api_docs(workspace: &Workspace, _: Effort) -> Outcome {
-    let arguments = ["doc", "--workspace", "--no-deps"];
+    let arguments = [
+        "doc",
+        "--workspace",
+        "--no-deps",
+        "--document-private-items",
+    ];
     run(workspace
         .cargo(&arguments)
         .env("RUSTDOCFLAGS", "-Dwarnings"))
