@@ -4,7 +4,7 @@
 //! no clock but the stamps of the exchange. The line goes to the log's queue, whose writer is a thread of
 //! its own ([`petrel_engine::log`]): a slow disk costs lines, which are counted, and never a request.
 //!
-//! [`format`] reads the directive, [`record`] says what there is to tell, [`line`] and [`json`] write it.
+//! [`mod@format`] reads the directive, [`record`] says what there is to tell, [`mod@line`] and [`json`] write it.
 
 mod format;
 mod json;
