@@ -1,0 +1,50 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_petrel_global_optspecs
+    string join \n f= m= i= 1 p t D v V h/help
+end
+
+function __fish_petrel_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_petrel_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_petrel_using_subcommand
+    set -l cmd (__fish_petrel_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c petrel -n "__fish_petrel_needs_command" -s f -d 'Read the configuration from this file' -r -F
+complete -c petrel -n "__fish_petrel_needs_command" -s m -d 'Module directory: accepted and ignored, the modules are built in' -r -F
+complete -c petrel -n "__fish_petrel_needs_command" -s i -d 'Stop gracefully after this many seconds without a connection' -r
+complete -c petrel -n "__fish_petrel_needs_command" -s 1 -d 'Serve one request on standard input: not supported'
+complete -c petrel -n "__fish_petrel_needs_command" -s p -d 'Print the effective configuration and exit'
+complete -c petrel -n "__fish_petrel_needs_command" -s t -d 'Check the configuration and exit; twice: also check what start-up would need'
+complete -c petrel -n "__fish_petrel_needs_command" -s D -d 'Stay in the foreground'
+complete -c petrel -n "__fish_petrel_needs_command" -s v -d 'Print the version and exit'
+complete -c petrel -n "__fish_petrel_needs_command" -s V -d 'Print the version and the features and exit'
+complete -c petrel -n "__fish_petrel_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c petrel -n "__fish_petrel_needs_command" -f -a "serve" -d 'Serve a directory, without a configuration file'
+complete -c petrel -n "__fish_petrel_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c petrel -n "__fish_petrel_needs_command" -f -a "man" -d 'Print the manual page'
+complete -c petrel -n "__fish_petrel_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c petrel -n "__fish_petrel_using_subcommand serve" -l port -d 'The TCP port' -r
+complete -c petrel -n "__fish_petrel_using_subcommand serve" -l bind -d 'The address to listen on; 0.0.0.0 or :: for all' -r
+complete -c petrel -n "__fish_petrel_using_subcommand serve" -l listing -d 'Show listings of directories that have no index file'
+complete -c petrel -n "__fish_petrel_using_subcommand serve" -s h -l help -d 'Print help'
+complete -c petrel -n "__fish_petrel_using_subcommand completions" -s h -l help -d 'Print help'
+complete -c petrel -n "__fish_petrel_using_subcommand man" -s h -l help -d 'Print help'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve completions man help" -f -a "serve" -d 'Serve a directory, without a configuration file'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve completions man help" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve completions man help" -f -a "man" -d 'Print the manual page'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
