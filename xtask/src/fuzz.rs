@@ -193,3 +193,23 @@ const COVERAGE_FLAGS: &[&str] = &[
     "-Cllvm-args=-sanitizer-coverage-pc-table",
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_has_its_source_its_seeds_and_its_entry() {
+        let fuzz = Workspace::here().root.join("fuzz");
+        let manifest = fs::read_to_string(fuzz.join("Cargo.toml")).expect("a manifest");
+        for target in TARGETS {
+            let entry = format!("path = \"fuzz_targets/{target}.rs\"");
+            assert!(manifest.contains(&entry), "{target}");
+            let source = fuzz.join("fuzz_targets").join(format!("{target}.rs"));
+            assert!(source.is_file(), "{target}");
+            let seeds = fs::read_dir(fuzz.join("seeds").join(target)).expect("seeds");
+            assert!(seeds.count() >= 5, "{target}");
+        }
+        assert_eq!(manifest.matches("[[bin]]").count(), TARGETS.len());
+    }
+}

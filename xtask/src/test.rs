@@ -94,3 +94,34 @@ fn sum_up(done: &[(&Step, Outcome, Duration)]) -> Result<(), String> {
 fn seconds(duration: Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_chosen_by_name() {
+        let options = Options::parse(&["--quick", "--only", "lint"]).expect("it is right");
+        assert_eq!(options.effort, Effort::Quick);
+        assert_eq!(options.steps.len(), 1);
+        let all = Options::parse(&[]).expect("it is right");
+        assert_eq!((all.effort, all.steps.len()), (Effort::Full, STEPS.len()));
+        for wrong in [&["--only"][..], &["--only", "nothing"], &["lint"]] {
+            assert!(Options::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_failed_step_fails_the_run() {
+        let failed = Outcome {
+            results: Vec::new(),
+            failure: Some("why".to_owned()),
+        };
+        let done = [
+            (&STEPS[0], Outcome::default(), Duration::ZERO),
+            (&STEPS[1], failed, Duration::ZERO),
+        ];
+        assert!(sum_up(&done[..1]).is_ok());
+        assert_eq!(sum_up(&done), Err(format!("failed: {}", STEPS[1].name)));
+    }
+}
