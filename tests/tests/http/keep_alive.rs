@@ -28,6 +28,27 @@ fn a_connection_is_closed_when_the_client_wants_it() {
     }
 }
 
+/// As lighttpd has it: no time to wait is no connection to keep.
+#[test]
+fn an_idle_time_of_0_closes_after_each_answer() {
+    let server = Server::start("server.max-keep-alive-idle = 0");
+    let mut client = server.client();
+    assert_eq!(client.get("/").field("Connection"), Some("close"));
+    client.expect_close();
+}
+
+/// As lighttpd has it: it is a short time, not no limit.
+#[test]
+fn a_read_idle_time_of_0_is_the_shortest() {
+    let server = Server::start("server.max-read-idle = 0");
+    let mut client = server.client();
+    let begin = Instant::now();
+    client.send("GET / HTTP/1.1\r\n").read_to_end();
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    // A request that comes at once is answered all the same.
+    assert_eq!(server.get("/").status, 200);
+}
+
 #[test]
 fn http_10_closes_unless_asked() {
     let server = Server::start("");

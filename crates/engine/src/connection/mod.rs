@@ -150,6 +150,7 @@ impl Connection {
         exchange.request.head.keep_alive()
             && !exchange.response.close
             && self.requests < core.keep_alive_requests_max
+            && core.keep_alive_idle_s > 0
             && self.worker.draining().is_none()
             && exchange.receiving.can_be_finished()
     }
@@ -213,6 +214,7 @@ impl Connection {
         exchange
     }
 
+    /// Ends the present wait after `seconds`. 0 is the shortest time there is, as in lighttpd.
     fn set_deadline(&self, seconds: u32) {
         if let Some(deadline) = self.deadline {
             self.worker.deadlines.set(

@@ -9,7 +9,7 @@ use super::mime::{MimeCache, MimeTypes};
 use crate::file_cache::Symlinks;
 use crate::log::{LogHandle, LogRegistry, LogTarget};
 
-/// Per-request settings of the core. Units are in the names; a time of 0 means no limit.
+/// Per-request settings of the core. Units are in the names.
 pub struct CoreSettings {
     /// `server.document-root`, absolute and without a slash at its end.
     pub document_root: Option<Rc<[u8]>>,
@@ -21,11 +21,11 @@ pub struct CoreSettings {
     pub body_bytes_max: Option<u64>,
     /// `server.max-keep-alive-requests`; 0 disables keep-alive.
     pub keep_alive_requests_max: u32,
-    /// `server.max-keep-alive-idle`.
+    /// `server.max-keep-alive-idle`; 0 disables keep-alive.
     pub keep_alive_idle_s: u32,
-    /// `server.max-read-idle`.
+    /// `server.max-read-idle`; 0 ends at the next full second, as in lighttpd.
     pub read_idle_s: u32,
-    /// `server.max-write-idle`.
+    /// `server.max-write-idle`; 0 as for `read_idle_s`.
     pub write_idle_s: u32,
     /// `server.errorfile-prefix`.
     pub errorfile_prefix: Option<Rc<[u8]>>,

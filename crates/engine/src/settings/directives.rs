@@ -139,11 +139,11 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "server.max-keep-alive-requests", Int, Request, "1000", Works,
         "Requests on one connection; 0 closes after each.";
     "server.max-keep-alive-idle", Int, Request, "5", Works,
-        "Seconds a connection waits for its next request.";
+        "Seconds a connection waits for its next request; 0 closes after each.";
     "server.max-read-idle", Int, Request, "60", Works,
-        "Seconds without a byte while a request is read.";
+        "Seconds without a byte while a request is read. 0 is the shortest time, not no limit.";
     "server.max-write-idle", Int, Request, "360", Works,
-        "Seconds without progress while a response is sent.";
+        "Seconds without progress while a response is sent. 0 is the shortest time, not no limit.";
     "server.max-connection-idle", Int, Request, "360", NotYet("set server.max-keep-alive-idle, server.max-read-idle and server.max-write-idle instead"),
         "Seconds a connection may be idle in any state (lighttpd 1.5).";
     "server.errorfile-prefix", String, Request, "unset", Works,
