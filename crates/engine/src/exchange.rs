@@ -333,12 +333,17 @@ impl Physical {
     pub fn map(&mut self, root: &[u8], url_path: &[u8]) {
         self.document_root.clear();
         self.document_root.extend_from_slice(root);
+        self.map_below_root(url_path);
+    }
+
+    /// Builds the path of `url_path` below the document root that is set already.
+    pub fn map_below_root(&mut self, url_path: &[u8]) {
         self.base.clear();
-        self.base.extend_from_slice(root);
+        self.base.extend_from_slice(&self.document_root);
         self.relative.clear();
         self.relative.extend_from_slice(url_path);
         self.path.clear();
-        self.path.extend_from_slice(root);
+        self.path.extend_from_slice(&self.document_root);
         self.path.extend_from_slice(url_path);
     }
 }
@@ -387,5 +392,29 @@ impl Environment {
         self.variables
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_slice()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mapping_below_a_root_that_is_set_uses_the_buffers_it_has() {
+        let mut physical = Physical::default();
+        physical.map(b"/srv/www", b"/a/long/enough/path.html");
+        let places = |physical: &Physical| {
+            let buffers =
+                [&physical.document_root, &physical.base, &physical.relative, &physical.path];
+            buffers.map(|buffer| (buffer.as_ptr(), buffer.capacity()))
+        };
+        let before = places(&physical);
+        physical.clear();
+        physical.document_root.extend_from_slice(b"/srv/v");
+        physical.map_below_root(b"/b.html");
+        assert_eq!(physical.path, b"/srv/v/b.html");
+        assert_eq!(physical.base, b"/srv/v");
+        assert_eq!(physical.relative, b"/b.html");
+        assert_eq!(places(&physical), before);
     }
 }

@@ -16,8 +16,7 @@ pub(crate) fn map(exchange: &mut Exchange) -> Outcome {
     let url_path = exchange.request.url.path();
     match &exchange.settings.core.document_root {
         _ if !exchange.physical.document_root.is_empty() => {
-            let root = std::mem::take(&mut exchange.physical.document_root);
-            exchange.physical.map(&root, url_path);
+            exchange.physical.map_below_root(url_path);
         }
         Some(root) => exchange.physical.map(root, url_path),
         None => return exchange.answer(Status::NOT_FOUND),
