@@ -17,7 +17,8 @@ use petrel_config::BlockId;
 use super::Values;
 
 /// What a file is sent as when no rule knows its type. lighttpd sends such a file without ETag and
-/// Last-Modified, so that a type that is configured later is not hidden by caches.
+/// Last-Modified, so that a type that is configured later is not hidden by caches; mod_staticfile
+/// here sends both all the same.
 pub const UNKNOWN: &[u8] = b"application/octet-stream";
 
 /// The types of one set of settings.

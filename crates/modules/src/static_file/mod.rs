@@ -18,7 +18,7 @@ use petrel_engine::proto::date;
 use petrel_engine::proto::http1::KnownField;
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::status::Status;
-use petrel_engine::settings::CoreSettings;
+use petrel_engine::settings::{CoreSettings, mime};
 use petrel_engine::{Exchange, limits};
 
 use precompressed::Precompressed;
@@ -166,9 +166,7 @@ impl StaticFile {
     /// The fields that depend on the file and the settings alone, in wire form.
     fn fields(&self, file: &FileEntry, path: &[u8], core: &CoreSettings) -> Vec<u8> {
         let mut out = Vec::with_capacity(192);
-        if let Some(content_type) = content_type(file, path, core) {
-            field(&mut out, "Content-Type", &content_type);
-        }
+        field(&mut out, "Content-Type", &content_type(file, path, core));
         if self.has_etags
             && let Some(etag) = etag(file, core)
         {
@@ -191,14 +189,19 @@ fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The type of a file: from its extended attribute where that is wanted, or by its name.
-fn content_type(file: &FileEntry, path: &[u8], core: &CoreSettings) -> Option<Vec<u8>> {
+/// The type of a file: from its extended attribute where that is wanted, or by its name. lighttpd
+/// leaves ETag and Last-Modified out where nothing is known of the type. They are sent here: without
+/// them such a file is downloaded again each time, for the sake of a type that may be configured
+/// some day.
+fn content_type(file: &FileEntry, path: &[u8], core: &CoreSettings) -> Vec<u8> {
     let own = core.mime_xattr.as_ref().and_then(|name| {
         let mut value = [0; 128];
         let length = rustix::fs::fgetxattr(file.descriptor()?, &**name, &mut value[..]).ok()?;
         value.get(..length).filter(|value| !value.is_empty()).map(<[u8]>::to_vec)
     });
-    own.or_else(|| core.mime_types.content_type_of(path).map(<[u8]>::to_vec))
+    own.unwrap_or_else(|| {
+        core.mime_types.content_type_of(path).unwrap_or(mime::UNKNOWN).to_vec()
+    })
 }
 
 /// A strong entity tag (RFC 9110 section 8.8.3) out of the parts that are switched on.
@@ -213,3 +216,26 @@ fn etag(file: &FileEntry, core: &CoreSettings) -> Option<String> {
 }
 
 const _: () = assert!(limits::RANGES_MAX > 1);
+
+#[cfg(test)]
+mod tests {
+    use super::MODULE;
+    use crate::testing::Tree;
+
+    #[test]
+    fn a_file_of_unknown_type_is_a_stream_of_bytes_that_caches_can_keep() {
+        let tree = Tree::new(&[("a.weird", "x"), ("b", "y")]);
+        for assigned in ["", "mimetype.assign = (\".html\" => \"text/html\")"] {
+            let site = tree.site(assigned, &[&MODULE]);
+            for path in ["/a.weird", "/b"] {
+                let answer = site.get(path);
+                assert_eq!(
+                    answer.field("Content-Type").as_deref(),
+                    Some("application/octet-stream")
+                );
+                assert!(answer.field("ETag").is_some(), "{path}");
+                assert!(answer.field("Last-Modified").is_some(), "{path}");
+            }
+        }
+    }
+}
