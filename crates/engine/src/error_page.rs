@@ -1,6 +1,7 @@
 //! Errors on their way to the client: handlers, error files, and the page of last resort.
 
 use std::rc::Rc;
+use std::sync::LazyLock;
 
 use petrel_proto::method::Method;
 use petrel_proto::status::Status;
@@ -103,17 +104,81 @@ fn error_file(exchange: &mut Exchange) -> bool {
     true
 }
 
+/// The page of last resort. Those of the registered codes are made once and lent to every answer.
 fn builtin_page(exchange: &mut Exchange) {
     let status = exchange.response.status;
-    let page = format!(
+    exchange
+        .response
+        .set("Content-Type", b"text/html; charset=utf-8");
+    exchange.response.body = match PAGES.of(status) {
+        Some(page) => Body::from_static(page.as_bytes()),
+        None => Body::from(page(status).into_bytes()),
+    };
+}
+
+fn page(status: Status) -> String {
+    format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\"><title>{code} {reason}</title></head>\n\
          <body><h1>{code} {reason}</h1></body>\n</html>\n",
         code = status.0,
         reason = status.reason(),
-    );
-    exchange
-        .response
-        .set("Content-Type", b"text/html; charset=utf-8");
-    exchange.response.body = Body::from(page.into_bytes());
+    )
+}
+
+static PAGES: LazyLock<Pages> = LazyLock::new(Pages::new);
+
+/// The pages of all registered error codes, by code.
+struct Pages {
+    by_code: Vec<Option<String>>,
+}
+
+/// The lowest code that is an error.
+const FIRST_CODE: u16 = 400;
+/// One more than the highest.
+const END_CODE: u16 = 600;
+
+impl Pages {
+    fn new() -> Pages {
+        let registered = |code: u16| !Status(code).reason().is_empty();
+        let page_of = |code: u16| registered(code).then(|| page(Status(code)));
+        Pages {
+            by_code: (FIRST_CODE..END_CODE).map(page_of).collect(),
+        }
+    }
+
+    fn of(&self, status: Status) -> Option<&str> {
+        let index = status.0.checked_sub(FIRST_CODE)?;
+        self.by_code.get(usize::from(index))?.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_registered_error_has_a_page_at_hand() {
+        for status in Status::ALL.iter().filter(|status| status.is_error()) {
+            let page = PAGES.of(*status).expect("it was made");
+            assert!(page.contains(&format!("<h1>{} {}</h1>", status.0, status.reason())));
+        }
+    }
+
+    #[test]
+    fn other_codes_have_none() {
+        for code in [0, 200, 399, 418, 599, 600, u16::MAX] {
+            assert_eq!(PAGES.of(Status(code)), None, "{code}");
+        }
+        assert!(page(Status(599)).contains("<h1>599 </h1>"));
+    }
+
+    #[test]
+    fn equal_errors_send_the_same_bytes() {
+        let site = crate::testing::Site::new("server.document-root = \"/nonexistent\"", &[]);
+        let (one, two) = (site.get("/"), site.get("/other"));
+        assert_eq!(one.status(), 404);
+        assert_eq!(one.body(), page(Status::NOT_FOUND).as_bytes());
+        assert_eq!(one.body(), two.body());
+    }
 }

@@ -24,7 +24,7 @@ pub mod response;
 pub mod server;
 pub mod settings;
 pub mod shared;
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod throttle;
 mod transport;
