@@ -5,6 +5,7 @@
 
 mod articles;
 mod browser;
+mod clients;
 mod debian;
 mod isolated;
 mod python_doc;
