@@ -29,7 +29,7 @@ pub enum Effort {
 /// What came of a step.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Lines for the summary: the result lines of tests.
+    /// Lines for the summary: the result lines of tests, and what was skipped.
     pub results: Vec<String>,
     /// Why it failed, if it did.
     pub failure: Option<String>,
@@ -126,7 +126,9 @@ fn scenarios(workspace: &Workspace, _: Effort) -> Outcome {
 }
 
 fn tests(command: &mut std::process::Command) -> Outcome {
-    let (results, outcome) = run_and_keep(command, |line| line.starts_with("test result: "));
+    let (results, outcome) = run_and_keep(command, |line| {
+        line.starts_with("test result: ") || line.contains("SKIPPED ")
+    });
     // Test programs without a test, and documentation without an example, tell nobody anything.
     let tells = |line: &String| !line.contains("ok. 0 passed; 0 failed; 0 ignored");
     Outcome {

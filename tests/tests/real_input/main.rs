@@ -1,7 +1,7 @@
 //! Real input: configurations, trees and clients that nobody made for these tests.
 //!
 //! They come from Debian packages that `cargo xtask test` installs. A test whose package cannot be
-//! had says on standard error that it is skipped, and why.
+//! had says that it is skipped, and why.
 
 mod articles;
 mod browser;
@@ -12,8 +12,9 @@ mod python_doc;
 
 use std::io::Write;
 
-/// Says, past the test harness, which swallows what is printed, that a test does not run.
+/// Says that a test does not run, past the test harness, which swallows what `println!` prints. The
+/// summary of `cargo xtask test` repeats the line.
 fn skip(test: &str, why: &str) {
-    // There is nobody to tell if standard error is closed.
-    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
+    // There is nobody to tell if standard output is closed.
+    let _ = writeln!(std::io::stdout(), "SKIPPED {test}: {why}");
 }
