@@ -11,7 +11,11 @@ pub const RECEIVE_BUFFER_BYTES: usize = 64 * 1024;
 /// pays for the second system call from about here on.
 pub const FILE_IN_MEMORY_BYTES_MAX: u64 = 32 * 1024;
 
-/// File contents a worker keeps in memory, all files together.
+/// Seconds a file must be unchanged before workers share its content.
+pub const CONTENT_SETTLED_S: u64 = 2;
+
+/// File contents a worker keeps in memory, all files together; those that several workers hold
+/// are there once.
 pub const FILE_CACHE_CONTENT_BYTES_MAX: usize = 128 * 1024 * 1024;
 
 /// Entries (files, directories, missing names) a worker's file cache holds.
@@ -62,8 +66,8 @@ pub const REQUESTS_PER_TURN: u32 = 32;
 /// Ranges of one request that are honoured; more and the whole file is sent.
 pub const RANGES_MAX: usize = 32;
 
-/// Connections accepted in one turn of a listener.
-pub const ACCEPTS_PER_TURN: u32 = 64;
+/// Connections accepted from a listener's queue when its worker stops: more than any backlog.
+pub const ACCEPTS_AT_THE_END_MAX: u32 = 65_536;
 
 /// Milliseconds a listener pauses after the process ran out of file descriptors.
 pub const ACCEPT_PAUSE_MS: u64 = 100;

@@ -1,8 +1,10 @@
 //! Accepting connections: one loop a listening socket and worker.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustix::net::{SocketFlags, accept_with, acceptfrom_with};
@@ -30,16 +32,14 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
-    async fn accept(&self) -> io::Result<(Transport, Peer)> {
+    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<(Transport, Peer)>> {
         match self {
-            Listener::Tcp(listener) => {
-                let (stream, peer) = listener.accept().await?;
-                Ok((Transport::Tcp(stream), Peer::Ip(peer)))
-            }
-            Listener::Unix(listener) => {
-                let (stream, _) = listener.accept().await?;
-                Ok((Transport::Unix(stream), Peer::Unix))
-            }
+            Listener::Tcp(listener) => listener
+                .poll_accept(context)
+                .map_ok(|(stream, peer)| (Transport::Tcp(stream), Peer::Ip(peer))),
+            Listener::Unix(listener) => listener
+                .poll_accept(context)
+                .map_ok(|(stream, _)| (Transport::Unix(stream), Peer::Unix)),
         }
     }
 
@@ -52,11 +52,17 @@ impl Listener {
                 let (socket, peer) = acceptfrom_with(listener, flags)?;
                 let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
                 let peer = peer.ok_or(io::ErrorKind::ConnectionAborted)?;
-                Ok((Transport::Tcp(TcpStream::from_std(socket.into())?), Peer::Ip(peer)))
+                Ok((
+                    Transport::Tcp(TcpStream::from_std(socket.into())?),
+                    Peer::Ip(peer),
+                ))
             }
             Listener::Unix(listener) => {
                 let socket = accept_with(listener, flags)?;
-                Ok((Transport::Unix(UnixStream::from_std(socket.into())?), Peer::Unix))
+                Ok((
+                    Transport::Unix(UnixStream::from_std(socket.into())?),
+                    Peer::Unix,
+                ))
             }
         }
     }
@@ -68,12 +74,12 @@ impl Listener {
 /// while nobody comes would keep it from another worker's, whose queue is not empty.
 pub(crate) async fn run(worker: Rc<Worker>, listener: Listener, facts: Rc<ListenerFacts>) {
     loop {
-        let accepted = tokio::select! {
+        let stopped_by = tokio::select! {
             biased;
-            accepted = listener.accept() => accepted,
+            stopped_by = accept_while_there_is_room(&worker, &listener, &facts) => stopped_by,
             () = worker.drained() => return accept_the_rest(&worker, &listener, &facts),
         };
-        match accepted {
+        match stopped_by {
             Ok((transport, peer)) => {
                 tokio::select! {
                     biased;
@@ -87,10 +93,25 @@ pub(crate) async fn run(worker: Rc<Worker>, listener: Listener, facts: Rc<Listen
     }
 }
 
+/// Accepts and serves; ends with an error, or with a connection that is one too many.
+async fn accept_while_there_is_room(
+    worker: &Rc<Worker>,
+    listener: &Listener,
+    facts: &Rc<ListenerFacts>,
+) -> io::Result<(Transport, Peer)> {
+    loop {
+        let (transport, peer) = poll_fn(|context| listener.poll_accept(context)).await?;
+        if !worker.shared().try_take_permit() {
+            return Ok((transport, peer));
+        }
+        tokio::task::spawn_local(Connection::new(worker, transport, peer, facts));
+    }
+}
+
 /// Connections the kernel has already completed are accepted before the listener is left: after a
 /// reload nobody else may be there to take them.
 fn accept_the_rest(worker: &Rc<Worker>, listener: &Listener, facts: &Rc<ListenerFacts>) {
-    for _ in 0..65_536 {
+    for _ in 0..limits::ACCEPTS_AT_THE_END_MAX {
         match listener.accept_now() {
             Ok((transport, peer)) => {
                 worker.shared().take_permit_over_limit();

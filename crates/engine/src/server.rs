@@ -67,8 +67,10 @@ impl Server {
         let plan = Arc::new(plan);
         let workers = plan.process.workers.get();
         let fds = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let shared = Arc::new(Shared::new(plan.process.connections_max(fds)));
-        let cached_max = cached_descriptors_max(fds, workers);
+        let shared = Arc::new(Shared::new(
+            plan.process.connections_max(fds),
+            cached_descriptors_max(fds),
+        ));
         let mut server = Server {
             shared,
             commands: Vec::new(),
@@ -80,7 +82,7 @@ impl Server {
             let (plan, shared) = (Arc::clone(&plan), Arc::clone(&server.shared));
             let thread = std::thread::Builder::new()
                 .name(format!("worker-{index}"))
-                .spawn(move || run_worker(&plan, &shared, sockets, inbox, cached_max))?;
+                .spawn(move || run_worker(&plan, &shared, sockets, inbox))?;
             server.commands.push(commands);
             server.threads.push(thread);
         }
@@ -123,9 +125,10 @@ impl Server {
     }
 }
 
-/// A third of all descriptors is for the file caches; connections and backends have the others.
-fn cached_descriptors_max(fds: u64, workers: usize) -> usize {
-    usize::try_from(fds / 3).unwrap_or(usize::MAX) / workers
+/// Half of all descriptors are for the file caches; connections are at most a third, and the rest
+/// is for logs and backends.
+fn cached_descriptors_max(fds: u64) -> usize {
+    usize::try_from(fds / 2).unwrap_or(usize::MAX)
 }
 
 type WorkerSockets = Vec<(String, u16, OwnedFd)>;
@@ -159,7 +162,6 @@ fn run_worker(
     shared: &Arc<Shared>,
     sockets: WorkerSockets,
     inbox: UnboundedReceiver<Command>,
-    cached_descriptors_max: usize,
 ) {
     let runtime = Builder::new_current_thread()
         .enable_all()
@@ -180,7 +182,6 @@ fn run_worker(
             Arc::clone(&plan.process),
             Arc::clone(shared),
             Arc::clone(&plan.logs),
-            cached_descriptors_max,
         );
         if let Err(error) = listen(&worker, sockets) {
             plan.logs.error(format_args!(

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
+use crate::file_cache::Contents;
 use crate::settings::core::ScopeThrottle;
 use crate::throttle::Bucket;
 
@@ -18,17 +19,20 @@ pub struct Shared {
     /// Woken when a connection ends while the server was full.
     room: Notify,
     buckets: Mutex<HashMap<u32, Arc<Mutex<Bucket>>>>,
+    contents: Arc<Contents>,
 }
 
 impl Shared {
-    /// No connection yet, at most `connections_max` at once.
-    pub fn new(connections_max: usize) -> Shared {
+    /// No connection yet, at most `connections_max` at once; at most `cached_descriptors_max` files
+    /// are kept open for the file caches.
+    pub fn new(connections_max: usize, cached_descriptors_max: usize) -> Shared {
         Shared {
             connections: AtomicUsize::new(0),
             connections_max,
             requests: AtomicU64::new(0),
             room: Notify::new(),
             buckets: Mutex::default(),
+            contents: Arc::new(Contents::new(cached_descriptors_max)),
         }
     }
 
@@ -47,15 +51,23 @@ impl Shared {
     pub(crate) async fn take_permit(&self) {
         loop {
             let room = self.room.notified();
-            let before = self.connections.fetch_add(1, Ordering::Relaxed);
-            if before < self.connections_max {
+            if self.try_take_permit() {
                 return;
             }
-            self.connections.fetch_sub(1, Ordering::Relaxed);
             // A connection may have ended between the count and the wait; so not for ever.
             let pause = std::time::Duration::from_millis(crate::limits::ACCEPT_PAUSE_MS);
             let _ = tokio::time::timeout(pause, room).await;
         }
+    }
+
+    /// Takes a permit if one is left.
+    pub(crate) fn try_take_permit(&self) -> bool {
+        let before = self.connections.fetch_add(1, Ordering::Relaxed);
+        if before >= self.connections_max {
+            self.connections.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        true
     }
 
     /// Takes a permit for a connection that cannot be made to wait.
@@ -76,6 +88,11 @@ impl Shared {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || Arc::new(Mutex::new(Bucket::new(scope.bytes_per_second, 0)));
         Arc::clone(buckets.entry(scope.block.0).or_insert_with(new))
+    }
+
+    /// Contents of small files, for the workers' file caches.
+    pub(crate) fn contents(&self) -> &Arc<Contents> {
+        &self.contents
     }
 
     pub(crate) fn count_requests(&self, count: u64) {

@@ -90,9 +90,8 @@ impl Site {
         let worker = Worker::new(
             table,
             Arc::new(process),
-            Arc::new(Shared::new(1)),
+            Arc::new(Shared::new(1, OPEN_FILES_MAX)),
             logs,
-            OPEN_FILES_MAX,
         );
         let facts = ConnectionFacts {
             peer: Peer::Ip(SocketAddr::from((Ipv4Addr::LOCALHOST, 40000))),

@@ -49,20 +49,18 @@ pub enum Drain {
 }
 
 impl Worker {
-    /// A worker with nothing to do yet, whose file cache keeps at most `cached_descriptors_max`
-    /// files open.
+    /// A worker with nothing to do yet.
     pub fn new(
         settings: SettingsTable,
         process: Arc<ProcessSettings>,
         shared: Arc<Shared>,
         logs: Arc<LogRegistry>,
-        cached_descriptors_max: usize,
     ) -> Rc<Worker> {
         let base_scope = settings.connection_scope("", None);
         let base_settings = settings.unconditional(&base_scope);
         Rc::new(Worker {
             clock: Clock::new(),
-            files: FileCache::new(process.stat_cache, cached_descriptors_max),
+            files: FileCache::new(process.stat_cache, Arc::clone(shared.contents())),
             settings,
             base_settings,
             process,

@@ -127,7 +127,11 @@ impl Sending {
         let of_piece = (count - of_prefix) as u64;
         // Inlined bytes stand at the end of the prefix: they are sent when all of it is.
         let is_prefix_sent = self.prefix_sent >= self.prefix.len();
-        let inlined = if is_prefix_sent { std::mem::take(&mut self.inlined) } else { 0 };
+        let inlined = if is_prefix_sent {
+            std::mem::take(&mut self.inlined)
+        } else {
+            0
+        };
         if let Some(piece) = &mut self.piece {
             piece.advance(of_piece);
             if piece.length() == 0 {

@@ -2,13 +2,16 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, CWD, Stat, fstat, statat};
+use rustix::fs::{AtFlags, CWD, Stat, statat};
 use rustix::io::Errno;
 
 use super::Symlinks;
+use super::contents::{Contents, Descriptor, Held};
 use super::open::open_and_stat;
 use crate::limits;
 
@@ -39,7 +42,7 @@ impl FileKind {
 }
 
 /// The parts of stat(2) that are used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FileStat {
     /// Bytes.
     pub size: u64,
@@ -53,33 +56,32 @@ pub struct FileStat {
     pub device: u64,
     /// Permission and type bits.
     pub mode: u32,
-    changed_s: i64,
-    changed_ns: u32,
+    pub(super) changed_s: i64,
+    pub(super) changed_ns: u32,
 }
 
-/// A cached path.
+/// A cached path. What a warm request looks at comes first, so that it is on two cache lines.
+#[repr(C)]
 pub struct FileEntry {
-    kind: FileKind,
-    stat: FileStat,
-    descriptor: Option<OwnedFd>,
-    content: Option<Box<[u8]>>,
-    is_watched: bool,
-    symlinks: Symlinks,
     valid: Cell<bool>,
     used: Cell<bool>,
+    is_watched: bool,
+    symlinks: Symlinks,
     checked_s: Cell<u32>,
+    kind: FileKind,
+    content: Option<Arc<[u8]>>,
     prepared: RefCell<Option<(u64, Rc<[u8]>)>>,
+    stat: FileStat,
+    descriptor: Option<Arc<Descriptor>>,
     content_bytes: Rc<Cell<usize>>,
-    descriptors: Rc<Cell<usize>>,
 }
 
 /// What the cache allows a new entry.
 pub(super) struct Budget {
     pub now_s: u32,
+    pub contents: Arc<Contents>,
     pub watched: bool,
     pub content_bytes: Rc<Cell<usize>>,
-    pub descriptors: Rc<Cell<usize>>,
-    pub may_keep_descriptor: bool,
 }
 
 impl FileEntry {
@@ -97,7 +99,6 @@ impl FileEntry {
             checked_s: Cell::new(budget.now_s),
             prepared: RefCell::default(),
             content_bytes: Rc::clone(&budget.content_bytes),
-            descriptors: Rc::clone(&budget.descriptors),
         };
         match open_and_stat(path, symlinks) {
             Ok((descriptor, stat)) => entry.take(descriptor, &stat, budget),
@@ -143,7 +144,7 @@ impl FileEntry {
             buffer[..count].copy_from_slice(&content[start..start + count]);
             return Ok(count);
         }
-        let descriptor = self.descriptor.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let descriptor = self.descriptor().ok_or(io::ErrorKind::NotFound)?;
         Ok(rustix::io::pread(descriptor, buffer, offset)?)
     }
 
@@ -186,9 +187,7 @@ impl FileEntry {
     pub(super) fn is_still_right(&self, path: &[u8], now_s: u32) -> bool {
         let right = self.is_watched
             && match (self.kind, &self.descriptor) {
-                (FileKind::Regular, Some(descriptor)) => {
-                    fstat(descriptor).is_ok_and(|stat| FileStat::from(&stat) == self.stat)
-                }
+                (FileKind::Regular, Some(descriptor)) => descriptor.is_still(&self.stat, now_s),
                 (FileKind::Regular, None) => self.is_right_by_path(path),
                 (FileKind::Failed(_), _) => false,
                 _ => true,
@@ -217,18 +216,13 @@ impl FileEntry {
         if self.kind != FileKind::Regular {
             return;
         }
-        if self.stat.size <= limits::FILE_IN_MEMORY_BYTES_MAX {
-            self.content = read_whole(&descriptor, self.stat.size);
-        }
-        if let Some(content) = &self.content {
+        let held = hold(descriptor, &self.stat, budget);
+        if let Some(content) = &held.content {
             self.content_bytes
                 .set(self.content_bytes.get() + content.len());
         }
-        // A file that is not in memory cannot be served without its descriptor.
-        if budget.may_keep_descriptor || self.content.is_none() {
-            self.descriptors.set(self.descriptors.get() + 1);
-            self.descriptor = Some(descriptor);
-        }
+        self.content = held.content;
+        self.descriptor = held.descriptor;
     }
 }
 
@@ -238,10 +232,18 @@ impl Drop for FileEntry {
             self.content_bytes
                 .set(self.content_bytes.get().saturating_sub(content.len()));
         }
-        if self.descriptor.is_some() {
-            self.descriptors
-                .set(self.descriptors.get().saturating_sub(1));
-        }
+    }
+}
+
+impl FileStat {
+    fn is_settled(&self) -> bool {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |now| now.as_secs());
+        let changed_s = u64::try_from(self.changed_s)
+            .unwrap_or(0)
+            .max(self.modified_s);
+        changed_s + limits::CONTENT_SETTLED_S <= now
     }
 }
 
@@ -268,6 +270,30 @@ fn kind_of_error(errno: Errno) -> FileKind {
         Errno::NXIO | Errno::NODEV => FileKind::Special,
         other => FileKind::Failed(other),
     }
+}
+
+/// Takes what another worker holds of the file, or reads it. A file that was changed just now is
+/// not shared: a second change within the same tick of the clock would look the same.
+fn hold(descriptor: OwnedFd, stat: &FileStat, budget: &Budget) -> Held {
+    let contents = &budget.contents;
+    let is_settled = stat.is_settled();
+    let mut held = if is_settled {
+        contents.get(stat)
+    } else {
+        Held::default()
+    };
+    if held.content.is_none() && stat.size <= limits::FILE_IN_MEMORY_BYTES_MAX {
+        held.content = read_whole(&descriptor, stat.size).map(Arc::from);
+    }
+    // A file that is not in memory cannot be served without its descriptor.
+    let is_needed = held.content.is_none() || contents.has_room_for_descriptor();
+    if held.descriptor.is_none() && is_needed {
+        held.descriptor = Some(contents.keep(descriptor, budget.now_s));
+    }
+    if is_settled {
+        contents.put(stat, &held);
+    }
+    held
 }
 
 /// `None` when the file is not as long as its stat said: somebody is writing it.

@@ -9,15 +9,18 @@
 //! It knows nothing of URLs, settings or HTTP. [`crate::map`] calls it. [`FileCache::fill`] is
 //! the one place that blocks on the file system: serving cold files off the loop starts there.
 
+mod contents;
 mod entry;
 mod open;
 mod watch;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+pub use contents::Contents;
 pub use entry::{FileEntry, FileKind, FileStat};
 pub use watch::Watcher;
 
@@ -41,22 +44,20 @@ pub struct FileCache {
     refusing: RefCell<Table>,
     watcher: Watcher,
     engine: StatCache,
+    contents: Arc<Contents>,
     content_bytes: Rc<Cell<usize>>,
-    descriptors: Rc<Cell<usize>>,
-    descriptors_max: usize,
 }
 
 impl FileCache {
-    /// An empty cache that keeps at most `descriptors_max` files open.
-    pub fn new(engine: StatCache, descriptors_max: usize) -> FileCache {
+    /// An empty cache that shares open files with the other owners of `contents`.
+    pub fn new(engine: StatCache, contents: Arc<Contents>) -> FileCache {
         FileCache {
             following: RefCell::default(),
             refusing: RefCell::default(),
             watcher: Watcher::new(engine == StatCache::Inotify),
             engine,
+            contents,
             content_bytes: Rc::default(),
-            descriptors: Rc::default(),
-            descriptors_max,
         }
     }
 
@@ -154,10 +155,9 @@ impl FileCache {
     fn budget(&self, watched: bool, now_s: u32) -> entry::Budget {
         entry::Budget {
             now_s,
+            contents: Arc::clone(&self.contents),
             watched,
             content_bytes: Rc::clone(&self.content_bytes),
-            descriptors: Rc::clone(&self.descriptors),
-            may_keep_descriptor: self.descriptors.get() < self.descriptors_max,
         }
     }
 
@@ -226,7 +226,7 @@ mod tests {
     }
 
     fn cache() -> FileCache {
-        FileCache::new(StatCache::Inotify, 100)
+        FileCache::new(StatCache::Inotify, Arc::new(Contents::new(100)))
     }
 
     fn look(cache: &FileCache, path: &Path) -> Rc<FileEntry> {

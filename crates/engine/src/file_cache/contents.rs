@@ -1,0 +1,218 @@
+//! Open files and the contents of small ones, held once for all workers.
+//!
+//! Every worker has its own entries, but the file behind them is the same: shared, contents take
+//! half the memory on two cores, descriptors last for twice the files, and the check that comes
+//! once a second is made by one worker for all. Asked only when a worker fills an entry or its
+//! second is over; a warm request reads its own entry and never comes here.
+
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use hashbrown::HashMap;
+use rustix::fs::fstat;
+
+use super::FileStat;
+
+/// Open files by the state they were in when they were opened.
+pub struct Contents {
+    hasher: foldhash::fast::RandomState,
+    shards: [Mutex<Shard>; SHARDS],
+    descriptors: Arc<AtomicUsize>,
+    descriptors_max: usize,
+}
+
+#[derive(Default)]
+struct Shard {
+    files: HashMap<FileStat, Shared>,
+    prune_at: usize,
+}
+
+#[derive(Clone, Default)]
+struct Shared {
+    content: Option<Weak<[u8]>>,
+    descriptor: Weak<Descriptor>,
+}
+
+/// An open file.
+pub(super) struct Descriptor {
+    descriptor: OwnedFd,
+    /// The second in which it was last found unchanged, by any worker.
+    checked_s: AtomicU32,
+    count: Arc<AtomicUsize>,
+}
+
+/// What is held of a file: its content if it is small, and its descriptor if there is room for
+/// one or the content is not held.
+#[derive(Default)]
+pub(super) struct Held {
+    pub content: Option<Arc<[u8]>>,
+    pub descriptor: Option<Arc<Descriptor>>,
+}
+
+impl Contents {
+    /// Nothing yet. At most `descriptors_max` files are kept open besides those that cannot be
+    /// served otherwise.
+    pub fn new(descriptors_max: usize) -> Contents {
+        Contents {
+            hasher: foldhash::fast::RandomState::default(),
+            shards: Default::default(),
+            descriptors: Arc::default(),
+            descriptors_max,
+        }
+    }
+
+    /// What other workers hold of the file with this stat.
+    pub(super) fn get(&self, stat: &FileStat) -> Held {
+        let shared = self
+            .shard(stat, |shard| shard.files.get(stat).cloned())
+            .unwrap_or_default();
+        Held {
+            content: shared.content.and_then(|content| content.upgrade()),
+            descriptor: shared.descriptor.upgrade(),
+        }
+    }
+
+    /// Offers what is held of a file to other workers.
+    pub(super) fn put(&self, stat: &FileStat, held: &Held) {
+        let shared = Shared {
+            content: held.content.as_ref().map(Arc::downgrade),
+            descriptor: held
+                .descriptor
+                .as_ref()
+                .map(Arc::downgrade)
+                .unwrap_or_default(),
+        };
+        self.shard(stat, |shard| {
+            if shard.files.len() >= shard.prune_at {
+                shard.files.retain(|_, shared| shared.is_held());
+                shard.prune_at = (2 * shard.files.len()).max(PRUNE_AT_LEAST);
+            }
+            shard.files.insert(*stat, shared);
+        });
+    }
+
+    /// Keeps a file open.
+    pub(super) fn keep(&self, descriptor: OwnedFd, now_s: u32) -> Arc<Descriptor> {
+        self.descriptors.fetch_add(1, Ordering::Relaxed);
+        let count = Arc::clone(&self.descriptors);
+        Arc::new(Descriptor {
+            descriptor,
+            checked_s: AtomicU32::new(now_s),
+            count,
+        })
+    }
+
+    /// Whether there is room for one more descriptor.
+    pub(super) fn has_room_for_descriptor(&self) -> bool {
+        self.descriptors.load(Ordering::Relaxed) < self.descriptors_max
+    }
+
+    fn shard<T>(&self, stat: &FileStat, with: impl FnOnce(&mut Shard) -> T) -> T {
+        let mut hasher = self.hasher.build_hasher();
+        stat.hash(&mut hasher);
+        let index = hasher.finish() as usize % SHARDS;
+        with(
+            &mut self.shards[index]
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
+    }
+}
+
+impl Shared {
+    fn is_held(&self) -> bool {
+        self.content
+            .as_ref()
+            .is_some_and(|content| content.strong_count() > 0)
+            || self.descriptor.strong_count() > 0
+    }
+}
+
+impl Descriptor {
+    /// Whether the file is still as `stat` says. Asks the kernel unless a worker did since `now_s`.
+    pub fn is_still(&self, stat: &FileStat, now_s: u32) -> bool {
+        if self.checked_s.load(Ordering::Relaxed) == now_s {
+            return true;
+        }
+        let is_still = fstat(&self.descriptor).is_ok_and(|now| FileStat::from(&now) == *stat);
+        if is_still {
+            self.checked_s.store(now_s, Ordering::Relaxed);
+        }
+        is_still
+    }
+
+    /// The descriptor, for sendfile and pread.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+const SHARDS: usize = 16;
+const PRUNE_AT_LEAST: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(content: &[u8]) -> Held {
+        Held {
+            content: Some(content.into()),
+            descriptor: None,
+        }
+    }
+
+    #[test]
+    fn content_is_there_as_long_as_somebody_holds_it() {
+        let contents = Contents::new(10);
+        let stat = FileStat {
+            size: 3,
+            inode: 7,
+            ..FileStat::default()
+        };
+        let mine = held(b"abc");
+        contents.put(&stat, &mine);
+        assert_eq!(contents.get(&stat).content.as_deref(), Some(&b"abc"[..]));
+        assert!(
+            contents
+                .get(&FileStat { size: 4, ..stat })
+                .content
+                .is_none()
+        );
+        drop(mine);
+        assert!(contents.get(&stat).content.is_none());
+    }
+
+    #[test]
+    fn contents_nobody_holds_are_forgotten() {
+        let contents = Contents::new(10);
+        for inode in 0..100_000 {
+            contents.put(
+                &FileStat {
+                    inode,
+                    ..FileStat::default()
+                },
+                &held(b"x"),
+            );
+        }
+        let known = |shard: &Mutex<Shard>| shard.lock().expect("nobody panicked").files.len();
+        assert!(contents.shards.iter().map(known).sum::<usize>() <= SHARDS * PRUNE_AT_LEAST);
+    }
+
+    #[test]
+    fn descriptors_are_counted() {
+        let contents = Contents::new(1);
+        let file = std::fs::File::open("/dev/null").expect("it is always there");
+        let kept = contents.keep(file.into(), 1);
+        assert!(!contents.has_room_for_descriptor());
+        drop(kept);
+        assert!(contents.has_room_for_descriptor());
+    }
+}
