@@ -2,6 +2,10 @@
 //!
 //! `cargo run --release -p petrel-proto --example request_cost` prints nanoseconds for some requests,
 //! the best of several rounds. For comparisons between two versions of the code on one machine.
+#![expect(
+    clippy::disallowed_types,
+    reason = "the crate has no clock; this measures it from outside"
+)]
 
 use std::hint::black_box;
 use std::time::Instant;
