@@ -71,6 +71,14 @@ enum Watched {
     Remote,
 }
 
+/// How far a path can be followed.
+enum Way {
+    /// To its last directory, which has this watch.
+    Reached(i32),
+    /// To a name that does not exist.
+    Ends,
+}
+
 #[derive(Default)]
 struct Interest {
     /// A directory or symlink that cached paths go through.
@@ -102,8 +110,12 @@ impl Watcher {
             .and_then(|fd| fd.try_clone().ok())
     }
 
-    /// Watches the way to `path`, as far as it exists.
+    /// Watches the way to `path`, as far as it exists. A path that the kernel would refuse for its
+    /// length is not watched.
     pub(super) fn cover(&self, path: &[u8]) -> Cover {
+        if path.len() > limits::PATH_BYTES_MAX {
+            return Cover(None);
+        }
         let path = Path::new(std::ffi::OsStr::from_bytes(path));
         let mut state = self.state.borrow_mut();
         let mut places = Vec::new();
@@ -118,7 +130,9 @@ impl Watcher {
     pub(super) fn register(&self, cover: Cover, entry: &Rc<FileEntry>) {
         let mut state = self.state.borrow_mut();
         for (directory, name) in cover.0.into_iter().flatten() {
-            let Some(directory) = state.directories.get_mut(&directory) else { continue };
+            let Some(directory) = state.directories.get_mut(&directory) else {
+                continue;
+            };
             let interest = directory.names.entry(name).or_default();
             interest.entries.retain(|entry| entry.strong_count() > 0);
             interest.entries.push(Rc::downgrade(entry));
@@ -156,7 +170,10 @@ impl Watcher {
     /// Drops all watches: what paths lead where may have changed.
     pub(super) fn reset(&self) {
         let mut state = self.state.borrow_mut();
-        let watches: Vec<i32> = state.directories.drain().map(|(directory, _)| directory)
+        let watches: Vec<i32> = state
+            .directories
+            .drain()
+            .map(|(directory, _)| directory)
             .collect();
         state.by_path.clear();
         if let Some(inotify) = &state.inotify {
@@ -195,31 +212,76 @@ impl State {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Some(());
         };
-        let name = name.as_bytes();
-        match self.watch_directory(parent, symlinks_left) {
-            Ok(Watched::Local(directory)) => places.push((directory, name.into())),
-            Ok(Watched::Remote) => return None,
-            // The parent does not exist (or is a file): its appearance is what matters.
-            Err(Errno::NOENT | Errno::NOTDIR) => return self.cover(parent, places, symlinks_left),
-            Err(_) => return None,
-        }
-        match std::fs::read_link(path) {
-            Ok(target) => {
-                let target = simplify(&parent.join(target));
-                self.cover(&target, places, symlinks_left.checked_sub(1)?)
-            }
-            Err(_) => Some(()),
-        }
+        let directory = match self.by_path.get(parent) {
+            Some(Watched::Local(directory)) => *directory,
+            Some(Watched::Remote) => return None,
+            None => match self.watch_way(parent, places, symlinks_left)? {
+                Way::Reached(directory) => directory,
+                Way::Ends => return Some(()),
+            },
+        };
+        places.push((directory, name.as_bytes().into()));
+        self.cover_target(path, places, symlinks_left)
     }
 
-    /// Watches `directory` and everything on the way to it.
-    fn watch_directory(&mut self, directory: &Path, symlinks_left: u32) -> Result<Watched, Errno> {
+    /// The same for what `path` points to, if it is a symlink. Calls itself by way of
+    /// [`State::cover`], as often as the kernel would follow.
+    fn cover_target(
+        &mut self,
+        path: &Path,
+        places: &mut Vec<(i32, Box<[u8]>)>,
+        symlinks_left: u32,
+    ) -> Option<()> {
+        let (Ok(target), Some(parent)) = (std::fs::read_link(path), path.parent()) else {
+            return Some(());
+        };
+        let target = simplify(&parent.join(target));
+        self.cover(&target, places, symlinks_left.checked_sub(1)?)
+    }
+
+    /// Watches every directory from the root down to `directory`, with as many system calls as
+    /// there are directories: names that do not exist cost one, however many a client strings
+    /// together. `None`: inotify cannot see all of it.
+    fn watch_way(
+        &mut self,
+        directory: &Path,
+        places: &mut Vec<(i32, Box<[u8]>)>,
+        symlinks_left: u32,
+    ) -> Option<Way> {
+        let mut above = None;
+        let ancestors: Vec<&Path> = directory.ancestors().collect();
+        for ancestor in ancestors.into_iter().rev() {
+            let place = above.zip(ancestor.file_name());
+            let place = place.map(|(above, name)| (above, Box::from(name.as_bytes())));
+            match self.watch_directory(ancestor, place.clone(), symlinks_left) {
+                Ok(Watched::Local(watch)) => above = Some(watch),
+                Ok(Watched::Remote) => return None,
+                // It does not exist (or is a file): its appearance is what matters.
+                Err(Errno::NOENT | Errno::NOTDIR) => {
+                    places.extend(place);
+                    self.cover_target(ancestor, places, symlinks_left)?;
+                    return Some(Way::Ends);
+                }
+                Err(_) => return None,
+            }
+        }
+        above.map(Way::Reached)
+    }
+
+    /// Watches `directory`, which is reached through `place` and, if it is a symlink, through the
+    /// way to its target.
+    fn watch_directory(
+        &mut self,
+        directory: &Path,
+        place: Option<(i32, Box<[u8]>)>,
+        symlinks_left: u32,
+    ) -> Result<Watched, Errno> {
         if let Some(watched) = self.by_path.get(directory) {
             return Ok(*watched);
         }
-        let mut on_the_way = Vec::new();
+        let mut on_the_way = Vec::from_iter(place);
         if self
-            .cover(directory, &mut on_the_way, symlinks_left)
+            .cover_target(directory, &mut on_the_way, symlinks_left)
             .is_none()
         {
             return Ok(Watched::Remote);
@@ -254,11 +316,13 @@ impl State {
             return Err(Errno::NOSPC);
         }
         let directory_watch = add_watch(inotify, directory, NAME_EVENTS | WatchFlags::MASK_ADD)?;
-        self.directories.entry(directory_watch).or_insert_with(|| Directory {
-            path: directory.to_path_buf(),
-            has_leaves: false,
-            names: HashMap::new(),
-        });
+        self.directories
+            .entry(directory_watch)
+            .or_insert_with(|| Directory {
+                path: directory.to_path_buf(),
+                has_leaves: false,
+                names: HashMap::new(),
+            });
         let is_local = rustix::fs::statfs(directory)
             .is_ok_and(|file_system| !REMOTE_FILE_SYSTEMS.contains(&(file_system.f_type as u32)));
         Ok(if is_local {
@@ -386,7 +450,10 @@ mod tests {
         watcher.cover(directory.join("inner/file").as_os_str().as_bytes());
         let has_leaves = |name: &Path| {
             let state = watcher.borrow();
-            state.directories.values().any(|known| known.path == name && known.has_leaves)
+            state
+                .directories
+                .values()
+                .any(|known| known.path == name && known.has_leaves)
         };
         assert!(has_leaves(&directory.join("inner")) && !has_leaves(&directory));
         std::fs::write(directory.join("log"), "more").expect("write");
@@ -394,6 +461,25 @@ mod tests {
         let mut buffer = [0; 512];
         assert_eq!(rustix::io::read(&inotify, &mut buffer), Err(Errno::AGAIN));
         std::fs::remove_dir_all(&directory).expect("remove");
+    }
+
+    #[test]
+    fn names_that_do_not_exist_are_not_looked_for_one_below_the_other() {
+        let watcher = Watcher::new(true);
+        let base = std::env::temp_dir();
+        let deep = format!("{}/petrel-missing{}", base.display(), "/a".repeat(1900));
+        let begin = std::time::Instant::now();
+        for _ in 0..100 {
+            assert!(watcher.cover(deep.as_bytes()).is_watched());
+        }
+        assert!(
+            begin.elapsed() < std::time::Duration::from_secs(5),
+            "{:?}",
+            begin.elapsed()
+        );
+        assert!(watcher.borrow().by_path.len() < 20);
+        let too_long = "/a".repeat(100_000);
+        assert!(!watcher.cover(too_long.as_bytes()).is_watched());
     }
 
     #[test]

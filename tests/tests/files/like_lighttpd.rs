@@ -1,0 +1,189 @@
+//! The same requests to lighttpd 1.4 and to Petrel on the same files. Where Petrel means to differ,
+//! the test says so and why.
+
+use petrel_tests::{Difference, Differential, Tree};
+
+const TIME: u64 = 1_000_000_000;
+
+fn site(tree: &Tree) {
+    for (path, content) in [
+        ("www/index.html", "<p>hello"),
+        ("www/a.txt", "0123456789"),
+        ("www/a b.txt", "space"),
+        ("www/empty.txt", ""),
+        ("www/dir/index.html", "index of dir"),
+        ("www/dir/b.css", "body {}"),
+        ("www/noindex/file", "x"),
+        ("www/a.php", "source"),
+        ("www/error.html", "an error"),
+        ("www/UPPER.txt", "upper"),
+    ] {
+        tree.write(path, content).modified(path, TIME);
+    }
+}
+
+const CONFIG: &str = "\
+server.modules = (\"mod_indexfile\", \"mod_staticfile\")
+static-file.exclude-extensions = (\".php\")
+mimetype.assign = (\".html\" => \"text/html\", \".txt\" => \"text/plain\", \".css\" => \"text/css\")
+";
+
+fn start(config: &str) -> Option<Differential> {
+    Differential::start(&format!("{CONFIG}{config}"), site)
+}
+
+#[test]
+fn files_and_directories() {
+    let Some(mut both) = start("") else { return };
+    for target in [
+        "/", "/index.html", "/a.txt", "/a%20b.txt", "/empty.txt", "/dir/", "/dir/b.css", "/a.txt?q=1",
+        "/dir/../a.txt", "/dir/./b.css", "//a.txt", "/dir//b.css", "/%61.txt", "/dir%2fb.css",
+        "/UPPER.txt", "/noindex/file",
+    ] {
+        both.get(target, Difference::None);
+    }
+    // The pages of errors and redirects have a text of their own.
+    for target in [
+        "/missing", "/dir", "/dir?q=1", "/noindex", "/noindex/", "/a.php", "/dir/missing/", "/a.php/x",
+        "/upper.txt", "/a.txt/info", "/%2e%2e/x", "/..%2fx", "/a%00b",
+    ] {
+        both.get(target, Difference::Body);
+    }
+    both.expect_no_difference();
+}
+
+#[test]
+fn methods() {
+    let Some(mut both) = start("") else { return };
+    for target in ["/", "/a.txt", "/empty.txt"] {
+        both.request("HEAD", target, &[], Difference::None);
+        both.request("POST", target, &[("Content-Length", "0")], Difference::None);
+    }
+    both.request("HEAD", "/missing", &[], Difference::Body);
+    both.request("OPTIONS", "/", &[], Difference::None);
+    both.request("OPTIONS", "*", &[], Difference::None);
+    for method in ["PUT", "DELETE", "FOO"] {
+        both.request(method, "/a.txt", &[("Content-Length", "0")], Difference::Body);
+    }
+    both.expect_no_difference();
+}
+
+#[test]
+fn conditions() {
+    let Some(mut both) = start("") else { return };
+    for fields in [
+        [("If-Modified-Since", "Sun, 09 Sep 2001 01:46:40 GMT")],
+        [("If-Modified-Since", "Sun, 09 Sep 2001 01:46:39 GMT")],
+        [("If-None-Match", "\"x\"")],
+        [("If-None-Match", "*")],
+        [("If-Modified-Since", "nonsense")],
+    ] {
+        both.request("GET", "/a.txt", &fields, Difference::None);
+    }
+    both.expect_no_difference();
+}
+
+#[test]
+fn ranges() {
+    let Some(mut both) = start("") else { return };
+    for range in [
+        "bytes=0-0", "bytes=2-4", "bytes=5-", "bytes=-3", "bytes=-30", "bytes=9-20", "bytes=0-9", "bytes=5-4",
+        "lines=1-2", "bytes=x", "bytes=1-2,2-3",
+    ] {
+        both.request("GET", "/a.txt", &[("Range", range)], Difference::None);
+    }
+    for range in ["bytes=10-", "bytes=20-30"] {
+        both.request("GET", "/a.txt", &[("Range", range)], Difference::Body);
+    }
+    // HTTP/1.0 knows no ranges.
+    both.send("GET /a.txt HTTP/1.0\r\nRange: bytes=0-1\r\n\r\n", Difference::None);
+    both.expect_no_difference();
+}
+
+#[test]
+fn bad_requests() {
+    let Some(mut both) = start("") else { return };
+    for head in [
+        "GET / HTTP/1.1\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n",
+        "GET / HTTP/1.1\r\nHost: a b\r\n",
+        "GET / HTTP/1.1\r\nHost: x\r\nA b: c\r\n",
+        "GET / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n",
+        "POST / HTTP/1.1\r\nHost: x\r\n",
+        "GET / HTTP/2.0\r\nHost: x\r\n",
+        "GET  / HTTP/1.1\r\nHost: x\r\n",
+        "GET x HTTP/1.1\r\nHost: x\r\n",
+        "GET * HTTP/1.1\r\nHost: x\r\n",
+        "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+    ] {
+        both.send(&format!("{head}\r\n"), Difference::Body);
+    }
+    both.expect_no_difference();
+}
+
+#[test]
+fn error_handlers() {
+    for config in [
+        "server.error-handler-404 = \"/error.html\"",
+        "server.error-handler = \"/error.html\"",
+        "server.error-handler-404 = \"/missing-too\"",
+        "server.error-handler = \"/missing-too\"",
+        "server.error-handler-404 = \"/a.txt\"\nserver.error-handler = \"/error.html\"",
+    ] {
+        let Some(mut both) = start(config) else { return };
+        for target in ["/missing", "/missing?q", "/a.php", "/noindex/", "/", "/dir/missing"] {
+            let body = match config.contains("missing-too") {
+                true => Difference::Body,
+                false => Difference::None,
+            };
+            both.get(target, body);
+            both.request("HEAD", target, &[], body);
+        }
+        both.expect_no_difference();
+    }
+}
+
+#[test]
+fn error_files() {
+    let Some(mut both) = Differential::start(
+        &format!("{CONFIG}server.errorfile-prefix = var.dir + \"/errors/\""),
+        |tree| {
+            site(tree);
+            tree.write("errors/404.html", "<p>missing").write("errors/403.html", "<p>forbidden");
+        },
+    ) else {
+        return;
+    };
+    for target in ["/missing", "/a.php", "/"] {
+        // Last-Modified: lighttpd sends none with an error page.
+        both.get(target, Difference::None);
+        both.request("HEAD", target, &[], Difference::None);
+    }
+    both.expect_no_difference();
+}
+
+#[test]
+fn path_info_and_lower_case() {
+    let Some(mut both) = start("static-file.disable-pathinfo = \"enable\"") else { return };
+    both.get("/a.txt/info", Difference::Body).get("/a.txt", Difference::None);
+    both.expect_no_difference();
+    let Some(mut both) = start("server.force-lowercase-filenames = \"enable\"") else { return };
+    both.get("/A.TXT", Difference::None).get("/DIR/B.CSS", Difference::None);
+    both.get("/UPPER.txt", Difference::Body).get("/A.PHP", Difference::Body);
+    both.expect_no_difference();
+}
+
+#[test]
+fn limits_and_switches() {
+    let Some(mut both) = start(
+        "server.max-request-size = 1\nserver.range-requests = \"disable\"\n\
+         server.max-request-field-size = 500",
+    ) else {
+        return;
+    };
+    both.request("GET", "/a.txt", &[("Range", "bytes=0-1")], Difference::None);
+    both.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2000\r\n\r\n", Difference::Body);
+    let long = "x".repeat(600);
+    both.send(&format!("GET / HTTP/1.1\r\nHost: x\r\nX: {long}\r\n\r\n"), Difference::Body);
+    both.expect_no_difference();
+}

@@ -1,0 +1,6 @@
+//! Files as they are served, and how soon a change of them is seen.
+
+mod errors;
+mod freshness;
+mod like_lighttpd;
+mod static_files;
