@@ -62,6 +62,9 @@ pub struct Request {
     pub url: Url,
     /// The target as the client sent it, for logs and the original path.
     pub original_target: Vec<u8>,
+    /// The first line of a head that was refused, at most 1 KiB of it, for logs. Empty for every
+    /// other request. Anything can stand in it.
+    pub refused_line: Vec<u8>,
     /// The body, as far as it was asked for and has been received.
     pub body: RequestBody,
     /// Bytes of the body that came in, wanted or not.
@@ -253,21 +256,24 @@ impl Exchange {
         }
     }
 
-    /// Writes a line about this exchange to its error log.
+    /// Writes a line about this exchange to its error log. The client is named without its port,
+    /// so that the log counts what one client repeats on many connections.
     pub fn log_error(&self, stage: &str, cause: std::fmt::Arguments<'_>) {
-        let target = String::from_utf8_lossy(&self.request.original_target);
+        let client = match self.connection.peer.ip() {
+            Some(ip) => ip.to_string(),
+            None => Peer::Unix.to_string(),
+        };
+        let host = String::from_utf8_lossy(self.request.head.host());
         self.settings.core.error_log.error(format_args!(
-            "({stage}) {cause} client={} host={} request={:?}",
-            self.connection.peer,
-            String::from_utf8_lossy(self.request.head.host()).escape_debug(),
-            format_args!(
-                "{} {}",
-                self.request.head.method().as_str(),
-                target.escape_debug()
-            ),
+            "({stage}) {cause} client={client} host={} request=\"{}\"",
+            host.escape_debug(),
+            self.request.shown(),
         ));
     }
 }
+
+/// Bytes of a refused head's first line that are kept.
+const REFUSED_LINE_BYTES_MAX: usize = 1024;
 
 impl ConditionValues for Exchange {
     fn with_value(&self, subject: &Subject, with: &mut dyn FnMut(&[u8]) -> bool) -> bool {
@@ -301,6 +307,7 @@ impl Default for Request {
             head: RequestHead::new(),
             url: Url::new(),
             original_target: Vec::new(),
+            refused_line: Vec::new(),
             body: RequestBody::default(),
             body_bytes: 0,
             method: Method::Get,
@@ -309,10 +316,33 @@ impl Default for Request {
 }
 
 impl Request {
+    /// Keeps what logs tell about a head that was refused, of which `bytes` were received.
+    pub(crate) fn keep_refused_line(&mut self, bytes: &[u8]) {
+        let bytes = bytes.trim_ascii_start();
+        let bytes = bytes.get(..REFUSED_LINE_BYTES_MAX).unwrap_or(bytes);
+        let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        self.refused_line.clear();
+        self.refused_line.extend_from_slice(line.strip_suffix(b"\r").unwrap_or(line));
+    }
+
+    /// Method and target, or the first line of a refused head, without anything that could pass
+    /// for more.
+    fn shown(&self) -> String {
+        if !self.refused_line.is_empty() {
+            return self.refused_line.escape_ascii().to_string();
+        }
+        if self.original_target.is_empty() {
+            return String::new();
+        }
+        let target = String::from_utf8_lossy(&self.original_target);
+        format!("{} {}", self.head.method().as_str(), target.escape_debug())
+    }
+
     fn clear(&mut self) {
         self.head.clear();
         self.url.clear();
         self.original_target.clear();
+        self.refused_line.clear();
         self.body.clear();
         self.body_bytes = 0;
         self.method = Method::Get;
@@ -398,6 +428,26 @@ impl Environment {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_refused_head_the_first_line_is_kept_and_told() {
+        let mut request = Request::default();
+        assert_eq!(request.shown(), "");
+        for (bytes, shown) in [
+            (&b"GET / HTTP/3.0\r\nHost: h\r\n\r\n"[..], "GET / HTTP/3.0"),
+            (b"\r\n\r\nG\"T /\xff\x1b[2J x y\n", "G\\\"T /\\xff\\x1b[2J x y"),
+            (b"GET /half", "GET /half"),
+            (b"\x16\x03\x01\x02", "\\x16\\x03\\x01\\x02"),
+            (b"", ""),
+        ] {
+            request.keep_refused_line(bytes);
+            assert_eq!(request.shown(), shown);
+        }
+        request.keep_refused_line(&[b'a'; 10_000]);
+        assert_eq!(request.refused_line.len(), REFUSED_LINE_BYTES_MAX);
+        request.clear();
+        assert_eq!(request.shown(), "");
+    }
 
     #[test]
     fn mapping_below_a_root_that_is_set_uses_the_buffers_it_has() {

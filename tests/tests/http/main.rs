@@ -6,6 +6,7 @@ mod conditional;
 mod keep_alive;
 mod limits;
 mod listeners;
+mod logs;
 mod methods;
 mod parse_options;
 mod ranges;

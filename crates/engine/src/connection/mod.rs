@@ -234,10 +234,11 @@ impl Connection {
     fn time_out(&mut self) {
         self.no_deadline();
         self.state = match self.state {
-            State::Head if self.head_begun => self.refuse(
-                Status::REQUEST_TIMEOUT,
-                format_args!("the request head came too slowly"),
-            ),
+            State::Head if self.head_begun => {
+                let input = std::mem::take(&mut self.input);
+                let cause = format_args!("the request head came too slowly");
+                self.refuse_head(&input, Status::REQUEST_TIMEOUT, cause)
+            }
             State::WantedBody | State::UnwantedBody => self.refuse(
                 Status::REQUEST_TIMEOUT,
                 format_args!("the request body came too slowly"),

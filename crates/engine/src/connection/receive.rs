@@ -145,12 +145,25 @@ impl Connection {
             Err(error) => {
                 self.head_begun = false;
                 self.input = Vec::new();
-                // Whose settings apply is not known; those of the last request would be wrong.
-                exchange.settings = worker.base_settings();
-                exchange.request.method = exchange.request.head.method();
-                Some(self.refuse(error.status, format_args!("{}", error.reason.sentence())))
+                let cause = format_args!("{}", error.reason.sentence());
+                Some(self.refuse_head(bytes, error.status, cause))
             }
         }
+    }
+
+    /// Refuses a head of which `bytes` have been received.
+    pub(super) fn refuse_head(
+        &mut self,
+        bytes: &[u8],
+        status: Status,
+        cause: std::fmt::Arguments<'_>,
+    ) -> State {
+        let exchange = self.exchange.as_mut().expect("begin_head took one");
+        // Whose settings apply is not known; those of the last request would be wrong.
+        exchange.settings = self.worker.base_settings();
+        exchange.request.method = exchange.request.head.method();
+        exchange.request.keep_refused_line(bytes);
+        self.refuse(status, cause)
     }
 
     fn begin_head(&mut self) {

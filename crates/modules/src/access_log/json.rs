@@ -42,6 +42,7 @@ impl JsonLine {
         text("method", record.head.method_bytes(), out);
         text("target", record.original_target, out);
         text("protocol", record.protocol(), out);
+        text("refused_line", record.refused_line, out);
         number("status", u64::from(record.response.status.0), out);
         number("bytes_received", record.bytes_received(), out);
         number("bytes_sent", record.sent.bytes, out);
@@ -130,7 +131,7 @@ mod tests {
             rest,
             format!(
                 ":\"127.0.0.1\",\"host\":\"h\",\"user\":\"\",\"method\":\"GET\",\
-                 \"target\":\"/a?x=\\\"1\\\"\",\"protocol\":\"HTTP/1.1\",\"status\":200,\
+                 \"target\":\"/a?x=\\\"1\\\"\",\"protocol\":\"HTTP/1.1\",\"refused_line\":\"\",\"status\":200,\
                  \"bytes_received\":{length},\"bytes_sent\":250,\"body_bytes_sent\":6,\
                  \"referer\":\"r\",\"user_agent\":\"\u{e9}\u{fffd}\",\"file\":\"\",\
                  \"request_number\":3,\"keep_alive\":true,\"complete\":true,\"total_ns\":1234567,\

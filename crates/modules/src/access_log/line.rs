@@ -126,6 +126,9 @@ fn write_port(port: Port, record: &Record<'_>, out: &mut Vec<u8>) {
 }
 
 fn request_line(escaping: Escaping, record: &Record<'_>, out: &mut Vec<u8>) {
+    if !record.refused_line.is_empty() {
+        return escaping.write(record.refused_line, out);
+    }
     escaping.write(record.head.method_bytes(), out);
     out.push(b' ');
     escaping.write(record.request_target(), out);
@@ -292,6 +295,13 @@ mod tests {
         assert_eq!(line("%r|%V", &request), "GET /a.txt?q HTTP/1.1|abs");
         let request = Request::new(b"OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n");
         assert_eq!(line("%r|%U", &request), "OPTIONS * HTTP/1.1|*");
+    }
+
+    #[test]
+    fn a_refused_head_is_told_by_its_first_line() {
+        let mut request = Request::new(HEAD);
+        request.refused_line = b"GE T /\"\xff HTTP/9".to_vec();
+        assert_eq!(line("\"%r\"", &request), r#""GE T /\"\xFF HTTP/9""#);
     }
 
     #[test]

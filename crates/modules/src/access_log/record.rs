@@ -17,6 +17,8 @@ pub(super) struct Record<'a> {
     pub(super) url: &'a Url,
     /// The target as it was sent.
     pub(super) original_target: &'a [u8],
+    /// The first line of a head that was refused.
+    pub(super) refused_line: &'a [u8],
     pub(super) body_bytes_received: u64,
     pub(super) physical_path: &'a [u8],
     pub(super) response: &'a Response,
@@ -41,11 +43,8 @@ impl<'a> Record<'a> {
         Record {
             head: &exchange.request.head,
             url: &exchange.request.url,
-            // Empty when the head was refused; what could be read of it is told all the same.
-            original_target: match &exchange.request.original_target[..] {
-                [] => exchange.request.head.target(),
-                target => target,
-            },
+            original_target: &exchange.request.original_target,
+            refused_line: &exchange.request.refused_line,
             body_bytes_received: exchange.request.body_bytes,
             physical_path: &exchange.physical.path,
             response: &exchange.response,
@@ -169,6 +168,7 @@ pub(super) mod tests {
         pub(in super::super) head: RequestHead,
         url: Url,
         target: Vec<u8>,
+        pub(in super::super) refused_line: Vec<u8>,
         pub(in super::super) response: Response,
         pub(in super::super) environment: Environment,
         ledger: Ledger,
@@ -206,6 +206,7 @@ pub(super) mod tests {
                 head: parsed,
                 url,
                 target,
+                refused_line: Vec::new(),
                 response,
                 environment: Environment::default(),
                 ledger,
@@ -228,6 +229,7 @@ pub(super) mod tests {
                 head: &self.head,
                 url: &self.url,
                 original_target: &self.target,
+                refused_line: &self.refused_line,
                 body_bytes_received: 0,
                 physical_path: &self.path,
                 response: &self.response,
