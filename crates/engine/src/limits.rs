@@ -25,8 +25,11 @@ pub const FILE_CACHE_ENTRIES_MAX: usize = 65_536;
 pub const WATCHED_DIRECTORIES_MAX: usize = 16_384;
 
 /// Seconds an entry lives where inotify cannot see its changes (NFS, FUSE, too many directories),
-/// and after which an entry that lives by events is compared with its open file once.
-pub const FILE_RECHECK_S: u32 = 1;
+/// and after which an entry whose file changed lately is compared with it.
+pub const FILE_RECHECK_S_MIN: u32 = 1;
+
+/// Seconds between two such comparisons at most, for files that have long been unchanged.
+pub const FILE_RECHECK_S_MAX: u32 = 10;
 
 /// The longest physical path that is looked up; the kernel's PATH_MAX is 4096.
 pub const PATH_BYTES_MAX: usize = 4095;
@@ -43,6 +46,9 @@ pub const SETTINGS_PER_HOST_MAX: usize = 4096;
 /// Bytes of request body that are read and thrown away to keep a connection alive after an
 /// answer that did not want them. A longer rest closes the connection instead.
 pub const DISCARD_BODY_BYTES_MAX: u64 = 256 * 1024;
+
+/// Bytes that are kept of the first line of a refused request head, for logs.
+pub const REFUSED_LINE_BYTES_MAX: usize = 1024;
 
 /// Seconds a closed connection is still read from, so that the answer is not lost to a reset.
 pub const LINGER_S: u32 = 2;

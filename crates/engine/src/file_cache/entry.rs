@@ -67,7 +67,8 @@ pub struct FileEntry {
     used: Cell<bool>,
     is_watched: bool,
     symlinks: Symlinks,
-    checked_s: Cell<u32>,
+    /// When to compare the entry with the file again.
+    recheck_at_s: Cell<u32>,
     kind: FileKind,
     content: Option<Arc<[u8]>>,
     prepared: RefCell<Option<(u64, Rc<[u8]>)>>,
@@ -96,7 +97,7 @@ impl FileEntry {
             symlinks,
             valid: Cell::new(true),
             used: Cell::new(true),
-            checked_s: Cell::new(budget.now_s),
+            recheck_at_s: Cell::new(budget.now_s + limits::FILE_RECHECK_S_MIN),
             prepared: RefCell::default(),
             content_bytes: Rc::clone(&budget.content_bytes),
         };
@@ -172,9 +173,9 @@ impl FileEntry {
     }
 
     #[inline]
-    pub(super) fn checked_s(&self) -> u32 {
+    pub(super) fn is_due_for_check(&self, now_s: u32) -> bool {
         self.used.set(true);
-        self.checked_s.get()
+        now_s >= self.recheck_at_s.get()
     }
 
     /// Whether it was used since the last call.
@@ -182,7 +183,7 @@ impl FileEntry {
         self.used.replace(false)
     }
 
-    /// The check that comes once a second at most. Entries that nothing watches are over.
+    /// The check that comes when it is due. Entries that nothing watches are over.
     #[cold]
     pub(super) fn is_still_right(&self, path: &[u8], now_s: u32) -> bool {
         let right = self.is_watched
@@ -193,7 +194,7 @@ impl FileEntry {
                 _ => true,
             };
         if right {
-            self.checked_s.set(now_s);
+            self.recheck_at_s.set(now_s + self.stat.recheck_after_s());
         }
         right
     }
@@ -236,14 +237,27 @@ impl Drop for FileEntry {
 }
 
 impl FileStat {
+    /// Whether the last change is long enough ago that another one would look different.
     fn is_settled(&self) -> bool {
+        self.unchanged_s() >= limits::CONTENT_SETTLED_S
+    }
+
+    /// A file that has been as it is for long is not compared every second: an eighth of its age,
+    /// within limits.
+    fn recheck_after_s(&self) -> u32 {
+        let eighth = u32::try_from(self.unchanged_s() / 8).unwrap_or(u32::MAX);
+        eighth.clamp(limits::FILE_RECHECK_S_MIN, limits::FILE_RECHECK_S_MAX)
+    }
+
+    /// Seconds since content or attributes changed.
+    fn unchanged_s(&self) -> u64 {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |now| now.as_secs());
         let changed_s = u64::try_from(self.changed_s)
             .unwrap_or(0)
             .max(self.modified_s);
-        changed_s + limits::CONTENT_SETTLED_S <= now
+        now.saturating_sub(changed_s)
     }
 }
 
@@ -309,4 +323,27 @@ fn read_whole(descriptor: &OwnedFd, size: u64) -> Option<Box<[u8]>> {
         }
     }
     Some(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_long_been_unchanged_is_compared_less_often() {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .expect("after 1970")
+            .as_secs();
+        let after = |age_s: u64| {
+            let stat = FileStat {
+                modified_s: now - age_s,
+                ..FileStat::default()
+            };
+            stat.recheck_after_s()
+        };
+        assert_eq!(after(0), limits::FILE_RECHECK_S_MIN);
+        assert_eq!(after(40), 5);
+        assert_eq!(after(1_000_000), limits::FILE_RECHECK_S_MAX);
+    }
 }

@@ -1,10 +1,10 @@
 //! A worker's memory of the file system: physical path to open file, its stat and its content.
 //!
 //! A warm lookup makes no system call. What keeps it true, in this order: inotify on every
-//! directory of the path and of symlink targets ([`watch`]); one fstat a second on the open
-//! descriptor of an entry in use (catches writes through mmap and through another hard link);
-//! and a life of a second where inotify cannot see (NFS, FUSE, out of watches). Names that do
-//! not exist are remembered as well.
+//! directory of the path and of symlink targets ([`watch`]); one fstat on the open descriptor of
+//! an entry in use, a second after a change and every ten seconds when nothing changes (catches
+//! writes through mmap and through another hard link); and a life of a second where inotify cannot
+//! see (NFS, FUSE, out of watches). Names that do not exist are remembered as well.
 //!
 //! It knows nothing of URLs, settings or HTTP. [`crate::map`] calls it. [`FileCache::fill`] is
 //! the one place that blocks on the file system: serving cold files off the loop starts there.
@@ -125,8 +125,7 @@ impl FileCache {
         if !entry.is_valid() || self.engine == StatCache::Disabled {
             return false;
         }
-        now_s.wrapping_sub(entry.checked_s()) < limits::FILE_RECHECK_S
-            || entry.is_still_right(path, now_s)
+        !entry.is_due_for_check(now_s) || entry.is_still_right(path, now_s)
     }
 
     /// Asks the file system. Watches are set before the file is looked at, so that a change in
