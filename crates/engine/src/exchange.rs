@@ -47,6 +47,8 @@ pub struct Exchange {
     pub ledger: Ledger,
     /// What was sent, for logs.
     pub sent: Sent,
+    /// What the kernel said, if it was asked.
+    pub(crate) local_address: Option<SocketAddr>,
     kept: Vec<(&'static str, Rc<dyn Any>)>,
     pub(crate) scope: Option<Rc<HostScope>>,
     pub(crate) progress: crate::phase::Progress,
@@ -145,6 +147,7 @@ impl Exchange {
             environment: Environment::default(),
             ledger: Ledger::default(),
             sent: Sent::default(),
+            local_address: None,
             kept: Vec::new(),
             scope: None,
             progress: crate::phase::Progress::default(),
@@ -166,6 +169,7 @@ impl Exchange {
         self.response.clear();
         self.environment.variables.clear();
         self.sent = Sent::default();
+        self.local_address = None;
         self.kept.clear();
         self.scope = None;
         self.progress = crate::phase::Progress::default();
@@ -237,6 +241,16 @@ impl Exchange {
         self.ledger.stamp(stage, now);
     }
 
+    /// The address the client connected to; `None` for a unix socket. A module that asks for it
+    /// calls [`Configure::want_local_address`](crate::module::Configure::want_local_address); else
+    /// it is not known if the listener is a wildcard.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.local_address.or_else(|| {
+            let address: SocketAddr = self.connection.listener.address.parse().ok()?;
+            (!address.ip().is_unspecified()).then_some(address)
+        })
+    }
+
     /// Whether this is an error handler at work: the answer replaces an error, so conditions and
     /// ranges of the request do not apply to it.
     pub fn handles_error(&self) -> bool {
@@ -271,9 +285,6 @@ impl Exchange {
         ));
     }
 }
-
-/// Bytes of a refused head's first line that are kept.
-const REFUSED_LINE_BYTES_MAX: usize = 1024;
 
 impl ConditionValues for Exchange {
     fn with_value(&self, subject: &Subject, with: &mut dyn FnMut(&[u8]) -> bool) -> bool {
@@ -319,7 +330,7 @@ impl Request {
     /// Keeps what logs tell about a head that was refused, of which `bytes` were received.
     pub(crate) fn keep_refused_line(&mut self, bytes: &[u8]) {
         let bytes = bytes.trim_ascii_start();
-        let bytes = bytes.get(..REFUSED_LINE_BYTES_MAX).unwrap_or(bytes);
+        let bytes = bytes.get(..limits::REFUSED_LINE_BYTES_MAX).unwrap_or(bytes);
         let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
         self.refused_line.clear();
         self.refused_line.extend_from_slice(line.strip_suffix(b"\r").unwrap_or(line));
@@ -444,7 +455,7 @@ mod tests {
             assert_eq!(request.shown(), shown);
         }
         request.keep_refused_line(&[b'a'; 10_000]);
-        assert_eq!(request.refused_line.len(), REFUSED_LINE_BYTES_MAX);
+        assert_eq!(request.refused_line.len(), limits::REFUSED_LINE_BYTES_MAX);
         request.clear();
         assert_eq!(request.shown(), "");
     }

@@ -55,6 +55,7 @@ pub struct Configure<'a> {
     pub purpose: Purpose,
     pub(crate) hooks: Vec<(Phase, Rc<dyn Hook>)>,
     pub(crate) last_hooks: Vec<(Phase, Rc<dyn Hook>)>,
+    pub(crate) wants_local_address: bool,
 }
 
 /// Why `configure` is called.
@@ -76,6 +77,12 @@ impl Configure<'_> {
     /// stands in `server.modules`: for rules that must see what the others have made.
     pub fn add_last(&mut self, phase: Phase, hook: impl Hook + 'static) {
         self.last_hooks.push((phase, Rc::new(hook)));
+    }
+
+    /// Makes [`Exchange::local_address`] known to hooks on wildcard listeners as well. The kernel is
+    /// asked for it, once a connection, only if somebody wants it.
+    pub fn want_local_address(&mut self) {
+        self.wants_local_address = true;
     }
 }
 

@@ -1,6 +1,7 @@
 //! The stream under a connection: TCP or unix socket today; TLS and io_uring have their place here.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -74,6 +75,14 @@ impl Transport {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 other => return Poll::Ready(other),
             }
+        }
+    }
+
+    /// The address the client connected to; `None` for a unix socket. One system call.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        match self {
+            Transport::Tcp(stream) => stream.local_addr().ok(),
+            Transport::Unix(_) => None,
         }
     }
 

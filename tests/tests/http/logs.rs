@@ -1,6 +1,6 @@
 //! What the logs say about requests on real connections.
 
-use petrel_tests::{Server, eventually};
+use petrel_tests::{Address, Client, Server, eventually};
 
 const LOGS: &str = r#"
     server.modules = ("mod_accesslog")
@@ -43,4 +43,20 @@ fn a_flood_of_the_same_refused_head_is_a_few_lines() {
     server.expect_log("message repeated");
     let lines = server.log().lines().filter(|line| line.contains("NONSENSE")).count();
     assert!(lines < 40, "{lines} lines\n{}", server.log());
+}
+
+/// On a wildcard listener only the connection knows it.
+#[test]
+fn the_local_address_is_the_one_connected_to() {
+    let server = Server::start(&format!(
+        "{LOGS}accesslog.format = \"%A|%U\"\nserver.bind = \"0.0.0.0\""
+    ));
+    for (address, path) in [([127, 0, 0, 1], "/one"), ([127, 0, 0, 2], "/two")] {
+        let address = std::net::SocketAddr::from((address, server.port()));
+        let mut client = Client::connect(&Address::Ip(address));
+        for turn in 0..2 {
+            assert_eq!(client.get(&format!("{path}{turn}")).status, 404);
+            expect_access(&server, &format!("{}|{path}{turn}", address.ip()));
+        }
+    }
 }

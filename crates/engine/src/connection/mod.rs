@@ -10,6 +10,7 @@ mod receive;
 mod send;
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -39,6 +40,8 @@ pub(crate) struct Connection {
     /// Bytes that were received and not used yet. No allocation while it is empty and idle.
     input: Vec<u8>,
     peer: Peer,
+    /// What the kernel said when somebody wanted to know.
+    local_address: Option<SocketAddr>,
     id: u64,
     requests: u32,
     deadline: Option<DeadlineId>,
@@ -84,6 +87,7 @@ impl Connection {
             exchange: None,
             input: Vec::new(),
             peer,
+            local_address: None,
             id: worker.connection_begins(),
             requests: 0,
             deadline: None,
@@ -157,6 +161,7 @@ impl Connection {
 
     /// The answer is sent: log it, and be ready for the next request.
     fn finish(&mut self) -> State {
+        self.know_local_address();
         let exchange = self.exchange.as_mut().expect("a request is under way");
         exchange.stamp(Stage::Send);
         self.worker.count_request();
@@ -211,7 +216,20 @@ impl Connection {
                 .unwrap_or_else(|| Box::new(Exchange::new(Rc::clone(worker), facts.clone())))
         });
         exchange.connection = facts;
+        exchange.local_address = self.local_address;
         exchange
+    }
+
+    /// Asks for the address the client connected to, if the settings want it and it is not known.
+    #[inline]
+    fn know_local_address(&mut self) {
+        if let Some(exchange) = &mut self.exchange
+            && exchange.settings.wants_local_address
+            && exchange.local_address().is_none()
+        {
+            self.local_address = self.transport.local_address();
+            exchange.local_address = self.local_address;
+        }
     }
 
     /// Ends the present wait after `seconds`. 0 is the shortest time there is, as in lighttpd.
@@ -254,6 +272,7 @@ impl Connection {
 
     /// The answer cannot be completed: it is logged as far as it got.
     fn abort(&mut self, cause: std::fmt::Arguments<'_>) {
+        self.know_local_address();
         if let Some(exchange) = &mut self.exchange {
             if exchange.settings.core.debug.timeouts || exchange.settings.core.debug.state_handling
             {

@@ -193,6 +193,8 @@ impl Connection {
             );
         }
         exchange.settle(&self.scope);
+        self.know_local_address();
+        let exchange = self.exchange.as_mut().expect("it is still there");
         let body_bytes_max = exchange.settings.core.body_bytes_max;
         let framing = exchange.request.head.framing();
         let expects = exchange.request.head.expects_continue();

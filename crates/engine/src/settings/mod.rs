@@ -32,6 +32,8 @@ pub struct Settings {
     pub core: CoreSettings,
     /// Directives that protect or map something and are not built: they answer 503.
     pub exposure: Exposure,
+    /// A hook needs the address a client connected to.
+    pub(crate) wants_local_address: bool,
     hooks: [Vec<Rc<dyn Hook>>; Phase::COUNT],
 }
 
@@ -61,10 +63,12 @@ impl Settings {
             purpose,
             hooks: Vec::new(),
             last_hooks: Vec::new(),
+            wants_local_address: false,
         };
         for module in modules {
             (module.configure)(&mut configure)?;
         }
+        let wants_local_address = configure.wants_local_address;
         let mut hooks: [Vec<Rc<dyn Hook>>; Phase::COUNT] = Default::default();
         for (phase, hook) in configure.hooks.into_iter().chain(configure.last_hooks) {
             hooks[phase as usize].push(hook);
@@ -73,6 +77,7 @@ impl Settings {
             profile,
             core,
             exposure: Exposure::new(values),
+            wants_local_address,
             hooks,
         })
     }
@@ -86,6 +91,7 @@ impl Settings {
             profile,
             core,
             exposure: Exposure::everything("the configuration"),
+            wants_local_address: false,
             hooks: Default::default(),
         }
     }

@@ -15,6 +15,15 @@ pub(super) struct Format {
     pub(super) parts: Vec<Part>,
 }
 
+impl Format {
+    /// Whether it tells the address that the client connected to.
+    pub(super) fn tells_local_address(&self) -> bool {
+        self.parts
+            .iter()
+            .any(|part| matches!(part, Part::Field(Field::LocalAddress)))
+    }
+}
+
 /// A piece of a line.
 pub(super) enum Part {
     /// The same in every line.

@@ -54,9 +54,7 @@ pub(super) fn write(format: &Format, escaping: Escaping, record: &Record<'_>, ou
 fn write_field(field: &Field, escaping: Escaping, record: &Record<'_>, out: &mut Vec<u8>) {
     match field {
         Field::RemoteAddress => remote_address(record, out),
-        Field::LocalAddress => {
-            escaping.write_or_dash(record.local_address().map(str::as_bytes), out);
-        }
+        Field::LocalAddress => ip_or_dash(record.local_ip(), out),
         Field::BodyBytes if record.sent.bytes > 0 => decimal(record.sent.body_bytes, 0, out),
         Field::BytesSent if record.sent.bytes > 0 => decimal(record.sent.bytes, 0, out),
         Field::BodyBytes | Field::BytesSent => out.push(b'-'),
@@ -98,7 +96,11 @@ fn write_field(field: &Field, escaping: Escaping, record: &Record<'_>, out: &mut
 
 /// The client's address; `-` for a unix socket.
 pub(super) fn remote_address(record: &Record<'_>, out: &mut Vec<u8>) {
-    match record.remote_ip() {
+    ip_or_dash(record.remote_ip(), out);
+}
+
+fn ip_or_dash(ip: Option<IpAddr>, out: &mut Vec<u8>) {
+    match ip {
         Some(IpAddr::V4(ip)) => {
             let [a, b, c, d] = ip.octets();
             decimal(u64::from(a), 0, out);

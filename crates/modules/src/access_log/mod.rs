@@ -104,6 +104,9 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     } else {
         return Ok(());
     };
+    if matches!(&layout, Layout::Format(format, _) if format.tells_local_address()) {
+        configure.want_local_address();
+    }
     let server_port = values.config().global().entry("server.port");
     let server_port = server_port
         .and_then(|entry| entry.value.as_integer())

@@ -1,6 +1,6 @@
 //! What there is to tell about a request: borrowed from its exchange, or made up by a test.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use petrel_engine::Exchange;
 use petrel_engine::clock::Clock;
@@ -26,8 +26,8 @@ pub(super) struct Record<'a> {
     pub(super) ledger: &'a Ledger,
     pub(super) sent: Sent,
     pub(super) peer: Peer,
-    /// Address and port that the client connected to, or the path of a unix socket.
-    pub(super) listener_address: &'a str,
+    /// What the client connected to; `None` for a unix socket.
+    pub(super) local_address: Option<SocketAddr>,
     pub(super) listener_port: u16,
     /// server.port
     pub(super) server_port: u16,
@@ -52,7 +52,7 @@ impl<'a> Record<'a> {
             ledger: &exchange.ledger,
             sent: exchange.sent,
             peer: exchange.connection.peer,
-            listener_address: &exchange.connection.listener.address,
+            local_address: exchange.local_address(),
             listener_port: exchange.connection.listener.port,
             server_port,
             server_name: exchange.settings.core.name.as_deref(),
@@ -118,14 +118,9 @@ impl<'a> Record<'a> {
             .find_map(|cookie| cookie.trim_ascii().strip_prefix(name)?.strip_prefix(b"="))
     }
 
-    /// The address that the client connected to, without its port; `None` for a unix socket.
-    pub(super) fn local_address(&self) -> Option<&'a str> {
-        if self.peer == Peer::Unix {
-            return None;
-        }
-        let address = self.listener_address;
-        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-        Some(host.trim_start_matches('[').trim_end_matches(']'))
+    /// The address that the client connected to; `None` for a unix socket.
+    pub(super) fn local_ip(&self) -> Option<IpAddr> {
+        self.local_address.map(|address| address.ip().to_canonical())
     }
 
     pub(super) fn remote_ip(&self) -> Option<IpAddr> {
@@ -154,8 +149,6 @@ pub(super) enum ResponseField<'a> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::net::SocketAddr;
-
     use petrel_engine::ledger::Stage;
     use petrel_engine::proto::http1::HeadOptions;
     use petrel_engine::proto::status::Status;
@@ -237,7 +230,10 @@ pub(super) mod tests {
                 ledger: &self.ledger,
                 sent: self.sent,
                 peer: self.peer,
-                listener_address: "127.0.0.1:18471",
+                local_address: match self.peer {
+                    Peer::Ip(_) => Some(SocketAddr::from(([127, 0, 0, 1], 18471))),
+                    Peer::Unix => None,
+                },
                 listener_port: 18471,
                 server_port: 80,
                 server_name: self.server_name.as_deref(),
