@@ -6,7 +6,7 @@ use petrel_proto::method::Method;
 use super::send::Framing;
 use crate::body::Body;
 use crate::exchange::Exchange;
-use crate::ledger::{Ledger, Stage};
+use crate::ledger::{Ledger, Nanos, Stage};
 
 /// Writes the head of the exchange's response into its outgoing bytes and decides the framing.
 pub(super) fn write(exchange: &mut Exchange, keep_alive: bool) {
@@ -73,8 +73,8 @@ pub(super) fn write(exchange: &mut Exchange, keep_alive: bool) {
     }
 }
 
-/// `Server-Timing: translate;dur=0.012, ..., total;dur=0.050` in milliseconds; stages in which
-/// no time was measured are left out.
+/// `Server-Timing: translate;dur=0.012345, ..., total;dur=0.050000` in milliseconds, to the
+/// nanosecond so that the parts add up; stages in which no time was measured are left out.
 fn write_server_timing(out: &mut Vec<u8>, ledger: &Ledger) {
     out.extend_from_slice(b"Server-Timing: ");
     for stage in Stage::ALL.iter().filter(|stage| ledger.stage(**stage) > 0) {
@@ -87,9 +87,53 @@ fn write_server_timing(out: &mut Vec<u8>, ledger: &Ledger) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn write_duration(out: &mut Vec<u8>, name: &str, nanos: u64) {
-    let micros = nanos / 1000;
+fn write_duration(out: &mut Vec<u8>, name: &str, nanos: Nanos) {
+    let millis = nanos / NANOS_PER_MILLI;
     out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b";dur=");
-    out.extend_from_slice(format!("{}.{:03}", micros / 1000, micros % 1000).as_bytes());
+    out.extend_from_slice(format!(";dur={millis}.{:06}", nanos % NANOS_PER_MILLI).as_bytes());
+}
+
+const NANOS_PER_MILLI: Nanos = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The value as Server Timing (W3C) has it: `#server-timing-metric`, each a token with `dur`
+    /// as its parameter. Answers with names and nanoseconds.
+    fn metrics(line: &str) -> Vec<(String, Nanos)> {
+        let value = line
+            .strip_prefix("Server-Timing: ")
+            .and_then(|rest| rest.strip_suffix("\r\n"))
+            .expect("one field");
+        let metric = |text: &str| {
+            let (name, duration) = text.split_once(";dur=").expect("a parameter");
+            let is_token = |c: char| c.is_ascii_alphanumeric() || c == '-';
+            assert!(!name.is_empty() && name.chars().all(is_token), "{text}");
+            let (millis, fraction) = duration.split_once('.').expect("a decimal number");
+            assert_eq!(fraction.len(), 6, "{text}");
+            let number = |digits: &str| digits.parse::<Nanos>().expect("digits");
+            (name.to_owned(), number(millis) * NANOS_PER_MILLI + number(fraction))
+        };
+        value.split(", ").map(metric).collect()
+    }
+
+    #[test]
+    fn the_parts_of_server_timing_add_up_to_its_total() {
+        let mut ledger = Ledger::default();
+        ledger.start(1_000);
+        ledger.stamp(Stage::Receive, 1_999);
+        ledger.stamp(Stage::Map, 3_001_234_567);
+        ledger.skip(3_001_300_001);
+        ledger.stamp(Stage::Content, 3_001_300_003);
+        let mut out = Vec::new();
+        write_server_timing(&mut out, &ledger);
+        let metrics = metrics(std::str::from_utf8(&out).expect("ASCII"));
+        let names: Vec<&str> = metrics.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["receive", "map", "content", "unattributed", "total"]);
+        let (total, parts) = metrics.split_last().expect("several");
+        assert_eq!(parts.iter().map(|(_, nanos)| nanos).sum::<Nanos>(), total.1);
+        assert_eq!(total.1, ledger.total());
+        assert_eq!(metrics[0].1, 999);
+    }
 }
