@@ -232,12 +232,13 @@ impl Connection {
         }
     }
 
-    /// Ends the present wait after `seconds`. 0 is the shortest time there is, as in lighttpd.
+    /// Ends the present wait when more than `seconds` have passed on a clock of full seconds, as
+    /// lighttpd does: never early, up to a second late, and 0 is the shortest time there is.
     fn set_deadline(&self, seconds: u32) {
         if let Some(deadline) = self.deadline {
             self.worker.deadlines.set(
                 deadline,
-                self.worker.clock().seconds().saturating_add(seconds.max(1)),
+                self.worker.clock().seconds().saturating_add(seconds).saturating_add(1),
             );
         }
     }
