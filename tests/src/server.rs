@@ -82,6 +82,15 @@ impl Builder {
         self.launch(command)
     }
 
+    /// Starts the server by `command`, which gets `-f` and the configuration as its last arguments:
+    /// another program that runs Petrel.
+    ///
+    /// # Panics
+    /// It does not accept connections.
+    pub fn start_as(self, command: Command) -> Server {
+        self.launch(command)
+    }
+
     /// Runs `petrel` with `arguments` and `-f` on the configuration, to its end.
     pub fn check(self, arguments: &[&str]) -> crate::Finished {
         write_configuration(&self.tree, free_port(), &self.config);

@@ -1,13 +1,13 @@
 //! System calls of the server, counted by strace.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::server::Server;
+use crate::tree::Tree;
 use crate::{PATIENCE, eventually};
 
 /// How often each system call was made.
@@ -18,8 +18,8 @@ pub struct Calls(pub BTreeMap<String, u64>);
 #[derive(Debug)]
 pub struct Tracer {
     child: Child,
-    output: PathBuf,
-    said: PathBuf,
+    /// Where it writes. Not in the server's tree, where the server would notice.
+    files: Tree,
 }
 
 impl Tracer {
@@ -28,16 +28,15 @@ impl Tracer {
     /// # Panics
     /// strace is missing, or may not trace: the tests that count cannot do without.
     pub fn attach(server: &Server) -> Tracer {
-        let output = server.tree().path("calls");
-        let said = server.tree().path("strace");
+        let files = Tree::new();
         let child = Command::new("strace")
-            .args(["-f", "-p", &server.processes().busiest().to_string(), "-o"])
-            .arg(&output)
+            .args(["-f", "-y", "-p", &server.processes().busiest().to_string(), "-o"])
+            .arg(files.path("calls"))
             .stdin(Stdio::null())
-            .stderr(std::fs::File::create(&said).expect("a file"))
+            .stderr(std::fs::File::create(files.path("said")).expect("a file"))
             .spawn()
             .expect("strace is installed; `cargo xtask test` installs what tests need");
-        let tracer = Tracer { child, output, said };
+        let tracer = Tracer { child, files };
         let attached = eventually(|| tracer.said().contains("attached"));
         assert!(attached, "strace cannot attach: {}", tracer.said());
         tracer
@@ -51,11 +50,11 @@ impl Tracer {
             assert!(begin.elapsed() < PATIENCE, "strace does not end");
             std::thread::sleep(Duration::from_millis(5));
         }
-        Calls::parse(&std::fs::read_to_string(&self.output).expect("strace wrote it"))
+        Calls::parse(&self.files.text("calls"))
     }
 
     fn said(&self) -> String {
-        std::fs::read_to_string(&self.said).unwrap_or_default()
+        self.files.text("said")
     }
 }
 
@@ -75,20 +74,29 @@ impl Calls {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// Everything but waiting for events, and what strace itself makes the kernel restart.
+    /// Everything but waiting for events.
     pub fn without_waits(&self) -> Calls {
         let is_wait = |name: &str| name.starts_with("epoll_") && name != "epoll_ctl";
-        let calls = self.0.iter().filter(|(name, _)| !is_wait(name) && *name != "restart_syscall");
+        let calls = self.0.iter().filter(|(name, _)| !is_wait(name));
         Calls(calls.map(|(name, count)| (name.clone(), *count)).collect())
     }
 
     /// Lines are `PID name(arguments) = result`; a call that was interrupted by another thread's is
-    /// begun on one line and `<... name resumed>` on another.
+    /// begun on one line and `<... name resumed>` on another. The first line of a thread may be the
+    /// call in which strace found it waiting. Descriptors are followed by what they are, in `<>`.
     fn parse(trace: &str) -> Calls {
         let mut calls = BTreeMap::new();
+        let mut threads = BTreeSet::new();
         for line in trace.lines() {
-            let call = line.split_once(' ').map_or(line, |(_, call)| call.trim_start());
-            let Some((name, _)) = call.split_once('(') else { continue };
+            let Some((thread, call)) = line.split_once(' ') else { continue };
+            let Some((name, _)) = call.trim_start().split_once('(') else { continue };
+            if threads.insert(thread) && FOUND_WAITING.contains(&name) {
+                continue;
+            }
+            // What somebody does in a directory above the tests' files, such as /tmp.
+            if name == "read" && call.contains("<anon_inode:inotify>") {
+                continue;
+            }
             if name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
                 *calls.entry(name.to_owned()).or_default() += 1;
             }
@@ -97,13 +105,17 @@ impl Calls {
     }
 }
 
+/// Where a thread that has nothing to do may wait.
+const FOUND_WAITING: [&str; 6] =
+    ["epoll_wait", "epoll_pwait", "futex", "ppoll", "recvmsg", "restart_syscall"];
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn calls_are_counted_once() {
-        let trace = "12 epoll_wait(3,  <unfinished ...>\n13 recvfrom(9, \"GET (x)\") = 7\n\
+        let trace = "12 futex(3) = 0\n12 epoll_wait(3,  <unfinished ...>\n13 recvfrom(9, \"GET (x)\") = 7\n\
                      12 <... epoll_wait resumed>[]) = 0\n12 +++ exited with 0 +++\n\
                      13 --- SIGINT {si_signo=SIGINT} ---\n";
         let calls = Calls::parse(trace);

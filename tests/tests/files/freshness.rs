@@ -333,7 +333,10 @@ fn a_file_that_grows_while_it_is_asked_for() {
 
 #[test]
 fn what_is_sent_belongs_to_one_version_of_the_file() {
-    let server = Server::build().file("www/a.txt", "a".repeat(20_000)).start();
+    let server = Server::build()
+        .file("www/a.txt", "a".repeat(20_000))
+        .config("server.max-keep-alive-requests = 65535")
+        .start();
     let done = AtomicBool::new(false);
     let mixtures = std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -60,3 +60,97 @@ fn the_local_address_is_the_one_connected_to() {
         }
     }
 }
+
+#[test]
+fn headers_are_traced_in_a_line_each() {
+    let server = Server::start(
+        "debug.log-request-header = \"enable\"\ndebug.log-response-header = \"enable\"",
+    );
+    server.client().request("GET", "/", &[("X-A", "b\u{e9}")]);
+    server.expect_log("(request-header) GET / HTTP/1.1\\r\\nHost: ");
+    server.expect_log("X-A: b\\xc3\\xa9");
+    server.expect_log("(response-header) HTTP/1.1 200 OK\\r\\n");
+    server.exchange("BREW / HTTP/1.1\r\nX-B: c\r\n\r\n");
+    server.expect_log("(request-header) BREW / HTTP/1.1\\r\\nX-B: c client=127.0.0.1 ");
+}
+
+#[test]
+fn only_headers_of_errors_are_traced_where_only_those_are_wanted() {
+    let server = Server::start("debug.log-request-header-on-error = \"enable\"");
+    server.client().request("GET", "/", &[("X-A", "fine")]);
+    server.client().request("GET", "/nope", &[("X-A", "missing")]);
+    server.exchange("GET / HTTP/1.1\r\nX-A: refused\r\n\r\n");
+    server.expect_log("X-A: missing");
+    server.expect_log("(request-header) GET / HTTP/1.1\\r\\nX-A: refused");
+    assert!(!server.log().contains("X-A: fine"), "{}", server.log());
+}
+
+#[test]
+fn true_conditions_are_traced_with_their_places() {
+    let server = Server::start(
+        "debug.log-condition-handling = \"enable\"\n\
+         $HTTP[\"url\"] =^ \"/a\" { server.tag = \"A\"\n $HTTP[\"host\"] == \"petrel.test\" { server.tag = \"B\" } }\n\
+         else { server.tag = \"C\" }\n\
+         $PHYSICAL[\"path\"] =$ \"/index.html\" { server.tag = \"D\" }",
+    );
+    let first = 1 + server.configuration().lines().position(|line| line.contains("=^")).expect("it is there");
+    server.client().send("GET /a HTTP/1.1\r\nHost: petrel.test\r\n\r\n").response();
+    server.expect_log("(conditions) true: $HTTP[\"url\"] =^ \"/a\" (");
+    server.expect_log(&format!(":{first}), $HTTP[\"host\"] == \"petrel.test\" ("));
+    server.expect_log(&format!(":{}) client=127.0.0.1 ", first + 1));
+    server.client().send("GET /b HTTP/1.1\r\nHost: other\r\n\r\n").response();
+    server.expect_log("(conditions) true: else (");
+}
+
+#[test]
+fn the_stages_of_a_request_are_traced() {
+    let server = Server::start("debug.log-timing = \"enable\"");
+    server.get("/?timed");
+    server.expect_log("?timed");
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("(timing)")).expect("a line");
+    let stages = line.split_once("(timing) ").and_then(|(_, rest)| rest.split_once(" us ")).expect("stages").0;
+    // Exact to the nanosecond: what is told adds up.
+    let nanos = |text: &str| text.replace('.', "").parse::<u64>().expect("a number");
+    let times: Vec<(&str, u64)> = stages
+        .split(' ')
+        .map(|stage| stage.split_once('=').expect("a name and a time"))
+        .map(|(name, time)| (name, nanos(time)))
+        .collect();
+    let (total, parts) = times.split_last().expect("several");
+    assert_eq!((times[0].0, total.0), ("receive", "total"));
+    assert_eq!(parts.len(), 10, "nine stages and the rest: {stages}");
+    assert_eq!(parts.iter().map(|(_, time)| time).sum::<u64>(), total.1, "{stages}");
+}
+
+#[test]
+fn steps_and_states_are_traced() {
+    let server = Server::start(
+        "debug.log-request-handling = \"enable\"\ndebug.log-state-handling = \"enable\"\n\
+         debug.log-file-not-found = \"enable\"",
+    );
+    assert_eq!(server.get("/no%20pe?q").status, 404);
+    server.expect_log("(request-handling) URL: path=\"/no pe\" query=\"q\" client=");
+    server.expect_log("/www/no pe\" path-info=\"\" found=Some(Missing) client=");
+    server.expect_log("(request-handling) answered 404 in the phase Map client=");
+    server.expect_log("(map) file not found path=");
+    server.expect_log("(state) connection=");
+    server.expect_log("Head -> Walk client=");
+    server.expect_log("Walk -> Send client=");
+}
+
+#[test]
+fn time_outs_are_traced() {
+    let server = Server::start(
+        "debug.log-timeouts = \"enable\"\nserver.max-read-idle = 1\nserver.max-keep-alive-idle = 1",
+    );
+    server.client().read_to_end();
+    server.expect_log("(time-out) no request came client=127.0.0.1\n");
+    let mut kept = server.client();
+    kept.get("/");
+    kept.read_to_end();
+    server.expect_log("(time-out) no further request came client=127.0.0.1\n");
+    server.client().send("GET /slow").read_to_end();
+    server.expect_log("(time-out) the request head came too slowly client=");
+    server.expect_log("(receive) the request head came too slowly client=127.0.0.1 host= request=\"GET /slow\"");
+}

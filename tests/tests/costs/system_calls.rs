@@ -1,0 +1,101 @@
+//! System calls a warm request: one to receive it and one to send the answer.
+
+use petrel_tests::{Calls, Client, Server, Tracer};
+
+/// Files up to this size are sent from memory. The same number as the engine's
+/// `limits::FILE_IN_MEMORY_BYTES_MAX`, said here again because this test is its documentation.
+const FILE_IN_MEMORY_BYTES_MAX: usize = 32 * 1024;
+const REQUESTS: u64 = 1000;
+
+/// What `REQUESTS` requests for `target` on a kept connection make the server call, but for waits.
+fn count(server: &Server, target: &str, status: u16) -> Calls {
+    let mut client = server.client();
+    // The second request finds everything as a thousandth would.
+    ask(&mut client, target, status, 2);
+    let tracer = Tracer::attach(server);
+    ask(&mut client, target, status, REQUESTS);
+    tracer.stop().without_waits()
+}
+
+fn ask(client: &mut Client, target: &str, status: u16, times: u64) {
+    for _ in 0..times {
+        assert_eq!(client.get(target).status, status);
+    }
+}
+
+/// `expected` names of calls with how often a request may make them, and nothing else but one fstat a
+/// second for the file and whatever a second brings.
+#[track_caller]
+fn expect(calls: &Calls, expected: &[(&[&str], u64)]) {
+    let mut rest = calls.clone();
+    for (names, times) in expected {
+        let count: u64 = names.iter().map(|name| calls.count(name)).sum();
+        assert_eq!(count, times * REQUESTS, "{names:?}: {calls:?}");
+        for name in *names {
+            rest.0.remove(*name);
+        }
+    }
+    let looks: u64 = ["fstat", "newfstatat", "statx"].iter().map(|name| calls.count(name)).sum();
+    assert!(looks <= 60, "{looks} looks at the file: {calls:?}");
+    rest.0.retain(|name, _| !["fstat", "newfstatat", "statx"].contains(&name.as_str()));
+    assert!(rest.0.is_empty(), "nothing else should be called: {rest:?}");
+}
+
+const RECEIVE: &[&str] = &["recvfrom", "read", "recvmsg", "readv"];
+const SEND: &[&str] = &["sendto", "write", "writev", "sendmsg"];
+
+fn server(config: &str) -> Server {
+    Server::build()
+        .file("www/index.html", "hello")
+        .file("www/small.txt", "x".repeat(100))
+        .file("www/largest.bin", vec![b'x'; FILE_IN_MEMORY_BYTES_MAX])
+        .file("www/larger.bin", vec![b'x'; FILE_IN_MEMORY_BYTES_MAX + 1])
+        .config(&format!("server.max-keep-alive-requests = 65535\nserver.max-keep-alive-idle = 60\n{config}"))
+        .start()
+}
+
+#[test]
+fn a_small_file_takes_one_receive_and_one_send() {
+    let server = server("");
+    for target in ["/small.txt", "/", "/largest.bin"] {
+        expect(&count(&server, target, 200), &[(RECEIVE, 1), (SEND, 1)]);
+    }
+}
+
+#[test]
+fn above_the_limit_it_is_a_head_and_sendfile() {
+    let server = server("");
+    expect(&count(&server, "/larger.bin", 200), &[(RECEIVE, 1), (SEND, 1), (&["sendfile"], 1)]);
+}
+
+#[test]
+fn a_name_that_is_missing_takes_one_receive_and_one_send() {
+    expect(&count(&server(""), "/missing", 404), &[(RECEIVE, 1), (SEND, 1)]);
+}
+
+#[test]
+fn conditions_and_hosts_take_no_system_call() {
+    let mut config = String::new();
+    for number in 0..500 {
+        config.push_str(&format!(
+            "$HTTP[\"host\"] == \"host{number}.test\" {{ server.tag = \"{number}\" }}\n\
+             $HTTP[\"host\"] =~ \"^www{number}\\.\" {{ server.tag = \"{number}\" }}\n"
+        ));
+    }
+    expect(&count(&server(&config), "/small.txt", 200), &[(RECEIVE, 1), (SEND, 1)]);
+}
+
+#[test]
+fn pipelined_requests_take_less() {
+    let server = server("");
+    let mut client = server.client();
+    ask(&mut client, "/small.txt", 200, 2);
+    let tracer = Tracer::attach(&server);
+    client.send("GET /small.txt HTTP/1.1\r\nHost: petrel.test\r\n\r\n".repeat(REQUESTS as usize));
+    for _ in 0..REQUESTS {
+        assert_eq!(client.response().status, 200);
+    }
+    let calls = tracer.stop().without_waits();
+    let received: u64 = RECEIVE.iter().map(|name| calls.count(name)).sum();
+    assert!(received < REQUESTS / 10, "{received} receives: {calls:?}");
+}
