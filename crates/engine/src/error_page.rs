@@ -23,9 +23,10 @@ pub(crate) fn handler_for(exchange: &Exchange) -> Option<Rc<[u8]>> {
         return None;
     }
     let is_missing = matches!(status, Status::NOT_FOUND | Status::FORBIDDEN);
-    match (&core.error_handler_404, &core.error_handler) {
-        (Some(handler), _) if is_missing => Some(Rc::clone(handler)),
-        (_, Some(handler)) => Some(Rc::clone(handler)),
+    // As in lighttpd, the one for all errors counts where both are set.
+    match (&core.error_handler, &core.error_handler_404) {
+        (Some(handler), _) => Some(Rc::clone(handler)),
+        (None, Some(handler)) if is_missing => Some(Rc::clone(handler)),
         _ => None,
     }
 }
@@ -33,11 +34,9 @@ pub(crate) fn handler_for(exchange: &Exchange) -> Option<Rc<[u8]>> {
 /// Sends the exchange through the phases again, with the handler's path as its URL.
 pub(crate) fn run_handler(exchange: &mut Exchange, handler: &Rc<[u8]>) {
     let status = exchange.response.status;
-    let is_404_handler = matches!(status, Status::NOT_FOUND | Status::FORBIDDEN)
-        && exchange.settings.core.error_handler_404.is_some();
     exchange.progress.error = Some(HandledError {
         status,
-        keeps_status: !is_404_handler,
+        keeps_status: exchange.settings.core.error_handler.is_some(),
     });
     exchange.response.clear();
     exchange
