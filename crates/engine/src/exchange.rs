@@ -273,10 +273,7 @@ impl Exchange {
     /// Writes a line about this exchange to its error log. The client is named without its port,
     /// so that the log counts what one client repeats on many connections.
     pub fn log_error(&self, stage: &str, cause: std::fmt::Arguments<'_>) {
-        let client = match self.connection.peer.ip() {
-            Some(ip) => ip.to_string(),
-            None => Peer::Unix.to_string(),
-        };
+        let client = self.connection.peer.without_port();
         let host = String::from_utf8_lossy(self.request.head.host());
         self.settings.core.error_log.error(format_args!(
             "({stage}) {cause} client={client} host={} request=\"{}\"",
@@ -393,6 +390,14 @@ impl Peer {
     /// The address without the port; empty for a unix socket.
     pub fn address_text(&self) -> String {
         self.ip().map(|ip| ip.to_string()).unwrap_or_default()
+    }
+
+    /// For logs: the address without the port, or `unix:`.
+    pub fn without_port(&self) -> String {
+        match self.ip() {
+            Some(ip) => ip.to_string(),
+            None => self.to_string(),
+        }
     }
 
     /// The IP address; an IPv4-mapped one as IPv4.

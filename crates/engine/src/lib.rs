@@ -27,6 +27,7 @@ pub mod shared;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod throttle;
+mod trace;
 mod transport;
 pub mod worker;
 

@@ -16,6 +16,7 @@ use crate::ledger::Stage;
 use crate::limits;
 use crate::map;
 use crate::module::{Outcome, Pending, Phase};
+use crate::trace;
 
 /// How far an exchange has come.
 #[derive(Default)]
@@ -91,6 +92,7 @@ pub(crate) fn refuse(exchange: &mut Exchange, status: Status) {
 
 /// Runs the hooks that come after the answer is sent. They cannot wait or change anything.
 pub(crate) fn log(exchange: &mut Exchange) {
+    trace::over(exchange);
     let settings = Rc::clone(&exchange.settings);
     for hook in settings.hooks(Phase::Log) {
         hook.run(exchange);
@@ -139,12 +141,16 @@ fn advance(exchange: &mut Exchange, phase: Phase) {
 /// What the core does when all hooks of `phase` said "next".
 fn end_of(phase: Phase, exchange: &mut Exchange) -> Outcome {
     match phase {
-        Phase::Translate => options_of_the_server(exchange),
+        Phase::Translate => {
+            trace::url(exchange);
+            options_of_the_server(exchange)
+        }
         Phase::Authorize => closed_by_exposure(exchange, Closed::Url),
         Phase::DocumentRoot => map::map(exchange),
         Phase::Map => {
             let outcome = map::resolve(exchange);
             settle_physical(exchange);
+            trace::physical(exchange);
             outcome
         }
         Phase::Resolved => closed_by_exposure(exchange, Closed::Physical),
@@ -237,6 +243,7 @@ fn restart(exchange: &mut Exchange, phase: Phase) {
         exchange.physical.clear();
     }
     exchange.resettle();
+    trace::restarted(exchange, phase);
     exchange.progress.phase = Some(phase);
     exchange.progress.hook = 0;
 }
@@ -245,6 +252,7 @@ fn restart(exchange: &mut Exchange, phase: Phase) {
 fn leave_for_transform(exchange: &mut Exchange) {
     let phase = phase_of(exchange);
     stamp_if_worked(exchange, phase.min(Phase::Content));
+    trace::answered(exchange, phase);
     if let Some(handler) = error_page::handler_for(exchange) {
         return error_page::run_handler(exchange, &handler);
     }

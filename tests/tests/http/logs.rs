@@ -93,7 +93,8 @@ fn true_conditions_are_traced_with_their_places() {
          else { server.tag = \"C\" }\n\
          $PHYSICAL[\"path\"] =$ \"/index.html\" { server.tag = \"D\" }",
     );
-    let first = 1 + server.configuration().lines().position(|line| line.contains("=^")).expect("it is there");
+    let text = server.tree().text("petrel.conf");
+    let first = 1 + text.lines().position(|line| line.contains("=^")).expect("it is there");
     server.client().send("GET /a HTTP/1.1\r\nHost: petrel.test\r\n\r\n").response();
     server.expect_log("(conditions) true: $HTTP[\"url\"] =^ \"/a\" (");
     server.expect_log(&format!(":{first}), $HTTP[\"host\"] == \"petrel.test\" ("));

@@ -7,6 +7,7 @@ use super::send::Framing;
 use crate::body::Body;
 use crate::exchange::Exchange;
 use crate::ledger::{Ledger, Nanos, Stage};
+use crate::trace;
 
 /// Writes the head of the exchange's response into its outgoing bytes and decides the framing.
 pub(super) fn write(exchange: &mut Exchange, keep_alive: bool) {
@@ -64,12 +65,7 @@ pub(super) fn write(exchange: &mut Exchange, keep_alive: bool) {
     exchange.sent.head_bytes = out.len() as u64;
     exchange.sent.keep_alive = keep_alive;
     if exchange.settings.core.debug.response_header {
-        exchange.settings.core.error_log.error(format_args!(
-            "(response-header) {}",
-            String::from_utf8_lossy(exchange.sending.head())
-                .trim_end()
-                .escape_debug()
-        ));
+        trace::response_header(exchange, exchange.sending.head());
     }
 }
 

@@ -249,9 +249,45 @@ impl Connection {
         }
     }
 
+    /// `debug.log-state-handling`: what the connection does, and what it will do now.
+    #[inline]
+    fn trace_state(&self, next: State) {
+        if let Some(exchange) = &self.exchange
+            && exchange.settings.core.debug.state_handling
+            && next != self.state
+        {
+            let (id, state) = (self.id, self.state);
+            exchange.log_error("state", format_args!("connection={id} {state:?} -> {next:?}"));
+        }
+    }
+
+    /// `debug.log-timeouts`: what took too long.
+    fn trace_timeout(&self) {
+        let what = match self.state {
+            State::Head if self.head_begun => "the request head came too slowly",
+            State::Head if self.requests > 0 => "no further request came",
+            State::Head => "no request came",
+            State::WantedBody | State::UnwantedBody => "the request body came too slowly",
+            State::Send => "the client took no bytes for too long",
+            State::Discard | State::Linger => "the client did not close the connection",
+            State::Walk | State::Over => return,
+        };
+        match &self.exchange {
+            Some(exchange) if exchange.settings.core.debug.timeouts => {
+                exchange.log_error("time-out", format_args!("{what}"));
+            }
+            None if self.worker.base_settings().core.debug.timeouts => {
+                let log = &self.worker.base_settings().core.error_log;
+                log.error(format_args!("(time-out) {what} client={}", self.peer.without_port()));
+            }
+            _ => {}
+        }
+    }
+
     /// The deadline of the present state has passed.
     fn time_out(&mut self) {
         self.no_deadline();
+        self.trace_timeout();
         self.state = match self.state {
             State::Head if self.head_begun => {
                 let input = std::mem::take(&mut self.input);
@@ -275,8 +311,7 @@ impl Connection {
     fn abort(&mut self, cause: std::fmt::Arguments<'_>) {
         self.know_local_address();
         if let Some(exchange) = &mut self.exchange {
-            if exchange.settings.core.debug.timeouts || exchange.settings.core.debug.state_handling
-            {
+            if exchange.settings.core.debug.state_handling {
                 exchange.log_error(Stage::Send.name(), cause);
             }
             exchange.sent.keep_alive = false;
@@ -308,7 +343,9 @@ impl Future for Connection {
         }
         let last_request_of_turn = this.requests + limits::REQUESTS_PER_TURN;
         while this.state != State::Over {
-            this.state = ready!(this.step(context));
+            let next = ready!(this.step(context));
+            this.trace_state(next);
+            this.state = next;
             if this.state == State::Head && this.requests >= last_request_of_turn {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
@@ -327,3 +364,5 @@ impl Drop for Connection {
         self.worker.connection_ends();
     }
 }
+#[cfg(test)]
+mod size_tests { #[test] fn size() { panic!("{} transport {} peer {} ", size_of::<super::Connection>(), size_of::<super::Transport>(), size_of::<super::Peer>()); } }

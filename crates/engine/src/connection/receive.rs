@@ -13,6 +13,7 @@ use crate::exchange::Exchange;
 use crate::ledger::Stage;
 use crate::limits;
 use crate::response::Response;
+use crate::trace;
 use crate::worker::Drain;
 
 /// How the body of the request at hand is being received.
@@ -163,6 +164,7 @@ impl Connection {
         exchange.settings = self.worker.base_settings();
         exchange.request.method = exchange.request.head.method();
         exchange.request.keep_refused_line(bytes);
+        trace::refused_header(exchange, bytes);
         self.refuse(status, cause)
     }
 
@@ -187,12 +189,14 @@ impl Connection {
             .parse(request.head.target(), request.method, options)
         {
             exchange.settle(&self.scope);
+            trace::request_header(exchange);
             return self.refuse(
                 Status::BAD_REQUEST,
                 format_args!("the URL is refused: {error}"),
             );
         }
         exchange.settle(&self.scope);
+        trace::request_header(exchange);
         self.know_local_address();
         let exchange = self.exchange.as_mut().expect("it is still there");
         let body_bytes_max = exchange.settings.core.body_bytes_max;

@@ -96,8 +96,8 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "How cached files are kept fresh: inotify (also fam) sees changes at once, simple looks once a second, disable looks every time.";
     "mimetype.xattr-name", String, Server, "user.Content-Type", Works,
         "The extended attribute that mimetype.use-xattr reads.";
-    "debug.log-request-header-on-error", Bool, Server, "disable", NotYet("it is not traced"),
-        "Logs the header of requests that end in an error.";
+    "debug.log-request-header-on-error", Bool, Server, "disable", Works,
+        "Logs the header of requests that end in an error, refused ones as far as they came.";
     "server.feature-flags", Map, Server, "()", Works,
         "Switches for behaviour that is not a directive of its own.";
     "server.max-stat-threads", Short, Server, "4", NotYet("files are looked up by the workers themselves"),
@@ -192,24 +192,24 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "Sends how long each stage of the exchange took in a Server-Timing field.";
 
     // Tracing.
-    "debug.log-condition-handling", Bool, Request, "disable", NotYet("it is not traced"),
-        "Logs which conditions are true.";
+    "debug.log-condition-handling", Bool, Request, "disable", Works,
+        "Logs a line for each request with the conditions that are true and where they stand.";
     "debug.log-condition-cache-handling", Bool, Request, "disable", Accepted("conditions are compiled: there is no such cache"),
         "Traces the condition cache (lighttpd 1.5).";
     "debug.log-file-not-found", Bool, Request, "disable", Works,
         "Logs files that are not there.";
     "debug.log-request-handling", Bool, Request, "disable", Works,
-        "Logs the steps of a request.";
-    "debug.log-request-header", Bool, Request, "disable", NotYet("it is not traced"),
-        "Logs request headers.";
+        "Logs the steps of a request: its URL, its file, and where it was answered.";
+    "debug.log-request-header", Bool, Request, "disable", Works,
+        "Logs request headers, each header in one line.";
     "debug.log-response-header", Bool, Request, "disable", Works,
-        "Logs response headers.";
+        "Logs response headers, each header in one line.";
     "debug.log-timeouts", Bool, Request, "disable", Works,
         "Logs connections that ran into a time limit.";
     "debug.log-state-handling", Bool, Request, "disable", Works,
         "Logs what state connections pass through.";
-    "debug.log-timing", Bool, Request, "disable", NotYet("it is not traced"),
-        "Logs one line with the stages of each request (lighttpd 1.5).";
+    "debug.log-timing", Bool, Request, "disable", Works,
+        "Logs one line with the time of every stage of each request, in microseconds (lighttpd 1.5).";
 
     // Names that are gone: lighttpd 1.5 refuses to start with them.
     "server.host", Any, Server, "gone", Removed("server.bind"),

@@ -218,6 +218,15 @@ impl SettingsTable {
         }
     }
 
+    /// The blocks that are true for a request in `scope`, in the order of the text, without the
+    /// global one. For tracing: nothing is remembered.
+    pub fn true_blocks(&self, scope: &HostScope, request: &dyn ConditionValues) -> Vec<&Block> {
+        let mut truths = scope.truths.clone();
+        self.decide_candidates(scope, request, &mut truths);
+        let is_true = |block: &&Block| block.id != BlockId::GLOBAL && truths.is_true(block.id);
+        self.config.blocks.iter().filter(is_true).collect()
+    }
+
     /// The condition of a block.
     pub fn condition(&self, block: BlockId) -> Option<&petrel_config::Condition> {
         self.config.block(block)?.condition.as_ref()
@@ -230,18 +239,7 @@ impl SettingsTable {
         };
         truths.bits.clear();
         truths.bits.extend_from_slice(&scope.truths.bits);
-        for block in scope
-            .candidates
-            .iter()
-            .filter_map(|id| self.config.block(*id))
-        {
-            truths.decide(&self.config, block, || match &block.condition {
-                None => true,
-                Some(condition) => request.with_value(&condition.subject, &mut |value| {
-                    condition.matcher.matches(value)
-                }),
-            });
-        }
+        self.decide_candidates(scope, request, &mut truths);
         let found = scope.settings.borrow().get(&truths.bits).map(Rc::clone);
         let settings = found.unwrap_or_else(|| {
             let settings = self.intern(&truths);
@@ -254,6 +252,24 @@ impl SettingsTable {
         });
         *scratch = truths.bits;
         settings
+    }
+
+    /// Decides what `scope` leaves to each request.
+    #[inline]
+    fn decide_candidates(
+        &self,
+        scope: &HostScope,
+        request: &dyn ConditionValues,
+        truths: &mut Truths,
+    ) {
+        for block in self.blocks(&scope.candidates) {
+            truths.decide(&self.config, block, || match &block.condition {
+                None => true,
+                Some(condition) => request.with_value(&condition.subject, &mut |value| {
+                    condition.matcher.matches(value)
+                }),
+            });
+        }
     }
 
     fn host_scope_of(&self, connection: &Truths, host: &[u8]) -> Rc<HostScope> {
@@ -498,6 +514,25 @@ mod tests {
         assert_eq!(name(&table, at("/a/b")), "first");
         assert_eq!(name(&table, at("/b")), "second");
         assert_eq!(name(&table, at("/c")), "rest");
+    }
+
+    #[test]
+    fn the_true_blocks_of_a_request_are_told_in_their_order() {
+        let table = table(
+            r#"$HTTP["url"] =^ "/a" { server.name = "a" }
+               else { server.name = "rest" }
+               $HTTP["host"] == "h" { $HTTP["url"] =^ "/a/b" { server.name = "b" } }"#,
+        );
+        let told = |host, url| {
+            let request = Fake { host, url, ..Fake::default() };
+            let connection = table.connection_scope("", None);
+            let scope = table.host_scope(&connection, request.host.as_bytes());
+            let blocks = table.true_blocks(&scope, &request);
+            blocks.iter().map(|block| block.id.0).collect::<Vec<_>>()
+        };
+        assert_eq!(told("h", "/a/b"), [1, 3, 4]);
+        assert_eq!(told("h", "/a"), [1, 3]);
+        assert_eq!(told("i", "/x"), [2]);
     }
 
     #[test]

@@ -1,0 +1,154 @@
+//! What the `debug.log-*` directives write, to the error log of the request.
+//!
+//! Every line names the request like an error does and begins with what it is about, in round
+//! brackets. The functions look at their switch themselves; a switch that is off costs its test.
+//! A header is one line with its line ends escaped, not a line a field as in lighttpd: lines of
+//! different requests cannot mix, and the log's rule for repeated lines keeps requests whole.
+
+use std::fmt::Write as _;
+
+use crate::exchange::Exchange;
+use crate::ledger::{Nanos, Stage};
+use crate::module::Phase;
+
+/// `debug.log-request-header`: the head of a request whose settings are known now.
+#[inline]
+pub(crate) fn request_header(exchange: &Exchange) {
+    if exchange.settings.core.debug.request_header {
+        header(exchange, "request-header", exchange.request.head.head_bytes());
+    }
+}
+
+/// `debug.log-request-header` and its sibling for errors: what came of a head that is refused.
+#[cold]
+pub(crate) fn refused_header(exchange: &Exchange, bytes: &[u8]) {
+    let debug = &exchange.settings.core.debug;
+    if debug.request_header || debug.request_header_on_error {
+        header(exchange, "request-header", bytes);
+    }
+}
+
+/// `debug.log-response-header`: the head `bytes` of the answer.
+#[cold]
+pub(crate) fn response_header(exchange: &Exchange, bytes: &[u8]) {
+    header(exchange, "response-header", bytes);
+}
+
+/// `debug.log-request-handling`: the URL as it was understood.
+#[inline]
+pub(crate) fn url(exchange: &Exchange) {
+    if exchange.settings.core.debug.request_handling {
+        let url = &exchange.request.url;
+        handling(
+            exchange,
+            format_args!("URL: path=\"{}\" query=\"{}\"", shown(url.path()), shown(url.query())),
+        );
+    }
+}
+
+/// `debug.log-request-handling`: the physical path, and what is there.
+#[inline]
+pub(crate) fn physical(exchange: &Exchange) {
+    if exchange.settings.core.debug.request_handling {
+        let physical = &exchange.physical;
+        let kind = physical.file.as_ref().map(|file| file.kind());
+        handling(
+            exchange,
+            format_args!(
+                "file: document-root=\"{}\" base=\"{}\" path=\"{}\" path-info=\"{}\" found={kind:?}",
+                shown(&physical.document_root),
+                shown(&physical.base),
+                shown(&physical.path),
+                shown(&physical.path_info)
+            ),
+        );
+    }
+}
+
+/// `debug.log-request-handling`: in `phase` there was an answer.
+#[inline]
+pub(crate) fn answered(exchange: &Exchange, phase: Phase) {
+    if exchange.settings.core.debug.request_handling {
+        let status = exchange.response.status.0;
+        handling(exchange, format_args!("answered {status} in the phase {phase:?}"));
+    }
+}
+
+/// `debug.log-request-handling`: the phases begin again at `phase`.
+#[inline]
+pub(crate) fn restarted(exchange: &Exchange, phase: Phase) {
+    if exchange.settings.core.debug.request_handling {
+        handling(exchange, format_args!("goes on at the phase {phase:?}"));
+    }
+}
+
+/// What is told when the exchange is over: `debug.log-condition-handling`, `debug.log-timing`,
+/// `debug.log-request-header-on-error`.
+#[inline]
+pub(crate) fn over(exchange: &Exchange) {
+    let debug = &exchange.settings.core.debug;
+    if debug.condition_handling {
+        conditions(exchange);
+    }
+    if debug.timing {
+        timing(exchange);
+    }
+    let is_error = debug.request_header_on_error && exchange.response.status.is_error();
+    if is_error && !debug.request_header && exchange.request.refused_line.is_empty() {
+        header(exchange, "request-header", exchange.request.head.head_bytes());
+    }
+}
+
+/// The blocks that are true, in the order of the text, each with the place of its condition.
+#[cold]
+fn conditions(exchange: &Exchange) {
+    // A refused head has met no conditions.
+    let Some(scope) = &exchange.scope else { return };
+    let table = exchange.worker.settings_table();
+    let sources = &table.config().sources;
+    let mut text = String::new();
+    for block in table.true_blocks(scope, exchange) {
+        let location = sources.location(block.span);
+        let separator = if text.is_empty() { "" } else { ", " };
+        // Writing to a string does not fail.
+        let _ = write!(
+            text,
+            "{separator}{} ({}:{})",
+            sources.text(block.span),
+            location.file,
+            location.line
+        );
+    }
+    let text = if text.is_empty() { "none" } else { &text };
+    exchange.log_error("conditions", format_args!("true: {text}"));
+}
+
+/// All stages of the ledger, in microseconds.
+#[cold]
+fn timing(exchange: &Exchange) {
+    let ledger = &exchange.ledger;
+    let mut text = String::new();
+    let mut tell = |name: &str, nanos: Nanos| {
+        let _ = write!(text, "{name}={}.{:03} ", nanos / 1000, nanos % 1000);
+    };
+    for stage in Stage::ALL {
+        tell(stage.name(), ledger.stage(*stage));
+    }
+    tell("unattributed", ledger.unattributed());
+    tell("total", ledger.total());
+    exchange.log_error("timing", format_args!("{text}us"));
+}
+
+#[cold]
+fn handling(exchange: &Exchange, what: std::fmt::Arguments<'_>) {
+    exchange.log_error("request-handling", what);
+}
+
+#[cold]
+fn header(exchange: &Exchange, name: &str, bytes: &[u8]) {
+    exchange.log_error(name, format_args!("{}", bytes.trim_ascii_end().escape_ascii()));
+}
+
+fn shown(bytes: &[u8]) -> impl std::fmt::Display + '_ {
+    bytes.escape_ascii()
+}
