@@ -3,6 +3,8 @@
 //! Every other crate forbids unsafe code. What rustix, nix or the standard library offer safely
 //! is not wrapped here.
 
+#[cfg(feature = "counting-allocator")]
+pub mod counting_allocator;
 pub mod process;
 pub mod readiness;
 pub mod socket;
