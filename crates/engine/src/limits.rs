@@ -14,9 +14,9 @@ pub const FILE_IN_MEMORY_BYTES_MAX: u64 = 32 * 1024;
 /// Seconds a file must be unchanged before workers share its content.
 pub const CONTENT_SETTLED_S: u64 = 2;
 
-/// File contents a worker keeps in memory, all files together; those that several workers hold
-/// are there once.
-pub const FILE_CACHE_CONTENT_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// File contents and paths a worker's file cache keeps in memory, all files together; contents that
+/// several workers hold are there once.
+pub const FILE_CACHE_BYTES_MAX: usize = 128 * 1024 * 1024;
 
 /// Entries (files, directories, missing names) a worker's file cache holds.
 pub const FILE_CACHE_ENTRIES_MAX: usize = 65_536;

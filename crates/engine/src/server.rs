@@ -69,7 +69,7 @@ impl Server {
         let fds = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let shared = Arc::new(Shared::new(
             plan.process.connections_max(fds),
-            cached_descriptors_max(fds),
+            cached_descriptors_max(fds, workers),
         ));
         let mut server = Server {
             shared,
@@ -125,10 +125,11 @@ impl Server {
     }
 }
 
-/// Half of all descriptors are for the file caches; connections are at most a third, and the rest
-/// is for logs and backends.
-fn cached_descriptors_max(fds: u64) -> usize {
-    usize::try_from(fds / 2).unwrap_or(usize::MAX)
+/// Files that each worker's cache keeps open. All caches together have a quarter of all descriptors:
+/// connections are at most a third, each of them may be sending a file that has left the cache,
+/// and the rest is for logs and backends.
+fn cached_descriptors_max(fds: u64, workers: usize) -> usize {
+    usize::try_from(fds / 4).unwrap_or(usize::MAX) / workers.max(1)
 }
 
 type WorkerSockets = Vec<(String, u16, OwnedFd)>;

@@ -24,7 +24,7 @@ pub struct Shared {
 
 impl Shared {
     /// No connection yet, at most `connections_max` at once; at most `cached_descriptors_max` files
-    /// are kept open for the file caches.
+    /// are kept open for each worker's file cache.
     pub fn new(connections_max: usize, cached_descriptors_max: usize) -> Shared {
         Shared {
             connections: AtomicUsize::new(0),

@@ -7,7 +7,7 @@
 
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use hashbrown::HashMap;
@@ -19,7 +19,6 @@ use super::FileStat;
 pub struct Contents {
     hasher: foldhash::fast::RandomState,
     shards: [Mutex<Shard>; SHARDS],
-    descriptors: Arc<AtomicUsize>,
     descriptors_max: usize,
 }
 
@@ -40,7 +39,6 @@ pub(super) struct Descriptor {
     descriptor: OwnedFd,
     /// The second in which it was last found unchanged, by any worker.
     checked_s: AtomicU32,
-    count: Arc<AtomicUsize>,
 }
 
 /// What is held of a file: its content if it is small, and its descriptor if there is room for
@@ -52,13 +50,11 @@ pub(super) struct Held {
 }
 
 impl Contents {
-    /// Nothing yet. At most `descriptors_max` files are kept open besides those that cannot be
-    /// served otherwise.
+    /// Nothing yet. Each worker keeps at most `descriptors_max` files open.
     pub fn new(descriptors_max: usize) -> Contents {
         Contents {
             hasher: foldhash::fast::RandomState::default(),
             shards: Default::default(),
-            descriptors: Arc::default(),
             descriptors_max,
         }
     }
@@ -93,20 +89,9 @@ impl Contents {
         });
     }
 
-    /// Keeps a file open.
-    pub(super) fn keep(&self, descriptor: OwnedFd, now_s: u32) -> Arc<Descriptor> {
-        self.descriptors.fetch_add(1, Ordering::Relaxed);
-        let count = Arc::clone(&self.descriptors);
-        Arc::new(Descriptor {
-            descriptor,
-            checked_s: AtomicU32::new(now_s),
-            count,
-        })
-    }
-
-    /// Whether there is room for one more descriptor.
-    pub(super) fn has_room_for_descriptor(&self) -> bool {
-        self.descriptors.load(Ordering::Relaxed) < self.descriptors_max
+    /// Files that a worker keeps open at most, not counting those that are being sent.
+    pub(super) fn descriptors_max(&self) -> usize {
+        self.descriptors_max
     }
 
     fn shard<T>(&self, stat: &FileStat, with: impl FnOnce(&mut Shard) -> T) -> T {
@@ -131,6 +116,14 @@ impl Shared {
 }
 
 impl Descriptor {
+    /// A file that was opened at `now_s`.
+    pub fn new(descriptor: OwnedFd, now_s: u32) -> Descriptor {
+        Descriptor {
+            descriptor,
+            checked_s: AtomicU32::new(now_s),
+        }
+    }
+
     /// Whether the file is still as `stat` says. Asks the kernel unless a worker did since `now_s`.
     pub fn is_still(&self, stat: &FileStat, now_s: u32) -> bool {
         if self.checked_s.load(Ordering::Relaxed) == now_s {
@@ -146,12 +139,6 @@ impl Descriptor {
     /// The descriptor, for sendfile and pread.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
-    }
-}
-
-impl Drop for Descriptor {
-    fn drop(&mut self) {
-        self.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -204,15 +191,5 @@ mod tests {
         }
         let known = |shard: &Mutex<Shard>| shard.lock().expect("nobody panicked").files.len();
         assert!(contents.shards.iter().map(known).sum::<usize>() <= SHARDS * PRUNE_AT_LEAST);
-    }
-
-    #[test]
-    fn descriptors_are_counted() {
-        let contents = Contents::new(1);
-        let file = std::fs::File::open("/dev/null").expect("it is always there");
-        let kept = contents.keep(file.into(), 1);
-        assert!(!contents.has_room_for_descriptor());
-        drop(kept);
-        assert!(contents.has_room_for_descriptor());
     }
 }

@@ -74,7 +74,18 @@ pub struct FileEntry {
     prepared: RefCell<Option<(u64, Rc<[u8]>)>>,
     stat: FileStat,
     descriptor: Option<Arc<Descriptor>>,
-    content_bytes: Rc<Cell<usize>>,
+    /// What it counts for in `usage`, besides its descriptor.
+    bytes: usize,
+    usage: Rc<Usage>,
+}
+
+/// What all entries of a worker hold, those included that left the cache while they are sent.
+#[derive(Debug, Default)]
+pub(super) struct Usage {
+    /// Bytes of contents and paths.
+    pub bytes: Cell<usize>,
+    /// Open files.
+    pub descriptors: Cell<usize>,
 }
 
 /// What the cache allows a new entry.
@@ -82,7 +93,7 @@ pub(super) struct Budget {
     pub now_s: u32,
     pub contents: Arc<Contents>,
     pub watched: bool,
-    pub content_bytes: Rc<Cell<usize>>,
+    pub usage: Rc<Usage>,
 }
 
 impl FileEntry {
@@ -99,12 +110,19 @@ impl FileEntry {
             used: Cell::new(true),
             recheck_at_s: Cell::new(budget.now_s + limits::FILE_RECHECK_S_MIN),
             prepared: RefCell::default(),
-            content_bytes: Rc::clone(&budget.content_bytes),
+            // Once as the key of the table, and nearly once more as a name that is watched.
+            bytes: 2 * path.len(),
+            usage: Rc::clone(&budget.usage),
         };
         match open_and_stat(path, symlinks) {
             Ok((descriptor, stat)) => entry.take(descriptor, &stat, budget),
             Err(errno) => entry.kind = kind_of_error(errno),
         }
+        entry.bytes += entry.content.as_ref().map_or(0, |content| content.len());
+        let usage = &entry.usage;
+        usage.bytes.set(usage.bytes.get() + entry.bytes);
+        let descriptors = usize::from(entry.descriptor.is_some());
+        usage.descriptors.set(usage.descriptors.get() + descriptors);
         entry
     }
 
@@ -218,10 +236,6 @@ impl FileEntry {
             return;
         }
         let held = hold(descriptor, &self.stat, budget);
-        if let Some(content) = &held.content {
-            self.content_bytes
-                .set(self.content_bytes.get() + content.len());
-        }
         self.content = held.content;
         self.descriptor = held.descriptor;
     }
@@ -229,10 +243,10 @@ impl FileEntry {
 
 impl Drop for FileEntry {
     fn drop(&mut self) {
-        if let Some(content) = &self.content {
-            self.content_bytes
-                .set(self.content_bytes.get().saturating_sub(content.len()));
-        }
+        let usage = &self.usage;
+        usage.bytes.set(usage.bytes.get() - self.bytes);
+        let descriptors = usize::from(self.descriptor.is_some());
+        usage.descriptors.set(usage.descriptors.get() - descriptors);
     }
 }
 
@@ -300,9 +314,13 @@ fn hold(descriptor: OwnedFd, stat: &FileStat, budget: &Budget) -> Held {
         held.content = read_whole(&descriptor, stat.size).map(Arc::from);
     }
     // A file that is not in memory cannot be served without its descriptor.
-    let is_needed = held.content.is_none() || contents.has_room_for_descriptor();
-    if held.descriptor.is_none() && is_needed {
-        held.descriptor = Some(contents.keep(descriptor, budget.now_s));
+    // One that is may do without, so those have half of the room.
+    let has_room = budget.usage.descriptors.get() < contents.descriptors_max() / 2;
+    let is_needed = held.content.is_none() || has_room;
+    if !is_needed {
+        held.descriptor = None;
+    } else if held.descriptor.is_none() {
+        held.descriptor = Some(Arc::new(Descriptor::new(descriptor, budget.now_s)));
     }
     if is_settled {
         contents.put(stat, &held);

@@ -14,13 +14,14 @@ mod entry;
 mod open;
 mod watch;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 
 pub use contents::Contents;
+use entry::Usage;
 pub use entry::{FileEntry, FileKind, FileStat};
 pub use watch::Watcher;
 
@@ -45,7 +46,7 @@ pub struct FileCache {
     watcher: Watcher,
     engine: StatCache,
     contents: Arc<Contents>,
-    content_bytes: Rc<Cell<usize>>,
+    usage: Rc<Usage>,
 }
 
 impl FileCache {
@@ -57,7 +58,7 @@ impl FileCache {
             watcher: Watcher::new(engine == StatCache::Inotify),
             engine,
             contents,
-            content_bytes: Rc::default(),
+            usage: Rc::default(),
         }
     }
 
@@ -156,7 +157,7 @@ impl FileCache {
             now_s,
             contents: Arc::clone(&self.contents),
             watched,
-            content_bytes: Rc::clone(&self.content_bytes),
+            usage: Rc::clone(&self.usage),
         }
     }
 
@@ -165,14 +166,15 @@ impl FileCache {
     fn make_room(&self) {
         let is_full = || {
             self.len() >= limits::FILE_CACHE_ENTRIES_MAX
-                || self.content_bytes.get() >= limits::FILE_CACHE_CONTENT_BYTES_MAX
+                || self.usage.bytes.get() >= limits::FILE_CACHE_BYTES_MAX
         };
-        if !is_full() {
+        let lacks_descriptors = || self.usage.descriptors.get() >= self.contents.descriptors_max();
+        if !is_full() && !lacks_descriptors() {
             return;
         }
         self.retain(|entry| entry.is_valid() && entry.was_used());
         let mut every_second = false;
-        if is_full() {
+        if is_full() || lacks_descriptors() {
             self.retain(|_| {
                 every_second = !every_second;
                 every_second
@@ -202,6 +204,8 @@ mod tests {
 
     use super::*;
 
+    const DESCRIPTORS_MAX: usize = 100;
+
     struct Tree(PathBuf);
 
     impl Tree {
@@ -225,7 +229,7 @@ mod tests {
     }
 
     fn cache() -> FileCache {
-        FileCache::new(StatCache::Inotify, Arc::new(Contents::new(100)))
+        FileCache::new(StatCache::Inotify, Arc::new(Contents::new(DESCRIPTORS_MAX)))
     }
 
     fn look(cache: &FileCache, path: &Path) -> Rc<FileEntry> {
@@ -455,5 +459,45 @@ mod tests {
                 .borrow()
                 .contains_key(key.as_os_str().as_bytes())
         );
+    }
+
+    #[test]
+    fn files_too_big_for_memory_do_not_use_up_the_descriptors() {
+        let (tree, cache) = (Tree::new("descriptors"), cache());
+        let size = limits::FILE_IN_MEMORY_BYTES_MAX + 1;
+        for number in 0..3 * DESCRIPTORS_MAX {
+            let path = tree.0.join(number.to_string());
+            let file = std::fs::File::create(&path).expect("create");
+            file.set_len(size).expect("a hole");
+            assert!(look(&cache, &path).descriptor().is_some());
+            assert!(cache.usage.descriptors.get() <= DESCRIPTORS_MAX);
+        }
+        cache.flush();
+        assert_eq!(cache.usage.descriptors.get(), 0);
+    }
+
+    #[test]
+    fn small_files_leave_descriptors_to_big_ones() {
+        let (tree, cache) = (Tree::new("small"), cache());
+        for number in 0..DESCRIPTORS_MAX {
+            tree.write(&number.to_string(), "x");
+            look(&cache, &tree.0.join(number.to_string()));
+        }
+        assert_eq!(cache.len(), DESCRIPTORS_MAX);
+        assert_eq!(cache.usage.descriptors.get(), DESCRIPTORS_MAX / 2);
+    }
+
+    #[test]
+    fn long_names_that_do_not_exist_are_not_remembered_without_end() {
+        let cache = cache();
+        let long = "y".repeat(8000);
+        for round in 0..10_000 {
+            let path = format!("/{long}{round}");
+            cache.lookup(path.as_bytes(), Symlinks::Follow, 1);
+            assert!(cache.usage.bytes.get() <= limits::FILE_CACHE_BYTES_MAX + 2 * path.len());
+        }
+        assert!(cache.len() < 10_000);
+        cache.flush();
+        assert_eq!(cache.usage.bytes.get(), 0);
     }
 }
