@@ -134,7 +134,10 @@ impl Watcher {
                 continue;
             };
             let interest = directory.names.entry(name).or_default();
-            interest.entries.retain(|entry| entry.strong_count() > 0);
+            // A missing directory may be in the way of thousands: looked through only when full.
+            if interest.entries.len() == interest.entries.capacity() {
+                interest.entries.retain(|entry| entry.strong_count() > 0);
+            }
             interest.entries.push(Rc::downgrade(entry));
         }
     }
