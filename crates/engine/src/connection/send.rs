@@ -224,7 +224,9 @@ impl Exchange {
     /// Sees to it that something is queued: the head goes out with the first piece of the body, but
     /// does not wait for it.
     fn fill(&mut self, context: &mut Context<'_>) -> Fill {
-        if self.sending.piece.is_some() {
+        // What the client does not take must not pile up here, a small piece a turn.
+        let is_enough = self.sending.prefix_left().len() > limits::INLINED_PIECE_BYTES_MAX;
+        if self.sending.piece.is_some() || is_enough {
             return Fill::Ready;
         }
         if self.sending.is_last {
