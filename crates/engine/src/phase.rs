@@ -185,14 +185,14 @@ enum Closed {
 
 fn closed_by_exposure(exchange: &mut Exchange, what: Closed) -> Outcome {
     let settings = Rc::clone(&exchange.settings);
-    let path = match what {
-        Closed::Url => exchange.request.url.path(),
-        Closed::Physical => &exchange.physical.path,
-    };
-    // A physical path has the root in front, so only keys that are suffixes mean anything there.
+    let of_url = settings.exposure.closes(exchange.request.url.path());
+    // An index file has changed both paths. A physical path has the root in front, so only keys
+    // that are suffixes mean anything there.
     let closes = match what {
-        Closed::Url => settings.exposure.closes(path),
-        Closed::Physical => settings.exposure.closes_suffix(path),
+        Closed::Url => of_url,
+        Closed::Physical => {
+            of_url.or_else(|| settings.exposure.closes_suffix(&exchange.physical.path))
+        }
     };
     let Some(directive) = closes else {
         return Outcome::Next;

@@ -210,6 +210,36 @@ mod tests {
     }
 
     #[test]
+    fn an_index_file_that_a_backend_should_answer_is_not_sent() {
+        let tree = Tree::new(&[("index.php", "source"), ("d/index.php", "source")]);
+        let fastcgi = crate::not_built::MODULES
+            .iter()
+            .copied()
+            .find(|module| module.name == "mod_fastcgi");
+        let modules = [
+            &MODULE,
+            &crate::static_file::MODULE,
+            fastcgi.expect("it is in the table"),
+        ];
+        for (key, statuses) in [
+            ("/index.php", [503, 200]),
+            ("/d/index.php", [200, 503]),
+            (".php", [503, 503]),
+        ] {
+            let config = format!(
+                "index-file.names = (\"index.php\")\n\
+                fastcgi.server = (\"{key}\" => ((\"host\" => \"127.0.0.1\")))"
+            );
+            let site = tree.site(&config, &modules);
+            assert_eq!(
+                ["/", "/d/"].map(|target| site.get(target).status()),
+                statuses,
+                "{key}"
+            );
+        }
+    }
+
+    #[test]
     fn the_older_directive_works() {
         let tree = Tree::new(&[("a.html", "a")]);
         assert_eq!(
