@@ -29,7 +29,9 @@ fn build() -> PathBuf {
     assert!(output.status.success(), "petrel does not build");
     let messages = String::from_utf8_lossy(&output.stdout);
     let key = "\"executable\":\"";
-    let executables = messages.lines().filter_map(|line| line.split_once(key));
-    let path = executables.last().and_then(|(_, rest)| rest.split_once('"'));
+    let mut executables = messages.lines().filter_map(|line| line.split_once(key));
+    let path = executables
+        .next_back()
+        .and_then(|(_, rest)| rest.split_once('"'));
     PathBuf::from(path.expect("cargo names what it built").0)
 }

@@ -65,7 +65,12 @@ impl Client {
             }
             Address::Unix(path) => Stream::Unix(UnixStream::connect(path)?),
         };
-        Ok(Client { stream, received: Vec::new(), patience: PATIENCE, at_end: false })
+        Ok(Client {
+            stream,
+            received: Vec::new(),
+            patience: PATIENCE,
+            at_end: false,
+        })
     }
 
     /// Connects.
@@ -83,7 +88,9 @@ impl Client {
     pub fn with_receive_buffer(self, bytes: usize) -> Client {
         match &self.stream {
             Stream::Tcp(stream) => rustix::net::sockopt::set_socket_recv_buffer_size(stream, bytes),
-            Stream::Unix(stream) => rustix::net::sockopt::set_socket_recv_buffer_size(stream, bytes),
+            Stream::Unix(stream) => {
+                rustix::net::sockopt::set_socket_recv_buffer_size(stream, bytes)
+            }
         }
         .expect("the receive buffer can be set");
         self
@@ -154,13 +161,15 @@ impl Client {
     /// Waits for the next response.
     #[track_caller]
     pub fn response(&mut self) -> Response {
-        self.try_response().unwrap_or_else(|error| panic!("no response: {error}"))
+        self.try_response()
+            .unwrap_or_else(|error| panic!("no response: {error}"))
     }
 
     /// Waits for the response to a HEAD request.
     #[track_caller]
     pub fn response_to_head(&mut self) -> Response {
-        self.next(Asked::Head).unwrap_or_else(|error| panic!("no response: {error}"))
+        self.next(Asked::Head)
+            .unwrap_or_else(|error| panic!("no response: {error}"))
     }
 
     /// Waits for the next response.
@@ -176,8 +185,16 @@ impl Client {
     pub fn read_bytes(&mut self, count: usize) -> Vec<u8> {
         let deadline = Instant::now() + self.patience;
         while self.received.len() < count {
-            assert!(!self.at_end, "closed after {} of {count} bytes", self.received.len());
-            assert!(self.receive(deadline), "timed out after {} bytes", self.received.len());
+            assert!(
+                !self.at_end,
+                "closed after {} of {count} bytes",
+                self.received.len()
+            );
+            assert!(
+                self.receive(deadline),
+                "timed out after {} bytes",
+                self.received.len()
+            );
         }
         self.received.drain(..count).collect()
     }
@@ -187,7 +204,11 @@ impl Client {
     pub fn read_to_end(&mut self) -> Vec<u8> {
         let deadline = Instant::now() + self.patience;
         while !self.at_end {
-            assert!(self.receive(deadline), "still open; got {}", show(&self.received));
+            assert!(
+                self.receive(deadline),
+                "still open; got {}",
+                show(&self.received)
+            );
         }
         std::mem::take(&mut self.received)
     }
@@ -203,7 +224,11 @@ impl Client {
     #[track_caller]
     pub fn expect_silence(&mut self, time: Duration) {
         self.receive(Instant::now() + time);
-        assert!(self.received.is_empty(), "there came {}", show(&self.received));
+        assert!(
+            self.received.is_empty(),
+            "there came {}",
+            show(&self.received)
+        );
         assert!(!self.at_end, "the server closed the connection");
     }
 
@@ -278,11 +303,17 @@ impl Client {
 }
 
 fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    )
 }
 
 fn show(bytes: &[u8]) -> String {
-    format!("{:?}", String::from_utf8_lossy(&bytes[..bytes.len().min(600)]))
+    format!(
+        "{:?}",
+        String::from_utf8_lossy(&bytes[..bytes.len().min(600)])
+    )
 }
 
 impl std::fmt::Display for ClientError {

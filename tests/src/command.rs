@@ -46,7 +46,9 @@ pub fn run(command: &mut Command, limit: Duration) -> Finished {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .unwrap_or_else(|error| panic!("{shown}: {error}; `cargo xtask test` installs what tests need"));
+        .unwrap_or_else(|error| {
+            panic!("{shown}: {error}; `cargo xtask test` installs what tests need")
+        });
     let output = collect(child.stdout.take());
     let errors = collect(child.stderr.take());
     let begin = Instant::now();
@@ -64,7 +66,11 @@ pub fn run(command: &mut Command, limit: Duration) -> Finished {
     let output = output.join().expect("reading does not panic");
     let errors = errors.join().expect("reading does not panic");
     let errors = String::from_utf8_lossy(&errors).into_owned();
-    Finished { status, output, errors }
+    Finished {
+        status,
+        output,
+        errors,
+    }
 }
 
 /// Runs curl with `arguments`, silent but for errors, for 30 seconds at most.
@@ -73,7 +79,12 @@ pub fn run(command: &mut Command, limit: Duration) -> Finished {
 /// As [`run`].
 pub fn curl(arguments: &[&str]) -> Finished {
     let limit = Duration::from_secs(30);
-    run(Command::new("curl").args(["--silent", "--show-error"]).args(arguments), limit)
+    run(
+        Command::new("curl")
+            .args(["--silent", "--show-error"])
+            .args(arguments),
+        limit,
+    )
 }
 
 fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>> {

@@ -40,8 +40,13 @@ const FIELDS: [&str; 8] = [
 ];
 
 /// Those that an error page has its own way with.
-const PAGE_FIELDS: [&str; 5] =
-    ["Content-Length", "Content-Type", "Transfer-Encoding", "Content-Range", "Allow"];
+const PAGE_FIELDS: [&str; 5] = [
+    "Content-Length",
+    "Content-Type",
+    "Transfer-Encoding",
+    "Content-Range",
+    "Allow",
+];
 
 impl Differential {
     /// Starts both with `config` on trees made by `make`. `None`, with a message, when lighttpd is
@@ -104,14 +109,19 @@ impl Differential {
                 continue;
             }
             if ours.all(name) != theirs.all(name) {
-                notes.push(format!("{name} {:?} for {:?}", ours.all(name), theirs.all(name)));
+                notes.push(format!(
+                    "{name} {:?} for {:?}",
+                    ours.all(name),
+                    theirs.all(name)
+                ));
             }
         }
         if except == Difference::None && ours.body != theirs.body {
             notes.push(format!("body {:?} for {:?}", ours.text(), theirs.text()));
         }
         if !notes.is_empty() {
-            self.differences.push(format!("{bytes:?}: {}", notes.join("; ")));
+            self.differences
+                .push(format!("{bytes:?}: {}", notes.join("; ")));
         }
         self
     }
@@ -122,6 +132,10 @@ impl Differential {
     /// They did; the message is the list, ours first.
     #[track_caller]
     pub fn expect_no_difference(&self) {
-        assert!(self.differences.is_empty(), "unlike lighttpd:\n{}", self.differences.join("\n"));
+        assert!(
+            self.differences.is_empty(),
+            "unlike lighttpd:\n{}",
+            self.differences.join("\n")
+        );
     }
 }

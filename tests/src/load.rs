@@ -44,7 +44,11 @@ impl Load {
                 thread::spawn(move || worker.run())
             })
             .collect();
-        Load { stop, answered, threads }
+        Load {
+            stop,
+            answered,
+            threads,
+        }
     }
 
     /// Requests answered so far.
@@ -58,7 +62,10 @@ impl Load {
     /// They are not.
     pub fn wait_for(&self, count: u64) {
         let goal = self.answered() + count;
-        assert!(crate::eventually(|| self.answered() >= goal), "the load got stuck");
+        assert!(
+            crate::eventually(|| self.answered() >= goal),
+            "the load got stuck"
+        );
     }
 
     /// Ends it.

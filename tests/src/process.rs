@@ -28,7 +28,11 @@ impl ProcessTree {
     pub fn of(pid: u32) -> ProcessTree {
         let mut parents = BTreeMap::new();
         for entry in fs::read_dir("/proc").expect("/proc is mounted").flatten() {
-            let Some(child) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            let Some(child) = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok())
+            else {
                 continue;
             };
             if let Some(parent) = stat_field(child, PARENT) {
@@ -56,7 +60,10 @@ impl ProcessTree {
                 }
             }
         }
-        Holdings { processes: self.pids.len(), descriptors }
+        Holdings {
+            processes: self.pids.len(),
+            descriptors,
+        }
     }
 
     /// CPU time used so far by all of them, in user and kernel mode, to a hundredth of a second.
@@ -65,7 +72,8 @@ impl ProcessTree {
             .pids
             .iter()
             .map(|pid| {
-                stat_field(*pid, USER_TICKS).unwrap_or(0) + stat_field(*pid, SYSTEM_TICKS).unwrap_or(0)
+                stat_field(*pid, USER_TICKS).unwrap_or(0)
+                    + stat_field(*pid, SYSTEM_TICKS).unwrap_or(0)
             })
             .sum();
         Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
@@ -79,14 +87,21 @@ impl ProcessTree {
     /// The process that holds most descriptors: the one that serves.
     pub fn busiest(&self) -> u32 {
         let count = |pid: &&u32| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
-        *self.pids.iter().max_by_key(count).expect("a tree has a root")
+        *self
+            .pids
+            .iter()
+            .max_by_key(count)
+            .expect("a tree has a root")
     }
 }
 
 /// Raises this process's limit on open descriptors as far as it may. Returns the limit.
 pub fn raise_descriptor_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
     setrlimit(Resource::Nofile, raised).expect("up to the hard limit everybody may");
     limit.maximum.unwrap_or(u64::MAX)
 }
@@ -104,7 +119,9 @@ fn kind(target: &Path) -> String {
 
 fn private_dirty_bytes(pid: u32) -> u64 {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-    let line = rollup.lines().find_map(|line| line.strip_prefix("Private_Dirty:"));
+    let line = rollup
+        .lines()
+        .find_map(|line| line.strip_prefix("Private_Dirty:"));
     let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB"));
     kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
@@ -127,7 +144,10 @@ mod tests {
     #[test]
     fn sockets_are_one_kind() {
         assert_eq!(kind(Path::new("socket:[12]")), "socket");
-        assert_eq!(kind(Path::new("anon_inode:[eventpoll]")), "anon_inode:[eventpoll]");
+        assert_eq!(
+            kind(Path::new("anon_inode:[eventpoll]")),
+            "anon_inode:[eventpoll]"
+        );
         assert_eq!(kind(Path::new("/a")), "/a");
     }
 

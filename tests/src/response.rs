@@ -46,13 +46,20 @@ impl Response {
     /// If it stands there twice: compare [`Response::all`] where that is right.
     pub fn field(&self, name: &str) -> Option<&str> {
         let all = self.all(name);
-        assert!(all.len() <= 1, "{name} stands there {} times in {self}", all.len());
+        assert!(
+            all.len() <= 1,
+            "{name} stands there {} times in {self}",
+            all.len()
+        );
         all.first().copied()
     }
 
     /// All values of the field `name`.
     pub fn all(&self, name: &str) -> Vec<&str> {
-        let same = self.fields.iter().filter(|(field, _)| field.eq_ignore_ascii_case(name));
+        let same = self
+            .fields
+            .iter()
+            .filter(|(field, _)| field.eq_ignore_ascii_case(name));
         same.map(|(_, value)| value.as_str()).collect()
     }
 
@@ -63,7 +70,11 @@ impl Response {
 
     /// Whether the server said that it will close the connection.
     pub fn closes(&self) -> bool {
-        match self.field("Connection").map(str::to_ascii_lowercase).as_deref() {
+        match self
+            .field("Connection")
+            .map(str::to_ascii_lowercase)
+            .as_deref()
+        {
             Some("close") => true,
             Some("keep-alive") => false,
             _ => self.version != "HTTP/1.1",
@@ -101,7 +112,10 @@ fn parse_head(head: &[u8]) -> Result<Response, ResponseError> {
     let mut lines = text.trim_end_matches("\r\n").split("\r\n");
     let mut words = lines.next().ok_or_else(malformed)?.splitn(3, ' ');
     let version = words.next().ok_or_else(malformed)?.to_owned();
-    let status = words.next().filter(|code| code.len() == 3).and_then(|code| code.parse().ok());
+    let status = words
+        .next()
+        .filter(|code| code.len() == 3)
+        .and_then(|code| code.parse().ok());
     let reason = words.next().ok_or_else(malformed)?.to_owned();
     if !matches!(version.as_str(), "HTTP/1.1" | "HTTP/1.0") {
         return Err(malformed());
@@ -117,7 +131,14 @@ fn parse_head(head: &[u8]) -> Result<Response, ResponseError> {
     }
     let status = status.ok_or_else(malformed)?;
     let head = head.to_vec();
-    Ok(Response { version, status, reason, fields, head, ..Response::default() })
+    Ok(Response {
+        version,
+        status,
+        reason,
+        fields,
+        head,
+        ..Response::default()
+    })
 }
 
 /// Reads the body into `response`; how many bytes it took.
@@ -130,7 +151,9 @@ fn read_body(
     let lengths = response.all("Content-Length");
     let codings = response.all("Transfer-Encoding");
     if lengths.len() > 1 || codings.len() > 1 || (!lengths.is_empty() && !codings.is_empty()) {
-        return Err(ResponseError::Malformed(format!("the framing of {response}")));
+        return Err(ResponseError::Malformed(format!(
+            "the framing of {response}"
+        )));
     }
     if asked == Asked::Head || matches!(response.status, 101 | 204 | 304) {
         return Ok(0);
@@ -143,7 +166,10 @@ fn read_body(
             let length: usize = length
                 .parse()
                 .map_err(|_| ResponseError::Malformed(format!("Content-Length {length:?}")))?;
-            response.body = bytes.get(..length).ok_or(ResponseError::Incomplete)?.to_vec();
+            response.body = bytes
+                .get(..length)
+                .ok_or(ResponseError::Incomplete)?
+                .to_vec();
             Ok(length)
         }
         None if !at_end => Err(ResponseError::UntilClose),
@@ -165,9 +191,15 @@ fn read_chunks(response: &mut Response, bytes: &[u8]) -> Result<usize, ResponseE
         if size == 0 {
             // The server sends no trailer section.
             let end = bytes.get(at..at + 2).ok_or(ResponseError::Incomplete)?;
-            return if end == b"\r\n" { Ok(at + 2) } else { Err(malformed("end")) };
+            return if end == b"\r\n" {
+                Ok(at + 2)
+            } else {
+                Err(malformed("end"))
+            };
         }
-        let data = bytes.get(at..at + size + 2).ok_or(ResponseError::Incomplete)?;
+        let data = bytes
+            .get(at..at + size + 2)
+            .ok_or(ResponseError::Incomplete)?;
         if !data.ends_with(b"\r\n") {
             return Err(malformed("data"));
         }
@@ -205,7 +237,10 @@ mod tests {
     fn two_responses_are_told_apart() {
         let text = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhiHTTP/1.1 404 Not Found\r\n";
         let (response, used) = parse(text).expect("complete");
-        assert_eq!((response.status, response.body.as_slice()), (200, &b"hi"[..]));
+        assert_eq!(
+            (response.status, response.body.as_slice()),
+            (200, &b"hi"[..])
+        );
         assert!(text[used..].starts_with("HTTP/1.1 404"));
         assert_eq!(parse(&text[used..]), Err(ResponseError::Incomplete));
     }
@@ -220,7 +255,10 @@ mod tests {
     fn what_is_framed_twice_is_refused() {
         let text = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nhi";
         assert!(matches!(parse(text), Err(ResponseError::Malformed(_))));
-        assert!(matches!(parse("HTTP/2 200\r\n\r\n"), Err(ResponseError::Malformed(_))));
+        assert!(matches!(
+            parse("HTTP/2 200\r\n\r\n"),
+            Err(ResponseError::Malformed(_))
+        ));
     }
 
     #[test]

@@ -95,7 +95,10 @@ impl Builder {
     pub fn check(self, arguments: &[&str]) -> crate::Finished {
         write_configuration(&self.tree, free_port(), &self.config);
         let mut command = Command::new(petrel());
-        command.args(arguments).arg("-f").arg(self.tree.path(CONFIGURATION));
+        command
+            .args(arguments)
+            .arg("-f")
+            .arg(self.tree.path(CONFIGURATION));
         crate::run(&mut command, PATIENCE)
     }
 
@@ -112,10 +115,18 @@ impl Builder {
             .stdin(Stdio::null())
             .stdout(output.try_clone().expect("a descriptor"))
             .stderr(output);
-        let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let address = Address::Ip(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-        let mut server =
-            Server { child, ended: None, tree: self.tree, config: self.config, port, address };
+        let mut server = Server {
+            child,
+            ended: None,
+            tree: self.tree,
+            config: self.config,
+            port,
+            address,
+        };
         server.wait_until_it_accepts();
         server
     }
@@ -136,7 +147,11 @@ pub struct Server {
 impl Server {
     /// A server to be, with an empty document root.
     pub fn build() -> Builder {
-        Builder { tree: Tree::new(), config: String::new(), environment: Vec::new() }
+        Builder {
+            tree: Tree::new(),
+            config: String::new(),
+            environment: Vec::new(),
+        }
     }
 
     /// Starts Petrel with `config` on a document root in which `index.html` says "hello".
@@ -144,7 +159,10 @@ impl Server {
     /// # Panics
     /// It does not start.
     pub fn start(config: &str) -> Server {
-        Server::build().file("www/index.html", "hello").config(config).start()
+        Server::build()
+            .file("www/index.html", "hello")
+            .config(config)
+            .start()
     }
 
     /// The tree it serves.
@@ -276,7 +294,11 @@ impl Server {
             if let Some(status) = self.wait(Duration::ZERO) {
                 panic!("the server ended, {status}:\n{}", self.log());
             }
-            assert!(begin.elapsed() < PATIENCE, "the server does not accept:\n{}", self.log());
+            assert!(
+                begin.elapsed() < PATIENCE,
+                "the server does not accept:\n{}",
+                self.log()
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -307,10 +329,16 @@ impl Drop for Server {
 const CONFIGURATION: &str = "petrel.conf";
 
 fn write_configuration(tree: &Tree, port: u16, config: &str) {
-    let mut text = format!("var.dir = \"{}\"\nvar.port = {port}\n", tree.root().display());
+    let mut text = format!(
+        "var.dir = \"{}\"\nvar.port = {port}\n",
+        tree.root().display()
+    );
     for line in DEFAULTS {
         let name = line.split(' ').next().expect("it begins with a name");
-        if !config.lines().any(|own| own.split([' ', '=']).next() == Some(name)) {
+        if !config
+            .lines()
+            .any(|own| own.split([' ', '=']).next() == Some(name))
+        {
             text.push_str(line);
             text.push('\n');
         }

@@ -30,7 +30,13 @@ impl Tracer {
     pub fn attach(server: &Server) -> Tracer {
         let files = Tree::new();
         let child = Command::new("strace")
-            .args(["-f", "-y", "-p", &server.processes().busiest().to_string(), "-o"])
+            .args([
+                "-f",
+                "-y",
+                "-p",
+                &server.processes().busiest().to_string(),
+                "-o",
+            ])
             .arg(files.path("calls"))
             .stdin(Stdio::null())
             .stderr(std::fs::File::create(files.path("said")).expect("a file"))
@@ -88,8 +94,12 @@ impl Calls {
         let mut calls = BTreeMap::new();
         let mut threads = BTreeSet::new();
         for line in trace.lines() {
-            let Some((thread, call)) = line.split_once(' ') else { continue };
-            let Some((name, _)) = call.trim_start().split_once('(') else { continue };
+            let Some((thread, call)) = line.split_once(' ') else {
+                continue;
+            };
+            let Some((name, _)) = call.trim_start().split_once('(') else {
+                continue;
+            };
             if threads.insert(thread) && FOUND_WAITING.contains(&name) {
                 continue;
             }
@@ -97,7 +107,10 @@ impl Calls {
             if name == "read" && call.contains("<anon_inode:inotify>") {
                 continue;
             }
-            if name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+            if name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+            {
                 *calls.entry(name.to_owned()).or_default() += 1;
             }
         }
@@ -106,8 +119,14 @@ impl Calls {
 }
 
 /// Where a thread that has nothing to do may wait.
-const FOUND_WAITING: [&str; 6] =
-    ["epoll_wait", "epoll_pwait", "futex", "ppoll", "recvmsg", "restart_syscall"];
+const FOUND_WAITING: [&str; 6] = [
+    "epoll_wait",
+    "epoll_pwait",
+    "futex",
+    "ppoll",
+    "recvmsg",
+    "restart_syscall",
+];
 
 #[cfg(test)]
 mod tests {

@@ -18,12 +18,17 @@ pub struct Tree {
 
 impl Tree {
     /// An empty directory.
-    #[expect(clippy::new_without_default, reason = "it makes a directory, which a default should not")]
+    #[expect(
+        clippy::new_without_default,
+        reason = "it makes a directory, which a default should not"
+    )]
     pub fn new() -> Tree {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("petrel-test-{}-{number}", std::process::id());
-        let base = std::env::temp_dir().canonicalize().expect("there is a temporary directory");
+        let base = std::env::temp_dir()
+            .canonicalize()
+            .expect("there is a temporary directory");
         let root = base.join(name);
         // Left over from an earlier process with the same number.
         let _ = fs::remove_dir_all(&root);
@@ -89,14 +94,20 @@ impl Tree {
 
     /// Cuts a file, or makes it longer with zeros.
     pub fn set_length(&self, path: &str, bytes: u64) -> &Tree {
-        let file = fs::OpenOptions::new().write(true).open(self.path(path)).expect("open");
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .open(self.path(path))
+            .expect("open");
         file.set_len(bytes).expect("truncate");
         self
     }
 
     /// Sets the time of the last change, in seconds since the epoch.
     pub fn modified(&self, path: &str, seconds: u64) -> &Tree {
-        let file = fs::OpenOptions::new().write(true).open(self.path(path)).expect("open");
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .open(self.path(path))
+            .expect("open");
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         file.set_modified(time).expect("utimes");
         self
@@ -106,7 +117,13 @@ impl Tree {
     pub fn names(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(path)).expect("a directory");
         let mut names: Vec<String> = entries
-            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .map(|entry| {
+                entry
+                    .expect("an entry")
+                    .file_name()
+                    .to_string_lossy()
+                    .into_owned()
+            })
             .collect();
         names.sort();
         names

@@ -32,7 +32,9 @@ fn a_warm_request_for_a_file_allocates_nothing() {
     ));
     let before = allocations();
     let mut stream = TcpStream::connect(address).expect("connect");
-    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+    stream
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .expect("a timeout");
     let mut buffer = vec![0; 256 * 1024];
     for target in ["/", "/small.txt", "/larger.bin", "/missing"] {
         let request = format!("GET {target} HTTP/1.1\r\nHost: petrel.test\r\n\r\n");
@@ -46,7 +48,11 @@ fn a_warm_request_for_a_file_allocates_nothing() {
             ask(&mut stream, &request, length, &mut buffer);
         }
         let after = allocations();
-        assert_eq!(others(&warm, &after), 0, "allocations of {REQUESTS} requests for {target}");
+        assert_eq!(
+            others(&warm, &after),
+            0,
+            "allocations of {REQUESTS} requests for {target}"
+        );
     }
     server.stop();
     assert!(server.join(), "a worker panicked");
@@ -54,8 +60,14 @@ fn a_warm_request_for_a_file_allocates_nothing() {
 
 /// Allocations between two counts by any thread but this one.
 fn others(before: &[u64], after: &[u64]) -> u64 {
-    let all = before.iter().zip(after).map(|(before, after)| after - before);
-    all.enumerate().filter(|(thread, _)| *thread != this_thread()).map(|(_, count)| count).sum()
+    let all = before
+        .iter()
+        .zip(after)
+        .map(|(before, after)| after - before);
+    all.enumerate()
+        .filter(|(thread, _)| *thread != this_thread())
+        .map(|(_, count)| count)
+        .sum()
 }
 
 /// Sends a request and reads what comes for a moment: the length of the answer.
@@ -63,19 +75,28 @@ fn ask_once(stream: &mut TcpStream, request: &str, buffer: &mut [u8]) -> usize {
     stream.write_all(request.as_bytes()).expect("send");
     let mut length = 0;
     let begin = Instant::now();
-    stream.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
+    stream
+        .set_read_timeout(Some(Duration::from_millis(200)))
+        .expect("a timeout");
     while let Ok(count @ 1..) = stream.read(&mut buffer[length..]) {
         length += count;
-        assert!(begin.elapsed() < Duration::from_secs(5), "an answer without an end");
+        assert!(
+            begin.elapsed() < Duration::from_secs(5),
+            "an answer without an end"
+        );
     }
-    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+    stream
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .expect("a timeout");
     assert!(buffer.starts_with(b"HTTP/1.1 "), "no answer");
     length
 }
 
 fn ask(stream: &mut TcpStream, request: &str, length: usize, buffer: &mut [u8]) {
     stream.write_all(request.as_bytes()).expect("send");
-    stream.read_exact(&mut buffer[..length]).expect("the same answer");
+    stream
+        .read_exact(&mut buffer[..length])
+        .expect("the same answer");
 }
 
 /// The server with all its modules, listening on a free port.

@@ -11,7 +11,10 @@ fn server() -> Server {
     Server::build()
         .file("www/index.html", "hello")
         .file("www/4k.bin", vec![b'x'; 4096])
-        .file("www/1m.bin", (0..1 << 20).map(|at| (at % 251) as u8).collect::<Vec<u8>>())
+        .file(
+            "www/1m.bin",
+            (0..1 << 20).map(|at| (at % 251) as u8).collect::<Vec<u8>>(),
+        )
         .config("server.max-keep-alive-requests = 65535")
         .start()
 }
@@ -23,9 +26,17 @@ fn tool(program: &str, arguments: &[&str]) -> Finished {
 /// The number that follows `label` in what a program printed.
 #[track_caller]
 fn number(text: &str, label: &str) -> u64 {
-    let (_, behind) = text.split_once(label).unwrap_or_else(|| panic!("no {label:?} in {text}"));
-    let digits: String = behind.trim_start().chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().unwrap_or_else(|_| panic!("no number behind {label:?} in {text}"))
+    let (_, behind) = text
+        .split_once(label)
+        .unwrap_or_else(|| panic!("no {label:?} in {text}"));
+    let digits: String = behind
+        .trim_start()
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
+    digits
+        .parse()
+        .unwrap_or_else(|_| panic!("no number behind {label:?} in {text}"))
 }
 
 #[test]
@@ -38,10 +49,24 @@ fn curl_on_one_connection() {
     }
     let finished = curl(&arguments);
     let lines = finished.text();
-    assert_eq!(lines.lines().filter(|line| line.starts_with("200")).count(), 50, "{lines}");
-    assert_eq!(lines.lines().filter(|line| line.ends_with(" 1")).count(), 1, "one connection: {lines}");
+    assert_eq!(
+        lines.lines().filter(|line| line.starts_with("200")).count(),
+        50,
+        "{lines}"
+    );
+    assert_eq!(
+        lines.lines().filter(|line| line.ends_with(" 1")).count(),
+        1,
+        "one connection: {lines}"
+    );
     let finished = curl(&["--fail", "--range", "1000-1999", &server.url("/1m.bin")]);
-    assert!(finished.output.iter().zip(1000..2000).all(|(byte, at)| usize::from(*byte) == at % 251));
+    assert!(
+        finished
+            .output
+            .iter()
+            .zip(1000..2000)
+            .all(|(byte, at)| usize::from(*byte) == at % 251)
+    );
     assert_eq!(finished.output.len(), 1000);
 }
 
@@ -51,7 +76,14 @@ fn curl_resumes_a_download() {
     let whole = server.tree().read("www/1m.bin");
     server.tree().write("part", &whole[..500_000]);
     let path = server.tree().path("part").display().to_string();
-    let finished = curl(&["--fail", "--continue-at", "-", "--output", &path, &server.url("/1m.bin")]);
+    let finished = curl(&[
+        "--fail",
+        "--continue-at",
+        "-",
+        "--output",
+        &path,
+        &server.url("/1m.bin"),
+    ]);
     assert_eq!(finished.code(), 0, "{}", finished.errors);
     assert!(server.tree().read("part") == whole);
 }
@@ -61,10 +93,14 @@ fn wget_mirrors_a_tree() {
     let server = Server::build()
         .tree(|tree| {
             for number in 0..40 {
-                tree.write(&format!("www/d{}/{number}.html", number % 4), format!("<p>page {number}"));
+                tree.write(
+                    &format!("www/d{}/{number}.html", number % 4),
+                    format!("<p>page {number}"),
+                );
             }
-            let links: String =
-                (0..40).map(|number| format!("<a href=\"d{}/{number}.html\">x</a>", number % 4)).collect();
+            let links: String = (0..40)
+                .map(|number| format!("<a href=\"d{}/{number}.html\">x</a>", number % 4))
+                .collect();
             tree.write("www/index.html", links).directory("copy");
         })
         .start();
@@ -74,7 +110,10 @@ fn wget_mirrors_a_tree() {
     assert_eq!(finished.code(), 0, "{}", finished.errors);
     for number in 0..40 {
         let path = format!("d{}/{number}.html", number % 4);
-        assert_eq!(server.tree().read(&format!("copy/{path}")), server.tree().read(&format!("www/{path}")));
+        assert_eq!(
+            server.tree().read(&format!("copy/{path}")),
+            server.tree().read(&format!("www/{path}"))
+        );
     }
 }
 
@@ -82,17 +121,32 @@ fn wget_mirrors_a_tree() {
 fn h2load_in_http_1_mode() {
     let server = server();
     for path in ["/4k.bin", "/1m.bin"] {
-        let finished = tool("h2load", &["--h1", "-D", "2", "-c", "32", "-m", "4", &server.url(path)]);
+        let finished = tool(
+            "h2load",
+            &["--h1", "-D", "2", "-c", "32", "-m", "4", &server.url(path)],
+        );
         let text = finished.text();
         assert_eq!(finished.code(), 0, "{text}{}", finished.errors);
         let (_, requests) = text.split_once("requests: ").expect("a summary");
         let count = |what: &str| -> u64 {
-            let words: Vec<&str> = requests.lines().next().unwrap_or_default().split([' ', ',']).collect();
-            let at = words.iter().position(|word| *word == what).expect("a count");
+            let words: Vec<&str> = requests
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .split([' ', ','])
+                .collect();
+            let at = words
+                .iter()
+                .position(|word| *word == what)
+                .expect("a count");
             words[at - 1].parse().expect("a number")
         };
         assert!(count("succeeded") > 100, "{text}");
-        assert_eq!((count("failed"), count("errored"), count("timeout")), (0, 0, 0), "{text}");
+        assert_eq!(
+            (count("failed"), count("errored"), count("timeout")),
+            (0, 0, 0),
+            "{text}"
+        );
     }
 }
 
@@ -104,7 +158,11 @@ fn ab_with_and_without_keep_alive() {
         let url = server.url("/4k.bin");
         arguments.extend(["-q", "-n", requests, "-c", "16", &url]);
         let text = tool("ab", &arguments).text();
-        assert_eq!(number(&text, "Complete requests:").to_string(), requests, "{text}");
+        assert_eq!(
+            number(&text, "Complete requests:").to_string(),
+            requests,
+            "{text}"
+        );
         assert_eq!(number(&text, "Failed requests:"), 0, "{text}");
         assert!(!text.contains("Non-2xx"), "{text}");
     }
@@ -114,9 +172,15 @@ fn ab_with_and_without_keep_alive() {
 fn wrk() {
     let server = server();
     for path in ["/", "/4k.bin"] {
-        let finished = tool("wrk", &["-t", "1", "-c", "32", "-d", "2s", &server.url(path)]);
+        let finished = tool(
+            "wrk",
+            &["-t", "1", "-c", "32", "-d", "2s", &server.url(path)],
+        );
         let text = finished.text();
         assert!(text.contains("requests in"), "{text}");
-        assert!(!text.contains("Socket errors") && !text.contains("Non-2xx"), "{text}");
+        assert!(
+            !text.contains("Socket errors") && !text.contains("Non-2xx"),
+            "{text}"
+        );
     }
 }

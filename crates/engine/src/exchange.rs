@@ -328,9 +328,13 @@ impl Request {
     pub(crate) fn keep_refused_line(&mut self, bytes: &[u8]) {
         let bytes = bytes.trim_ascii_start();
         let bytes = bytes.get(..limits::REFUSED_LINE_BYTES_MAX).unwrap_or(bytes);
-        let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let line = bytes
+            .split(|byte| *byte == b'\n')
+            .next()
+            .unwrap_or_default();
         self.refused_line.clear();
-        self.refused_line.extend_from_slice(line.strip_suffix(b"\r").unwrap_or(line));
+        self.refused_line
+            .extend_from_slice(line.strip_suffix(b"\r").unwrap_or(line));
     }
 
     /// Method and target, or the first line of a refused head, without anything that could pass
@@ -451,7 +455,10 @@ mod tests {
         assert_eq!(request.shown(), "");
         for (bytes, shown) in [
             (&b"GET / HTTP/3.0\r\nHost: h\r\n\r\n"[..], "GET / HTTP/3.0"),
-            (b"\r\n\r\nG\"T /\xff\x1b[2J x y\n", "G\\\"T /\\xff\\x1b[2J x y"),
+            (
+                b"\r\n\r\nG\"T /\xff\x1b[2J x y\n",
+                "G\\\"T /\\xff\\x1b[2J x y",
+            ),
             (b"GET /half", "GET /half"),
             (b"\x16\x03\x01\x02", "\\x16\\x03\\x01\\x02"),
             (b"", ""),
@@ -470,8 +477,12 @@ mod tests {
         let mut physical = Physical::default();
         physical.map(b"/srv/www", b"/a/long/enough/path.html");
         let places = |physical: &Physical| {
-            let buffers =
-                [&physical.document_root, &physical.base, &physical.relative, &physical.path];
+            let buffers = [
+                &physical.document_root,
+                &physical.base,
+                &physical.relative,
+                &physical.path,
+            ];
             buffers.map(|buffer| (buffer.as_ptr(), buffer.capacity()))
         };
         let before = places(&physical);

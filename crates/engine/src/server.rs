@@ -111,10 +111,11 @@ impl Server {
 
     /// Waits until the workers have ended, because they were told to. True when none of them panicked.
     pub fn join(self) -> bool {
-        self.threads
+        let panicked = self
+            .threads
             .into_iter()
-            .map(|thread| thread.join().is_ok())
-            .fold(true, |all, one| all && one)
+            .filter_map(|thread| thread.join().err());
+        panicked.count() == 0
     }
 
     fn tell(&self, command: Command) {

@@ -15,7 +15,11 @@ use crate::module::Phase;
 #[inline]
 pub(crate) fn request_header(exchange: &Exchange) {
     if exchange.settings.core.debug.request_header {
-        header(exchange, "request-header", exchange.request.head.head_bytes());
+        header(
+            exchange,
+            "request-header",
+            exchange.request.head.head_bytes(),
+        );
     }
 }
 
@@ -41,7 +45,11 @@ pub(crate) fn url(exchange: &Exchange) {
         let url = &exchange.request.url;
         handling(
             exchange,
-            format_args!("URL: path=\"{}\" query=\"{}\"", shown(url.path()), shown(url.query())),
+            format_args!(
+                "URL: path=\"{}\" query=\"{}\"",
+                shown(url.path()),
+                shown(url.query())
+            ),
         );
     }
 }
@@ -70,7 +78,10 @@ pub(crate) fn physical(exchange: &Exchange) {
 pub(crate) fn answered(exchange: &Exchange, phase: Phase) {
     if exchange.settings.core.debug.request_handling {
         let status = exchange.response.status.0;
-        handling(exchange, format_args!("answered {status} in the phase {phase:?}"));
+        handling(
+            exchange,
+            format_args!("answered {status} in the phase {phase:?}"),
+        );
     }
 }
 
@@ -95,7 +106,11 @@ pub(crate) fn over(exchange: &Exchange) {
     }
     let is_error = debug.request_header_on_error && exchange.response.status.is_error();
     if is_error && !debug.request_header && exchange.request.refused_line.is_empty() {
-        header(exchange, "request-header", exchange.request.head.head_bytes());
+        header(
+            exchange,
+            "request-header",
+            exchange.request.head.head_bytes(),
+        );
     }
 }
 
@@ -146,7 +161,10 @@ fn handling(exchange: &Exchange, what: std::fmt::Arguments<'_>) {
 
 #[cold]
 fn header(exchange: &Exchange, name: &str, bytes: &[u8]) {
-    exchange.log_error(name, format_args!("{}", bytes.trim_ascii_end().escape_ascii()));
+    exchange.log_error(
+        name,
+        format_args!("{}", bytes.trim_ascii_end().escape_ascii()),
+    );
 }
 
 fn shown(bytes: &[u8]) -> impl std::fmt::Display + '_ {

@@ -13,7 +13,10 @@ fn expect_refusal(server: &Server, bytes: impl AsRef<[u8]>, statuses: &[u16]) ->
     client.send([bytes, SMUGGLED.as_bytes()].concat());
     let response = client.response();
     let shown = String::from_utf8_lossy(bytes);
-    assert!(statuses.contains(&response.status), "{shown:?} got {response}");
+    assert!(
+        statuses.contains(&response.status),
+        "{shown:?} got {response}"
+    );
     assert!(response.closes(), "{shown:?} did not close: {response}");
     client.expect_close();
     response
@@ -48,7 +51,17 @@ fn row_02_content_length_that_is_no_number() {
     let server = server();
     let twice = "Content-Length: 5\r\nContent-Length: 6";
     expect_refusal(&server, post(twice, "hello"), &[400]);
-    for value in ["5,6", "5, 5", "+5", "-1", "0x5", "5 5", "", "five", "9223372036854775808"] {
+    for value in [
+        "5,6",
+        "5, 5",
+        "+5",
+        "-1",
+        "0x5",
+        "5 5",
+        "",
+        "five",
+        "9223372036854775808",
+    ] {
         let fields = format!("Content-Length: {value}");
         expect_refusal(&server, post(&fields, "hello"), &[400]);
     }
@@ -59,7 +72,14 @@ fn row_02_content_length_that_is_no_number() {
 #[test]
 fn row_03_transfer_encoding_that_is_not_chunked_last() {
     let server = server();
-    for value in ["xchunked", "chunked,chunked", "chunked, gzip", "gzip", "chunked;q=1", ""] {
+    for value in [
+        "xchunked",
+        "chunked,chunked",
+        "chunked, gzip",
+        "gzip",
+        "chunked;q=1",
+        "",
+    ] {
         let fields = format!("Transfer-Encoding: {value}");
         expect_refusal(&server, post(&fields, "0\r\n\r\n"), &[400, 501]);
     }
@@ -102,7 +122,11 @@ fn row_06_folded_lines() {
         let request = format!("GET / HTTP/1.1\r\nHost: petrel.test\r\nX-A: 1\r\n{fold}\r\n\r\n");
         expect_refusal(&server, request, &[400]);
     }
-    expect_refusal(&server, "GET / HTTP/1.1\r\n Host: petrel.test\r\n\r\n", &[400]);
+    expect_refusal(
+        &server,
+        "GET / HTTP/1.1\r\n Host: petrel.test\r\n\r\n",
+        &[400],
+    );
 }
 
 #[test]
@@ -113,21 +137,32 @@ fn row_07_control_bytes_and_line_ends() {
         expect_refusal(&server, request, &[400]);
     }
     expect_refusal(&server, "GET / HTTP/1.1\nHost: petrel.test\n\n", &[400]);
-    expect_refusal(&server, "GET / HTTP/1.1\r\nHost: petrel.test\nX: 1\r\n\r\n", &[400]);
+    expect_refusal(
+        &server,
+        "GET / HTTP/1.1\r\nHost: petrel.test\nX: 1\r\n\r\n",
+        &[400],
+    );
     expect_refusal(&server, "GET / HTTP/1.1\r\nHost: petrel.test\r\n\n", &[400]);
 }
 
 #[test]
 fn row_07_bare_line_feeds_are_accepted_when_not_strict() {
     let server = Server::start("server.http-parseopts = (\"header-strict\" => \"disable\")");
-    assert_eq!(server.exchange("GET / HTTP/1.1\nHost: petrel.test\n\n").status, 200);
+    assert_eq!(
+        server
+            .exchange("GET / HTTP/1.1\nHost: petrel.test\n\n")
+            .status,
+        200
+    );
 }
 
 #[test]
 fn row_07_versions() {
     let server = server();
     let ask = |version: &str| {
-        server.exchange(format!("GET / {version}\r\nHost: petrel.test\r\nConnection: close\r\n\r\n"))
+        server.exchange(format!(
+            "GET / {version}\r\nHost: petrel.test\r\nConnection: close\r\n\r\n"
+        ))
     };
     let later = ask("HTTP/1.2");
     assert_eq!((later.status, later.version.as_str()), (200, "HTTP/1.1"));
@@ -135,7 +170,14 @@ fn row_07_versions() {
         let line = format!("GET / {version}\r\nHost: petrel.test\r\n\r\n");
         expect_refusal(&server, line, &[505]);
     }
-    for version in ["HTTP/1", "HTTP/11.1", "http/1.1", "HTTP/1.1 x", "HTTP/-1.1", "FTP/1.1"] {
+    for version in [
+        "HTTP/1",
+        "HTTP/11.1",
+        "http/1.1",
+        "HTTP/1.1 x",
+        "HTTP/-1.1",
+        "FTP/1.1",
+    ] {
         let line = format!("GET / {version}\r\nHost: petrel.test\r\n\r\n");
         expect_refusal(&server, line, &[400, 505]);
     }
@@ -149,23 +191,62 @@ fn row_07_bytes_that_are_no_text_in_the_target() {
         expect_refusal(&server, request, &[400]);
     }
     let request = b"GET / HTTP/1.1\r\nHost: petrel.test\r\nX-A: \xff\xfe\r\n\r\n";
-    assert_eq!(server.exchange(request).status, 200, "obs-text in a value is allowed");
+    assert_eq!(
+        server.exchange(request).status,
+        200,
+        "obs-text in a value is allowed"
+    );
 }
 
 #[test]
 fn row_08_host() {
     let server = server();
     expect_refusal(&server, "GET / HTTP/1.1\r\n\r\n", &[400]);
-    expect_refusal(&server, "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", &[400]);
-    expect_refusal(&server, "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", &[400]);
-    for host in ["a b", "a/b", "a@b", "a,b", "a:b", "a:99999999", "[::1", "..", "a\\b", "%41", "a?b"] {
-        expect_refusal(&server, format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"), &[400]);
+    expect_refusal(
+        &server,
+        "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
+        &[400],
+    );
+    expect_refusal(
+        &server,
+        "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        &[400],
+    );
+    for host in [
+        "a b",
+        "a/b",
+        "a@b",
+        "a,b",
+        "a:b",
+        "a:99999999",
+        "[::1",
+        "..",
+        "a\\b",
+        "%41",
+        "a?b",
+    ] {
+        expect_refusal(
+            &server,
+            format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"),
+            &[400],
+        );
     }
-    for host in ["petrel.test", "PETREL.TEST:80", "[::1]", "[::1]:80", "127.0.0.1", "a-b.c."] {
+    for host in [
+        "petrel.test",
+        "PETREL.TEST:80",
+        "[::1]",
+        "[::1]:80",
+        "127.0.0.1",
+        "a-b.c.",
+    ] {
         let response = server.exchange(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
         assert_eq!(response.status, 200, "{host}");
     }
-    assert_eq!(server.exchange("GET / HTTP/1.0\r\n\r\n").status, 200, "HTTP/1.0 needs no Host");
+    assert_eq!(
+        server.exchange("GET / HTTP/1.0\r\n\r\n").status,
+        200,
+        "HTTP/1.0 needs no Host"
+    );
 }
 
 #[test]
@@ -208,7 +289,10 @@ fn row_10_chunk_extensions_and_trailers_are_bounded() {
 #[test]
 fn row_11_heads_over_the_limit() {
     let server = server();
-    let target = format!("GET /{} HTTP/1.1\r\nHost: petrel.test\r\n\r\n", "a".repeat(100_000));
+    let target = format!(
+        "GET /{} HTTP/1.1\r\nHost: petrel.test\r\n\r\n",
+        "a".repeat(100_000)
+    );
     expect_refusal(&server, target, &[414]);
     let field = format!(
         "GET / HTTP/1.1\r\nHost: petrel.test\r\nX-Long: {}\r\n\r\n",
@@ -216,7 +300,11 @@ fn row_11_heads_over_the_limit() {
     );
     expect_refusal(&server, field, &[431]);
     let fields = "X-Many: 1\r\n".repeat(10_000);
-    expect_refusal(&server, format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"), &[431]);
+    expect_refusal(
+        &server,
+        format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"),
+        &[431],
+    );
 }
 
 #[test]
@@ -231,7 +319,10 @@ fn row_11_a_head_without_an_end_takes_no_memory() {
     for client in &mut clients {
         assert_eq!(client.response().status, 431);
     }
-    let grown = server.processes().private_dirty_bytes().saturating_sub(before);
+    let grown = server
+        .processes()
+        .private_dirty_bytes()
+        .saturating_sub(before);
     assert!(grown < 8 << 20, "20 heads of 1 MiB took {grown} bytes");
 }
 
@@ -240,7 +331,9 @@ fn row_12_a_request_behind_a_refused_one_is_not_executed() {
     let server = server();
     let good = "GET / HTTP/1.1\r\nHost: petrel.test\r\n\r\n";
     let mut client = server.client();
-    client.send(format!("{good}GET / HTTP/1.1\r\nbad line\r\n\r\n{SMUGGLED}"));
+    client.send(format!(
+        "{good}GET / HTTP/1.1\r\nbad line\r\n\r\n{SMUGGLED}"
+    ));
     assert_eq!(client.response().status, 200);
     assert_eq!(client.response().status, 400);
     client.expect_close();
@@ -274,7 +367,11 @@ fn row_13_a_body_over_the_limit_is_not_asked_for() {
 #[test]
 fn refusals_name_their_cause_in_the_log() {
     let server = server();
-    expect_refusal(&server, post("Content-Length: 5\r\nContent-Length: 6", ""), &[400]);
+    expect_refusal(
+        &server,
+        post("Content-Length: 5\r\nContent-Length: 6", ""),
+        &[400],
+    );
     server.expect_log("Content-Length stands there more than once");
     server.expect_log("127.0.0.1");
 }

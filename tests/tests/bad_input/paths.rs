@@ -40,7 +40,10 @@ fn row_14_no_path_leads_out_of_the_root() {
         "/index.html/../../secret.txt",
     ] {
         let response = server.get(target);
-        assert!(matches!(response.status, 400 | 403 | 404), "{target} got {response}");
+        assert!(
+            matches!(response.status, 400 | 403 | 404),
+            "{target} got {response}"
+        );
         assert!(!response.text().contains("outside"), "{target}");
     }
 }
@@ -48,7 +51,12 @@ fn row_14_no_path_leads_out_of_the_root() {
 #[test]
 fn row_14_a_nul_is_refused() {
     let server = server("");
-    for target in ["/index.html%00", "/index.html%00.txt", "/%00", "/dir%00/../index.html"] {
+    for target in [
+        "/index.html%00",
+        "/index.html%00.txt",
+        "/%00",
+        "/dir%00/../index.html",
+    ] {
         assert_eq!(server.get(target).status, 400, "{target}");
     }
     let raw = "GET /index.html\0.txt HTTP/1.1\r\nHost: petrel.test\r\n\r\n";
@@ -58,7 +66,11 @@ fn row_14_a_nul_is_refused() {
 #[test]
 fn row_14_dots_inside_the_root_are_resolved() {
     let server = server("");
-    for target in ["/dir/../dir/file.txt", "/./dir/./file.txt", "/dir/%2e%2e/dir/file.txt"] {
+    for target in [
+        "/dir/../dir/file.txt",
+        "/./dir/./file.txt",
+        "/dir/%2e%2e/dir/file.txt",
+    ] {
         assert_eq!(server.get(target).text(), "inside", "{target}");
     }
 }
@@ -84,7 +96,10 @@ fn row_15_encoding_is_no_way_around_a_rule() {
         "/DIR/FILE.TXT",
     ] {
         let response = server.get(target);
-        assert!(matches!(response.status, 400 | 403 | 404), "{target} got {response}");
+        assert!(
+            matches!(response.status, 400 | 403 | 404),
+            "{target} got {response}"
+        );
         assert!(!response.text().contains("inside"), "{target}");
     }
 }
@@ -110,9 +125,22 @@ fn row_16_symlinks_are_refused_when_not_followed() {
             .symlink("dir/file.txt", "www/inside.txt")
             .symlink("dir", "www/link");
     };
-    let build = || Server::build().file("secret.txt", "outside").file("www/dir/file.txt", "inside");
-    let server = build().tree(link).config("server.follow-symlink = \"disable\"").start();
-    for target in ["/escape.txt", "/up/secret.txt", "/inside.txt", "/link/file.txt", "/link/"] {
+    let build = || {
+        Server::build()
+            .file("secret.txt", "outside")
+            .file("www/dir/file.txt", "inside")
+    };
+    let server = build()
+        .tree(link)
+        .config("server.follow-symlink = \"disable\"")
+        .start();
+    for target in [
+        "/escape.txt",
+        "/up/secret.txt",
+        "/inside.txt",
+        "/link/file.txt",
+        "/link/",
+    ] {
         let status = server.get(target).status;
         assert!(matches!(status, 403 | 404), "{target} got {status}");
     }
@@ -132,7 +160,10 @@ fn row_16_a_symlink_swapped_in_under_load_is_never_followed() {
         .start();
     let mut client = server.client();
     for _ in 0..100 {
-        server.tree().symlink("../secret.txt", "www/new").rename("www/new", "www/file.txt");
+        server
+            .tree()
+            .symlink("../secret.txt", "www/new")
+            .rename("www/new", "www/file.txt");
         let response = client.get("/file.txt");
         assert_ne!(response.text(), "outside");
         server.tree().replace("www/file.txt", "inside");
@@ -152,13 +183,25 @@ fn row_21_a_thousand_overlapping_ranges() {
     for range in ["0-", "0-99999", "5-99"] {
         let ranges = vec![range; 1000].join(",");
         let response = client.request("GET", "/file.bin", &[("Range", &format!("bytes={ranges}"))]);
-        assert!(matches!(response.status, 200 | 206 | 416), "{}", response.status);
-        assert!(response.body.len() <= 100_000, "{} bytes", response.body.len());
+        assert!(
+            matches!(response.status, 200 | 206 | 416),
+            "{}",
+            response.status
+        );
+        assert!(
+            response.body.len() <= 100_000,
+            "{} bytes",
+            response.body.len()
+        );
     }
     let ascending: Vec<String> = (0..1000).map(|at| format!("{at}-{}", at + 10)).collect();
     let value = format!("bytes={}", ascending.join(","));
     let response = client.request("GET", "/file.bin", &[("Range", &value)]);
-    assert!(response.body.len() <= 100_000, "{} bytes", response.body.len());
+    assert!(
+        response.body.len() <= 100_000,
+        "{} bytes",
+        response.body.len()
+    );
 }
 
 #[test]
@@ -174,7 +217,10 @@ fn row_22_a_file_truncated_while_it_is_sent_ends_the_connection() {
     server.tree().set_length("www/big.bin", 0);
     let rest = client.read_to_end();
     assert!(rest.len() < LENGTH - 100_000, "the whole length was sent");
-    assert!(!rest.contains(&0), "zeros were sent in place of the missing bytes");
+    assert!(
+        !rest.contains(&0),
+        "zeros were sent in place of the missing bytes"
+    );
     server.expect_log("became shorter");
     assert_eq!(server.get("/small.txt").text(), "hello");
     assert_eq!(server.get("/big.bin").body.len(), 0);

@@ -35,7 +35,11 @@ fn row_40_a_slow_head_gets_408_while_others_are_served() {
         assert_eq!(response.status, 408);
         client.expect_close();
     }
-    assert!(begin.elapsed() < Duration::from_secs(6), "took {:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_secs(6),
+        "took {:?}",
+        begin.elapsed()
+    );
 }
 
 #[test]
@@ -50,7 +54,10 @@ fn row_40_a_head_that_trickles_is_over_at_the_same_time() {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    assert!(begin.elapsed() < Duration::from_secs(6), "a byte each 100 ms goes on for ever");
+    assert!(
+        begin.elapsed() < Duration::from_secs(6),
+        "a byte each 100 ms goes on for ever"
+    );
 }
 
 #[test]
@@ -62,7 +69,8 @@ fn row_40_a_slow_body_gets_408() {
     client.expect_close();
 
     let mut client = server.client();
-    client.send("POST / HTTP/1.1\r\nHost: petrel.test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhe");
+    client
+        .send("POST / HTTP/1.1\r\nHost: petrel.test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhe");
     assert_eq!(client.response().status, 408);
     client.expect_close();
 }
@@ -72,8 +80,9 @@ fn row_40_a_client_that_does_not_read_is_left() {
     let server = server();
     let before = server.holdings();
     let mut other = server.client();
-    let mut slow: Vec<Client> =
-        (0..10).map(|_| server.client().with_receive_buffer(16 * 1024)).collect();
+    let mut slow: Vec<Client> = (0..10)
+        .map(|_| server.client().with_receive_buffer(16 * 1024))
+        .collect();
     for client in &mut slow {
         client.send("GET /big.bin HTTP/1.1\r\nHost: petrel.test\r\n\r\n");
     }
@@ -86,7 +95,11 @@ fn row_40_a_client_that_does_not_read_is_left() {
     let sockets = |holdings: &petrel_tests::Holdings| holdings.descriptors["socket"];
     let left = petrel_tests::eventually(|| sockets(&server.holdings()) == sockets(&before));
     assert!(left, "connections of clients that do not read stay open");
-    assert!(begin.elapsed() < Duration::from_secs(8), "took {:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_secs(8),
+        "took {:?}",
+        begin.elapsed()
+    );
 }
 
 #[test]

@@ -18,7 +18,9 @@ fn ten_thousand_idle_connections_take_a_kibibyte_each() {
     let mut first = server.client();
     let pid = server.processes().busiest();
     assert!(first.get("/").status == 200);
-    let open = || -> u64 { std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |fds| fds.count() as u64) };
+    let open = || -> u64 {
+        std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |fds| fds.count() as u64)
+    };
     let (before, open_before) = (server.processes().private_dirty_bytes(), open());
     let mut clients = Vec::new();
     for _ in 1..connections {
@@ -29,8 +31,14 @@ fn ten_thousand_idle_connections_take_a_kibibyte_each() {
     std::thread::sleep(Duration::from_millis(100));
     // And the file, which another worker may have opened as well.
     let opened = open() - open_before;
-    assert!((connections - 1..connections + 3).contains(&opened), "{opened} are open");
-    let grown = server.processes().private_dirty_bytes().saturating_sub(before);
+    assert!(
+        (connections - 1..connections + 3).contains(&opened),
+        "{opened} are open"
+    );
+    let grown = server
+        .processes()
+        .private_dirty_bytes()
+        .saturating_sub(before);
     let each = grown / connections;
     println!("{each} bytes of user memory an idle connection");
     assert!(each <= BYTES_MAX, "{each} bytes an idle connection");

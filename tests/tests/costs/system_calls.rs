@@ -35,9 +35,13 @@ fn expect(calls: &Calls, expected: &[(&[&str], u64)]) {
             rest.0.remove(*name);
         }
     }
-    let looks: u64 = ["fstat", "newfstatat", "statx"].iter().map(|name| calls.count(name)).sum();
+    let looks: u64 = ["fstat", "newfstatat", "statx"]
+        .iter()
+        .map(|name| calls.count(name))
+        .sum();
     assert!(looks <= 60, "{looks} looks at the file: {calls:?}");
-    rest.0.retain(|name, _| !["fstat", "newfstatat", "statx"].contains(&name.as_str()));
+    rest.0
+        .retain(|name, _| !["fstat", "newfstatat", "statx"].contains(&name.as_str()));
     assert!(rest.0.is_empty(), "nothing else should be called: {rest:?}");
 }
 
@@ -50,7 +54,9 @@ fn server(config: &str) -> Server {
         .file("www/small.txt", "x".repeat(100))
         .file("www/largest.bin", vec![b'x'; FILE_IN_MEMORY_BYTES_MAX])
         .file("www/larger.bin", vec![b'x'; FILE_IN_MEMORY_BYTES_MAX + 1])
-        .config(&format!("server.max-keep-alive-requests = 65535\nserver.max-keep-alive-idle = 60\n{config}"))
+        .config(&format!(
+            "server.max-keep-alive-requests = 65535\nserver.max-keep-alive-idle = 60\n{config}"
+        ))
         .start()
 }
 
@@ -65,12 +71,18 @@ fn a_small_file_takes_one_receive_and_one_send() {
 #[test]
 fn above_the_limit_it_is_a_head_and_sendfile() {
     let server = server("");
-    expect(&count(&server, "/larger.bin", 200), &[(RECEIVE, 1), (SEND, 1), (&["sendfile"], 1)]);
+    expect(
+        &count(&server, "/larger.bin", 200),
+        &[(RECEIVE, 1), (SEND, 1), (&["sendfile"], 1)],
+    );
 }
 
 #[test]
 fn a_name_that_is_missing_takes_one_receive_and_one_send() {
-    expect(&count(&server(""), "/missing", 404), &[(RECEIVE, 1), (SEND, 1)]);
+    expect(
+        &count(&server(""), "/missing", 404),
+        &[(RECEIVE, 1), (SEND, 1)],
+    );
 }
 
 #[test]
@@ -82,7 +94,10 @@ fn conditions_and_hosts_take_no_system_call() {
              $HTTP[\"host\"] =~ \"^www{number}\\.\" {{ server.tag = \"{number}\" }}\n"
         ));
     }
-    expect(&count(&server(&config), "/small.txt", 200), &[(RECEIVE, 1), (SEND, 1)]);
+    expect(
+        &count(&server(&config), "/small.txt", 200),
+        &[(RECEIVE, 1), (SEND, 1)],
+    );
 }
 
 #[test]

@@ -9,14 +9,18 @@ use rustix::process::{Pid, Signal, kill_process};
 const HOSTS: usize = 500;
 
 fn builder(hosts: usize) -> Builder {
-    let mut config = String::from("server.max-keep-alive-requests = 65535\nserver.max-worker = 1\n");
+    let mut config =
+        String::from("server.max-keep-alive-requests = 65535\nserver.max-worker = 1\n");
     for number in 0..hosts {
         config.push_str(&format!(
             "$HTTP[\"host\"] == \"host{number}.test\" {{ server.document-root = var.dir + \"/sites/{number}\" }}\n\
              $HTTP[\"host\"] =~ \"^(www\\.)?site{number}\\.test$\" {{ server.document-root = var.dir + \"/sites/{number}\" }}\n"
         ));
     }
-    Server::build().file("www/index.html", "hello").file("sites/7/index.html", "seven").config(&config)
+    Server::build()
+        .file("www/index.html", "hello")
+        .file("sites/7/index.html", "seven")
+        .config(&config)
 }
 
 fn ask(server: &Server, host: &str, times: usize) {
@@ -30,7 +34,11 @@ fn ask(server: &Server, host: &str, times: usize) {
 #[test]
 fn each_host_gets_its_own() {
     let server = builder(HOSTS).start();
-    let get = |host: &str| server.exchange(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).text();
+    let get = |host: &str| {
+        server
+            .exchange(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"))
+            .text()
+    };
     assert_eq!(get("host7.test"), "seven");
     assert_eq!(get("www.site7.test"), "seven");
     assert_eq!(get("HOST7.test"), "seven");
@@ -63,8 +71,13 @@ fn a_thousand_hosts_cost_no_instructions() {
     for host in ["host7.test", "site7.test"] {
         let thousand = instructions_a_request(HOSTS, host);
         let ratio = thousand / one;
-        println!("{one:.0} instructions with one host, {thousand:.0} with a thousand: {ratio:.3} times");
-        assert!(ratio < 1.03, "{one:.0} with one host, {thousand:.0} with a thousand for {host}");
+        println!(
+            "{one:.0} instructions with one host, {thousand:.0} with a thousand: {ratio:.3} times"
+        );
+        assert!(
+            ratio < 1.03,
+            "{one:.0} with one host, {thousand:.0} with a thousand for {host}"
+        );
     }
 }
 
@@ -79,19 +92,28 @@ fn instructions_a_request(hosts: usize, host: &str) -> f64 {
 fn instructions(hosts: usize, host: &str, requests: usize) -> i64 {
     let mut command = Command::new("valgrind");
     command
-        .args(["--tool=callgrind", "--trace-children=yes", "--callgrind-out-file=callgrind.%p"])
+        .args([
+            "--tool=callgrind",
+            "--trace-children=yes",
+            "--callgrind-out-file=callgrind.%p",
+        ])
         .arg(petrel())
         .arg("-D");
     let mut server = builder(hosts).start_as(command);
     ask(&server, host, requests);
-    let pid = i32::try_from(server.pid()).ok().and_then(Pid::from_raw).expect("a process id");
+    let pid = i32::try_from(server.pid())
+        .ok()
+        .and_then(Pid::from_raw)
+        .expect("a process id");
     kill_process(pid, Signal::INT).expect("it is running");
     server.wait(Duration::from_secs(30)).expect("it ends");
     let outputs = server.tree().names(".");
     let outputs = outputs.iter().filter(|name| name.starts_with("callgrind."));
     let totals = outputs.filter_map(|name| {
         let text = server.tree().text(name);
-        let line = text.lines().find_map(|line| line.strip_prefix("summary: "))?;
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("summary: "))?;
         line.trim().parse::<i64>().ok()
     });
     totals.max().expect("callgrind wrote a summary")

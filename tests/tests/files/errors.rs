@@ -7,10 +7,17 @@ fn a_built_in_page() {
     let server = Server::start("");
     let response = server.get("/missing");
     assert_eq!(response.status, 404);
-    assert!(response.field("Content-Type").is_some_and(|kind| kind.starts_with("text/html")));
+    assert!(
+        response
+            .field("Content-Type")
+            .is_some_and(|kind| kind.starts_with("text/html"))
+    );
     assert!(response.text().contains("404"));
     let forged = server.get("/%3Cscript%3E");
-    assert!(!forged.text().contains("<script>"), "the page repeats the URL");
+    assert!(
+        !forged.text().contains("<script>"),
+        "the page repeats the URL"
+    );
 }
 
 #[test]
@@ -22,10 +29,20 @@ fn error_files() {
         .start();
     let mut client = server.client();
     let response = client.get("/missing");
-    assert_eq!((response.status, response.text().as_str()), (404, "<p>not here"));
-    assert!(response.field("Content-Type").is_some_and(|kind| kind.starts_with("text/html")));
+    assert_eq!(
+        (response.status, response.text().as_str()),
+        (404, "<p>not here")
+    );
+    assert!(
+        response
+            .field("Content-Type")
+            .is_some_and(|kind| kind.starts_with("text/html"))
+    );
     let head = client.request("HEAD", "/missing", &[]);
-    assert_eq!((head.status, head.field("Content-Length")), (404, Some("11")));
+    assert_eq!(
+        (head.status, head.field("Content-Length")),
+        (404, Some("11"))
+    );
     let other = client.request("OPTIONS", "/missing", &[]);
     assert!(other.status < 500, "{other}");
     assert_eq!(client.get("/").text(), "hello");
@@ -50,11 +67,17 @@ fn an_error_handler_keeps_the_status() {
         .file("www/index.html", "hello")
         .file("www/error.html", "sorry")
         .file("www/a.php", "secret")
-        .config("server.error-handler = \"/error.html\"\nstatic-file.exclude-extensions = (\".php\")")
+        .config(
+            "server.error-handler = \"/error.html\"\nstatic-file.exclude-extensions = (\".php\")",
+        )
         .start();
     for (target, status) in [("/missing", 404), ("/a.php", 403)] {
         let response = server.get(target);
-        assert_eq!((response.status, response.text().as_str()), (status, "sorry"), "{target}");
+        assert_eq!(
+            (response.status, response.text().as_str()),
+            (status, "sorry"),
+            "{target}"
+        );
     }
 }
 
@@ -77,6 +100,9 @@ fn conditions_on_the_original_request_do_not_break_the_handler() {
     let mut client = server.client();
     let fields = [("If-None-Match", "*"), ("Range", "bytes=0-1")];
     let response = client.request("GET", "/missing", &fields);
-    assert!(matches!(response.status, 200 | 206 | 304 | 404), "{response}");
+    assert!(
+        matches!(response.status, 200 | 206 | 304 | 404),
+        "{response}"
+    );
     assert_eq!(client.get("/missing").text(), "sorry");
 }

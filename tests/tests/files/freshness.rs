@@ -21,7 +21,11 @@ impl Scene {
     fn new(config: &str, target: &str, make: impl FnOnce(&Tree)) -> Scene {
         let server = Server::build().tree(make).config(config).start();
         let clients = clients(&server);
-        let mut scene = Scene { server, clients, target: target.to_owned() };
+        let mut scene = Scene {
+            server,
+            clients,
+            target: target.to_owned(),
+        };
         scene.answers();
         scene.answers();
         scene
@@ -50,7 +54,9 @@ impl Scene {
     fn answers(&mut self) -> Vec<(u16, String)> {
         let target = &self.target;
         let answers = self.clients.iter_mut().map(|client| client.get(target));
-        answers.map(|response| (response.status, response.text())).collect()
+        answers
+            .map(|response| (response.status, response.text()))
+            .collect()
     }
 }
 
@@ -84,11 +90,13 @@ fn a_changed_large_file() {
 #[test]
 fn a_change_that_keeps_size_and_time() {
     let mut scene = Scene::new("", "/a.txt", |tree| {
-        tree.write("www/a.txt", "old").modified("www/a.txt", 1_000_000_000);
+        tree.write("www/a.txt", "old")
+            .modified("www/a.txt", 1_000_000_000);
     });
     scene
         .change(|tree| {
-            tree.write("www/a.txt", "new").modified("www/a.txt", 1_000_000_000);
+            tree.write("www/a.txt", "new")
+                .modified("www/a.txt", 1_000_000_000);
         })
         .expect(200, "new");
 }
@@ -172,7 +180,8 @@ fn a_file_whose_permission_goes() {
 #[test]
 fn a_renamed_directory() {
     let mut scene = Scene::new("", "/dir/sub/a.txt", |tree| {
-        tree.write("www/dir/sub/a.txt", "old").write("www/other/sub/a.txt", "other");
+        tree.write("www/dir/sub/a.txt", "old")
+            .write("www/other/sub/a.txt", "other");
     });
     scene
         .expect(200, "old")
@@ -195,7 +204,11 @@ fn a_release_switched_by_a_symlink_in_the_roots_own_path() {
             .symlink("release-1", "current");
     });
     scene.expect(200, "first");
-    for (release, content) in [("release-2", "second"), ("release-1", "first"), ("release-2", "second")] {
+    for (release, content) in [
+        ("release-2", "second"),
+        ("release-1", "first"),
+        ("release-2", "second"),
+    ] {
         scene.change(|tree| {
             tree.symlink(release, "next").rename("next", "current");
         });
@@ -223,7 +236,8 @@ fn a_symlink_to_a_file_that_changes_and_moves_on() {
         })
         .expect(200, "one, changed")
         .change(|tree| {
-            tree.symlink("../elsewhere/two.txt", "www/new").rename("www/new", "www/link.txt");
+            tree.symlink("../elsewhere/two.txt", "www/new")
+                .rename("www/new", "www/link.txt");
         })
         .expect(200, "two");
 }
@@ -241,16 +255,21 @@ fn a_chain_of_symlinks_whose_middle_is_switched() {
     scene
         .expect(200, "one")
         .change(|tree| {
-            tree.symlink("../two", "links/new").rename("links/new", "links/middle");
+            tree.symlink("../two", "links/new")
+                .rename("links/new", "links/middle");
         })
         .expect(200, "two");
 }
 
 #[test]
 fn an_index_file_that_comes_and_goes() {
-    let mut scene = Scene::new("index-file.names = (\"first.html\", \"index.html\")", "/", |tree| {
-        tree.write("www/index.html", "index");
-    });
+    let mut scene = Scene::new(
+        "index-file.names = (\"first.html\", \"index.html\")",
+        "/",
+        |tree| {
+            tree.write("www/index.html", "index");
+        },
+    );
     scene
         .expect(200, "index")
         .change(|tree| {
@@ -271,11 +290,13 @@ fn a_file_that_becomes_a_directory() {
     scene
         .expect(200, "a file")
         .change(|tree| {
-            tree.remove("www/thing").write("www/thing/index.html", "a directory");
+            tree.remove("www/thing")
+                .write("www/thing/index.html", "a directory");
         })
         .expect_status(301)
         .change(|tree| {
-            tree.rename("www/thing", "www/away").write("www/thing", "a file again");
+            tree.rename("www/thing", "www/away")
+                .write("www/thing", "a file again");
         })
         .expect(200, "a file again");
 }
@@ -327,7 +348,10 @@ fn a_file_that_grows_while_it_is_asked_for() {
         let response = client.get("/log.txt");
         let text = response.text();
         assert_eq!(response.status, 200);
-        assert!(content.starts_with(&text) , "what was never in the file: {text:?}");
+        assert!(
+            content.starts_with(&text),
+            "what was never in the file: {text:?}"
+        );
     }
 }
 

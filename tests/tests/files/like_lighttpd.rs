@@ -36,8 +36,20 @@ fn start(config: &str) -> Option<Differential> {
 fn files_and_directories() {
     let Some(mut both) = start("") else { return };
     for target in [
-        "/", "/index.html", "/a.txt", "/a%20b.txt", "/empty.txt", "/dir/", "/dir/b.css", "/a.txt?q=1",
-        "/dir/../a.txt", "/dir/./b.css", "//a.txt", "/dir//b.css", "/%61.txt", "/dir%2fb.css",
+        "/",
+        "/index.html",
+        "/a.txt",
+        "/a%20b.txt",
+        "/empty.txt",
+        "/dir/",
+        "/dir/b.css",
+        "/a.txt?q=1",
+        "/dir/../a.txt",
+        "/dir/./b.css",
+        "//a.txt",
+        "/dir//b.css",
+        "/%61.txt",
+        "/dir%2fb.css",
         "/UPPER.txt",
     ] {
         both.get(target, Difference::None);
@@ -45,12 +57,26 @@ fn files_and_directories() {
     // A file whose type nobody knows: lighttpd sends no Last-Modified with it, so that browsers ask
     // again soon; here it is cached like any other, and the type is the same.
     let untyped = both.petrel().get("/noindex/file");
-    assert_eq!(untyped.field("Content-Type"), Some("application/octet-stream"));
+    assert_eq!(
+        untyped.field("Content-Type"),
+        Some("application/octet-stream")
+    );
     assert!(untyped.field("Last-Modified").is_some());
     // The pages of errors and redirects have a text of their own.
     for target in [
-        "/missing", "/dir", "/dir?q=1", "/noindex", "/noindex/", "/a.php", "/dir/missing/", "/a.php/x",
-        "/upper.txt", "/a.txt/info", "/%2e%2e/x", "/..%2fx", "/a%00b",
+        "/missing",
+        "/dir",
+        "/dir?q=1",
+        "/noindex",
+        "/noindex/",
+        "/a.php",
+        "/dir/missing/",
+        "/a.php/x",
+        "/upper.txt",
+        "/a.txt/info",
+        "/%2e%2e/x",
+        "/..%2fx",
+        "/a%00b",
     ] {
         both.get(target, Difference::Page);
     }
@@ -68,7 +94,12 @@ fn methods() {
     both.request("OPTIONS", "/", &[], Difference::None);
     both.request("OPTIONS", "*", &[], Difference::None);
     // PUT and DELETE of a file get 405, where lighttpd says 501: the method is known here.
-    both.request("FOO", "/a.txt", &[("Content-Length", "0")], Difference::Page);
+    both.request(
+        "FOO",
+        "/a.txt",
+        &[("Content-Length", "0")],
+        Difference::Page,
+    );
     both.expect_no_difference();
 }
 
@@ -91,8 +122,15 @@ fn conditions() {
 fn ranges() {
     let Some(mut both) = start("") else { return };
     for range in [
-        "bytes=0-0", "bytes=2-4", "bytes=5-", "bytes=-3", "bytes=-30", "bytes=9-20", "bytes=0-9",
-        "lines=1-2", "bytes=1-2,2-3",
+        "bytes=0-0",
+        "bytes=2-4",
+        "bytes=5-",
+        "bytes=-3",
+        "bytes=-30",
+        "bytes=9-20",
+        "bytes=0-9",
+        "lines=1-2",
+        "bytes=1-2,2-3",
     ] {
         both.request("GET", "/a.txt", &[("Range", range)], Difference::None);
     }
@@ -101,7 +139,10 @@ fn ranges() {
     }
     // A range that makes no sense is ignored (RFC 9110 section 14.2), where lighttpd says 416.
     // HTTP/1.0 knows no ranges.
-    both.send("GET /a.txt HTTP/1.0\r\nRange: bytes=0-1\r\n\r\n", Difference::None);
+    both.send(
+        "GET /a.txt HTTP/1.0\r\nRange: bytes=0-1\r\n\r\n",
+        Difference::None,
+    );
     both.expect_no_difference();
 }
 
@@ -135,8 +176,17 @@ fn error_handlers() {
         "server.error-handler = \"/missing-too\"",
         "server.error-handler-404 = \"/a.txt\"\nserver.error-handler = \"/error.html\"",
     ] {
-        let Some(mut both) = start(config) else { return };
-        for target in ["/missing", "/missing?q", "/a.php", "/noindex/", "/", "/dir/missing"] {
+        let Some(mut both) = start(config) else {
+            return;
+        };
+        for target in [
+            "/missing",
+            "/missing?q",
+            "/a.php",
+            "/noindex/",
+            "/",
+            "/dir/missing",
+        ] {
             let body = match config.contains("missing-too") {
                 true => Difference::Page,
                 false => Difference::None,
@@ -154,7 +204,8 @@ fn error_files() {
         &format!("{CONFIG}server.errorfile-prefix = var.dir + \"/errors/\""),
         |tree| {
             site(tree);
-            tree.write("errors/404.html", "<p>missing").write("errors/403.html", "<p>forbidden");
+            tree.write("errors/404.html", "<p>missing")
+                .write("errors/403.html", "<p>forbidden");
         },
     ) else {
         return;
@@ -170,9 +221,13 @@ fn error_files() {
 #[test]
 fn lower_case_names() {
     // With static-file.disable-pathinfo later versions of lighttpd say 404 as we do, 1.4.69 said 403.
-    let Some(mut both) = start("server.force-lowercase-filenames = \"enable\"") else { return };
-    both.get("/A.TXT", Difference::None).get("/DIR/B.CSS", Difference::None);
-    both.get("/UPPER.txt", Difference::Page).get("/A.PHP", Difference::Page);
+    let Some(mut both) = start("server.force-lowercase-filenames = \"enable\"") else {
+        return;
+    };
+    both.get("/A.TXT", Difference::None)
+        .get("/DIR/B.CSS", Difference::None);
+    both.get("/UPPER.txt", Difference::Page)
+        .get("/A.PHP", Difference::Page);
     both.expect_no_difference();
 }
 
@@ -185,8 +240,14 @@ fn limits_and_switches() {
         return;
     };
     both.request("GET", "/a.txt", &[("Range", "bytes=0-1")], Difference::None);
-    both.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2000\r\n\r\n", Difference::Page);
+    both.send(
+        "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2000\r\n\r\n",
+        Difference::Page,
+    );
     let long = "x".repeat(600);
-    both.send(&format!("GET / HTTP/1.1\r\nHost: x\r\nX: {long}\r\n\r\n"), Difference::Page);
+    both.send(
+        &format!("GET / HTTP/1.1\r\nHost: x\r\nX: {long}\r\n\r\n"),
+        Difference::Page,
+    );
     both.expect_no_difference();
 }

@@ -4,7 +4,20 @@ use petrel_tests::Server;
 
 #[test]
 fn sizes_around_every_limit_of_the_server() {
-    let sizes = [0, 1, 4095, 4096, 4097, 32_767, 32_768, 32_769, 65_536, 131_073, 1 << 20, (3 << 20) + 1];
+    let sizes = [
+        0,
+        1,
+        4095,
+        4096,
+        4097,
+        32_767,
+        32_768,
+        32_769,
+        65_536,
+        131_073,
+        1 << 20,
+        (3 << 20) + 1,
+    ];
     let content = |size: usize| -> Vec<u8> { (0..size).map(|at| (at % 251) as u8).collect() };
     let server = Server::build()
         .tree(|tree| {
@@ -18,7 +31,10 @@ fn sizes_around_every_limit_of_the_server() {
         for size in sizes {
             let response = client.get(&format!("/{size}.bin"));
             assert_eq!(response.status, 200);
-            assert_eq!(response.field("Content-Length"), Some(size.to_string().as_str()));
+            assert_eq!(
+                response.field("Content-Length"),
+                Some(size.to_string().as_str())
+            );
             assert!(response.body == content(size), "{size}");
         }
     }
@@ -27,7 +43,13 @@ fn sizes_around_every_limit_of_the_server() {
 #[test]
 fn every_network_backend_sends_the_same() {
     let content: Vec<u8> = (0..3_000_000).map(|at| (at % 251) as u8).collect();
-    for backend in ["linux-sendfile", "writev", "write", "gthread-aio", "posix-aio"] {
+    for backend in [
+        "linux-sendfile",
+        "writev",
+        "write",
+        "gthread-aio",
+        "posix-aio",
+    ] {
         let server = Server::build()
             .file("www/a.bin", &content)
             .config(&format!("server.network-backend = \"{backend}\""))
@@ -41,11 +63,16 @@ fn every_network_backend_sends_the_same() {
 
 #[test]
 fn directories_redirect_with_their_query() {
-    let server = Server::build().file("www/dir/sub dir/index.html", "index").start();
+    let server = Server::build()
+        .file("www/dir/sub dir/index.html", "index")
+        .start();
     let response = server.get("/dir/sub%20dir?a=b&c=%20d");
     assert_eq!(response.status, 301);
     let location = response.field("Location").expect("Location");
-    assert!(location.ends_with("/dir/sub%20dir/?a=b&c=%20d"), "{location}");
+    assert!(
+        location.ends_with("/dir/sub%20dir/?a=b&c=%20d"),
+        "{location}"
+    );
     assert_eq!(server.get("/dir/sub%20dir/").text(), "index");
     let split = server.get("/dir/..%0d%0aX-Injected:%201/../dir");
     assert_eq!(split.field("X-Injected"), None);
@@ -63,7 +90,11 @@ fn index_files_in_their_order() {
         .start();
     assert_eq!(server.get("/a/").text(), "php");
     assert_eq!(server.get("/b/").text(), "html");
-    assert_eq!(server.get("/c/").text(), "top", "an absolute name starts at the root");
+    assert_eq!(
+        server.get("/c/").text(),
+        "top",
+        "an absolute name starts at the root"
+    );
     assert_eq!(server.get("/c").status, 301);
 }
 
@@ -89,12 +120,18 @@ fn excluded_extensions() {
 
 #[test]
 fn path_info() {
-    let build = || Server::build().file("www/a.txt", "a").file("www/dir/b.txt", "b");
+    let build = || {
+        Server::build()
+            .file("www/a.txt", "a")
+            .file("www/dir/b.txt", "b")
+    };
     let server = build().start();
     assert_eq!(server.get("/a.txt/info/more").text(), "a");
     assert_eq!(server.get("/dir/b.txt/info").text(), "b");
     assert_eq!(server.get("/dir/missing/info").status, 404);
-    let off = build().config("static-file.disable-pathinfo = \"enable\"").start();
+    let off = build()
+        .config("static-file.disable-pathinfo = \"enable\"")
+        .start();
     assert_eq!(off.get("/a.txt/info").status, 404);
     assert_eq!(off.get("/a.txt").text(), "a");
 }
@@ -114,7 +151,16 @@ fn lower_case_names() {
 fn content_types() {
     let server = Server::build()
         .tree(|tree| {
-            for name in ["a.html", "a.css", "a.js", "a.png", "a.tar.gz", "a.unknown", "noext", "a.txt"] {
+            for name in [
+                "a.html",
+                "a.css",
+                "a.js",
+                "a.png",
+                "a.tar.gz",
+                "a.unknown",
+                "noext",
+                "a.txt",
+            ] {
                 tree.write(&format!("www/{name}"), "x");
             }
         })
@@ -136,7 +182,12 @@ fn content_types() {
              \"README\" => \"text/readme\", \"\" => \"text/default\")",
         )
         .start();
-    let kind = |path: &str| own.get(path).field("Content-Type").map(str::to_owned).expect("a type");
+    let kind = |path: &str| {
+        own.get(path)
+            .field("Content-Type")
+            .map(str::to_owned)
+            .expect("a type")
+    };
     assert_eq!(kind("/a.tar.gz"), "application/x-tgz");
     assert_eq!(kind("/a.gz"), "application/gzip");
     assert_eq!(kind("/README"), "text/readme");
@@ -150,14 +201,19 @@ fn etags_are_made_of_what_is_chosen() {
             .file("www/a.txt", "same size")
             .file("www/b.txt", "same size")
             .tree(|tree| {
-                tree.modified("www/a.txt", 1_000_000_000).modified("www/b.txt", 1_000_000_000);
+                tree.modified("www/a.txt", 1_000_000_000)
+                    .modified("www/b.txt", 1_000_000_000);
             })
             .config(config)
             .start()
     };
     let etag = |server: &Server, path: &str| server.get(path).field("ETag").map(str::to_owned);
     let all = build("");
-    assert_ne!(etag(&all, "/a.txt"), etag(&all, "/b.txt"), "inode numbers differ");
+    assert_ne!(
+        etag(&all, "/a.txt"),
+        etag(&all, "/b.txt"),
+        "inode numbers differ"
+    );
     let portable = build("etag.use-inode = \"disable\"");
     assert!(etag(&portable, "/a.txt").is_some());
     assert_eq!(etag(&portable, "/a.txt"), etag(&portable, "/b.txt"));
@@ -179,22 +235,48 @@ fn precompressed_siblings() {
         .file("www/b.js", "newer than its sibling")
         .file("www/b.js.gz", "old bytes")
         .tree(|tree| {
-            tree.modified("www/a.js", 1_000_000_000).modified("www/b.js.gz", 1_000_000_000);
+            tree.modified("www/a.js", 1_000_000_000)
+                .modified("www/b.js.gz", 1_000_000_000);
         })
         .config("static-file.precompressed = (\"br\", \"gzip\")")
         .start();
     let mut client = server.client();
-    let mut ask = |path: &str, accept: &str| client.request("GET", path, &[("Accept-Encoding", accept)]);
+    let mut ask =
+        |path: &str, accept: &str| client.request("GET", path, &[("Accept-Encoding", accept)]);
     let brotli = ask("/a.js", "gzip, br");
-    assert_eq!((brotli.text().as_str(), brotli.field("Content-Encoding")), ("brotli bytes", Some("br")));
-    assert!(brotli.field("Content-Type").is_some_and(|kind| kind.contains("javascript")), "{brotli}");
-    assert!(brotli.field("Vary").is_some_and(|vary| vary.contains("Accept-Encoding")), "{brotli}");
+    assert_eq!(
+        (brotli.text().as_str(), brotli.field("Content-Encoding")),
+        ("brotli bytes", Some("br"))
+    );
+    assert!(
+        brotli
+            .field("Content-Type")
+            .is_some_and(|kind| kind.contains("javascript")),
+        "{brotli}"
+    );
+    assert!(
+        brotli
+            .field("Vary")
+            .is_some_and(|vary| vary.contains("Accept-Encoding")),
+        "{brotli}"
+    );
     let gzip = ask("/a.js", "gzip");
-    assert_eq!((gzip.text().as_str(), gzip.field("Content-Encoding")), ("gzip bytes", Some("gzip")));
+    assert_eq!(
+        (gzip.text().as_str(), gzip.field("Content-Encoding")),
+        ("gzip bytes", Some("gzip"))
+    );
     assert_ne!(gzip.field("ETag"), brotli.field("ETag"));
     let plain = ask("/a.js", "identity");
-    assert_eq!((plain.text().as_str(), plain.field("Content-Encoding")), ("plain text", None));
-    assert!(plain.field("Vary").is_some_and(|vary| vary.contains("Accept-Encoding")), "{plain}");
+    assert_eq!(
+        (plain.text().as_str(), plain.field("Content-Encoding")),
+        ("plain text", None)
+    );
+    assert!(
+        plain
+            .field("Vary")
+            .is_some_and(|vary| vary.contains("Accept-Encoding")),
+        "{plain}"
+    );
     assert_eq!(ask("/a.js", "gzip;q=0, br;q=0").text(), "plain text");
     assert_eq!(ask("/b.js", "gzip, br").text(), "newer than its sibling");
 }
@@ -204,7 +286,9 @@ fn things_that_are_no_files() {
     let server = Server::build()
         .tree(|tree| {
             tree.directory("www");
-            let status = std::process::Command::new("mkfifo").arg(tree.path("www/pipe")).status();
+            let status = std::process::Command::new("mkfifo")
+                .arg(tree.path("www/pipe"))
+                .status();
             assert!(status.expect("mkfifo").success());
             std::mem::forget(
                 std::os::unix::net::UnixListener::bind(tree.path("www/socket")).expect("a socket"),
@@ -225,7 +309,12 @@ fn names_that_need_encoding() {
         .file("www/\u{fc}ml\u{e4}ut/\u{65e5}\u{672c}.txt", "utf-8")
         .start();
     assert_eq!(server.get("/a%20b+c%25d&e.txt").text(), "odd");
-    assert_eq!(server.get("/%c3%bcml%C3%A4ut/%e6%97%a5%e6%9c%ac.txt").text(), "utf-8");
+    assert_eq!(
+        server
+            .get("/%c3%bcml%C3%A4ut/%e6%97%a5%e6%9c%ac.txt")
+            .text(),
+        "utf-8"
+    );
 }
 
 #[test]
@@ -238,6 +327,10 @@ fn very_long_names() {
         let status = server.get(&"/a".repeat(depth)).status;
         assert!(matches!(status, 400 | 404 | 414), "{status}");
     }
-    assert!(begin.elapsed() < std::time::Duration::from_secs(3), "{:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < std::time::Duration::from_secs(3),
+        "{:?}",
+        begin.elapsed()
+    );
     assert_eq!(server.get("/").text(), "hello");
 }

@@ -33,10 +33,20 @@ fn each_connection_has_its_limit() {
         let begin = Instant::now();
         assert_eq!(server.get("/").text(), "hello");
         assert!(begin.elapsed() < Duration::from_secs(1), "others wait");
-        transfers.into_iter().map(|one| one.join().expect("a transfer")).max().expect("two")
+        transfers
+            .into_iter()
+            .map(|one| one.join().expect("a transfer"))
+            .max()
+            .expect("two")
     });
-    assert!(took > Duration::from_millis(1500), "600 kB at 200 kB/s took {took:?}");
-    assert!(took < Duration::from_secs(6), "600 kB at 200 kB/s took {took:?}");
+    assert!(
+        took > Duration::from_millis(1500),
+        "600 kB at 200 kB/s took {took:?}"
+    );
+    assert!(
+        took < Duration::from_secs(6),
+        "600 kB at 200 kB/s took {took:?}"
+    );
 }
 
 #[test]
@@ -44,9 +54,19 @@ fn all_connections_share_the_limit_of_their_scope() {
     let server = server("$HTTP[\"url\"] == \"/data.bin\" { server.kbytes-per-second = 400 }");
     let took = std::thread::scope(|scope| {
         let transfers: Vec<_> = (0..2).map(|_| scope.spawn(|| transfer(&server))).collect();
-        transfers.into_iter().map(|one| one.join().expect("a transfer")).max().expect("two")
+        transfers
+            .into_iter()
+            .map(|one| one.join().expect("a transfer"))
+            .max()
+            .expect("two")
     });
-    assert!(took > Duration::from_millis(1500), "1.2 MB at 400 kB/s took {took:?}");
-    assert!(took < Duration::from_secs(7), "1.2 MB at 400 kB/s took {took:?}");
+    assert!(
+        took > Duration::from_millis(1500),
+        "1.2 MB at 400 kB/s took {took:?}"
+    );
+    assert!(
+        took < Duration::from_secs(7),
+        "1.2 MB at 400 kB/s took {took:?}"
+    );
     assert!(server.get("/").text() == "hello");
 }

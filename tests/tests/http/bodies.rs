@@ -13,7 +13,8 @@ fn a_body_is_read_past() {
     let server = Server::start("");
     let mut client = server.client();
     for length in [0, 1, 1000, 100_000] {
-        let head = format!("POST / HTTP/1.1\r\nHost: petrel.test\r\nContent-Length: {length}\r\n\r\n");
+        let head =
+            format!("POST / HTTP/1.1\r\nHost: petrel.test\r\nContent-Length: {length}\r\n\r\n");
         client.send(head).send(vec![b'x'; length]);
         assert_eq!(client.response().text(), "hello", "{length}");
     }
@@ -73,7 +74,10 @@ fn http_10_is_never_told_to_continue() {
     client.send("POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
     std::thread::sleep(Duration::from_millis(50));
     let response = client.send("hello").response();
-    assert_eq!((response.status, response.interim.as_slice()), (200, &[][..]));
+    assert_eq!(
+        (response.status, response.interim.as_slice()),
+        (200, &[][..])
+    );
 }
 
 #[test]
@@ -85,7 +89,10 @@ fn an_unmet_expectation_is_told_to_a_client_that_waits_for_an_error() {
          Content-Length: 5\r\n\r\n",
     );
     let response = client.response();
-    assert_eq!((response.status, response.interim.as_slice()), (404, &[][..]));
+    assert_eq!(
+        (response.status, response.interim.as_slice()),
+        (404, &[][..])
+    );
 }
 
 #[test]
@@ -97,7 +104,11 @@ fn curl_uploads() {
         .start();
     let file = format!("@{}", server.tree().path("upload").display());
     let format = "%{http_code}";
-    for fields in [&["Expect: 100-continue"][..], &["Expect:"], &["Expect:", "Transfer-Encoding: chunked"]] {
+    for fields in [
+        &["Expect: 100-continue"][..],
+        &["Expect:"],
+        &["Expect:", "Transfer-Encoding: chunked"],
+    ] {
         let mut arguments = vec!["--data-binary", &file, "-w", format, "-o", "/dev/null"];
         for field in fields {
             arguments.extend(["-H", field]);

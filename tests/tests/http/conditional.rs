@@ -58,10 +58,22 @@ fn etags_count_more_than_dates() {
     let mut client = server.client();
     let etag = client.get("/a.txt").field("ETag").expect("ETag").to_owned();
     let mut ask = |fields: &[(&str, &str)]| client.request("GET", "/a.txt", fields).status;
-    assert_eq!(ask(&[("If-None-Match", "\"x\""), ("If-Modified-Since", MODIFIED)]), 200);
-    assert_eq!(ask(&[("If-None-Match", &etag), ("If-Modified-Since", BEFORE)]), 304);
-    assert_eq!(ask(&[("If-Match", &etag), ("If-Unmodified-Since", BEFORE)]), 200);
-    assert_eq!(ask(&[("If-Match", "\"x\""), ("If-Unmodified-Since", AFTER)]), 412);
+    assert_eq!(
+        ask(&[("If-None-Match", "\"x\""), ("If-Modified-Since", MODIFIED)]),
+        200
+    );
+    assert_eq!(
+        ask(&[("If-None-Match", &etag), ("If-Modified-Since", BEFORE)]),
+        304
+    );
+    assert_eq!(
+        ask(&[("If-Match", &etag), ("If-Unmodified-Since", BEFORE)]),
+        200
+    );
+    assert_eq!(
+        ask(&[("If-Match", "\"x\""), ("If-Unmodified-Since", AFTER)]),
+        412
+    );
     assert_eq!(ask(&[("If-Match", "*"), ("If-None-Match", &etag)]), 304);
 }
 
@@ -76,5 +88,9 @@ fn a_304_says_what_a_cache_needs() {
     assert_eq!(response.field("ETag"), Some(etag.as_str()));
     assert!(response.field("Date").is_some());
     assert_eq!(response.body, b"");
-    assert_eq!(client.get("/a.txt").text(), "hello", "nothing came behind it");
+    assert_eq!(
+        client.get("/a.txt").text(),
+        "hello",
+        "nothing came behind it"
+    );
 }

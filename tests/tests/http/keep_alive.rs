@@ -44,7 +44,11 @@ fn a_read_idle_time_of_0_is_the_shortest() {
     let mut client = server.client();
     let begin = Instant::now();
     client.send("GET / HTTP/1.1\r\n").read_to_end();
-    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        begin.elapsed()
+    );
     // A request that comes at once is answered all the same.
     assert_eq!(server.get("/").status, 200);
 }
@@ -64,7 +68,13 @@ fn http_10_closes_unless_asked() {
         client.send("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n");
         let response = client.response();
         assert_eq!(response.text(), "hello");
-        assert_eq!(response.field("Connection").map(str::to_ascii_lowercase).as_deref(), Some("keep-alive"));
+        assert_eq!(
+            response
+                .field("Connection")
+                .map(str::to_ascii_lowercase)
+                .as_deref(),
+            Some("keep-alive")
+        );
     }
 }
 
@@ -80,11 +90,20 @@ fn a_hundred_pipelined_requests_split_at_odd_places() {
     let requests: String = (0..100)
         .map(|number| format!("GET /{number} HTTP/1.1\r\nHost: petrel.test\r\n\r\n"))
         .collect();
-    for sizes in [&[1usize << 20][..], &[1, 2, 3, 5, 7, 11, 13], &[39, 41, 43], &[997]] {
+    for sizes in [
+        &[1usize << 20][..],
+        &[1, 2, 3, 5, 7, 11, 13],
+        &[39, 41, 43],
+        &[997],
+    ] {
         let mut client = server.client();
         client.send_in_pieces(&requests, sizes);
         for number in 0..100 {
-            assert_eq!(client.response().text(), format!("file {number}"), "{sizes:?}");
+            assert_eq!(
+                client.response().text(),
+                format!("file {number}"),
+                "{sizes:?}"
+            );
         }
     }
 }
@@ -102,14 +121,19 @@ fn pipelined_requests_of_a_client_that_reads_late() {
 
 #[test]
 fn a_client_that_half_closes_gets_the_whole_answer() {
-    let server = Server::build().file("www/big", vec![b'x'; 8 << 20]).file("www/index.html", "hello").start();
+    let server = Server::build()
+        .file("www/big", vec![b'x'; 8 << 20])
+        .file("www/index.html", "hello")
+        .start();
     let mut client = server.client();
     client.send(GET).half_close();
     assert_eq!(client.response().text(), "hello");
     client.expect_close();
 
     let mut client = server.client().with_receive_buffer(64 * 1024);
-    client.send("GET /big HTTP/1.1\r\nHost: petrel.test\r\n\r\n").half_close();
+    client
+        .send("GET /big HTTP/1.1\r\nHost: petrel.test\r\n\r\n")
+        .half_close();
     assert_eq!(client.response().body.len(), 8 << 20);
     client.expect_close();
 
@@ -154,7 +178,11 @@ fn an_idle_connection_is_closed_after_its_time() {
     let begin = Instant::now();
     assert_eq!(client.get("/").status, 200);
     client.expect_close();
-    assert!(begin.elapsed() < Duration::from_secs(4), "after {:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_secs(4),
+        "after {:?}",
+        begin.elapsed()
+    );
 }
 
 #[test]

@@ -25,7 +25,10 @@ fn chunks_over_the_limit_are_413() {
     let mut client = server.client();
     client.send("POST / HTTP/1.1\r\nHost: petrel.test\r\nTransfer-Encoding: chunked\r\n\r\n");
     client.send("100\r\n").send(vec![b'x'; 256]).send("\r\n");
-    client.send("400\r\n").send(vec![b'x'; 1024]).send("\r\n0\r\n\r\n");
+    client
+        .send("400\r\n")
+        .send(vec![b'x'; 1024])
+        .send("\r\n0\r\n\r\n");
     assert_eq!(client.response().status, 413);
     client.expect_close();
 }
@@ -38,7 +41,9 @@ fn the_limit_can_differ_by_url() {
         .config("server.max-request-size = 1\n$HTTP[\"url\"] == \"/upload\" { server.max-request-size = 100 }")
         .start();
     let mut client = server.client();
-    client.send(post(50_000).replace("POST /", "POST /upload")).send(vec![b'x'; 50_000]);
+    client
+        .send(post(50_000).replace("POST /", "POST /upload"))
+        .send(vec![b'x'; 50_000]);
     assert_eq!(client.response().status, 200);
     assert_eq!(server.exchange(post(50_000)).status, 413);
 }
@@ -53,7 +58,17 @@ fn curl_sees_413_with_and_without_expect() {
     let file = format!("@{}", server.tree().path("upload").display());
     for field in ["Expect: 100-continue", "Expect:"] {
         let url = server.url("/");
-        let finished = curl(&["--data-binary", &file, "-H", field, "-w", "%{http_code}", "-o", "/dev/null", &url]);
+        let finished = curl(&[
+            "--data-binary",
+            &file,
+            "-H",
+            field,
+            "-w",
+            "%{http_code}",
+            "-o",
+            "/dev/null",
+            &url,
+        ]);
         assert_eq!(finished.text(), "413", "{field} {}", finished.errors);
     }
 }
@@ -63,7 +78,10 @@ fn a_head_over_the_limit_is_431() {
     let server = Server::start("server.max-request-field-size = 1000");
     let head = |length: usize| {
         let empty = "GET / HTTP/1.1\r\nHost: petrel.test\r\nX-Fill: \r\n\r\n";
-        empty.replace("X-Fill: ", &format!("X-Fill: {}", "x".repeat(length - empty.len())))
+        empty.replace(
+            "X-Fill: ",
+            &format!("X-Fill: {}", "x".repeat(length - empty.len())),
+        )
     };
     assert_eq!(server.exchange(head(1000)).status, 200);
     assert_eq!(server.exchange(head(1001)).status, 431);
@@ -75,6 +93,9 @@ fn a_head_over_the_limit_is_431() {
 #[test]
 fn a_head_may_be_larger_when_allowed() {
     let server = Server::start("server.max-request-field-size = 65535");
-    let head = format!("GET / HTTP/1.1\r\nHost: petrel.test\r\nX-Fill: {}\r\n\r\n", "x".repeat(60_000));
+    let head = format!(
+        "GET / HTTP/1.1\r\nHost: petrel.test\r\nX-Fill: {}\r\n\r\n",
+        "x".repeat(60_000)
+    );
     assert_eq!(server.exchange(head).status, 200);
 }

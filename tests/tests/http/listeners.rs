@@ -8,13 +8,18 @@ use petrel_tests::{Address, Client, Server, curl, free_port};
 fn a_unix_socket() {
     let server = Server::build()
         .file("www/index.html", "hello")
-        .config("$SERVER[\"socket\"] == var.dir + \"/http.sock\" { server.socket-perms = \"0600\" }")
+        .config(
+            "$SERVER[\"socket\"] == var.dir + \"/http.sock\" { server.socket-perms = \"0600\" }",
+        )
         .start();
     let path = server.tree().path("http.sock");
     let mut client = Client::connect(&Address::Unix(path.clone()));
     assert_eq!(client.get("/").text(), "hello");
     assert_eq!(client.get("/").text(), "hello");
-    let mode = std::fs::metadata(&path).expect("the socket").permissions().mode();
+    let mode = std::fs::metadata(&path)
+        .expect("the socket")
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o777, 0o600);
     let path = path.display().to_string();
     let finished = curl(&["--unix-socket", &path, "http://petrel.test/"]);

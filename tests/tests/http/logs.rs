@@ -11,23 +11,49 @@ const LOGS: &str = r#"
 #[track_caller]
 fn expect_access(server: &Server, text: &str) {
     let log = || String::from_utf8_lossy(&server.tree().read("access.log")).into_owned();
-    assert!(eventually(|| log().contains(text)), "{text:?} is not in\n{}", log());
+    assert!(
+        eventually(|| log().contains(text)),
+        "{text:?} is not in\n{}",
+        log()
+    );
 }
 
 #[test]
 fn a_refused_head_is_told_by_its_first_line() {
     let server = Server::start(&format!("{LOGS}accesslog.format = \"[%r] %s\""));
     for (head, status, access, error) in [
-        ("GE T / HTTP/1.1\r\n\r\n", 400, "[GE T / HTTP/1.1] 400", "request=\"GE T / HTTP/1.1\""),
-        ("BREW /\" HTTP/1.1\r\n\r\n", 501, "[BREW /\\\" HTTP/1.1] 501", "request=\"BREW /\\\" HTTP/1.1\""),
-        ("GET /\x01\x1b HTTP/1.1\r\n\r\n", 400, "[GET /\\x01\\x1B HTTP/1.1] 400", "request=\"GET /\\x01\\x1b HTTP/1.1\""),
-        ("GET /h HTTP/1.1\r\nA b: c\r\n\r\n", 400, "[GET /h HTTP/1.1] 400", "request=\"GET /h HTTP/1.1\""),
+        (
+            "GE T / HTTP/1.1\r\n\r\n",
+            400,
+            "[GE T / HTTP/1.1] 400",
+            "request=\"GE T / HTTP/1.1\"",
+        ),
+        (
+            "BREW /\" HTTP/1.1\r\n\r\n",
+            501,
+            "[BREW /\\\" HTTP/1.1] 501",
+            "request=\"BREW /\\\" HTTP/1.1\"",
+        ),
+        (
+            "GET /\x01\x1b HTTP/1.1\r\n\r\n",
+            400,
+            "[GET /\\x01\\x1B HTTP/1.1] 400",
+            "request=\"GET /\\x01\\x1b HTTP/1.1\"",
+        ),
+        (
+            "GET /h HTTP/1.1\r\nA b: c\r\n\r\n",
+            400,
+            "[GET /h HTTP/1.1] 400",
+            "request=\"GET /h HTTP/1.1\"",
+        ),
     ] {
         assert_eq!(server.exchange(head).status, status, "{head:?}");
         expect_access(&server, access);
         server.expect_log(error);
     }
-    server.expect_log("(receive) The request method is not known. client=127.0.0.1 host= request=\"BREW");
+    server.expect_log(
+        "(receive) The request method is not known. client=127.0.0.1 host= request=\"BREW",
+    );
     // The next request has forgotten it.
     assert_eq!(server.get("/").status, 200);
     expect_access(&server, "[GET / HTTP/1.1] 200");
@@ -41,7 +67,11 @@ fn a_flood_of_the_same_refused_head_is_a_few_lines() {
         server.client().send("NONSENSE\r\n\r\n").read_to_end();
     }
     server.expect_log("message repeated");
-    let lines = server.log().lines().filter(|line| line.contains("NONSENSE")).count();
+    let lines = server
+        .log()
+        .lines()
+        .filter(|line| line.contains("NONSENSE"))
+        .count();
     assert!(lines < 40, "{lines} lines\n{}", server.log());
 }
 
@@ -78,7 +108,9 @@ fn headers_are_traced_in_a_line_each() {
 fn only_headers_of_errors_are_traced_where_only_those_are_wanted() {
     let server = Server::start("debug.log-request-header-on-error = \"enable\"");
     server.client().request("GET", "/", &[("X-A", "fine")]);
-    server.client().request("GET", "/nope", &[("X-A", "missing")]);
+    server
+        .client()
+        .request("GET", "/nope", &[("X-A", "missing")]);
     server.exchange("GET / HTTP/1.1\r\nX-A: refused\r\n\r\n");
     server.expect_log("X-A: missing");
     server.expect_log("(request-header) GET / HTTP/1.1\\r\\nX-A: refused");
@@ -94,12 +126,21 @@ fn true_conditions_are_traced_with_their_places() {
          $PHYSICAL[\"path\"] =$ \"/index.html\" { server.tag = \"D\" }",
     );
     let text = server.tree().text("petrel.conf");
-    let first = 1 + text.lines().position(|line| line.contains("=^")).expect("it is there");
-    server.client().send("GET /a HTTP/1.1\r\nHost: petrel.test\r\n\r\n").response();
+    let first = 1 + text
+        .lines()
+        .position(|line| line.contains("=^"))
+        .expect("it is there");
+    server
+        .client()
+        .send("GET /a HTTP/1.1\r\nHost: petrel.test\r\n\r\n")
+        .response();
     server.expect_log("(conditions) true: $HTTP[\"url\"] =^ \"/a\" (");
     server.expect_log(&format!(":{first}), $HTTP[\"host\"] == \"petrel.test\" ("));
     server.expect_log(&format!(":{}) client=127.0.0.1 ", first + 1));
-    server.client().send("GET /b HTTP/1.1\r\nHost: other\r\n\r\n").response();
+    server
+        .client()
+        .send("GET /b HTTP/1.1\r\nHost: other\r\n\r\n")
+        .response();
     server.expect_log("(conditions) true: else (");
 }
 
@@ -109,8 +150,15 @@ fn the_stages_of_a_request_are_traced() {
     server.get("/?timed");
     server.expect_log("?timed");
     let log = server.log();
-    let line = log.lines().find(|line| line.contains("(timing)")).expect("a line");
-    let stages = line.split_once("(timing) ").and_then(|(_, rest)| rest.split_once(" us ")).expect("stages").0;
+    let line = log
+        .lines()
+        .find(|line| line.contains("(timing)"))
+        .expect("a line");
+    let stages = line
+        .split_once("(timing) ")
+        .and_then(|(_, rest)| rest.split_once(" us "))
+        .expect("stages")
+        .0;
     // Exact to the nanosecond: what is told adds up.
     let nanos = |text: &str| text.replace('.', "").parse::<u64>().expect("a number");
     let times: Vec<(&str, u64)> = stages
@@ -121,7 +169,11 @@ fn the_stages_of_a_request_are_traced() {
     let (total, parts) = times.split_last().expect("several");
     assert_eq!((times[0].0, total.0), ("receive", "total"));
     assert_eq!(parts.len(), 10, "nine stages and the rest: {stages}");
-    assert_eq!(parts.iter().map(|(_, time)| time).sum::<u64>(), total.1, "{stages}");
+    assert_eq!(
+        parts.iter().map(|(_, time)| time).sum::<u64>(),
+        total.1,
+        "{stages}"
+    );
 }
 
 #[test]
@@ -153,5 +205,7 @@ fn time_outs_are_traced() {
     server.expect_log("(time-out) no further request came client=127.0.0.1\n");
     server.client().send("GET /slow").read_to_end();
     server.expect_log("(time-out) the request head came too slowly client=");
-    server.expect_log("(receive) the request head came too slowly client=127.0.0.1 host= request=\"GET /slow\"");
+    server.expect_log(
+        "(receive) the request head came too slowly client=127.0.0.1 host= request=\"GET /slow\"",
+    );
 }

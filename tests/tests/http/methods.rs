@@ -10,12 +10,20 @@ fn head_is_get_without_the_body() {
     let head = client.request("HEAD", "/a.txt", &[]);
     assert_eq!(head.status, 200);
     let but_date = |fields: &[(String, String)]| -> Vec<(String, String)> {
-        fields.iter().filter(|(name, _)| name != "Date").cloned().collect()
+        fields
+            .iter()
+            .filter(|(name, _)| name != "Date")
+            .cloned()
+            .collect()
     };
     assert_eq!(but_date(&head.fields), but_date(&get.fields));
     let missing = client.request("HEAD", "/missing", &[]);
     assert_eq!(missing.status, 404);
-    assert_eq!(client.get("/a.txt").text(), "hello world", "nothing came behind the heads");
+    assert_eq!(
+        client.get("/a.txt").text(),
+        "hello world",
+        "nothing came behind the heads"
+    );
 }
 
 #[test]
@@ -37,12 +45,17 @@ fn options() {
 fn methods_that_nothing_answers() {
     let server = Server::start("");
     for method in ["PUT", "DELETE", "PROPFIND", "PATCH"] {
-        let response = server.client().request(method, "/", &[("Content-Length", "0")]);
+        let response = server
+            .client()
+            .request(method, "/", &[("Content-Length", "0")]);
         assert!(matches!(response.status, 405 | 501), "{method} {response}");
     }
     for method in ["TRACE", "CONNECT", "FOO", "get", "GET\tX"] {
         let response = server.client().request(method, "/", &[]);
-        assert!(matches!(response.status, 400 | 405 | 501), "{method} {response}");
+        assert!(
+            matches!(response.status, 400 | 405 | 501),
+            "{method} {response}"
+        );
     }
 }
 
@@ -56,7 +69,11 @@ fn absolute_targets() {
     let mut client = server.client();
     assert_eq!(client.get("http://petrel.test/").text(), "main");
     assert_eq!(client.get("http://petrel.test").text(), "main");
-    assert_eq!(client.get("http://OTHER.test/index.html").text(), "other", "the target counts, not Host");
+    assert_eq!(
+        client.get("http://OTHER.test/index.html").text(),
+        "other",
+        "the target counts, not Host"
+    );
     assert_eq!(client.get("http://petrel.test/?query=1").text(), "main");
 }
 
@@ -66,7 +83,11 @@ fn date_and_server() {
     let response = server.get("/");
     let date = response.field("Date").expect("Date");
     assert!(date.len() == 29 && date.ends_with(" GMT"), "{date}");
-    assert!(response.field("Server").is_some_and(|tag| tag.starts_with("petrel/")));
+    assert!(
+        response
+            .field("Server")
+            .is_some_and(|tag| tag.starts_with("petrel/"))
+    );
 
     let tagged = Server::start("server.tag = \"something else\"");
     assert_eq!(tagged.get("/").field("Server"), Some("something else"));
@@ -80,7 +101,11 @@ fn the_date_goes_on() {
     let server = Server::start("");
     let mut client = server.client();
     let first = client.get("/").field("Date").map(str::to_owned);
-    assert!(petrel_tests::eventually(|| client.get("/").field("Date").map(str::to_owned) != first));
+    assert!(petrel_tests::eventually(|| client
+        .get("/")
+        .field("Date")
+        .map(str::to_owned)
+        != first));
 }
 
 #[test]

@@ -13,21 +13,27 @@ fn server(options: &str) -> Server {
 }
 
 fn host(server: &Server, host: &str) -> u16 {
-    server.exchange(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).status
+    server
+        .exchange(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"))
+        .status
 }
 
 #[test]
 fn control_characters_in_urls() {
     assert_eq!(server("").get("/a%01b").status, 400);
-    assert_eq!(server("\"url-ctrls-reject\" => \"disable\"").get("/a%01b").status, 404);
+    assert_eq!(
+        server("\"url-ctrls-reject\" => \"disable\"")
+            .get("/a%01b")
+            .status,
+        404
+    );
 }
 
 #[test]
 fn encoded_slashes_in_paths() {
     assert_eq!(server("").get("/dir%2fa.txt").text(), "a");
-    let refusing = server(
-        "\"url-path-2f-decode\" => \"disable\", \"url-path-2f-reject\" => \"enable\"",
-    );
+    let refusing =
+        server("\"url-path-2f-decode\" => \"disable\", \"url-path-2f-reject\" => \"enable\"");
     assert_eq!(refusing.get("/dir%2fa.txt").status, 400);
     assert_eq!(refusing.get("/dir/a.txt").text(), "a");
 }
@@ -60,7 +66,11 @@ fn invalid_utf8_in_urls() {
 #[test]
 fn hosts() {
     let strict = server("");
-    assert_eq!(host(&strict, "a_b.test"), 400, "an underscore is no letter of a host name");
+    assert_eq!(
+        host(&strict, "a_b.test"),
+        400,
+        "an underscore is no letter of a host name"
+    );
     let lax = server("\"host-strict\" => \"disable\"");
     assert_eq!(host(&lax, "a_b.test"), 200);
 }
@@ -70,15 +80,28 @@ fn nothing_is_normalised_when_that_is_off() {
     let server = server("\"url-normalize\" => \"disable\"");
     assert_eq!(server.get("/a%20b.txt").text(), "space");
     assert_eq!(server.get("/dir/a.txt").text(), "a");
-    for target in ["/../petrel.conf", "/dir/../../petrel.conf", "/%2e%2e/petrel.conf"] {
+    for target in [
+        "/../petrel.conf",
+        "/dir/../../petrel.conf",
+        "/%2e%2e/petrel.conf",
+    ] {
         let response = server.get(target);
-        assert!(matches!(response.status, 400 | 403 | 404), "{target} {response}");
+        assert!(
+            matches!(response.status, 400 | 403 | 404),
+            "{target} {response}"
+        );
     }
 }
 
 #[test]
 fn an_unknown_switch_is_an_error() {
-    let finished = Server::build().config("server.http-parseopts = (\"url-normalise\" => \"enable\")").check(&["-t"]);
+    let finished = Server::build()
+        .config("server.http-parseopts = (\"url-normalise\" => \"enable\")")
+        .check(&["-t"]);
     assert_ne!(finished.code(), 0);
-    assert!(finished.errors.contains("url-normalize"), "{}", finished.errors);
+    assert!(
+        finished.errors.contains("url-normalize"),
+        "{}",
+        finished.errors
+    );
 }

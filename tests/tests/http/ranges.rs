@@ -5,11 +5,17 @@ use petrel_tests::{Response, Server};
 const DIGITS: &str = "0123456789abcdefghijklmnopqrstuvwxyz";
 
 fn server(config: &str) -> Server {
-    Server::build().file("www/digits.txt", DIGITS).file("www/empty.txt", "").config(config).start()
+    Server::build()
+        .file("www/digits.txt", DIGITS)
+        .file("www/empty.txt", "")
+        .config(config)
+        .start()
 }
 
 fn range(server: &Server, value: &str) -> Response {
-    server.client().request("GET", "/digits.txt", &[("Range", value)])
+    server
+        .client()
+        .request("GET", "/digits.txt", &[("Range", value)])
 }
 
 #[test]
@@ -24,8 +30,16 @@ fn single_ranges() {
         ("BYTES=1-1", "bytes 1-1/36", "1"),
     ] {
         let response = range(&server, value);
-        assert_eq!((response.status, response.text().as_str()), (206, body), "{value}");
-        assert_eq!(response.field("Content-Range"), Some(content_range), "{value}");
+        assert_eq!(
+            (response.status, response.text().as_str()),
+            (206, body),
+            "{value}"
+        );
+        assert_eq!(
+            response.field("Content-Range"),
+            Some(content_range),
+            "{value}"
+        );
         assert_eq!(response.field("Accept-Ranges"), Some("bytes"));
     }
 }
@@ -36,16 +50,32 @@ fn ranges_that_cannot_be_had() {
     for value in ["bytes=36-", "bytes=100-200", "bytes=-0"] {
         let response = range(&server, value);
         assert_eq!(response.status, 416, "{value}");
-        assert_eq!(response.field("Content-Range"), Some("bytes */36"), "{value}");
+        assert_eq!(
+            response.field("Content-Range"),
+            Some("bytes */36"),
+            "{value}"
+        );
     }
 }
 
 #[test]
 fn what_is_no_range_is_ignored() {
     let server = server("");
-    for value in ["bytes=5-4", "bytes=a-b", "bytes=", "lines=0-4", "bytes 0-4", "bytes=--1", "0-4"] {
+    for value in [
+        "bytes=5-4",
+        "bytes=a-b",
+        "bytes=",
+        "lines=0-4",
+        "bytes 0-4",
+        "bytes=--1",
+        "0-4",
+    ] {
         let response = range(&server, value);
-        assert!(matches!(response.status, 200 | 416), "{value} {}", response.status);
+        assert!(
+            matches!(response.status, 200 | 416),
+            "{value} {}",
+            response.status
+        );
         if response.status == 200 {
             assert_eq!(response.text(), DIGITS, "{value}");
         }
@@ -92,16 +122,30 @@ fn if_range() {
     let mut client = server.client();
     let whole = client.get("/digits.txt");
     let etag = whole.field("ETag").expect("ETag").to_owned();
-    let modified = whole.field("Last-Modified").expect("Last-Modified").to_owned();
+    let modified = whole
+        .field("Last-Modified")
+        .expect("Last-Modified")
+        .to_owned();
     let mut ask = |value: &str| {
-        client.request("GET", "/digits.txt", &[("Range", "bytes=0-4"), ("If-Range", value)])
+        client.request(
+            "GET",
+            "/digits.txt",
+            &[("Range", "bytes=0-4"), ("If-Range", value)],
+        )
     };
     assert_eq!(ask(&etag).status, 206);
     assert_eq!(ask("\"another\"").status, 200);
-    assert_eq!(ask(&format!("W/{etag}")).status, 200, "If-Range compares strongly");
+    assert_eq!(
+        ask(&format!("W/{etag}")).status,
+        200,
+        "If-Range compares strongly"
+    );
     assert_eq!(ask("Thu, 01 Jan 1970 00:00:00 GMT").status, 200);
     let by_date = ask(&modified).status;
-    assert!(matches!(by_date, 200 | 206), "a date of this very second is weak");
+    assert!(
+        matches!(by_date, 200 | 206),
+        "a date of this very second is weak"
+    );
 }
 
 #[test]
@@ -114,7 +158,9 @@ fn ranges_can_be_switched_off() {
 
 #[test]
 fn ranges_of_large_files_come_from_the_right_place() {
-    let content: Vec<u8> = (0..3_000_000u32).flat_map(|number| [(number >> 8) as u8, number as u8]).collect();
+    let content: Vec<u8> = (0..3_000_000u32)
+        .flat_map(|number| [(number >> 8) as u8, number as u8])
+        .collect();
     let server = Server::build().file("www/big.bin", &content).start();
     let mut client = server.client();
     for (first, last) in [(0, 99), (1_000_001, 4_999_999), (5_999_990, 5_999_999)] {
@@ -130,8 +176,19 @@ fn head_ignores_a_range_and_an_empty_file_has_none() {
     let server = server("");
     let mut client = server.client();
     let head = client.request("HEAD", "/digits.txt", &[("Range", "bytes=0-4")]);
-    assert_eq!((head.status, head.field("Content-Range")), (200, None), "{head}");
+    assert_eq!(
+        (head.status, head.field("Content-Range")),
+        (200, None),
+        "{head}"
+    );
     let empty = client.request("GET", "/empty.txt", &[("Range", "bytes=0-4")]);
     assert!(matches!(empty.status, 200 | 416), "{empty}");
-    assert_eq!(empty.body.len(), if empty.status == 200 { 0 } else { empty.body.len() });
+    assert_eq!(
+        empty.body.len(),
+        if empty.status == 200 {
+            0
+        } else {
+            empty.body.len()
+        }
+    );
 }

@@ -109,7 +109,10 @@ mod tests {
             let (millis, fraction) = duration.split_once('.').expect("a decimal number");
             assert_eq!(fraction.len(), 6, "{text}");
             let number = |digits: &str| digits.parse::<Nanos>().expect("digits");
-            (name.to_owned(), number(millis) * NANOS_PER_MILLI + number(fraction))
+            (
+                name.to_owned(),
+                number(millis) * NANOS_PER_MILLI + number(fraction),
+            )
         };
         value.split(", ").map(metric).collect()
     }
@@ -126,7 +129,10 @@ mod tests {
         write_server_timing(&mut out, &ledger);
         let metrics = metrics(std::str::from_utf8(&out).expect("ASCII"));
         let names: Vec<&str> = metrics.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["receive", "map", "content", "unattributed", "total"]);
+        assert_eq!(
+            names,
+            ["receive", "map", "content", "unattributed", "total"]
+        );
         let (total, parts) = metrics.split_last().expect("several");
         assert_eq!(parts.iter().map(|(_, nanos)| nanos).sum::<Nanos>(), total.1);
         assert_eq!(total.1, ledger.total());

@@ -524,7 +524,11 @@ mod tests {
                $HTTP["host"] == "h" { $HTTP["url"] =^ "/a/b" { server.name = "b" } }"#,
         );
         let told = |host, url| {
-            let request = Fake { host, url, ..Fake::default() };
+            let request = Fake {
+                host,
+                url,
+                ..Fake::default()
+            };
             let connection = table.connection_scope("", None);
             let scope = table.host_scope(&connection, request.host.as_bytes());
             let blocks = table.true_blocks(&scope, &request);

@@ -120,7 +120,8 @@ impl<'a> Record<'a> {
 
     /// The address that the client connected to; `None` for a unix socket.
     pub(super) fn local_ip(&self) -> Option<IpAddr> {
-        self.local_address.map(|address| address.ip().to_canonical())
+        self.local_address
+            .map(|address| address.ip().to_canonical())
     }
 
     pub(super) fn remote_ip(&self) -> Option<IpAddr> {

@@ -76,7 +76,10 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let values = configure.values;
     let suffixes = values.strings("static-file.exclude-extensions");
     let hook = StaticFile {
-        excluded: suffixes.iter().map(|suffix| suffix.as_bytes().to_vec()).collect(),
+        excluded: suffixes
+            .iter()
+            .map(|suffix| suffix.as_bytes().to_vec())
+            .collect(),
         has_etags: values.bool("static-file.etags").unwrap_or(true),
         has_path_info: !values.bool("static-file.disable-pathinfo").unwrap_or(false),
         precompressed: Precompressed::new(values)?,
@@ -94,7 +97,9 @@ struct StaticFile {
 
 impl Hook for StaticFile {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
-        let Some(file) = &exchange.physical.file else { return Outcome::Next };
+        let Some(file) = &exchange.physical.file else {
+            return Outcome::Next;
+        };
         let method = exchange.request.method;
         if file.kind() != FileKind::Regular
             || !matches!(method, Method::Get | Method::Head | Method::Post)
@@ -112,7 +117,8 @@ impl Hook for StaticFile {
         exchange.response.status = Status::OK;
         let chosen = self.precompressed.choose(exchange, Rc::clone(&file));
         // A sibling asked for by its own name has another type than one sent in place of a file.
-        let key = u64::from(exchange.settings.profile) << 1 | u64::from(!Rc::ptr_eq(&file, &chosen));
+        let key =
+            u64::from(exchange.settings.profile) << 1 | u64::from(!Rc::ptr_eq(&file, &chosen));
         self.send(exchange, chosen, key);
         Outcome::Answer
     }
@@ -145,7 +151,9 @@ impl StaticFile {
             let modified = Some(file.stat().modified_s);
             let is_get = exchange.request.method.is_get_or_head();
             match evaluate(&preconditions, is_get, etag, modified) {
-                Verdict::Proceed { honour_range: honour } => honour_range = honour,
+                Verdict::Proceed {
+                    honour_range: honour,
+                } => honour_range = honour,
                 Verdict::NotModified => {
                     exchange.response.status = Status::NOT_MODIFIED;
                     return;
@@ -185,7 +193,11 @@ impl StaticFile {
 fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
-    out.extend(value.iter().map(|byte| if byte.is_ascii_control() { b' ' } else { *byte }));
+    out.extend(
+        value
+            .iter()
+            .map(|byte| if byte.is_ascii_control() { b' ' } else { *byte }),
+    );
     out.extend_from_slice(b"\r\n");
 }
 
@@ -197,10 +209,16 @@ fn content_type(file: &FileEntry, path: &[u8], core: &CoreSettings) -> Vec<u8> {
     let own = core.mime_xattr.as_ref().and_then(|name| {
         let mut value = [0; 128];
         let length = rustix::fs::fgetxattr(file.descriptor()?, &**name, &mut value[..]).ok()?;
-        value.get(..length).filter(|value| !value.is_empty()).map(<[u8]>::to_vec)
+        value
+            .get(..length)
+            .filter(|value| !value.is_empty())
+            .map(<[u8]>::to_vec)
     });
     own.unwrap_or_else(|| {
-        core.mime_types.content_type_of(path).unwrap_or(mime::UNKNOWN).to_vec()
+        core.mime_types
+            .content_type_of(path)
+            .unwrap_or(mime::UNKNOWN)
+            .to_vec()
     })
 }
 
@@ -209,8 +227,9 @@ fn etag(file: &FileEntry, core: &CoreSettings) -> Option<String> {
     let stat = file.stat();
     let inode = core.etag_inode.then(|| format!("{:x}", stat.inode));
     let size = core.etag_size.then(|| format!("{:x}", stat.size));
-    let modified =
-        core.etag_mtime.then(|| format!("{:x}.{:x}", stat.modified_s, stat.modified_ns));
+    let modified = core
+        .etag_mtime
+        .then(|| format!("{:x}.{:x}", stat.modified_s, stat.modified_ns));
     let parts: Vec<String> = [inode, size, modified].into_iter().flatten().collect();
     (!parts.is_empty()).then(|| format!("\"{}\"", parts.join("-")))
 }

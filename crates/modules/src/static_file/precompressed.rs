@@ -18,13 +18,20 @@ impl Precompressed {
     pub(super) fn new(values: &Values<'_>) -> Result<Precompressed, Diagnostic> {
         let name = "static-file.precompressed";
         let codings = values.strings(name).into_iter().map(|text| {
-            Coding::from_name(text.as_bytes()).filter(|coding| suffix(*coding).is_some()).ok_or_else(|| {
-                values
-                    .error(name, format!("\"{text}\" is no coding of precompressed files"))
-                    .with_hint("known are \"br\", \"zstd\" and \"gzip\"")
-            })
+            Coding::from_name(text.as_bytes())
+                .filter(|coding| suffix(*coding).is_some())
+                .ok_or_else(|| {
+                    values
+                        .error(
+                            name,
+                            format!("\"{text}\" is no coding of precompressed files"),
+                        )
+                        .with_hint("known are \"br\", \"zstd\" and \"gzip\"")
+                })
         });
-        Ok(Precompressed { codings: codings.collect::<Result<_, _>>()? })
+        Ok(Precompressed {
+            codings: codings.collect::<Result<_, _>>()?,
+        })
     }
 
     /// The sibling to send instead of `file`, or `file`. Its fields are made for the name without
@@ -46,9 +53,14 @@ impl Precompressed {
         offered.push(Coding::Identity);
         let accepted = exchange.request.head.field(KnownField::AcceptEncoding);
         let chosen = choose_coding(accepted, &offered);
-        match there.into_iter().find(|(coding, _)| Some(*coding) == chosen) {
+        match there
+            .into_iter()
+            .find(|(coding, _)| Some(*coding) == chosen)
+        {
             Some((coding, sibling)) => {
-                exchange.response.set("Content-Encoding", coding.name().as_bytes());
+                exchange
+                    .response
+                    .set("Content-Encoding", coding.name().as_bytes());
                 sibling
             }
             None => file,

@@ -323,7 +323,8 @@ fn set_host(head: &mut RequestHead, options: &HeadOptions) -> Result<(), Reason>
         return Ok(());
     }
     let memo = &mut head.host_memo;
-    memo.normalise(&mut head.host, value, options).ok_or(Reason::HostInvalid)
+    memo.normalise(&mut head.host, value, options)
+        .ok_or(Reason::HostInvalid)
 }
 
 #[cold]

@@ -183,7 +183,8 @@ impl Url {
     pub fn extend_path(&mut self, name: &[u8]) {
         if self.decoded_is_raw {
             self.decoded.clear();
-            self.decoded.extend_from_slice(&self.target[..self.path_length]);
+            self.decoded
+                .extend_from_slice(&self.target[..self.path_length]);
             self.decoded_is_raw = false;
         }
         self.decoded.extend_from_slice(name);

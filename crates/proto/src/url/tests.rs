@@ -305,9 +305,17 @@ fn a_path_chosen_by_the_server_leaves_the_target_alone() {
         let mut url = parsed(target.as_bytes(), &UrlOptions::default()).expect("it is sound");
         url.extend_path(b"index.html");
         assert_eq!(url.path(), b"/a/index.html", "{target}");
-        assert_eq!((url.target(), url.query()), (&b"/a/?x=1"[..], &b"x=1"[..]), "{target}");
+        assert_eq!(
+            (url.target(), url.query()),
+            (&b"/a/?x=1"[..], &b"x=1"[..]),
+            "{target}"
+        );
         url.set_path(b"/b");
-        assert_eq!((url.path(), url.path_raw()), (&b"/b"[..], &b"/a/"[..]), "{target}");
+        assert_eq!(
+            (url.path(), url.path_raw()),
+            (&b"/b"[..], &b"/a/"[..]),
+            "{target}"
+        );
     }
 }
 
