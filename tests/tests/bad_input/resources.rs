@@ -6,25 +6,49 @@ use petrel_tests::{Client, Server, eventually};
 
 const BIG: usize = 1 << 20;
 
+/// A server that has descriptors for eight connections and not more, although it may have more
+/// connections.
+fn starved() -> Server {
+    let build = |limit: usize| {
+        Server::build()
+            .file("www/index.html", "hello")
+            .file("www/cold.txt", "cold")
+            .config(&format!(
+                "server.max-fds = {limit}\nserver.max-connections = 2000\nserver.max-worker = 1\n\
+                 server.max-keep-alive-idle = 60\nserver.max-keep-alive-requests = 65535"
+            ))
+            .start()
+    };
+    let server = build(1000);
+    assert_eq!(server.get("/").status, 200);
+    server.holdings();
+    let directory = format!("/proc/{}/fd", server.processes().busiest());
+    let idle = std::fs::read_dir(directory).expect("it runs").count();
+    build(idle + 8)
+}
+
 #[test]
 fn row_41_without_descriptors_the_server_waits_and_recovers() {
-    let server = Server::start(
-        "server.max-fds = 40\nserver.max-connections = 2000\nserver.max-worker = 1\n\
-         server.max-keep-alive-idle = 60",
-    );
+    let server = starved();
     let mut first = server.client();
     assert_eq!(first.get("/").status, 200);
     let clients: Vec<Client> = (0..60).map(|_| server.client()).collect();
-    std::thread::sleep(Duration::from_millis(300));
+    server.expect_log("Too many open files");
 
     let (begin, used_before) = (Instant::now(), server.processes().cpu_time());
     while begin.elapsed() < Duration::from_secs(2) {
-        assert_eq!(first.get("/").status, 200, "clients that are connected are served");
+        assert_eq!(
+            first.get("/").status,
+            200,
+            "clients that are connected are served"
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
     let used = server.processes().cpu_time() - used_before;
-    assert!(used < Duration::from_millis(300), "{used:?} of CPU in two seconds: it spins");
-    server.expect_log("Too many open files");
+    assert!(
+        used < Duration::from_millis(300),
+        "{used:?} of CPU in two seconds: it spins"
+    );
     let complaints = server.log().matches("Too many open files").count();
     assert!(complaints < 60, "{complaints} lines about it");
 
@@ -32,28 +56,26 @@ fn row_41_without_descriptors_the_server_waits_and_recovers() {
     assert!(eventually(|| {
         let mut client = server.client().with_patience(Duration::from_millis(500));
         client.send("GET / HTTP/1.1\r\nHost: petrel.test\r\n\r\n");
-        client.try_response().is_ok_and(|response| response.status == 200)
+        client
+            .try_response()
+            .is_ok_and(|response| response.status == 200)
     }));
 }
 
 #[test]
 fn row_41_files_are_served_again_when_there_are_descriptors() {
-    let server = Server::build()
-        .file("www/index.html", "hello")
-        .file("www/cold.txt", "cold")
-        .config(
-            "server.max-fds = 40\nserver.max-connections = 2000\nserver.max-worker = 1\n\
-             server.max-keep-alive-idle = 60",
-        )
-        .start();
+    let server = starved();
     let mut first = server.client();
     assert_eq!(first.get("/").status, 200);
-    let clients: Vec<Client> = (0..100).map(|_| server.client()).collect();
-    std::thread::sleep(Duration::from_millis(200));
+    let clients: Vec<Client> = (0..60).map(|_| server.client()).collect();
+    server.expect_log("Too many open files");
     let starved = first.get("/cold.txt");
     assert!(matches!(starved.status, 200 | 500 | 503), "{starved}");
     drop(clients);
-    assert!(eventually(|| first.get("/cold.txt").text() == "cold"), "the failure was remembered");
+    assert!(
+        eventually(|| first.get("/cold.txt").text() == "cold"),
+        "the failure was remembered"
+    );
 }
 
 #[test]
@@ -79,7 +101,10 @@ fn row_44_a_thousand_aborts_leave_nothing_behind() {
     for _ in 0..4 {
         // Both workers have every file open that will be asked for.
         let mut client = server.client();
-        assert_eq!((client.get("/").status, client.get("/big.bin").body.len()), (200, BIG));
+        assert_eq!(
+            (client.get("/").status, client.get("/big.bin").body.len()),
+            (200, BIG)
+        );
     }
     let warm = || {
         for _ in 0..10 {
@@ -97,7 +122,11 @@ fn row_44_a_thousand_aborts_leave_nothing_behind() {
     server.expect_holdings(&before);
     assert_eq!(server.get("/").text(), "hello");
     let names = server.tree().names("www");
-    assert_eq!(names, ["big.bin", "index.html"], "nothing was left in the tree");
+    assert_eq!(
+        names,
+        ["big.bin", "index.html"],
+        "nothing was left in the tree"
+    );
 }
 
 /// Sends part of something, reads part of the answer, and is gone.
@@ -116,7 +145,10 @@ fn abort_somewhere(server: &Server, random: &mut Random) {
         0 => request.len(),
         _ => random.below(request.len()),
     };
-    let mut client = server.client().with_receive_buffer(4096).with_patience(Duration::from_secs(5));
+    let mut client = server
+        .client()
+        .with_receive_buffer(4096)
+        .with_patience(Duration::from_secs(5));
     client.send(&request[..sent]);
     if sent == request.len() && request.starts_with("GET /big.bin") {
         client.read_bytes(1 + random.below(50_000));
