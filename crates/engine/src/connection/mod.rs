@@ -40,8 +40,8 @@ pub(crate) struct Connection {
     /// Bytes that were received and not used yet. No allocation while it is empty and idle.
     input: Vec<u8>,
     peer: Peer,
-    /// What the kernel said when somebody wanted to know.
-    local_address: Option<SocketAddr>,
+    /// What the kernel said when somebody wanted to know; boxed because few do.
+    local_address: Option<Box<SocketAddr>>,
     id: u64,
     requests: u32,
     deadline: Option<DeadlineId>,
@@ -216,7 +216,7 @@ impl Connection {
                 .unwrap_or_else(|| Box::new(Exchange::new(Rc::clone(worker), facts.clone())))
         });
         exchange.connection = facts;
-        exchange.local_address = self.local_address;
+        exchange.local_address = self.local_address.as_deref().copied();
         exchange
     }
 
@@ -227,8 +227,8 @@ impl Connection {
             && exchange.settings.wants_local_address
             && exchange.local_address().is_none()
         {
-            self.local_address = self.transport.local_address();
-            exchange.local_address = self.local_address;
+            exchange.local_address = self.transport.local_address();
+            self.local_address = exchange.local_address.map(Box::new);
         }
     }
 
@@ -238,7 +238,11 @@ impl Connection {
         if let Some(deadline) = self.deadline {
             self.worker.deadlines.set(
                 deadline,
-                self.worker.clock().seconds().saturating_add(seconds).saturating_add(1),
+                self.worker
+                    .clock()
+                    .seconds()
+                    .saturating_add(seconds)
+                    .saturating_add(1),
             );
         }
     }
@@ -257,7 +261,10 @@ impl Connection {
             && next != self.state
         {
             let (id, state) = (self.id, self.state);
-            exchange.log_error("state", format_args!("connection={id} {state:?} -> {next:?}"));
+            exchange.log_error(
+                "state",
+                format_args!("connection={id} {state:?} -> {next:?}"),
+            );
         }
     }
 
@@ -278,7 +285,10 @@ impl Connection {
             }
             None if self.worker.base_settings().core.debug.timeouts => {
                 let log = &self.worker.base_settings().core.error_log;
-                log.error(format_args!("(time-out) {what} client={}", self.peer.without_port()));
+                log.error(format_args!(
+                    "(time-out) {what} client={}",
+                    self.peer.without_port()
+                ));
             }
             _ => {}
         }
@@ -365,4 +375,14 @@ impl Drop for Connection {
     }
 }
 #[cfg(test)]
-mod size_tests { #[test] fn size() { panic!("{} transport {} peer {} ", size_of::<super::Connection>(), size_of::<super::Transport>(), size_of::<super::Peer>()); } }
+mod size_tests {
+    #[test]
+    fn size() {
+        panic!(
+            "{} transport {} peer {} ",
+            size_of::<super::Connection>(),
+            size_of::<super::Transport>(),
+            size_of::<super::Peer>()
+        );
+    }
+}
