@@ -1,6 +1,15 @@
 //! Error pages and error handlers.
 
-use petrel_tests::Server;
+use petrel_tests::{Server, eventually};
+
+/// As in lighttpd: nothing to complain about at start-up.
+#[test]
+fn the_document_root_may_come_later() {
+    let server = Server::start("server.document-root = var.dir + \"/later\"");
+    assert_eq!(server.get("/").status, 404);
+    server.tree().write("later/index.html", "here it is");
+    assert!(eventually(|| server.get("/").text() == "here it is"));
+}
 
 #[test]
 fn a_built_in_page() {

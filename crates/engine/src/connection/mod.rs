@@ -374,15 +374,3 @@ impl Drop for Connection {
         self.worker.connection_ends();
     }
 }
-#[cfg(test)]
-mod size_tests {
-    #[test]
-    fn size() {
-        panic!(
-            "{} transport {} peer {} ",
-            size_of::<super::Connection>(),
-            size_of::<super::Transport>(),
-            size_of::<super::Peer>()
-        );
-    }
-}
