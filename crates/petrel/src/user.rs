@@ -5,16 +5,18 @@ use std::io;
 
 use engine::settings::ProcessSettings;
 use nix::unistd::{
-    Gid, ResGid, ResUid, Uid, User, getegid, geteuid, getgroups, getresgid, getresuid, initgroups,
-    setgid, setgroups, setresgid, setresuid, setuid,
+    Gid, ResGid, ResUid, Uid, User, getegid, geteuid, getgrouplist, getgroups, getresgid,
+    getresuid, setgid, setgroups, setresgid, setresuid, setuid,
 };
 
 /// What `server.username` and `server.groupname` stand for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The user, with the name that its supplementary groups are looked up by.
-    user: Option<(Uid, CString)>,
+    user: Option<Uid>,
     group: Option<Gid>,
+    /// Those of the user, or none. Looked up beforehand: who may write etc/group in a chroot must
+    /// not choose them.
+    supplementary: Vec<Gid>,
 }
 
 impl Identity {
@@ -27,6 +29,7 @@ impl Identity {
             return Ok(Identity {
                 user: None,
                 group: None,
+                supplementary: Vec::new(),
             });
         }
         let user = process.username.as_deref().map(find_user).transpose()?;
@@ -35,34 +38,32 @@ impl Identity {
             (None, Some(user)) => Some(not_root_group(&user.name, user.gid)?),
             (None, None) => None,
         };
-        let user = user.map(|user| {
-            let name = CString::new(user.name).map_err(|_| "a user name with a NUL".to_owned())?;
-            Ok::<_, String>((user.uid, name))
-        });
+        let supplementary = match (&user, group) {
+            (Some(user), Some(group)) => groups_of(&user.name, group)?,
+            _ => Vec::new(),
+        };
         Ok(Identity {
-            user: user.transpose()?,
+            user: user.map(|user| user.uid),
             group,
+            supplementary,
         })
     }
 
-    /// Becomes the identity for good. Supplementary groups are those of the user, or none. The
-    /// process must have one thread: threads started later are born with the new identity.
+    /// Becomes the identity for good. Looks nothing up: it may be in a chroot. The process must have
+    /// one thread: threads started later are born with the new identity.
     ///
     /// # Errors
     /// Those of the kernel; also when the old identity could be taken back. The process must not
     /// go on then.
     pub fn assume(&self) -> io::Result<()> {
         if let Some(group) = self.group {
-            match &self.user {
-                Some((_, name)) => initgroups(name, group)?,
-                None => setgroups(&[])?,
-            }
+            setgroups(&self.supplementary)?;
             setgid(group)?;
             setresgid(group, group, group)?;
         }
-        if let Some((user, _)) = &self.user {
-            setuid(*user)?;
-            setresuid(*user, *user, *user)?;
+        if let Some(user) = self.user {
+            setuid(user)?;
+            setresuid(user, user, user)?;
         }
         self.verify()
     }
@@ -78,14 +79,14 @@ impl Identity {
             let is_gone = [real, effective, saved].iter().all(|is| *is == group);
             assert_dropped(is_gone && getegid() == group, "the group")?;
         }
-        if let Some((user, _)) = &self.user {
+        if let Some(user) = self.user {
             let ResUid {
                 real,
                 effective,
                 saved,
             } = getresuid()?;
             assert_dropped(
-                [real, effective, saved].iter().all(|is| is == user),
+                [real, effective, saved].iter().all(|is| *is == user),
                 "the user",
             )?;
             assert_dropped(setuid(Uid::from_raw(0)).is_err(), "root")?;
@@ -117,6 +118,11 @@ fn find_user(name: &str) -> Result<User, String> {
         ),
         false => Ok(user),
     }
+}
+
+fn groups_of(user: &str, group: Gid) -> Result<Vec<Gid>, String> {
+    let name = CString::new(user).map_err(|_| "a user name with a NUL".to_owned())?;
+    getgrouplist(&name, group).map_err(|error| format!("looking up the groups of {user}: {error}"))
 }
 
 fn find_group(name: &str) -> Result<Gid, String> {
