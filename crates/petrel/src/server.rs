@@ -165,14 +165,9 @@ impl Process<'_> {
             process: Arc::clone(&loaded.process),
             logs: Arc::new(self.logs.clone()),
         };
-        let workers = loaded.process.workers.get();
-        let accepting = listeners
-            .iter()
-            .map(|listener| listener.sockets.len().max(workers))
-            .sum();
         let server = Server::start(plan, listeners)?;
         self.control.tell(&News::Ready)?;
-        let mut idleness = idle.map(|limit| Idleness::new(limit, accepting));
+        let mut idleness = idle.map(Idleness::new);
         let result = self.obey(&server, &mut idleness);
         if result.is_err() {
             server.stop();
@@ -248,17 +243,14 @@ impl Process<'_> {
 /// Watches for the time of `-i`.
 struct Idleness {
     limit: Duration,
-    /// Each accepting listener holds the permit of the connection that comes next.
-    permits_without_connection: usize,
     requests: u64,
     since: Instant,
 }
 
 impl Idleness {
-    fn new(limit: Duration, permits_without_connection: usize) -> Idleness {
+    fn new(limit: Duration) -> Idleness {
         Idleness {
             limit,
-            permits_without_connection,
             requests: 0,
             since: Instant::now(),
         }
@@ -267,8 +259,7 @@ impl Idleness {
     fn is_over(&mut self, server: &Server) -> bool {
         let shared = server.shared();
         let requests = shared.requests();
-        let is_busy = shared.connections() > self.permits_without_connection;
-        if is_busy || requests != self.requests {
+        if shared.connections() > 0 || requests != self.requests {
             self.requests = requests;
             self.since = Instant::now();
         }

@@ -288,6 +288,28 @@ fn an_idle_server_ends_by_itself_when_asked_to() {
 }
 
 #[test]
+fn a_server_with_one_long_transfer_is_not_idle() {
+    let site = Site::new();
+    fs::write(site.path("root/big"), vec![b'x'; 24 * 1024 * 1024]).expect("a file");
+    let file = site.configure("");
+    let server = Server::spawn(petrel().args(["-D", "-i", "2", "-f"]).arg(file));
+    server.wait_for("an answer", || fetch(site.port, "/hello.txt").is_ok());
+    let mut slow = Client::connect(site.port).expect("taken");
+    slow.send("/big", "close").expect("sent");
+    slow.stream()
+        .read_exact(&mut [0; 100])
+        .expect("it has begun");
+    std::thread::sleep(Duration::from_millis(4500));
+    assert!(
+        !site.error_log().contains("graceful"),
+        "{}",
+        site.error_log()
+    );
+    drop(slow);
+    assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
 fn readiness_is_told_when_it_is_true() {
     let site = Site::new();
     let path = site.path("notify");
