@@ -12,23 +12,34 @@ use rustix::io::Errno;
 use super::Symlinks;
 
 /// Opens `path` for reading. O_NONBLOCK, because opening a pipe nobody writes to would wait for ever.
+/// A directory that may be passed through and not be read (mode 711) is opened as a mere place.
 pub(super) fn open_and_stat(path: &[u8], symlinks: Symlinks) -> Result<(OwnedFd, Stat), Errno> {
-    let descriptor = match (has_openat2(), symlinks) {
-        (true, Symlinks::Follow) => {
-            openat2(CWD, path, FLAGS, Mode::empty(), ResolveFlags::NO_MAGICLINKS)?
-        }
-        (true, Symlinks::Refuse) => {
-            openat2(CWD, path, FLAGS, Mode::empty(), ResolveFlags::NO_SYMLINKS)?
-        }
-        (false, Symlinks::Follow) => openat(CWD, path, FLAGS, Mode::empty())?,
-        (false, Symlinks::Refuse) => open_part_by_part(path)?,
+    let descriptor = match open(path, symlinks, FLAGS) {
+        Err(Errno::ACCESS) => open(path, symlinks, PLACE).map_err(|_| Errno::ACCESS)?,
+        opened => opened?,
     };
     let stat = fstat(&descriptor)?;
     Ok((descriptor, stat))
 }
 
-const FLAGS: OFlags =
-    OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+fn open(path: &[u8], symlinks: Symlinks, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let resolve = match symlinks {
+        Symlinks::Follow => ResolveFlags::NO_MAGICLINKS,
+        Symlinks::Refuse => ResolveFlags::NO_SYMLINKS,
+    };
+    match (has_openat2(), symlinks) {
+        (true, _) => openat2(CWD, path, flags, Mode::empty(), resolve),
+        (false, Symlinks::Follow) => openat(CWD, path, flags, Mode::empty()),
+        (false, Symlinks::Refuse) => open_part_by_part(path, flags),
+    }
+}
+
+const FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY);
+
+const PLACE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Asked once: sandboxes do not change while we run.
 fn has_openat2() -> bool {
@@ -39,14 +50,17 @@ fn has_openat2() -> bool {
     })
 }
 
-fn open_part_by_part(path: &[u8]) -> Result<OwnedFd, Errno> {
-    let mut parts = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).peekable();
+fn open_part_by_part(path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let mut parts = path
+        .split(|byte| *byte == b'/')
+        .filter(|part| !part.is_empty())
+        .peekable();
     let pass = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mut at = openat(CWD, c"/", pass, Mode::empty())?;
     while let Some(part) = parts.next() {
         if parts.peek().is_none() {
             // A symlink here is ELOOP by itself.
-            return openat(&at, part, FLAGS | OFlags::NOFOLLOW, Mode::empty());
+            return openat(&at, part, flags | OFlags::NOFOLLOW, Mode::empty());
         }
         let next = openat(&at, part, pass, Mode::empty())?;
         match FileType::from_raw_mode(fstat(&next)?.st_mode) {
@@ -55,7 +69,7 @@ fn open_part_by_part(path: &[u8]) -> Result<OwnedFd, Errno> {
             _ => return Err(Errno::NOTDIR),
         }
     }
-    openat(CWD, c"/", FLAGS, Mode::empty())
+    openat(CWD, c"/", flags, Mode::empty())
 }
 
 #[cfg(test)]
@@ -70,13 +84,22 @@ mod tests {
         std::fs::write(directory.join("real/file"), "x").expect("write");
         std::os::unix::fs::symlink("real", directory.join("way")).expect("symlink");
         std::os::unix::fs::symlink("file", directory.join("real/leaf")).expect("symlink");
-        for name in ["real/file", "real", "way/file", "real/leaf", "none", "real/file/x", "none/x"] {
+        for name in [
+            "real/file",
+            "real",
+            "way/file",
+            "real/leaf",
+            "none",
+            "real/file/x",
+            "none/x",
+        ] {
             let path = directory.join(name);
             let path = path.as_os_str().as_encoded_bytes();
-            let outcome = |result: Result<OwnedFd, Errno>| result.map(|_| ()).map_err(Errno::raw_os_error);
+            let outcome =
+                |result: Result<OwnedFd, Errno>| result.map(|_| ()).map_err(Errno::raw_os_error);
             let resolve = ResolveFlags::NO_SYMLINKS;
             assert_eq!(
-                outcome(open_part_by_part(path)),
+                outcome(open_part_by_part(path, FLAGS)),
                 outcome(openat2(CWD, path, FLAGS, Mode::empty(), resolve)),
                 "{name}"
             );

@@ -102,6 +102,51 @@ fn a_chroot_is_the_root_of_the_server_process() {
 }
 
 #[test]
+fn a_file_in_the_chroot_does_not_choose_the_groups() {
+    if !is_root() {
+        return;
+    }
+    let site = Site::new();
+    open_to_all(&site);
+    let root = site.path("root").display().to_string();
+    fs::create_dir(site.path("root/etc")).expect("a directory");
+    fs::write(site.path("root/etc/group"), "chosen:x:4242:www-data\n").expect("a file");
+    let more = format!("server.chroot = \"{root}\"\nserver.username = \"www-data\"");
+    let file = site.configure(&more);
+    let text = fs::read_to_string(&file).expect("there").replace(
+        &format!("server.document-root = \"{root}\""),
+        "server.document-root = \"/\"",
+    );
+    fs::write(&file, text).expect("written");
+    let mut command = crate::harness::petrel();
+    let server = crate::harness::Server::spawn(command.args(["-D", "-f"]).arg(file));
+    server.wait_for("an answer", || fetch(site.port, "/hello.txt").is_ok());
+    let groups = status(server.only_child(), "Groups");
+    assert!(!groups.contains(&"4242".to_owned()), "{groups:?}");
+}
+
+#[test]
+fn a_directory_that_may_be_passed_and_not_read_is_served() {
+    if !is_root() {
+        return;
+    }
+    for symlinks in ["enable", "disable"] {
+        let site = Site::new();
+        open_to_all(&site);
+        fs::create_dir(site.path("root/closed")).expect("a directory");
+        fs::write(site.path("root/closed/a.txt"), "a\n").expect("a file");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o711);
+        fs::set_permissions(site.path("root/closed"), mode).expect("ours");
+        let _server = site.start(&format!(
+            "server.username = \"www-data\"\nindex-file.names = ( \"a.txt\" )\n\
+             server.follow-symlink = \"{symlinks}\""
+        ));
+        let (head, _) = fetch(site.port, "/closed/").expect("an answer");
+        assert!(head.starts_with("HTTP/1.1 200 "), "{symlinks}: {head}");
+    }
+}
+
+#[test]
 fn a_server_that_cannot_give_up_root_does_not_start() {
     if !is_root() {
         return;
