@@ -8,9 +8,15 @@ use rustix::process::Signal;
 
 #[test]
 fn a_syntax_error_ends_the_start_with_255_and_its_place() {
-    let finished = Server::build().config("server.tag = \"unfinished").check(&["-D"]);
+    let finished = Server::build()
+        .config("server.tag = \"unfinished")
+        .check(&["-D"]);
     assert_eq!(finished.code(), 255, "{}", finished.errors);
-    assert!(finished.errors.contains("petrel.conf"), "{}", finished.errors);
+    assert!(
+        finished.errors.contains("petrel.conf"),
+        "{}",
+        finished.errors
+    );
 }
 
 #[test]
@@ -18,14 +24,20 @@ fn an_unknown_directive_is_a_warning_with_the_nearest_name() {
     let finished = Server::build().config("server.tagg = \"x\"").check(&["-t"]);
     assert_eq!(finished.code(), 0, "{}", finished.errors);
     let said = finished.text() + &finished.errors;
-    assert!(said.contains("server.tagg") && said.contains("server.tag"), "{said}");
+    assert!(
+        said.contains("server.tagg") && said.contains("server.tag"),
+        "{said}"
+    );
 }
 
 #[test]
 fn a_port_that_is_taken_is_an_error() {
     let server = Server::start("");
     let config = format!("server.port = {}", server.port());
-    let finished = Server::build().file("www/x", "").config(&config).check(&["-D"]);
+    let finished = Server::build()
+        .file("www/x", "")
+        .config(&config)
+        .check(&["-D"]);
     assert_eq!(finished.code(), 255, "{}", finished.errors);
     let said = finished.text() + &finished.errors;
     assert!(said.contains(&server.port().to_string()), "{said}");
@@ -80,14 +92,19 @@ fn row_45_a_bad_configuration_keeps_the_old_one_and_says_why() {
 
     server.write_configuration("server.tag = \"newer\"");
     server.signal(Signal::USR1);
-    assert!(eventually(|| server.get("/").field("Server") == Some("newer")), "the next one counts");
+    assert!(
+        eventually(|| server.get("/").field("Server") == Some("newer")),
+        "the next one counts"
+    );
 }
 
 #[test]
 fn row_45_reloads_leave_nothing_behind() {
     let server = Server::start("server.max-keep-alive-idle = 1");
     let reload = |tag: &str| {
-        server.write_configuration(&format!("server.tag = \"{tag}\"\nserver.max-keep-alive-idle = 1"));
+        server.write_configuration(&format!(
+            "server.tag = \"{tag}\"\nserver.max-keep-alive-idle = 1"
+        ));
         server.signal(Signal::USR1);
         assert!(eventually(|| server.get("/").field("Server") == Some(tag)));
     };
@@ -105,11 +122,16 @@ fn row_45_a_reload_opens_and_closes_listeners() {
     let server = Server::start("");
     let other = petrel_tests::free_port();
     let address = petrel_tests::Address::Ip(([127, 0, 0, 1], other).into());
-    server.write_configuration(&format!("$SERVER[\"socket\"] == \"127.0.0.1:{other}\" {{ }}"));
+    server.write_configuration(&format!(
+        "$SERVER[\"socket\"] == \"127.0.0.1:{other}\" {{ }}"
+    ));
     server.signal(Signal::USR1);
     let is_open = || petrel_tests::Client::try_connect(&address).is_ok();
     assert!(eventually(is_open), "the new listener is not there");
-    assert_eq!(petrel_tests::Client::connect(&address).get("/").text(), "hello");
+    assert_eq!(
+        petrel_tests::Client::connect(&address).get("/").text(),
+        "hello"
+    );
     server.write_configuration("");
     server.signal(Signal::USR1);
     assert!(eventually(|| !is_open()), "the old listener stays");
@@ -135,10 +157,18 @@ fn row_46_sigint_under_load_drains_and_exits_0() {
     assert!(eventually(refused), "it still accepts");
     let rest = slow.read_to_end();
     let head = rest.len() + 100_000 - (16 << 20);
-    assert!((100..1000).contains(&head), "the transfer was cut: {} bytes", rest.len());
+    assert!(
+        (100..1000).contains(&head),
+        "the transfer was cut: {} bytes",
+        rest.len()
+    );
     let status = server.wait(Duration::from_secs(10)).expect("it ends");
     assert_eq!(status.code(), Some(0));
-    assert!(begin.elapsed() < Duration::from_secs(8), "took {:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_secs(8),
+        "took {:?}",
+        begin.elapsed()
+    );
 }
 
 #[test]
@@ -155,13 +185,18 @@ fn row_46_sigint_waits_no_longer_than_its_deadline() {
     let status = server.wait(Duration::from_secs(10)).expect("it ends");
     assert_eq!(status.code(), Some(0));
     let took = begin.elapsed();
-    assert!(took > Duration::from_millis(700) && took < Duration::from_secs(5), "{took:?}");
+    assert!(
+        took > Duration::from_millis(700) && took < Duration::from_secs(5),
+        "{took:?}"
+    );
 }
 
 #[test]
 fn row_46_sigterm_and_a_second_sigint_end_it_at_once() {
     for signals in [&[Signal::TERM][..], &[Signal::INT, Signal::INT]] {
-        let mut server = Server::build().file("www/big.bin", vec![b'x'; 32 << 20]).start();
+        let mut server = Server::build()
+            .file("www/big.bin", vec![b'x'; 32 << 20])
+            .start();
         let mut stuck = server.client().with_receive_buffer(16 * 1024);
         stuck.send("GET /big.bin HTTP/1.1\r\nHost: petrel.test\r\n\r\n");
         stuck.read_bytes(1000);
@@ -173,7 +208,11 @@ fn row_46_sigterm_and_a_second_sigint_end_it_at_once() {
         }
         let status = server.wait(Duration::from_secs(5)).expect("it ends");
         assert_eq!(status.code(), Some(0), "{signals:?}");
-        assert!(begin.elapsed() < Duration::from_secs(2), "took {:?}", begin.elapsed());
+        assert!(
+            begin.elapsed() < Duration::from_secs(2),
+            "took {:?}",
+            begin.elapsed()
+        );
         for pid in children {
             let gone = || !std::path::Path::new(&format!("/proc/{pid}")).exists();
             assert!(eventually(gone), "process {pid} is left behind");
@@ -185,12 +224,21 @@ fn row_46_sigterm_and_a_second_sigint_end_it_at_once() {
 fn sighup_opens_the_logs_anew() {
     let server = Server::start("debug.log-file-not-found = \"enable\"");
     assert_eq!(server.get("/first").status, 404);
-    assert!(eventually(|| server.tree().text("error.log").contains("first")));
+    assert!(eventually(|| server
+        .tree()
+        .text("error.log")
+        .contains("first")));
     server.tree().rename("error.log", "error.log.1");
     server.signal(Signal::HUP);
-    assert!(eventually(|| server.tree().path("error.log").exists()), "no new log");
+    assert!(
+        eventually(|| server.tree().path("error.log").exists()),
+        "no new log"
+    );
     assert_eq!(server.get("/second").status, 404);
-    assert!(eventually(|| server.tree().text("error.log").contains("second")));
+    assert!(eventually(|| server
+        .tree()
+        .text("error.log")
+        .contains("second")));
     assert!(!server.tree().text("error.log.1").contains("second"));
 }
 
@@ -203,16 +251,54 @@ fn a_crashed_server_process_is_back_in_a_second() {
         panic!("the process that was started serves by itself");
     }
     let kill = format!("kill -KILL {victim}");
-    let killed = run(std::process::Command::new("sh").args(["-c", &kill]), Duration::from_secs(5));
+    let killed = run(
+        std::process::Command::new("sh").args(["-c", &kill]),
+        Duration::from_secs(5),
+    );
     assert_eq!(killed.code(), 0, "{}", killed.errors);
     let begin = Instant::now();
     assert!(eventually(|| {
         let mut client = server.client().with_patience(Duration::from_millis(300));
         client.send("GET / HTTP/1.1\r\nHost: petrel.test\r\n\r\n");
-        client.try_response().is_ok_and(|response| response.status == 200)
+        client
+            .try_response()
+            .is_ok_and(|response| response.status == 200)
     }));
-    assert!(begin.elapsed() < Duration::from_secs(3), "took {:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_secs(3),
+        "took {:?}",
+        begin.elapsed()
+    );
     server.expect_log("killed by SIGKILL");
+}
+
+// systemd stops a unit by SIGTERM to all of its processes at once.
+#[test]
+fn sigterm_to_all_processes_loses_no_line_of_the_log() {
+    const REQUESTS: usize = 3000;
+    let config = "server.modules += (\"mod_accesslog\")\naccesslog.filename = var.dir + \"/access.log\"\n\
+                  accesslog.format = \"%s\"\nserver.max-keep-alive-requests = 100000";
+    let mut server = Server::start(config);
+    let mut client = server.client();
+    for _ in 0..REQUESTS {
+        assert_eq!(client.get("/").status, 200);
+    }
+    let pids: Vec<String> = server
+        .processes()
+        .pids
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let kill = format!("kill -TERM {}", pids.join(" "));
+    let killed = run(
+        std::process::Command::new("sh").args(["-c", &kill]),
+        Duration::from_secs(5),
+    );
+    assert_eq!(killed.code(), 0, "{}", killed.errors);
+    let status = server.wait(Duration::from_secs(5)).expect("it ends");
+    assert_eq!(status.code(), Some(0));
+    assert_eq!(server.tree().text("access.log").lines().count(), REQUESTS);
+    assert!(!server.log().contains("killed"), "{}", server.log());
 }
 
 #[test]
@@ -221,5 +307,8 @@ fn the_pid_file_holds_the_pid_while_it_runs() {
     assert_eq!(server.tree().text("pid").trim(), server.pid().to_string());
     server.signal(Signal::TERM);
     server.wait(Duration::from_secs(5)).expect("it ends");
-    assert!(!server.tree().path("pid").exists(), "the pid file is left behind");
+    assert!(
+        !server.tree().path("pid").exists(),
+        "the pid file is left behind"
+    );
 }

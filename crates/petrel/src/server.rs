@@ -101,10 +101,11 @@ fn enter(root: &Path) -> io::Result<()> {
     entered.map_err(|error| told(&format!("chroot to {}", root.display()), &error.into()))
 }
 
-/// SIGINT, SIGHUP and SIGUSR1 may reach the whole process group. They are the keeper's to act on.
+/// Signals may reach the whole process group, and systemd sends SIGTERM to all processes of a unit.
+/// They are the keeper's to act on: killed beside it, this process would take queued log lines along.
 fn leave_signals_to_the_keeper() -> io::Result<()> {
     let mut mask = SigSet::empty();
-    for signal in [Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1] {
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1] {
         mask.add(signal);
     }
     Ok(mask.thread_set_mask()?)
