@@ -7,6 +7,7 @@ use std::rc::Rc;
 use petrel_engine::body::{Body, Piece};
 use petrel_engine::file_cache::FileEntry;
 use petrel_engine::proto::http1::{KnownField, Version};
+use petrel_engine::proto::method::Method;
 use petrel_engine::proto::range::{self, RangeLimits, RangeOutcome};
 use petrel_engine::proto::status::Status;
 use petrel_engine::{Exchange, limits};
@@ -16,7 +17,8 @@ pub(super) fn apply(exchange: &mut Exchange, file: &Rc<FileEntry>) -> bool {
     let Some(wanted) = exchange.request.head.field(KnownField::Range) else { return false };
     let version_allows = exchange.request.head.version() == Version::Http11
         || exchange.worker.process().features.http10_range;
-    if !exchange.request.method.is_get_or_head()
+    // Ranges mean something for GET alone (RFC 9110 section 14.2).
+    if exchange.request.method != Method::Get
         || !exchange.settings.core.range_requests
         || !version_allows
     {
