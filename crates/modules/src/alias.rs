@@ -5,7 +5,7 @@
 //! `/x/b`. Therefore a URL such as `/a../b` must not become `/x/../b`: it is answered 403.
 
 use petrel_engine::Exchange;
-use petrel_engine::config::{Array, Diagnostic, Effect};
+use petrel_engine::config::{Array, Config, Diagnostic, Effect};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::core::absolute_root;
@@ -27,7 +27,6 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let Some(array) = configure.values.array("alias.url") else {
         return Ok(());
     };
-    refuse_hidden(array)?;
     let pairs = array
         .iter()
         .filter_map(|element| Some((element.key()?, element.value.as_str()?)));
@@ -48,25 +47,31 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// A prefix behind a shorter one that it begins with never gets its turn: lighttpd refuses to
-/// start, and so do we, since what the longer one was for would lie elsewhere.
-fn refuse_hidden(array: &Array) -> Result<(), Diagnostic> {
+/// Warns of prefixes that stand behind a shorter one that they begin with: they never get their
+/// turn. lighttpd refuses some such lists and starts with others, depending on what else is in
+/// them; a list that it starts with must start here.
+pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
+    let entries = config.blocks.iter().flat_map(|block| &block.entries);
+    let lists = entries.filter(|entry| entry.name == "alias.url");
+    lists
+        .filter_map(|entry| entry.value.as_array())
+        .flat_map(hidden)
+        .collect()
+}
+
+fn hidden(array: &Array) -> Vec<Diagnostic> {
     let mut earlier: Vec<&str> = Vec::new();
+    let mut warnings = Vec::new();
     for key in array.iter().filter_map(|element| element.key.as_ref()) {
-        if let Some(shorter) = earlier
-            .iter()
-            .find(|shorter| key.text.starts_with(**shorter))
-        {
-            let message = format!(
-                "the alias {:?} never matches: {shorter:?} is tried first",
-                key.text
-            );
-            return Err(Diagnostic::error(message, key.span)
-                .with_hint("put the longer prefix before the shorter one"));
+        let mut shorter = earlier.iter().filter(|shorter| key.text.starts_with(**shorter));
+        if let Some(shorter) = shorter.next() {
+            let message = format!("the alias {:?} never matches: {shorter:?} is tried first", key.text);
+            let warning = Diagnostic::warning(message, key.span);
+            warnings.push(warning.with_hint("put the longer prefix before the shorter one"));
         }
         earlier.push(&key.text);
     }
-    Ok(())
+    warnings
 }
 
 struct Aliases {
@@ -144,7 +149,7 @@ impl Hook for Aliases {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Tree, refusal};
+    use crate::testing::Tree;
 
     const FILES: &[(&str, &str)] = &[
         ("out/foo", "foo"),
@@ -256,18 +261,12 @@ mod tests {
         );
     }
 
+    // lighttpd 1.4.69 starts with this list and answers in the same way.
     #[test]
-    fn a_prefix_that_never_matches_is_refused_at_its_place() {
-        let config = "alias.url = ( \"/a\" => \"/x\",\n  \"/ab\" => \"/y\" )";
-        let message = refusal(config, &[&MODULE]);
-        assert!(
-            message.starts_with("test.conf:2:3: error: the alias \"/ab\" never"),
-            "{message}"
-        );
-        assert!(message.contains("longer prefix before"), "{message}");
-        Tree::new(&[]).site(
-            "alias.url = (\"/ab\" => \"/x\", \"/a\" => \"/y\")",
-            &[&MODULE],
+    fn a_longer_prefix_behind_a_shorter_one_never_matches() {
+        answers(
+            "alias.url = (\"/foo/\" => \"ROOT/out/\", \"/bar\" => \"ROOT/out/\", \"/foo/y/\" => \"ROOT/docs/\")",
+            &[("/foo/y/", 200, "out/y/index.html"), ("/foo/y/a", 404, "out/y/a")],
         );
     }
 }

@@ -9,7 +9,7 @@ use petrel_engine::module::ModuleSpec;
 use petrel_engine::settings::loaded_modules;
 
 use crate::not_built::{self, OTHER_NAMES, Part};
-use crate::{MODULES, deflate, spec_of};
+use crate::{MODULES, alias, deflate, spec_of};
 
 /// Warnings about names in `server.modules` that do nothing, and about directives whose module is
 /// not in the list.
@@ -31,6 +31,7 @@ pub fn warnings(config: &Config) -> Vec<Diagnostic> {
             warnings.push(warning.with_hint(format!("add \"{module}\" to server.modules")));
         }
     }
+    warnings.extend(alias::warnings(config));
     warnings.extend(deflate::warnings(config));
     warnings
 }
@@ -123,6 +124,17 @@ mod tests {
         assert!(messages("server.modules = ( \"mod_staticfile\", \"mod_h2\" )").is_empty());
         assert!(messages("server.modules = ( \"mod_skeleton\" )").is_empty());
         assert!(messages("static-file.etags = \"disable\"").is_empty());
+    }
+
+    #[test]
+    fn aliases_that_never_match_are_told() {
+        let text = "server.modules = ( \"mod_alias\" )\n$HTTP[\"host\"] == \"a\" { alias.url = ( \"/a\" => \"/x\", \"/ab\" => \"/y\" ) }";
+        assert_eq!(
+            messages(text),
+            ["the alias \"/ab\" never matches: \"/a\" is tried first (put the longer prefix before the shorter one)"]
+        );
+        let text = "server.modules = ( \"mod_alias\" )\nalias.url = ( \"/ab\" => \"/y\", \"/a\" => \"/x\" )";
+        assert!(messages(text).is_empty());
     }
 
     #[test]
