@@ -1,7 +1,7 @@
 //! `-tt`: what start-up would need, looked at without serving anything.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use config::{Diagnostic, Diagnostics};
 use engine::log::LogTarget;
@@ -45,7 +45,8 @@ pub fn preflight(loaded: &Loaded) -> Result<(), Diagnostics> {
     );
     for target in loaded.log_targets() {
         if let LogTarget::File(path) = &target {
-            list.extend(no_parent("a log file", path));
+            let path = below(process.chroot.as_deref(), path);
+            list.extend(no_parent("a log file", &path));
         }
     }
     match list.is_empty() {
@@ -64,6 +65,15 @@ fn no_directory(what: &str, path: &Path) -> Option<Diagnostic> {
         "{what}: {}: {problem}",
         path.display()
     )))
+}
+
+/// `path` as seen from outside `root`. Absolute symbolic links on the way are followed as they are,
+/// which is good enough for a check.
+fn below(root: Option<&Path>, path: &Path) -> PathBuf {
+    match root {
+        Some(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
+        None => path.to_owned(),
+    }
 }
 
 /// For a file that start-up creates: its directory must be there.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Instant, SystemTime};
@@ -81,6 +82,8 @@ impl std::fmt::Debug for LogHandle {
 /// One log of the process.
 pub(super) struct Log {
     pub(super) target: LogTarget,
+    /// Where the path of a file starts from, if not from the root of the process.
+    root: Option<PathBuf>,
     queue: Queue,
     signals: Arc<Signals>,
     /// Taken by whoever writes: the writer, or before it runs the one who logs.
@@ -104,9 +107,15 @@ pub(super) struct Rest {
 }
 
 impl Log {
-    pub(super) fn new(target: LogTarget, outlet: Outlet, signals: Arc<Signals>) -> Log {
+    pub(super) fn new(
+        target: LogTarget,
+        root: Option<PathBuf>,
+        outlet: Outlet,
+        signals: Arc<Signals>,
+    ) -> Log {
         Log {
             target,
+            root,
             queue: Queue::default(),
             signals,
             sink: Mutex::new(Sink::new(outlet)),
@@ -240,7 +249,7 @@ impl Log {
     /// Opens a file anew; other targets stay.
     pub(super) fn reopen(&self) -> io::Result<()> {
         if matches!(self.target, LogTarget::File(_)) {
-            self.replace(Outlet::open(&self.target)?);
+            self.replace(Outlet::open(&self.target, self.root.as_deref())?);
         }
         Ok(())
     }

@@ -28,6 +28,7 @@ mod tests;
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -52,7 +53,7 @@ impl Default for LogRegistry {
         let registry = LogRegistry {
             common: Some(Arc::default()),
         };
-        registry.insert(LogTarget::Stderr, Outlet::Stderr);
+        registry.insert(LogTarget::Stderr, None, Outlet::Stderr);
         registry
     }
 }
@@ -80,6 +81,19 @@ impl LogRegistry {
     /// # Errors
     /// The first target that cannot be opened; then none of the new ones is kept.
     pub fn add(&self, targets: impl IntoIterator<Item = LogTarget>) -> io::Result<()> {
+        self.add_below(None, targets)
+    }
+
+    /// The same for files whose paths start from `root`: a chroot this process is not in, while
+    /// the configuration was written for one that is. A log that is open already stays where it is.
+    ///
+    /// # Errors
+    /// As with [`LogRegistry::add`]. Below a root, files need openat2 (Linux 5.6).
+    pub fn add_below(
+        &self,
+        root: Option<&Path>,
+        targets: impl IntoIterator<Item = LogTarget>,
+    ) -> io::Result<()> {
         let Some(common) = &self.common else {
             return Ok(());
         };
@@ -87,12 +101,12 @@ impl LogRegistry {
         for target in targets {
             let is_there = opened.iter().any(|(known, _)| *known == target);
             if !is_there && common.find(&target).is_none() {
-                let outlet = Outlet::open(&target)?;
+                let outlet = Outlet::open(&target, root)?;
                 opened.push((target, outlet));
             }
         }
         for (target, outlet) in opened {
-            self.insert(target, outlet);
+            self.insert(target, root, outlet);
         }
         Ok(())
     }
@@ -120,7 +134,7 @@ impl LogRegistry {
             let outlet = Outlet::adopt(&target, descriptor);
             match common.find(&target) {
                 Some(log) => log.replace(outlet),
-                None => self.insert(target, outlet),
+                None => self.insert(target, None, outlet),
             }
         }
     }
@@ -261,13 +275,14 @@ impl LogRegistry {
             .unwrap_or_default()
     }
 
-    fn insert(&self, target: LogTarget, outlet: Outlet) {
+    fn insert(&self, target: LogTarget, root: Option<&Path>, outlet: Outlet) {
         let Some(common) = &self.common else { return };
         let mut logs = lock(&common.logs);
         // Two threads may have asked for one log at a time: the first one has it.
         if logs.iter().all(|log| log.target != target) {
             logs.push(Arc::new(Log::new(
                 target,
+                root.map(Path::to_owned),
                 outlet,
                 Arc::clone(&common.signals),
             )));

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 use rustix::io::Errno;
 
 use super::pipe::{self, PipeOutlet};
@@ -61,14 +61,14 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 const WRITE_BYTES_MAX: usize = 1024 * 1024;
 
 impl Outlet {
-    /// Opens `target`.
+    /// Opens `target`; the path of a file starts from `root`, if there is one.
     ///
     /// # Errors
     /// What the kernel says, with the target's name.
-    pub(super) fn open(target: &LogTarget) -> io::Result<Outlet> {
+    pub(super) fn open(target: &LogTarget, root: Option<&Path>) -> io::Result<Outlet> {
         let opened = match target {
             LogTarget::Stderr => Ok(Outlet::Stderr),
-            LogTarget::File(path) => open_file(path).map(Outlet::File),
+            LogTarget::File(path) => open_file(path, root).map(Outlet::File),
             LogTarget::Pipe(command) => PipeOutlet::start(command).map(Outlet::Pipe),
             LogTarget::Syslog => Ok(Outlet::Syslog(SyslogOutlet::new(Path::new(SYSLOG_PATH)))),
         };
@@ -105,7 +105,10 @@ impl Outlet {
 
 /// Opens a file for appending. Standard output and error by their names in /dev are the
 /// descriptors themselves: those may be sockets or another user's pipes, which cannot be opened.
-pub(super) fn open_file(path: &Path) -> io::Result<OwnedFd> {
+///
+/// With a `root` the path means what it means to a process that has it as its root directory, also
+/// behind symbolic links: what lies in there may belong to others. That takes openat2(2), Linux 5.6.
+pub(super) fn open_file(path: &Path, root: Option<&Path>) -> io::Result<OwnedFd> {
     match path.to_str() {
         Some("/dev/stdout") => return rustix::stdio::stdout().try_clone_to_owned(),
         Some("/dev/stderr") => return rustix::stdio::stderr().try_clone_to_owned(),
@@ -118,7 +121,10 @@ pub(super) fn open_file(path: &Path) -> io::Result<OwnedFd> {
         | OFlags::CLOEXEC
         | OFlags::NOCTTY
         | OFlags::NONBLOCK;
-    Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))?)
+    let mode = Mode::from_raw_mode(0o644);
+    let Some(root) = root else { return Ok(open(path, flags, mode)?) };
+    let root = open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(openat2(root, path, flags, mode, ResolveFlags::IN_ROOT)?)
 }
 
 impl Sink {
@@ -214,7 +220,7 @@ mod tests {
     use super::*;
 
     fn sink_on_full_disk() -> Sink {
-        let full = open_file(Path::new("/dev/full")).expect("every Linux has it");
+        let full = open_file(Path::new("/dev/full"), None).expect("every Linux has it");
         let mut sink = Sink::new(Outlet::File(full));
         sink.bytes.extend_from_slice(b"line\n");
         sink
@@ -259,7 +265,7 @@ mod tests {
     #[test]
     fn an_open_error_names_the_file() {
         let target = LogTarget::parse("/nowhere/at/all.log");
-        let error = Outlet::open(&target).err().expect("no such directory");
+        let error = Outlet::open(&target, None).err().expect("no such directory");
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         assert!(error.to_string().contains("/nowhere/at/all.log"), "{error}");
     }

@@ -51,7 +51,8 @@ impl Generation {
         let listeners = ListenerSet::open(&loaded.process, before, inherited)
             .map_err(|error| fails(error.message, error.span))?;
         let log_targets = loaded.log_targets();
-        logs.add(log_targets.iter().cloned())
+        // lighttpd opens its logs after the chroot.
+        logs.add_below(loaded.process.chroot.as_deref(), log_targets.iter().cloned())
             .map_err(|error| fails(error.to_string(), None))?;
         let listeners = RefCell::new(listeners);
         Ok(Opened {
