@@ -61,7 +61,12 @@ pub struct Ledger {
 impl Ledger {
     /// Starts the clock: the first byte of a request arrived at `now`.
     pub fn start(&mut self, now: Nanos) {
-        *self = Ledger { started: now, last: now, ended: now, stages: [0; COUNT] };
+        *self = Ledger {
+            started: now,
+            last: now,
+            ended: now,
+            stages: [0; COUNT],
+        };
     }
 
     /// Gives the time since the last stamp to `stage`.

@@ -5,7 +5,7 @@
 //! once a second is made by one worker for all. Asked only when a worker fills an entry or its
 //! second is over; a warm request reads its own entry and never comes here.
 
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -95,9 +95,7 @@ impl Contents {
     }
 
     fn shard<T>(&self, stat: &FileStat, with: impl FnOnce(&mut Shard) -> T) -> T {
-        let mut hasher = self.hasher.build_hasher();
-        stat.hash(&mut hasher);
-        let index = hasher.finish() as usize % SHARDS;
+        let index = self.hasher.hash_one(stat) as usize % SHARDS;
         with(
             &mut self.shards[index]
                 .lock()

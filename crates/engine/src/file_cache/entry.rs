@@ -107,7 +107,7 @@ impl FileEntry {
             is_watched: budget.watched,
             symlinks,
             valid: Cell::new(true),
-            used: Cell::new(true),
+            used: Cell::new(false),
             recheck_at_s: Cell::new(budget.now_s + limits::FILE_RECHECK_S_MIN),
             prepared: RefCell::default(),
             // Once as the key of the table, and nearly once more as a name that is watched.
