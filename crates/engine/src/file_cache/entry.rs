@@ -71,12 +71,36 @@ pub struct FileEntry {
     recheck_at_s: Cell<u32>,
     kind: FileKind,
     content: Option<Arc<[u8]>>,
-    prepared: RefCell<Option<(u64, Rc<[u8]>)>>,
+    label: RefCell<Label>,
     stat: FileStat,
     descriptor: Option<Arc<Descriptor>>,
     /// What it counts for in `usage`, besides its descriptor.
     bytes: usize,
     usage: Rc<Usage>,
+}
+
+/// The path of an entry and, right behind it, the header fields made for its file: a hit compares
+/// the one and copies the other.
+struct Label {
+    bytes: Rc<[u8]>,
+    path_length: usize,
+    /// What the fields were made under; none are there yet if `None`.
+    key: Option<u64>,
+}
+
+/// Header fields in wire form, kept with a file.
+pub struct Prepared {
+    label: Rc<[u8]>,
+    begin: usize,
+}
+
+impl std::ops::Deref for Prepared {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.label[self.begin..]
+    }
 }
 
 /// What all entries of a worker hold, those included that left the cache while they are sent.
@@ -109,8 +133,12 @@ impl FileEntry {
             valid: Cell::new(true),
             used: Cell::new(false),
             recheck_at_s: Cell::new(budget.now_s + limits::FILE_RECHECK_S_MIN),
-            prepared: RefCell::default(),
-            // Once as the key of the table, and nearly once more as a name that is watched.
+            label: RefCell::new(Label {
+                bytes: path.into(),
+                path_length: path.len(),
+                key: None,
+            }),
+            // Once in the label, and nearly once more as a name that is watched.
             bytes: 2 * path.len(),
             usage: Rc::clone(&budget.usage),
         };
@@ -169,15 +197,26 @@ impl FileEntry {
 
     /// The header fields made for this file and kept under `key`, or what `make` makes.
     #[inline]
-    pub fn prepared(&self, key: u64, make: impl FnOnce(&FileEntry) -> Vec<u8>) -> Rc<[u8]> {
-        if let Some((made_for, fields)) = &*self.prepared.borrow()
-            && *made_for == key
-        {
-            return Rc::clone(fields);
+    pub fn prepared(&self, key: u64, make: impl FnOnce(&FileEntry) -> Vec<u8>) -> Prepared {
+        if self.label.borrow().key != Some(key) {
+            let fields = make(self);
+            let label = &mut *self.label.borrow_mut();
+            let path = &label.bytes[..label.path_length];
+            label.bytes = [path, &fields].concat().into();
+            label.key = Some(key);
         }
-        let fields: Rc<[u8]> = make(self).into();
-        *self.prepared.borrow_mut() = Some((key, Rc::clone(&fields)));
-        fields
+        let label = self.label.borrow();
+        Prepared {
+            label: Rc::clone(&label.bytes),
+            begin: label.path_length,
+        }
+    }
+
+    /// Whether this is the entry of `path`.
+    #[inline]
+    pub(super) fn is_at(&self, path: &[u8]) -> bool {
+        let label = self.label.borrow();
+        label.bytes[..label.path_length] == *path
     }
 
     /// Whether nothing is known to have changed.

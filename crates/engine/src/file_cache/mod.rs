@@ -12,17 +12,17 @@
 mod contents;
 mod entry;
 mod open;
+mod table;
 mod watch;
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
-
 pub use contents::Contents;
 use entry::Usage;
-pub use entry::{FileEntry, FileKind, FileStat};
+pub use entry::{FileEntry, FileKind, FileStat, Prepared};
+use table::Table;
 pub use watch::Watcher;
 
 use crate::limits;
@@ -36,8 +36,6 @@ pub enum Symlinks {
     /// A symlink anywhere in the path makes it [`FileKind::Denied`].
     Refuse,
 }
-
-type Table = HashMap<Box<[u8]>, Rc<FileEntry>, foldhash::fast::RandomState>;
 
 /// One worker's cache.
 pub struct FileCache {
@@ -97,7 +95,7 @@ impl FileCache {
     /// Forgets everything.
     pub fn flush(&self) {
         for table in [&self.following, &self.refusing] {
-            for (_, entry) in table.borrow_mut().drain() {
+            for entry in table.borrow_mut().drain() {
                 entry.invalidate();
             }
         }
@@ -146,7 +144,7 @@ impl FileCache {
             return entry;
         }
         let mut table = self.table(symlinks).borrow_mut();
-        if let Some(old) = table.insert(path.into(), Rc::clone(&entry)) {
+        if let Some(old) = table.insert(path, Rc::clone(&entry)) {
             old.invalidate();
         }
         entry
@@ -185,7 +183,7 @@ impl FileCache {
 
     fn retain(&self, mut keep: impl FnMut(&FileEntry) -> bool) {
         for table in [&self.following, &self.refusing] {
-            table.borrow_mut().retain(|_, entry| {
+            table.borrow_mut().retain(|entry| {
                 let kept = keep(entry);
                 if !kept {
                     entry.invalidate();
@@ -457,7 +455,8 @@ mod tests {
             cache
                 .following
                 .borrow()
-                .contains_key(key.as_os_str().as_bytes())
+                .get(key.as_os_str().as_bytes())
+                .is_some()
         );
     }
 

@@ -1,0 +1,63 @@
+//! Entries by path: a hash table of 16-byte slots.
+//!
+//! A slot holds the whole hash of the path, so that a look-up reads the entry it wants and no
+//! other; the path itself stands in front of the entry's header fields, which a hit reads anyway.
+//! With 10,000 files in turn every cache line that need not be read counts.
+
+use std::hash::BuildHasher;
+use std::rc::Rc;
+
+use hashbrown::HashTable;
+
+use super::FileEntry;
+
+/// A hash table of entries.
+#[derive(Default)]
+pub(super) struct Table {
+    slots: HashTable<Slot>,
+    hasher: foldhash::fast::RandomState,
+}
+
+struct Slot {
+    hash: u64,
+    entry: Rc<FileEntry>,
+}
+
+impl Table {
+    /// The entry of `path`.
+    #[inline]
+    pub fn get(&self, path: &[u8]) -> Option<&Rc<FileEntry>> {
+        let hash = self.hasher.hash_one(path);
+        let slot = self
+            .slots
+            .find(hash, |slot| slot.hash == hash && slot.entry.is_at(path))?;
+        Some(&slot.entry)
+    }
+
+    /// Puts `entry` in the place of the one of its path, which is returned.
+    pub fn insert(&mut self, path: &[u8], entry: Rc<FileEntry>) -> Option<Rc<FileEntry>> {
+        let hash = self.hasher.hash_one(path);
+        let is_same = |slot: &Slot| slot.hash == hash && slot.entry.is_at(path);
+        if let Some(slot) = self.slots.find_mut(hash, is_same) {
+            return Some(std::mem::replace(&mut slot.entry, entry));
+        }
+        self.slots
+            .insert_unique(hash, Slot { hash, entry }, |slot| slot.hash);
+        None
+    }
+
+    /// Keeps the entries for which `keep` is true.
+    pub fn retain(&mut self, mut keep: impl FnMut(&FileEntry) -> bool) {
+        self.slots.retain(|slot| keep(&slot.entry));
+    }
+
+    /// Takes all entries out.
+    pub fn drain(&mut self) -> impl Iterator<Item = Rc<FileEntry>> {
+        self.slots.drain().map(|slot| slot.entry)
+    }
+
+    /// Entries in the table.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+}
