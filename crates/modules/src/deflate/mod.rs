@@ -102,7 +102,9 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     if configure.purpose == Purpose::Serve {
         options.open_cache_dir(configure.logs);
     }
-    configure.add(
+    // Last, as in lighttpd: a Content-Encoding that mod_setenv adds must be seen, wherever the two
+    // stand in server.modules.
+    configure.add_last(
         Phase::Transform,
         Deflate {
             options: Rc::new(options),

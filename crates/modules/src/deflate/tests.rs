@@ -8,7 +8,8 @@ use super::*;
 use crate::testing::Tree;
 use crate::{setenv, static_file};
 
-const MODULES: &[&ModuleSpec] = &[&setenv::MODULE, &MODULE, &static_file::MODULE];
+/// In the order in which a configuration may list them: what mod_setenv adds still comes first.
+const MODULES: &[&ModuleSpec] = &[&MODULE, &setenv::MODULE, &static_file::MODULE];
 
 const BASE: &str = "deflate.mimetypes = (\"text/\", \"image/\")\n";
 
