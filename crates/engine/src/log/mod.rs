@@ -15,6 +15,7 @@
 
 mod error_lines;
 mod handle;
+mod links;
 pub mod local_time;
 mod outlet;
 mod pipe;

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
+use super::links;
 use super::pipe::{self, PipeOutlet};
 use super::syslog::{SYSLOG_PATH, SyslogFacility, SyslogOutlet};
 use super::target::LogTarget;
@@ -106,6 +108,8 @@ impl Outlet {
 /// Opens a file for appending. Standard output and error by their names in /dev are the
 /// descriptors themselves: those may be sockets or another user's pipes, which cannot be opened.
 ///
+/// Root follows only links of its own: see [`links`].
+///
 /// With a `root` the path means what it means to a process that has it as its root directory, also
 /// behind symbolic links: what lies in there may belong to others. That takes openat2(2), Linux 5.6.
 pub(super) fn open_file(path: &Path, root: Option<&Path>) -> io::Result<OwnedFd> {
@@ -122,8 +126,17 @@ pub(super) fn open_file(path: &Path, root: Option<&Path>) -> io::Result<OwnedFd>
         | OFlags::NOCTTY
         | OFlags::NONBLOCK;
     let mode = Mode::from_raw_mode(0o644);
-    let Some(root) = root else { return Ok(open(path, flags, mode)?) };
-    let root = open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let Some(root) = root else {
+        return match geteuid().is_root() {
+            true => links::open(path, flags, mode, 0),
+            false => Ok(open(path, flags, mode)?),
+        };
+    };
+    let root = open(
+        root,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     Ok(openat2(root, path, flags, mode, ResolveFlags::IN_ROOT)?)
 }
 
@@ -265,7 +278,9 @@ mod tests {
     #[test]
     fn an_open_error_names_the_file() {
         let target = LogTarget::parse("/nowhere/at/all.log");
-        let error = Outlet::open(&target, None).err().expect("no such directory");
+        let error = Outlet::open(&target, None)
+            .err()
+            .expect("no such directory");
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         assert!(error.to_string().contains("/nowhere/at/all.log"), "{error}");
     }

@@ -66,6 +66,22 @@ fn the_server_process_is_its_user_for_good_and_the_keeper_stays_root() {
     fetch(site.port, "/hello.txt").expect("served");
 }
 
+/// Starts the server with the document root as its chroot, in which paths begin there.
+fn start_in_chroot(site: &Site, more: &str) -> crate::harness::Server {
+    let root = site.path("root").display().to_string();
+    let file = site.configure(&format!("server.chroot = \"{root}\"\n{more}"));
+    let text = fs::read_to_string(&file)
+        .expect("there")
+        .replace(
+            &format!("server.document-root = \"{root}\""),
+            "server.document-root = \"/\"",
+        )
+        .replace(&site.path("error.log").display().to_string(), "/error.log");
+    fs::write(&file, text).expect("written");
+    let mut command = crate::harness::petrel();
+    crate::harness::Server::spawn(command.args(["-D", "-f"]).arg(file))
+}
+
 #[test]
 fn a_chroot_is_the_root_of_the_server_process() {
     if !is_root() {
@@ -73,17 +89,7 @@ fn a_chroot_is_the_root_of_the_server_process() {
     }
     let site = Site::new();
     open_to_all(&site);
-    let file = site.path("root").display().to_string();
-    let text =
-        fs::read_to_string(site.configure(&format!("server.chroot = \"{file}\""))).expect("there");
-    let text = text.replace(
-        &format!("server.document-root = \"{file}\""),
-        "server.document-root = \"/\"",
-    );
-    fs::write(site.path("petrel.conf"), text).expect("written");
-    let mut command = crate::harness::petrel();
-    let server =
-        crate::harness::Server::spawn(command.args(["-D", "-f"]).arg(site.path("petrel.conf")));
+    let server = start_in_chroot(&site, "");
     server.wait_for("an answer", || {
         fetch(site.port, "/hello.txt").is_ok_and(|(head, _)| head.starts_with("HTTP/1.1 200 "))
     });
@@ -97,7 +103,8 @@ fn a_chroot_is_the_root_of_the_server_process() {
     );
     server.signal(Signal::USR1);
     wait_until("a reload", &mut || {
-        site.error_log().contains("configuration reloaded")
+        fs::read_to_string(site.path("root/error.log"))
+            .is_ok_and(|text| text.contains("configuration reloaded"))
     });
 }
 
@@ -108,18 +115,9 @@ fn a_file_in_the_chroot_does_not_choose_the_groups() {
     }
     let site = Site::new();
     open_to_all(&site);
-    let root = site.path("root").display().to_string();
     fs::create_dir(site.path("root/etc")).expect("a directory");
     fs::write(site.path("root/etc/group"), "chosen:x:4242:www-data\n").expect("a file");
-    let more = format!("server.chroot = \"{root}\"\nserver.username = \"www-data\"");
-    let file = site.configure(&more);
-    let text = fs::read_to_string(&file).expect("there").replace(
-        &format!("server.document-root = \"{root}\""),
-        "server.document-root = \"/\"",
-    );
-    fs::write(&file, text).expect("written");
-    let mut command = crate::harness::petrel();
-    let server = crate::harness::Server::spawn(command.args(["-D", "-f"]).arg(file));
+    let server = start_in_chroot(&site, "server.username = \"www-data\"");
     server.wait_for("an answer", || fetch(site.port, "/hello.txt").is_ok());
     let groups = status(server.only_child(), "Groups");
     assert!(!groups.contains(&"4242".to_owned()), "{groups:?}");
@@ -144,6 +142,28 @@ fn a_directory_that_may_be_passed_and_not_read_is_served() {
         let (head, _) = fetch(site.port, "/closed/").expect("an answer");
         assert!(head.starts_with("HTTP/1.1 200 "), "{symlinks}: {head}");
     }
+}
+
+#[test]
+fn a_link_of_the_server_s_user_does_not_make_root_write_elsewhere() {
+    if !is_root() {
+        return;
+    }
+    let site = Site::new();
+    open_to_all(&site);
+    let server = site.start("server.username = \"www-data\"");
+    fs::write(site.path("precious"), "untouched\n").expect("a file");
+    fs::remove_file(site.path("error.log")).expect("removed");
+    std::os::unix::fs::symlink("precious", site.path("error.log")).expect("a link");
+    let user = nix::unistd::User::from_name("www-data").expect("looked up");
+    let id = user.expect("a Debian user").uid.as_raw();
+    std::os::unix::fs::lchown(site.path("error.log"), Some(id), None).expect("given away");
+    server.signal(Signal::HUP);
+    server.signal(Signal::USR1);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    fetch(site.port, "/hello.txt").expect("it serves on");
+    let text = fs::read_to_string(site.path("precious")).expect("there");
+    assert_eq!(text, "untouched\n");
 }
 
 #[test]
