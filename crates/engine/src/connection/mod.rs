@@ -116,17 +116,21 @@ impl Connection {
 
     fn poll_walk(&mut self, context: &mut Context<'_>) -> Poll<State> {
         let exchange = self.exchange.as_mut().expect("a request is under way");
-        match ready!(phase::walk(exchange, context)) {
-            Walked::NeedBody => Poll::Ready(State::WantedBody),
+        let next = match ready!(phase::walk(exchange, context)) {
+            Walked::NeedBody => State::WantedBody,
             Walked::Answered
                 if exchange
                     .receiving
                     .wants_to_read_before_answer(&exchange.response) =>
             {
-                Poll::Ready(State::UnwantedBody)
+                State::UnwantedBody
             }
-            Walked::Answered => Poll::Ready(self.answer()),
-        }
+            Walked::Answered => return Poll::Ready(self.answer()),
+        };
+        // The time the head and the hooks took is not the body's.
+        let read_idle_s = exchange.settings.core.read_idle_s;
+        self.set_deadline(read_idle_s);
+        Poll::Ready(next)
     }
 
     /// The response is ready: writes its head and begins to send.

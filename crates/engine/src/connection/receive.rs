@@ -245,7 +245,12 @@ impl Connection {
                 self.reset_for_next_request();
                 Poll::Ready(State::Head)
             }
-            Ok(false) | Err(_) => Poll::Ready(State::Over),
+            Ok(false) => Poll::Ready(State::Over),
+            Err(_) => {
+                // It cannot be read on, and the client may not have the whole answer yet.
+                self.transport.shutdown_write();
+                Poll::Ready(State::Linger)
+            }
         }
     }
 

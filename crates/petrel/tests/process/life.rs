@@ -310,6 +310,25 @@ fn a_server_with_one_long_transfer_is_not_idle() {
 }
 
 #[test]
+fn a_slow_head_does_not_shorten_the_time_for_the_body() {
+    let site = Site::new();
+    let _server = site.start("server.max-read-idle = 2");
+    let slow = Client::connect(site.port).expect("taken");
+    let head =
+        "POST /hello.txt HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 1\r\n\r\n";
+    let (first, second) = head.split_at(20);
+    for part in [first, second, "x"] {
+        slow.stream().write_all(part.as_bytes()).expect("sent");
+        std::thread::sleep(Duration::from_millis(1700));
+    }
+    let mut answer = String::new();
+    slow.stream()
+        .read_to_string(&mut answer)
+        .expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+#[test]
 fn readiness_is_told_when_it_is_true() {
     let site = Site::new();
     let path = site.path("notify");
