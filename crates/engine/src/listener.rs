@@ -81,6 +81,7 @@ pub(crate) async fn run(worker: Rc<Worker>, listener: Listener, facts: Rc<Listen
         };
         match stopped_by {
             Ok((transport, peer)) => {
+                tell_of_the_limit(&worker, &facts);
                 tokio::select! {
                     biased;
                     () = worker.shared().take_permit() => {}
@@ -121,6 +122,16 @@ fn accept_the_rest(worker: &Rc<Worker>, listener: &Listener, facts: &Rc<Listener
             Err(_) => return,
         }
     }
+}
+
+/// The log holds the same line back when it comes more than once a second.
+fn tell_of_the_limit(worker: &Worker, facts: &ListenerFacts) {
+    worker.logs().error(format_args!(
+        "(accept) {} connections are open, all that server.max-connections allows: newcomers wait \
+         listener={}",
+        worker.shared().connections_max(),
+        facts.address
+    ));
 }
 
 /// A client that gave up before it was accepted costs nothing; everything else is worth a line

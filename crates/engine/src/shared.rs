@@ -41,6 +41,11 @@ impl Shared {
         self.connections.load(Ordering::Relaxed)
     }
 
+    /// How many connections there may be at once.
+    pub fn connections_max(&self) -> usize {
+        self.connections_max
+    }
+
     /// Requests that were answered.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
