@@ -2,7 +2,10 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
 
 /// A pid file of this process; removed with the value, by the process that wrote it.
 pub struct PidFile {
@@ -16,14 +19,18 @@ impl PidFile {
     /// # Errors
     /// Those of the file system; and when there is something that is no regular file.
     pub fn write(path: &Path) -> io::Result<PidFile> {
-        if fs::metadata(path).is_ok_and(|data| !data.is_file()) {
+        // Not behind a symbolic link either: the directory may belong to the server's user.
+        if fs::symlink_metadata(path).is_ok_and(|data| !data.is_file()) {
             let message = "what is there is no regular file";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
         }
         let owner = std::process::id();
         // A path that does not depend on where the process is when it ends.
         let path = std::path::absolute(path)?;
-        let mut file = File::create(&path)?;
+        let no_link = OFlags::NOFOLLOW.bits().cast_signed();
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true);
+        let mut file = options.custom_flags(no_link).open(&path)?;
         let file_of_ours = PidFile { path, owner };
         writeln!(file, "{owner}")?;
         Ok(file_of_ours)
@@ -49,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_goes_with_the_value_and_a_directory_is_refused() {
+    fn the_file_goes_with_the_value_and_directories_and_links_are_refused() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("pid");
         let file = PidFile::write(&path).expect("written");
@@ -58,5 +65,10 @@ mod tests {
         drop(file);
         assert!(!path.exists());
         assert!(PidFile::write(directory.path()).is_err());
+        fs::write(directory.path().join("precious"), "untouched").expect("a file");
+        std::os::unix::fs::symlink("precious", &path).expect("a link");
+        assert!(PidFile::write(&path).is_err());
+        let text = fs::read_to_string(directory.path().join("precious"));
+        assert_eq!(text.expect("there"), "untouched");
     }
 }
