@@ -159,7 +159,7 @@ impl Exchange {
     /// Whether its buffers are small enough to wait in the pool.
     pub(crate) fn is_worth_keeping(&self) -> bool {
         self.sending.capacity() <= limits::POOLED_BUFFER_BYTES_MAX
-            && self.request.head.head_bytes().len() <= limits::POOLED_BUFFER_BYTES_MAX
+            && self.request.head.capacity() <= limits::POOLED_BUFFER_BYTES_MAX
     }
 
     /// Forgets the last request.
@@ -448,6 +448,19 @@ impl Environment {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn buffers_of_a_long_request_do_not_wait_in_the_pool() {
+        let config = "server.max-request-field-size = 65536";
+        let site = crate::testing::Site::new(config, &[]);
+        for (length, is_kept) in [(100, true), (40_000, false)] {
+            let long = "x".repeat(length);
+            let request = format!("GET / HTTP/1.1\r\nHost: h\r\nX: {long}\r\n\r\n");
+            let mut exchange = site.request(&request).into_exchange();
+            exchange.clear();
+            assert_eq!(exchange.is_worth_keeping(), is_kept, "{length}");
+        }
+    }
 
     #[test]
     fn of_a_refused_head_the_first_line_is_kept_and_told() {

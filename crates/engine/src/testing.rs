@@ -198,6 +198,11 @@ impl Answer {
         &self.body
     }
 
+    #[cfg(test)]
+    pub(crate) fn into_exchange(self) -> Box<Exchange> {
+        self.exchange
+    }
+
     /// The exchange as it was when the answer was sent.
     pub fn exchange(&self) -> &Exchange {
         &self.exchange

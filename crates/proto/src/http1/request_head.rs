@@ -320,6 +320,11 @@ impl RequestHead {
         &self.bytes[..self.head_length]
     }
 
+    /// Bytes of memory held for reuse, whatever is in them.
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Length in bytes of [`RequestHead::head_bytes`].
     pub fn head_length(&self) -> usize {
         self.head_length
