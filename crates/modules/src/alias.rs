@@ -63,9 +63,14 @@ fn hidden(array: &Array) -> Vec<Diagnostic> {
     let mut earlier: Vec<&str> = Vec::new();
     let mut warnings = Vec::new();
     for key in array.iter().filter_map(|element| element.key.as_ref()) {
-        let mut shorter = earlier.iter().filter(|shorter| key.text.starts_with(**shorter));
+        let mut shorter = earlier
+            .iter()
+            .filter(|shorter| key.text.starts_with(**shorter));
         if let Some(shorter) = shorter.next() {
-            let message = format!("the alias {:?} never matches: {shorter:?} is tried first", key.text);
+            let message = format!(
+                "the alias {:?} never matches: {shorter:?} is tried first",
+                key.text
+            );
             let warning = Diagnostic::warning(message, key.span);
             warnings.push(warning.with_hint("put the longer prefix before the shorter one"));
         }
@@ -266,7 +271,10 @@ mod tests {
     fn a_longer_prefix_behind_a_shorter_one_never_matches() {
         answers(
             "alias.url = (\"/foo/\" => \"ROOT/out/\", \"/bar\" => \"ROOT/out/\", \"/foo/y/\" => \"ROOT/docs/\")",
-            &[("/foo/y/", 200, "out/y/index.html"), ("/foo/y/a", 404, "out/y/a")],
+            &[
+                ("/foo/y/", 200, "out/y/index.html"),
+                ("/foo/y/a", 404, "out/y/a"),
+            ],
         );
     }
 }

@@ -131,7 +131,9 @@ mod tests {
         let text = "server.modules = ( \"mod_alias\" )\n$HTTP[\"host\"] == \"a\" { alias.url = ( \"/a\" => \"/x\", \"/ab\" => \"/y\" ) }";
         assert_eq!(
             messages(text),
-            ["the alias \"/ab\" never matches: \"/a\" is tried first (put the longer prefix before the shorter one)"]
+            [
+                "the alias \"/ab\" never matches: \"/a\" is tried first (put the longer prefix before the shorter one)"
+            ]
         );
         let text = "server.modules = ( \"mod_alias\" )\nalias.url = ( \"/ab\" => \"/y\", \"/a\" => \"/x\" )";
         assert!(messages(text).is_empty());

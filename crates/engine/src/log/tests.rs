@@ -62,14 +62,19 @@ fn a_file_below_a_root_stays_there_also_after_a_rotation() {
     std::os::unix::fs::symlink("/inner", directory.0.join("logs")).expect("a link");
     let target = LogTarget::File("/logs/a".into());
     let registry = LogRegistry::default();
-    registry.add_below(Some(&directory.0), [target.clone()]).expect("opens");
+    registry
+        .add_below(Some(&directory.0), [target.clone()])
+        .expect("opens");
     registry.get(&target).write(b"one\n");
     assert_eq!(directory.read("inner/a"), "one\n");
     std::fs::rename(directory.0.join("inner/a"), directory.0.join("inner/a.1")).expect("moves");
     registry.reopen_all().expect("opens");
     registry.get(&target).write(b"two\n");
     assert_eq!(directory.read("inner/a"), "two\n");
-    assert!(registry.add([LogTarget::File("/logs/b".into())]).is_err(), "there is no /logs");
+    assert!(
+        registry.add([LogTarget::File("/logs/b".into())]).is_err(),
+        "there is no /logs"
+    );
 }
 
 #[test]

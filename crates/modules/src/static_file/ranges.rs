@@ -14,7 +14,9 @@ use petrel_engine::{Exchange, limits};
 
 /// Answers with the ranges of `file` the request asks for. False: with none, send it whole.
 pub(super) fn apply(exchange: &mut Exchange, file: &Rc<FileEntry>) -> bool {
-    let Some(wanted) = exchange.request.head.field(KnownField::Range) else { return false };
+    let Some(wanted) = exchange.request.head.field(KnownField::Range) else {
+        return false;
+    };
     let version_allows = exchange.request.head.version() == Version::Http11
         || exchange.worker.process().features.http10_range;
     // Ranges mean something for GET alone (RFC 9110 section 14.2).
@@ -25,7 +27,13 @@ pub(super) fn apply(exchange: &mut Exchange, file: &Rc<FileEntry>) -> bool {
         return false;
     }
     let size = file.stat().size;
-    match range::parse(wanted, size, RangeLimits { ranges_max: limits::RANGES_MAX }) {
+    match range::parse(
+        wanted,
+        size,
+        RangeLimits {
+            ranges_max: limits::RANGES_MAX,
+        },
+    ) {
         RangeOutcome::Ignore => return false,
         RangeOutcome::Unsatisfiable => unsatisfiable(exchange, size),
         RangeOutcome::Single(range) => single(exchange, file, range),
@@ -36,7 +44,9 @@ pub(super) fn apply(exchange: &mut Exchange, file: &Rc<FileEntry>) -> bool {
 
 fn unsatisfiable(exchange: &mut Exchange, size: u64) {
     exchange.response.answer(Status::RANGE_NOT_SATISFIABLE);
-    exchange.response.set("Content-Range", format!("bytes */{size}").as_bytes());
+    exchange
+        .response
+        .set("Content-Range", format!("bytes */{size}").as_bytes());
 }
 
 fn single(exchange: &mut Exchange, file: &Rc<FileEntry>, range: Range<u64>) {
@@ -44,31 +54,46 @@ fn single(exchange: &mut Exchange, file: &Rc<FileEntry>, range: Range<u64>) {
     range::write_content_range(&mut content_range, &range, file.stat().size);
     exchange.response.status = Status::PARTIAL_CONTENT;
     exchange.response.set("Content-Range", &content_range);
-    exchange.response.body = Body::Piece(Piece::File { file: Rc::clone(file), range });
+    exchange.response.body = Body::Piece(Piece::File {
+        file: Rc::clone(file),
+        range,
+    });
 }
 
 fn multiple(exchange: &mut Exchange, file: &Rc<FileEntry>, ranges: &[Range<u64>]) {
     let size = file.stat().size;
     let boundary = boundary(exchange);
-    let content_type = exchange.response.get("Content-Type").unwrap_or_default().to_vec();
+    let content_type = exchange
+        .response
+        .get("Content-Type")
+        .unwrap_or_default()
+        .to_vec();
     let mut pieces = VecDeque::with_capacity(2 * ranges.len() + 1);
     for range in ranges {
         let mut head = Vec::new();
         range::write_part_header(&mut head, &boundary, &content_type, range, size);
         pieces.push_back(Piece::Bytes(head.into()));
-        pieces.push_back(Piece::File { file: Rc::clone(file), range: range.clone() });
+        pieces.push_back(Piece::File {
+            file: Rc::clone(file),
+            range: range.clone(),
+        });
     }
     let mut end = Vec::new();
     range::write_closing_boundary(&mut end, &boundary);
     pieces.push_back(Piece::Bytes(end.into()));
     exchange.response.status = Status::PARTIAL_CONTENT;
     let content_type = format!("multipart/byteranges; boundary={boundary}");
-    exchange.response.set("Content-Type", content_type.as_bytes());
+    exchange
+        .response
+        .set("Content-Type", content_type.as_bytes());
     exchange.response.body = Body::Pieces(pieces);
 }
 
 /// Differs from answer to answer, so that no file can contain it on purpose.
 fn boundary(exchange: &Exchange) -> String {
     let now = exchange.worker.clock().now();
-    format!("petrel-{now:016x}{:08x}", exchange.connection.id.wrapping_mul(0x9e37_79b9) as u32)
+    format!(
+        "petrel-{now:016x}{:08x}",
+        exchange.connection.id.wrapping_mul(0x9e37_79b9) as u32
+    )
 }

@@ -52,8 +52,11 @@ impl Generation {
             .map_err(|error| fails(error.message, error.span))?;
         let log_targets = loaded.log_targets();
         // lighttpd opens its logs after the chroot.
-        logs.add_below(loaded.process.chroot.as_deref(), log_targets.iter().cloned())
-            .map_err(|error| fails(error.to_string(), None))?;
+        logs.add_below(
+            loaded.process.chroot.as_deref(),
+            log_targets.iter().cloned(),
+        )
+        .map_err(|error| fails(error.to_string(), None))?;
         let listeners = RefCell::new(listeners);
         Ok(Opened {
             generation: Generation {
