@@ -130,8 +130,8 @@ pub enum Outcome {
     /// Go back to `Phase` with changed request data, at most
     /// [`crate::limits::RESTARTS_MAX`] times an exchange; then the answer is 500.
     Again(Phase),
-    /// The request body is needed first: receive it (memory, then temporary file), then call
-    /// the same hook again.
+    /// The request body is needed first: receive it into memory, as much as
+    /// `server.max-request-size` allows, then call the same hook again.
     NeedBody,
     /// Waits: polled until it is ready, then its outcome counts.
     Later(Box<dyn Pending>),
