@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -62,7 +63,8 @@ impl Server {
     /// Starts the workers.
     ///
     /// # Errors
-    /// When a thread, a runtime or a copy of a listening socket could not be made.
+    /// When a thread, a runtime or a copy of a listening socket could not be made, or a listening
+    /// socket cannot be used. Workers that started end with the process.
     pub fn start(plan: ServerPlan, listeners: Vec<BoundListener>) -> io::Result<Server> {
         let plan = Arc::new(plan);
         let workers = plan.process.workers.get();
@@ -76,15 +78,22 @@ impl Server {
             commands: Vec::new(),
             threads: Vec::new(),
         };
+        let (ready, is_ready) = std::sync::mpsc::channel();
         for index in 0..workers {
             let sockets = sockets_of(&listeners, index, workers)?;
             let (commands, inbox) = unbounded_channel();
             let (plan, shared) = (Arc::clone(&plan), Arc::clone(&server.shared));
+            let ready = ready.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("worker-{index}"))
-                .spawn(move || run_worker(&plan, &shared, sockets, inbox))?;
+                .spawn(move || run_worker(&plan, &shared, sockets, inbox, &ready))?;
             server.commands.push(commands);
             server.threads.push(thread);
+        }
+        drop(ready);
+        // Not one may be missing: its share of the connections would wait for ever.
+        for _ in 0..workers {
+            is_ready.recv().map_err(|_| io::ErrorKind::BrokenPipe)??;
         }
         Ok(server)
     }
@@ -164,13 +173,16 @@ fn run_worker(
     shared: &Arc<Shared>,
     sockets: WorkerSockets,
     inbox: UnboundedReceiver<Command>,
+    ready: &Sender<io::Result<()>>,
 ) {
+    // When another worker's word was bad, nobody listens any more, and the process ends.
+    let say = |word| drop(ready.send(word));
     let runtime = Builder::new_current_thread()
         .enable_all()
         .build_local(LocalOptions::default());
     let runtime = match runtime {
         Ok(runtime) => runtime,
-        Err(error) => return plan.logs.error(format_args!("(start) no runtime: {error}")),
+        Err(error) => return say(Err(error)),
     };
     runtime.block_on(async {
         let table = SettingsTable::new(
@@ -186,10 +198,9 @@ fn run_worker(
             Arc::clone(&plan.logs),
         );
         if let Err(error) = listen(&worker, sockets) {
-            plan.logs.error(format_args!(
-                "(start) a listening socket cannot be used: {error}"
-            ));
+            return say(Err(error));
         }
+        say(Ok(()));
         tokio::task::spawn_local(worker::tick(Rc::clone(&worker)));
         tokio::task::spawn_local(worker::watch_files(Rc::clone(&worker)));
         obey(&worker, inbox).await;
