@@ -145,7 +145,11 @@ async fn pause_after(worker: &Worker, facts: &ListenerFacts, error: &io::Error) 
         facts.address,
         limits::ACCEPT_PAUSE_MS
     ));
-    tokio::time::sleep(Duration::from_millis(limits::ACCEPT_PAUSE_MS)).await;
+    let pause = tokio::time::sleep(Duration::from_millis(limits::ACCEPT_PAUSE_MS));
+    tokio::select! {
+        () = pause => {}
+        () = worker.drained() => {}
+    }
 }
 
 /// Whether only the client of the connection that was to be accepted is concerned.
