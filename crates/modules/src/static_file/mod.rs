@@ -13,13 +13,14 @@ use petrel_engine::body::{Body, Piece};
 use petrel_engine::config::{Diagnostic, DirectiveSpec, Effect, Scope, ValueKind};
 use petrel_engine::file_cache::{FileEntry, FileKind};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
+use petrel_engine::proto::accept::Coding;
 use petrel_engine::proto::conditional::{Preconditions, Verdict, evaluate};
 use petrel_engine::proto::date;
 use petrel_engine::proto::http1::KnownField;
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::{CoreSettings, mime};
-use petrel_engine::{Exchange, limits};
+use petrel_engine::Exchange;
 
 use precompressed::Precompressed;
 
@@ -115,11 +116,11 @@ impl Hook for StaticFile {
         }
         let file = Rc::clone(file);
         exchange.response.status = Status::OK;
-        let chosen = self.precompressed.choose(exchange, Rc::clone(&file));
+        let (chosen, coding) = self.precompressed.choose(exchange, Rc::clone(&file));
         // A sibling asked for by its own name has another type than one sent in place of a file.
         let key =
             u64::from(exchange.settings.profile) << 1 | u64::from(!Rc::ptr_eq(&file, &chosen));
-        self.send(exchange, chosen, key);
+        self.send(exchange, chosen, coding, key);
         Outcome::Answer
     }
 }
@@ -127,10 +128,10 @@ impl Hook for StaticFile {
 impl StaticFile {
     /// Makes `file` the answer, as far as the conditions of the request allow. Its fields are kept
     /// under `key`.
-    fn send(&self, exchange: &mut Exchange, file: Rc<FileEntry>, key: u64) {
+    fn send(&self, exchange: &mut Exchange, file: Rc<FileEntry>, coding: Option<Coding>, key: u64) {
         let settings = Rc::clone(&exchange.settings);
         let path = &exchange.physical.path;
-        let fields = file.prepared(key, |file| self.fields(file, path, &settings.core));
+        let fields = file.prepared(key, |file| self.fields(file, path, coding, &settings.core));
         exchange.response.extend_from_wire(&fields);
         if exchange.handles_error() {
             let range = 0..file.stat().size;
@@ -172,11 +173,17 @@ impl StaticFile {
     }
 
     /// The fields that depend on the file and the settings alone, in wire form.
-    fn fields(&self, file: &FileEntry, path: &[u8], core: &CoreSettings) -> Vec<u8> {
+    fn fields(
+        &self,
+        file: &FileEntry,
+        path: &[u8],
+        coding: Option<Coding>,
+        core: &CoreSettings,
+    ) -> Vec<u8> {
         let mut out = Vec::with_capacity(192);
         field(&mut out, "Content-Type", &content_type(file, path, core));
         if self.has_etags
-            && let Some(etag) = etag(file, core)
+            && let Some(etag) = etag(file, coding, core)
         {
             field(&mut out, "ETag", etag.as_bytes());
         }
@@ -223,7 +230,7 @@ fn content_type(file: &FileEntry, path: &[u8], core: &CoreSettings) -> Vec<u8> {
 }
 
 /// A strong entity tag (RFC 9110 section 8.8.3) out of the parts that are switched on.
-fn etag(file: &FileEntry, core: &CoreSettings) -> Option<String> {
+fn etag(file: &FileEntry, coding: Option<Coding>, core: &CoreSettings) -> Option<String> {
     let stat = file.stat();
     let inode = core.etag_inode.then(|| format!("{:x}", stat.inode));
     let size = core.etag_size.then(|| format!("{:x}", stat.size));
@@ -231,10 +238,12 @@ fn etag(file: &FileEntry, core: &CoreSettings) -> Option<String> {
         .etag_mtime
         .then(|| format!("{:x}.{:x}", stat.modified_s, stat.modified_ns));
     let parts: Vec<String> = [inode, size, modified].into_iter().flatten().collect();
-    (!parts.is_empty()).then(|| format!("\"{}\"", parts.join("-")))
+    // Two representations must not share a tag, also where all parts are equal.
+    let coding = coding
+        .map(|coding| format!("-{}", coding.name()))
+        .unwrap_or_default();
+    (!parts.is_empty()).then(|| format!("\"{}{coding}\"", parts.join("-")))
 }
-
-const _: () = assert!(limits::RANGES_MAX > 1);
 
 #[cfg(test)]
 mod tests {
@@ -256,5 +265,22 @@ mod tests {
                 assert!(answer.field("Last-Modified").is_some(), "{path}");
             }
         }
+    }
+
+    #[test]
+    fn a_precompressed_sibling_never_shares_its_tag_with_the_file() {
+        let tree = Tree::new(&[("a.js", "plain"), ("a.js.gz", "gzip!")]);
+        let site = tree.site(
+            r#"static-file.precompressed = ( "gzip" )
+               etag.use-inode = "disable"
+               etag.use-mtime = "disable""#,
+            &[&MODULE],
+        );
+        let plain = site.get("/a.js");
+        let request = "GET /a.js HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n";
+        let coded = site.request(request);
+        assert_eq!(coded.field("Content-Encoding"), Some("gzip".to_owned()));
+        assert_eq!(coded.body(), b"gzip!");
+        assert_ne!(plain.field("ETag"), coded.field("ETag"));
     }
 }

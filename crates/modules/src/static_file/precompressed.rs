@@ -36,9 +36,13 @@ impl Precompressed {
 
     /// The sibling to send instead of `file`, or `file`. Its fields are made for the name without
     /// the suffix, so the type is the content's.
-    pub(super) fn choose(&self, exchange: &mut Exchange, file: Rc<FileEntry>) -> Rc<FileEntry> {
+    pub(super) fn choose(
+        &self,
+        exchange: &mut Exchange,
+        file: Rc<FileEntry>,
+    ) -> (Rc<FileEntry>, Option<Coding>) {
         if self.codings.is_empty() {
-            return file;
+            return (file, None);
         }
         let there: Vec<(Coding, Rc<FileEntry>)> = self
             .codings
@@ -46,7 +50,7 @@ impl Precompressed {
             .filter_map(|coding| Some((*coding, sibling(exchange, *coding, &file)?)))
             .collect();
         if there.is_empty() {
-            return file;
+            return (file, None);
         }
         exchange.response.append("Vary", b"Accept-Encoding");
         let mut offered: Vec<Coding> = there.iter().map(|(coding, _)| *coding).collect();
@@ -61,9 +65,9 @@ impl Precompressed {
                 exchange
                     .response
                     .set("Content-Encoding", coding.name().as_bytes());
-                sibling
+                (sibling, Some(coding))
             }
-            None => file,
+            None => (file, None),
         }
     }
 }
