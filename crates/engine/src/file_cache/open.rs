@@ -22,6 +22,14 @@ pub(super) fn open_and_stat(path: &[u8], symlinks: Symlinks) -> Result<(OwnedFd,
     Ok((descriptor, stat))
 }
 
+/// Opens the directory `path` to be read, under the same rules as cached files.
+///
+/// # Errors
+/// Those of openat2(2); `ELOOP` for a symlink where those are refused.
+pub fn open_directory(path: &[u8], symlinks: Symlinks) -> Result<OwnedFd, Errno> {
+    open(path, symlinks, FLAGS.union(OFlags::DIRECTORY))
+}
+
 fn open(path: &[u8], symlinks: Symlinks, flags: OFlags) -> Result<OwnedFd, Errno> {
     let resolve = match symlinks {
         Symlinks::Follow => ResolveFlags::NO_MAGICLINKS,

@@ -8,9 +8,9 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
-use petrel_engine::file_cache::Symlinks;
+use petrel_engine::file_cache::{Symlinks, open_directory};
 use petrel_engine::settings::Settings;
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, openat2, statat};
+use rustix::fs::{AtFlags, Dir, FileType, statat};
 use rustix::io::Errno;
 
 use super::entries::{Entries, Entry};
@@ -50,12 +50,8 @@ pub(super) enum Progress {
 impl Reading {
     /// Opens the directory of the exchange.
     pub fn begin(exchange: &Exchange, options: &Options, view: View) -> Result<Reading, Errno> {
-        let resolve = match exchange.settings.core.symlinks {
-            Symlinks::Follow => ResolveFlags::NO_MAGICLINKS,
-            Symlinks::Refuse => ResolveFlags::NO_SYMLINKS,
-        };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let descriptor = openat2(CWD, &*exchange.physical.path, flags, Mode::empty(), resolve)?;
+        let symlinks = exchange.settings.core.symlinks;
+        let descriptor = open_directory(&exchange.physical.path, symlinks)?;
         Ok(Reading {
             view,
             settings: Rc::clone(&exchange.settings),
