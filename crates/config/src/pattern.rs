@@ -62,6 +62,16 @@ impl Pattern {
         }
     }
 
+    /// Whether it matches, or running into [`MATCH_STEPS_MAX`] left that open: for what must rather
+    /// be closed in doubt.
+    #[must_use]
+    pub fn may_match(&self, value: &[u8]) -> bool {
+        match &self.engine {
+            Engine::Plain(plain) => plain.is_match(value),
+            Engine::Pcre(pcre) => pcre.regex().is_match(value).unwrap_or(true),
+        }
+    }
+
     /// Whether it matches, with the groups put into `out`. `out` is untouched when it does not.
     pub fn captures(&self, value: &[u8], out: &mut Captures) -> bool {
         match &self.engine {
@@ -271,6 +281,8 @@ mod tests {
         let value = [vec![b'a'; 60], vec![b'!']].concat();
         let start = std::time::Instant::now();
         assert!(!pattern.is_match(&value));
+        assert!(pattern.may_match(&value));
+        assert!(!pattern.may_match(b"b"));
         assert!(start.elapsed().as_millis() < 2_000);
     }
 

@@ -185,7 +185,8 @@ enum Closed {
 
 fn closed_by_exposure(exchange: &mut Exchange, what: Closed) -> Outcome {
     let settings = Rc::clone(&exchange.settings);
-    let of_url = settings.exposure.closes(exchange.request.url.path());
+    let url = &exchange.request.url;
+    let of_url = settings.exposure.closes(url.path(), url.target());
     // An index file has changed both paths. A physical path has the root in front, so only keys
     // that are suffixes mean anything there.
     let closes = match what {

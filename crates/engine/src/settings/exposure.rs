@@ -1,10 +1,11 @@
 //! What protects is never ignored: directives that are known, not built, and whose absence would
 //! expose something make their scope answer 503.
 //!
-//! Where such a directive names the URLs it is about ([`MAPS_OF_URLS`], [`SUFFIXES`]), only those are
-//! closed; otherwise the whole scope is, also where the value holds patterns, addresses or scripts.
+//! Where such a directive names the URLs it is about ([`MAPS_OF_URLS`], [`SUFFIXES`], [`RULES`],
+//! [`PREFIXED`]), only those are closed; otherwise the whole scope is, also where the value holds
+//! addresses or scripts.
 
-use petrel_config::Entry;
+use petrel_config::{Entry, Pattern};
 
 use super::Values;
 
@@ -17,15 +18,53 @@ pub struct Exposure {
 #[derive(Debug)]
 struct Closed {
     directive: String,
-    /// `None`: everything.
-    keys: Option<Vec<Vec<u8>>>,
+    urls: Urls,
+}
+
+/// What a directive is about.
+#[derive(Debug)]
+enum Urls {
+    /// Its whole scope.
+    All,
+    /// Paths with these prefixes and suffixes.
+    Keys(Vec<Vec<u8>>),
+    /// Targets that one of these matches, or may match for all that is known.
+    Rules(Vec<Pattern>),
+}
+
+impl Urls {
+    fn of(entry: &Entry, values: &Values<'_>) -> Urls {
+        let name = entry.name.as_str();
+        if RULES.contains(&name) {
+            return rules(entry).map_or(Urls::All, Urls::Rules);
+        }
+        let keys = match PREFIXED.iter().find(|(directive, _)| *directive == name) {
+            Some((_, prefix)) => prefix_in(values, prefix),
+            None => keys(entry),
+        };
+        keys.map_or(Urls::All, Urls::Keys)
+    }
+
+    fn contain(&self, path: &[u8], target: &[u8]) -> bool {
+        match self {
+            Urls::All => true,
+            Urls::Keys(keys) => keys.iter().any(|key| covers(key, path)),
+            Urls::Rules(rules) => rules.iter().any(|rule| rule.may_match(target)),
+        }
+    }
+
+    fn contain_suffix_of(&self, path: &[u8]) -> bool {
+        let Urls::Keys(keys) = self else { return false };
+        let is_suffix = |key: &&Vec<u8>| !key.is_empty() && key.first() != Some(&b'/');
+        keys.iter().filter(is_suffix).any(|key| covers(key, path))
+    }
 }
 
 impl Exposure {
     pub(super) fn new(values: &Values<'_>) -> Exposure {
         let closed = values.exposing().iter().map(|entry| Closed {
             directive: entry.name.clone(),
-            keys: keys(entry),
+            urls: Urls::of(entry, values),
         });
         Exposure {
             closed: closed.collect(),
@@ -37,43 +76,28 @@ impl Exposure {
         Exposure {
             closed: vec![Closed {
                 directive: directive.to_owned(),
-                keys: None,
+                urls: Urls::All,
             }],
         }
     }
 
-    /// The directive that closes `path` (a URL path or a physical path), if one does.
+    /// The directive that closes the URL with the decoded `path` and the normalised `target`, which
+    /// is path and query, if one does.
     #[inline]
-    pub fn closes(&self, path: &[u8]) -> Option<&str> {
-        if self.closed.is_empty() {
-            return None;
-        }
-        let closes = |closed: &&Closed| match &closed.keys {
-            None => true,
-            Some(keys) => keys.iter().any(|key| covers(key, path)),
-        };
-        self.closed
-            .iter()
-            .find(closes)
-            .map(|closed| closed.directive.as_str())
+    pub fn closes(&self, path: &[u8], target: &[u8]) -> Option<&str> {
+        self.first(|urls| urls.contain(path, target))
     }
 
     /// The same for a physical path, where only suffixes mean anything.
     #[inline]
     pub fn closes_suffix(&self, path: &[u8]) -> Option<&str> {
-        let is_suffix = |key: &&Vec<u8>| !key.is_empty() && key.first() != Some(&b'/');
-        let closes = |closed: &&Closed| {
-            closed
-                .keys
-                .iter()
-                .flatten()
-                .filter(is_suffix)
-                .any(|key| covers(key, path))
-        };
-        self.closed
-            .iter()
-            .find(closes)
-            .map(|closed| closed.directive.as_str())
+        self.first(|urls| urls.contain_suffix_of(path))
+    }
+
+    #[inline]
+    fn first(&self, closes: impl Fn(&Urls) -> bool) -> Option<&str> {
+        let found = self.closed.iter().find(|closed| closes(&closed.urls));
+        found.map(|closed| closed.directive.as_str())
     }
 }
 
@@ -103,6 +127,19 @@ fn keys(entry: &Entry) -> Option<Vec<Vec<u8>>> {
     Some(suffixes.map(|suffix| suffix.as_bytes().to_vec()).collect())
 }
 
+/// The rules of `entry`; none when one of them is no regular expression.
+fn rules(entry: &Entry) -> Option<Vec<Pattern>> {
+    let elements = entry.value.as_array()?.iter();
+    let rules = elements.map(|element| Pattern::compile(element.key()?).ok());
+    rules.collect()
+}
+
+/// The URL prefix that the directive `name` holds; none when it is not set or is no prefix.
+fn prefix_in(values: &Values<'_>, name: &str) -> Option<Vec<Vec<u8>>> {
+    let prefix = values.string(name).filter(|text| text.starts_with('/'))?;
+    Some(vec![prefix.as_bytes().to_vec()])
+}
+
 /// Directives whose value is a map with URL prefixes or suffixes as keys.
 const MAPS_OF_URLS: &[&str] = &[
     "auth.require",
@@ -122,6 +159,20 @@ const MAPS_OF_URLS: &[&str] = &[
 /// Directives whose value is one suffix, or a list of them.
 const SUFFIXES: &[&str] = &["ssi.extension", "cml.extension"];
 
+/// Directives whose value is a map with regular expressions as keys. As lighttpd has it, they are
+/// about path and query together, and letter case counts.
+const RULES: &[&str] = &[
+    "url.rewrite-once",
+    "url.rewrite",
+    "url.rewrite-final",
+    "url.rewrite-repeat",
+    "url.rewrite-if-not-file",
+    "url.rewrite-repeat-if-not-file",
+];
+
+/// Directives about the URLs below the prefix that another directive holds.
+const PREFIXED: &[(&str, &str)] = &[("secdownload.secret", "secdownload.uri-prefix")];
+
 #[cfg(test)]
 mod tests {
     use petrel_config::{
@@ -140,17 +191,21 @@ mod tests {
         assert!(covers(b"", b"/anything"));
     }
 
-    /// What `text` closes, when `name` exposes.
-    fn exposure(name: &'static str, kind: ValueKind, text: &str) -> Exposure {
-        let spec = DirectiveSpec {
+    /// What `text` closes, when the first directive in it exposes and the rest are of the same kind.
+    fn exposure(names: &'static [&'static str], kind: ValueKind, text: &str) -> Exposure {
+        let spec = |name: &&'static str| DirectiveSpec {
             name,
             kind,
             scope: Scope::Request,
             default: "()",
-            effect: Effect::Exposes("a test"),
+            effect: match *name == names[0] {
+                true => Effect::Exposes("a test"),
+                false => Effect::NotYet("a test"),
+            },
             doc: "A test.",
         };
-        let table: &'static [DirectiveSpec] = Box::leak(Box::new([spec]));
+        let table: &'static [DirectiveSpec] =
+            Box::leak(names.iter().map(spec).collect::<Vec<_>>().into());
         let schema = Schema::new(&[table]);
         let options = LoadOptions {
             variables: Vec::new(),
@@ -158,19 +213,31 @@ mod tests {
             shell: Shell::Refuse,
             directory: "/".into(),
         };
-        let text = format!("{name} = {text}");
-        let config = parse_str("test", &text, &schema, &options).expect("valid configuration");
+        let config = parse_str("test", text, &schema, &options).expect("valid configuration");
         let values = Values::merge(&config, &schema, std::iter::once(BlockId::GLOBAL));
         Exposure::new(&values)
+    }
+
+    /// What `name = value` closes.
+    fn one(name: &'static &'static str, kind: ValueKind, value: &str) -> Exposure {
+        exposure(
+            std::slice::from_ref(name),
+            kind,
+            &format!("{name} = {value}"),
+        )
+    }
+
+    fn closes(exposure: &Exposure, path: &str) -> bool {
+        exposure.closes(path.as_bytes(), path.as_bytes()).is_some()
     }
 
     #[test]
     fn a_map_of_urls_closes_these() {
         let text = "( \"/private/\" => \"x\", \".php\" => \"y\" )";
-        let closed = exposure("fastcgi.server", ValueKind::Map, text);
-        assert_eq!(closed.closes(b"/private/x"), Some("fastcgi.server"));
-        assert_eq!(closed.closes(b"/a.php"), Some("fastcgi.server"));
-        assert_eq!(closed.closes(b"/a.html"), None);
+        let closed = one(&"fastcgi.server", ValueKind::Map, text);
+        assert_eq!(closed.closes(b"/private/x", b""), Some("fastcgi.server"));
+        assert!(closes(&closed, "/a.php"));
+        assert!(!closes(&closed, "/a.html"));
         assert_eq!(
             closed.closes_suffix(b"/srv/index.php"),
             Some("fastcgi.server")
@@ -180,32 +247,83 @@ mod tests {
 
     #[test]
     fn a_list_of_suffixes_closes_these() {
-        let closed = exposure("ssi.extension", ValueKind::List, "( \".shtml\" )");
-        assert_eq!(closed.closes(b"/a.shtml"), Some("ssi.extension"));
+        let closed = one(&"ssi.extension", ValueKind::List, "( \".shtml\" )");
+        assert_eq!(closed.closes(b"/a.shtml", b""), Some("ssi.extension"));
         assert_eq!(
             closed.closes_suffix(b"/srv/index.shtml"),
             Some("ssi.extension")
         );
-        assert_eq!(closed.closes(b"/a.html"), None);
+        assert!(!closes(&closed, "/a.html"));
     }
 
     #[test]
-    fn patterns_addresses_and_scripts_close_everything() {
-        let rewrite = "( \"^/old\" => \"/new\" )";
-        let closed = exposure("url.rewrite-once", ValueKind::StringMap, rewrite);
-        assert_eq!(closed.closes(b"/x"), Some("url.rewrite-once"));
+    fn rules_close_the_targets_they_match() {
+        for name in RULES {
+            let rules = "( \"^/old/(\\d+)$\" => \"/new\", \"\\?page=\" => \"/page\" )";
+            let closed = one(name, ValueKind::StringMap, rules);
+            assert_eq!(closed.closes(b"/old/12", b"/old/12"), Some(*name));
+            assert_eq!(closed.closes(b"/x", b"/x?page=1"), Some(*name));
+            assert!(!closes(&closed, "/old/x"));
+            assert_eq!(closed.closes(b"/old/12", b"/old/12?a"), None);
+            assert!(!closes(&closed, "/OLD/12"));
+            assert_eq!(closed.closes_suffix(b"/srv/old/12"), None);
+        }
+    }
+
+    #[test]
+    fn a_match_that_explodes_closes() {
+        let rules = "( \"^/(a+)+$\" => \"/b\" )";
+        let closed = one(&"url.rewrite-once", ValueKind::StringMap, rules);
+        assert!(closes(&closed, &format!("/{}!", "a".repeat(60))));
+        assert!(!closes(&closed, "/b"));
+    }
+
+    #[test]
+    fn a_rule_that_does_not_compile_closes_everything() {
+        let rules = "( \"^/a\" => \"/b\", \"^/(\" => \"/c\" )";
+        let closed = one(&"url.rewrite-once", ValueKind::StringMap, rules);
+        assert!(closes(&closed, "/x"));
+    }
+
+    #[test]
+    fn signed_links_close_what_is_below_their_prefix() {
+        const NAMES: &[&str] = &["secdownload.secret", "secdownload.uri-prefix"];
+        let closed = |prefix: &str| {
+            let text = format!("secdownload.secret = \"s\"\n{prefix}");
+            exposure(NAMES, ValueKind::String, &text)
+        };
+        let some = closed("secdownload.uri-prefix = \"/dl/\"");
+        assert_eq!(some.closes(b"/dl/x", b"/dl/x"), Some("secdownload.secret"));
+        assert!(!closes(&some, "/x/dl/"));
+        for prefix in [
+            "",
+            "secdownload.uri-prefix = \"\"",
+            "secdownload.uri-prefix = \"dl\"",
+        ] {
+            assert!(closes(&closed(prefix), "/x"), "{prefix}");
+        }
+        let unset = exposure(
+            NAMES,
+            ValueKind::String,
+            "secdownload.uri-prefix = \"/dl/\"",
+        );
+        assert!(!closes(&unset, "/dl/x"));
+    }
+
+    #[test]
+    fn addresses_and_scripts_close_everything() {
         let forwarder = "( \"10.0.0.1\" => \"trust\" )";
-        let closed = exposure("extforward.forwarder", ValueKind::StringMap, forwarder);
-        assert_eq!(closed.closes(b"/x"), Some("extforward.forwarder"));
+        let closed = one(&"extforward.forwarder", ValueKind::StringMap, forwarder);
+        assert!(closes(&closed, "/x"));
         let scripts = "( \"/etc/a.lua\" )";
-        let closed = exposure("magnet.attract-raw-url-to", ValueKind::List, scripts);
-        assert_eq!(closed.closes(b"/x"), Some("magnet.attract-raw-url-to"));
+        let closed = one(&"magnet.attract-raw-url-to", ValueKind::List, scripts);
+        assert!(closes(&closed, "/x"));
     }
 
     #[test]
     fn nothing_set_closes_nothing() {
-        let closed = exposure("url.rewrite-once", ValueKind::StringMap, "()");
-        assert_eq!(closed.closes(b"/"), None);
-        assert_eq!(Exposure::default().closes(b"/"), None);
+        let closed = one(&"url.rewrite-once", ValueKind::StringMap, "()");
+        assert!(!closes(&closed, "/"));
+        assert!(!closes(&Exposure::default(), "/"));
     }
 }

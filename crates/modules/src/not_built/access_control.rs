@@ -31,7 +31,7 @@ pub(super) static SECDOWNLOAD: ModuleSpec = not_built(
     "mod_secdownload",
     "Serves files by links that are signed and run out.",
     directives! {
-        "secdownload.secret", String, Request, "required", Exposes("what needs a signed link must not be had without one"),
+        "secdownload.secret", String, Request, "required", Exposes("what is below secdownload.uri-prefix must not be had without a signed link"),
             "What links are signed with.";
         "secdownload.document-root", String, Request, "required", NotYet(NO_SECDOWNLOAD),
             "The directory the links lead to.";

@@ -113,3 +113,25 @@ const fn not_built(
 fn nothing(_: &mut Configure<'_>) -> Result<(), Diagnostic> {
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::rest::REWRITE;
+    use crate::static_file;
+    use crate::testing::Tree;
+
+    #[test]
+    fn rewrite_rules_close_the_urls_they_match_and_no_others() {
+        let tree = Tree::new(&[("a.html", "a"), ("old/b.html", "b")]);
+        let config = "url.rewrite-once = (\"^/old/|\\?page=\" => \"/index.php\")";
+        let site = tree.site(config, &[&REWRITE, &static_file::MODULE]);
+        for (target, status) in [
+            ("/a.html", 200),
+            ("/a.html?page=1", 503),
+            ("/old/b.html", 503),
+            ("/x/../%6fld/b.html", 503),
+        ] {
+            assert_eq!(site.get(target).status(), status, "{target}");
+        }
+    }
+}

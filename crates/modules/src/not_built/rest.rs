@@ -7,7 +7,7 @@ use petrel_engine::settings::directives::Effect::{Accepted, Exposes, NotYet, Rem
 use super::not_built;
 
 /// Rules may lead away from what lies behind a URL, to a script or to a refusal.
-const OTHER_URL: &str = "a rewritten URL must not be answered as it stands";
+const OTHER_URL: &str = "a URL that a rule matches must not be answered as it stands";
 
 const NO_SSI: &str = "it has no meaning without ssi.extension, which is not built";
 const NO_WEBDAV: &str = "WebDAV's methods are refused";
