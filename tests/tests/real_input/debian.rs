@@ -64,9 +64,11 @@ fn the_stock_configuration_is_accepted() {
             PATIENCE,
         );
         assert_eq!(finished.code(), 0, "{}", finished.errors);
-        let is_warning = |line: &&str| line.starts_with("Warning: ");
-        let warnings: Vec<&str> = finished.errors.lines().filter(is_warning).collect();
-        assert_eq!(warnings, ["Warning: server.upload-dirs has no effect yet"]);
+        assert!(
+            !finished.errors.contains("Warning: "),
+            "{}",
+            finished.errors
+        );
     });
 }
 

@@ -37,6 +37,9 @@ macro_rules! directives {
     };
 }
 
+/// What temporary files for request bodies would be for.
+const NO_KEPT_BODIES: &str = "no request body is kept, as nothing that is built needs one";
+
 /// Every directive of the core.
 pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     // Of the process.
@@ -78,9 +81,9 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "Bytes of a request line with all its header fields; 431 beyond it. At most 1048576.";
     "server.chunkqueue-chunk-sz", Int, Server, "8192", Accepted("buffers are sized by what they hold"),
         "The size of internal buffers.";
-    "server.upload-temp-file-size", Int, Server, "1048576", Accepted("a request body uses one temporary file, however long it is"),
+    "server.upload-temp-file-size", Int, Server, "1048576", Accepted(NO_KEPT_BODIES),
         "Bytes of a request body after which another temporary file is begun.";
-    "server.upload-dirs", List, Server, "$TMPDIR, else /var/tmp", NotYet("no request body is kept in a file"),
+    "server.upload-dirs", List, Server, "$TMPDIR, else /var/tmp", Accepted(NO_KEPT_BODIES),
         "Directories for the temporary files of request bodies, used in turn.";
     "server.http-parseopts", StringMap, Server, "see Request strictness", Works,
         "How strictly requests are read and how their URLs are normalised.";
