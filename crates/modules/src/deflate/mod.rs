@@ -113,9 +113,12 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// Warnings that start-up should show: codings that are named but not built in.
+/// Warnings that start-up should show: codings that are not known or not built in, and parameters
+/// that are not known.
 pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
-    options::warnings(config)
+    let mut warnings = options::warnings(config);
+    warnings.extend(params::warnings(config));
+    warnings
 }
 
 struct Deflate {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use petrel_engine::config::schema::nearest;
-use petrel_engine::config::{Config, Diagnostic};
+use petrel_engine::config::{Config, Diagnostic, Span};
 use petrel_engine::log::LogRegistry;
 use petrel_engine::proto::accept::Coding;
 use petrel_engine::settings::Values;
@@ -54,7 +54,7 @@ impl Options {
                 .iter()
                 .map(|text| text.as_bytes().to_vec())
                 .collect(),
-            offered: offered(values)?,
+            offered: offered(values),
             bytes_min: u64::from(values.unsigned("deflate.min-compress-size", 256)),
             bytes_max: Some(kbytes("deflate.max-compress-size", 131_072)).filter(|max| *max > 0),
             turn_bytes: kbytes("deflate.work-block-size", 2048).max(1024),
@@ -86,63 +86,67 @@ impl Options {
     }
 }
 
-/// Warns of codings that stand in the configuration and are not built in.
+/// Warns of codings that stand in the configuration and are not known or not built in.
 pub(super) fn warnings(config: &Config) -> Vec<Diagnostic> {
     let entries = config.blocks.iter().flat_map(|block| &block.entries);
     let lists = entries.filter(|entry| LISTS.contains(&entry.name.as_str()));
     lists
         .flat_map(|entry| entry.value.as_array())
         .flatten()
-        .filter(|element| element.value.as_str().is_some_and(is_bzip2))
-        .map(|element| {
-            Diagnostic::warning(
-                "bzip2 is not built in: answers are never compressed with it",
-                element.span,
-            )
-            .with_hint("no browser asks for it; use \"br\", \"zstd\" or \"gzip\"")
-        })
+        .filter_map(|element| about(element.value.as_str()?, element.span))
         .collect()
 }
 
-fn offered(values: &Values<'_>) -> Result<Vec<Coding>, Diagnostic> {
+/// What is to be said about one coding.
+fn about(name: &str, span: Span) -> Option<Diagnostic> {
+    if is_bzip2(name) {
+        let message = "bzip2 is not built in: answers are never compressed with it";
+        let warning = Diagnostic::warning(message, span);
+        return Some(warning.with_hint("no browser asks for it; use \"br\", \"zstd\" or \"gzip\""));
+    }
+    if coding(name).is_some() {
+        return None;
+    }
+    const KNOWN: [&str; 6] = ["br", "brotli", "zstd", "gzip", "x-gzip", "deflate"];
+    let hint = match nearest(name, KNOWN.into_iter()).first() {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        None => "there are \"br\", \"zstd\", \"gzip\" and \"deflate\"".to_owned(),
+    };
+    let message = format!("{name:?} is no content coding to compress with");
+    Some(Diagnostic::warning(message, span).with_hint(hint))
+}
+
+/// The codings to use. Names that start-up warns of are none.
+fn offered(values: &Values<'_>) -> Vec<Coding> {
     let name = "deflate.allowed-encodings";
     let Some(list) = values.array(name).filter(|list| !list.is_empty()) else {
-        return Ok(vec![
+        return vec![
             Coding::Brotli,
             Coding::Zstd,
             Coding::Gzip,
             Coding::Deflate,
             Coding::Identity,
-        ]);
+        ];
     };
     let mut offered = Vec::new();
-    for element in list {
-        let text = element.value.as_str().unwrap_or_default();
-        let coding = match Coding::from_name(text.as_bytes()) {
-            _ if is_bzip2(text) => continue,
-            None if text.eq_ignore_ascii_case("brotli") => Coding::Brotli,
-            None | Some(Coding::Identity) => return Err(unknown(text, element.span)),
-            Some(coding) => coding,
-        };
+    for coding in list
+        .iter()
+        .filter_map(|element| coding(element.value.as_str()?))
+    {
         if !offered.contains(&coding) {
             offered.push(coding);
         }
     }
     offered.push(Coding::Identity);
-    Ok(offered)
+    offered
 }
 
-fn unknown(text: &str, span: petrel_engine::config::Span) -> Diagnostic {
-    const KNOWN: [&str; 6] = ["br", "brotli", "zstd", "gzip", "x-gzip", "deflate"];
-    let hint = match nearest(text, KNOWN.into_iter()).first() {
-        Some(near) => format!("did you mean \"{near}\"?"),
-        None => "there are \"br\", \"zstd\", \"gzip\" and \"deflate\"".to_owned(),
-    };
-    Diagnostic::error(
-        format!("{text:?} is no content coding to compress with"),
-        span,
-    )
-    .with_hint(hint)
+/// The coding that `name` stands for, if answers can be compressed with it.
+fn coding(name: &str) -> Option<Coding> {
+    match Coding::from_name(name.as_bytes()) {
+        None if name.eq_ignore_ascii_case("brotli") => Some(Coding::Brotli),
+        coding => coding.filter(|coding| *coding != Coding::Identity),
+    }
 }
 
 fn max_loadavg(values: &Values<'_>) -> Result<Option<f64>, Diagnostic> {

@@ -1,7 +1,7 @@
 //! `deflate.params` and what stands for it: the parameters of each coding.
 
 use petrel_engine::config::schema::nearest;
-use petrel_engine::config::{Diagnostic, Element};
+use petrel_engine::config::{Config, Diagnostic, Element};
 use petrel_engine::proto::accept::Coding;
 use petrel_engine::settings::Values;
 
@@ -125,7 +125,8 @@ impl Params {
     fn set(&mut self, element: &Element) -> Result<(), Diagnostic> {
         let key = element.key().unwrap_or_default();
         let Some(known) = KNOWN.iter().find(|known| known.name == key) else {
-            return Err(unknown(element, key));
+            // Start-up warns of it.
+            return Ok(());
         };
         let value = known.read(element)?;
         match known.sets {
@@ -163,16 +164,33 @@ fn in_range(
     }
 }
 
-fn unknown(element: &Element, key: &str) -> Diagnostic {
-    let message = format!("deflate.params has no parameter {key:?}");
-    let error = Diagnostic::error(message, element.span);
-    match nearest(key, KNOWN.iter().map(|known| known.name)).first() {
-        Some(near) => error.with_hint(format!("did you mean \"{near}\"?")),
-        None => {
-            let names: Vec<_> = KNOWN.iter().map(|known| known.name).collect();
-            error.with_hint(format!("there are {}", names.join(", ")))
-        }
+/// Warns of parameters that are not known, which have no effect.
+pub(super) fn warnings(config: &Config) -> Vec<Diagnostic> {
+    let entries = config.blocks.iter().flat_map(|block| &block.entries);
+    entries
+        .filter(|entry| entry.name == "deflate.params")
+        .flat_map(|entry| entry.value.as_array())
+        .flatten()
+        .filter_map(about)
+        .collect()
+}
+
+/// What is to be said about one parameter.
+fn about(element: &Element) -> Option<Diagnostic> {
+    let key = element.key().unwrap_or_default();
+    if KNOWN.iter().any(|known| known.name == key) {
+        return None;
     }
+    let span = element.key.as_ref().map_or(element.span, |key| key.span);
+    let warning = Diagnostic::warning(format!("deflate.params has no parameter {key:?}"), span);
+    let names = || KNOWN.iter().map(|known| known.name);
+    Some(match nearest(key, names()).first() {
+        Some(near) => warning.with_hint(format!("did you mean \"{near}\"?")),
+        None => {
+            let names: Vec<_> = names().collect();
+            warning.with_hint(format!("there are {}", names.join(", ")))
+        }
+    })
 }
 
 /// A key of `deflate.params`.

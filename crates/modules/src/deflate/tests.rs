@@ -1,5 +1,6 @@
 use std::rc::Rc;
 
+use petrel_engine::config::{Style, render};
 use petrel_engine::proto::accept::Coding;
 use petrel_engine::testing::{Answer, Site};
 
@@ -350,21 +351,9 @@ fn nothing_new_is_compressed_under_load() {
 #[test]
 fn wrong_values_are_pointed_at() {
     for (text, needle) in [
-        (
-            "deflate.allowed-encodings = (\"gzip\", \"zst\")",
-            "did you mean \"zstd\"?",
-        ),
-        (
-            "deflate.allowed-encodings = (\"identity\")",
-            "no content coding to compress with",
-        ),
         ("deflate.max-loadavg = \"high\"", "no load average"),
         ("deflate.cache-dir = \"cache\"", "no absolute path"),
         ("deflate.compression-level = 12", "a number from 1 to 9"),
-        (
-            "deflate.params = (\"gzip.levle\" => 3)",
-            "did you mean \"gzip.level\"?",
-        ),
         (
             "deflate.params = (\"BROTLI_PARAM_QUALITY\" => 12)",
             "a number from 0 to 11",
@@ -386,14 +375,55 @@ fn wrong_values_are_pointed_at() {
     assert!(Site::try_new(fine, &[&MODULE]).is_ok());
 }
 
+/// What start-up says about `text`: place, message and hint.
+fn warned(text: &str) -> Vec<String> {
+    let options = petrel_engine::config::LoadOptions::from_process();
+    let config = petrel_engine::config::parse_str("test.conf", text, &crate::schema(), &options);
+    let config = config.expect("it is accepted");
+    let found = warnings(&config).into_iter();
+    found
+        .map(|warning| render(&warning, &config.sources, Style::Line))
+        .collect()
+}
+
 #[test]
 fn bzip2_is_warned_of() {
     let text = "deflate.allowed-encodings = (\"gzip\", \"bzip2\")\n$HTTP[\"host\"] == \"a\" { compress.allowed-encodings = (\"x-bzip2\") }";
-    let options = petrel_engine::config::LoadOptions::from_process();
-    let config = petrel_engine::config::parse_str("test.conf", text, &crate::schema(), &options);
-    let found = warnings(&config.expect("it is accepted"));
+    let found = warned(text);
     assert_eq!(found.len(), 2);
-    assert!(found[0].message.contains("not built in"));
+    assert!(found[0].contains("not built in"));
+}
+
+#[test]
+fn unknown_codings_and_parameters_are_warned_of_and_left_out() {
+    let text = "deflate.allowed-encodings = (\"gzip\", \"zst\", \"identity\")\n\
+        deflate.params = (\"gzip.levle\" => 3, \"gzip.level\" => 1, \"x\" => \"y\")";
+    let found = warned(text);
+    for (line, needle) in found.iter().zip([
+        "1:38: warning: \"zst\" is no content coding to compress with (did you mean \"zstd\"?)",
+        "1:45: warning: \"identity\" is no content coding to compress with (there are ",
+        "2:19: warning: deflate.params has no parameter \"gzip.levle\" (did you mean \"gzip.level\"?)",
+        "2:57: warning: deflate.params has no parameter \"x\" (there are gzip.level, ",
+    ]) {
+        assert!(line.contains(needle), "{line}");
+    }
+    assert_eq!(found.len(), 4);
+    let pages = Pages::new();
+    let site = pages.site(text);
+    let codings = ["gzip", "zstd", "br"].map(|asked| {
+        let answer = ask(
+            &site,
+            "/small.txt",
+            &format!("Accept-Encoding: {asked}\r\n"),
+        );
+        coding(&answer)
+    });
+    assert_eq!(codings, [Some("gzip".to_owned()), None, None]);
+    let none = pages.site("deflate.allowed-encodings = (\"zst\")");
+    assert_eq!(
+        coding(&ask(&none, "/small.txt", "Accept-Encoding: zstd, br\r\n")),
+        None
+    );
 }
 
 mod while_it_is_sent {
