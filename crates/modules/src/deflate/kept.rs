@@ -1,10 +1,11 @@
-//! Compressed files a worker keeps in memory, so that a hot one costs no compression.
+//! Compressed files a worker keeps in memory, so that a hot one costs no compression: also that a
+//! file does not become smaller.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use petrel_engine::body::{Body, Piece};
+use petrel_engine::body::Piece;
 use petrel_engine::proto::accept::Coding;
 
 use super::params::Params;
@@ -38,29 +39,42 @@ impl Key {
     }
 }
 
-/// The compressed file, if it is kept.
-pub(super) fn find(key: &Key) -> Option<Body> {
+/// What compressing a file came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Made {
+    /// The compressed content.
+    Smaller(Bytes),
+    /// It is not shorter than the file, which is sent as it is instead.
+    NotSmaller,
+}
+
+/// What compressing the file came to, if that is kept.
+pub(super) fn find(key: &Key) -> Option<Made> {
     FILES.with_borrow_mut(|files| {
         let kept = files.by_key.get_mut(key)?;
         kept.was_used = true;
-        Some(Body::Piece(Piece::Bytes(kept.bytes.clone())))
+        Some(kept.made.clone())
     })
 }
 
-/// Keeps a compressed file.
-pub(super) fn keep(key: Key, bytes: Bytes) {
-    FILES.with_borrow_mut(|files| files.insert(key, bytes));
+/// Keeps what compressing a file came to.
+pub(super) fn keep(key: Key, made: Made) {
+    FILES.with_borrow_mut(|files| files.insert(key, made));
 }
 
 struct Kept {
-    bytes: Bytes,
+    made: Made,
     /// Since the last time room was made.
     was_used: bool,
 }
 
 impl Kept {
     fn size(&self) -> usize {
-        self.bytes.len() + ENTRY_BYTES
+        let bytes = match &self.made {
+            Made::Smaller(bytes) => bytes.len(),
+            Made::NotSmaller => 0,
+        };
+        bytes + ENTRY_BYTES
     }
 }
 
@@ -71,9 +85,9 @@ struct Files {
 }
 
 impl Files {
-    fn insert(&mut self, key: Key, bytes: Bytes) {
+    fn insert(&mut self, key: Key, made: Made) {
         let kept = Kept {
-            bytes,
+            made,
             was_used: false,
         };
         if kept.size() > KEPT_BYTES_MAX / 4 {
@@ -135,7 +149,7 @@ mod tests {
         let mut files = Files::default();
         let bytes = Bytes::from(vec![0; 1024 * 1024]);
         for inode in 0..100 {
-            files.insert(key(inode), bytes.clone());
+            files.insert(key(inode), Made::Smaller(bytes.clone()));
             if let Some(hot) = files.by_key.get_mut(&key(0)) {
                 hot.was_used = true;
             }
@@ -146,7 +160,8 @@ mod tests {
             );
         }
         assert!(files.by_key.contains_key(&key(0)));
-        files.insert(key(200), Bytes::from(vec![0; KEPT_BYTES_MAX / 2]));
+        let long = Bytes::from(vec![0; KEPT_BYTES_MAX / 2]);
+        files.insert(key(200), Made::Smaller(long));
         assert!(!files.by_key.contains_key(&key(200)));
     }
 }

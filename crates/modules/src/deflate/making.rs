@@ -11,8 +11,8 @@ use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::accept::Coding;
 use petrel_engine::proto::status::Status;
 
-use super::body::{CompressedBody, at_once};
-use super::kept::{self, Key};
+use super::body::{CompressedBody, UnknownLength, at_once};
+use super::kept::{self, Key, Made};
 use super::options::Options;
 use super::{fields, stored};
 use crate::cache_dir::NewFile;
@@ -42,10 +42,8 @@ fn make_from_file(
     if let Some(file) = directory.and_then(|at| stored::create(exchange, at, &source, coding)) {
         return gather(exchange, options, coding, Store::Disk(file, source));
     }
-    if let Some(bytes) = at_once(&exchange.response.body, coding, options)? {
-        let bytes = Bytes::from(bytes);
-        kept::keep(key, bytes.clone());
-        return Ok(send(exchange, coding, Body::Piece(Piece::Bytes(bytes))));
+    if let Some(made) = make_at_once(exchange, options, coding, Some(&key))? {
+        return Ok(send_made(exchange, coding, made));
     }
     match source.length() <= kept::SOURCE_BYTES_MAX {
         true => gather(exchange, options, coding, Store::Memory(Vec::new(), key)),
@@ -58,9 +56,60 @@ fn make_from_body(
     options: &Options,
     coding: Coding,
 ) -> io::Result<Outcome> {
-    match at_once(&exchange.response.body, coding, options)? {
-        Some(bytes) => Ok(send(exchange, coding, Body::from(bytes))),
+    match make_at_once(exchange, options, coding, None)? {
+        Some(made) => Ok(send_made(exchange, coding, made)),
         None => stream(exchange, options, coding),
+    }
+}
+
+/// Makes the answer to HEAD that of GET. What is not compressed at once is left until
+/// somebody wants the content; its length is not known before.
+pub(super) fn make_head(
+    exchange: &mut Exchange,
+    options: &Options,
+    coding: Coding,
+    file: Option<&(Piece, Key)>,
+) -> Outcome {
+    let made = match options.cache_dir {
+        Some(_) if file.is_some() => Ok(None),
+        _ => make_at_once(exchange, options, coding, file.map(|(_, key)| key)),
+    };
+    match made {
+        Ok(Some(made)) => send_made(exchange, coding, made),
+        Ok(None) => send(exchange, coding, Body::Source(Box::new(UnknownLength))),
+        Err(error) => fail(exchange, &error),
+    }
+}
+
+/// Compresses the answer's body if it is short, and keeps what came of it under `key`.
+fn make_at_once(
+    exchange: &Exchange,
+    options: &Options,
+    coding: Coding,
+    key: Option<&Key>,
+) -> io::Result<Option<Made>> {
+    let body = &exchange.response.body;
+    let Some(bytes) = at_once(body, coding, options)? else {
+        return Ok(None);
+    };
+    let is_smaller = body
+        .length()
+        .is_some_and(|length| (bytes.len() as u64) < length);
+    let made = match is_smaller {
+        true => Made::Smaller(Bytes::from(bytes)),
+        false => Made::NotSmaller,
+    };
+    if let Some(key) = key {
+        kept::keep(key.clone(), made.clone());
+    }
+    Ok(Some(made))
+}
+
+/// Sends what compressing came to: nothing changes if the content did not become smaller.
+pub(super) fn send_made(exchange: &mut Exchange, coding: Coding, made: Made) -> Outcome {
+    match made {
+        Made::Smaller(bytes) => send(exchange, coding, Body::Piece(Piece::Bytes(bytes))),
+        Made::NotSmaller => Outcome::Next,
     }
 }
 
@@ -156,7 +205,7 @@ impl Gathering {
         match self.store.take() {
             Some(Store::Memory(whole, key)) => {
                 let bytes = Bytes::from(whole);
-                kept::keep(key, bytes.clone());
+                kept::keep(key, Made::Smaller(bytes.clone()));
                 Ok(send(
                     exchange,
                     self.coding,

@@ -5,7 +5,7 @@
 //! `deflate.cache-dir`), compressing at once what is small, compressing a file once and keeping it,
 //! or a body that compresses while it is sent. However it goes, a worker is held for a few
 //! milliseconds at most ([`body`]), and every answer that could have been compressed says
-//! `Vary: Accept-Encoding`.
+//! `Vary: Accept-Encoding`. What is compressed at once and does not become smaller is sent as it is.
 //!
 //! Each coding has an entity tag of its own: `"abc"` becomes `"abc-gzip"`, as with lighttpd, and a
 //! client that names it in If-None-Match gets 304 from here. Ranges are of the file as it is:
@@ -34,7 +34,6 @@ use petrel_engine::proto::method::Method;
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::directives::Effect::{Renamed, Works};
 
-use body::UnknownLength;
 use decide::Decision;
 use kept::Key;
 use options::Options;
@@ -157,33 +156,23 @@ impl Deflate {
             let key = Key::of(&piece, coding, &self.options.params);
             (piece, key)
         });
-        if let Some(body) = file
-            .as_ref()
-            .and_then(|file| self.already_made(exchange, coding, file))
-        {
-            return making::send(exchange, coding, body);
+        if let Some((source, key)) = &file {
+            let directory = self.options.cache_dir.as_ref();
+            let on_disk = directory.and_then(|at| stored::find(exchange, at, source, coding));
+            if let Some(body) = on_disk {
+                return making::send(exchange, coding, body);
+            }
+            if let Some(made) = kept::find(key) {
+                return making::send_made(exchange, coding, made);
+            }
         }
         if load::is_above(self.options.max_loadavg, exchange.worker.clock().seconds()) {
             return Outcome::Next;
         }
         if exchange.request.head.method() == Method::Head {
-            // The length will be known when somebody wants the content.
-            return making::send(exchange, coding, Body::Source(Box::new(UnknownLength)));
+            return making::make_head(exchange, &self.options, coding, file.as_ref());
         }
         making::make(exchange, &self.options, coding, file)
-    }
-
-    /// The compressed file, if it was made before.
-    fn already_made(
-        &self,
-        exchange: &Exchange,
-        coding: Coding,
-        file: &(Piece, Key),
-    ) -> Option<Body> {
-        let (source, key) = file;
-        let directory = self.options.cache_dir.as_ref();
-        let on_disk = directory.and_then(|at| stored::find(exchange, at, source, coding));
-        on_disk.or_else(|| kept::find(key))
     }
 }
 

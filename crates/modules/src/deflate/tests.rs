@@ -4,6 +4,7 @@ use petrel_engine::config::{Style, render};
 use petrel_engine::proto::accept::Coding;
 use petrel_engine::testing::{Answer, Site};
 
+use super::body::UnknownLength;
 use super::testing::{decoded, sample};
 use super::*;
 use crate::testing::Tree;
@@ -266,6 +267,33 @@ fn head_has_the_fields_of_get() {
     assert_eq!(before.fields(), got.fields());
     let after = head("/small.txt");
     assert_eq!((after.fields(), after.body()), (got.fields(), got.body()));
+}
+
+#[test]
+fn what_does_not_become_smaller_is_sent_as_it_is() {
+    let pages = Pages::new();
+    let mut state = 1_u32;
+    let noise: Vec<u8> = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    })
+    .take(5_000)
+    .collect();
+    std::fs::write(pages.tree.path("noise.txt"), &noise).expect("write");
+    let site = pages.site("");
+    let plain = ask(&site, "/noise.txt", "");
+    for asked in ["gzip", "deflate", "br", "zstd"] {
+        let fields = format!("Host: a\r\nAccept-Encoding: {asked}\r\n\r\n");
+        let head = site.request(&format!("HEAD /noise.txt HTTP/1.1\r\n{fields}"));
+        assert_eq!(head.fields(), plain.fields(), "{asked}");
+        // The second answer remembers the first.
+        for _ in 0..2 {
+            let answer = site.request(&format!("GET /noise.txt HTTP/1.1\r\n{fields}"));
+            assert_eq!(answer.fields(), plain.fields(), "{asked}");
+            assert!(answer.body() == noise);
+        }
+    }
+    assert_eq!(plain.field("Vary").as_deref(), Some("Accept-Encoding"));
 }
 
 #[test]
