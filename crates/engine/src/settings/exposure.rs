@@ -28,8 +28,15 @@ enum Urls {
     All,
     /// Paths with these prefixes and suffixes.
     Keys(Vec<Vec<u8>>),
-    /// Targets that one of these matches, or may match for all that is known.
-    Rules(Vec<Pattern>),
+    /// Targets that one of these rules leads elsewhere.
+    Rules(Vec<Rule>),
+}
+
+#[derive(Debug)]
+struct Rule {
+    pattern: Pattern,
+    /// It has no replacement: what it matches stays as it is, and no later rule is tried.
+    leaves: bool,
 }
 
 impl Urls {
@@ -49,7 +56,10 @@ impl Urls {
         match self {
             Urls::All => true,
             Urls::Keys(keys) => keys.iter().any(|key| covers(key, path)),
-            Urls::Rules(rules) => rules.iter().any(|rule| rule.may_match(target)),
+            Urls::Rules(rules) => rules
+                .iter()
+                .find(|rule| rule.pattern.may_match(target))
+                .is_some_and(|rule| !rule.leaves || !rule.pattern.is_match(target)),
         }
     }
 
@@ -128,9 +138,14 @@ fn keys(entry: &Entry) -> Option<Vec<Vec<u8>>> {
 }
 
 /// The rules of `entry`; none when one of them is no regular expression.
-fn rules(entry: &Entry) -> Option<Vec<Pattern>> {
+fn rules(entry: &Entry) -> Option<Vec<Rule>> {
     let elements = entry.value.as_array()?.iter();
-    let rules = elements.map(|element| Pattern::compile(element.key()?).ok());
+    let rules = elements.map(|element| {
+        Some(Rule {
+            pattern: Pattern::compile(element.key()?).ok()?,
+            leaves: element.value.as_str() == Some(""),
+        })
+    });
     rules.collect()
 }
 
@@ -276,6 +291,18 @@ mod tests {
         let closed = one(&"url.rewrite-once", ValueKind::StringMap, rules);
         assert!(closes(&closed, &format!("/{}!", "a".repeat(60))));
         assert!(!closes(&closed, "/b"));
+    }
+
+    #[test]
+    fn a_rule_without_a_replacement_leaves_what_it_matches_open() {
+        let rules = "( \"^/a/b\" => \"/c\", \"^/a/(x+x+)*$|^/a/y\" => \"\", \"^/\" => \"/d\" )";
+        let closed = one(&"url.rewrite-once", ValueKind::StringMap, rules);
+        assert!(!closes(&closed, "/a/y"));
+        assert!(!closes(&closed, "/a/xx"));
+        assert!(closes(&closed, "/a/b"));
+        assert!(closes(&closed, "/e"));
+        let in_doubt = format!("/a/{}!", "x".repeat(60));
+        assert!(closes(&closed, &in_doubt));
     }
 
     #[test]
