@@ -9,6 +9,7 @@ mod ranges;
 
 use std::rc::Rc;
 
+use petrel_engine::Exchange;
 use petrel_engine::body::{Body, Piece};
 use petrel_engine::config::{Diagnostic, DirectiveSpec, Effect, Scope, ValueKind};
 use petrel_engine::file_cache::{FileEntry, FileKind};
@@ -20,7 +21,6 @@ use petrel_engine::proto::http1::KnownField;
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::{CoreSettings, mime};
-use petrel_engine::Exchange;
 
 use precompressed::Precompressed;
 
