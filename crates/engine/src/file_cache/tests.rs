@@ -1,0 +1,304 @@
+//! What the cache notices of a file system that changes under it.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::*;
+
+const DESCRIPTORS_MAX: usize = 100;
+
+struct Tree(PathBuf);
+
+impl Tree {
+    fn new(name: &str) -> Tree {
+        let path = std::env::temp_dir().join(format!("petrel-cache-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).expect("temporary directory");
+        Tree(path.canonicalize().expect("it was just made"))
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        std::fs::write(self.0.join(name), content).expect("write");
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn cache() -> FileCache {
+    FileCache::new(StatCache::Inotify, Arc::new(Contents::new(DESCRIPTORS_MAX)))
+}
+
+fn look(cache: &FileCache, path: &Path) -> Rc<FileEntry> {
+    cache.lookup(path.as_os_str().as_bytes(), Symlinks::Follow, 1)
+}
+
+fn after_events(cache: &FileCache) {
+    std::thread::sleep(Duration::from_millis(2));
+    cache.process_events();
+}
+
+#[test]
+fn a_warm_lookup_is_the_same_entry() {
+    let (tree, cache) = (Tree::new("warm"), cache());
+    tree.write("a", "hello");
+    let first = look(&cache, &tree.0.join("a"));
+    assert_eq!(first.content(), Some(&b"hello"[..]));
+    assert!(Rc::ptr_eq(&first, &look(&cache, &tree.0.join("a"))));
+}
+
+#[test]
+fn a_changed_file_is_seen() {
+    let (tree, cache) = (Tree::new("changed"), cache());
+    tree.write("a", "old");
+    look(&cache, &tree.0.join("a"));
+    tree.write("a", "new!");
+    after_events(&cache);
+    assert_eq!(
+        look(&cache, &tree.0.join("a")).content(),
+        Some(&b"new!"[..])
+    );
+}
+
+#[test]
+fn a_replaced_file_is_seen() {
+    let (tree, cache) = (Tree::new("replaced"), cache());
+    tree.write("a", "old");
+    look(&cache, &tree.0.join("a"));
+    tree.write("b", "new");
+    std::fs::rename(tree.0.join("b"), tree.0.join("a")).expect("rename");
+    after_events(&cache);
+    assert_eq!(look(&cache, &tree.0.join("a")).content(), Some(&b"new"[..]));
+}
+
+#[test]
+fn a_missing_file_that_appears_is_seen() {
+    let (tree, cache) = (Tree::new("appears"), cache());
+    let path = tree.0.join("x/y/z");
+    assert_eq!(look(&cache, &path).kind(), FileKind::Missing);
+    let miss = look(&cache, &path);
+    assert!(
+        Rc::ptr_eq(&miss, &look(&cache, &path)),
+        "negatives are cached"
+    );
+    std::fs::create_dir_all(tree.0.join("x/y")).expect("mkdir");
+    after_events(&cache);
+    assert_eq!(look(&cache, &path).kind(), FileKind::Missing);
+    tree.write("x/y/z", "here");
+    after_events(&cache);
+    assert_eq!(look(&cache, &path).content(), Some(&b"here"[..]));
+}
+
+#[test]
+fn a_forgotten_path_is_looked_up_again() {
+    let (tree, cache) = (Tree::new("forget"), cache());
+    let path = tree.0.join("a");
+    assert_eq!(look(&cache, &path).kind(), FileKind::Missing);
+    tree.write("a", "here");
+    assert_eq!(look(&cache, &path).kind(), FileKind::Missing);
+    cache.forget(path.as_os_str().as_bytes());
+    assert_eq!(look(&cache, &path).content(), Some(&b"here"[..]));
+}
+
+#[test]
+fn a_deleted_file_is_seen() {
+    let (tree, cache) = (Tree::new("deleted"), cache());
+    tree.write("a", "x");
+    look(&cache, &tree.0.join("a"));
+    std::fs::remove_file(tree.0.join("a")).expect("remove");
+    after_events(&cache);
+    assert_eq!(look(&cache, &tree.0.join("a")).kind(), FileKind::Missing);
+}
+
+#[test]
+fn a_switched_symlink_in_the_path_is_seen() {
+    let (tree, cache) = (Tree::new("switch"), cache());
+    for release in ["release-7", "release-8"] {
+        std::fs::create_dir(tree.0.join(release)).expect("mkdir");
+        tree.write(&format!("{release}/a"), release);
+    }
+    let current = tree.0.join("current");
+    std::os::unix::fs::symlink("release-7", &current).expect("symlink");
+    assert_eq!(
+        look(&cache, &current.join("a")).content(),
+        Some(&b"release-7"[..])
+    );
+    std::os::unix::fs::symlink("release-8", tree.0.join("next")).expect("symlink");
+    std::fs::rename(tree.0.join("next"), &current).expect("rename");
+    after_events(&cache);
+    assert_eq!(
+        look(&cache, &current.join("a")).content(),
+        Some(&b"release-8"[..])
+    );
+}
+
+#[test]
+fn a_switched_symlink_behind_a_symlink_is_seen() {
+    let (tree, cache) = (Tree::new("chain"), cache());
+    tree.write("one", "1");
+    tree.write("two", "2");
+    std::os::unix::fs::symlink("one", tree.0.join("middle")).expect("symlink");
+    std::os::unix::fs::symlink("middle", tree.0.join("front")).expect("symlink");
+    assert_eq!(
+        look(&cache, &tree.0.join("front")).content(),
+        Some(&b"1"[..])
+    );
+    std::os::unix::fs::symlink("two", tree.0.join("new")).expect("symlink");
+    std::fs::rename(tree.0.join("new"), tree.0.join("middle")).expect("rename");
+    after_events(&cache);
+    assert_eq!(
+        look(&cache, &tree.0.join("front")).content(),
+        Some(&b"2"[..])
+    );
+    tree.write("two", "22");
+    after_events(&cache);
+    assert_eq!(
+        look(&cache, &tree.0.join("front")).content(),
+        Some(&b"22"[..])
+    );
+}
+
+#[test]
+fn a_renamed_directory_is_seen() {
+    let (tree, cache) = (Tree::new("renamed"), cache());
+    std::fs::create_dir_all(tree.0.join("d/e")).expect("mkdir");
+    tree.write("d/e/a", "x");
+    look(&cache, &tree.0.join("d/e/a"));
+    std::fs::rename(tree.0.join("d"), tree.0.join("gone")).expect("rename");
+    after_events(&cache);
+    assert_eq!(
+        look(&cache, &tree.0.join("d/e/a")).kind(),
+        FileKind::Missing
+    );
+}
+
+#[test]
+fn symlinks_can_be_refused() {
+    let (tree, cache) = (Tree::new("refuse"), cache());
+    tree.write("a", "x");
+    std::os::unix::fs::symlink("a", tree.0.join("link")).expect("symlink");
+    let path = tree.0.join("link");
+    let path = path.as_os_str().as_bytes();
+    assert_eq!(
+        cache.lookup(path, Symlinks::Refuse, 1).kind(),
+        FileKind::Denied
+    );
+    assert_eq!(
+        cache.lookup(path, Symlinks::Follow, 1).kind(),
+        FileKind::Regular
+    );
+    assert_eq!(
+        cache.lookup(path, Symlinks::Refuse, 1).kind(),
+        FileKind::Denied
+    );
+}
+
+#[test]
+fn a_file_in_the_path_is_not_a_directory() {
+    let (tree, cache) = (Tree::new("notdir"), cache());
+    tree.write("a", "x");
+    assert_eq!(
+        look(&cache, &tree.0.join("a/b")).kind(),
+        FileKind::NotADirectory
+    );
+}
+
+#[test]
+fn a_write_through_another_hard_link_is_seen_within_the_recheck_time() {
+    let (tree, cache) = (Tree::new("hardlink"), cache());
+    std::fs::create_dir(tree.0.join("in")).expect("mkdir");
+    std::fs::create_dir(tree.0.join("out")).expect("mkdir");
+    tree.write("in/a", "old");
+    std::fs::hard_link(tree.0.join("in/a"), tree.0.join("out/a")).expect("link");
+    look(&cache, &tree.0.join("in/a"));
+    after_events(&cache);
+    std::thread::sleep(Duration::from_millis(20));
+    tree.write("out/a", "other");
+    let path = tree.0.join("in/a");
+    let later = cache.lookup(path.as_os_str().as_bytes(), Symlinks::Follow, 5);
+    assert_eq!(later.content(), Some(&b"other"[..]));
+}
+
+#[test]
+fn big_files_are_not_held_in_memory() {
+    let (tree, cache) = (Tree::new("big"), cache());
+    tree.write(
+        "a",
+        &"x".repeat(limits::FILE_IN_MEMORY_BYTES_MAX as usize + 1),
+    );
+    let entry = look(&cache, &tree.0.join("a"));
+    assert_eq!(entry.content(), None);
+    let mut end = [0; 8];
+    assert_eq!(
+        entry
+            .read_at(&mut end, limits::FILE_IN_MEMORY_BYTES_MAX)
+            .expect("read"),
+        1
+    );
+}
+
+#[test]
+fn a_full_cache_makes_room_and_keeps_what_is_used() {
+    let (tree, cache) = (Tree::new("full"), cache());
+    tree.write("hot", "x");
+    for round in 0..limits::FILE_CACHE_ENTRIES_MAX + 10 {
+        let path = format!("/petrel-no-such-directory/{round}");
+        cache.lookup(path.as_bytes(), Symlinks::Follow, 1);
+        if round % 1000 == 0 {
+            look(&cache, &tree.0.join("hot"));
+        }
+    }
+    assert!(cache.len() < limits::FILE_CACHE_ENTRIES_MAX);
+    let key = tree.0.join("hot");
+    assert!(
+        cache
+            .following
+            .borrow()
+            .get(key.as_os_str().as_bytes())
+            .is_some()
+    );
+}
+
+#[test]
+fn files_too_big_for_memory_do_not_use_up_the_descriptors() {
+    let (tree, cache) = (Tree::new("descriptors"), cache());
+    let size = limits::FILE_IN_MEMORY_BYTES_MAX + 1;
+    for number in 0..3 * DESCRIPTORS_MAX {
+        let path = tree.0.join(number.to_string());
+        let file = std::fs::File::create(&path).expect("create");
+        file.set_len(size).expect("a hole");
+        assert!(look(&cache, &path).descriptor().is_some());
+        assert!(cache.usage.descriptors.get() <= DESCRIPTORS_MAX);
+    }
+    cache.flush();
+    assert_eq!(cache.usage.descriptors.get(), 0);
+}
+
+#[test]
+fn small_files_leave_descriptors_to_big_ones() {
+    let (tree, cache) = (Tree::new("small"), cache());
+    for number in 0..DESCRIPTORS_MAX {
+        tree.write(&number.to_string(), "x");
+        look(&cache, &tree.0.join(number.to_string()));
+    }
+    assert_eq!(cache.len(), DESCRIPTORS_MAX);
+    assert_eq!(cache.usage.descriptors.get(), DESCRIPTORS_MAX / 2);
+}
+
+#[test]
+fn long_names_that_do_not_exist_are_not_remembered_without_end() {
+    let cache = cache();
+    let long = "y".repeat(8000);
+    for round in 0..10_000 {
+        let path = format!("/{long}{round}");
+        cache.lookup(path.as_bytes(), Symlinks::Follow, 1);
+        assert!(cache.usage.bytes.get() <= limits::FILE_CACHE_BYTES_MAX + 2 * path.len());
+    }
+    assert!(cache.len() < 10_000);
+    cache.flush();
+    assert_eq!(cache.usage.bytes.get(), 0);
+}
