@@ -5,6 +5,7 @@
 
 #[cfg(feature = "counting-allocator")]
 pub mod counting_allocator;
+pub mod prefetch;
 pub mod process;
 pub mod readiness;
 pub mod socket;

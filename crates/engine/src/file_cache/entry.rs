@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use petrel_sys::prefetch::prefetch;
 use rustix::fs::{AtFlags, CWD, Stat, statat};
 use rustix::io::Errno;
 
@@ -168,6 +169,16 @@ impl FileEntry {
     #[inline]
     pub fn content(&self) -> Option<&[u8]> {
         self.content.as_deref()
+    }
+
+    /// Lets the processor fetch what will be copied behind the head, while the head is made.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        if let Some(content) = &self.content
+            && content.len() <= limits::INLINED_PIECE_BYTES_MAX
+        {
+            prefetch(content);
+        }
     }
 
     /// The open file, for sendfile. `None` only for entries that are not regular files, and for

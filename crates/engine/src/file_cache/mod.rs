@@ -67,6 +67,7 @@ impl FileCache {
         if let Some(entry) = self.table(symlinks).borrow().get(path)
             && self.is_current(entry, path, now_s)
         {
+            entry.prefetch();
             return Rc::clone(entry);
         }
         self.fill(path, symlinks, now_s)
