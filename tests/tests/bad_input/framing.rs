@@ -116,6 +116,17 @@ fn row_05_field_names_that_are_no_tokens() {
 }
 
 #[test]
+fn row_05_the_refusal_of_a_head_bears_our_own_version() {
+    let server = server();
+    let refusal = expect_refusal(
+        &server,
+        "GET / HTTP/1.1\r\nHost: petrel.test\r\nX y: 1\r\n\r\n",
+        &[400],
+    );
+    assert_eq!(refusal.version, "HTTP/1.1");
+}
+
+#[test]
 fn row_06_folded_lines() {
     let server = server();
     for fold in [" folded", "\tfolded", " "] {

@@ -12,7 +12,10 @@ use crate::trace;
 /// Writes the head of the exchange's response into its outgoing bytes and decides the framing.
 pub(super) fn write(exchange: &mut Exchange, keep_alive: bool) {
     let status = exchange.response.status;
+    let is_head_unread = !exchange.request.refused_line.is_empty();
     let version = match exchange.settings.core.http11 {
+        // Its version is not known either; the answer then bears our own.
+        true if is_head_unread => Version::Http11,
         true => exchange.request.head.version(),
         false => Version::Http10,
     };
