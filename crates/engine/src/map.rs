@@ -8,7 +8,6 @@ use rustix::io::Errno;
 
 use crate::exchange::Exchange;
 use crate::file_cache::{FileEntry, FileKind};
-use crate::limits;
 use crate::module::Outcome;
 
 /// Builds the physical path below the document root that a hook chose, or the configured one.
@@ -140,8 +139,6 @@ fn not_found(exchange: &mut Exchange) -> Outcome {
 fn shown_path(exchange: &Exchange) -> String {
     String::from_utf8_lossy(&exchange.physical.path).into_owned()
 }
-
-const _: () = assert!(limits::PATH_BYTES_MAX < 4096);
 
 #[cfg(test)]
 mod tests {
