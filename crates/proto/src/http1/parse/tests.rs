@@ -576,7 +576,9 @@ proptest! {
         let (whole, whole_head) = fed(&input, input.len().max(1));
         let (answer, head) = fed(&input, step);
         // A head that has no end yet may be refused a little later when it comes in pieces.
-        let is_late = answer == Ok(Parsed::Partial) && !has_empty_line(&input);
+        // Empty lines in front of it do not end it.
+        let begin = input.iter().position(|byte| !b"\r\n".contains(byte)).unwrap_or(input.len());
+        let is_late = answer == Ok(Parsed::Partial) && !has_empty_line(&input[begin..]);
         prop_assert!(answer == whole || is_late, "{answer:?} {whole:?}");
         if let Ok(Parsed::Complete { length }) = answer {
             prop_assert!(length <= input.len());
