@@ -12,6 +12,7 @@
 //! | [`url`] | request targets, normalised as lighttpd 1.4 does |
 //! | [`header_block`] | response header fields in wire form |
 //! | [`range`], [`conditional`], [`etag`], [`date`], [`accept`] | RFC 9110's small languages |
+//! | [`reply_head`] | what decoders of backends' replies fill in |
 //! | [`escape`] | text made safe for HTML, JSON, URLs and logs |
 
 #![forbid(unsafe_code)]
@@ -25,5 +26,6 @@ pub mod header_block;
 pub mod http1;
 pub mod method;
 pub mod range;
+pub mod reply_head;
 pub mod status;
 pub mod url;

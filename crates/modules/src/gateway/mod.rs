@@ -1,0 +1,5 @@
+//! Requests answered by backends, over connections that are kept.
+
+pub mod header_map;
+pub mod options;
+pub mod protocol;

@@ -1,0 +1,210 @@
+//! The directives of the gateways, typed: which URLs lead to which backends, and how these are
+//! treated.
+//!
+//! lighttpd 1.4's maps (`fastcgi.server` and its siblings) and 1.5's `proxy-core.*` become the same
+//! thing: a [`Gateway`] with [`Route`]s that share [`Host`]s. Opens nothing and resolves nothing.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+/// What a backend speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// FastCGI 1.0.
+    FastCgi,
+    /// SCGI.
+    Scgi,
+    /// The binary protocol of uWSGI.
+    Uwsgi,
+    /// AJP 1.3.
+    Ajp13,
+    /// HTTP/1.1.
+    Http,
+}
+
+/// One gateway directive of one scope: routes and what they have in common.
+#[derive(Debug)]
+pub struct Gateway {
+    /// The directive it comes from (`fastcgi.server`), for messages and counters.
+    pub directive: &'static str,
+    /// What its backends speak.
+    pub protocol: Protocol,
+    /// Prefixes and suffixes in the order of the configuration.
+    pub routes: Vec<Route>,
+    /// `*.map-extensions`: suffix to suffix whose route is used.
+    pub extensions: Vec<(Vec<u8>, Vec<u8>)>,
+    /// How a host is chosen.
+    pub balance: Balance,
+    /// `*.debug`: 0 says nothing, higher levels more.
+    pub debug: u8,
+    /// What differs between protocols: proxy.header and the like, proxy-core's rewriting.
+    pub extras: Extras,
+}
+
+/// One key of a gateway's map, and the backends behind it.
+#[derive(Debug)]
+pub struct Route {
+    /// Which URLs.
+    pub key: RouteKey,
+    /// The backends; never empty.
+    pub hosts: Vec<Rc<Host>>,
+    /// Distinguishes this group of backends from all others of the configuration, and is the same in
+    /// every set of settings that contains the same directive.
+    pub id: String,
+}
+
+/// Which URLs a route is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RouteKey {
+    /// Everything in the scope (proxy-core.backends, or an empty key).
+    All,
+    /// URL paths that begin so (a key with a slash in front).
+    Prefix(Vec<u8>),
+    /// Paths that end so.
+    Suffix(Vec<u8>),
+}
+
+/// How one of several backends is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Balance {
+    /// Fewest requests under way, by weight (fair, least-connection, sqf).
+    ShortestQueue,
+    /// In turn, by weight.
+    RoundRobin,
+    /// By a consistent hash of host and URL (hash, carp).
+    Hash,
+    /// By a consistent hash of the client's address (sticky).
+    Sticky,
+    /// The first that can be used (static).
+    First,
+    /// By a cookie that names the backend, set when it is missing.
+    Cookie,
+}
+
+/// Options of one backend entry.
+#[derive(Debug)]
+pub struct Host {
+    /// The label in the configuration, or the address.
+    pub label: String,
+    /// Where it listens.
+    pub address: HostAddress,
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// FastCGI's role.
+    pub mode: Mode,
+    /// Share of the requests; 1 to 100.
+    pub weight: u32,
+    /// The most connections of all workers together; `None`: learned.
+    pub connections_max: Option<u32>,
+    /// Requests on one connection; 0 is no limit.
+    pub requests_per_connection_max: u32,
+    /// Time an idle connection is kept.
+    pub keep_alive_idle: Duration,
+    /// Requests that wait for a connection; more are answered 503.
+    pub backlog_max: u32,
+    /// Time a request waits for a connection; then 504.
+    pub backlog_timeout: Duration,
+    /// Time to connect; then another host, or 504.
+    pub connect_timeout: Duration,
+    /// Time for the backend to take more of the request; zero is no limit; then 504.
+    pub write_timeout: Duration,
+    /// Time to the first byte of a reply and between two; zero is no limit; then 504.
+    pub read_timeout: Duration,
+    /// Time a host that failed is left alone, the first time; doubled up to 32 times.
+    pub disable_time: Duration,
+    /// The file must exist (`check-local`).
+    pub check_local: bool,
+    /// Document root that the backend sees.
+    pub docroot: Option<Vec<u8>>,
+    /// Removed from the front of REQUEST_URI.
+    pub strip_request_uri: Option<Vec<u8>>,
+    /// `broken-scriptfilename`: PATH_INFO stays at the end of SCRIPT_FILENAME.
+    pub broken_scriptfilename: bool,
+    /// `fix-root-scriptname`: with key "/" all of the path is PATH_INFO.
+    pub fix_root_scriptname: bool,
+    /// The X-Sendfile family is honoured.
+    pub x_sendfile: bool,
+    /// Directories such files may be in; empty: the document root.
+    pub x_sendfile_docroot: Vec<Vec<u8>>,
+    /// Directories that X-LIGHTTPD-send-tempfile may name files in.
+    pub tempfile_dirs: Vec<Vec<u8>>,
+    /// The end of a client's sending is passed on.
+    pub tcp_fin_propagate: bool,
+    /// Upgrade is passed on.
+    pub upgrade: bool,
+    /// PROXY protocol version in front of every connection: 0, 1 or 2.
+    pub proxy_protocol: u8,
+    /// How to find out whether a disabled host is back.
+    pub health_check: Option<HealthCheck>,
+    /// Time over which a host that is back gets its full share.
+    pub slow_start: Duration,
+    /// A program the keeper runs (`bin-path`).
+    pub spawn: Option<SpawnSpec>,
+}
+
+/// FastCGI's roles that lighttpd knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Makes the answer.
+    Responder,
+    /// Says whether a request may go on.
+    Authorizer,
+}
+
+/// Where a backend listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum HostAddress {
+    /// A unix socket.
+    Unix(Vec<u8>),
+    /// A numeric address or a host name, with its port.
+    Tcp(String, u16),
+    /// The name of SRV records (`_http._tcp.example.org`), which bring the ports.
+    Srv(String),
+}
+
+/// A request that tells whether a backend works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthCheck {
+    /// URL path to ask for.
+    pub path: Vec<u8>,
+    /// Time between two.
+    pub interval: Duration,
+}
+
+/// A backend program, as the keeper runs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpawnSpec {
+    /// Program and arguments, split at blanks as a shell would without expansions.
+    pub command: Vec<String>,
+    /// Where it accepts connections: descriptor 0 of the program.
+    pub address: HostAddress,
+    /// `bin-environment`.
+    pub environment: Vec<(String, String)>,
+    /// `bin-copy-environment`; `None`: everything is passed on.
+    pub copied_environment: Option<Vec<String>>,
+    /// Processes at the start.
+    pub processes_min: u32,
+    /// Processes under load.
+    pub processes_max: u32,
+    /// Time without work after which processes beyond the minimum end.
+    pub idle_timeout: Duration,
+    /// Signal that ends it.
+    pub kill_signal: i32,
+    /// Length of the kernel's queue of connections.
+    pub listen_backlog: u32,
+    /// User to run as; `None`: that of the server.
+    pub user: Option<String>,
+    /// Group to run as.
+    pub group: Option<String>,
+}
+
+/// What only some of the directives have. Empty for the others.
+#[derive(Debug, Default)]
+pub struct Extras {
+    /// `proxy.forwarded`, `proxy.header` and `proxy.replace-http-host`.
+    pub header_map: super::header_map::HeaderMap,
+    /// `proxy-core.allow-x-rewrite`.
+    pub x_rewrite: bool,
+    /// `proxy-core.rewrite-request` and `-response`.
+    pub rewriting: super::header_map::Rewriting,
+}

@@ -1,0 +1,114 @@
+//! What the backend protocols have in common: a conversation of one request and its reply.
+//!
+//! A [`Conversation`] belongs to a backend connection and serves one request after the other. It
+//! sees no socket and no clock: the gateway sends what it encodes and feeds it what arrives. The
+//! calls of one request are, in this order: `encode_head`; `encode_body` for each stretch of the
+//! body as it comes, and `encode_end`; meanwhile, from the first reply byte on, `decode` until it
+//! says [`ReplyEvent::End`], and `end_of_input` if the backend closed before. `begin` makes it ready
+//! for the next request.
+
+use std::ops::Range;
+
+use petrel_engine::Exchange;
+use petrel_engine::proto::reply_head::ReplyHead;
+
+use super::options::Host;
+
+/// One request and its reply, in one backend protocol.
+pub trait Conversation {
+    /// Forgets the last request and its reply, keeping buffers.
+    fn begin(&mut self);
+
+    /// Appends everything that goes before the body.
+    fn encode_head(&mut self, request: &Outgoing<'_>, out: &mut Vec<u8>);
+
+    /// Appends a stretch of the body in the protocol's framing. `bytes` is not empty.
+    fn encode_body(&mut self, bytes: &[u8], out: &mut Vec<u8>);
+
+    /// Appends what marks the end of the body, also of one that has no bytes.
+    fn encode_end(&mut self, out: &mut Vec<u8>);
+
+    /// Bytes of the body that may be encoded now. Only AJP13, whose backends ask for them,
+    /// says less than everything.
+    fn body_allowance(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Takes the next event from the front of `input`, which holds all bytes received and not
+    /// consumed so far. Called again and again until it says [`ReplyEvent::NeedMore`].
+    ///
+    /// # Errors
+    /// The backend does not keep to the protocol: the connection is of no use any more.
+    fn decode(&mut self, input: &[u8]) -> Result<Decoded, ReplyError>;
+
+    /// The backend closed the connection. [`ReplyEvent::End`] if the reply is complete by that.
+    ///
+    /// # Errors
+    /// The reply is cut off.
+    fn end_of_input(&mut self) -> Result<ReplyEvent, ReplyError>;
+
+    /// The head of the reply; complete from [`ReplyEvent::Head`] on, and during
+    /// [`ReplyEvent::Interim`] that of the interim response.
+    fn head(&self) -> &ReplyHead;
+
+    /// Bytes of reply body that are still to come, if the head told.
+    fn remaining(&self) -> Option<u64>;
+}
+
+/// A request on its way to a backend.
+pub struct Outgoing<'a> {
+    /// The request, with URL, physical path, environment and client.
+    pub exchange: &'a Exchange,
+    /// The backend's options.
+    pub host: &'a Host,
+    /// The body's length.
+    pub body: BodyLength,
+    /// The client asked to change the protocol of the connection (Upgrade), and may.
+    pub upgrade: bool,
+}
+
+/// What is known of a request body's length when its head is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyLength {
+    /// There is no body.
+    None,
+    /// That many bytes, not 0.
+    Known(u64),
+    /// Only HTTP/1.1 can do that: sent in chunks.
+    Unknown,
+}
+
+/// What came out of the front of the input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decoded {
+    /// Bytes of the input that are used up.
+    pub consumed: usize,
+    /// What they meant.
+    pub event: ReplyEvent,
+}
+
+/// What a reply consists of. Ranges are in the input given to `decode`, in front of `consumed`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReplyEvent {
+    /// Nothing more can be said before more bytes come.
+    NeedMore,
+    /// An interim response (1xx, not 101): its head is in [`Conversation::head`].
+    Interim,
+    /// The head of the reply is complete. With status 101 every byte behind it is body.
+    Head,
+    /// A stretch of the body; not empty.
+    Body(Range<usize>),
+    /// What the application said for the error log (FastCGI's STDERR); not empty.
+    Log(Range<usize>),
+    /// More of the request body may be encoded ([`Conversation::body_allowance`]).
+    WantsBody,
+    /// The reply is complete.
+    End {
+        /// Another request may be sent on this connection.
+        reusable: bool,
+    },
+}
+
+/// What was wrong with a reply: a sentence for the log without a full stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyError(pub &'static str);

@@ -1,0 +1,127 @@
+//! The head of a backend's reply: a status and header fields, in buffers that are used again.
+//!
+//! Filled by the decoders of CGI heads and HTTP/1 responses, read by whoever turns it into an
+//! answer. Checks nothing by itself: what a decoder puts in has been checked by that decoder.
+
+use std::ops::Range;
+
+use crate::status::Status;
+
+/// Status and header fields of a reply.
+#[derive(Debug)]
+pub struct ReplyHead {
+    status: Status,
+    text: Vec<u8>,
+    fields: Vec<Field>,
+}
+
+#[derive(Clone, Debug)]
+struct Field {
+    name: Range<u32>,
+    value: Range<u32>,
+}
+
+impl Default for ReplyHead {
+    fn default() -> ReplyHead {
+        ReplyHead::new()
+    }
+}
+
+impl ReplyHead {
+    /// A head with status 200 and no fields.
+    pub fn new() -> ReplyHead {
+        ReplyHead {
+            status: Status::OK,
+            text: Vec::new(),
+            fields: Vec::new(),
+        }
+    }
+
+    /// Back to status 200 and no fields, keeping buffers.
+    pub fn clear(&mut self) {
+        self.status = Status::OK;
+        self.text.clear();
+        self.fields.clear();
+    }
+
+    /// The status.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// Sets the status.
+    pub fn set_status(&mut self, status: Status) {
+        self.status = status;
+    }
+
+    /// Adds a field. The caller has checked that the name is a token and that the value holds no
+    /// CR, LF or NUL, and that all fields together stay far below 4 GiB.
+    pub fn push(&mut self, name: &str, value: &[u8]) {
+        let name = self.keep(name.as_bytes());
+        let value = self.keep(value);
+        self.fields.push(Field { name, value });
+    }
+
+    /// All fields, in the order in which they came.
+    pub fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.fields.iter().map(|field| {
+            let name = std::str::from_utf8(self.part(&field.name)).unwrap_or_default();
+            (name, self.part(&field.value))
+        })
+    }
+
+    /// How many fields there are.
+    pub fn len(&self) -> usize {
+        self.fields.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    /// Value of the first field `name`; letter case is ignored.
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        let mut fields = self.fields();
+        let (_, value) = fields.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
+        Some(value)
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Range<u32> {
+        let place = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        let begin = place(self.text.len());
+        self.text.extend_from_slice(bytes);
+        begin..place(self.text.len())
+    }
+
+    fn part(&self, range: &Range<u32>) -> &[u8] {
+        self.text
+            .get(range.start as usize..range.end as usize)
+            .unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_come_out_as_they_went_in() {
+        let mut head = ReplyHead::new();
+        head.set_status(Status(302));
+        head.push("Location", b"/a");
+        head.push("Set-Cookie", b"a=1");
+        head.push("Set-Cookie", b"");
+        let fields: Vec<_> = head.fields().collect();
+        let expected: [(&str, &[u8]); 3] = [
+            ("Location", b"/a"),
+            ("Set-Cookie", b"a=1"),
+            ("Set-Cookie", b""),
+        ];
+        assert_eq!(fields, expected);
+        assert_eq!(head.get("set-cookie"), Some(&b"a=1"[..]));
+        head.clear();
+        assert!(head.is_empty());
+        assert_eq!(head.status(), Status::OK);
+    }
+}
