@@ -12,7 +12,7 @@ use std::ops::Range;
 use petrel_engine::Exchange;
 use petrel_engine::proto::reply_head::ReplyHead;
 
-use super::options::Host;
+use super::options::{Extras, Host};
 
 /// One request and its reply, in one backend protocol.
 pub trait Conversation {
@@ -61,6 +61,8 @@ pub struct Outgoing<'a> {
     pub exchange: &'a Exchange,
     /// The backend's options.
     pub host: &'a Host,
+    /// What the directives of this scope change about the request and its fields.
+    pub extras: &'a Extras,
     /// The body's length.
     pub body: BodyLength,
     /// The client asked to change the protocol of the connection (Upgrade), and may.
