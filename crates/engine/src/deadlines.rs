@@ -19,25 +19,26 @@ pub(crate) struct Deadlines {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeadlineId(u32);
 
-const NEVER: u32 = u32::MAX;
-
 impl Deadlines {
+    /// The second that does not come.
+    pub const NEVER: u32 = u32::MAX;
+
     /// Takes a place; `waker` is woken when the deadline passes.
     pub fn insert(&self, waker: Waker) -> DeadlineId {
         if let Some(index) = self.free.borrow_mut().pop() {
-            self.due_s.borrow()[index as usize].set(NEVER);
+            self.due_s.borrow()[index as usize].set(Self::NEVER);
             self.wakers.borrow_mut()[index as usize] = Some(waker);
             return DeadlineId(index);
         }
         let mut due = self.due_s.borrow_mut();
-        due.push(Cell::new(NEVER));
+        due.push(Cell::new(Self::NEVER));
         self.wakers.borrow_mut().push(Some(waker));
         DeadlineId(u32::try_from(due.len() - 1).expect("fewer connections than 2^32"))
     }
 
     /// Gives the place back.
     pub fn remove(&self, id: DeadlineId) {
-        self.due_s.borrow()[id.0 as usize].set(NEVER);
+        self.due_s.borrow()[id.0 as usize].set(Self::NEVER);
         self.wakers.borrow_mut()[id.0 as usize] = None;
         self.free.borrow_mut().push(id.0);
     }
@@ -50,7 +51,7 @@ impl Deadlines {
 
     /// No deadline for now.
     pub fn clear(&self, id: DeadlineId) {
-        self.set(id, NEVER);
+        self.set(id, Self::NEVER);
     }
 
     /// Whether the deadline has passed.

@@ -9,13 +9,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use petrel_config::{BlockId, Captures, Subject};
-use petrel_proto::http1::{KnownField, RequestHead};
+use petrel_proto::header_block::HeaderBlock;
+use petrel_proto::http1::{BodyFraming, KnownField, RequestHead, Version, write_status_line};
 use petrel_proto::method::Method;
 use petrel_proto::status::Status;
 use petrel_proto::url::Url;
 
-use crate::body::RequestBody;
+use crate::body::{Ahead, RequestBody};
 use crate::connection::{Receiving, Sending};
+use crate::deadlines::Deadlines;
 use crate::file_cache::FileEntry;
 
 use crate::ledger::{Ledger, Stage};
@@ -47,6 +49,12 @@ pub struct Exchange {
     pub ledger: Ledger,
     /// What was sent, for logs.
     pub sent: Sent,
+    /// Interim responses in wire form that go out before the answer; see [`Exchange::inform`].
+    pub(crate) interim: Vec<u8>,
+    /// When a pending hook wants to be called again at the latest.
+    pub(crate) wake_at_s: u32,
+    /// The client will send nothing more.
+    pub(crate) is_half_closed: bool,
     /// What the kernel said, if it was asked.
     pub(crate) local_address: Option<SocketAddr>,
     kept: Vec<(&'static str, Rc<dyn Any>)>,
@@ -90,6 +98,9 @@ pub struct Physical {
     pub path_info: Vec<u8>,
     /// What is there. Set between the phases Map and Resolved.
     pub file: Option<Rc<FileEntry>>,
+    /// Nobody needs to know what is there: a backend answers whatever the file system has. The path
+    /// is built all the same; the file is not looked up.
+    pub is_virtual: bool,
 }
 
 /// The client's connection, as far as an exchange may know it.
@@ -147,6 +158,9 @@ impl Exchange {
             environment: Environment::default(),
             ledger: Ledger::default(),
             sent: Sent::default(),
+            interim: Vec::new(),
+            wake_at_s: Deadlines::NEVER,
+            is_half_closed: false,
             local_address: None,
             kept: Vec::new(),
             scope: None,
@@ -169,6 +183,9 @@ impl Exchange {
         self.response.clear();
         self.environment.variables.clear();
         self.sent = Sent::default();
+        self.interim = Vec::new();
+        self.wake_at_s = Deadlines::NEVER;
+        self.is_half_closed = false;
         self.local_address = None;
         self.kept.clear();
         self.scope = None;
@@ -197,6 +214,43 @@ impl Exchange {
             Some(scope) if scope.uses_physical() => Outcome::Again(Phase::Resolved),
             _ => Outcome::Next,
         }
+    }
+
+    /// For a pending hook: call it again when the worker's clock says `second`, if nothing else
+    /// happens before.
+    pub fn wake_at(&mut self, second: u32) {
+        self.wake_at_s = second;
+    }
+
+    /// The body the request has, as its head tells.
+    pub fn body_framing(&self) -> BodyFraming {
+        self.request.head.framing()
+    }
+
+    /// Whether the client has said that it will send nothing more. It still gets its answer.
+    pub fn is_half_closed(&self) -> bool {
+        self.is_half_closed
+    }
+
+    /// Sends an interim response (1xx) ahead of the answer, to clients that understand one
+    /// (HTTP/1.1, RFC 9110 15.2). `fields` are in wire form. Nothing happens when too many wait for
+    /// the client to read.
+    pub fn inform(&mut self, status: Status, fields: &HeaderBlock) {
+        let is_understood = self.request.head.version() == Version::Http11;
+        let length = self.interim.len() + fields.as_bytes().len();
+        if is_understood && self.sending.is_unused() && length <= limits::INTERIM_BYTES_MAX {
+            write_status_line(&mut self.interim, Version::Http11, status);
+            self.interim.extend_from_slice(fields.as_bytes());
+            self.interim.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// The answer is 101: from now on the request body is every byte the client sends, and the
+    /// response body every byte it gets, until each side ends (RFC 9110 7.8).
+    pub fn become_tunnel(&mut self, ahead: Ahead) {
+        self.request.body.stream(ahead);
+        self.receiving.become_tunnel();
+        self.response.close = true;
     }
 
     /// Keeps `what` for `module` until the request is over, through restarts and error handlers.
@@ -369,6 +423,7 @@ impl Physical {
         self.path.clear();
         self.path_info.clear();
         self.file = None;
+        self.is_virtual = false;
     }
 
     /// Makes `root` the document root and builds the path of `url_path` below it.

@@ -39,6 +39,14 @@ stages! {
     Map "map";
     /// Receiving the request body.
     RequestBody "request-body";
+    /// Waiting until a backend may be asked.
+    BackendQueue "backend-queue";
+    /// Connecting to a backend.
+    BackendConnect "backend-connect";
+    /// Sending the request to a backend, until the first byte of its reply.
+    BackendWait "backend-wait";
+    /// From the first byte of a backend's reply to the last, as far as the answer waits for it.
+    BackendReply "backend-reply";
     /// The handler that makes the answer.
     Content "content";
     /// Changing headers, compressing.

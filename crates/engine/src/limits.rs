@@ -96,3 +96,17 @@ pub const ERROR_REPEATS_MAX: usize = 64;
 
 /// Bytes of one datagram to syslog; what RFC 5424 6.1 suggests a receiver to take, times four.
 pub const SYSLOG_LINE_BYTES_MAX: usize = 8 * 1024;
+
+/// Bytes of a body kept in memory until somebody takes them; more goes to a temporary file in
+/// `server.upload-dirs`.
+pub const SPOOL_MEMORY_BYTES_MAX: usize = 128 * 1024;
+
+/// Bytes of such a file that are handed on at once.
+pub const SPOOL_PIECE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Bytes that the faster side of a streamed body may be ahead of the slower one when
+/// `server.stream-request-body` or `server.stream-response-body` is 2.
+pub const STREAM_BUFFER_BYTES_MAX: u64 = 64 * 1024;
+
+/// Bytes of interim responses (103 Early Hints) that wait for a client that does not read.
+pub const INTERIM_BYTES_MAX: usize = 16 * 1024;

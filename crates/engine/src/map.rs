@@ -31,6 +31,9 @@ pub(crate) fn map(exchange: &mut Exchange) -> Outcome {
 
 /// Looks the physical path up, splits path-info off, redirects to directories.
 pub(crate) fn resolve(exchange: &mut Exchange) -> Outcome {
+    if exchange.physical.is_virtual {
+        return Outcome::Next;
+    }
     let mut file = lookup(exchange);
     if file.kind() == FileKind::NotADirectory && exchange.worker.process().features.pathinfo {
         file = split_path_info(exchange, file);

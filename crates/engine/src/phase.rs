@@ -81,6 +81,7 @@ pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<W
 
 /// Answers with `status` without any phase but transform: the request itself is wrong.
 pub(crate) fn refuse(exchange: &mut Exchange, status: Status) {
+    exchange.progress.pending = None;
     exchange.response.answer(status);
     exchange.response.close = true;
     exchange.progress.error = Some(HandledError {
@@ -257,6 +258,7 @@ fn leave_for_transform(exchange: &mut Exchange) {
     if let Some(handler) = error_page::handler_for(exchange) {
         return error_page::run_handler(exchange, &handler);
     }
+    exchange.response.take_carried();
     error_page::finish(exchange);
     exchange.progress.phase = Some(Phase::Transform);
     exchange.progress.hook = 0;

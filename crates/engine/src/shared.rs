@@ -1,5 +1,6 @@
 //! What all workers share: connection permits and counters. Atomic, touched once an exchange.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use std::collections::HashMap;
@@ -20,6 +21,7 @@ pub struct Shared {
     room: Notify,
     buckets: Mutex<HashMap<u32, Arc<Mutex<Bucket>>>>,
     contents: Arc<Contents>,
+    belongings: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
 impl Shared {
@@ -33,6 +35,7 @@ impl Shared {
             room: Notify::new(),
             buckets: Mutex::default(),
             contents: Arc::new(Contents::new(cached_descriptors_max)),
+            belongings: Mutex::default(),
         }
     }
 
@@ -93,6 +96,22 @@ impl Shared {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || Arc::new(Mutex::new(Bucket::new(scope.bytes_per_second, 0)));
         Arc::clone(buckets.entry(scope.block.0).or_insert_with(new))
+    }
+
+    /// What a module keeps for all workers together, made by the first that asks for it. Not for
+    /// the request path: look once, and keep what it says.
+    pub fn belonging<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        let mut belongings = self
+            .belongings
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut known = belongings.iter().map(Arc::clone);
+        if let Some(found) = known.find_map(|known| known.downcast::<T>().ok()) {
+            return found;
+        }
+        let made = Arc::new(make());
+        belongings.push(Arc::clone(&made) as Arc<dyn Any + Send + Sync>);
+        made
     }
 
     /// Contents of small files, for the workers' file caches.

@@ -166,7 +166,7 @@ impl Site {
             match phase::walk(exchange, &mut context) {
                 Poll::Ready(Walked::Answered) => return,
                 Poll::Ready(Walked::NeedBody) => {
-                    exchange.request.body.receive(body);
+                    exchange.request.body.receive(body, &[std::env::temp_dir()]);
                     exchange.request.body_bytes = body.len() as u64;
                     exchange.request.body.complete();
                 }

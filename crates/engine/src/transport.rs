@@ -15,6 +15,17 @@ pub(crate) enum Transport {
     Unix(UnixStream),
 }
 
+/// What a look at the reading side of a stream has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peeked {
+    /// There is something to read.
+    Bytes,
+    /// The other side sends nothing more; it may still read.
+    End,
+    /// The connection is broken.
+    Gone,
+}
+
 impl Transport {
     /// Reads into `buffer`; 0 is the end. One system call, none when nothing has arrived.
     pub fn poll_read(
@@ -28,6 +39,28 @@ impl Transport {
             Transport::Unix(stream) => Pin::new(stream).poll_read(context, &mut buffer),
         };
         result.map_ok(|()| buffer.filled().len())
+    }
+
+    /// Waits until something happens on the reading side, and says what, leaving it there.
+    pub fn poll_peek(&mut self, context: &mut Context<'_>) -> Poll<Peeked> {
+        let ready = match self {
+            Transport::Tcp(stream) => stream.poll_read_ready(context),
+            Transport::Unix(stream) => stream.poll_read_ready(context),
+        };
+        if std::task::ready!(ready).is_err() {
+            return Poll::Ready(Peeked::Gone);
+        }
+        let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
+        let mut buffer = [0; 1];
+        let peeked = match self {
+            Transport::Tcp(stream) => rustix::net::recv(stream, &mut buffer, flags),
+            Transport::Unix(stream) => rustix::net::recv(stream, &mut buffer, flags),
+        };
+        Poll::Ready(match peeked {
+            Ok((_, 0)) => Peeked::End,
+            Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Peeked::Bytes,
+            Err(_) => Peeked::Gone,
+        })
     }
 
     /// Sends `bytes`.

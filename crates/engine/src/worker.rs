@@ -1,5 +1,6 @@
 //! A worker: one thread, one runtime, and everything its connections share.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -36,6 +37,7 @@ pub struct Worker {
     connection_ended: Notify,
     connection_ids: Cell<u64>,
     requests: Cell<u64>,
+    belongings: RefCell<Vec<Rc<dyn Any>>>,
 }
 
 /// How a worker stops taking work.
@@ -75,6 +77,7 @@ impl Worker {
             connection_ended: Notify::new(),
             connection_ids: Cell::new(0),
             requests: Cell::new(0),
+            belongings: RefCell::default(),
         })
     }
 
@@ -107,6 +110,22 @@ impl Worker {
     /// What all workers share.
     pub fn shared(&self) -> &Shared {
         &self.shared
+    }
+
+    /// What a module keeps for this worker, made when it is first asked for.
+    pub fn belonging<T: Any>(&self, make: impl FnOnce() -> T) -> Rc<T> {
+        let find = || {
+            let belongings = self.belongings.borrow();
+            let mut known = belongings.iter().map(Rc::clone);
+            known.find_map(|known| known.downcast::<T>().ok())
+        };
+        find().unwrap_or_else(|| {
+            let made = Rc::new(make());
+            self.belongings
+                .borrow_mut()
+                .push(Rc::clone(&made) as Rc<dyn Any>);
+            made
+        })
     }
 
     /// The logs.

@@ -6,6 +6,7 @@
 //! read the same piece. Who pulls decides the pace: back-pressure lives in one place.
 
 mod request;
+mod spool;
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,7 +17,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 
 use crate::file_cache::FileEntry;
-pub use request::RequestBody;
+pub use request::{Ahead, RequestBody};
+pub use spool::Spool;
 
 /// A response body.
 #[derive(Default)]
@@ -54,6 +56,24 @@ pub trait BodySource {
 
     /// Bytes that are still to come, if known.
     fn remaining(&self) -> Option<u64>;
+
+    /// What it does beside making pieces, called before every wait of the connection, also when the
+    /// client takes nothing: passes on a streamed request body, reads ahead. Goes on after the
+    /// last piece as long as the client sends.
+    fn work(&mut self, request_body: &mut RequestBody, context: &mut Context<'_>) {
+        let _ = (request_body, context);
+    }
+
+    /// The second of the worker's clock in which it wants to be called again at the latest.
+    fn wake_at_s(&self) -> Option<u32> {
+        None
+    }
+
+    /// Whether nothing the client still sends can be passed on: the other end is gone, or silent
+    /// for too long.
+    fn has_failed(&self) -> bool {
+        false
+    }
 }
 
 impl Body {
@@ -69,6 +89,30 @@ impl Body {
             Body::Piece(piece) => Some(piece.length()),
             Body::Pieces(pieces) => Some(pieces.iter().map(Piece::length).sum()),
             Body::Source(source) => source.remaining(),
+        }
+    }
+
+    /// See [`BodySource::work`].
+    #[inline]
+    pub fn work(&mut self, request_body: &mut RequestBody, context: &mut Context<'_>) {
+        if let Body::Source(source) = self {
+            source.work(request_body, context);
+        }
+    }
+
+    /// See [`BodySource::wake_at_s`].
+    pub fn wake_at_s(&self) -> Option<u32> {
+        match self {
+            Body::Source(source) => source.wake_at_s(),
+            _ => None,
+        }
+    }
+
+    /// See [`BodySource::has_failed`].
+    pub fn has_failed(&self) -> bool {
+        match self {
+            Body::Source(source) => source.has_failed(),
+            _ => true,
         }
     }
 

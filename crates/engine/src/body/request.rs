@@ -1,42 +1,106 @@
 //! The request body, as far as it has been received.
 //!
-//! The connection fills it; handlers read it. A handler that needs the body answers
-//! [`crate::module::Outcome::NeedBody`] and is called again when it is complete; nobody else makes
-//! the connection keep a body: what no handler asks for is read and thrown away.
+//! The connection fills it; handlers read it. A handler that needs the whole body answers
+//! [`crate::module::Outcome::NeedBody`] and is called again when it is complete; one that passes it on
+//! while it comes asks for that with [`RequestBody::stream`]. What no handler asks for is read and
+//! thrown away.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::Spool;
+use crate::limits;
 
 /// The received request body of one exchange.
 #[derive(Default)]
 pub struct RequestBody {
-    received: Vec<u8>,
-    wanted: bool,
+    spool: Spool,
+    use_: Use,
     complete: bool,
+    failure: Option<io::Error>,
+}
+
+/// What becomes of the bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Use {
+    /// They are thrown away.
+    #[default]
+    None,
+    /// They are kept until the last one is there.
+    Hold,
+    /// They are taken while they come.
+    Stream(Ahead),
+}
+
+/// How far the client may be ahead of who takes a streamed body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// As far as it likes; what memory does not hold goes to a temporary file
+    /// (`server.stream-request-body = 1`).
+    Unbounded,
+    /// By [`limits::STREAM_BUFFER_BYTES_MAX`] (`server.stream-request-body = 2`).
+    Bounded,
 }
 
 impl RequestBody {
     /// Forgets everything: a new request begins.
     pub fn clear(&mut self) {
-        self.received.clear();
-        self.received
-            .shrink_to(crate::limits::POOLED_BUFFER_BYTES_MAX);
-        self.wanted = false;
+        self.spool.clear();
+        self.use_ = Use::None;
         self.complete = false;
+        self.failure = None;
     }
 
-    /// Asks the connection to keep the body.
+    /// Asks the connection to keep the whole body.
     pub fn want(&mut self) {
-        self.wanted = true;
+        if self.use_ == Use::None {
+            self.use_ = Use::Hold;
+        }
+    }
+
+    /// Asks the connection for the body while it comes, with the exchange going on.
+    pub fn stream(&mut self, ahead: Ahead) {
+        self.use_ = Use::Stream(ahead);
+    }
+
+    /// Nobody wants what is still to come.
+    pub fn give_up(&mut self) {
+        self.use_ = Use::None;
+        self.spool.clear();
     }
 
     /// Whether a handler asked for the bytes.
     pub fn is_wanted(&self) -> bool {
-        self.wanted
+        self.use_ != Use::None
     }
 
-    /// Takes bytes in, if they are wanted.
-    pub fn receive(&mut self, bytes: &[u8]) {
-        if self.wanted {
-            self.received.extend_from_slice(bytes);
+    /// Whether a handler takes the bytes while they come.
+    pub fn is_streamed(&self) -> bool {
+        matches!(self.use_, Use::Stream(_))
+    }
+
+    /// Whether more may be received now.
+    pub fn has_room(&self) -> bool {
+        match self.use_ {
+            Use::Stream(Ahead::Bounded) => self.spool.held() < limits::STREAM_BUFFER_BYTES_MAX,
+            Use::None | Use::Hold | Use::Stream(Ahead::Unbounded) => self.failure.is_none(),
         }
+    }
+
+    /// Takes bytes in, if they are wanted. A failure to keep them is told by
+    /// [`RequestBody::failure`].
+    pub fn receive(&mut self, bytes: &[u8], directories: &[PathBuf]) {
+        if self.is_wanted()
+            && self.failure.is_none()
+            && let Err(error) = self.spool.push(bytes, directories)
+        {
+            self.failure = Some(error);
+        }
+    }
+
+    /// Why the body could not be kept.
+    pub fn failure(&self) -> Option<&io::Error> {
+        self.failure.as_ref()
     }
 
     /// The last byte has been received.
@@ -49,9 +113,24 @@ impl RequestBody {
         self.complete
     }
 
-    /// The bytes received so far.
-    pub fn bytes(&self) -> &[u8] {
-        &self.received
+    /// Bytes that were received and wanted.
+    pub fn received(&self) -> u64 {
+        self.spool.pushed()
+    }
+
+    /// The bytes held, if they are all in memory.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        self.spool.in_memory(0)
+    }
+
+    /// What has been received and not been released.
+    pub fn spool(&self) -> &Spool {
+        &self.spool
+    }
+
+    /// Gives up the bytes in front of `offset`: they have been passed on for good.
+    pub fn release(&mut self, offset: u64) {
+        self.spool.release(offset);
     }
 }
 
@@ -62,12 +141,32 @@ mod tests {
     #[test]
     fn an_unwanted_body_is_not_kept() {
         let mut body = RequestBody::default();
-        body.receive(b"abc");
-        assert_eq!(body.bytes(), b"");
+        body.receive(b"abc", &[]);
+        assert_eq!(body.received(), 0);
         body.want();
-        body.receive(b"def");
-        assert_eq!(body.bytes(), b"def");
+        body.receive(b"def", &[]);
+        assert_eq!(body.bytes(), Some(&b"def"[..]));
         body.clear();
-        assert!(!body.is_wanted() && body.bytes().is_empty());
+        assert!(!body.is_wanted() && body.spool().is_empty());
+    }
+
+    #[test]
+    fn a_bounded_stream_has_room_again_when_bytes_are_passed_on() {
+        let mut body = RequestBody::default();
+        body.stream(Ahead::Bounded);
+        assert!(body.has_room());
+        let length = usize::try_from(limits::STREAM_BUFFER_BYTES_MAX).expect("small");
+        body.receive(&vec![1; length], &[std::env::temp_dir()]);
+        assert!(!body.has_room());
+        body.release(1);
+        assert!(body.has_room());
+    }
+
+    #[test]
+    fn a_body_that_cannot_be_kept_says_why() {
+        let mut body = RequestBody::default();
+        body.want();
+        body.receive(&vec![0; 10_000_000], &["/nonexistent".into()]);
+        assert!(body.failure().is_some());
     }
 }

@@ -28,7 +28,8 @@ pub(super) fn write(exchange: &mut Exchange, keep_alive: bool) {
         // The access log tells it, when the body that had it is gone.
         exchange.response.announced_length = length;
     }
-    if is_head || status.is_bodiless() {
+    let is_tunnel = exchange.receiving.is_tunnel();
+    if (is_head || status.is_bodiless()) && !is_tunnel {
         exchange.response.body = Body::Empty;
     }
     let framing = match (length, version) {
@@ -39,6 +40,8 @@ pub(super) fn write(exchange: &mut Exchange, keep_alive: bool) {
     };
     let keep_alive = keep_alive && framing != Framing::UntilClose;
     let out = exchange.sending.begin(framing);
+    // What the client has not taken yet of interim responses goes before the head.
+    out.append(&mut exchange.interim);
     write_status_line(out, version, status);
     let own = exchange.response.own();
     if !own.date {
@@ -54,6 +57,7 @@ pub(super) fn write(exchange: &mut Exchange, keep_alive: bool) {
         _ => {}
     }
     match (keep_alive, version) {
+        _ if is_tunnel => out.extend_from_slice(b"Connection: upgrade\r\n"),
         (true, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
         (false, Version::Http11) => out.extend_from_slice(b"Connection: close\r\n"),
         _ => {}

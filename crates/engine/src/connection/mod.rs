@@ -24,10 +24,11 @@ use crate::limits;
 use crate::listener::ListenerFacts;
 use crate::phase::{self, Walked};
 use crate::settings::ConnectionScope;
-use crate::transport::Transport;
+use crate::transport::{Peeked, Transport};
 use crate::worker::Worker;
 
 pub(crate) use receive::Receiving;
+use receive::Streamed;
 pub(crate) use send::Sending;
 
 /// One client connection.
@@ -48,6 +49,10 @@ pub(crate) struct Connection {
     state: State,
     /// The first byte of a request head has been received, and not yet its last.
     head_begun: bool,
+    /// The next piece of the answer is not there yet.
+    waits_for_maker: bool,
+    /// The second in which more of a streamed body must have come; 0: none is waited for.
+    body_due_s: u32,
 }
 
 /// What the connection is doing. Names say what we are waiting for.
@@ -93,6 +98,8 @@ impl Connection {
             deadline: None,
             state: State::Head,
             head_begun: false,
+            waits_for_maker: false,
+            body_due_s: 0,
             worker: Rc::clone(worker),
         }
     }
@@ -115,22 +122,119 @@ impl Connection {
     }
 
     fn poll_walk(&mut self, context: &mut Context<'_>) -> Poll<State> {
-        let exchange = self.exchange.as_mut().expect("a request is under way");
-        let next = match ready!(phase::walk(exchange, context)) {
-            Walked::NeedBody => State::WantedBody,
-            Walked::Answered
-                if exchange
-                    .receiving
-                    .wants_to_read_before_answer(&exchange.response) =>
-            {
-                State::UnwantedBody
+        let next = loop {
+            let exchange = self.exchange.as_mut().expect("a request is under way");
+            match phase::walk(exchange, context) {
+                Poll::Ready(Walked::NeedBody) if exchange.request.body.is_complete() => {}
+                Poll::Ready(Walked::NeedBody) => break State::WantedBody,
+                Poll::Ready(Walked::Answered)
+                    if exchange.receiving.wants_to_read_before_answer(
+                        &exchange.response,
+                        &exchange.request.body,
+                    ) =>
+                {
+                    break State::UnwantedBody;
+                }
+                Poll::Ready(Walked::Answered) => return Poll::Ready(self.answer()),
+                Poll::Pending => {
+                    if let Some(next) = ready!(self.poll_beside_walk(context)) {
+                        return Poll::Ready(next);
+                    }
+                }
             }
-            Walked::Answered => return Poll::Ready(self.answer()),
         };
         // The time the head and the hooks took is not the body's.
+        let exchange = self.exchange.as_ref().expect("a request is under way");
         let read_idle_s = exchange.settings.core.read_idle_s;
         self.set_deadline(read_idle_s);
         Poll::Ready(next)
+    }
+
+    /// What goes on between client and server while a hook waits for something else: interim
+    /// responses, a streamed body, and the client's leaving. `Ready(None)`: the hook should look again.
+    fn poll_beside_walk(&mut self, context: &mut Context<'_>) -> Poll<Option<State>> {
+        if self.poll_interim(context).is_err() {
+            return Poll::Ready(Some(self.client_left()));
+        }
+        match self.poll_streamed_body(context) {
+            Poll::Ready(Streamed::More) => return Poll::Ready(None),
+            Poll::Ready(Streamed::Gone) => return Poll::Ready(Some(self.body_broke_off())),
+            Poll::Ready(Streamed::Malformed(error)) => {
+                let cause = format_args!("{}", error.reason.sentence());
+                return Poll::Ready(Some(self.refuse(error.status, cause)));
+            }
+            Poll::Pending => {}
+        }
+        let waits_for_body = self.waits_for_streamed_body();
+        if !waits_for_body {
+            match self.poll_leaving(context) {
+                Poll::Ready(Peeked::Gone) => return Poll::Ready(Some(self.client_left())),
+                Poll::Ready(_) => return Poll::Ready(None),
+                Poll::Pending => {}
+            }
+        }
+        self.wait_for_hook(waits_for_body);
+        Poll::Pending
+    }
+
+    /// Looks, once for each request, what the client sends while it waits for its answer.
+    fn poll_leaving(&mut self, context: &mut Context<'_>) -> Poll<Peeked> {
+        let exchange = self.exchange.as_mut().expect("a request is under way");
+        if exchange.sending.has_looked() || !self.input.is_empty() {
+            return Poll::Pending;
+        }
+        let peeked = ready!(self.transport.poll_peek(context));
+        exchange.sending.look();
+        exchange.is_half_closed = peeked == Peeked::End;
+        Poll::Ready(peeked)
+    }
+
+    /// The next deadline is the hook's, or that of the body's next bytes.
+    fn wait_for_hook(&mut self, waits_for_body: bool) {
+        let exchange = self.exchange.as_ref().expect("a request is under way");
+        let mut due_s = exchange.wake_at_s;
+        if waits_for_body {
+            if self.body_due_s == 0 {
+                self.body_due_s = self.due_after(exchange.settings.core.read_idle_s);
+            }
+            due_s = due_s.min(self.body_due_s);
+        }
+        if let Some(deadline) = self.deadline {
+            self.worker.deadlines.set(deadline, due_s);
+        }
+    }
+
+    fn poll_interim(&mut self, context: &mut Context<'_>) -> std::io::Result<()> {
+        let exchange = self.exchange.as_mut().expect("a request is under way");
+        while !exchange.interim.is_empty() {
+            match self.transport.poll_write(context, &exchange.interim) {
+                Poll::Ready(Ok(count)) => drop(exchange.interim.drain(..count)),
+                Poll::Ready(Err(error)) => return Err(error),
+                Poll::Pending => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn client_left(&mut self) -> State {
+        self.abort(format_args!("the client left before it had its answer"));
+        State::Over
+    }
+
+    fn body_broke_off(&mut self) -> State {
+        let exchange = self.exchange.as_ref().expect("a request is under way");
+        match exchange.request.body.failure() {
+            Some(failure) => {
+                let cause = format!("the request body cannot be kept: {failure}");
+                self.refuse(receive::status_of_failure(failure), format_args!("{cause}"))
+            }
+            None => {
+                self.abort(format_args!(
+                    "the client left before the request body was complete"
+                ));
+                State::Over
+            }
+        }
     }
 
     /// The response is ready: writes its head and begins to send.
@@ -240,15 +344,13 @@ impl Connection {
     /// lighttpd does: never early, up to a second late, and 0 is the shortest time there is.
     fn set_deadline(&self, seconds: u32) {
         if let Some(deadline) = self.deadline {
-            self.worker.deadlines.set(
-                deadline,
-                self.worker
-                    .clock()
-                    .seconds()
-                    .saturating_add(seconds)
-                    .saturating_add(1),
-            );
+            self.worker.deadlines.set(deadline, self.due_after(seconds));
         }
+    }
+
+    fn due_after(&self, seconds: u32) -> u32 {
+        let now_s = self.worker.clock().seconds();
+        now_s.saturating_add(seconds).saturating_add(1)
     }
 
     fn no_deadline(&self) {
@@ -298,6 +400,13 @@ impl Connection {
         }
     }
 
+    /// The next bytes of a streamed body are due, and the client is the one who is waited for.
+    fn is_body_late(&self) -> bool {
+        self.waits_for_streamed_body()
+            && self.body_due_s != 0
+            && self.body_due_s <= self.worker.clock().seconds()
+    }
+
     /// The deadline of the present state has passed.
     fn time_out(&mut self) {
         self.no_deadline();
@@ -312,10 +421,16 @@ impl Connection {
                 Status::REQUEST_TIMEOUT,
                 format_args!("the request body came too slowly"),
             ),
+            // It is not the client who is waited for; whoever it is looks at the clock.
+            State::Send if self.waits_for_maker => State::Send,
             State::Send => {
                 self.abort(format_args!("the client took no bytes for too long"));
                 State::Over
             }
+            State::Walk if self.is_body_late() => self.refuse(
+                Status::REQUEST_TIMEOUT,
+                format_args!("the request body came too slowly"),
+            ),
             State::Walk => State::Walk,
             State::Head | State::Discard | State::Linger | State::Over => State::Over,
         };

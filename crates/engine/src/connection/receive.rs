@@ -9,6 +9,7 @@ use petrel_proto::http1::{
 use petrel_proto::status::Status;
 
 use super::{Connection, State};
+use crate::body::RequestBody;
 use crate::exchange::Exchange;
 use crate::ledger::Stage;
 use crate::limits;
@@ -24,6 +25,15 @@ pub(crate) struct Receiving {
     waits_for_continue: bool,
     /// The framing is broken or no longer of interest: the connection cannot be used again.
     given_up: bool,
+    /// Whether the client's bytes are no HTTP any more, and whether they have ended.
+    tunnel: Option<TunnelEnd>,
+}
+
+/// How far the client's side of a tunnel is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TunnelEnd {
+    Open,
+    Ended,
 }
 
 impl Receiving {
@@ -38,11 +48,25 @@ impl Receiving {
         };
         self.waits_for_continue = expects_continue && self.decoder.is_some();
         self.given_up = false;
+        self.tunnel = None;
     }
 
     /// Whether the whole request has been received.
     pub fn is_finished(&self) -> bool {
-        self.decoder.as_ref().is_none_or(BodyDecoder::is_end)
+        match self.tunnel {
+            Some(end) => end == TunnelEnd::Ended,
+            None => self.decoder.as_ref().is_none_or(BodyDecoder::is_end),
+        }
+    }
+
+    /// From now on every byte is passed on as it is.
+    pub fn become_tunnel(&mut self) {
+        self.tunnel = Some(TunnelEnd::Open);
+    }
+
+    /// Whether what the client sends is passed on as it is.
+    pub fn is_tunnel(&self) -> bool {
+        self.tunnel.is_some()
     }
 
     /// Whether what the client sends is no longer understood.
@@ -57,6 +81,9 @@ impl Receiving {
 
     /// Whether what is left of the body is worth reading to use the connection again.
     pub fn can_be_finished(&self) -> bool {
+        if self.is_tunnel() {
+            return false;
+        }
         if self.given_up || self.waits_for_continue {
             return self.is_finished() && !self.given_up;
         }
@@ -71,8 +98,9 @@ impl Receiving {
 
     /// An answer that is no error comes after the body, so that a body that turns out to be
     /// malformed or too large is still refused. Errors are answered at once.
-    pub fn wants_to_read_before_answer(&self, response: &Response) -> bool {
-        !self.given_up && !self.is_finished() && !response.status.is_error()
+    /// A body that is passed on while it comes is the answer's maker's business.
+    pub fn wants_to_read_before_answer(&self, response: &Response, body: &RequestBody) -> bool {
+        !self.given_up && !self.is_finished() && !response.status.is_error() && !body.is_streamed()
     }
 }
 
@@ -177,6 +205,7 @@ impl Connection {
 
     /// A complete head: what does the request obey, and may it have a body that long?
     fn begin_request(&mut self) -> State {
+        self.body_due_s = 0;
         let exchange = self.exchange.as_mut().expect("a head was parsed into it");
         let request = &mut exchange.request;
         request.method = request.head.method();
@@ -203,6 +232,9 @@ impl Connection {
         let framing = exchange.request.head.framing();
         let expects = exchange.request.head.expects_continue();
         exchange.receiving.begin(framing, body_bytes_max, expects);
+        if exchange.receiving.is_finished() {
+            exchange.request.body.complete();
+        }
         match (framing, body_bytes_max) {
             (BodyFraming::Length(length), Some(max)) if length > max => {
                 let cause =
@@ -223,7 +255,7 @@ impl Connection {
                 let exchange = self.exchange.as_mut().expect("a request is under way");
                 exchange.request.body.complete();
                 exchange.stamp(Stage::RequestBody);
-                Poll::Ready(None)
+                Poll::Ready(self.refuse_unkept_body())
             }
             Ok(false) => {
                 self.abort(format_args!(
@@ -236,6 +268,57 @@ impl Connection {
                 Poll::Ready(Some(self.refuse(error.status, cause)))
             }
         }
+    }
+
+    /// Goes on receiving a body that is passed on while it comes, as far as there is room for it.
+    /// Ready when the exchange has something new to look at.
+    pub(super) fn poll_streamed_body(&mut self, context: &mut Context<'_>) -> Poll<Streamed> {
+        let exchange = self.exchange.as_ref().expect("a request is under way");
+        let body = &exchange.request.body;
+        if !body.is_streamed() || !body.has_room() || exchange.receiving.is_finished() {
+            return Poll::Pending;
+        }
+        if !ready!(self.poll_send_continue(context)) {
+            return Poll::Ready(Streamed::Gone);
+        }
+        let worker = Rc::clone(&self.worker);
+        let mut is_end = false;
+        if self.input.is_empty() {
+            let mut buffer = worker.receive_buffer.borrow_mut();
+            match ready!(self.transport.poll_read(context, &mut buffer)) {
+                Ok(0) => is_end = true,
+                Ok(count) => self.input.extend_from_slice(&buffer[..count]),
+                Err(_) => return Poll::Ready(Streamed::Gone),
+            }
+        }
+        let exchange = self.exchange.as_mut().expect("a request is under way");
+        let read_idle_s = exchange.settings.core.read_idle_s;
+        Poll::Ready(match exchange.take_streamed(&mut self.input, is_end) {
+            Ok(true) => {
+                self.body_due_s = self.due_after(read_idle_s);
+                Streamed::More
+            }
+            Ok(false) => Streamed::Gone,
+            Err(error) => Streamed::Malformed(error),
+        })
+    }
+
+    /// Whether the next byte is the client's to send, for a body that is passed on while it comes.
+    pub(super) fn waits_for_streamed_body(&self) -> bool {
+        self.exchange.as_ref().is_some_and(|exchange| {
+            let body = &exchange.request.body;
+            let is_tunnel = exchange.receiving.is_tunnel();
+            let wants_more = body.is_streamed() && body.has_room();
+            wants_more && !is_tunnel && !exchange.receiving.is_finished()
+        })
+    }
+
+    /// A body that there was no room for is not worked on.
+    fn refuse_unkept_body(&mut self) -> Option<State> {
+        let exchange = self.exchange.as_ref().expect("a request is under way");
+        let failure = exchange.request.body.failure()?;
+        let cause = format!("the request body cannot be kept: {failure}");
+        Some(self.refuse(status_of_failure(failure), format_args!("{cause}")))
     }
 
     /// Throws away what is left of a body after the answer.
@@ -274,7 +357,7 @@ impl Connection {
             let exchange = self.exchange.as_mut().expect("a request is under way");
             let used = exchange.take_body(&self.input)?;
             self.input.drain(..used);
-            if exchange.receiving.is_finished() {
+            if exchange.receiving.is_finished() || exchange.request.body.failure().is_some() {
                 return Poll::Ready(Ok(true));
             }
             let read_idle_s = exchange.settings.core.read_idle_s;
@@ -307,7 +390,48 @@ impl Connection {
     }
 }
 
+/// What became of waiting for more of a streamed body.
+pub(super) enum Streamed {
+    /// There is more, or the body is complete.
+    More,
+    /// The client left before the body was complete, or the tunnel's client is gone.
+    Gone,
+    /// What it sends is no body.
+    Malformed(BodyError),
+}
+
+/// What the client is told when its body cannot be kept: the disk is full, or broken.
+pub(super) fn status_of_failure(failure: &std::io::Error) -> Status {
+    match failure.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+            Status::INSUFFICIENT_STORAGE
+        }
+        _ => Status::INTERNAL_SERVER_ERROR,
+    }
+}
+
 impl Exchange {
+    /// Takes what came of a streamed body out of `input`. False: the client ended too early.
+    fn take_streamed(&mut self, input: &mut Vec<u8>, is_end: bool) -> Result<bool, BodyError> {
+        if self.receiving.is_tunnel() {
+            let directories = &self.worker.process().upload_directories;
+            self.request.body.receive(input, directories);
+            input.clear();
+            if is_end {
+                self.receiving.tunnel = Some(TunnelEnd::Ended);
+            }
+        } else if is_end {
+            return Ok(false);
+        } else {
+            let used = self.take_body(input)?;
+            input.drain(..used);
+        }
+        if self.receiving.is_finished() {
+            self.request.body.complete();
+        }
+        Ok(self.request.body.failure().is_none())
+    }
+
     /// Decodes body bytes out of `input`; the number of bytes used.
     fn take_body(&mut self, input: &[u8]) -> Result<usize, BodyError> {
         let Some(decoder) = &mut self.receiving.decoder else {
@@ -321,9 +445,10 @@ impl Exchange {
             match decoded.piece {
                 Piece::Data(range) => {
                     self.request.body_bytes += range.len() as u64;
-                    self.request
-                        .body
-                        .receive(&input[begin + range.start..begin + range.end]);
+                    self.request.body.receive(
+                        &input[begin + range.start..begin + range.end],
+                        &self.worker.process().upload_directories,
+                    );
                 }
                 Piece::NeedMore | Piece::End => return Ok(used),
             }

@@ -9,13 +9,15 @@ use std::task::{Context, Poll, ready};
 
 use petrel_proto::http1::{LAST_CHUNK, write_chunk_header};
 
+use super::receive::Streamed;
 use super::{Connection, State};
-use crate::body::Piece;
+use crate::body::{Body, Piece};
+use crate::deadlines::Deadlines;
 use crate::exchange::Exchange;
 use crate::limits;
 use crate::network_backend;
 use crate::throttle::Throttle;
-use crate::transport::Transport;
+use crate::transport::{Peeked, Transport};
 
 /// How the end of the body is marked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +43,8 @@ pub(crate) struct Sending {
     /// The end of the body has been queued.
     is_last: bool,
     in_chunk: bool,
+    /// What the client does while it waits for its answer has been looked at, and is known.
+    looked: bool,
     throttle: Option<Box<Throttle>>,
 }
 
@@ -52,6 +56,21 @@ impl Sending {
         &mut self.prefix
     }
 
+    /// Whether somebody has looked at what the client does beside waiting.
+    pub fn has_looked(&self) -> bool {
+        self.looked
+    }
+
+    /// Somebody has looked.
+    pub fn look(&mut self) {
+        self.looked = true;
+    }
+
+    /// Whether no answer has been begun.
+    pub fn is_unused(&self) -> bool {
+        self.prefix.is_empty() && self.piece.is_none() && !self.is_last
+    }
+
     pub fn clear(&mut self) {
         self.prefix.clear();
         self.prefix_sent = 0;
@@ -60,6 +79,7 @@ impl Sending {
         self.framing = Framing::Plain;
         self.is_last = false;
         self.in_chunk = false;
+        self.looked = false;
         self.throttle = None;
     }
 
@@ -146,19 +166,22 @@ impl Connection {
     /// Sends the answer; to the end, or as far as the client takes it.
     pub(super) fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<State> {
         let mut turn = limits::SEND_TURN_BYTES;
+        self.waits_for_maker = false;
         loop {
+            if let Some(next) = self.work_beside_sending(context) {
+                return Poll::Ready(next);
+            }
             let exchange = self.exchange.as_mut().expect("an answer is under way");
             match exchange.fill(context) {
                 Fill::Ready => {}
+                Fill::Complete if exchange.tunnel_is_half_open() => {
+                    return self.poll_rest_of_tunnel(context);
+                }
                 Fill::Complete => {
                     exchange.sent.is_complete = true;
                     return Poll::Ready(self.finish());
                 }
-                Fill::Wait => {
-                    // The body's maker waits; that is not the client's fault.
-                    self.no_deadline();
-                    return Poll::Pending;
-                }
+                Fill::Wait => return self.wait_for_maker(context),
                 Fill::Broken(error) => {
                     exchange
                         .log_error("content", format_args!("the answer was cut short: {error}"));
@@ -212,6 +235,65 @@ impl Connection {
     }
 }
 
+impl Connection {
+    /// A body that is made while it is sent may take a streamed request body meanwhile, or read ahead.
+    #[inline]
+    fn work_beside_sending(&mut self, context: &mut Context<'_>) -> Option<State> {
+        let exchange = self.exchange.as_mut().expect("an answer is under way");
+        if !matches!(exchange.response.body, Body::Source(_)) {
+            return None;
+        }
+        exchange
+            .response
+            .body
+            .work(&mut exchange.request.body, context);
+        while let Poll::Ready(streamed) = self.poll_streamed_body(context) {
+            let exchange = self.exchange.as_mut().expect("an answer is under way");
+            match streamed {
+                Streamed::More => exchange
+                    .response
+                    .body
+                    .work(&mut exchange.request.body, context),
+                Streamed::Gone => return Some(self.client_left()),
+                Streamed::Malformed(error) => {
+                    self.abort(format_args!("{}", error.reason.sentence()));
+                    return Some(State::Over);
+                }
+            }
+        }
+        None
+    }
+
+    /// The body's maker waits; that is not the client's fault.
+    fn wait_for_maker(&mut self, context: &mut Context<'_>) -> Poll<State> {
+        self.waits_for_maker = true;
+        let exchange = self.exchange.as_mut().expect("an answer is under way");
+        let wake_at_s = exchange.response.body.wake_at_s();
+        if let Some(deadline) = self.deadline {
+            let due_s = wake_at_s.unwrap_or(Deadlines::NEVER);
+            self.worker.deadlines.set(deadline, due_s);
+        }
+        match self.poll_leaving(context) {
+            Poll::Ready(Peeked::Gone) => Poll::Ready(self.client_left()),
+            _ => Poll::Pending,
+        }
+    }
+
+    /// The backend's side of a tunnel has ended, the client's has not: the client is told, and what it
+    /// still sends is passed on.
+    fn poll_rest_of_tunnel(&mut self, context: &mut Context<'_>) -> Poll<State> {
+        let exchange = self.exchange.as_mut().expect("an answer is under way");
+        if !std::mem::replace(&mut exchange.sent.is_complete, true) {
+            self.transport.shutdown_write();
+        }
+        let exchange = self.exchange.as_mut().expect("an answer is under way");
+        if exchange.response.body.has_failed() {
+            return Poll::Ready(self.finish());
+        }
+        self.wait_for_maker(context)
+    }
+}
+
 /// What there is to send.
 enum Fill {
     Ready,
@@ -251,17 +333,27 @@ impl Exchange {
         Fill::Ready
     }
 
+    /// Whether the client may go on sending after the last byte it got.
+    fn tunnel_is_half_open(&self) -> bool {
+        self.receiving.is_tunnel() && !self.receiving.is_finished()
+    }
+
     /// How many bytes the bandwidth limits allow now. `None`: woken when they allow some.
     fn poll_allowance(&mut self, context: &mut Context<'_>) -> Option<u64> {
         let core = &self.settings.core;
-        if core.connection_bytes_per_second == 0 && core.scope_throttle.is_none() {
+        let own = self.response.bytes_per_second_max;
+        let own = match (core.connection_bytes_per_second, own) {
+            (0, limit) | (limit, 0) => limit,
+            (connection, answer) => connection.min(answer),
+        };
+        if own == 0 && core.scope_throttle.is_none() {
             return Some(u64::MAX);
         }
         let now = self.worker.clock().now();
         let shared = self.worker.shared();
         let throttle = self.sending.throttle.get_or_insert_with(|| {
             let scope = core.scope_throttle.map(|scope| shared.scope_bucket(scope));
-            Box::new(Throttle::new(core.connection_bytes_per_second, scope, now))
+            Box::new(Throttle::new(own, scope, now))
         });
         throttle.poll_allowance(now, context)
     }

@@ -155,6 +155,40 @@ impl FileEntry {
         entry
     }
 
+    /// A file that was opened by somebody else and belongs to no cache: a temporary file, or one
+    /// that a backend named.
+    ///
+    /// # Errors
+    /// Those of fstat(2); `InvalidInput` when it is not a regular file.
+    pub fn from_file(file: impl Into<OwnedFd>) -> io::Result<Rc<FileEntry>> {
+        let descriptor = file.into();
+        let stat = rustix::fs::fstat(&descriptor)?;
+        let file_type = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+        if file_type != rustix::fs::FileType::RegularFile {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let usage = Rc::<Usage>::default();
+        usage.descriptors.set(1);
+        Ok(Rc::new(FileEntry {
+            kind: FileKind::Regular,
+            stat: FileStat::from(&stat),
+            descriptor: Some(Arc::new(Descriptor::new(descriptor, 0))),
+            content: None,
+            is_watched: false,
+            symlinks: Symlinks::Refuse,
+            valid: Cell::new(false),
+            used: Cell::new(false),
+            recheck_at_s: Cell::new(0),
+            label: RefCell::new(Label {
+                bytes: Rc::from([]),
+                path_length: 0,
+                key: None,
+            }),
+            bytes: 0,
+            usage,
+        }))
+    }
+
     /// What is there.
     pub fn kind(&self) -> FileKind {
         self.kind
