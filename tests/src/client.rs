@@ -1,22 +1,12 @@
 //! A client that sends exactly the bytes it is told to, when it is told to.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::net::{Shutdown, SocketAddr};
 use std::time::{Duration, Instant};
 
 use crate::PATIENCE;
 use crate::response::{Asked, Response, ResponseError};
-
-/// Where a server listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// TCP.
-    Ip(SocketAddr),
-    /// A unix socket.
-    Unix(PathBuf),
-}
+use crate::stream::{Address, Stream, is_timeout};
 
 /// One connection.
 ///
@@ -30,12 +20,6 @@ pub struct Client {
     received: Vec<u8>,
     patience: Duration,
     at_end: bool,
-}
-
-#[derive(Debug)]
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
 }
 
 /// Why there is no response.
@@ -57,16 +41,8 @@ impl Client {
     /// # Errors
     /// Those of connect(2).
     pub fn try_connect(address: &Address) -> io::Result<Client> {
-        let stream = match address {
-            Address::Ip(address) => {
-                let stream = TcpStream::connect_timeout(address, PATIENCE)?;
-                stream.set_nodelay(true)?;
-                Stream::Tcp(stream)
-            }
-            Address::Unix(path) => Stream::Unix(UnixStream::connect(path)?),
-        };
         Ok(Client {
-            stream,
+            stream: Stream::connect(address)?,
             received: Vec::new(),
             patience: PATIENCE,
             at_end: false,
@@ -86,22 +62,14 @@ impl Client {
 
     /// Lets the kernel buffer no more than about `bytes` that this client has not read.
     pub fn with_receive_buffer(self, bytes: usize) -> Client {
-        match &self.stream {
-            Stream::Tcp(stream) => rustix::net::sockopt::set_socket_recv_buffer_size(stream, bytes),
-            Stream::Unix(stream) => {
-                rustix::net::sockopt::set_socket_recv_buffer_size(stream, bytes)
-            }
-        }
-        .expect("the receive buffer can be set");
+        rustix::net::sockopt::set_socket_recv_buffer_size(&self.stream, bytes)
+            .expect("the receive buffer can be set");
         self
     }
 
     /// The client's own address; none on a unix socket.
     pub fn local_address(&self) -> Option<SocketAddr> {
-        match &self.stream {
-            Stream::Tcp(stream) => stream.local_addr().ok(),
-            Stream::Unix(_) => None,
-        }
+        self.stream.local_address()
     }
 
     /// Sends. The server may have closed already: what it answered is there to be read then.
@@ -116,10 +84,7 @@ impl Client {
     /// # Errors
     /// The server does not take it.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
-        match &mut self.stream {
-            Stream::Tcp(stream) => stream.write_all(bytes.as_ref()),
-            Stream::Unix(stream) => stream.write_all(bytes.as_ref()),
-        }
+        self.stream.write_all(bytes.as_ref())
     }
 
     /// Sends in pieces of the given sizes, over and over, each in a packet of its own with a pause
@@ -234,20 +199,14 @@ impl Client {
 
     /// Closes this side for writing; the server's answer can still be read.
     pub fn half_close(&mut self) -> &mut Client {
-        let closed = match &self.stream {
-            Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Write),
-        };
+        let closed = self.stream.shutdown(Shutdown::Write);
         closed.expect("the connection is open");
         self
     }
 
     /// Goes away with a reset instead of an orderly close.
     pub fn abort(self) {
-        if let Stream::Tcp(stream) = &self.stream {
-            let linger = Some(Duration::ZERO);
-            rustix::net::sockopt::set_socket_linger(stream, linger).expect("a TCP socket");
-        }
+        self.stream.reset_on_close();
     }
 
     fn next(&mut self, asked: Asked) -> Result<Response, ClientError> {
@@ -281,16 +240,8 @@ impl Client {
             return false;
         }
         let mut buffer = vec![0; 256 * 1024];
-        let count = match &mut self.stream {
-            Stream::Tcp(stream) => {
-                stream.set_read_timeout(Some(left)).expect("not zero");
-                stream.read(&mut buffer)
-            }
-            Stream::Unix(stream) => {
-                stream.set_read_timeout(Some(left)).expect("not zero");
-                stream.read(&mut buffer)
-            }
-        };
+        self.stream.set_read_timeout(left);
+        let count = self.stream.read(&mut buffer);
         match count {
             Ok(0) => self.at_end = true,
             Ok(count) => self.received.extend_from_slice(&buffer[..count]),
@@ -300,13 +251,6 @@ impl Client {
         }
         true
     }
-}
-
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-    )
 }
 
 fn show(bytes: &[u8]) -> String {

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::client::{Address, Client, ClientError};
+use crate::client::{Client, ClientError};
+use crate::stream::Address;
 
 /// Load under way.
 #[derive(Debug)]

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::client::{Address, Client};
+use crate::client::Client;
 use crate::process::{Holdings, ProcessTree};
 use crate::response::Response;
+use crate::stream::Address;
 use crate::tree::Tree;
 use crate::{PATIENCE, eventually, free_port, petrel};
 

@@ -1,0 +1,124 @@
+//! One end of a TCP connection or of a unix socket, for scripts that read and write as they please.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::PATIENCE;
+
+/// Where somebody listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// TCP.
+    Ip(SocketAddr),
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    pub(crate) fn connect(address: &Address) -> io::Result<Stream> {
+        Ok(match address {
+            Address::Ip(address) => {
+                Stream::Tcp(TcpStream::connect_timeout(address, PATIENCE)?).without_delay()?
+            }
+            Address::Unix(path) => Stream::Unix(UnixStream::connect(path)?),
+        })
+    }
+
+    /// Small writes go out at once.
+    pub(crate) fn without_delay(self) -> io::Result<Stream> {
+        if let Stream::Tcp(stream) = &self {
+            stream.set_nodelay(true)?;
+        }
+        Ok(self)
+    }
+
+    /// Another handle on the same connection.
+    pub(crate) fn try_clone(&self) -> io::Result<Stream> {
+        Ok(match self {
+            Stream::Tcp(stream) => Stream::Tcp(stream.try_clone()?),
+            Stream::Unix(stream) => Stream::Unix(stream.try_clone()?),
+        })
+    }
+
+    pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.shutdown(how),
+            Stream::Unix(stream) => stream.shutdown(how),
+        }
+    }
+
+    /// From now on closing it is a reset. Unix sockets reset by themselves when something is left
+    /// unread.
+    pub(crate) fn reset_on_close(&self) {
+        if let Stream::Tcp(stream) = self {
+            let linger = Some(Duration::ZERO);
+            rustix::net::sockopt::set_socket_linger(stream, linger).expect("a TCP socket");
+        }
+    }
+
+    /// `limit` is not zero.
+    pub(crate) fn set_read_timeout(&self, limit: Duration) {
+        match self {
+            Stream::Tcp(stream) => stream.set_read_timeout(Some(limit)),
+            Stream::Unix(stream) => stream.set_read_timeout(Some(limit)),
+        }
+        .expect("not zero");
+    }
+
+    /// The address of this end; none on a unix socket.
+    pub(crate) fn local_address(&self) -> Option<SocketAddr> {
+        match self {
+            Stream::Tcp(stream) => stream.local_addr().ok(),
+            Stream::Unix(_) => None,
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(buffer),
+            Stream::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+/// Whether a read ended because nothing came in time.
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    )
+}
