@@ -24,7 +24,12 @@ pub struct Response {
     /// The body was made by a handler that wants it sent as it is, although the status is an
     /// error: error pages do not replace it.
     pub is_final: bool,
+    /// Bandwidth of this answer in bytes a second, below the limits of its connection and scope; 0
+    /// is no limit.
+    pub bytes_per_second_max: u64,
     own: Own,
+    /// Fields that the answer gets whoever makes it; see [`Response::carry`].
+    carried: HeaderBlock,
 }
 
 /// Which of the fields that the connection writes by itself a module has written.
@@ -47,7 +52,9 @@ impl Default for Response {
             announced_length: None,
             close: false,
             is_final: false,
+            bytes_per_second_max: 0,
             own: Own::default(),
+            carried: HeaderBlock::new(),
         }
     }
 }
@@ -61,13 +68,44 @@ impl Response {
         self.announced_length = None;
         self.close = false;
         self.is_final = false;
+        self.bytes_per_second_max = 0;
         self.own = Own::default();
+        self.carried.clear();
     }
 
-    /// Makes this an answer with `status` and no body; error pages are added later.
+    /// Makes this an answer with `status` and no body; error pages are added later. Fields that are
+    /// carried stay so.
     pub fn answer(&mut self, status: Status) {
+        let carried = std::mem::take(&mut self.carried);
         self.clear();
+        self.carried = carried;
         self.status = status;
+    }
+
+    /// Gives a field to the answer that somebody else is about to make, after a restart: it takes
+    /// the place of that answer's own field, but for Set-Cookie, which is added. On errors only
+    /// Set-Cookie counts: the rest is about another body.
+    pub fn carry(&mut self, name: &str, value: &[u8]) {
+        self.carried.append(name, value);
+    }
+
+    /// Moves the fields that are carried to the others. Called when there is an answer; who makes
+    /// one and looks at its fields calls it before.
+    pub fn take_carried(&mut self) {
+        if self.carried.is_empty() {
+            return;
+        }
+        let carried = std::mem::take(&mut self.carried);
+        for (name, value) in carried.iter() {
+            let Ok(name) = std::str::from_utf8(name) else {
+                continue;
+            };
+            if name.eq_ignore_ascii_case("set-cookie") {
+                self.append(name, value);
+            } else if !self.status.is_error() {
+                self.set(name, value);
+            }
+        }
     }
 
     /// The header fields.
@@ -143,6 +181,32 @@ mod tests {
         response.append("connection", b"close");
         assert_eq!(response.fields().as_bytes(), b"X-A: 1\r\n");
         assert!(response.close);
+    }
+
+    #[test]
+    fn carried_fields_reach_the_answer_of_another() {
+        for (status, expected) in [
+            (
+                Status::OK,
+                "Set-Cookie: a=1\r\nSet-Cookie: b=2\r\nContent-Type: x/y\r\n",
+            ),
+            (Status::NOT_FOUND, "Set-Cookie: a=1\r\nSet-Cookie: b=2\r\n"),
+        ] {
+            let mut response = Response::default();
+            response.carry("Set-Cookie", b"b=2");
+            response.carry("Content-Type", b"x/y");
+            response.answer(status);
+            response.append("Set-Cookie", b"a=1");
+            response.take_carried();
+            let fields = String::from_utf8_lossy(response.fields().as_bytes()).into_owned();
+            assert_eq!(fields, expected);
+            response.take_carried();
+            assert_eq!(fields.len(), response.fields().as_bytes().len());
+            response.carry("X", b"1");
+            response.clear();
+            response.take_carried();
+            assert!(response.fields().is_empty());
+        }
     }
 
     #[test]
