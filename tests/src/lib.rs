@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+mod backend;
 mod binary;
 mod client;
 mod command;
@@ -20,11 +21,13 @@ mod ports;
 mod process;
 mod response;
 mod server;
+mod stream;
 mod system_calls;
 mod tree;
 
+pub use backend::{Backend, Deaf, Exchange, Record, Speaks, directive, fastcgi_record};
 pub use binary::petrel;
-pub use client::{Address, Client, ClientError};
+pub use client::{Client, ClientError};
 pub use command::{Finished, curl, is_installed, run};
 pub use differential::{Difference, Differential};
 pub use load::{Load, LoadResult};
@@ -33,6 +36,7 @@ pub use ports::free_port;
 pub use process::{Holdings, ProcessTree, raise_descriptor_limit};
 pub use response::{Response, ResponseError};
 pub use server::{Builder, Server};
+pub use stream::Address;
 pub use system_calls::{Calls, Tracer};
 pub use tree::Tree;
 
