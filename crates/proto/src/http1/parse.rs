@@ -64,7 +64,8 @@ fn is_worth_another_attempt(
     Ok(false)
 }
 
-fn has_empty_line(bytes: &[u8]) -> bool {
+/// Whether an empty line stands behind a line feed in `bytes`.
+pub(super) fn has_empty_line(bytes: &[u8]) -> bool {
     memchr::memchr_iter(b'\n', bytes).any(|position| {
         matches!(
             bytes.get(position + 1..),
@@ -394,7 +395,7 @@ fn content_length(
 }
 
 /// Digits only, at most 63 bits: a length that also fits a file offset.
-fn decimal(text: &[u8]) -> Option<u64> {
+pub(super) fn decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
     }
