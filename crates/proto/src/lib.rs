@@ -12,12 +12,14 @@
 //! | [`url`] | request targets, normalised as lighttpd 1.4 does |
 //! | [`header_block`] | response header fields in wire form |
 //! | [`range`], [`conditional`], [`etag`], [`date`], [`accept`] | RFC 9110's small languages |
+//! | [`cgi`] | the heads of CGI replies, whatever carries them |
 //! | [`reply_head`] | what decoders of backends' replies fill in |
 //! | [`escape`] | text made safe for HTML, JSON, URLs and logs |
 
 #![forbid(unsafe_code)]
 
 pub mod accept;
+pub mod cgi;
 pub mod conditional;
 pub mod date;
 pub mod escape;

@@ -1,0 +1,396 @@
+//! Heads of CGI replies (RFC 3875 6): lines of `Name: value` up to an empty line.
+//!
+//! FastCGI, SCGI, uwsgi and CGI itself all answer so. A [`HeadDecoder`] gets the bytes of the reply
+//! as they come and fills in a [`ReplyHead`] line by line; each line is looked at once. It knows
+//! nothing of what carries the bytes, and nothing of bodies but the length that the head tells.
+//!
+//! Scripts are held to what can be passed on safely, and to nothing more: lines may end in LF alone,
+//! a status line may stand where RFC 3875 wants a `Status` field (as nph scripts and uwsgi
+//! applications write it), and no field has to be there. But names are tokens, values hold no control
+//! bytes, lines are not folded, and lengths do not contradict each other.
+
+use crate::http1::is_token;
+use crate::reply_head::ReplyHead;
+use crate::status::Status;
+
+/// How much of a head is accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadLimits {
+    /// The longest head in bytes, its last empty line included.
+    pub bytes_max: usize,
+    /// The most header fields, those included that are merged or taken out.
+    pub fields_max: usize,
+}
+
+impl Default for HeadLimits {
+    /// 64 KiB and 256 fields.
+    fn default() -> HeadLimits {
+        HeadLimits {
+            bytes_max: 64 * 1024,
+            fields_max: 256,
+        }
+    }
+}
+
+/// How far a head has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parsed {
+    /// The empty line that ends the head has not arrived yet.
+    Partial,
+    /// The head is complete; the body, or after an interim head the next one, begins `length` bytes
+    /// into the input.
+    Complete {
+        /// Bytes of input that the head took.
+        length: usize,
+        /// What the head is.
+        kind: Kind,
+    },
+}
+
+/// What a head is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The head of the reply. With `Location` and no status it got status 302.
+    Final,
+    /// The head of the reply, which by RFC 3875 6.2.2 is a local redirect: no status, and a
+    /// `Location` that is a path. It got status 302 as well: the caller may redirect by itself,
+    /// or pass it on.
+    LocalRedirect,
+    /// An interim response (1xx but 101): another head follows.
+    Interim,
+}
+
+macro_rules! reasons {
+    ($($variant:ident $sentence:literal,)*) => {
+        /// The closed set of reasons to refuse a head.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum HeadError {
+            $(#[doc = concat!("The backend's reply is refused: ", $sentence, ".")] $variant,)*
+        }
+
+        impl HeadError {
+            /// Every reason, in table order.
+            pub const ALL: &'static [HeadError] = &[$(HeadError::$variant,)*];
+
+            /// What was wrong, for the log, without a full stop.
+            pub const fn sentence(self) -> &'static str {
+                match self {
+                    $(HeadError::$variant => $sentence,)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    NoHead "the reply does not begin with header fields",
+    TooLong "the head of the reply is too long",
+    TooManyFields "the reply has too many header fields",
+    FieldName "the reply has a header field without a sound name",
+    FieldValue "the reply has a control character in a header field",
+    FoldedLine "the reply has a folded header line",
+    StatusLine "the status line of the reply is malformed",
+    Status "the status of the reply is not a number from 100 to 999",
+    StatusRepeated "the reply has two different statuses",
+    ContentLength "the Content-Length of the reply is not a number",
+    ContentLengthRepeated "the reply has two different Content-Lengths",
+    ContentLengthWithTransferEncoding "the reply has both Content-Length and Transfer-Encoding",
+    TransferEncoding "the reply has a Transfer-Encoding other than chunked",
+}
+
+impl std::fmt::Display for HeadError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.sentence())
+    }
+}
+
+impl std::error::Error for HeadError {}
+
+/// Decodes the heads of one reply, one after the other. Allocates nothing itself.
+#[derive(Clone, Debug)]
+pub struct HeadDecoder {
+    limits: HeadLimits,
+    /// Where the line that is not complete yet begins.
+    line_start: usize,
+    /// Input bytes that were searched for the end of that line.
+    searched: usize,
+    fields: usize,
+    status: Option<Status>,
+    has_status_line: bool,
+    location: Location,
+    content_length: Option<u64>,
+    is_chunked: bool,
+    refused: Option<HeadError>,
+}
+
+/// What was seen of a Location field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Location {
+    Absent,
+    Path,
+    Url,
+}
+
+impl HeadDecoder {
+    /// A decoder at the beginning of a reply.
+    pub fn new(limits: HeadLimits) -> HeadDecoder {
+        HeadDecoder {
+            limits,
+            line_start: 0,
+            searched: 0,
+            fields: 0,
+            status: None,
+            has_status_line: false,
+            location: Location::Absent,
+            content_length: None,
+            is_chunked: false,
+            refused: None,
+        }
+    }
+
+    /// Back to the beginning of a head: of the next reply, or of the one after an interim one. The
+    /// caller clears its [`ReplyHead`] as well.
+    pub fn begin(&mut self) {
+        *self = HeadDecoder::new(self.limits);
+    }
+
+    /// Reads on in `input`, which begins where the head begins and may hold more than the head.
+    ///
+    /// On [`Parsed::Partial`] call again with the same bytes and more behind them, and the same
+    /// `head`. The fields are in `head` as far as they were read; `Status` is taken out of them, and
+    /// of several equal fields `Content-Length` one stays. After [`Parsed::Complete`] comes
+    /// [`HeadDecoder::begin`].
+    ///
+    /// # Errors
+    /// The head must not be passed on. An error is final.
+    pub fn decode(&mut self, input: &[u8], head: &mut ReplyHead) -> Result<Parsed, HeadError> {
+        match self.refused {
+            Some(error) => Err(error),
+            None => self
+                .lines(input, head)
+                .inspect_err(|&error| self.refused = Some(error)),
+        }
+    }
+
+    /// Content-Length, once the head is complete.
+    pub fn content_length(&self) -> Option<u64> {
+        self.content_length
+    }
+
+    /// Whether the application cut its body into chunks (`Transfer-Encoding: chunked`), which it
+    /// should leave to the server. The field is taken out of the head.
+    pub fn is_chunked(&self) -> bool {
+        self.is_chunked
+    }
+
+    fn lines(&mut self, input: &[u8], head: &mut ReplyHead) -> Result<Parsed, HeadError> {
+        let within = &input[..input.len().min(self.limits.bytes_max)];
+        loop {
+            let rest = within.get(self.searched..).unwrap_or_default();
+            let Some(position) = memchr::memchr(b'\n', rest) else {
+                self.searched = within.len();
+                return self.unfinished(within);
+            };
+            let end = self.searched + position;
+            let line = within.get(self.line_start..end).unwrap_or_default();
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            (self.line_start, self.searched) = (end + 1, end + 1);
+            if line.is_empty() {
+                return self.complete(head);
+            }
+            self.line(line, head)?;
+        }
+    }
+
+    /// No line end is there. What cannot become a head is refused at once.
+    fn unfinished(&self, within: &[u8]) -> Result<Parsed, HeadError> {
+        if within.len() < self.limits.bytes_max {
+            return Ok(Parsed::Partial);
+        }
+        Err(match self.line_start {
+            0 => HeadError::NoHead,
+            _ => HeadError::TooLong,
+        })
+    }
+
+    #[inline]
+    fn line(&mut self, line: &[u8], head: &mut ReplyHead) -> Result<(), HeadError> {
+        let is_first = self.fields == 0 && !self.has_status_line;
+        let Some(colon) = memchr::memchr(b':', line) else {
+            return match is_first && line.starts_with(b"HTTP/") {
+                true => self.status_line(line),
+                false => Err(self.without_colon(line)),
+            };
+        };
+        let (name, value) = (&line[..colon], trimmed(&line[colon + 1..]));
+        // Tokens are ASCII.
+        let name = match std::str::from_utf8(name) {
+            Ok(text) if is_token(name) => text,
+            _ if is_first && line.starts_with(b"HTTP/") => return self.status_line(line),
+            _ => return Err(self.bad_name(line)),
+        };
+        if !value.iter().copied().all(is_value_byte) {
+            return Err(HeadError::FieldValue);
+        }
+        self.fields += 1;
+        if self.fields > self.limits.fields_max {
+            return Err(HeadError::TooManyFields);
+        }
+        if self.field(name, value)? == Passing::On {
+            head.push(name, value);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn without_colon(&self, line: &[u8]) -> HeadError {
+        match line.first() {
+            Some(b' ' | b'\t') if self.fields > 0 => HeadError::FoldedLine,
+            _ if self.fields > 0 || self.has_status_line => HeadError::FieldName,
+            _ => HeadError::NoHead,
+        }
+    }
+
+    #[cold]
+    fn bad_name(&self, line: &[u8]) -> HeadError {
+        match line.first() {
+            Some(b' ' | b'\t') if self.fields > 0 => HeadError::FoldedLine,
+            _ => HeadError::FieldName,
+        }
+    }
+
+    /// `HTTP/1.1 200 OK`. The phrase is not kept.
+    #[cold]
+    fn status_line(&mut self, line: &[u8]) -> Result<(), HeadError> {
+        let mut parts = line.splitn(2, |&byte| byte == b' ');
+        let version = parts.next().unwrap_or_default();
+        let version = version.strip_prefix(b"HTTP/").unwrap_or_default();
+        if !matches!(version, [b'0'..=b'9'] | [b'0'..=b'9', b'.', b'0'..=b'9'])
+            || !line.iter().copied().all(is_value_byte)
+        {
+            return Err(HeadError::StatusLine);
+        }
+        self.status = Some(status(parts.next().unwrap_or_default())?);
+        self.has_status_line = true;
+        Ok(())
+    }
+
+    /// Looks at the fields that mean something here.
+    #[inline]
+    fn field(&mut self, name: &str, value: &[u8]) -> Result<Passing, HeadError> {
+        // Told apart by their lengths first: all other fields cost one comparison of numbers.
+        match name.len() {
+            6 if name.eq_ignore_ascii_case("Status") => {
+                let status = status(value)?;
+                if self
+                    .status
+                    .replace(status)
+                    .is_some_and(|known| known != status)
+                {
+                    return Err(HeadError::StatusRepeated);
+                }
+                Ok(Passing::TakenOut)
+            }
+            8 if name.eq_ignore_ascii_case("Location") => {
+                self.location = match value {
+                    [b'/', b'/', ..] => Location::Url,
+                    [b'/', ..] => Location::Path,
+                    _ => Location::Url,
+                };
+                Ok(Passing::On)
+            }
+            14 if name.eq_ignore_ascii_case("Content-Length") => self.length(value),
+            17 if name.eq_ignore_ascii_case("Transfer-Encoding") => {
+                if !value.eq_ignore_ascii_case(b"chunked") || self.is_chunked {
+                    return Err(HeadError::TransferEncoding);
+                }
+                self.is_chunked = true;
+                Ok(Passing::TakenOut)
+            }
+            _ => Ok(Passing::On),
+        }
+    }
+
+    fn length(&mut self, value: &[u8]) -> Result<Passing, HeadError> {
+        let length = decimal(value).ok_or(HeadError::ContentLength)?;
+        match self.content_length.replace(length) {
+            None => Ok(Passing::On),
+            Some(known) if known == length => Ok(Passing::TakenOut),
+            Some(_) => Err(HeadError::ContentLengthRepeated),
+        }
+    }
+
+    fn complete(&mut self, head: &mut ReplyHead) -> Result<Parsed, HeadError> {
+        if self.fields == 0 && !self.has_status_line {
+            return Err(HeadError::NoHead);
+        }
+        if self.is_chunked && self.content_length.is_some() {
+            return Err(HeadError::ContentLengthWithTransferEncoding);
+        }
+        let (status, kind) = match (self.status, self.location) {
+            (None, Location::Absent) => (Status::OK, Kind::Final),
+            (None, Location::Url) => (Status::FOUND, Kind::Final),
+            (None, Location::Path) => (Status::FOUND, Kind::LocalRedirect),
+            (Some(status), _) if is_interim(status) => (status, Kind::Interim),
+            (Some(status), _) => (status, Kind::Final),
+        };
+        head.set_status(status);
+        Ok(Parsed::Complete {
+            length: self.line_start,
+            kind,
+        })
+    }
+}
+
+/// Whether a field goes on to the client.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Passing {
+    On,
+    TakenOut,
+}
+
+/// 101 is final: what follows it is no HTTP any more.
+fn is_interim(status: Status) -> bool {
+    (100..200).contains(&status.0) && status != Status::SWITCHING_PROTOCOLS
+}
+
+/// Three digits, and behind a space any text.
+fn status(value: &[u8]) -> Result<Status, HeadError> {
+    let (digits, rest) = value.split_at_checked(3).ok_or(HeadError::Status)?;
+    let code = decimal(digits).and_then(|code| u16::try_from(code).ok());
+    match (code, rest.first()) {
+        (Some(code @ 100..=999), None | Some(b' ')) => Ok(Status(code)),
+        _ => Err(HeadError::Status),
+    }
+}
+
+/// Without the blanks around it, and only those: any other white space is a control byte.
+#[inline]
+fn trimmed(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
+}
+
+/// Digits only, at most 63 bits: a length that also fits a file offset.
+fn decimal(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    let mut value: u64 = 0;
+    for &byte in text {
+        let digit = byte.checked_sub(b'0').filter(|&digit| digit < 10)?;
+        value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
+    }
+    (value <= i64::MAX as u64).then_some(value)
+}
+
+/// RFC 9110 5.5: no control characters but the tab.
+#[inline]
+fn is_value_byte(byte: u8) -> bool {
+    byte >= b' ' && byte != 0x7f || byte == b'\t'
+}
+
+#[cfg(test)]
+mod tests;
