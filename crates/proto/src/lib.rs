@@ -12,6 +12,7 @@
 //! | [`url`] | request targets, normalised as lighttpd 1.4 does |
 //! | [`header_block`] | response header fields in wire form |
 //! | [`range`], [`conditional`], [`etag`], [`date`], [`accept`] | RFC 9110's small languages |
+//! | [`fastcgi`] | the protocols of application servers |
 //! | [`cgi`] | the heads of CGI replies, whatever carries them |
 //! | [`reply_head`] | what decoders of backends' replies fill in |
 //! | [`escape`] | text made safe for HTML, JSON, URLs and logs |
@@ -24,6 +25,7 @@ pub mod conditional;
 pub mod date;
 pub mod escape;
 pub mod etag;
+pub mod fastcgi;
 pub mod header_block;
 pub mod http1;
 pub mod method;

@@ -1,0 +1,236 @@
+//! Replies: what an application sends for one request.
+
+use std::ops::Range;
+
+use super::records::{Record, RecordError, Stream};
+use super::{ProtocolStatus, kind};
+
+/// Takes apart what comes back for one request on a connection that carries one at a time.
+///
+/// ```text
+///            ┌───────────── record taken ─────────────┐
+///            v                                         │
+///   Header ──┴─ STDOUT, STDERR ──> Stream ─────────────┤
+///            ├─ management, unknown kinds ──> Skipped ─┘
+///            └─ END_REQUEST ──> End
+/// ```
+///
+/// Management records (request id 0) are skipped, and so are kinds that the specification does not
+/// have. Records of other requests are an error: nobody else's reply may be taken for this one's.
+#[derive(Clone, Debug)]
+pub struct ReplyDecoder {
+    id: u16,
+    state: State,
+    record: Record,
+    stdout: StreamState,
+    stderr: StreamState,
+    refused: Option<RecordError>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// A header comes next.
+    Header,
+    /// The rest of a record of a stream comes next.
+    Stream(Stream),
+    /// The rest of a record that means nothing comes next.
+    Skipped,
+    /// Nothing comes next.
+    End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StreamState {
+    Open,
+    Ended,
+}
+
+/// One step of decoding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplyDecoded {
+    /// Input bytes that are done with, those of the event included.
+    pub consumed: usize,
+    /// What came out.
+    pub event: ReplyEvent,
+}
+
+/// What one step of decoding found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReplyEvent {
+    /// Nothing more can be said before more bytes come.
+    NeedMore,
+    /// Bytes of a stream: this range of the input, never empty, which ends at `consumed`.
+    Data(Stream, Range<usize>),
+    /// The end of the request. Calls after this are errors until [`ReplyDecoder::begin`].
+    End {
+        /// What the application wants to say: its exit status.
+        app_status: u32,
+        /// How it dealt with the request.
+        protocol_status: ProtocolStatus,
+    },
+}
+
+impl ReplyDecoder {
+    /// A decoder for the reply to request `id`, at its beginning.
+    pub const fn new(id: u16) -> ReplyDecoder {
+        ReplyDecoder {
+            id,
+            state: State::Header,
+            record: Record {
+                kind: 0,
+                id: 0,
+                content_left: 0,
+                padding_left: 0,
+            },
+            stdout: StreamState::Open,
+            stderr: StreamState::Open,
+            refused: None,
+        }
+    }
+
+    /// Back to the beginning, for another request of the same id.
+    pub fn begin(&mut self) {
+        *self = ReplyDecoder::new(self.id);
+    }
+
+    /// Takes the next step. `input` begins where the last step's `consumed` ended, and may end
+    /// anywhere.
+    ///
+    /// # Errors
+    /// The application does not keep to the protocol. An error is final.
+    pub fn decode(&mut self, input: &[u8]) -> Result<ReplyDecoded, RecordError> {
+        match self.refused {
+            Some(error) => Err(error),
+            None => self
+                .step(input)
+                .inspect_err(|&error| self.refused = Some(error)),
+        }
+    }
+
+    /// Whether the record that ends STDOUT has come. Some applications leave it out and end the request.
+    pub fn is_stdout_ended(&self) -> bool {
+        self.stdout == StreamState::Ended
+    }
+
+    /// Gives back the last `length` bytes of the range that the last step handed out: the next
+    /// input begins so much before its `consumed`. For a caller who could not use all of a range.
+    pub fn give_back(&mut self, length: usize) {
+        debug_assert!(matches!(self.state, State::Stream(_)));
+        self.record.content_left += length;
+    }
+
+    fn step(&mut self, input: &[u8]) -> Result<ReplyDecoded, RecordError> {
+        let mut position = 0;
+        loop {
+            let rest = &input[position..];
+            match self.state {
+                State::End => return Err(RecordError::BehindEndOfRequest),
+                State::Header => {
+                    let Some(record) = Record::read(rest)? else {
+                        return Ok(need_more(position));
+                    };
+                    if record.kind == kind::END_REQUEST && record.id == self.id {
+                        return self.end_request(record, position, rest);
+                    }
+                    self.state = self.after_header(&record)?;
+                    self.record = record;
+                    position += super::HEADER_BYTES;
+                }
+                State::Stream(stream) if self.record.content_left > 0 => {
+                    let taken = self.record.take_content(rest);
+                    if taken == 0 {
+                        return Ok(need_more(position));
+                    }
+                    let range = position..position + taken;
+                    return Ok(ReplyDecoded {
+                        consumed: range.end,
+                        event: ReplyEvent::Data(stream, range),
+                    });
+                }
+                State::Stream(_) | State::Skipped => {
+                    position += self.record.skip(rest);
+                    if !self.record.is_over() {
+                        return Ok(need_more(position));
+                    }
+                    self.state = State::Header;
+                }
+            }
+        }
+    }
+
+    /// What a header of any kind but END_REQUEST leads to.
+    #[inline]
+    fn after_header(&mut self, record: &Record) -> Result<State, RecordError> {
+        if record.id == 0 {
+            return match record.kind {
+                kind::GET_VALUES_RESULT | kind::UNKNOWN_TYPE => Ok(State::Skipped),
+                kind::BEGIN_REQUEST..=kind::DATA => Err(RecordError::RequestId),
+                kind::GET_VALUES => Err(RecordError::Kind),
+                _ => Ok(State::Skipped),
+            };
+        }
+        if record.id != self.id {
+            return Err(RecordError::RequestId);
+        }
+        match record.kind {
+            kind::STDOUT => stream_goes_on(&mut self.stdout, record)?,
+            kind::STDERR => stream_goes_on(&mut self.stderr, record)?,
+            // What only a web server sends, and what only belongs to a connection.
+            kind::BEGIN_REQUEST..=kind::UNKNOWN_TYPE => return Err(RecordError::Kind),
+            _ => return Ok(State::Skipped),
+        }
+        Ok(State::Stream(match record.kind {
+            kind::STDERR => Stream::Stderr,
+            _ => Stream::Stdout,
+        }))
+    }
+
+    /// `rest` begins with a header of END_REQUEST, at `position` of the input. The record is taken
+    /// as a whole, with its padding.
+    fn end_request(
+        &mut self,
+        record: Record,
+        position: usize,
+        rest: &[u8],
+    ) -> Result<ReplyDecoded, RecordError> {
+        if record.content_left != END_REQUEST_BYTES {
+            return Err(RecordError::Length);
+        }
+        let length = super::HEADER_BYTES + END_REQUEST_BYTES + record.padding_left;
+        if rest.len() < length {
+            return Ok(need_more(position));
+        }
+        let Some(&[a, b, c, d, status, _, _, _]) =
+            rest[super::HEADER_BYTES..].first_chunk::<END_REQUEST_BYTES>()
+        else {
+            return Err(RecordError::Length);
+        };
+        self.state = State::End;
+        Ok(ReplyDecoded {
+            consumed: position + length,
+            event: ReplyEvent::End {
+                app_status: u32::from_be_bytes([a, b, c, d]),
+                protocol_status: ProtocolStatus::from_number(status).ok_or(RecordError::Kind)?,
+            },
+        })
+    }
+}
+
+/// Nothing may follow the empty record that ends a stream. A second empty one does no harm.
+fn stream_goes_on(stream: &mut StreamState, record: &Record) -> Result<(), RecordError> {
+    match (*stream, record.content_left) {
+        (_, 0) => *stream = StreamState::Ended,
+        (StreamState::Open, _) => {}
+        (StreamState::Ended, _) => return Err(RecordError::BehindEndOfStream),
+    }
+    Ok(())
+}
+
+fn need_more(consumed: usize) -> ReplyDecoded {
+    ReplyDecoded {
+        consumed,
+        event: ReplyEvent::NeedMore,
+    }
+}
+
+const END_REQUEST_BYTES: usize = 8;
