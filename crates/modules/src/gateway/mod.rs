@@ -1,5 +1,6 @@
 //! Requests answered by backends, over connections that are kept.
 
+pub mod balance;
 pub mod header_map;
 pub mod health;
 pub mod options;
