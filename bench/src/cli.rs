@@ -21,8 +21,12 @@ struct CommandLine {
 pub enum Command {
     /// Compare servers by static files
     Static(Options),
+    /// Compare gateways: FastCGI, PHP, HTTP
+    Gateway(Options),
     /// Serve one canned response with the fewest system calls (started by the comparison)
     Floor(FloorOptions),
+    /// Answer behind a gateway with the fewest instructions (started by the comparison)
+    Backend(BackendOptions),
 }
 
 /// How a comparison is run.
@@ -49,7 +53,7 @@ pub struct Options {
     /// One short repeat: to see that everything works, not to quote
     #[arg(long, conflicts_with_all = ["repeats", "seconds", "requests"])]
     quick: bool,
-    /// Where results.json, report.txt and the plots go
+    /// Where results.json, report.txt and the plots go: static's there, others' in a directory each
     #[arg(long, value_name = "DIR", default_value = "bench/results")]
     pub out: PathBuf,
     /// The petrel binary; without it the one next to this program
@@ -99,6 +103,41 @@ pub struct FloorOptions {
     /// File whose bytes are the body of every response; without it the body is empty
     #[arg(long)]
     pub file: Option<PathBuf>,
+    /// File whose bytes are sent to the backend for every request
+    #[arg(long, value_name = "FILE")]
+    pub relay_request: Option<PathBuf>,
+    /// Unix socket of the backend
+    #[arg(long, value_name = "FILE", requires = "relay_request")]
+    pub relay_socket: Option<PathBuf>,
+    /// Port of the backend on 127.0.0.1
+    #[arg(long, value_name = "PORT", requires = "relay_request")]
+    pub relay_port: Option<u16>,
+}
+
+/// What a backend speaks, and where.
+#[derive(Debug, Args)]
+pub struct BackendOptions {
+    /// The protocol
+    #[arg(value_enum)]
+    pub protocol: BackendProtocol,
+    /// Unix socket to listen on
+    #[arg(long, value_name = "FILE", required_unless_present = "port")]
+    pub socket: Option<PathBuf>,
+    /// Port on 127.0.0.1 to listen on
+    #[arg(long, conflicts_with = "socket")]
+    pub port: Option<u16>,
+    /// Unix socket that tells the number of connections accepted so far
+    #[arg(long, value_name = "FILE")]
+    pub control: Option<PathBuf>,
+}
+
+/// What our responders speak.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum BackendProtocol {
+    /// FastCGI
+    Fastcgi,
+    /// HTTP/1.1
+    Http,
 }
 
 /// A run shorter than this measures start-up effects; a longer one, patience.

@@ -3,15 +3,23 @@
 use crate::peers::{self, Program};
 use std::process::Command;
 
-/// Installs the packages of the named servers (or all) and of the tracer, those that are missing.
-pub fn missing_packages(servers: &[String]) -> Result<(), String> {
-    let named = peers::named(servers)?;
+/// A program and the Debian package that has it.
+pub type Package = (&'static str, &'static str);
+
+/// Installs the packages of the named servers (or all), of the tracer and `others`, those that are
+/// missing.
+pub fn servers(names: &[String], others: Vec<Package>) -> Result<(), String> {
+    let named = peers::named(names)?;
     let programs = named.iter().filter_map(|peer| match peer.program {
         Program::Packaged { program, package } => Some((program, package)),
         Program::Petrel | Program::Ourselves => None,
     });
-    let missing = programs.chain([("perf", "linux-perf")]);
-    let missing = missing.filter(|(program, _)| peers::in_path(program).is_none());
+    let wanted = programs.chain([("perf", "linux-perf")]).chain(others);
+    packages(wanted.filter(|(program, _)| peers::in_path(program).is_none()))
+}
+
+/// Installs packages whose programs are missing.
+pub fn packages(missing: impl Iterator<Item = Package>) -> Result<(), String> {
     let packages: Vec<_> = missing.map(|(_, package)| package).collect();
     if packages.is_empty() {
         return Ok(());

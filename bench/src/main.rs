@@ -7,6 +7,7 @@
 //! `plot` only look at those. Nothing here knows how Petrel works: it is one more peer.
 #![forbid(unsafe_code)]
 
+mod backend;
 mod calibrate;
 mod cli;
 mod floor;
@@ -23,11 +24,17 @@ mod schedule;
 mod syscalls;
 mod workload;
 
+use backend::Kind;
 use std::process::ExitCode;
+use workload::Service;
 
 fn main() -> ExitCode {
     let done = match cli::parse() {
         cli::Command::Static(options) => compare(&options, workload::Suite::Static),
+        cli::Command::Gateway(options) => compare(&options, workload::Suite::Gateway),
+        cli::Command::Backend(options) => {
+            backend::serve(&options).map_err(|error| error.to_string())
+        }
         cli::Command::Floor(options) => floor::serve(&options).map_err(|error| error.to_string()),
     };
     match done {
@@ -44,20 +51,24 @@ fn main() -> ExitCode {
 fn compare(options: &cli::Options, suite: workload::Suite) -> Result<(), String> {
     interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
     // Better now than after an hour of measuring.
-    std::fs::create_dir_all(&options.out)
-        .map_err(|error| format!("cannot make {}: {error}", options.out.display()))?;
-    if options.install {
-        install::missing_packages(&options.servers)?;
-    }
-    let servers = peers::choose(options)?;
+    let out = options.out.join(suite.directory());
+    std::fs::create_dir_all(&out)
+        .map_err(|error| format!("cannot make {}: {error}", out.display()))?;
     let workloads = workload::choose(suite, &options.workloads)?;
+    let services: Vec<_> = workloads.iter().map(|workload| workload.needs).collect();
+    if options.install {
+        let php = services.contains(&Service::Gateway(Kind::Php));
+        let backends = php.then_some(backend::PHP_FPM.package());
+        install::servers(&options.servers, backends.into_iter().collect())?;
+    }
+    let servers = peers::choose(&options.servers, options.petrel.as_deref(), &services)?;
     let machine = machine::facts(&servers);
     println!("{machine}");
     let runs = schedule::run(options, &servers, &workloads)?;
     let results = results::summarise(machine, &servers, &workloads, &runs);
     print!("{}", report::text(&results));
-    let written = report::write(&results, &options.out)
-        .and_then(|()| plot::write(&results, &options.out))
-        .map_err(|error| format!("cannot write to {}: {error}", options.out.display()));
-    written.map(|()| println!("Written to {}", options.out.display()))
+    let written = report::write(&results, &out)
+        .and_then(|()| plot::write(&results, &out))
+        .map_err(|error| format!("cannot write to {}: {error}", out.display()));
+    written.map(|()| println!("Written to {}", out.display()))
 }

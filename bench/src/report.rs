@@ -18,6 +18,7 @@ pub fn text(results: &Results) -> String {
         let _infallible = writeln!(out, "\n=== {} ===", connections_title(*connections));
         view.figures(&mut out);
         view.ratios(&mut out);
+        view.backends(&mut out);
         view.system_calls(&mut out);
     }
     soundness(results, &mut out);
@@ -85,11 +86,12 @@ impl View<'_> {
         self.table(out, "Requests a second", &|summary| {
             format!("{:.0}", summary.requests_per_s.median)
         });
-        self.table(out, "Latency, µs: p50 / p99", &|summary| {
+        self.table(out, "Latency, µs: p50 / p99 / longest", &|summary| {
             format!(
-                "{} / {}",
+                "{} / {} / {}",
                 brief(summary.p50_us.median),
-                brief(summary.p99_us.median)
+                brief(summary.p99_us.median),
+                brief(summary.max_us.median)
             )
         });
         self.table(
@@ -100,6 +102,21 @@ impl View<'_> {
                 format!("{} / {}", brief(sum), brief(divided))
             },
         );
+    }
+
+    /// Only where there are backends.
+    fn backends(&self, out: &mut String) {
+        let summaries = self.results.cells.iter().filter_map(Cell::summary);
+        if !summaries.into_iter().any(|summary| summary.backend_cpu_us.is_some()) {
+            return;
+        }
+        let show = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
+        self.table(out, "Backend CPU a request, µs, normalised", &|summary| {
+            show(summary.backend_cpu_us.map(|spread| number(spread.median)))
+        });
+        self.table(out, "Backend connections made for a request", &|summary| {
+            show(summary.connects.map(|rate| format!("{rate:.4}")))
+        });
     }
 
     /// Petrel's CPU to each server's, and every server's to the floor's, as far as they ran.

@@ -74,12 +74,20 @@ pub struct Summary {
     pub p50_us: Spread,
     /// 99th percentile of the latency, µs.
     pub p99_us: Spread,
+    /// The longest latency, µs.
+    pub max_us: Spread,
     /// Resident memory, MiB, pages shared between the server's processes counted in each.
     pub resident_mib: Spread,
     /// Resident memory, MiB, shared pages divided among those that share them.
     pub proportional_mib: Spread,
     /// Client CPU a request, µs, normalised.
     pub client_cpu_us: Spread,
+    /// Backend CPU a request, µs, normalised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend_cpu_us: Option<Spread>,
+    /// Backend connections made for a request: as the backend counted them, or else by system calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connects: Option<f64>,
     /// The repeats one by one. The other figures are of the sound ones; if there are none, of all.
     pub repeats: Vec<Repeat>,
     /// Replies in those repeats.
@@ -237,6 +245,8 @@ impl Summary {
         let latency = |run: &Figures, q| run.outcome.latency.value_at_quantile(q) as f64 / 1e3;
         let cpu_us = normalised(&Figures::cpu_us);
         let user_share = user_share(runs);
+        let has_backend = runs.iter().any(|run| run.backend.is_some());
+        let calls = SystemCalls::of(all);
         Self {
             cpu_us,
             user_us: cpu_us.median * user_share,
@@ -244,14 +254,17 @@ impl Summary {
             requests_per_s: each(&|run| requests(run) / run.outcome.elapsed.as_secs_f64()),
             p50_us: each(&|run| latency(run, 0.5)),
             p99_us: each(&|run| latency(run, 0.99)),
+            max_us: each(&|run| run.outcome.latency.max() as f64 / 1e3),
             resident_mib: each(&|run| run.memory.resident as f64 / MIB),
             proportional_mib: each(&|run| run.memory.proportional as f64 / MIB),
             client_cpu_us: normalised(&|run| run.client_cpu.as_secs_f64() * 1e6 / requests(run)),
+            backend_cpu_us: has_backend.then(|| normalised(&Figures::backend_cpu_us)),
+            connects: accepted(runs).or_else(|| calls.rate("connect").filter(|_| has_backend)),
             repeats: all.iter().map(repeat).collect(),
             requests: runs.iter().map(|run| run.outcome.requests).sum(),
             reconnects: runs.iter().map(|run| run.outcome.reconnects).sum(),
             head_bytes: runs.first().map_or(0, |run| run.head_bytes),
-            system_calls: SystemCalls::of(all),
+            system_calls: calls,
         }
     }
 }
@@ -269,6 +282,14 @@ impl Repeat {
     }
 }
 
+/// Connections that the backend accepted in all runs, for each request; `None` if it does not count.
+fn accepted(runs: &[&Figures]) -> Option<f64> {
+    let requests: u64 = runs.iter().map(|run| run.outcome.requests).sum();
+    let counts = runs.iter().map(|run| run.backend.as_ref()?.accepted);
+    let accepted: Option<u64> = counts.sum();
+    Some(accepted? as f64 / requests.max(1) as f64)
+}
+
 /// The share of user time in all ticks of all repeats: a single run has too few of them.
 fn user_share(runs: &[&Figures]) -> f64 {
     let user: u64 = runs.iter().map(|run| run.cpu.user_ticks).sum();
@@ -281,6 +302,12 @@ fn user_share(runs: &[&Figures]) -> f64 {
 }
 
 impl SystemCalls {
+    /// How many of a name a request takes, if they were counted.
+    fn rate(&self, name: &str) -> Option<f64> {
+        self.tracer?;
+        Some(self.by_name.get(name).copied().unwrap_or(0.0))
+    }
+
     fn of(runs: &[&Figures]) -> Self {
         match runs.iter().find_map(|run| run.calls.as_ref()) {
             Some(Ok(calls)) => Self::per_request(calls),

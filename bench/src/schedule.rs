@@ -5,19 +5,20 @@
 //! the machine meets all alike. A server is started afresh for each workload, and only one runs at
 //! a time.
 
+use crate::backend::Backend;
 use crate::calibrate::{Calibrator, Distances, Sample};
 use crate::cli::{Options, Placement};
 use crate::load::{self, Client, Outcome, Target, Until};
 use crate::measure::{self, Cpu, Memory, Snapshot};
 use crate::peers::process::Running;
-use crate::peers::{self, Chosen, Site};
+use crate::peers::{self, Chosen, Site, Upstream};
 use crate::report::connections_title;
 use crate::syscalls::{Counting, Counts, Tracer};
 use crate::workload::{Workload, files};
 use crate::{interrupt, measure::own_cpu};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -43,6 +44,8 @@ pub struct Figures {
     pub client_cpu: Duration,
     /// Share of the machine that other programs used meanwhile.
     pub foreign_share: f64,
+    /// What stands behind the server.
+    pub backend: Option<Behind>,
     /// The server's memory at the end.
     pub memory: Memory,
     /// The fixed work, timed before and after.
@@ -51,6 +54,14 @@ pub struct Figures {
     pub head_bytes: usize,
     /// System calls, counted in the first round, in a run of their own.
     pub calls: Option<Result<Calls, String>>,
+}
+
+/// What a run cost the backend.
+pub struct Behind {
+    /// Its CPU time.
+    pub cpu: Cpu,
+    /// Connections it accepted meanwhile, if it counts them.
+    pub accepted: Option<u64>,
 }
 
 /// System calls of a run.
@@ -67,6 +78,12 @@ impl Figures {
     /// Server CPU a request, µs.
     pub fn cpu_us(&self) -> f64 {
         self.cpu.total.as_secs_f64() * 1e6 / self.outcome.requests as f64
+    }
+
+    /// Backend CPU a request, µs.
+    pub fn backend_cpu_us(&self) -> f64 {
+        let cpu = self.backend.as_ref().map(|backend| backend.cpu.total);
+        cpu.unwrap_or_default().as_secs_f64() * 1e6 / self.outcome.requests as f64
     }
 
     /// How many times slower than `usual` the machine was.
@@ -143,6 +160,17 @@ struct Place {
     client_cores: CpuSet,
 }
 
+/// A directory that every user can enter: Apache and php-fpm serve as nobody.
+fn open_directory(parent: &Path) -> io::Result<TempDir> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut builder = tempfile::Builder::new();
+    let readable = std::fs::Permissions::from_mode(0o755);
+    builder
+        .prefix("petrel-bench-")
+        .permissions(readable)
+        .tempdir_in(parent)
+}
+
 /// What the machine is like.
 struct Conditions {
     calibrator: Calibrator,
@@ -168,15 +196,8 @@ struct Round<'a> {
 }
 
 impl Place {
-    /// A temporary directory that every user can read: Apache serves as nobody.
     fn new(options: &Options) -> io::Result<Self> {
-        use std::os::unix::fs::PermissionsExt as _;
-        let mut builder = tempfile::Builder::new();
-        let readable = std::fs::Permissions::from_mode(0o755);
-        let directory = builder
-            .prefix("petrel-bench-")
-            .permissions(readable)
-            .tempdir()?;
+        let directory = open_directory(&std::env::temp_dir())?;
         let root = directory.path().join("root");
         std::fs::create_dir(&root)?;
         let all = sched_getaffinity(None)?;
@@ -194,13 +215,13 @@ impl Place {
         })
     }
 
-    /// Starts a server on its cores: a child inherits ours.
-    fn start(&self, chosen: &Chosen, site: &Site<'_>) -> Result<Running, String> {
+    /// Starts something on the server's cores: a child inherits ours.
+    fn start<T>(&self, start: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
         let set = |cores| sched_setaffinity(None, cores).map_err(|errno| errno.to_string());
         set(&self.server_cores)?;
-        let running = Running::start(chosen, site);
+        let started = start();
         set(&self.client_cores)?;
-        running
+        started
     }
 }
 
@@ -240,7 +261,7 @@ impl Round<'_> {
                 result,
             });
         };
-        let started = tempfile::tempdir_in(self.place.directory.path())
+        let started = open_directory(self.place.directory.path())
             .map_err(|error| error.to_string())
             .and_then(|directory| Visit::new(self, chosen, workload, directory));
         match started {
@@ -264,6 +285,7 @@ struct Visit<'a> {
     workload: &'static Workload,
     target: Target,
     server: Running,
+    backend: Option<Backend>,
     head_bytes: usize,
     /// Goes last: the server still writes to it.
     directory: TempDir,
@@ -277,14 +299,23 @@ impl<'a> Visit<'a> {
         directory: TempDir,
     ) -> Result<Self, String> {
         let port = peers::free_port().map_err(|error| error.to_string())?;
-        let (root, place) = (&round.place.root, directory.path());
+        let place = round.place;
+        let backend = workload
+            .backend()
+            .map(|kind| place.start(|| Backend::start(kind, directory.path())))
+            .transpose()?;
+        let upstream = |kind| {
+            let address = &backend.as_ref()?.address;
+            Some(Upstream { kind, address })
+        };
         let site = Site {
-            root,
-            directory: place,
+            root: &place.root,
+            directory: directory.path(),
             port,
             workload,
+            upstream: workload.backend().and_then(upstream),
         };
-        let server = round.place.start(chosen, &site)?;
+        let server = place.start(|| Running::start(chosen, &site))?;
         let head_bytes = load::verify(workload, chosen.peer.bodies, port)?;
         let target = Target::new(workload, port);
         Ok(Self {
@@ -292,6 +323,7 @@ impl<'a> Visit<'a> {
             workload,
             target,
             server,
+            backend,
             head_bytes,
             directory,
         })
@@ -323,11 +355,18 @@ impl<'a> Visit<'a> {
     ) -> Result<Figures, String> {
         let before = conditions.sample()?;
         let cpu_before = self.idle_snapshot();
+        let behind_before = self.backend.as_ref().map(Side::take);
         let (own_before, busy_before) = (own_cpu(), measure::busy_ticks());
         let outcome = self.run(client, self.length())?;
         let (client_cpu, busy) = (own_cpu() - own_before, measure::busy_ticks() - busy_before);
         let cpu = cpu_before.used_until(&self.idle_snapshot());
-        let ours = cpu.total + client_cpu;
+        let backend = self
+            .backend
+            .as_ref()
+            .zip(behind_before)
+            .map(|(backend, before)| before.until(&Side::take(backend)));
+        let behind_cpu = backend.as_ref().map(|behind| behind.cpu.total);
+        let ours = cpu.total + client_cpu + behind_cpu.unwrap_or_default();
         let cores = self.round.place.all_cores;
         let foreign_share = measure::foreign_share(busy, ours, outcome.elapsed, cores);
         let memory = measure::memory(&self.server);
@@ -339,6 +378,7 @@ impl<'a> Visit<'a> {
             cpu,
             client_cpu,
             foreign_share,
+            backend,
             memory,
             samples,
             head_bytes,
@@ -395,6 +435,29 @@ impl<'a> Visit<'a> {
                 requests: 0,
                 time_max,
             },
+        }
+    }
+}
+
+/// A backend at one moment.
+struct Side {
+    cpu: Snapshot,
+    accepted: Option<u64>,
+}
+
+impl Side {
+    fn take(backend: &Backend) -> Self {
+        Self {
+            cpu: Snapshot::take(&backend.running),
+            accepted: backend.accepted(),
+        }
+    }
+
+    fn until(&self, later: &Self) -> Behind {
+        let accepted = later.accepted.zip(self.accepted);
+        Behind {
+            cpu: self.cpu.used_until(&later.cpu),
+            accepted: accepted.map(|(later, earlier)| later - earlier),
         }
     }
 }

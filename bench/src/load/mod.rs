@@ -4,10 +4,11 @@
 //! are built beforehand, sockets are registered once and edge-triggered, a reply's head is searched
 //! for two things only, and bodies are dropped by the kernel (`MSG_TRUNC`) instead of copied, as a
 //! client on another machine would not compete for our memory either. It speaks just enough
-//! HTTP/1.1 for that: replies have a `Content-Length`, nothing is pipelined.
+//! HTTP/1.1 for that: replies have a `Content-Length` or come in chunks, nothing is pipelined.
 //!
 //! Any reply that is not what the workload expects ends the run with an error.
 
+mod chunks;
 mod connection;
 mod reply;
 mod verify;

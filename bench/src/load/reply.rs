@@ -1,7 +1,8 @@
 //! Bytes of a reply to "whole" or "wrong", with as little looking as possible.
 //!
-//! Knows nothing of sockets. Only what decides is read from the head: status and Content-Length.
+//! Knows nothing of sockets. Only what decides is read from the head: status and the body's length.
 
+use super::chunks::Chunks;
 use memchr::memmem;
 use std::fmt;
 
@@ -21,6 +22,17 @@ pub enum Reply {
     Head(Vec<u8>),
     /// So many bytes of the body are still to come.
     Body(u64),
+    /// The body comes in chunks.
+    Chunked(Chunks),
+}
+
+/// How a body's end is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// By its length.
+    Length(u64),
+    /// By its last chunk.
+    Chunked,
 }
 
 /// What is wrong with a reply.
@@ -30,7 +42,7 @@ pub enum Wrong {
     Malformed,
     /// Another status than expected.
     Status(u16, u16),
-    /// The head does not tell the body's length (chunked, or until close).
+    /// The head does not tell the body's length.
     NoLength,
     /// Another length than expected.
     Length(u64, u64),
@@ -49,8 +61,11 @@ impl Reply {
     pub fn take(&mut self, bytes: &[u8], expected: &Expected) -> Result<bool, Wrong> {
         match self {
             Self::Body(_) => self.skip(bytes.len() as u64),
+            Self::Chunked(chunks) => {
+                Ok(chunks.take(bytes, &mut |_| {})? && expected.is_length(chunks.content_bytes)?)
+            }
             Self::Head(came) if came.is_empty() => match head_length(bytes) {
-                Some(end) => self.begin_body(&bytes[..end], bytes.len() - end, expected),
+                Some(end) => self.begin_body(&bytes[..end], &bytes[end..], expected),
                 None => self.keep(bytes),
             },
             Self::Head(_) => {
@@ -59,7 +74,7 @@ impl Reply {
                     return Err(Wrong::Malformed);
                 };
                 match head_length(&came) {
-                    Some(end) => self.begin_body(&came[..end], came.len() - end, expected),
+                    Some(end) => self.begin_body(&came[..end], &came[end..], expected),
                     None => {
                         *self = Self::Head(came);
                         Ok(false)
@@ -80,7 +95,7 @@ impl Reply {
         }
     }
 
-    /// Whether all that comes next is body.
+    /// Whether all that comes next is body, and none of it has to be seen.
     pub fn only_body_is_missing(&self) -> bool {
         matches!(self, Self::Body(_))
     }
@@ -103,25 +118,42 @@ impl Reply {
     fn begin_body(
         &mut self,
         head: &[u8],
-        beyond: usize,
+        beyond: &[u8],
         expected: &Expected,
     ) -> Result<bool, Wrong> {
-        *self = Self::Body(expected.check(head)?);
-        self.skip(beyond as u64)
+        match expected.check(head)? {
+            Framing::Length(length) => {
+                *self = Self::Body(length);
+                self.skip(beyond.len() as u64)
+            }
+            Framing::Chunked => {
+                *self = Self::Chunked(Chunks::default());
+                self.take(beyond, expected)
+            }
+        }
     }
 }
 
 impl Expected {
-    /// The length of the body that follows `head`, when it is as expected.
-    pub fn check(&self, head: &[u8]) -> Result<u64, Wrong> {
+    /// How the body that follows `head` ends, when all that it tells is as expected.
+    pub fn check(&self, head: &[u8]) -> Result<Framing, Wrong> {
         let status = status(head).ok_or(Wrong::Malformed)?;
         if status != self.status {
             return Err(Wrong::Status(status, self.status));
         }
+        if is_chunked(head) {
+            return Ok(Framing::Chunked);
+        }
         let length = content_length(head).ok_or(Wrong::NoLength)?;
+        self.is_length(length)?;
+        Ok(Framing::Length(length))
+    }
+
+    /// True, if a body may have that length.
+    fn is_length(&self, length: u64) -> Result<bool, Wrong> {
         match self.body_bytes {
             Some(expected) if expected != length => Err(Wrong::Length(length, expected)),
-            _ => Ok(length),
+            _ => Ok(true),
         }
     }
 }
@@ -137,16 +169,23 @@ fn status(head: &[u8]) -> Option<u16> {
 }
 
 /// What the head says of the body's length.
-pub fn content_length(head: &[u8]) -> Option<u64> {
-    let name = b"content-length:";
-    let mut lines = head.split(|byte| *byte == b'\n');
-    let line = lines
-        .find(|line| line.len() >= name.len() && line[..name.len()].eq_ignore_ascii_case(name))?;
-    std::str::from_utf8(&line[name.len()..])
+fn content_length(head: &[u8]) -> Option<u64> {
+    std::str::from_utf8(header(head, b"content-length:")?)
         .ok()?
-        .trim()
         .parse()
         .ok()
+}
+
+fn is_chunked(head: &[u8]) -> bool {
+    header(head, b"transfer-encoding:").is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"))
+}
+
+/// The value of the first field with that name, which ends in a colon.
+fn header<'a>(head: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    head.split(|byte| *byte == b'\n').find_map(|line| {
+        let (before, value) = line.split_at_checked(name.len())?;
+        before.eq_ignore_ascii_case(name).then(|| value.trim_ascii())
+    })
 }
 
 impl fmt::Display for Wrong {
@@ -195,6 +234,18 @@ mod tests {
             .map(|b| reply.take(&[*b], &FIVE).unwrap())
             .collect();
         assert_eq!(whole.iter().position(|whole| *whole), Some(REPLY.len() - 1));
+    }
+
+    #[test]
+    fn a_chunked_reply_is_whole_wherever_it_is_cut() {
+        let bytes = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+        for cut in 1..bytes.len() {
+            let mut reply = Reply::default();
+            assert_eq!(reply.take(&bytes[..cut], &FIVE), Ok(false), "cut at {cut}");
+            assert_eq!(reply.take(&bytes[cut..], &FIVE), Ok(true), "cut at {cut}");
+        }
+        let short = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
+        assert_eq!(Reply::default().take(short, &FIVE), Err(Wrong::Length(0, 5)));
     }
 
     #[test]

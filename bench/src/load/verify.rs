@@ -1,6 +1,7 @@
 //! Before anything is timed: does the server really send these bytes?
 
-use super::reply::{Expected, content_length, head_length};
+use super::chunks::Chunks;
+use super::reply::{Expected, Framing, Wrong, head_length};
 use crate::peers::Bodies;
 use crate::workload::Workload;
 use std::io::{self, Read as _, Write as _};
@@ -13,14 +14,12 @@ pub fn verify(workload: &Workload, bodies: Bodies, port: u16) -> Result<usize, S
     let paths = workload.paths();
     let mut head_bytes = 0;
     for path in paths.iter().step_by(paths.len().div_ceil(PATHS_MAX)) {
-        let (head, body) = fetch(path, port).map_err(|error| format!("GET {path}: {error}"))?;
         let expected = Expected {
             status: workload.status,
             body_bytes: workload.body_bytes(),
         };
-        expected
-            .check(&head)
-            .map_err(|wrong| format!("GET {path}: {wrong}"))?;
+        let (head, body) =
+            fetch(path, port, &expected).map_err(|error| format!("GET {path}: {error}"))?;
         let sent = if bodies == Bodies::AsAsked {
             path
         } else {
@@ -34,8 +33,9 @@ pub fn verify(workload: &Workload, bodies: Bodies, port: u16) -> Result<usize, S
     Ok(head_bytes)
 }
 
-/// Head and body of a reply.
-fn fetch(path: &str, port: u16) -> io::Result<(Vec<u8>, Vec<u8>)> {
+/// Head and body of a reply whose head is as expected.
+fn fetch(path: &str, port: u16, expected: &Expected) -> io::Result<(Vec<u8>, Vec<u8>)> {
+    let wrong = |wrong: Wrong| io::Error::new(io::ErrorKind::InvalidData, wrong.to_string());
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     let request = format!(
@@ -50,13 +50,32 @@ fn fetch(path: &str, port: u16) -> io::Result<(Vec<u8>, Vec<u8>)> {
         }
         read_some(&mut stream, &mut came)?;
     };
-    let length = content_length(&came[..head_bytes])
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no Content-Length"))?;
-    while ((came.len() - head_bytes) as u64) < length {
-        read_some(&mut stream, &mut came)?;
-    }
+    let framing = expected.check(&came[..head_bytes]).map_err(wrong)?;
     let body = came.split_off(head_bytes);
+    let body = match framing {
+        Framing::Length(length) => whole(&mut stream, body, length)?,
+        Framing::Chunked => unchunked(&mut stream, body)?,
+    };
     Ok((came, body))
+}
+
+fn whole(stream: &mut TcpStream, mut body: Vec<u8>, length: u64) -> io::Result<Vec<u8>> {
+    while (body.len() as u64) < length {
+        read_some(stream, &mut body)?;
+    }
+    Ok(body)
+}
+
+fn unchunked(stream: &mut TcpStream, mut came: Vec<u8>) -> io::Result<Vec<u8>> {
+    let (mut chunks, mut body) = (Chunks::default(), Vec::new());
+    loop {
+        let taken = chunks.take(&came, &mut |part| body.extend_from_slice(part));
+        if taken.map_err(|wrong| io::Error::other(wrong.to_string()))? {
+            return Ok(body);
+        }
+        came.clear();
+        read_some(stream, &mut came)?;
+    }
 }
 
 fn read_some(stream: &mut TcpStream, came: &mut Vec<u8>) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! Apache httpd with the event MPM.
 
-use super::{Bodies, Choice, Peer, Program, Site, WORKERS};
-use crate::workload::Service;
+use super::{ALL_SERVICES, Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
+use crate::backend::{Address, Kind};
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +14,7 @@ pub const PEER: Peer = Peer {
         package: "apache2",
     },
     version: &["-v"],
-    serves: &[Service::Files],
+    serves: ALL_SERVICES,
     choice: Choice::Default,
     bodies: Bodies::AsAsked,
     prepare,
@@ -37,6 +37,7 @@ fn configuration(site: &Site<'_>) -> String {
         ..
     } = site;
     let (root, directory) = (root.display(), directory.display());
+    let gateway = site.upstream.map(gateway).unwrap_or_default();
     let root_user = rustix::process::geteuid().is_root();
     let user = if root_user {
         "User nobody\nGroup nogroup"
@@ -81,6 +82,35 @@ DocumentRoot {root}
     Options FollowSymLinks
     Require all granted
 </Directory>
+{gateway}"
+    )
+}
+
+/// Backend connections are kept when told so, by each process as many as it has threads.
+fn gateway(upstream: Upstream<'_>) -> String {
+    let Upstream { kind, address } = upstream;
+    let scheme = if kind == Kind::Http { "http" } else { "fcgi" };
+    let url = match address {
+        Address::Unix(path) => format!("unix:{}|{scheme}://backend", path.display()),
+        Address::Tcp(_) => format!("{scheme}://{address}"),
+    };
+    let reuse = "enablereuse=on max=64 ttl=3600";
+    let pass = match kind {
+        Kind::FastCgi => format!("ProxyPass /fcgi {url}/fcgi {reuse}"),
+        Kind::Http => format!("ProxyPass /http {url}/http {reuse}"),
+        Kind::Php => format!(
+            "<FilesMatch \"\\.php$\">
+    SetHandler \"proxy:{url}/\"
+</FilesMatch>
+<Proxy \"fcgi://backend/\" {reuse}>
+</Proxy>"
+        ),
+    };
+    format!(
+        "LoadModule proxy_module {MODULES}/mod_proxy.so
+LoadModule proxy_fcgi_module {MODULES}/mod_proxy_fcgi.so
+LoadModule proxy_http_module {MODULES}/mod_proxy_http.so
+{pass}
 "
     )
 }

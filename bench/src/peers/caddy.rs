@@ -1,7 +1,7 @@
 //! Caddy.
 
-use super::{Bodies, Choice, Peer, Program, Site, WORKERS};
-use crate::workload::Service;
+use super::{ALL_SERVICES, Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
+use crate::backend::{Address, Kind};
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +14,7 @@ pub const PEER: Peer = Peer {
         package: "caddy",
     },
     version: &["version"],
-    serves: &[Service::Files],
+    serves: ALL_SERVICES,
     choice: Choice::Default,
     bodies: Bodies::AsAsked,
     prepare,
@@ -36,6 +36,7 @@ fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
 fn configuration(site: &Site<'_>) -> String {
     let Site { root, port, .. } = site;
     let root = root.display();
+    let gateway = site.upstream.map(gateway).unwrap_or_default();
     format!(
         "{{
 	admin off
@@ -52,8 +53,26 @@ fn configuration(site: &Site<'_>) -> String {
 http://127.0.0.1:{port} {{
 	bind 127.0.0.1
 	root * {root}
-	file_server
+{gateway}	file_server
 }}
 "
     )
+}
+
+/// It keeps connections of HTTP, as many as there are clients; those of FastCGI it cannot.
+fn gateway(upstream: Upstream<'_>) -> String {
+    let Upstream { kind, address } = upstream;
+    let to = match address {
+        Address::Unix(path) => format!("unix/{}", path.display()),
+        Address::Tcp(_) => address.to_string(),
+    };
+    let (matcher, transport) = match kind {
+        Kind::FastCgi => ("/fcgi*", "fastcgi"),
+        Kind::Php => ("@php", "fastcgi {\n\t\t\tsplit .php\n\t\t}"),
+        Kind::Http => (
+            "/http*",
+            "http {\n\t\t\tkeepalive 1h\n\t\t\tkeepalive_idle_conns_per_host 128\n\t\t}",
+        ),
+    };
+    format!("\t@php path *.php\n\treverse_proxy {matcher} {to} {{\n\t\ttransport {transport}\n\t}}\n")
 }

@@ -1,7 +1,7 @@
 //! The floor server: this program, started by itself.
 
-use super::{Bodies, Choice, Peer, Program, Site};
-use crate::workload::Service;
+use super::{ALL_SERVICES, Bodies, Choice, Peer, Program, Site, Upstream};
+use crate::backend::{Address, Kind, fastcgi_request};
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ pub const PEER: Peer = Peer {
     name: "floor",
     program: Program::Ourselves,
     version: &["--version"],
-    serves: &[Service::Files],
+    serves: ALL_SERVICES,
     choice: Choice::Default,
     bodies: Bodies::FirstOnly,
     prepare,
@@ -26,11 +26,35 @@ fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
     command
         .arg("--status")
         .arg(site.workload.status.to_string());
-    // Where replies differ, any file of the right length does.
-    if site.workload.body_bytes().is_some() {
+    if let Some(upstream) = site.upstream {
+        relay(&mut command, site, upstream)?;
+    } else if site.workload.body_bytes().is_some() {
+        // Where replies differ, any file of the right length does.
         command
             .arg("--file")
             .arg(site.root.join(&site.workload.paths()[0][1..]));
     }
     Ok(command)
+}
+
+/// What it sends to the backend is as long as what nginx sends.
+fn relay(command: &mut Command, site: &Site<'_>, upstream: Upstream<'_>) -> io::Result<()> {
+    let Upstream { kind, address } = upstream;
+    let path = &site.workload.paths()[0];
+    let request = match kind {
+        Kind::FastCgi | Kind::Php => fastcgi_request(path, &site.root.to_string_lossy()),
+        Kind::Http => format!(
+            "GET {path} HTTP/1.1\r\nHost: backend\r\nUser-Agent: petrel-bench\r\n\
+             Accept: */*\r\n\r\n"
+        )
+        .into_bytes(),
+    };
+    let body = site.workload.body(path).unwrap_or_default();
+    command.arg("--relay-request").arg(site.write("request", &request)?);
+    command.arg("--file").arg(site.write("body", &body)?);
+    match address {
+        Address::Unix(path) => command.arg("--relay-socket").arg(path),
+        Address::Tcp(port) => command.arg("--relay-port").arg(port.to_string()),
+    };
+    Ok(())
 }

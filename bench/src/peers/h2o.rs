@@ -1,7 +1,7 @@
 //! h2o.
 
-use super::{Bodies, Choice, Peer, Program, Site, WORKERS};
-use crate::workload::Service;
+use super::{ALL_SERVICES, Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
+use crate::backend::{Address, Kind};
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +14,7 @@ pub const PEER: Peer = Peer {
         package: "h2o",
     },
     version: &["-v"],
-    serves: &[Service::Files],
+    serves: ALL_SERVICES,
     choice: Choice::Default,
     bodies: Bodies::AsAsked,
     prepare,
@@ -35,6 +35,10 @@ fn configuration(site: &Site<'_>) -> String {
         ..
     } = site;
     let (root, directory) = (root.display(), directory.display());
+    let paths = match site.upstream {
+        Some(upstream) => gateway(&root.to_string(), upstream),
+        None => format!("      /:\n        file.dir: {root}\n"),
+    };
     let user = if rustix::process::geteuid().is_root() {
         "user: root"
     } else {
@@ -53,8 +57,41 @@ listen:
 hosts:
   default:
     paths:
-      /:
-        file.dir: {root}
-"
+{paths}"
     )
+}
+
+/// Backend connections are kept when told how long.
+fn gateway(root: &str, upstream: Upstream<'_>) -> String {
+    let Upstream { kind, address } = upstream;
+    let fastcgi = |indent: &str| {
+        let (port, family) = match address {
+            Address::Unix(path) => (path.display().to_string(), "unix"),
+            Address::Tcp(port) => (port.to_string(), "tcp"),
+        };
+        format!(
+            "{indent}fastcgi.connect:
+{indent}  port: {port}
+{indent}  type: {family}
+{indent}fastcgi.timeout.keepalive: 3600000
+"
+        )
+    };
+    match kind {
+        Kind::FastCgi => format!("      /fcgi:\n{}", fastcgi("        ")),
+        Kind::Php => format!(
+            "      /:
+        file.dir: {root}
+        file.custom-handler:
+          extension: .php
+{}",
+            fastcgi("          ")
+        ),
+        Kind::Http => format!(
+            "      /http:
+        proxy.reverse.url: http://{address}/http
+        proxy.timeout.keepalive: 3600000
+"
+        ),
+    }
 }

@@ -1,7 +1,7 @@
 //! lighttpd.
 
-use super::{Bodies, Choice, Peer, Program, Site, WORKERS};
-use crate::workload::Service;
+use super::{ALL_SERVICES, Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
+use crate::backend::{Address, Kind};
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +14,7 @@ pub const PEER: Peer = Peer {
         package: "lighttpd",
     },
     version: &["-v"],
-    serves: &[Service::Files],
+    serves: ALL_SERVICES,
     choice: Choice::Default,
     bodies: Bodies::AsAsked,
     prepare,
@@ -39,6 +39,7 @@ pub fn configuration(site: &Site<'_>) -> String {
         ..
     } = site;
     let (root, directory) = (root.display(), directory.display());
+    let (modules, gateway) = site.upstream.map(gateway).unwrap_or_default();
     format!(
         "server.document-root = \"{root}\"
 server.bind = \"127.0.0.1\"
@@ -50,8 +51,32 @@ server.listen-backlog = 4096
 server.max-keep-alive-requests = 65535
 server.max-keep-alive-idle = 3600
 server.errorlog = \"{directory}/error.log\"
-server.modules = ( )
+server.modules = ( {modules} )
 mimetype.assign = ( \".html\" => \"text/html\", \".jpg\" => \"image/jpeg\" )
-"
+{gateway}"
     )
+}
+
+/// The modules and their directives. Petrel keeps backend connections unasked; lighttpd never does.
+fn gateway(upstream: Upstream<'_>) -> (String, String) {
+    let Upstream { kind, address } = upstream;
+    let host = match address {
+        Address::Unix(path) => format!("\"socket\" => \"{}\"", path.display()),
+        Address::Tcp(port) => format!("\"host\" => \"127.0.0.1\", \"port\" => {port}"),
+    };
+    let (module, directive) = match kind {
+        Kind::FastCgi => (
+            "mod_fastcgi",
+            format!("fastcgi.server = ( \"/fcgi\" => (( {host}, \"check-local\" => \"disable\" )) )"),
+        ),
+        Kind::Php => (
+            "mod_fastcgi",
+            format!("fastcgi.server = ( \".php\" => (( {host} )) )"),
+        ),
+        Kind::Http => (
+            "mod_proxy",
+            format!("proxy.server = ( \"/http\" => (( {host} )) )"),
+        ),
+    };
+    (format!("\"{module}\""), directive + "\n")
 }

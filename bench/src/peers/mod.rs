@@ -9,12 +9,13 @@ mod apache;
 mod caddy;
 mod floor;
 mod h2o;
+mod haproxy;
 mod lighttpd;
 mod nginx;
 mod petrel;
 pub mod process;
 
-use crate::cli::Options;
+use crate::backend::{Address, Kind};
 use crate::workload::{Service, Workload};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
@@ -30,6 +31,7 @@ pub static PEERS: &[Peer] = &[
     h2o::PEER,
     apache::PEER,
     caddy::PEER,
+    haproxy::PEER,
     floor::PEER,
 ];
 
@@ -92,6 +94,17 @@ pub struct Site<'a> {
     pub port: u16,
     /// The workload to come. Only for the floor, which knows nothing but one reply.
     pub workload: &'a Workload,
+    /// What requests are handed on to.
+    pub upstream: Option<Upstream<'a>>,
+}
+
+/// A backend of a gateway.
+#[derive(Clone, Copy, Debug)]
+pub struct Upstream<'a> {
+    /// What it speaks, and which requests are its: below `/fcgi`, below `/http`, or `*.php`.
+    pub kind: Kind,
+    /// Where it listens.
+    pub address: &'a Address,
 }
 
 /// A server that is going to be run.
@@ -105,18 +118,27 @@ pub struct Chosen {
 impl Site<'_> {
     /// Writes a configuration file and returns its path.
     fn configure(&self, name: &str, text: &str) -> io::Result<PathBuf> {
+        self.write(name, text.as_bytes())
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
         let path = self.directory.join(name);
-        std::fs::write(&path, text)?;
+        std::fs::write(&path, bytes)?;
         Ok(path)
     }
 }
 
-/// The servers that are named, or all; of those the ones whose program is there. Says which are
-/// not. The only error is that none is left.
-pub fn choose(options: &Options) -> Result<Vec<Chosen>, String> {
+/// The servers that are named, or all that can do any of `services`; of those the ones whose
+/// program is there. Says which are not. The only error is that none is left.
+pub fn choose(
+    names: &[String],
+    petrel: Option<&Path>,
+    services: &[Service],
+) -> Result<Vec<Chosen>, String> {
     let mut chosen = Vec::new();
-    for peer in named(&options.servers)? {
-        match peer.program.find(options.petrel.as_deref()) {
+    let able = |peer: &&Peer| services.iter().any(|service| peer.serves.contains(service));
+    for peer in named(names)?.into_iter().filter(able) {
+        match peer.program.find(petrel) {
             Ok(path) => chosen.push(Chosen { peer, path }),
             Err(missing) => eprintln!("petrel-bench: without {}: {missing}", peer.name),
         }
@@ -169,19 +191,38 @@ impl Program {
     }
 }
 
-/// The path of a program, also of those in the administrator's directories.
+/// The path of a program, also of those in the administrator's directories, and of one whose name
+/// has a version behind it (`php-fpm8.2`).
 pub fn in_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let administrators = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
-    let directories = std::env::split_paths(&path).chain(administrators);
-    directories
-        .map(|directory| directory.join(program))
-        .find(|candidate| candidate.is_file())
+    let directories = || std::env::split_paths(&path).chain(administrators.clone());
+    let mut exact = directories().map(|directory| directory.join(program));
+    let versioned = || {
+        let entries = directories().filter_map(|directory| directory.read_dir().ok());
+        let mut paths = entries.flatten().flatten().map(|entry| entry.path());
+        paths.find(|path| path.is_file() && is_version_of(path, program))
+    };
+    exact.find(|candidate| candidate.is_file()).or_else(versioned)
+}
+
+fn is_version_of(path: &Path, program: &str) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let version = name.and_then(|name| name.strip_prefix(program));
+    version.is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }
 
 fn beside_us(program: &str) -> io::Result<PathBuf> {
     Ok(std::env::current_exe()?.with_file_name(program))
 }
+
+/// A server that can do everything.
+const ALL_SERVICES: &[Service] = &[
+    Service::Files,
+    Service::Gateway(Kind::FastCgi),
+    Service::Gateway(Kind::Http),
+    Service::Gateway(Kind::Php),
+];
 
 /// Workers of every server: processes or threads that accept.
 const WORKERS: u32 = 2;
@@ -215,6 +256,12 @@ mod tests {
         let unasked = named(&[]).unwrap();
         assert!(unasked.iter().all(|peer| peer.name != "nginx-nosendfile"));
         assert_eq!(named(&["nginx-nosendfile".to_owned()]).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_version_may_stand_behind_a_name() {
+        assert!(is_version_of(Path::new("/usr/sbin/php-fpm8.2"), "php-fpm"));
+        assert!(!is_version_of(Path::new("/usr/bin/perfect"), "perf"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! nginx.
 
-use super::{Bodies, Choice, Peer, Program, Site, WORKERS};
-use crate::workload::Service;
+use super::{ALL_SERVICES, Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
+use crate::backend::{Address, Kind};
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +14,7 @@ pub const PEER: Peer = Peer {
         package: "nginx",
     },
     version: &["-v"],
-    serves: &[Service::Files],
+    serves: ALL_SERVICES,
     choice: Choice::Default,
     bodies: Bodies::AsAsked,
     prepare: |program, site| prepare(program, site, "on"),
@@ -46,6 +46,7 @@ fn configuration(site: &Site<'_>, sendfile: &str) -> String {
         ..
     } = site;
     let (root, directory) = (root.display(), directory.display());
+    let (upstream, locations) = site.upstream.map(gateway).unwrap_or_default();
     let user = if rustix::process::geteuid().is_root() {
         "user root;"
     } else {
@@ -79,11 +80,64 @@ http {{
     open_file_cache_valid 60s;
     open_file_cache_min_uses 1;
     open_file_cache_errors on;
-    server {{
+{upstream}    server {{
         listen 127.0.0.1:{port} reuseport backlog=4096;
         root {root};
-    }}
+{locations}    }}
 }}
 "
     )
 }
+
+/// What has to be told: backend connections are kept, by each worker as many as there are clients.
+/// The parameters are Debian's.
+fn gateway(upstream: Upstream<'_>) -> (String, String) {
+    let Upstream { kind, address } = upstream;
+    let server = match address {
+        Address::Unix(path) => format!("unix:{}", path.display()),
+        Address::Tcp(_) => address.to_string(),
+    };
+    let group = format!(
+        "    upstream backend {{
+        server {server};
+        keepalive 128;
+        keepalive_requests 1000000000;
+        keepalive_timeout 3600s;
+    }}
+"
+    );
+    let place = match kind {
+        Kind::FastCgi => "/fcgi",
+        Kind::Php => "~ \\.php$",
+        Kind::Http => "/http",
+    };
+    let pass = match kind {
+        Kind::FastCgi | Kind::Php => format!("fastcgi_pass backend; fastcgi_keep_conn on;{PARAMS}"),
+        Kind::Http => "proxy_pass http://backend; proxy_http_version 1.1; \
+                       proxy_set_header Connection \"\";"
+            .to_owned(),
+    };
+    (group, format!("        location {place} {{ {pass} }}\n"))
+}
+
+const PARAMS: &str = "
+            fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
+            fastcgi_param QUERY_STRING $query_string;
+            fastcgi_param REQUEST_METHOD $request_method;
+            fastcgi_param CONTENT_TYPE $content_type;
+            fastcgi_param CONTENT_LENGTH $content_length;
+            fastcgi_param SCRIPT_NAME $fastcgi_script_name;
+            fastcgi_param REQUEST_URI $request_uri;
+            fastcgi_param DOCUMENT_URI $document_uri;
+            fastcgi_param DOCUMENT_ROOT $document_root;
+            fastcgi_param SERVER_PROTOCOL $server_protocol;
+            fastcgi_param REQUEST_SCHEME $scheme;
+            fastcgi_param GATEWAY_INTERFACE CGI/1.1;
+            fastcgi_param SERVER_SOFTWARE nginx/$nginx_version;
+            fastcgi_param REMOTE_ADDR $remote_addr;
+            fastcgi_param REMOTE_PORT $remote_port;
+            fastcgi_param SERVER_ADDR $server_addr;
+            fastcgi_param SERVER_PORT $server_port;
+            fastcgi_param SERVER_NAME $server_name;
+            fastcgi_param REDIRECT_STATUS 200;
+";

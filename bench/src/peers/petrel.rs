@@ -1,7 +1,6 @@
 //! Petrel, on lighttpd's configuration.
 
-use super::{Bodies, Choice, Peer, Program, Site, lighttpd};
-use crate::workload::Service;
+use super::{ALL_SERVICES, Bodies, Choice, Peer, Program, Site, lighttpd};
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +10,7 @@ pub const PEER: Peer = Peer {
     name: "petrel",
     program: Program::Petrel,
     version: &["-v"],
-    serves: &[Service::Files],
+    serves: ALL_SERVICES,
     choice: Choice::Default,
     bodies: Bodies::AsAsked,
     prepare,

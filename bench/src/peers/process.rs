@@ -1,10 +1,10 @@
 //! A running server: start, find all of its processes, stop.
 
 use super::{Chosen, Site};
+use crate::backend::Address;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -24,18 +24,20 @@ pub struct Process {
 }
 
 impl Running {
-    /// Starts a server and waits until it accepts connections. On failure: its last words.
+    /// Starts a server for a site.
     pub fn start(chosen: &Chosen, site: &Site<'_>) -> Result<Self, String> {
+        let mut command = (chosen.peer.prepare)(&chosen.path, site)
+            .map_err(|error| format!("cannot be started: {error}"))?;
         let log = site.directory.join("output.log");
-        let start = || -> io::Result<Self> {
-            let mut command = (chosen.peer.prepare)(&chosen.path, site)?;
-            Ok(Self {
-                child: spawn(&mut command, &log)?,
-            })
-        };
-        let mut running = start().map_err(|error| format!("cannot be started: {error}"))?;
-        running.wait_for(site.port).map_err(|why| {
-            let words = fs::read_to_string(&log).unwrap_or_default();
+        Self::launch(&mut command, &log, &Address::Tcp(site.port))
+    }
+
+    /// Starts a program and waits until it accepts connections. On failure: its last words.
+    pub fn launch(command: &mut Command, log: &Path, address: &Address) -> Result<Self, String> {
+        let child = spawn(command, log).map_err(|error| format!("cannot be started: {error}"))?;
+        let mut running = Self { child };
+        running.wait_for(address).map_err(|why| {
+            let words = fs::read_to_string(log).unwrap_or_default();
             let last: Vec<_> = words.lines().rev().take(3).collect();
             format!(
                 "{why}: {}",
@@ -50,14 +52,13 @@ impl Running {
         descendants(self.child.id() as i32, &all_processes())
     }
 
-    fn wait_for(&mut self, port: u16) -> Result<(), String> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    fn wait_for(&mut self, address: &Address) -> Result<(), String> {
         let give_up = Instant::now() + START_TIME_MAX;
         while Instant::now() < give_up {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(format!("ended at once ({status})"));
             }
-            if TcpStream::connect(address).is_ok() {
+            if address.answers() {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(5));

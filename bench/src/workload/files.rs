@@ -36,6 +36,24 @@ pub static DOWNLOAD: File = File {
     bytes: 10 << 20,
 };
 
+/// A script in the document root.
+#[derive(Debug)]
+pub struct Script {
+    /// Path below the document root.
+    pub name: &'static str,
+    /// Its text.
+    pub text: &'static str,
+    /// What it prints.
+    pub prints: &'static str,
+}
+
+/// The smallest script that really prints something.
+pub static PRINT_123: Script = Script {
+    name: "123.php",
+    text: "<?php print \"123\"; ?>",
+    prints: "123",
+};
+
 /// Number of files in the tree.
 pub const TREE_FILES: u64 = 10_000;
 /// Length of each of them.
@@ -47,7 +65,8 @@ pub fn make(root: &Path, workloads: &[&Workload]) -> io::Result<()> {
         match workload.urls {
             Urls::File(file) => write(root, file.name, file.bytes)?,
             Urls::Tree => make_tree(root)?,
-            Urls::Missing => {}
+            Urls::Missing | Urls::Virtual(..) => {}
+            Urls::Script(script) => fs::write(root.join(script.name), script.text)?,
         }
     }
     // The first measured run must not share the disk with the writing of these.

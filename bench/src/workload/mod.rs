@@ -5,7 +5,8 @@
 
 pub mod files;
 
-use files::{File, TREE_FILES};
+use crate::backend::{self, Kind};
+use files::{File, Script, TREE_FILES};
 use std::time::Duration;
 
 /// A group of workloads that is run and reported together.
@@ -13,6 +14,8 @@ use std::time::Duration;
 pub enum Suite {
     /// Files from the document root.
     Static,
+    /// Requests handed on to backends.
+    Gateway,
 }
 
 /// Something a server must be able to do for a workload.
@@ -20,6 +23,8 @@ pub enum Suite {
 pub enum Service {
     /// Serve files below a document root.
     Files,
+    /// Hand requests on to a backend.
+    Gateway(Kind),
 }
 
 /// One thing to measure.
@@ -52,6 +57,10 @@ pub enum Urls {
     Tree,
     /// A path that does not exist.
     Missing,
+    /// A path of so many bytes below a prefix that is the backend's; no such file exists.
+    Virtual(&'static str, usize),
+    /// A script in the document root.
+    Script(&'static Script),
 }
 
 /// What becomes of a connection after a reply.
@@ -100,6 +109,8 @@ impl Workload {
                 .map(|n| format!("/{}", files::tree_path(n)))
                 .collect(),
             Urls::Missing => vec!["/no/such-file.html".to_owned()],
+            Urls::Virtual(prefix, bytes) => vec![virtual_path(prefix, bytes)],
+            Urls::Script(script) => vec![format!("/{}", script.name)],
         }
     }
 
@@ -109,14 +120,48 @@ impl Workload {
             Urls::File(file) => Some(file.bytes),
             Urls::Tree => Some(files::TREE_FILE_BYTES),
             Urls::Missing => None,
+            Urls::Virtual(..) => Some(backend::BODY_BYTES),
+            Urls::Script(script) => Some(script.prints.len() as u64),
         }
     }
 
     /// The bytes the reply to `path` must carry, made anew; `None`: up to the server.
     pub fn body(&self, path: &str) -> Option<Vec<u8>> {
         let bytes = self.body_bytes()?;
-        Some(files::content(path.trim_start_matches('/'), bytes))
+        Some(match self.urls {
+            Urls::Virtual(..) => backend::body(),
+            Urls::Script(script) => script.prints.into(),
+            _ => files::content(path.trim_start_matches('/'), bytes),
+        })
     }
+
+    /// What has to stand behind the server.
+    pub fn backend(&self) -> Option<Kind> {
+        match self.needs {
+            Service::Gateway(kind) => Some(kind),
+            Service::Files => None,
+        }
+    }
+}
+
+impl Suite {
+    /// Where its results go below the directory for all.
+    pub fn directory(self) -> &'static str {
+        match self {
+            Self::Static => "",
+            Self::Gateway => "gateway",
+        }
+    }
+}
+
+/// Looks like a page of an application that has its own idea of paths.
+fn virtual_path(prefix: &str, bytes: usize) -> String {
+    let mut path = prefix.to_owned();
+    while path.len() < bytes {
+        path.push_str("/2007/reducing-request-setup-costs");
+    }
+    path.truncate(bytes);
+    path
 }
 
 /// All workloads. Names are unique.
@@ -148,6 +193,30 @@ pub static WORKLOADS: &[Workload] = &[
         reuse: Reuse::Close,
         ..on_file("connect", "new connection each", &files::SMALL)
     },
+    on_backend(
+        "fastcgi",
+        "FastCGI, native responder",
+        Kind::FastCgi,
+        Urls::Virtual("/fcgi", 16),
+    ),
+    on_backend(
+        "fastcgi-531",
+        "FastCGI, 531-byte virtual URL",
+        Kind::FastCgi,
+        Urls::Virtual("/fcgi", 531),
+    ),
+    on_backend(
+        "php",
+        "php-fpm, print \"123\"",
+        Kind::Php,
+        Urls::Script(&files::PRINT_123),
+    ),
+    on_backend(
+        "http",
+        "HTTP/1.1 backend",
+        Kind::Http,
+        Urls::Virtual("/http", 16),
+    ),
 ];
 
 const fn on_file(name: &'static str, title: &'static str, file: &'static File) -> Workload {
@@ -160,6 +229,15 @@ const fn on_file(name: &'static str, title: &'static str, file: &'static File) -
         status: 200,
         reuse: Reuse::Keep,
         warm_up: BRIEF,
+    }
+}
+
+const fn on_backend(name: &'static str, title: &'static str, kind: Kind, urls: Urls) -> Workload {
+    Workload {
+        suite: Suite::Gateway,
+        needs: Service::Gateway(kind),
+        urls,
+        ..on_file(name, title, &files::SMALL)
     }
 }
 
@@ -198,6 +276,15 @@ mod tests {
             chosen.iter().map(|w| w.name).collect::<Vec<_>>(),
             ["100b", "404"]
         );
+    }
+
+    #[test]
+    fn a_virtual_url_has_the_length_it_says() {
+        let long = WORKLOADS.iter().find(|w| w.name == "fastcgi-531").unwrap();
+        let paths = long.paths();
+        assert_eq!(paths[0].len(), 531);
+        assert!(paths[0].starts_with("/fcgi/"));
+        assert_eq!(long.backend(), Some(Kind::FastCgi));
     }
 
     #[test]

@@ -5,6 +5,10 @@
 //! is one `recv` that nobody looks at, the reply one `send` of bytes made beforehand; a large body
 //! goes by `sendfile` after its head. A server that does anything for its client costs more than
 //! this. It is not a web server: it answers whatever it is asked, once per receive.
+//!
+//! As a gateway it is a [`relay`].
+
+mod relay;
 
 use crate::cli::FloorOptions;
 use rustix::event::epoll;
@@ -20,7 +24,11 @@ use std::thread::JoinHandle;
 
 /// Serves until the process is ended.
 pub fn serve(options: &FloorOptions) -> io::Result<()> {
-    for thread in spawn(options)? {
+    let threads = match &options.relay_request {
+        Some(request) => relay::spawn(options, request)?,
+        None => spawn(options)?,
+    };
+    for thread in threads {
         thread
             .join()
             .unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))?;
@@ -31,14 +39,18 @@ pub fn serve(options: &FloorOptions) -> io::Result<()> {
 /// Starts the threads; returns once all of them listen.
 pub fn spawn(options: &FloorOptions) -> io::Result<Vec<JoinHandle<io::Result<()>>>> {
     let canned = Arc::new(Canned::new(options)?);
-    let threads = std::thread::available_parallelism()?.get().min(THREADS_MAX);
-    let listeners = (0..threads).map(|_| listen(options.port));
-    let listeners = listeners.collect::<rustix::io::Result<Vec<_>>>()?;
-    let threads = listeners.into_iter().map(|listener| {
+    let threads = listeners(options.port)?.into_iter().map(|listener| {
         let canned = Arc::clone(&canned);
         std::thread::spawn(move || Ok(Worker::new(&canned, listener)?.run()?))
     });
     Ok(threads.collect())
+}
+
+/// One for each thread.
+fn listeners(port: u16) -> io::Result<Vec<OwnedFd>> {
+    let threads = std::thread::available_parallelism()?.get().min(THREADS_MAX);
+    let listeners = (0..threads).map(|_| listen(port));
+    Ok(listeners.collect::<rustix::io::Result<_>>()?)
 }
 
 /// The reply, the same to everybody.

@@ -1,0 +1,210 @@
+//! What stands behind a gateway: two responders of our own, and php-fpm.
+//!
+//! The responders answer with a few instructions, so that what is measured is the gateway. They
+//! count the connections they accept; `tally` asks for it over a socket of its own. A backend is a
+//! process beside the server and never one of its children: their CPU times are told apart.
+
+mod fastcgi;
+mod http;
+mod php;
+mod responder;
+
+pub use fastcgi::request as fastcgi_request;
+pub use php::{FastCgiServer, PHP_CGI, PHP_FPM, Pool};
+
+use crate::cli::BackendOptions;
+use crate::peers::process::Running;
+use crate::workload::files;
+use std::fmt;
+use std::io::{self, Read as _};
+use std::os::fd::OwnedFd;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// What is spoken, and by whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// FastCGI by a responder of ours, on a unix socket.
+    FastCgi,
+    /// HTTP/1.1 by a responder of ours, on a TCP port.
+    Http,
+    /// FastCGI by php-fpm with OPcache, on a unix socket.
+    Php,
+}
+
+/// Where a backend listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A unix socket.
+    Unix(PathBuf),
+    /// A port on 127.0.0.1.
+    Tcp(u16),
+}
+
+/// A backend that runs. Ends when dropped.
+pub struct Backend {
+    /// Its processes.
+    pub running: Running,
+    /// Where it listens.
+    pub address: Address,
+    /// Where a responder of ours tells its tally.
+    control: Option<PathBuf>,
+}
+
+impl Backend {
+    /// Starts a backend whose own files go to `directory`, which servers of any user must be able to
+    /// enter.
+    pub fn start(kind: Kind, directory: &Path) -> Result<Self, String> {
+        let socket = || Address::Unix(directory.join("backend.sock"));
+        match kind {
+            Kind::FastCgi => Self::ourselves("fastcgi", socket(), directory),
+            Kind::Http => {
+                let port = crate::peers::free_port().map_err(|error| error.to_string())?;
+                Self::ourselves("http", Address::Tcp(port), directory)
+            }
+            Kind::Php => Self::php_fpm(&Pool::default(), directory),
+        }
+    }
+
+    /// Starts php-fpm.
+    pub fn php_fpm(pool: &Pool, directory: &Path) -> Result<Self, String> {
+        let address = Address::Unix(directory.join("backend.sock"));
+        let command = pool.command(&address, directory)?;
+        Self::run(command, address, None, directory)
+    }
+
+    /// Starts another program that listens at `address` once it is ready.
+    pub fn run(
+        mut command: Command,
+        address: Address,
+        control: Option<PathBuf>,
+        directory: &Path,
+    ) -> Result<Self, String> {
+        let running = Running::launch(&mut command, &directory.join("backend.log"), &address)
+            .map_err(|error| format!("backend: {error}"))?;
+        Ok(Self {
+            running,
+            address,
+            control,
+        })
+    }
+
+    /// Connections accepted since the start; `None` where the backend does not count them.
+    pub fn accepted(&self) -> Option<u64> {
+        let mut words = String::new();
+        let path = self.control.as_ref()?;
+        UnixStream::connect(path)
+            .ok()?
+            .read_to_string(&mut words)
+            .ok()?;
+        words.trim().parse().ok()
+    }
+
+    fn ourselves(protocol: &str, address: Address, directory: &Path) -> Result<Self, String> {
+        let control = directory.join("control.sock");
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        let mut command = Command::new(program);
+        command.args(["backend", protocol]);
+        match &address {
+            Address::Unix(path) => command.arg("--socket").arg(path),
+            Address::Tcp(port) => command.arg("--port").arg(port.to_string()),
+        };
+        command.arg("--control").arg(&control);
+        Self::run(command, address, Some(control), directory)
+    }
+}
+
+impl Address {
+    /// Whether a server listens there.
+    pub fn answers(&self) -> bool {
+        self.connect().is_ok()
+    }
+
+    /// Connects, for reading and writing.
+    pub fn connect(&self) -> io::Result<Stream> {
+        match self {
+            Self::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
+            Self::Tcp(port) => {
+                let address = SocketAddr::from((Ipv4Addr::LOCALHOST, *port));
+                let stream = TcpStream::connect(address)?;
+                stream.set_nodelay(true)?;
+                Ok(Stream::Tcp(stream))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => path.display().fmt(f),
+            Self::Tcp(port) => write!(f, "127.0.0.1:{port}"),
+        }
+    }
+}
+
+/// A blocking connection of either kind.
+#[derive(Debug)]
+pub enum Stream {
+    /// To a unix socket.
+    Unix(UnixStream),
+    /// To a port.
+    Tcp(TcpStream),
+}
+
+impl Stream {
+    /// How long a read may take.
+    pub fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
+        match self {
+            Self::Unix(stream) => stream.set_read_timeout(Some(timeout)),
+            Self::Tcp(stream) => stream.set_read_timeout(Some(timeout)),
+        }
+    }
+}
+
+impl From<Stream> for OwnedFd {
+    fn from(stream: Stream) -> Self {
+        match stream {
+            Stream::Unix(stream) => stream.into(),
+            Stream::Tcp(stream) => stream.into(),
+        }
+    }
+}
+
+impl io::Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.read(buffer),
+            Self::Tcp(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl io::Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.write(bytes),
+            Self::Tcp(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Answers until the process is ended.
+pub fn serve(options: &BackendOptions) -> io::Result<()> {
+    responder::serve(options)
+}
+
+/// The body of every reply of our responders.
+pub fn body() -> Vec<u8> {
+    files::content("backend", BODY_BYTES)
+}
+
+/// Its length.
+pub const BODY_BYTES: u64 = 100;

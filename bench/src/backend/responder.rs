@@ -1,0 +1,226 @@
+//! The loop of our responders: one thread, edge-triggered epoll, one receive and one send a request.
+//!
+//! It knows connections, not protocols: those say what to answer ([`Answers`]). An answer always
+//! fits the socket's buffer, as a gateway has one request under way on a connection.
+
+use super::{body, fastcgi::FastCgi, http::Http};
+use crate::cli::{BackendOptions, BackendProtocol};
+use rustix::event::epoll;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{
+    self, AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+};
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::Path;
+
+/// A protocol of a responder.
+pub trait Answers {
+    /// Answers the whole requests at the start of `bytes`. Says how many bytes those were, and
+    /// whether the connection is to be closed after the answer.
+    fn take(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(usize, bool), Malformed>;
+}
+
+/// The bytes are not of the protocol; the connection is closed.
+#[derive(Debug)]
+pub struct Malformed;
+
+/// Answers until the process is ended.
+pub fn serve(options: &BackendOptions) -> io::Result<()> {
+    let listener = match (&options.socket, options.port) {
+        (Some(path), _) => listen_unix(path)?,
+        (None, Some(port)) => listen_tcp(port)?,
+        (None, None) => return Err(io::Error::other("neither --socket nor --port")),
+    };
+    let control = options.control.as_deref().map(listen_unix).transpose()?;
+    let body = body();
+    match options.protocol {
+        BackendProtocol::Fastcgi => Responder::new(FastCgi::new(&body), listener, control)?.run(),
+        BackendProtocol::Http => Responder::new(Http::new(&body), listener, control)?.run(),
+    }?;
+    Ok(())
+}
+
+struct Responder<A> {
+    answers: A,
+    listener: OwnedFd,
+    /// Whoever connects here is told the tally.
+    control: Option<OwnedFd>,
+    epoll: OwnedFd,
+    connections: HashMap<u64, Connection>,
+    /// Key of the connection that comes next; never used twice.
+    key_next: u64,
+    buffer: Vec<u8>,
+    out: Vec<u8>,
+}
+
+struct Connection {
+    socket: OwnedFd,
+    /// The beginning of a request that is not whole.
+    pending: Vec<u8>,
+}
+
+impl<A: Answers> Responder<A> {
+    fn new(answers: A, listener: OwnedFd, control: Option<OwnedFd>) -> rustix::io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let events = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let data = epoll::EventData::new_u64;
+        epoll::add(&epoll, &listener, data(LISTENER), events)?;
+        if let Some(control) = &control {
+            epoll::add(&epoll, control, data(CONTROL), events)?;
+        }
+        Ok(Self {
+            answers,
+            listener,
+            control,
+            epoll,
+            connections: HashMap::new(),
+            key_next: CONNECTION_FIRST,
+            buffer: vec![0; BUFFER_BYTES],
+            out: Vec::new(),
+        })
+    }
+
+    fn run(mut self) -> rustix::io::Result<()> {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        loop {
+            let room = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&self.epoll, room, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+            for event in events.drain(..) {
+                let (flags, over) = (event.flags, epoll::EventFlags::RDHUP | epoll::EventFlags::HUP);
+                match event.data.u64() {
+                    LISTENER => self.accept()?,
+                    CONTROL => self.tell()?,
+                    key => self.drive(key, flags.intersects(over)),
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self) -> rustix::io::Result<()> {
+        while let Some(socket) = accept_one(&self.listener)? {
+            let key = self.key_next;
+            self.key_next += 1;
+            let events = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+            epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(key), events)?;
+            let pending = Vec::new();
+            self.connections.insert(key, Connection { socket, pending });
+        }
+        Ok(())
+    }
+
+    /// The number of connections ever accepted, to each who asks.
+    fn tell(&self) -> rustix::io::Result<()> {
+        let Some(control) = &self.control else {
+            return Ok(());
+        };
+        while let Some(socket) = accept_one(control)? {
+            let words = format!("{}\n", self.key_next - CONNECTION_FIRST);
+            let _asker_left = net::send(&socket, words.as_bytes(), SendFlags::NOSIGNAL);
+        }
+        Ok(())
+    }
+
+    fn drive(&mut self, key: u64, ended: bool) {
+        let Some(connection) = self.connections.get_mut(&key) else {
+            return;
+        };
+        let (buffer, out) = (&mut self.buffer, &mut self.out);
+        let kept = connection.drive(&self.answers, buffer, out).unwrap_or(false);
+        if ended || !kept {
+            self.connections.remove(&key);
+        }
+    }
+}
+
+impl Connection {
+    /// Receives once, answers what is whole; says whether the connection stays. A receive that
+    /// comes back short has drained the socket, and no request fills the buffer.
+    fn drive<A: Answers>(
+        &mut self,
+        answers: &A,
+        buffer: &mut [u8],
+        out: &mut Vec<u8>,
+    ) -> rustix::io::Result<bool> {
+        let got = match net::recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
+            Ok((_, 0)) => return Ok(false),
+            Ok((_, got)) => got,
+            Err(Errno::AGAIN) => return Ok(true),
+            Err(errno) => return Err(errno),
+        };
+        out.clear();
+        let taken = if self.pending.is_empty() {
+            let taken = answers.take(&buffer[..got], out);
+            if let Ok((used, _)) = taken {
+                self.pending.extend_from_slice(&buffer[used..got]);
+            }
+            taken
+        } else {
+            self.pending.extend_from_slice(&buffer[..got]);
+            let taken = answers.take(&self.pending, out);
+            if let Ok((used, _)) = taken {
+                self.pending.drain(..used);
+            }
+            taken
+        };
+        let Ok((_, close)) = taken else {
+            return Ok(false);
+        };
+        if !out.is_empty() && net::send(&self.socket, out, SendFlags::NOSIGNAL)? < out.len() {
+            return Ok(false);
+        }
+        Ok(!close && self.pending.len() < PENDING_BYTES_MAX)
+    }
+}
+
+/// The next connection that waits.
+fn accept_one(listener: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
+    loop {
+        match net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            Ok(socket) => return Ok(Some(socket)),
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(Errno::INTR | Errno::CONNABORTED) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Open to every user, as servers run as several.
+fn listen_unix(path: &Path) -> rustix::io::Result<OwnedFd> {
+    use rustix::fs::{CWD, Mode, chmodat};
+    let socket = socket(AddressFamily::UNIX)?;
+    net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    chmodat(CWD, path, Mode::from_raw_mode(0o666), rustix::fs::AtFlags::empty())?;
+    net::listen(socket.as_fd(), BACKLOG)?;
+    Ok(socket)
+}
+
+fn listen_tcp(port: u16) -> rustix::io::Result<OwnedFd> {
+    let socket = socket(AddressFamily::INET)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    // Inherited by accepted sockets.
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))?;
+    net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+fn socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    net::socket_with(family, SocketType::STREAM, flags, None)
+}
+
+const LISTENER: u64 = 0;
+const CONTROL: u64 = 1;
+const CONNECTION_FIRST: u64 = 2;
+const BACKLOG: i32 = 4096;
+const EVENTS_MAX: usize = 512;
+/// Taken from a socket in one receive.
+const BUFFER_BYTES: usize = 64 << 10;
+/// More than this of one request is nonsense.
+const PENDING_BYTES_MAX: usize = 256 << 10;

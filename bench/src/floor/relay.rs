@@ -1,0 +1,201 @@
+//! The floor of a gateway: what the kernel alone charges for two receives and two sends.
+//!
+//! Each client connection has a backend connection of its own, kept as long as it. What comes from
+//! the client is received, and a request made beforehand is sent on; what comes from the backend is
+//! received until it is as long as its first reply was, and a reply made beforehand is sent on.
+//! Both sockets are registered once, edge-triggered, and nothing is looked at.
+
+use super::{Canned, EVENTS_MAX, LISTENER, listeners};
+use crate::backend::Address;
+use crate::cli::FloorOptions;
+use rustix::event::epoll;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{self, RecvFlags, SendFlags, SocketFlags};
+use std::collections::HashMap;
+use std::io::{self, Read as _, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Starts the threads; returns once all of them listen.
+pub fn spawn(
+    options: &FloorOptions,
+    request: &Path,
+) -> io::Result<Vec<JoinHandle<io::Result<()>>>> {
+    let backend = match (&options.relay_socket, options.relay_port) {
+        (Some(path), _) => Address::Unix(path.clone()),
+        (None, Some(port)) => Address::Tcp(port),
+        (None, None) => return Err(io::Error::other("nothing to relay to")),
+    };
+    let request = std::fs::read(request)?;
+    let exchange = Arc::new(Exchange {
+        reply: Canned::new(options)?.bytes,
+        backend_reply_bytes: first_reply_length(&backend, &request)?,
+        request,
+        backend,
+    });
+    let threads = listeners(options.port)?.into_iter().map(|listener| {
+        let exchange = Arc::clone(&exchange);
+        std::thread::spawn(move || Relay::new(&exchange, listener)?.run())
+    });
+    Ok(threads.collect())
+}
+
+/// What is sent on, whatever comes.
+struct Exchange {
+    backend: Address,
+    request: Vec<u8>,
+    reply: Vec<u8>,
+    /// When a backend's reply is whole.
+    backend_reply_bytes: usize,
+}
+
+/// Asks once and waits for silence.
+fn first_reply_length(backend: &Address, request: &[u8]) -> io::Result<usize> {
+    let mut stream = backend.connect()?;
+    stream.set_read_timeout(SILENCE)?;
+    stream.write_all(request)?;
+    let mut length = 0;
+    loop {
+        match stream.read(&mut [0; 4096]) {
+            Ok(0) => return Err(io::Error::other("the backend does not keep connections")),
+            Ok(got) => length += got,
+            Err(_) if length > 0 => return Ok(length),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// One thread's world.
+struct Relay<'a> {
+    exchange: &'a Exchange,
+    listener: OwnedFd,
+    epoll: OwnedFd,
+    pairs: HashMap<u64, Pair>,
+    /// Key of the pair that comes next; never used twice.
+    key_next: u64,
+}
+
+/// A client connection and its backend connection.
+struct Pair {
+    client: OwnedFd,
+    backend: OwnedFd,
+    /// How much of the backend's reply has come.
+    came: usize,
+}
+
+impl<'a> Relay<'a> {
+    fn new(exchange: &'a Exchange, listener: OwnedFd) -> rustix::io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let events = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let data = epoll::EventData::new_u64(LISTENER);
+        epoll::add(&epoll, &listener, data, events)?;
+        Ok(Self {
+            exchange,
+            listener,
+            epoll,
+            pairs: HashMap::new(),
+            key_next: LISTENER + 1,
+        })
+    }
+
+    fn run(mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        loop {
+            let room = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&self.epoll, room, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            for event in events.drain(..) {
+                match event.data.u64() {
+                    LISTENER => self.accept()?,
+                    key => self.drive(key, event.flags),
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self) -> io::Result<()> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        loop {
+            let client = match net::accept_with(&self.listener, flags) {
+                Ok(client) => client,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(errno) => return Err(errno.into()),
+            };
+            let backend = OwnedFd::from(self.exchange.backend.connect()?);
+            rustix::io::ioctl_fionbio(&backend, true)?;
+            let key = self.key_next;
+            self.key_next += 1;
+            for (socket, side) in [(&client, CLIENT), (&backend, BACKEND)] {
+                let events =
+                    epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+                let data = epoll::EventData::new_u64(key | side);
+                epoll::add(&self.epoll, socket, data, events)?;
+            }
+            let pair = Pair {
+                client,
+                backend,
+                came: 0,
+            };
+            self.pairs.insert(key, pair);
+        }
+    }
+
+    fn drive(&mut self, key: u64, flags: epoll::EventFlags) {
+        let over = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
+        let Some(pair) = self.pairs.get_mut(&(key & !BACKEND)) else {
+            return;
+        };
+        let done = if key & BACKEND == 0 {
+            pair.forward(self.exchange)
+        } else {
+            pair.answer(self.exchange)
+        };
+        if flags.intersects(over) || !matches!(done, Ok(()) | Err(Errno::AGAIN)) {
+            self.pairs.remove(&(key & !BACKEND));
+        }
+    }
+}
+
+impl Pair {
+    /// A request of the client, however long, is one receive.
+    fn forward(&self, exchange: &Exchange) -> rustix::io::Result<()> {
+        receive(&self.client)?;
+        send(&self.backend, &exchange.request)
+    }
+
+    fn answer(&mut self, exchange: &Exchange) -> rustix::io::Result<()> {
+        self.came += receive(&self.backend)?;
+        if self.came < exchange.backend_reply_bytes {
+            return Ok(());
+        }
+        self.came = 0;
+        send(&self.client, &exchange.reply)
+    }
+}
+
+fn receive(socket: &OwnedFd) -> rustix::io::Result<usize> {
+    match net::recv(socket, &mut [0; 4096][..], RecvFlags::empty())? {
+        (_, 0) => Err(Errno::PIPE),
+        (_, got) => Ok(got),
+    }
+}
+
+/// Requests and replies are small: they fit, or something is wrong.
+fn send(socket: &OwnedFd, bytes: &[u8]) -> rustix::io::Result<()> {
+    match net::send(socket, bytes, SendFlags::NOSIGNAL)? {
+        sent if sent == bytes.len() => Ok(()),
+        _ => Err(Errno::PIPE),
+    }
+}
+
+/// A backend that has sent nothing for so long has finished its reply.
+const SILENCE: Duration = Duration::from_millis(100);
+/// What tells the two sockets of a pair apart: the highest bit of their keys.
+const BACKEND: u64 = 1 << 63;
+const CLIENT: u64 = 0;

@@ -1,0 +1,79 @@
+//! HAProxy, which serves no files.
+
+use super::{Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
+use crate::backend::{Address, Kind};
+use crate::workload::Service;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+/// As its manual tunes it. It keeps backend connections by itself.
+pub const PEER: Peer = Peer {
+    name: "haproxy",
+    program: Program::Packaged {
+        program: "haproxy",
+        package: "haproxy",
+    },
+    version: &["-v"],
+    serves: &[
+        Service::Gateway(Kind::FastCgi),
+        Service::Gateway(Kind::Http),
+        Service::Gateway(Kind::Php),
+    ],
+    choice: Choice::Default,
+    bodies: Bodies::AsAsked,
+    prepare,
+};
+
+fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
+    let file = site.configure("haproxy.cfg", &configuration(site))?;
+    let mut command = Command::new(program);
+    command.arg("-db").arg("-f").arg(file);
+    Ok(command)
+}
+
+/// `http-reuse always`: a backend connection serves whichever client comes next, as elsewhere.
+fn configuration(site: &Site<'_>) -> String {
+    let Site { root, port, .. } = site;
+    let server = site.upstream.map(server).unwrap_or_default();
+    let root = root.display();
+    format!(
+        "global
+    nbthread {WORKERS}
+    maxconn 8192
+    log stdout format raw local0 emerg
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 1h
+    timeout server 1h
+    timeout http-keep-alive 1h
+    maxconn 8192
+fcgi-app application
+    docroot {root}
+    option keep-conn
+frontend clients
+    bind 127.0.0.1:{port} backlog 4096
+    default_backend responders
+backend responders
+    http-reuse always
+{server}
+"
+    )
+}
+
+/// It purges idle connections every few seconds unless told not to.
+fn server(upstream: Upstream<'_>) -> String {
+    let Upstream { kind, address } = upstream;
+    let address = match address {
+        Address::Unix(path) => format!("unix@{}", path.display()),
+        Address::Tcp(_) => address.to_string(),
+    };
+    let pool = "pool-max-conn 1000 pool-purge-delay 1h";
+    match kind {
+        Kind::FastCgi | Kind::Php => format!(
+            "    use-fcgi-app application\n    server backend {address} proto fcgi {pool}"
+        ),
+        Kind::Http => format!("    server backend {address} {pool}"),
+    }
+}
