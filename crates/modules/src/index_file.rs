@@ -212,14 +212,14 @@ mod tests {
     #[test]
     fn an_index_file_that_a_backend_should_answer_is_not_sent() {
         let tree = Tree::new(&[("index.php", "source"), ("d/index.php", "source")]);
-        let fastcgi = crate::not_built::MODULES
+        let wstunnel = crate::not_built::MODULES
             .iter()
             .copied()
-            .find(|module| module.name == "mod_fastcgi");
+            .find(|module| module.name == "mod_wstunnel");
         let modules = [
             &MODULE,
             &crate::static_file::MODULE,
-            fastcgi.expect("it is in the table"),
+            wstunnel.expect("it is in the table"),
         ];
         for (key, statuses) in [
             ("/index.php", [503, 200]),
@@ -228,7 +228,7 @@ mod tests {
         ] {
             let config = format!(
                 "index-file.names = (\"index.php\")\n\
-                fastcgi.server = (\"{key}\" => ((\"host\" => \"127.0.0.1\")))"
+                wstunnel.server = (\"{key}\" => ((\"host\" => \"127.0.0.1\")))"
             );
             let site = tree.site(&config, &modules);
             assert_eq!(

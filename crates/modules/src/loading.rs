@@ -9,7 +9,7 @@ use petrel_engine::module::ModuleSpec;
 use petrel_engine::settings::loaded_modules;
 
 use crate::not_built::{self, OTHER_NAMES, Part};
-use crate::{MODULES, alias, deflate, spec_of};
+use crate::{MODULES, alias, deflate, gateway, spec_of};
 
 /// Warnings about names in `server.modules` that do nothing, and about directives whose module is
 /// not in the list.
@@ -33,6 +33,7 @@ pub fn warnings(config: &Config) -> Vec<Diagnostic> {
     }
     warnings.extend(alias::warnings(config));
     warnings.extend(deflate::warnings(config));
+    warnings.extend(gateway::options::warnings(config));
     warnings
 }
 
@@ -141,11 +142,11 @@ mod tests {
 
     #[test]
     fn modules_that_are_not_built_are_told() {
-        let text = "server.modules = ( \"mod_fastcgi\", \"mod_authn_file\" )";
+        let text = "server.modules = ( \"mod_rrdtool\", \"mod_authn_file\" )";
         assert_eq!(
             messages(text),
             [
-                "mod_fastcgi has no effect yet",
+                "mod_rrdtool has no effect yet",
                 "mod_authn_file has no effect yet"
             ]
         );

@@ -1,7 +1,8 @@
 //! Requests answered by backends, over connections that are kept.
 
-pub mod balance;
+mod directives;
 pub mod header_map;
-pub mod health;
 pub mod options;
 pub mod protocol;
+
+pub use directives::{AJP13, FASTCGI, PROXY, PROXY_CORE, SCGI};

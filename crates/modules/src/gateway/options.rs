@@ -3,9 +3,96 @@
 //!
 //! lighttpd 1.4's maps (`fastcgi.server` and its siblings) and 1.5's `proxy-core.*` become the same
 //! thing: a [`Gateway`] with [`Route`]s that share [`Host`]s. Opens nothing and resolves nothing.
+//!
+//! [`gateways`] is what the modules ask for each set of merged settings, [`spawn_specs`] what the
+//! keeper asks once for the programs to run, [`warnings`] what start-up tells.
+
+mod host;
+mod map;
+mod proxy_core;
+mod server;
+mod spawn;
+#[cfg(test)]
+mod testing;
+mod warnings;
 
 use std::rc::Rc;
 use std::time::Duration;
+
+use petrel_engine::config::Diagnostic;
+use petrel_engine::settings::Values;
+
+pub use spawn::spawn_specs;
+pub(crate) use warnings::warnings;
+
+/// The gateway that the directives of `module` make of `values`; `None` if they name no backend.
+///
+/// # Errors
+/// The first value that is wrong, with its place.
+pub fn gateway(module: &str, values: &Values<'_>) -> Result<Option<Gateway>, Diagnostic> {
+    match FAMILIES.iter().find(|family| family.module == module) {
+        Some(family) => server::gateway(family, values),
+        None => proxy_core::gateway(values),
+    }
+}
+
+/// One of lighttpd 1.4's gateway modules, whose directives differ in little but their names.
+pub(super) struct Family {
+    /// The module (`mod_fastcgi`).
+    module: &'static str,
+    /// The directive with the backends (`fastcgi.server`).
+    server: &'static str,
+    /// The directive that aliases suffixes.
+    map_extensions: &'static str,
+    /// The directive that says how a backend is chosen.
+    balance: &'static str,
+    /// The directive that traces.
+    debug: &'static str,
+    /// What the backends speak, unless scgi.protocol says otherwise.
+    protocol: Protocol,
+    /// Whether `check-local` counts. HTTP and AJP13 backends have files of their own.
+    has_local_files: bool,
+}
+
+/// The modules of lighttpd 1.4 that share the format of their maps.
+pub(super) static FAMILIES: &[Family] = &[
+    Family {
+        module: "mod_fastcgi",
+        server: "fastcgi.server",
+        map_extensions: "fastcgi.map-extensions",
+        balance: "fastcgi.balance",
+        debug: "fastcgi.debug",
+        protocol: Protocol::FastCgi,
+        has_local_files: true,
+    },
+    Family {
+        module: "mod_scgi",
+        server: "scgi.server",
+        map_extensions: "scgi.map-extensions",
+        balance: "scgi.balance",
+        debug: "scgi.debug",
+        protocol: Protocol::Scgi,
+        has_local_files: true,
+    },
+    Family {
+        module: "mod_proxy",
+        server: "proxy.server",
+        map_extensions: "proxy.map-extensions",
+        balance: "proxy.balance",
+        debug: "proxy.debug",
+        protocol: Protocol::Http,
+        has_local_files: false,
+    },
+    Family {
+        module: "mod_ajp13",
+        server: "ajp13.server",
+        map_extensions: "ajp13.map-extensions",
+        balance: "ajp13.balance",
+        debug: "ajp13.debug",
+        protocol: Protocol::Ajp13,
+        has_local_files: false,
+    },
+];
 
 /// What a backend speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,6 +122,8 @@ pub struct Gateway {
     pub extensions: Vec<(Vec<u8>, Vec<u8>)>,
     /// How a host is chosen.
     pub balance: Balance,
+    /// How often one request is tried in all, where another try is safe. At least 1.
+    pub tries_max: u32,
     /// `*.debug`: 0 says nothing, higher levels more.
     pub debug: u8,
     /// What differs between protocols: proxy.header and the like, proxy-core's rewriting.
@@ -46,7 +135,7 @@ pub struct Gateway {
 pub struct Route {
     /// Which URLs.
     pub key: RouteKey,
-    /// The backends; never empty.
+    /// The backends, all of one [`Mode`]; never empty.
     pub hosts: Vec<Rc<Host>>,
     /// Distinguishes this group of backends from all others of the configuration, and is the same in
     /// every set of settings that contains the same directive.
@@ -88,6 +177,8 @@ pub struct Host {
     pub label: String,
     /// Where it listens.
     pub address: HostAddress,
+    /// Every address that a host name has is a backend of its own; else they are tried in turn.
+    pub split_hostname: bool,
     /// What it speaks.
     pub protocol: Protocol,
     /// FastCGI's role.
@@ -104,7 +195,7 @@ pub struct Host {
     pub backlog_max: u32,
     /// Time a request waits for a connection; then 504.
     pub backlog_timeout: Duration,
-    /// Time to connect; then another host, or 504.
+    /// Time to connect; zero is no limit; then another host, or 504.
     pub connect_timeout: Duration,
     /// Time for the backend to take more of the request; zero is no limit; then 504.
     pub write_timeout: Duration,

@@ -19,13 +19,8 @@ use petrel_engine::settings::directives::DirectiveSpec;
 /// The modules, families together.
 pub static MODULES: &[&ModuleSpec] = &[
     &gateways::CGI,
-    &gateways::FASTCGI,
-    &gateways::SCGI,
-    &gateways::PROXY,
-    &gateways::AJP13,
     &gateways::SOCKPROXY,
     &gateways::WSTUNNEL,
-    &gateways::PROXY_CORE,
     &auth::AUTH,
     &access_control::EXTFORWARD,
     &access_control::SECDOWNLOAD,

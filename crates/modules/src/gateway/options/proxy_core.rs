@@ -1,0 +1,331 @@
+//! `proxy-core.*`, the gateway of lighttpd 1.5: one list of backends for a scope, any protocol.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use petrel_engine::config::{Config, Diagnostic, Element};
+use petrel_engine::settings::Values;
+
+use super::{
+    Balance, Extras, Gateway, Host, HostAddress, Mode, Protocol, Route, RouteKey, host, server,
+};
+
+/// The gateway that `values` make; `None` without backends.
+pub(super) fn gateway(values: &Values<'_>) -> Result<Option<Gateway>, Diagnostic> {
+    let protocol = protocol(values)?;
+    let addresses = addresses(values)?;
+    if addresses.is_empty() {
+        return Ok(None);
+    }
+    let hosts: Vec<_> = addresses
+        .into_iter()
+        .map(|(label, address)| Rc::new(host_of(values, protocol, label, address)))
+        .collect();
+    let block = values.block_of(BACKENDS).map_or(0, |block| block.0);
+    let tries_again = values.unsigned("proxy-core.max-backlog-size", 4);
+    Ok(Some(Gateway {
+        directive: BACKENDS,
+        protocol,
+        routes: vec![Route {
+            key: RouteKey::All,
+            hosts,
+            id: format!("{block} {BACKENDS} {protocol:?}"),
+        }],
+        extensions: Vec::new(),
+        balance: balance(values)?,
+        tries_max: tries_again.saturating_add(1),
+        debug: values.unsigned("proxy-core.debug", 0).min(u8::MAX.into()) as u8,
+        extras: Extras {
+            x_rewrite: values.bool("proxy-core.allow-x-rewrite").unwrap_or(false),
+            ..Extras::default()
+        },
+    }))
+}
+
+/// The address of one backend: `unix:/path`, `/path`, `[v6]:port`, `host:port`, `host`, or
+/// `srv:_service._proto.name`.
+pub(super) fn address(text: &str) -> Result<HostAddress, String> {
+    let nothing = || format!("{text:?} is no address of a backend");
+    if let Some(path) = text
+        .strip_prefix("unix:")
+        .or(Some(text).filter(|text| text.starts_with('/')))
+    {
+        return if path.starts_with('/') {
+            host::unix(path)
+        } else {
+            Err(nothing())
+        };
+    }
+    if let Some(name) = text.strip_prefix("srv:") {
+        return if name.is_empty() {
+            Err(nothing())
+        } else {
+            Ok(HostAddress::Srv(name.to_owned()))
+        };
+    }
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']').ok_or_else(nothing)?;
+            let port = if rest.is_empty() {
+                None
+            } else {
+                Some(rest.strip_prefix(':').ok_or_else(nothing)?)
+            };
+            (host, port)
+        }
+        None => match text.rsplit_once(':') {
+            Some((host, port)) if !host.contains(':') => (host, Some(port)),
+            _ => (text, None),
+        },
+    };
+    let port = match port {
+        None => Some(host::PORT),
+        Some(digits) => digits
+            .parse()
+            .ok()
+            .filter(|port| *port > 0 && !digits.starts_with('+')),
+    };
+    match port {
+        Some(port) if !host.is_empty() => Ok(HostAddress::Tcp(host.to_owned(), port)),
+        _ => Err(nothing()),
+    }
+}
+
+fn addresses(values: &Values<'_>) -> Result<Vec<(String, HostAddress)>, Diagnostic> {
+    let written = values
+        .strings(BACKENDS)
+        .into_iter()
+        .filter(|text| !text.is_empty());
+    written
+        .map(|text| match address(text) {
+            Ok(address) => Ok((text.to_owned(), address)),
+            Err(message) => {
+                let is_it = |element: &&Element| element.value.as_str() == Some(text);
+                let place = values
+                    .array(BACKENDS)
+                    .and_then(|list| list.iter().find(is_it));
+                let error = match place {
+                    Some(element) => {
+                        Diagnostic::error(format!("{BACKENDS}: {message}"), element.span)
+                    }
+                    None => values.error(BACKENDS, format!("{BACKENDS}: {message}")),
+                };
+                Err(error.with_hint("write \"host:port\", \"[v6]:port\" or \"unix:/path\""))
+            }
+        })
+        .collect()
+}
+
+/// What the backends speak. A scope may name it and another one that is true as well the backends,
+/// so without it in `values` it is only wrong if the whole configuration does not have it.
+fn protocol(values: &Values<'_>) -> Result<Protocol, Diagnostic> {
+    const NAME: &str = "proxy-core.protocol";
+    match values.string(NAME) {
+        Some(name) => match PROTOCOLS.iter().find(|(known, _)| *known == name) {
+            Some((_, protocol)) => Ok(*protocol),
+            None => Err(values
+                .error(NAME, format!("{NAME}: there is no protocol {name:?}"))
+                .with_hint("it is \"http\", \"fastcgi\", \"scgi\", \"uwsgi\" or \"ajp13\"")),
+        },
+        None if values.strings(BACKENDS).is_empty() || is_set_somewhere(values.config(), NAME) => {
+            Ok(Protocol::Http)
+        }
+        None => Err(values
+            .error(BACKENDS, format!("{BACKENDS} needs {NAME} beside it"))
+            .with_hint(format!("add {NAME} = \"http\", or another protocol"))),
+    }
+}
+
+fn is_set_somewhere(config: &Config, name: &str) -> bool {
+    config
+        .blocks
+        .iter()
+        .any(|block| block.entry(name).is_some())
+}
+
+fn balance(values: &Values<'_>) -> Result<Balance, Diagnostic> {
+    const NAME: &str = "proxy-core.balancer";
+    match values.string(NAME) {
+        None => Ok(Balance::RoundRobin),
+        Some(name) => server::balance(name).ok_or_else(|| {
+            let error = values.error(NAME, format!("{NAME}: there is no balancer {name:?}"));
+            error.with_hint(
+                "it is \"sqf\", \"carp\", \"round-robin\", \"static\", \"sticky\" or \"cookie\"",
+            )
+        }),
+    }
+}
+
+fn host_of(values: &Values<'_>, protocol: Protocol, label: String, address: HostAddress) -> Host {
+    let number = |name: &str, default: u32| values.unsigned(name, default);
+    let seconds = |number: u32| Duration::from_secs(number.into());
+    let x_sendfile = values.bool("proxy-core.allow-x-sendfile").unwrap_or(false);
+    Host {
+        label,
+        address,
+        split_hostname: values.bool("proxy-core.split-hostnames").unwrap_or(true),
+        protocol,
+        mode: Mode::Responder,
+        weight: 1,
+        connections_max: Some(number("proxy-core.max-pool-size", 0)).filter(|max| *max > 0),
+        requests_per_connection_max: number("proxy-core.max-keep-alive-requests", 0),
+        keep_alive_idle: seconds(host::keep_alive_idle_s(protocol)),
+        backlog_max: host::BACKLOG_SIZE,
+        backlog_timeout: seconds(host::BACKLOG_S),
+        connect_timeout: seconds(host::CONNECT_S),
+        write_timeout: Duration::ZERO,
+        read_timeout: Duration::ZERO,
+        disable_time: seconds(number("proxy-core.disable-time", host::DISABLE_S)),
+        check_local: false,
+        docroot: None,
+        strip_request_uri: None,
+        broken_scriptfilename: false,
+        fix_root_scriptname: false,
+        x_sendfile,
+        x_sendfile_docroot: Vec::new(),
+        tempfile_dirs: host::tempfile_dirs(values.config(), None, x_sendfile),
+        tcp_fin_propagate: false,
+        upgrade: false,
+        proxy_protocol: 0,
+        health_check: None,
+        slow_start: Duration::ZERO,
+        spawn: None,
+    }
+}
+
+const BACKENDS: &str = "proxy-core.backends";
+
+const PROTOCOLS: &[(&str, Protocol)] = &[
+    ("http", Protocol::Http),
+    ("fastcgi", Protocol::FastCgi),
+    ("scgi", Protocol::Scgi),
+    ("uwsgi", Protocol::Uwsgi),
+    ("ajp13", Protocol::Ajp13),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{self, gateway_of};
+    use super::*;
+
+    /// As the article about fcgi-stat-accel has it.
+    const ARTICLE: &str = r#"
+        $SERVER["socket"] == ":1025" {
+        $HTTP["url"] =~ "^/seek-bound/" {
+        proxy-core.protocol = "fastcgi"
+        proxy-core.backends = ( "127.0.0.1:1029" )
+        proxy-core.allow-x-sendfile = "enable"
+        proxy-core.max-pool-size = 20
+        }
+        }"#;
+
+    #[test]
+    fn the_article_is_understood_as_it_stands() {
+        let gateway = testing::gateway_in("mod_proxy_core", ARTICLE, 2).expect("valid");
+        let gateway = gateway.expect("it has a backend");
+        assert_eq!(
+            (gateway.protocol, gateway.balance),
+            (Protocol::FastCgi, Balance::RoundRobin)
+        );
+        let [route] = &gateway.routes[..] else {
+            panic!("one route")
+        };
+        let [host] = &route.hosts[..] else {
+            panic!("one host")
+        };
+        assert_eq!(route.key, RouteKey::All);
+        assert_eq!(host.address, HostAddress::Tcp("127.0.0.1".to_owned(), 1029));
+        assert_eq!(host.connections_max, Some(20));
+        assert!(host.x_sendfile && host.split_hostname && !host.check_local);
+        assert_eq!(host.tempfile_dirs, [b"/dev/shm"]);
+    }
+
+    #[test]
+    fn addresses_are_understood() {
+        let tcp = |host: &str, port| Ok(HostAddress::Tcp(host.to_owned(), port));
+        let unix = |path: &str| Ok(HostAddress::Unix(path.as_bytes().to_vec()));
+        for (text, expected) in [
+            ("127.0.0.1:1029", tcp("127.0.0.1", 1029)),
+            ("[::1]:80", tcp("::1", 80)),
+            ("[::1]", tcp("::1", 80)),
+            ("::1", tcp("::1", 80)),
+            ("app.example", tcp("app.example", 80)),
+            ("app.example:8000", tcp("app.example", 8000)),
+            ("unix:/run/s", unix("/run/s")),
+            ("/run/s", unix("/run/s")),
+            (
+                "srv:_a._tcp.b",
+                Ok(HostAddress::Srv("_a._tcp.b".to_owned())),
+            ),
+        ] {
+            assert_eq!(address(text), expected, "{text}");
+        }
+        for text in [
+            "", "unix:", "unix:s", "a:", ":80", "a:0", "a:65536", "a:+1", "[::1", "[::1]80",
+            "srv:", "[]:1",
+        ] {
+            assert!(address(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn switches_of_1_5_are_read() {
+        let gateway = gateway_of(
+            "mod_proxy_core",
+            r#"proxy-core.protocol = "http"
+            proxy-core.backends = ( "a:1", "unix:/s" )
+            proxy-core.balancer = "carp"
+            proxy-core.debug = 2
+            proxy-core.max-keep-alive-requests = 3
+            proxy-core.max-backlog-size = 7
+            proxy-core.disable-time = 5
+            proxy-core.split-hostnames = "disable"
+            proxy-core.allow-x-rewrite = "enable""#,
+        );
+        assert_eq!(
+            (gateway.balance, gateway.debug, gateway.tries_max),
+            (Balance::Hash, 2, 8)
+        );
+        assert!(gateway.extras.x_rewrite);
+        let hosts = &gateway.routes[0].hosts;
+        let labels: Vec<_> = hosts.iter().map(|host| host.label.as_str()).collect();
+        assert_eq!(labels, ["a:1", "unix:/s"]);
+        assert_eq!(hosts[0].requests_per_connection_max, 3);
+        assert_eq!(hosts[0].disable_time, Duration::from_secs(5));
+        assert_eq!(hosts[0].connections_max, None);
+        assert!(!hosts[0].split_hostname && !hosts[0].x_sendfile);
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused() {
+        for (text, message) in [
+            (
+                "proxy-core.backends = ( \"a:1\" )",
+                "needs proxy-core.protocol",
+            ),
+            ("proxy-core.protocol = \"gopher\"", "no protocol \"gopher\""),
+            (
+                "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"a:b\" )",
+                "\"a:b\" is no address",
+            ),
+            (
+                "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"a\" )\nproxy-core.balancer = \"x\"",
+                "no balancer \"x\"",
+            ),
+        ] {
+            let found = testing::refusal("mod_proxy_core", text);
+            assert!(found.contains(message), "{text}: {found}");
+        }
+    }
+
+    #[test]
+    fn protocol_and_backends_may_stand_in_different_scopes() {
+        let text = r#"$HTTP["host"] == "a" { proxy-core.protocol = "scgi" }
+            $HTTP["url"] =^ "/x" { proxy-core.backends = ( "a:1" ) }"#;
+        assert!(
+            testing::gateway_in("mod_proxy_core", text, 2)
+                .expect("valid")
+                .is_some()
+        );
+    }
+}

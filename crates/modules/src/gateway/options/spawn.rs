@@ -1,0 +1,238 @@
+//! Programs that the keeper runs as backends: `bin-path` and what belongs to it.
+
+use std::time::Duration;
+
+use petrel_engine::config::{Config, Diagnostic};
+use petrel_engine::settings::loaded_modules;
+
+use super::map::OptionMap;
+use super::{FAMILIES, HostAddress, SpawnSpec, server};
+use crate::MODULES;
+
+/// Every distinct program that some block of `config` has as a backend, in the order of the text, as
+/// far as the module of its directive takes part. Two entries with the same options are one program;
+/// two programs never have the same address.
+///
+/// # Errors
+/// The first value that is wrong, and a second program for an address that is taken.
+pub fn spawn_specs(config: &Config) -> Result<Vec<SpawnSpec>, Diagnostic> {
+    let modules = loaded_modules(config, MODULES);
+    let is_loaded = |name: &str| modules.iter().any(|module| module.name == name);
+    let mut specs: Vec<SpawnSpec> = Vec::new();
+    for entry in config.blocks.iter().flat_map(|block| &block.entries) {
+        let family = FAMILIES.iter().find(|family| family.server == entry.name);
+        let Some(family) = family.filter(|family| is_loaded(family.module)) else {
+            continue;
+        };
+        for (map, host) in server::hosts(config, family, entry)? {
+            let Some(spec) = host.spawn else { continue };
+            match specs.iter().find(|known| known.address == spec.address) {
+                Some(known) if *known == spec => {}
+                Some(_) => {
+                    let key = if matches!(spec.address, HostAddress::Unix(_)) {
+                        "socket"
+                    } else {
+                        "port"
+                    };
+                    let message = "another bin-path has the same address with other options";
+                    return Err(map.error(key, message.to_owned()));
+                }
+                None => specs.push(spec),
+            }
+        }
+    }
+    Ok(specs)
+}
+
+/// The program of one backend; `None` without `bin-path`. `listens` is where the configuration says.
+pub(super) fn read(
+    map: &OptionMap<'_>,
+    listens: &HostAddress,
+) -> Result<Option<SpawnSpec>, Diagnostic> {
+    let Some(command_line) = map.text("bin-path")? else {
+        return Ok(None);
+    };
+    let command = match split(command_line) {
+        Some(command) if !command.is_empty() => command,
+        _ => {
+            let message = format!("bin-path {command_line:?} is no command");
+            return Err(map
+                .error("bin-path", message)
+                .with_hint("a quote is not closed, or it is blank"));
+        }
+    };
+    let copied = map.texts("bin-copy-environment")?;
+    let processes_max = map.short("max-procs")?.unwrap_or(PROCESSES).max(1);
+    let processes_min = map.short("min-procs")?.unwrap_or(PROCESSES);
+    Ok(Some(SpawnSpec {
+        command,
+        address: spawned_address(listens),
+        environment: map.pairs("bin-environment")?,
+        copied_environment: copied.map(|names| names.into_iter().map(str::to_owned).collect()),
+        processes_min: processes_min.clamp(1, processes_max),
+        processes_max,
+        idle_timeout: Duration::from_secs(map.short("idle-timeout")?.unwrap_or(60).into()),
+        kill_signal: kill_signal(map)?,
+        listen_backlog: map
+            .number("listen-backlog", i32::MAX as u32)?
+            .unwrap_or(1024)
+            .max(1),
+        user: map.text("user")?.map(str::to_owned),
+        group: map.text("group")?.map(str::to_owned),
+    }))
+}
+
+/// Where the processes of a program accept connections. lighttpd gives each process a socket of its
+/// own, whose names end in -0, -1 and so on; here all of them share the first one.
+pub(super) fn spawned_address(listens: &HostAddress) -> HostAddress {
+    match listens {
+        HostAddress::Unix(path) => HostAddress::Unix([path, &b"-0"[..]].concat()),
+        other => other.clone(),
+    }
+}
+
+/// How many requests all processes of `spec` together can work on, if it tells: php-cgi's children
+/// take one each.
+pub(super) fn capacity(spec: &SpawnSpec) -> Option<u32> {
+    let environment = &spec.environment;
+    let children = environment
+        .iter()
+        .find(|(name, _)| name == "PHP_FCGI_CHILDREN");
+    let children: u32 = children?.1.trim().parse().ok()?;
+    Some(spec.processes_max.saturating_mul(children.max(1)))
+}
+
+fn kill_signal(map: &OptionMap<'_>) -> Result<i32, Diagnostic> {
+    match map.short("kill-signal")? {
+        None | Some(0) => Ok(SIGTERM),
+        Some(signal) => match i32::try_from(signal)
+            .ok()
+            .filter(|signal| *signal <= SIGNAL_MAX)
+        {
+            Some(signal) => Ok(signal),
+            None => Err(map.error("kill-signal", format!("there is no signal {signal}"))),
+        },
+    }
+}
+
+/// Splits a command line at blanks. Single and double quotes keep blanks together; a backslash takes
+/// the next character as it is, but for single quotes. `None`: a quote is not closed.
+fn split(line: &str) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    let mut rest = line.chars();
+    while let Some(c) = rest.next() {
+        match (quote, c) {
+            (Some(open), _) if c == open => quote = None,
+            (None | Some('"'), '\\') => word.get_or_insert_default().push(rest.next()?),
+            (Some(_), _) => word.get_or_insert_default().push(c),
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None, ' ' | '\t' | '\n') => words.extend(word.take()),
+            (None, _) => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    quote.is_none().then_some(words)
+}
+
+/// Processes of a program that says nothing about them.
+const PROCESSES: u32 = 4;
+
+/// What ends a program that says nothing about it.
+const SIGTERM: i32 = 15;
+
+/// The last of Linux's signals.
+const SIGNAL_MAX: i32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{config, host};
+    use super::*;
+
+    #[test]
+    fn command_lines_are_split_as_a_shell_would() {
+        let words = |line| split(line).map(|words| words.join("|"));
+        for (line, expected) in [
+            ("/usr/bin/php-cgi", Some("/usr/bin/php-cgi")),
+            ("  a\t b  ", Some("a|b")),
+            ("a 'b c' \"d e\"f", Some("a|b c|d ef")),
+            ("a '' \"\"", Some("a||")),
+            (r"a\ b 'c\d' \\", Some(r"a b|c\d|\")),
+            ("", Some("")),
+            ("a 'b", None),
+            ("a\\", None),
+        ] {
+            assert_eq!(words(line).as_deref(), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_program_listens_on_the_first_of_lighttpds_sockets() {
+        let spawned = host("\"socket\" => \"/run/php\", \"bin-path\" => \"/usr/bin/php-cgi -b x\"");
+        let spec = spawned.spawn.clone().expect("bin-path is set");
+        assert_eq!(spawned.address, HostAddress::Unix(b"/run/php-0".to_vec()));
+        assert_eq!(spec.address, spawned.address);
+        assert_eq!(spec.command, ["/usr/bin/php-cgi", "-b", "x"]);
+        assert_eq!((spec.processes_min, spec.processes_max), (4, 4));
+        assert_eq!((spec.kill_signal, spec.listen_backlog), (15, 1024));
+        assert_eq!(spec.idle_timeout, Duration::from_secs(60));
+        assert_eq!(spec.copied_environment, None);
+        assert_eq!(spawned.connections_max, None);
+        let spawned = host("\"port\" => 4000, \"bin-path\" => \"/app\"");
+        assert_eq!(
+            spawned.address,
+            HostAddress::Tcp("127.0.0.1".to_owned(), 4000)
+        );
+    }
+
+    #[test]
+    fn options_of_programs_are_read() {
+        let spawned = host(
+            "\"socket\" => \"/s\", \"bin-path\" => \"/app\", \"min-procs\" => 9, \"max-procs\" => \"3\", \
+             \"bin-environment\" => (\"PHP_FCGI_CHILDREN\" => \"16\", \"A\" => \"\"), \
+             \"bin-copy-environment\" => (\"PATH\"), \"kill-signal\" => 10, \"listen-backlog\" => 5, \
+             \"idle-timeout\" => 7, \"user\" => \"www\", \"group\" => \"grp\", \"max-load-per-proc\" => 4",
+        );
+        let spec = spawned.spawn.as_ref().expect("bin-path is set");
+        assert_eq!((spec.processes_min, spec.processes_max), (3, 3));
+        assert_eq!(spec.environment[1], ("A".to_owned(), String::new()));
+        assert_eq!(spec.copied_environment, Some(vec!["PATH".to_owned()]));
+        assert_eq!((spec.kill_signal, spec.listen_backlog), (10, 5));
+        assert_eq!(spec.idle_timeout, Duration::from_secs(7));
+        assert_eq!(spec.user.as_deref(), Some("www"));
+        assert_eq!(spec.group.as_deref(), Some("grp"));
+        assert_eq!(spawned.connections_max, Some(48));
+    }
+
+    #[test]
+    fn programs_of_all_blocks_are_found_once() {
+        let text = r#"
+            var.php = ( "socket" => "/php", "bin-path" => "/usr/bin/php-cgi" )
+            fastcgi.server = ( ".php" => ( php ), ".php5" => ( php ), "/x" => (( "host" => "10.0.0.1", "port" => 1 )) )
+            $HTTP["host"] == "a" {
+                scgi.server = ( "/app" => ( "label" => ( "port" => 4000, "bin-path" => "/app" )))
+                $HTTP["url"] =~ "b" { fastcgi.server = ( ".php" => ( php )) }
+            }
+        "#;
+        let modules = "server.modules = ( \"mod_fastcgi\", \"mod_scgi\" )\n";
+        let specs = spawn_specs(&config(&format!("{modules}{text}"))).expect("valid");
+        let commands: Vec<_> = specs.iter().map(|spec| spec.command[0].as_str()).collect();
+        assert_eq!(commands, ["/usr/bin/php-cgi", "/app"]);
+        let unlisted = spawn_specs(&config(text)).expect("valid");
+        assert_eq!(unlisted, [], "no module takes part");
+    }
+
+    #[test]
+    fn two_programs_cannot_share_an_address() {
+        let text = r#"server.modules = ( "mod_fastcgi" )
+            fastcgi.server = (
+            ".a" => (( "socket" => "/s", "bin-path" => "/a" )),
+            ".b" => (( "socket" => "/s", "bin-path" => "/b" )) )"#;
+        let error = spawn_specs(&config(text)).expect_err("the address is taken");
+        assert!(error.message.contains("same address"), "{}", error.message);
+    }
+}
