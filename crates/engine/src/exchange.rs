@@ -43,6 +43,8 @@ pub struct Exchange {
     pub response: Response,
     /// The client's connection.
     pub connection: ConnectionFacts,
+    /// What the client speaks. Changed by [`Exchange::set_client`].
+    scheme: Scheme,
     /// What modules set for backends, scripts and logs (setenv.add-environment, REMOTE_USER).
     pub environment: Environment,
     /// The time of every stage.
@@ -125,6 +127,16 @@ pub enum Peer {
     Unix,
 }
 
+/// What clients speak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// HTTP in the clear.
+    #[default]
+    Http,
+    /// HTTP over TLS.
+    Https,
+}
+
 /// Variables for backends, scripts and logs. Few, so a list.
 #[derive(Default)]
 pub struct Environment {
@@ -155,6 +167,7 @@ impl Exchange {
             physical: Physical::default(),
             response: Response::default(),
             connection,
+            scheme: Scheme::default(),
             environment: Environment::default(),
             ledger: Ledger::default(),
             sent: Sent::default(),
@@ -182,6 +195,7 @@ impl Exchange {
         self.physical.clear();
         self.response.clear();
         self.environment.variables.clear();
+        self.scheme = Scheme::default();
         self.sent = Sent::default();
         self.interim = Vec::new();
         self.wake_at_s = Deadlines::NEVER;
@@ -205,6 +219,25 @@ impl Exchange {
     pub fn resettle(&mut self) {
         let Some(scope) = &self.scope else { return };
         self.settings = self.worker.settings_table().settings(scope, &*self);
+    }
+
+    /// Takes a proxy's word for it that the client is `peer` and speaks `scheme` with it, and that the
+    /// host is what the head says now, for this request alone. All conditions are decided anew. The hook
+    /// that calls this says [`Outcome::Again`] if [`Exchange::settings`] are others than before.
+    pub fn set_client(&mut self, peer: Peer, scheme: Scheme) {
+        self.connection.peer = peer;
+        self.scheme = scheme;
+        let connection = self.worker.settings_table().connection_scope_for(
+            &self.connection.listener.address,
+            peer.ip(),
+            scheme,
+        );
+        self.settle(&connection);
+    }
+
+    /// What the client speaks, to this server or to a trusted proxy in front of it.
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
     }
 
     /// What a hook says that has changed the physical path: go on, or if conditions look at that path
@@ -346,7 +379,7 @@ impl ConditionValues for Exchange {
             Subject::Host => with(head.host()),
             Subject::Url => with(self.request.url.path()),
             Subject::Query => with(self.request.url.query()),
-            Subject::Scheme => with(b"http"),
+            Subject::Scheme => with(self.scheme.as_str().as_bytes()),
             Subject::Referer => with(field(KnownField::Referer)),
             Subject::Cookie => with(field(KnownField::Cookie)),
             Subject::UserAgent => with(field(KnownField::UserAgent)),
@@ -445,6 +478,16 @@ impl Physical {
     }
 }
 
+impl Scheme {
+    /// `http` or `https`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        }
+    }
+}
+
 impl Peer {
     /// The address without the port; empty for a unix socket.
     pub fn address_text(&self) -> String {
@@ -538,6 +581,23 @@ mod tests {
         assert_eq!(request.refused_line.len(), limits::REFUSED_LINE_BYTES_MAX);
         request.clear();
         assert_eq!(request.shown(), "");
+    }
+
+    #[test]
+    fn conditions_on_the_client_follow_the_client_that_is_named() {
+        let config = "$HTTP[\"remoteip\"] == \"192.0.2.7\" { server.tag = \"named\" }\n\
+                      $HTTP[\"scheme\"] == \"https\" { server.name = \"safe\" }";
+        let site = crate::testing::Site::new(config, &[]);
+        let mut exchange = site.get("/").into_exchange();
+        let before = Rc::clone(&exchange.settings);
+        let named = Peer::Ip(SocketAddr::from(([192, 0, 2, 7], 0)));
+        exchange.set_client(named, Scheme::Http);
+        assert!(!Rc::ptr_eq(&exchange.settings, &before));
+        assert!(exchange.settings.core.name.is_none());
+        exchange.set_client(Peer::Unix, Scheme::Https);
+        assert!(exchange.settings.core.name.is_some());
+        exchange.clear();
+        assert_eq!(exchange.scheme(), Scheme::Http);
     }
 
     #[test]

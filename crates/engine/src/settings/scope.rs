@@ -14,6 +14,7 @@ use hashbrown::HashMap;
 use petrel_config::{Block, BlockId, Config, Diagnostic, Schema, Subject};
 
 use super::{MimeCache, Settings, Values};
+use crate::exchange::Scheme;
 use crate::limits;
 use crate::log::LogRegistry;
 use crate::module::{ModuleSpec, Purpose};
@@ -146,6 +147,16 @@ impl SettingsTable {
     /// What is true for every request on a connection accepted at `listener` (its address in
     /// canonical form) from `peer`.
     pub fn connection_scope(&self, listener: &str, peer: Option<IpAddr>) -> Rc<ConnectionScope> {
+        self.connection_scope_for(listener, peer, Scheme::Http)
+    }
+
+    /// The same, where the client speaks `scheme`.
+    pub fn connection_scope_for(
+        &self,
+        listener: &str,
+        peer: Option<IpAddr>,
+        scheme: Scheme,
+    ) -> Rc<ConnectionScope> {
         if let Some(scope) = self.any_connection.get() {
             return Rc::clone(scope);
         }
@@ -160,7 +171,7 @@ impl SettingsTable {
                     condition.matcher.matches(b"")
                 }
                 (Some(condition), _) if condition.subject == Subject::Scheme => {
-                    condition.matcher.matches(b"http")
+                    condition.matcher.matches(scheme.as_str().as_bytes())
                 }
                 (Some(condition), _) => condition.matcher.matches(listener.as_bytes()),
             });
