@@ -21,3 +21,54 @@ pub const STDERR_LOGGED_BYTES_MAX: u64 = 1024 * 1024;
 /// Bytes an application may write to its STDERR for one request at all. Beyond it has lost its mind,
 /// and its connection is closed.
 pub const STDERR_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// Stretches of files that one X-Sendfile2 may name.
+pub const SENDFILE2_PARTS_MAX: usize = 256;
+
+/// Symlinks in one path, as in the kernel (path_resolution(7)).
+pub const SYMLINKS_MAX: usize = 40;
+
+/// Directories in one path that is walked part by part: each takes a descriptor meanwhile.
+pub const WALKED_DIRECTORIES_MAX: usize = 128;
+
+/// Cached files a worker remembers to be where a backend may name files.
+pub const CHECKED_FILES_MAX: usize = 4096;
+
+/// Milliseconds until a learned connection limit is tried again, the first time. Doubled each time it
+/// was right, up to the maximum.
+pub const PROBE_PAUSE_MS_MIN: u64 = 100;
+
+/// See [`PROBE_PAUSE_MS_MIN`].
+pub const PROBE_PAUSE_MS_MAX: u64 = 10_000;
+
+/// Milliseconds after which a connection on which nothing came back is late, if requests usually
+/// take no time at all.
+pub const PATIENCE_MS_MIN: u64 = 20;
+
+/// How many times the usual duration of a request makes a connection late.
+pub const PATIENCE_FACTOR: u64 = 4;
+
+/// Milliseconds for which a connection is kept at a limit that others may wait at, too. Then it is
+/// closed and opened again, which puts it at the end of the kernel's queue. 40 requests of 5 ms: one
+/// connect for each 40 requests is below what can be measured, and a front end that waits for one of
+/// ten gets its turn within a second or two.
+pub const TENURE_MS: u64 = 200;
+
+/// Bytes of a reply that are read and thrown away to keep the connection, when its client has left
+/// or another answer was named. More closes it.
+pub const DRAIN_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Seconds such a reply may take.
+pub const DRAIN_S_MAX: u32 = 30;
+
+/// Bytes of requests encoded before the socket has taken them.
+pub const OUTGOING_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes an idle connection's buffers may keep.
+pub const IDLE_BUFFER_BYTES_MAX: usize = 16 * 1024;
+
+/// Times one request is sent again, to the same backend or another.
+pub const REPLAYS_MAX: u32 = 3;
+
+/// Milliseconds between two attempts to connect to a unix socket whose queue is full.
+pub const QUEUE_FULL_PAUSE_MS: u64 = 10;

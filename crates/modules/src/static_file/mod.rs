@@ -4,24 +4,23 @@
 //! warm answer copies them and looks at nothing else. Conditional and range requests are
 //! decided by `proto`. Knows nothing of sockets: a file piece finds its own way.
 
+mod answer;
 mod precompressed;
 mod ranges;
 
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
-use petrel_engine::body::{Body, Piece};
 use petrel_engine::config::{Diagnostic, DirectiveSpec, Effect, Scope, ValueKind};
 use petrel_engine::file_cache::{FileEntry, FileKind};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 use petrel_engine::proto::accept::Coding;
-use petrel_engine::proto::conditional::{Preconditions, Verdict, evaluate};
 use petrel_engine::proto::date;
-use petrel_engine::proto::http1::KnownField;
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::{CoreSettings, mime};
 
+pub(crate) use answer::for_backend as answer_for_backend;
 use precompressed::Precompressed;
 
 /// mod_staticfile.
@@ -133,43 +132,13 @@ impl StaticFile {
         let path = &exchange.physical.path;
         let fields = file.prepared(key, |file| self.fields(file, path, coding, &settings.core));
         exchange.response.extend_from_wire(&fields);
-        if exchange.handles_error() {
-            let range = 0..file.stat().size;
-            exchange.response.body = Body::Piece(Piece::File { file, range });
-            return;
+        // A backend that redirected to this file may know its type better.
+        exchange.response.take_carried();
+        let modified_s = file.stat().modified_s;
+        match exchange.handles_error() {
+            true => answer::whole(exchange, file),
+            false => answer::as_asked(exchange, file, modified_s),
         }
-        let head = &exchange.request.head;
-        let preconditions = Preconditions {
-            if_match: head.field(KnownField::IfMatch),
-            if_none_match: head.field(KnownField::IfNoneMatch),
-            if_modified_since: head.field(KnownField::IfModifiedSince),
-            if_unmodified_since: head.field(KnownField::IfUnmodifiedSince),
-            if_range: head.field(KnownField::IfRange),
-        };
-        let mut honour_range = true;
-        if !preconditions.is_empty() {
-            let etag = exchange.response.get("ETag");
-            let modified = Some(file.stat().modified_s);
-            let is_get = exchange.request.method.is_get_or_head();
-            match evaluate(&preconditions, is_get, etag, modified) {
-                Verdict::Proceed {
-                    honour_range: honour,
-                } => honour_range = honour,
-                Verdict::NotModified => {
-                    exchange.response.status = Status::NOT_MODIFIED;
-                    return;
-                }
-                Verdict::PreconditionFailed => {
-                    exchange.answer(Status::PRECONDITION_FAILED);
-                    return;
-                }
-            }
-        }
-        if honour_range && ranges::apply(exchange, &file) {
-            return;
-        }
-        let range = 0..file.stat().size;
-        exchange.response.body = Body::Piece(Piece::File { file, range });
     }
 
     /// The fields that depend on the file and the settings alone, in wire form.
@@ -187,9 +156,7 @@ impl StaticFile {
         {
             field(&mut out, "ETag", etag.as_bytes());
         }
-        let mut date = [0; 29];
-        date::format_imf(file.stat().modified_s, &mut date);
-        field(&mut out, "Last-Modified", &date);
+        field(&mut out, "Last-Modified", &last_modified(file));
         if core.range_requests {
             field(&mut out, "Accept-Ranges", b"bytes");
         }
@@ -206,6 +173,12 @@ fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
             .map(|byte| if byte.is_ascii_control() { b' ' } else { *byte }),
     );
     out.extend_from_slice(b"\r\n");
+}
+
+fn last_modified(file: &FileEntry) -> [u8; 29] {
+    let mut date = [0; 29];
+    date::format_imf(file.stat().modified_s, &mut date);
+    date
 }
 
 /// The type of a file: from its extended attribute where that is wanted, or by its name. lighttpd

@@ -1,0 +1,55 @@
+//! X-Accel-Redirect: another URL of this server answers, unseen by the client.
+
+use petrel_engine::Exchange;
+use petrel_engine::module::{Outcome, Phase};
+use petrel_engine::proto::method::Method;
+
+use super::Host;
+
+/// Fields of the reply that the other URL's answer gets. The status is that of the other answer.
+/// Both as nginx has it.
+const KEPT: &[&str] = &[
+    "Content-Type",
+    "Content-Disposition",
+    "Set-Cookie",
+    "Cache-Control",
+    "Expires",
+];
+
+/// Begins the exchange again, as a GET (a HEAD stays one) for the URL in `value`: path and query,
+/// percent-encoded as in a request. All rules that are about that URL apply to it.
+pub(super) fn go(exchange: &mut Exchange, _: &Host, value: &[u8]) -> Result<Outcome, &'static str> {
+    let kept: Vec<(String, Vec<u8>)> = exchange
+        .response
+        .fields()
+        .iter()
+        .filter_map(|(name, value)| Some((std::str::from_utf8(name).ok()?.to_owned(), value)))
+        .filter(|(name, _)| KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(name)))
+        .map(|(name, value)| (name, value.to_vec()))
+        .collect();
+    restart_at(exchange, value)?;
+    for (name, value) in kept {
+        exchange.response.carry(&name, &value);
+    }
+    Ok(Outcome::Again(Phase::Translate))
+}
+
+/// Makes `target` the exchange's URL and the method one that reads. The answer so far is forgotten.
+pub(crate) fn restart_at(exchange: &mut Exchange, target: &[u8]) -> Result<(), &'static str> {
+    let target = target.trim_ascii();
+    // `//host/path` would be another server's.
+    if target.first() != Some(&b'/') || target.get(1) == Some(&b'/') {
+        return Err("it is not a path of this server;");
+    }
+    let options = exchange.worker.process().url_options;
+    let url = &mut exchange.request.url;
+    url.set_path_and_query(target, &options)
+        .map_err(|_| "it is not a sound URL;")?;
+    let limit = exchange.response.bytes_per_second_max;
+    exchange.response.clear();
+    exchange.response.bytes_per_second_max = limit;
+    if exchange.request.method != Method::Head {
+        exchange.request.method = Method::Get;
+    }
+    Ok(())
+}

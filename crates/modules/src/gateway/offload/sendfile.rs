@@ -1,0 +1,267 @@
+//! X-Sendfile, X-LIGHTTPD-send-file and X-Sendfile2: files the backend names, from directories it
+//! may name files in.
+//!
+//! Files come from the file cache, so that a warm one costs no call. The cache follows symlinks
+//! wherever they lead; so each entry is checked once for being where it may be ([`beneath`]), and
+//! again when the cache has looked at the file system again.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::rc::Rc;
+
+use petrel_engine::Exchange;
+use petrel_engine::body::{Body, Piece};
+use petrel_engine::file_cache::{FileEntry, FileKind, Symlinks};
+use petrel_engine::limits::PATH_BYTES_MAX;
+use petrel_engine::module::Outcome;
+use petrel_engine::proto::status::Status;
+
+use super::{Host, beneath};
+use crate::gateway::limits::SENDFILE2_PARTS_MAX;
+use crate::static_file;
+
+/// Answers with the file `value` names, or the part of it the client asked for.
+pub(super) fn send(
+    exchange: &mut Exchange,
+    host: &Host,
+    value: &[u8],
+) -> Result<Outcome, &'static str> {
+    let (file, path) = match find(exchange, host, value)? {
+        Found::File(file, path) => (file, path),
+        Found::Nothing(status) => return Ok(exchange.answer(status)),
+    };
+    static_file::answer_for_backend(exchange, file, &path);
+    Ok(Outcome::Answer)
+}
+
+/// Answers with stretches of files, one behind the other: `path first-last`, or `path first-` to the
+/// end of the file, and more of these behind commas. Which Content-Range they make is the backend's
+/// knowledge, so nothing of the head changes.
+pub(super) fn send_ranges(
+    exchange: &mut Exchange,
+    host: &Host,
+    value: &[u8],
+) -> Result<Outcome, &'static str> {
+    let mut pieces = VecDeque::new();
+    for part in value.split(|byte| *byte == b',') {
+        let mut words = part
+            .split(|byte| *byte == b' ')
+            .filter(|word| !word.is_empty());
+        let (Some(path), Some(range), None) = (words.next(), words.next(), words.next()) else {
+            return Err("a part is not a path and a range;");
+        };
+        if pieces.len() >= SENDFILE2_PARTS_MAX {
+            return Err("it has too many parts;");
+        }
+        let file = match find(exchange, host, path)? {
+            Found::File(file, _) => file,
+            Found::Nothing(status) => return Ok(exchange.answer(status)),
+        };
+        let range = range_in(range, file.stat().size).ok_or("a range is not in its file;")?;
+        pieces.push_back(Piece::File { file, range });
+    }
+    exchange.response.body = Body::Pieces(pieces);
+    exchange.response.is_final = true;
+    Ok(Outcome::Answer)
+}
+
+/// `first-last` or `first-`, in a file of `size` bytes. An empty stretch behind the last byte is one.
+fn range_in(text: &[u8], size: u64) -> Option<Range<u64>> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (first, last) = text.split_once('-')?;
+    let number = |text: &str| {
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| text.parse::<u64>().ok()).flatten()
+    };
+    let begin = number(first)?;
+    let end = match last {
+        "" => size,
+        last => number(last)?.checked_add(1)?,
+    };
+    (begin <= end && end <= size).then_some(begin..end)
+}
+
+/// What is behind a name that is allowed.
+enum Found {
+    /// A regular file, and its path.
+    File(Rc<FileEntry>, Vec<u8>),
+    /// What to answer instead: it does not exist, or cannot be opened.
+    Nothing(Status),
+}
+
+/// The file a backend names, if it is in one of the directories of `host`, or the document root if
+/// there are none.
+fn find(exchange: &Exchange, host: &Host, value: &[u8]) -> Result<Found, &'static str> {
+    let path = path_of(value)?;
+    let root = std::slice::from_ref(&exchange.physical.document_root);
+    let directories = match host.x_sendfile_docroot.as_slice() {
+        [] if root.iter().all(Vec::is_empty) => return Err("there is no document root;"),
+        [] => root,
+        directories => directories,
+    };
+    let candidates: Vec<&[u8]> = directories
+        .iter()
+        .map(|directory| without_slash(directory))
+        .filter(|directory| relative(&path, directory).is_some())
+        .collect();
+    let Some(first) = candidates.first() else {
+        return Err(OUTSIDE);
+    };
+    let path = in_lower_case(exchange, path, first.len());
+    let symlinks = exchange.settings.core.symlinks;
+    let now_s = exchange.worker.clock().seconds();
+    let file = exchange.worker.files().lookup(&path, symlinks, now_s);
+    match file.kind() {
+        FileKind::Regular => {}
+        FileKind::Missing | FileKind::NotADirectory => {
+            return Ok(Found::Nothing(Status::NOT_FOUND));
+        }
+        FileKind::Denied | FileKind::Directory | FileKind::Special => {
+            return Ok(Found::Nothing(Status::FORBIDDEN));
+        }
+        FileKind::Failed(errno) => {
+            exchange.log_error("content", format_args!("X-Sendfile: {errno};"));
+            return Ok(Found::Nothing(Status::INTERNAL_SERVER_ERROR));
+        }
+    }
+    // Without symlinks the text is the truth.
+    let is_inside = symlinks == Symlinks::Refuse
+        || candidates.iter().any(|directory| {
+            relative(&path, directory)
+                .is_some_and(|below| beneath::is_entry_beneath(&file, directory, below))
+        });
+    match is_inside {
+        true => Ok(Found::File(file, path)),
+        false => Err("a symlink leads out of the directories it may be in;"),
+    }
+}
+
+/// The path a backend means: absolute, decoded once as lighttpd does, without empty and `.` parts.
+pub(super) fn path_of(value: &[u8]) -> Result<Vec<u8>, &'static str> {
+    let decoded = percent_decoded(value.trim_ascii());
+    if decoded.first() != Some(&b'/') {
+        return Err("the path is not absolute;");
+    }
+    let mut path = Vec::with_capacity(decoded.len());
+    for part in decoded.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => return Err("the path holds `..`;"),
+            part => {
+                path.push(b'/');
+                path.extend_from_slice(part);
+            }
+        }
+    }
+    if decoded.ends_with(b"/") {
+        // A directory's name stays one: it is refused, not opened as a file.
+        path.push(b'/');
+    }
+    if path.contains(&0) || path.len() > PATH_BYTES_MAX {
+        return Err("no file can have that name;");
+    }
+    Ok(path)
+}
+
+/// The part of `path` below `directory`, which has no slash at its end.
+pub(super) fn relative<'p>(path: &'p [u8], directory: &[u8]) -> Option<&'p [u8]> {
+    path.strip_prefix(directory)?.strip_prefix(b"/")
+}
+
+pub(super) fn without_slash(directory: &[u8]) -> &[u8] {
+    let mut directory = directory;
+    while let Some(shorter) = directory.strip_suffix(b"/") {
+        directory = shorter;
+    }
+    directory
+}
+
+/// Why a path is refused that is in none of the directories.
+pub(super) const OUTSIDE: &str = "it is outside the directories it may be in;";
+
+/// `server.force-lowercase-filenames`, for the part behind the directory.
+fn in_lower_case(exchange: &Exchange, mut path: Vec<u8>, directory_length: usize) -> Vec<u8> {
+    if exchange.settings.core.force_lowercase
+        && let Some(below) = path.get_mut(directory_length..)
+    {
+        below.make_ascii_lowercase();
+    }
+    path
+}
+
+/// `%XX` decoded; a percent sign before anything else stands for itself.
+fn percent_decoded(text: &[u8]) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, after)) = rest.split_first() {
+        match (byte, after) {
+            (b'%', [high, low, behind @ ..]) if let Some(byte) = hex_byte(*high, *low) => {
+                decoded.push(byte);
+                rest = behind;
+            }
+            _ => {
+                decoded.push(byte);
+                rest = after;
+            }
+        }
+    }
+    decoded
+}
+
+fn hex_byte(high: u8, low: u8) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_decoded_once_and_plain() {
+        for (value, expected) in [
+            ("/a/b", Ok("/a/b")),
+            (" //a/./b%20c%2525 ", Ok("/a/b c%25")),
+            ("/100%/%zz", Ok("/100%/%zz")),
+            ("/a/", Ok("/a/")),
+            ("a", Err("the path is not absolute;")),
+            ("", Err("the path is not absolute;")),
+            ("/a/../b", Err("the path holds `..`;")),
+            ("/a/%2e%2E/b", Err("the path holds `..`;")),
+            ("/a%00b", Err("no file can have that name;")),
+        ] {
+            let path = path_of(value.as_bytes());
+            let expected = expected.map(|path| path.as_bytes().to_vec());
+            assert_eq!(path, expected, "{value}");
+        }
+        let long = [b"/".as_slice(), &[b'a'; PATH_BYTES_MAX]].concat();
+        assert!(path_of(&long).is_err());
+    }
+
+    #[test]
+    fn below_means_behind_a_slash() {
+        assert_eq!(relative(b"/srv/a", b"/srv"), Some(&b"a"[..]));
+        assert_eq!(relative(b"/srv2/a", b"/srv"), None);
+        assert_eq!(relative(b"/srv", b"/srv"), None);
+        assert_eq!(relative(b"/x", without_slash(b"/")), Some(&b"x"[..]));
+    }
+
+    #[test]
+    fn ranges_must_be_in_their_file() {
+        for (text, expected) in [
+            ("0-9", Some(0..10)),
+            ("3-", Some(3..10)),
+            ("10-", Some(10..10)),
+            ("4-4", Some(4..5)),
+            ("0-10", None),
+            ("11-", None),
+            ("5-3", None),
+            ("-3", None),
+            ("+1-2", None),
+            ("1", None),
+            ("0-18446744073709551615", None),
+        ] {
+            assert_eq!(range_in(text.as_bytes(), 10), expected, "{text}");
+        }
+    }
+}

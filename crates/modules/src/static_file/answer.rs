@@ -1,0 +1,85 @@
+//! An answer with a file whose fields are known: preconditions and ranges of the request.
+
+use std::rc::Rc;
+
+use petrel_engine::Exchange;
+use petrel_engine::body::{Body, Piece};
+use petrel_engine::file_cache::FileEntry;
+use petrel_engine::proto::conditional::{Preconditions, Verdict, evaluate};
+use petrel_engine::proto::date;
+use petrel_engine::proto::http1::KnownField;
+use petrel_engine::proto::status::Status;
+
+use super::{content_type, etag, last_modified, ranges};
+
+/// Makes `file` the body of an answer whose status and fields a backend made. Content-Type, ETag and
+/// Last-Modified of the backend stay, also for the conditions of the request; what is missing is the
+/// file's, with a type by `path`. Conditions and ranges are about successes alone: with another
+/// status than 200 the file is sent whole.
+pub(crate) fn for_backend(exchange: &mut Exchange, file: Rc<FileEntry>, path: &[u8]) {
+    let settings = Rc::clone(&exchange.settings);
+    let core = &settings.core;
+    let handles_error = exchange.handles_error();
+    let response = &mut exchange.response;
+    response.is_final = true;
+    if response.get("Content-Type").is_none() {
+        response.set("Content-Type", &content_type(&file, path, core));
+    }
+    if response.status != Status::OK || handles_error {
+        return whole(exchange, file);
+    }
+    if response.get("ETag").is_none()
+        && let Some(etag) = etag(&file, None, core)
+    {
+        response.set("ETag", etag.as_bytes());
+    }
+    if response.get("Last-Modified").is_none() {
+        response.set("Last-Modified", &last_modified(&file));
+    }
+    if core.range_requests {
+        response.set("Accept-Ranges", b"bytes");
+    }
+    let modified_s = response.get("Last-Modified").and_then(date::parse);
+    let modified_s = modified_s.unwrap_or(file.stat().modified_s);
+    as_asked(exchange, file, modified_s);
+}
+
+/// Answers with all of `file`.
+pub(super) fn whole(exchange: &mut Exchange, file: Rc<FileEntry>) {
+    let range = 0..file.stat().size;
+    exchange.response.body = Body::Piece(Piece::File { file, range });
+}
+
+/// Answers with `file` or a part of it, as far as the conditions of the request allow. The ETag is
+/// that of the response, which was last changed at `modified_s`.
+pub(super) fn as_asked(exchange: &mut Exchange, file: Rc<FileEntry>, modified_s: u64) {
+    let head = &exchange.request.head;
+    let preconditions = Preconditions {
+        if_match: head.field(KnownField::IfMatch),
+        if_none_match: head.field(KnownField::IfNoneMatch),
+        if_modified_since: head.field(KnownField::IfModifiedSince),
+        if_unmodified_since: head.field(KnownField::IfUnmodifiedSince),
+        if_range: head.field(KnownField::IfRange),
+    };
+    let mut honour_range = true;
+    if !preconditions.is_empty() {
+        let etag = exchange.response.get("ETag");
+        let is_get = exchange.request.method.is_get_or_head();
+        match evaluate(&preconditions, is_get, etag, Some(modified_s)) {
+            Verdict::Proceed {
+                honour_range: honour,
+            } => honour_range = honour,
+            Verdict::NotModified => {
+                exchange.response.status = Status::NOT_MODIFIED;
+                return;
+            }
+            Verdict::PreconditionFailed => {
+                exchange.answer(Status::PRECONDITION_FAILED);
+                return;
+            }
+        }
+    }
+    if !honour_range || !ranges::apply(exchange, &file) {
+        whole(exchange, file);
+    }
+}
