@@ -14,6 +14,12 @@ use petrel_engine::proto::reply_head::ReplyHead;
 
 use super::options::{Extras, Host};
 
+mod cgi_reply;
+pub mod fastcgi;
+mod stand_in;
+#[cfg(test)]
+mod testing;
+
 /// One request and its reply, in one backend protocol.
 pub trait Conversation {
     /// Forgets the last request and its reply, keeping buffers.
@@ -53,6 +59,11 @@ pub trait Conversation {
 
     /// Bytes of reply body that are still to come, if the head told.
     fn remaining(&self) -> Option<u64>;
+
+    /// Bytes for the error log that were not handed out, because there were too many.
+    fn log_bytes_dropped(&self) -> u64 {
+        0
+    }
 }
 
 /// A request on its way to a backend.

@@ -1,0 +1,194 @@
+//! FastCGI: a request in records of id 1, its reply in STDOUT, messages for the log in STDERR.
+//!
+//! One request at a time on a connection, which the application is asked to keep. After END_REQUEST
+//! its id is free again (section 3.3 of the specification), so it is 1 always. Applications do not
+//! multiplex: php-fpm answers FCGI_MPXS_CONNS with 0, and others take what comes as it comes.
+
+use petrel_engine::proto::fastcgi::{
+    self, AfterRequest, ParamsEncoder, ProtocolStatus, RecordError, ReplyDecoder, Role, Stream,
+    kind,
+};
+use petrel_engine::proto::reply_head::ReplyHead;
+
+use super::cgi_reply::CgiReply;
+use super::stand_in as environment;
+use super::{Conversation, Decoded, Outgoing, ReplyError, ReplyEvent};
+use crate::gateway::limits;
+use crate::gateway::options::Mode;
+
+/// The application refused the request because it has no room for it. It has done nothing with it.
+pub const OVERLOADED: ReplyError = ReplyError("the FastCGI application is overloaded");
+
+/// Requests and replies over one FastCGI connection.
+pub struct FastCgiConversation {
+    records: ReplyDecoder,
+    reply: CgiReply,
+    stderr_bytes: u64,
+    /// The end of STDIN has been encoded: nothing of this request is still to be sent.
+    is_sent: bool,
+}
+
+impl FastCgiConversation {
+    /// A conversation on a new connection.
+    pub fn new() -> FastCgiConversation {
+        FastCgiConversation {
+            records: ReplyDecoder::new(ID),
+            reply: CgiReply::new(),
+            stderr_bytes: 0,
+            is_sent: false,
+        }
+    }
+
+    /// Bytes of STDERR, `length` of them, of which this many may be logged.
+    fn log_allowance(&mut self, length: usize) -> Result<usize, ReplyError> {
+        let left = limits::STDERR_LOGGED_BYTES_MAX.saturating_sub(self.stderr_bytes);
+        self.stderr_bytes += length as u64;
+        if self.stderr_bytes > limits::STDERR_BYTES_MAX {
+            return Err(ReplyError("the FastCGI application floods its STDERR"));
+        }
+        Ok(usize::try_from(left).map_or(length, |left| left.min(length)))
+    }
+
+    fn end(&mut self, status: ProtocolStatus, is_last: bool) -> Result<ReplyEvent, ReplyError> {
+        match status {
+            ProtocolStatus::RequestComplete => {}
+            ProtocolStatus::Overloaded => return Err(OVERLOADED),
+            ProtocolStatus::CannotMultiplex => {
+                return Err(ReplyError(
+                    "the FastCGI application takes this for a second request at a time",
+                ));
+            }
+            ProtocolStatus::UnknownRole => {
+                return Err(ReplyError(
+                    "the FastCGI application does not play this role",
+                ));
+            }
+        }
+        self.reply.finish()?;
+        let reusable = self.is_sent && is_last;
+        Ok(ReplyEvent::End { reusable })
+    }
+}
+
+impl Default for FastCgiConversation {
+    fn default() -> FastCgiConversation {
+        FastCgiConversation::new()
+    }
+}
+
+impl Conversation for FastCgiConversation {
+    fn begin(&mut self) {
+        self.records.begin();
+        self.reply.begin();
+        self.stderr_bytes = 0;
+        self.is_sent = false;
+    }
+
+    fn encode_head(&mut self, request: &Outgoing<'_>, out: &mut Vec<u8>) {
+        self.reply.expect(request);
+        let role = match request.host.mode {
+            Mode::Responder => Role::Responder,
+            Mode::Authorizer => Role::Authorizer,
+        };
+        out.reserve(USUAL_HEAD_BYTES);
+        fastcgi::write_begin_request(out, ID, role, AfterRequest::Keep);
+        let mut params = ParamsEncoder::new(out, ID);
+        environment::build(
+            request.exchange,
+            request.host,
+            request.body,
+            &mut |name, value| params.add(name, value),
+        );
+        params.finish();
+    }
+
+    fn encode_body(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        fastcgi::write_stream(out, kind::STDIN, ID, bytes);
+    }
+
+    fn encode_end(&mut self, out: &mut Vec<u8>) {
+        fastcgi::write_end_of_stream(out, kind::STDIN, ID);
+        self.is_sent = true;
+    }
+
+    fn decode(&mut self, input: &[u8]) -> Result<Decoded, ReplyError> {
+        let mut position = 0;
+        loop {
+            let step = self.records.decode(&input[position..])?;
+            let begin = position;
+            position += step.consumed;
+            let event = match step.event {
+                fastcgi::ReplyEvent::NeedMore => ReplyEvent::NeedMore,
+                fastcgi::ReplyEvent::Data(Stream::Stdout, range) => {
+                    let start = begin + range.start;
+                    let taken = self.reply.take(&input[start..position])?;
+                    let used = start + taken.consumed;
+                    self.records.give_back(position - used);
+                    position = used;
+                    match taken.event {
+                        ReplyEvent::NeedMore => continue,
+                        ReplyEvent::Body(range) => {
+                            ReplyEvent::Body(start + range.start..start + range.end)
+                        }
+                        event => event,
+                    }
+                }
+                fastcgi::ReplyEvent::Data(Stream::Stderr, range) => {
+                    match self.log_allowance(range.len())? {
+                        0 => continue,
+                        length => {
+                            let start = begin + range.start;
+                            ReplyEvent::Log(start..start + length)
+                        }
+                    }
+                }
+                fastcgi::ReplyEvent::End {
+                    protocol_status, ..
+                } => self.end(protocol_status, position == input.len())?,
+            };
+            return Ok(Decoded {
+                consumed: position,
+                event,
+            });
+        }
+    }
+
+    /// Without END_REQUEST only a reply that told its end itself is known to be whole.
+    fn end_of_input(&mut self) -> Result<ReplyEvent, ReplyError> {
+        self.reply.finish()?;
+        if !self.records.is_stdout_ended() && !self.reply.is_complete() {
+            return Err(ReplyError(
+                "the FastCGI application closed the connection inside its reply",
+            ));
+        }
+        Ok(ReplyEvent::End { reusable: false })
+    }
+
+    fn head(&self) -> &ReplyHead {
+        self.reply.head()
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        self.reply.remaining()
+    }
+
+    fn log_bytes_dropped(&self) -> u64 {
+        self.stderr_bytes
+            .saturating_sub(limits::STDERR_LOGGED_BYTES_MAX)
+    }
+}
+
+impl From<RecordError> for ReplyError {
+    fn from(error: RecordError) -> ReplyError {
+        ReplyError(error.sentence())
+    }
+}
+
+/// The id of every request.
+const ID: u16 = 1;
+
+/// Room for the head of a usual request, so that its buffer grows once at most.
+const USUAL_HEAD_BYTES: usize = 2048;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,329 @@
+use petrel_engine::proto::fastcgi::{
+    RequestDecoder, RequestEvent, write_end_of_stream, write_end_request, write_stream,
+};
+
+use super::*;
+use crate::gateway::options::Protocol;
+use crate::gateway::protocol::testing::{self, Reply, get, host, request, sent};
+
+/// A conversation that has sent this request.
+fn after(text: &str) -> impl Fn() -> Box<dyn Conversation> + use<> {
+    let answer = request(text);
+    move || {
+        let mut conversation = FastCgiConversation::new();
+        sent(&mut conversation, &answer, &host(Protocol::FastCgi), b"");
+        Box::new(conversation)
+    }
+}
+
+fn reply(wire: &[u8]) -> Reply {
+    testing::reply(&after("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), wire)
+}
+
+fn records(parts: &[(u8, &str)]) -> Vec<u8> {
+    let mut wire = Vec::new();
+    for (kind, text) in parts {
+        write_stream(&mut wire, *kind, ID, text.as_bytes());
+    }
+    wire
+}
+
+fn ended(parts: &[(u8, &str)]) -> Vec<u8> {
+    let mut wire = records(parts);
+    write_end_request(&mut wire, ID, 0, ProtocolStatus::RequestComplete);
+    wire
+}
+
+const OUT: u8 = kind::STDOUT;
+const ERR: u8 = kind::STDERR;
+
+#[test]
+fn a_request_is_begun_described_and_ended() {
+    let mut host = host(Protocol::FastCgi);
+    for (mode, role) in [
+        (Mode::Responder, Role::Responder),
+        (Mode::Authorizer, Role::Authorizer),
+    ] {
+        host.mode = mode;
+        let wire = sent(&mut FastCgiConversation::new(), &get(), &host, b"body");
+        let mut decoder = RequestDecoder::new();
+        let mut position = 0;
+        let mut params = Vec::new();
+        let mut others = Vec::new();
+        loop {
+            let rest = &wire[position..];
+            let decoded = decoder.decode(rest).expect("it is sound");
+            position += decoded.consumed;
+            match decoded.event {
+                RequestEvent::NeedMore => break,
+                RequestEvent::Params(ID, range) => params.extend_from_slice(&rest[range]),
+                RequestEvent::Stdin(ID, range) => assert_eq!(&rest[range], b"body"),
+                event => others.push(event),
+            }
+        }
+        let begin = RequestEvent::Begin {
+            id: ID,
+            role: Some(role),
+            after: AfterRequest::Keep,
+        };
+        let ends = [
+            begin,
+            RequestEvent::ParamsEnd(ID),
+            RequestEvent::StdinEnd(ID),
+        ];
+        assert_eq!(others, ends);
+        let pairs: Vec<_> = fastcgi::Pairs::new(&params).map(Result::unwrap).collect();
+        assert!(pairs.contains(&(b"CONTENT_LENGTH", b"4")));
+        assert!(pairs.contains(&(b"QUERY_STRING", b"b=c")));
+    }
+}
+
+#[test]
+fn a_reply_is_taken_apart_and_the_connection_kept() {
+    let expected = Reply {
+        status: 404,
+        fields: vec![("A".to_owned(), "b".to_owned())],
+        body: "body and more".to_owned(),
+        log: "oops".to_owned(),
+        reusable: Some(true),
+        ..Reply::default()
+    };
+    let parts = [
+        (OUT, "Status: 404 Not Found\r\nA: b\r\n\r\nbody"),
+        (ERR, "oops"),
+        (OUT, " and more"),
+    ];
+    assert_eq!(reply(&ended(&parts)), expected);
+    let split = [
+        (OUT, "Status: 404 Not"),
+        (OUT, " Found\r\nA: b\r"),
+        (ERR, "oops"),
+        (OUT, "\n"),
+        (OUT, "\r\nbody and"),
+        (OUT, " more"),
+    ];
+    assert_eq!(reply(&ended(&split)), expected);
+}
+
+#[test]
+fn interim_heads_come_before_the_head() {
+    let text = "Status: 103\r\nLink: <a>\r\n\r\nHTTP/1.1 102 Processing\n\nStatus: 200\n\nx";
+    let found = reply(&ended(&[(OUT, text)]));
+    assert_eq!((found.interim, found.status), (vec![103, 102], 200));
+    assert_eq!((found.fields, found.body.as_str()), (Vec::new(), "x"));
+    let endless = "Status: 103\n\n".repeat(17);
+    let found = reply(&ended(&[(OUT, &endless)]));
+    assert_eq!(
+        found.error,
+        Some("the reply has too many interim responses")
+    );
+}
+
+#[test]
+fn a_body_over_its_length_is_dropped_and_a_short_one_an_error() {
+    let found = reply(&ended(&[(OUT, "Content-Length: 3\n\nbody"), (OUT, "more")]));
+    assert_eq!((found.body.as_str(), found.reusable), ("bod", Some(true)));
+    let found = reply(&ended(&[(OUT, "Content-Length: 5\n\nbody")]));
+    let short = Some("the reply is shorter than its Content-Length");
+    assert_eq!((found.body.as_str(), found.error), ("body", short));
+    let found = reply(&ended(&[(OUT, "Content-Length: 0\n\n")]));
+    assert_eq!((found.body.as_str(), found.reusable), ("", Some(true)));
+}
+
+#[test]
+fn replies_without_a_body_have_none() {
+    let texts = [
+        "Content-Length: 5\n\nbody",
+        "Status: 204\n\nbody",
+        "Status: 304\n\nbody",
+    ];
+    for (index, text) in texts.into_iter().enumerate() {
+        let method = if index == 0 { "HEAD" } else { "GET" };
+        let ready = after(&format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let found = testing::reply(&ready, &ended(&[(OUT, text)]));
+        assert_eq!(
+            (found.body.as_str(), found.reusable),
+            ("", Some(true)),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn chunks_that_the_application_made_are_undone() {
+    let head = "Transfer-Encoding: chunked\n\n";
+    let found = reply(&ended(&[
+        (OUT, head),
+        (OUT, "3\r\nabc\r\n2"),
+        (OUT, "\r\nde\r\n0\r\n\r\n"),
+    ]));
+    assert_eq!((found.body.as_str(), found.reusable), ("abcde", Some(true)));
+    assert_eq!(found.fields, []);
+    let found = reply(&ended(&[(OUT, head), (OUT, "3\r\nabc\r\n")]));
+    assert_eq!(found.error, Some("the reply ends before its last chunk"));
+    let found = reply(&ended(&[(OUT, head), (OUT, "x")]));
+    assert!(
+        found
+            .error
+            .is_some_and(|error| error.contains("chunk size"))
+    );
+}
+
+#[test]
+fn a_reply_has_a_head() {
+    for (parts, error) in [
+        (&[][..], "the backend sent no reply"),
+        (&[(ERR, "Segmentation fault")], "the backend sent no reply"),
+        (
+            &[(OUT, "A: b\n")],
+            "the reply ends before its head is complete",
+        ),
+        (
+            &[(OUT, "Status: 103\n\n")],
+            "the reply ends before its head is complete",
+        ),
+        (
+            &[(OUT, "<html>\n")],
+            "the reply does not begin with header fields",
+        ),
+        (
+            &[(OUT, "Status: 101\n\n")],
+            "the reply changes the protocol unasked",
+        ),
+    ] {
+        assert_eq!(reply(&ended(parts)).error, Some(error));
+    }
+}
+
+#[test]
+fn a_tunnel_is_all_body() {
+    let answer = get();
+    let ready = move || -> Box<dyn Conversation> {
+        let mut host = host(Protocol::FastCgi);
+        host.upgrade = true;
+        let mut conversation = FastCgiConversation::new();
+        sent(&mut conversation, &answer, &host, b"");
+        Box::new(conversation)
+    };
+    let text = "Status: 101\nContent-Length: 1\n\nabc";
+    let found = testing::reply(&ready, &ended(&[(OUT, text)]));
+    assert_eq!((found.status, found.body.as_str()), (101, "abc"));
+}
+
+#[test]
+fn a_close_without_end_request_is_an_error_unless_the_reply_told_its_end() {
+    let cut = "the FastCGI application closed the connection inside its reply";
+    let found = reply(&records(&[(OUT, "A: b\n\nbody")]));
+    assert_eq!((found.error, found.reusable), (Some(cut), None));
+    let found = reply(&records(&[(OUT, "Content-Length: 4\n\nbody")]));
+    assert_eq!((found.error, found.reusable), (None, Some(false)));
+    let mut wire = records(&[(OUT, "A: b\n\nbody")]);
+    write_end_of_stream(&mut wire, kind::STDOUT, ID);
+    assert_eq!(reply(&wire).reusable, Some(false));
+}
+
+#[test]
+fn an_application_may_refuse() {
+    for (status, error) in [
+        (ProtocolStatus::Overloaded, OVERLOADED.0),
+        (
+            ProtocolStatus::CannotMultiplex,
+            "the FastCGI application takes this for a second request at a time",
+        ),
+        (
+            ProtocolStatus::UnknownRole,
+            "the FastCGI application does not play this role",
+        ),
+    ] {
+        let mut wire = Vec::new();
+        write_end_request(&mut wire, ID, 0, status);
+        assert_eq!(reply(&wire).error, Some(error));
+    }
+}
+
+#[test]
+fn broken_records_are_errors() {
+    let found = reply(b"\x02\x06\0\x01\0\0\0\0");
+    assert_eq!(found.error, Some(RecordError::Version.sentence()));
+    let mut wire = Vec::new();
+    write_stream(
+        &mut wire,
+        kind::STDOUT,
+        2,
+        b"Status: 200\n\nsomebody else's",
+    );
+    let found = reply(&wire);
+    assert_eq!(found.error, Some(RecordError::RequestId.sentence()));
+    assert_eq!(found.status, 0);
+}
+
+#[test]
+fn what_follows_the_end_ends_the_connection_but_not_the_reply() {
+    let mut wire = ended(&[(OUT, "A: b\n\nbody")]);
+    write_stream(&mut wire, kind::STDOUT, ID, b"Status: 200\n\n");
+    let found = reply(&wire);
+    assert_eq!((found.body.as_str(), found.reusable), ("body", Some(false)));
+}
+
+#[test]
+fn a_reply_before_the_end_of_the_request_ends_the_connection() {
+    let answer = get();
+    let ready = move || -> Box<dyn Conversation> {
+        let mut conversation = FastCgiConversation::new();
+        sent(&mut conversation, &answer, &host(Protocol::FastCgi), b"");
+        conversation.is_sent = false;
+        Box::new(conversation)
+    };
+    let found = testing::reply(&ready, &ended(&[(OUT, "A: b\n\n")]));
+    assert_eq!(found.reusable, Some(false));
+}
+
+#[test]
+fn stderr_is_logged_up_to_a_limit_and_suffered_up_to_another() {
+    let mebibyte = "e".repeat(1 << 20);
+    let mut wire = records(&[(ERR, &mebibyte), (ERR, &mebibyte)]);
+    wire.extend(ended(&[(OUT, "A: b\n\nbody")]));
+    let mut conversation = FastCgiConversation::new();
+    let mut logged = 0;
+    let mut position = 0;
+    let end = loop {
+        let decoded = conversation.decode(&wire[position..]).expect("it is sound");
+        position += decoded.consumed;
+        match decoded.event {
+            ReplyEvent::Log(range) => logged += range.len() as u64,
+            ReplyEvent::End { .. } => break position,
+            _ => {}
+        }
+    };
+    assert_eq!((logged, end), (limits::STDERR_LOGGED_BYTES_MAX, wire.len()));
+    assert_eq!(conversation.log_bytes_dropped(), 1 << 20);
+    let flood = records(&[(ERR, mebibyte.as_str()); 17]);
+    let ready = || -> Box<dyn Conversation> { Box::new(FastCgiConversation::new()) };
+    let found = testing::reply_in_steps(&ready, &flood, 100_000);
+    assert_eq!(
+        found.error,
+        Some("the FastCGI application floods its STDERR")
+    );
+}
+
+#[test]
+fn requests_follow_each_other_on_a_connection() {
+    let answer = get();
+    let mut conversation = FastCgiConversation::new();
+    for number in 0..3 {
+        sent(&mut conversation, &answer, &host(Protocol::FastCgi), b"");
+        let wire = ended(&[(OUT, &format!("N: {number}\n\n"))]);
+        let mut position = 0;
+        loop {
+            let decoded = conversation.decode(&wire[position..]).expect("it is sound");
+            position += decoded.consumed;
+            if let ReplyEvent::End { reusable } = decoded.event {
+                assert!(reusable && position == wire.len());
+                break;
+            }
+        }
+        let value = conversation.head().get("N").expect("it is there");
+        assert_eq!(value, number.to_string().as_bytes());
+        assert_eq!(conversation.head().len(), 1);
+    }
+}

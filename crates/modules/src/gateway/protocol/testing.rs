@@ -1,0 +1,183 @@
+//! What the tests of conversations share: requests to encode, and replies in pieces of any size.
+
+use std::time::Duration;
+
+use petrel_engine::testing::{Answer, Site};
+
+use super::{BodyLength, Conversation, Outgoing, ReplyError, ReplyEvent};
+use crate::gateway::options::{Extras, Host, HostAddress, Mode, Protocol};
+
+/// What a gateway made of a reply.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Reply {
+    /// Statuses of the interim responses.
+    pub(super) interim: Vec<u16>,
+    /// 0 before the head.
+    pub(super) status: u16,
+    pub(super) fields: Vec<(String, String)>,
+    pub(super) body: String,
+    pub(super) log: String,
+    /// Whether the connection can be used again; `None` if the reply has no end.
+    pub(super) reusable: Option<bool>,
+    pub(super) error: Option<&'static str>,
+}
+
+/// A request that has been walked through the phases, as a text with its empty line.
+pub(super) fn request(text: &str) -> Answer {
+    Site::new("server.document-root = \"/nonexistent\"", &[]).request(text)
+}
+
+pub(super) fn get() -> Answer {
+    request("GET /a.php?b=c HTTP/1.1\r\nHost: a.example\r\n\r\n")
+}
+
+/// All of a request as it goes over the wire. `conversation` is ready for its reply then.
+pub(super) fn sent(
+    conversation: &mut dyn Conversation,
+    answer: &Answer,
+    host: &Host,
+    body: &[u8],
+) -> Vec<u8> {
+    let mut out = Vec::new();
+    send(conversation, answer, host, body, &mut out);
+    out
+}
+
+/// The same behind what is in `out`.
+pub(super) fn send(
+    conversation: &mut dyn Conversation,
+    answer: &Answer,
+    host: &Host,
+    body: &[u8],
+    out: &mut Vec<u8>,
+) {
+    let outgoing = Outgoing {
+        exchange: answer.exchange(),
+        host,
+        extras: &Extras::default(),
+        body: match body.len() {
+            0 => BodyLength::None,
+            length => BodyLength::Known(length as u64),
+        },
+        upgrade: host.upgrade,
+    };
+    conversation.begin();
+    conversation.encode_head(&outgoing, out);
+    if !body.is_empty() {
+        conversation.encode_body(body, out);
+    }
+    conversation.encode_end(out);
+}
+
+/// Feeds `wire` to a conversation made by `ready`, `step` bytes at a time, and then closes.
+pub(super) fn reply_in_steps(
+    ready: &dyn Fn() -> Box<dyn Conversation>,
+    wire: &[u8],
+    step: usize,
+) -> Reply {
+    let mut conversation = ready();
+    let mut reply = Reply::default();
+    reply.error = feed(&mut *conversation, wire, step, &mut reply)
+        .err()
+        .map(|error| error.0);
+    reply
+}
+
+/// The same in steps of every size up to 40, which all give the same.
+pub(super) fn reply(ready: &dyn Fn() -> Box<dyn Conversation>, wire: &[u8]) -> Reply {
+    let whole = reply_in_steps(ready, wire, wire.len().max(1));
+    for step in 1..wire.len().min(40) {
+        let mut stepped = reply_in_steps(ready, wire, step);
+        if whole.reusable == Some(false) {
+            // What comes behind the end is only seen when it is there already.
+            stepped.reusable = stepped.reusable.map(|_| false);
+        }
+        assert_eq!(stepped, whole, "{step}");
+    }
+    whole
+}
+
+fn feed(
+    conversation: &mut dyn Conversation,
+    wire: &[u8],
+    step: usize,
+    reply: &mut Reply,
+) -> Result<(), ReplyError> {
+    let (mut position, mut arrived) = (0, 0);
+    loop {
+        let given = &wire[position..arrived];
+        let remaining = conversation.remaining();
+        let decoded = conversation.decode(given)?;
+        assert!(decoded.consumed <= given.len());
+        position += decoded.consumed;
+        let event = match decoded.event {
+            ReplyEvent::NeedMore if arrived == wire.len() => conversation.end_of_input()?,
+            event => event,
+        };
+        match event {
+            ReplyEvent::NeedMore => arrived = (arrived + step).min(wire.len()),
+            ReplyEvent::Interim => reply.interim.push(conversation.head().status().0),
+            ReplyEvent::Head => {
+                let head = conversation.head();
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                reply.status = head.status().0;
+                reply.fields = head
+                    .fields()
+                    .map(|(name, value)| (name.to_owned(), text(value)))
+                    .collect();
+            }
+            ReplyEvent::Body(range) => {
+                assert!(!range.is_empty() && range.end <= decoded.consumed);
+                if let (Some(before), Some(after)) = (remaining, conversation.remaining()) {
+                    assert_eq!(before - after, range.len() as u64);
+                }
+                let text = std::str::from_utf8(&given[range]).expect("the test sends text");
+                reply.body.push_str(text);
+            }
+            ReplyEvent::Log(range) => {
+                assert!(!range.is_empty() && range.end <= decoded.consumed);
+                reply.log.push_str(&String::from_utf8_lossy(&given[range]));
+            }
+            ReplyEvent::WantsBody => {}
+            ReplyEvent::End { reusable } => {
+                reply.reusable = Some(reusable);
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// A backend that speaks `protocol`.
+pub(super) fn host(protocol: Protocol) -> Host {
+    Host {
+        label: "test".to_owned(),
+        address: HostAddress::Unix(b"/nowhere".to_vec()),
+        split_hostname: false,
+        protocol,
+        mode: Mode::Responder,
+        weight: 1,
+        connections_max: None,
+        requests_per_connection_max: 0,
+        keep_alive_idle: Duration::ZERO,
+        backlog_max: 0,
+        backlog_timeout: Duration::ZERO,
+        connect_timeout: Duration::ZERO,
+        write_timeout: Duration::ZERO,
+        read_timeout: Duration::ZERO,
+        disable_time: Duration::ZERO,
+        check_local: false,
+        docroot: None,
+        strip_request_uri: None,
+        broken_scriptfilename: false,
+        fix_root_scriptname: false,
+        x_sendfile: false,
+        x_sendfile_docroot: Vec::new(),
+        tempfile_dirs: Vec::new(),
+        tcp_fin_propagate: false,
+        upgrade: false,
+        proxy_protocol: 0,
+        health_check: None,
+        slow_start: Duration::ZERO,
+        spawn: None,
+    }
+}
