@@ -14,6 +14,7 @@ use std::cell::RefCell;
 use std::net::IpAddr;
 
 use super::health::{Health, Usability};
+use super::limits::TRIES_MAX;
 use super::options::Balance;
 
 mod hash;
@@ -102,10 +103,6 @@ pub enum NoBackend {
     /// All that could be used were tried, or [`TRIES_MAX`]: the status of the last failure.
     Tried,
 }
-
-/// Backends one request is sent to at most. More would let one request find out for all the others
-/// how many are down; by then they are known to be.
-pub const TRIES_MAX: usize = 8;
 
 /// Chooses for one route of one worker.
 #[derive(Debug)]

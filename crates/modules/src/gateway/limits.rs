@@ -72,3 +72,23 @@ pub const REPLAYS_MAX: u32 = 3;
 
 /// Milliseconds between two attempts to connect to a unix socket whose queue is full.
 pub const QUEUE_FULL_PAUSE_MS: u64 = 10;
+
+/// Bytes of a reply that are worth reading to keep a connection that could also be closed.
+pub const DRAIN_BYTES_SMALL: u64 = 64 * 1024;
+
+/// Seconds without a byte in either direction that end a tunnel, unless the backend has a
+/// read-timeout.
+pub const TUNNEL_IDLE_S_MAX: u32 = 3600;
+
+/// Backends one request is sent to at most. More would let one request find out for all the others
+/// how many are down; by then they are known to be.
+pub const TRIES_MAX: usize = 8;
+
+/// Addresses a host name may stand for; of more the first ones are used.
+pub const ENDPOINTS_MAX: usize = 64;
+
+/// SRV records one name may have; of more those with the smallest priority are used.
+pub const SRV_TARGETS_MAX: usize = 32;
+
+/// Bytes of a reply to a health check that are read to find its status.
+pub const CHECK_REPLY_BYTES_MAX: usize = 4096;

@@ -1,0 +1,261 @@
+//! One look-up: from a host name or the name of SRV records to endpoints and how long they are valid.
+//!
+//! The only file that knows the DNS library.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hickory_resolver::config::{
+    ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig,
+    ResolverOpts,
+};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::ResponseCode;
+use hickory_resolver::proto::rr::RData;
+use hickory_resolver::proto::rr::rdata::SRV;
+use hickory_resolver::{Hosts, TokioResolver, system_conf};
+use tokio::task::JoinSet;
+
+use super::Endpoint;
+use crate::gateway::limits::{ENDPOINTS_MAX, SRV_TARGETS_MAX};
+use crate::gateway::options::HostAddress;
+
+/// Who is asked for names: name servers, search domains, and the entries of a hosts file.
+#[derive(Clone)]
+pub struct NameServers {
+    config: ResolverConfig,
+    options: ResolverOpts,
+    hosts: Arc<Hosts>,
+}
+
+/// Asks them. Clones share their sockets. Belongs to the runtime it is first used in.
+#[derive(Clone)]
+pub(super) struct Client {
+    resolver: TokioResolver,
+}
+
+/// What a name stands for.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// Sorted, without duplicates, at least one.
+    pub endpoints: Vec<Endpoint>,
+    /// What remains of the shortest time to live.
+    pub ttl: Duration,
+}
+
+impl NameServers {
+    /// What /etc/resolv.conf and /etc/hosts say. Without the first, a name server on this machine,
+    /// as with the C library.
+    pub fn of_system() -> NameServers {
+        let (config, options) = system_conf::read_system_conf().unwrap_or_else(|_| {
+            let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+            let servers = vec![NameServerConfig::udp_and_tcp(here)];
+            let config = ResolverConfig::from_parts(None, Vec::new(), servers);
+            (config, ResolverOpts::default())
+        });
+        NameServers {
+            config,
+            options,
+            hosts: Arc::new(Hosts::from_system().unwrap_or_default()),
+        }
+    }
+
+    /// One name server over UDP, no search domains and no hosts file.
+    pub fn only(server: SocketAddr) -> NameServers {
+        let mut connection = ConnectionConfig::udp();
+        connection.port = server.port();
+        let server = NameServerConfig::new(server.ip(), true, vec![connection]);
+        NameServers {
+            config: ResolverConfig::from_parts(None, Vec::new(), vec![server]),
+            options: ResolverOpts::default(),
+            hosts: Arc::default(),
+        }
+    }
+
+    pub(super) fn client(&self) -> Client {
+        let provider = TokioRuntimeProvider::default();
+        let mut builder = TokioResolver::builder_with_config(self.config.clone(), provider);
+        let mut options = self.options.clone();
+        // Answers are kept by whoever watches the name, for their own time to live.
+        options.cache_size = 0;
+        options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+        options.use_hosts_file = ResolveHosts::Never;
+        *builder.options_mut() = options;
+        let resolver = builder.build();
+        let mut resolver = resolver.expect("only TLS to name servers has something that can fail");
+        resolver.set_hosts(Arc::clone(&self.hosts));
+        Client { resolver }
+    }
+}
+
+impl fmt::Debug for NameServers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let servers = self.config.name_servers().iter();
+        f.debug_list()
+            .entries(servers.map(|server| server.ip))
+            .finish()
+    }
+}
+
+impl Client {
+    /// The endpoints of `address`, or a sentence about what went wrong.
+    pub(super) async fn look_up(&self, address: &HostAddress) -> Result<Answer, String> {
+        let found = match address {
+            HostAddress::Tcp(name, port) => self.host(name, *port).await,
+            HostAddress::Srv(name) => self.services(name).await,
+            HostAddress::Unix(_) => return Err("a unix socket is no name".to_owned()),
+        };
+        let found = found.map_err(|error| sentence(&error))?;
+        let endpoints = in_order(found.endpoints);
+        if endpoints.is_empty() {
+            return Err("it has no address".to_owned());
+        }
+        let ttl = found.valid_until.saturating_duration_since(Instant::now());
+        Ok(Answer { endpoints, ttl })
+    }
+
+    /// A and AAAA records, or the hosts file.
+    async fn host(&self, name: &str, port: u16) -> Result<Found, NetError> {
+        let lookup = self.resolver.lookup_ip(name).await?;
+        let endpoint = |ip| Endpoint {
+            address: SocketAddr::new(ip, port),
+            priority: 0,
+            weight: 1,
+        };
+        Ok(Found {
+            endpoints: lookup.iter().map(endpoint).collect(),
+            valid_until: lookup.valid_until(),
+        })
+    }
+
+    /// SRV records and the addresses of their targets. A target that cannot be resolved is left out,
+    /// and looked for again soon.
+    async fn services(&self, name: &str) -> Result<Found, NetError> {
+        let lookup = self.resolver.srv_lookup(name).await?;
+        let mut found = Found {
+            endpoints: Vec::new(),
+            valid_until: lookup.valid_until(),
+        };
+        let mut records: Vec<SRV> = lookup
+            .answers()
+            .iter()
+            .filter_map(|record| match &record.data {
+                // A root as target: the service is decidedly not there (RFC 2782).
+                RData::SRV(srv) if !srv.target.is_root() => Some(srv.clone()),
+                _ => None,
+            })
+            .collect();
+        records.sort_by_key(|srv| srv.priority);
+        records.truncate(SRV_TARGETS_MAX);
+
+        let mut targets = JoinSet::new();
+        for srv in records {
+            let client = self.clone();
+            targets.spawn(async move {
+                let found = client.host(&srv.target.to_utf8(), srv.port).await;
+                (srv, found)
+            });
+        }
+        let mut last_error = None;
+        while let Some(Ok((srv, target))) = targets.join_next().await {
+            match target {
+                Ok(target) => found.add(&srv, target),
+                Err(error) => last_error = Some(error),
+            }
+        }
+        match last_error {
+            Some(error) if found.endpoints.is_empty() => Err(error),
+            Some(_) => {
+                let soon = Instant::now() + INCOMPLETE_VALID;
+                found.valid_until = found.valid_until.min(soon);
+                Ok(found)
+            }
+            None => Ok(found),
+        }
+    }
+}
+
+/// Endpoints as they were found.
+struct Found {
+    endpoints: Vec<Endpoint>,
+    valid_until: Instant,
+}
+
+impl Found {
+    /// Adds the addresses of an SRV record's target.
+    fn add(&mut self, srv: &SRV, target: Found) {
+        self.valid_until = self.valid_until.min(target.valid_until);
+        let endpoints = target.endpoints.into_iter().map(|endpoint| Endpoint {
+            priority: srv.priority,
+            // 0 is for targets that are hardly ever wanted; among others with 0 all are equal.
+            weight: srv.weight.max(1),
+            ..endpoint
+        });
+        self.endpoints.extend(endpoints);
+    }
+}
+
+/// By priority and address, each address once, at most [`ENDPOINTS_MAX`]. Name servers change the
+/// order of their answers all the time: what is the same must compare equal.
+fn in_order(mut endpoints: Vec<Endpoint>) -> Vec<Endpoint> {
+    endpoints.sort_by_key(|endpoint| (endpoint.address, endpoint.priority, endpoint.weight));
+    endpoints.dedup_by_key(|endpoint| endpoint.address);
+    endpoints.sort_by_key(|endpoint| (endpoint.priority, endpoint.address));
+    endpoints.truncate(ENDPOINTS_MAX);
+    endpoints
+}
+
+fn sentence(error: &NetError) -> String {
+    match error {
+        NetError::Dns(DnsError::NoRecordsFound(none)) => match none.response_code {
+            ResponseCode::NXDomain => "there is no such name".to_owned(),
+            ResponseCode::NoError => format!("it has no {} record", none.query.query_type()),
+            code => format!("the name server says: {code}"),
+        },
+        NetError::Timeout => "no name server answered in time".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// How long a list of SRV targets is valid at most of which one could not be resolved.
+const INCOMPLETE_VALID: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(address: &str, priority: u16, weight: u16) -> Endpoint {
+        Endpoint {
+            address: address.parse().expect("an address"),
+            priority,
+            weight,
+        }
+    }
+
+    #[test]
+    fn endpoints_come_in_one_order_whatever_the_answers() {
+        let expected = [
+            endpoint("192.0.2.1:80", 1, 7),
+            endpoint("192.0.2.2:80", 1, 1),
+            endpoint("[2001:db8::1]:80", 1, 1),
+            endpoint("192.0.2.0:80", 2, 1),
+        ];
+        let mut found = expected.to_vec();
+        found.push(endpoint("192.0.2.1:80", 3, 1));
+        for _ in 0..found.len() {
+            found.rotate_left(1);
+            assert_eq!(in_order(found.clone()), expected);
+        }
+    }
+
+    #[test]
+    fn there_is_an_end_to_the_endpoints_of_a_name() {
+        let many = (0..200).map(|number| endpoint(&format!("192.0.2.{number}:80"), 0, 1));
+        let kept = in_order(many.rev().collect());
+        assert_eq!(kept.len(), ENDPOINTS_MAX);
+        assert_eq!(kept.first(), Some(&endpoint("192.0.2.0:80", 0, 1)));
+    }
+}

@@ -1,0 +1,265 @@
+//! Where backends are that the configuration names: host names and SRV records, and their changes.
+//!
+//! A [`Resolver`] is a thread of its own with a small runtime. It asks for each name that is watched,
+//! again when the answer's time to live is over, and publishes lists of addresses. Workers hold a
+//! [`Resolved`] each and look at one number ([`Resolved::generation`]) to see that nothing changed;
+//! they never wait for a name server, but the first request for a name may
+//! ([`Resolved::poll_answered`]). Knows nothing of connections or of what a backend speaks.
+//!
+//! What is published stays in use until there is something newer. A name server that does not
+//! answer, or says that a name has gone, changes nothing; it is asked again after a pause that
+//! doubles, and the log says so once.
+//!
+//! /etc/resolv.conf and /etc/hosts are read once, by [`prepare`], before a chroot hides them. A
+//! reload makes a new server process, which reads them anew.
+
+mod follow;
+mod lookup;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+
+use petrel_engine::log::LogHandle;
+use tokio::sync::mpsc;
+
+use super::options::HostAddress;
+
+pub use follow::Pace;
+pub use lookup::NameServers;
+
+/// An address that requests can be sent to, with what an SRV record says about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The smallest is used first: RFC 2782. 0 without SRV record.
+    pub priority: u16,
+    /// Share among those with the same priority; at least 1, and 1 without SRV record.
+    pub weight: u16,
+}
+
+/// What a name stands for at present. Shared by all workers.
+#[derive(Debug)]
+pub struct Resolved {
+    /// How often the endpoints have changed.
+    generation: AtomicU64,
+    published: Mutex<Published>,
+}
+
+#[derive(Debug)]
+struct Published {
+    endpoints: Arc<[Endpoint]>,
+    /// Who waits for the first answer; `None`: it has come.
+    waiting: Option<Vec<Waker>>,
+}
+
+/// Looks names up, for all workers of a process.
+#[derive(Debug)]
+pub struct Resolver {
+    watched: Mutex<HashMap<HostAddress, Weak<Resolved>>>,
+    /// When this is dropped, the thread ends.
+    names: mpsc::UnboundedSender<Watch>,
+}
+
+/// A name to be followed as long as somebody holds its answers.
+struct Watch {
+    address: HostAddress,
+    resolved: Weak<Resolved>,
+}
+
+/// Nobody waits for an answer that cannot come any more.
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(resolved) = self.resolved.upgrade() {
+            resolved.answered();
+        }
+    }
+}
+
+/// Reads which name servers the system uses, and its hosts file. To be called before a chroot and
+/// before [`shared`]; otherwise that one reads them.
+pub fn prepare() {
+    *lock(&PREPARED) = Some(NameServers::of_system());
+}
+
+/// The resolver of this process. Starts it the first time; `log` is where it tells about names that
+/// cannot be resolved.
+///
+/// # Errors
+/// The kernel refuses a thread.
+pub fn shared(log: &LogHandle) -> io::Result<Arc<Resolver>> {
+    let mut shared = lock(&SHARED);
+    if let Some(resolver) = &*shared {
+        return Ok(Arc::clone(resolver));
+    }
+    let servers = lock(&PREPARED).take();
+    let servers = servers.unwrap_or_else(NameServers::of_system);
+    let resolver = Arc::new(Resolver::start(servers, Pace::default(), log.clone())?);
+    *shared = Some(Arc::clone(&resolver));
+    Ok(resolver)
+}
+
+/// Looks up `addresses` now, and says what is wrong with those that lead to nothing: for a check of
+/// the configuration. Waits for name servers.
+///
+/// # Errors
+/// There is no runtime to be had, for lack of memory or descriptors.
+pub fn check(
+    servers: &NameServers,
+    addresses: &[HostAddress],
+) -> io::Result<Vec<(HostAddress, String)>> {
+    let runtime = follow::runtime()?;
+    let client = servers.client();
+    let mut wrong = Vec::new();
+    for address in addresses.iter().filter(|address| needs_lookup(address)) {
+        let answer = follow::look_up_in_time(&client, address, Pace::default().lookup_max);
+        if let Err(reason) = runtime.block_on(answer) {
+            wrong.push((address.clone(), reason));
+        }
+    }
+    Ok(wrong)
+}
+
+/// The address that `address` states itself: a number, or one in brackets.
+pub fn numeric(address: &HostAddress) -> Option<SocketAddr> {
+    let HostAddress::Tcp(host, port) = address else {
+        return None;
+    };
+    let inner = host
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    let ip: IpAddr = inner.unwrap_or(host).parse().ok()?;
+    Some(SocketAddr::new(ip, *port))
+}
+
+impl Resolver {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The kernel refuses a thread.
+    pub fn start(servers: NameServers, pace: Pace, log: LogHandle) -> io::Result<Resolver> {
+        let (names, watches) = mpsc::unbounded_channel();
+        let runtime = follow::runtime()?;
+        let thread = std::thread::Builder::new().name("petrel-names".to_owned());
+        thread.spawn(move || runtime.block_on(follow::follow_all(watches, servers, pace, log)))?;
+        Ok(Resolver {
+            watched: Mutex::default(),
+            names,
+        })
+    }
+
+    /// The addresses of `address`, kept up to date as long as somebody holds them. Those of one
+    /// address are the same for all who ask. Numeric addresses are there at once and for good; a
+    /// unix socket has none.
+    pub fn watch(&self, address: &HostAddress) -> Arc<Resolved> {
+        if !needs_lookup(address) {
+            return Arc::new(Resolved::fixed(numeric(address)));
+        }
+        let mut watched = lock(&self.watched);
+        if let Some(resolved) = watched.get(address).and_then(Weak::upgrade) {
+            return resolved;
+        }
+        watched.retain(|_, resolved| resolved.strong_count() > 0);
+        let resolved = Arc::new(Resolved::unknown());
+        watched.insert(address.clone(), Arc::downgrade(&resolved));
+        let watch = Watch {
+            address: address.clone(),
+            resolved: Arc::downgrade(&resolved),
+        };
+        // If the thread has ended, which only a panic in it can bring about, the error drops the watch.
+        let _ = self.names.send(watch);
+        resolved
+    }
+}
+
+impl Resolved {
+    /// How often the endpoints have changed: look at this, and at [`Resolved::current`] only when it
+    /// is another number than last time. 0 as long as the name has never been resolved.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The endpoints, by priority and then by address, IPv4 first. Empty before the first answer.
+    pub fn current(&self) -> Arc<[Endpoint]> {
+        Arc::clone(&lock(&self.published).endpoints)
+    }
+
+    /// Ready when the name has been looked up once, also if that failed: what [`Resolved::current`]
+    /// says then is all there is for now. Takes at most [`Pace::lookup_max`].
+    pub fn poll_answered(&self, context: &mut Context<'_>) -> Poll<()> {
+        match &mut lock(&self.published).waiting {
+            None => Poll::Ready(()),
+            Some(waiting) => {
+                let waker = context.waker();
+                if !waiting.iter().any(|known| known.will_wake(waker)) {
+                    waiting.push(waker.clone());
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    fn unknown() -> Resolved {
+        Resolved {
+            generation: AtomicU64::new(0),
+            published: Mutex::new(Published {
+                endpoints: Arc::new([]),
+                waiting: Some(Vec::new()),
+            }),
+        }
+    }
+
+    fn fixed(address: Option<SocketAddr>) -> Resolved {
+        let resolved = Resolved::unknown();
+        let endpoint = |address| Endpoint {
+            address,
+            priority: 0,
+            weight: 1,
+        };
+        resolved.publish(address.map(endpoint).into_iter().collect());
+        resolved
+    }
+
+    /// Makes `endpoints` the current ones, if they are others. Wakes who waits for an answer.
+    fn publish(&self, endpoints: Vec<Endpoint>) {
+        let mut published = lock(&self.published);
+        if published.endpoints[..] != endpoints[..] {
+            published.endpoints = endpoints.into();
+            self.generation.fetch_add(1, Ordering::Release);
+        }
+        drop(published);
+        self.answered();
+    }
+
+    /// The first look-up is over.
+    fn answered(&self) {
+        let waiting = lock(&self.published).waiting.take();
+        for waker in waiting.into_iter().flatten() {
+            waker.wake();
+        }
+    }
+}
+
+fn needs_lookup(address: &HostAddress) -> bool {
+    match address {
+        HostAddress::Unix(_) => false,
+        HostAddress::Tcp(..) => numeric(address).is_none(),
+        HostAddress::Srv(_) => true,
+    }
+}
+
+/// What is behind these locks is whole between any two statements.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+static PREPARED: Mutex<Option<NameServers>> = Mutex::new(None);
+static SHARED: Mutex<Option<Arc<Resolver>>> = Mutex::new(None);
+
+#[cfg(test)]
+mod tests;
