@@ -12,7 +12,7 @@
 //! | [`url`] | request targets, normalised as lighttpd 1.4 does |
 //! | [`header_block`] | response header fields in wire form |
 //! | [`range`], [`conditional`], [`etag`], [`date`], [`accept`] | RFC 9110's small languages |
-//! | [`fastcgi`] | the protocols of application servers |
+//! | [`fastcgi`], [`scgi`], [`uwsgi`] | the protocols of application servers |
 //! | [`cgi`] | the heads of CGI replies, whatever carries them |
 //! | [`reply_head`] | what decoders of backends' replies fill in |
 //! | [`escape`] | text made safe for HTML, JSON, URLs and logs |
@@ -31,5 +31,7 @@ pub mod http1;
 pub mod method;
 pub mod range;
 pub mod reply_head;
+pub mod scgi;
 pub mod status;
 pub mod url;
+pub mod uwsgi;

@@ -1,0 +1,236 @@
+//! The uwsgi protocol: a packet of names and values, then the body as it is.
+//!
+//! A reply is a CGI reply or an HTTP/1 response that ends with the connection ([`crate::cgi`] reads
+//! both); the protocol adds nothing to it.
+//!
+//! ```text
+//!   0          1     2      3
+//!   modifier 1 data length  modifier 2    (little-endian)
+//!   then for each variable: length of name, name, length of value, value
+//! ```
+//!
+//! Modifier 1 is 0: a request to a WSGI, PSGI or Rack application, whose variables follow.
+
+/// Length of a packet's header.
+pub const HEADER_BYTES: usize = 4;
+
+/// The request has more than 64 KiB of variables, which no packet can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong;
+
+impl std::fmt::Display for TooLong {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("the request is too long for a uwsgi packet")
+    }
+}
+
+impl std::error::Error for TooLong {}
+
+/// Writes the head of a request, straight into the output.
+#[derive(Debug)]
+pub struct HeadEncoder<'o> {
+    out: &'o mut Vec<u8>,
+    /// Where the packet begins in `out`.
+    start: usize,
+    /// A variable did not fit.
+    is_too_long: bool,
+}
+
+impl<'o> HeadEncoder<'o> {
+    /// Begins a packet.
+    pub fn new(out: &'o mut Vec<u8>) -> HeadEncoder<'o> {
+        let start = out.len();
+        out.extend_from_slice(&[0; HEADER_BYTES]);
+        HeadEncoder {
+            out,
+            start,
+            is_too_long: false,
+        }
+    }
+
+    /// Appends a variable. Names and values may hold anything.
+    #[inline]
+    pub fn add(&mut self, name: &[u8], value: &[u8]) {
+        let used = self.out.len() - self.start - HEADER_BYTES;
+        let room = usize::from(u16::MAX) - used;
+        let needed = name.len().saturating_add(value.len()).saturating_add(4);
+        if needed > room {
+            self.is_too_long = true;
+            return;
+        }
+        self.out.reserve(needed);
+        for part in [name, value] {
+            self.out
+                .extend_from_slice(&(part.len() as u16).to_le_bytes());
+            self.out.extend_from_slice(part);
+        }
+    }
+
+    /// Ends the packet; the body may follow.
+    ///
+    /// # Errors
+    /// Not everything fitted into the packet. Nothing of it stays in the output.
+    pub fn finish(self) -> Result<(), TooLong> {
+        if self.is_too_long {
+            self.out.truncate(self.start);
+            return Err(TooLong);
+        }
+        let length = self.out.len() - self.start - HEADER_BYTES;
+        let [low, high] = (length as u16).to_le_bytes();
+        self.out[self.start..self.start + HEADER_BYTES].copy_from_slice(&[0, low, high, 0]);
+        Ok(())
+    }
+}
+
+/// How far a packet has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Parsed {
+    /// More bytes are needed.
+    Partial,
+    /// The packet is complete.
+    Complete {
+        /// What kind of packet: 0 is a request with variables.
+        modifiers: (u8, u8),
+        /// The variables, for [`Variables`].
+        variables: std::ops::Range<usize>,
+    },
+}
+
+/// Reads a packet from the front of `input`, as an application server does. It ends, and the body
+/// begins, where the variables end.
+pub fn parse(input: &[u8]) -> Parsed {
+    let Some(&[first, low, high, second]) = input.first_chunk::<HEADER_BYTES>() else {
+        return Parsed::Partial;
+    };
+    let end = HEADER_BYTES + usize::from(u16::from_le_bytes([low, high]));
+    if input.len() < end {
+        return Parsed::Partial;
+    }
+    Parsed::Complete {
+        modifiers: (first, second),
+        variables: HEADER_BYTES..end,
+    }
+}
+
+/// Names and values of a packet. An item is an error if the bytes end inside a variable; it is the
+/// last one.
+#[derive(Clone, Debug)]
+pub struct Variables<'b> {
+    rest: &'b [u8],
+}
+
+/// A variable of a packet is cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CutOff;
+
+impl<'b> Variables<'b> {
+    /// The variables in `bytes`: the range that [`Parsed::Complete`] names.
+    pub fn new(bytes: &'b [u8]) -> Variables<'b> {
+        Variables { rest: bytes }
+    }
+
+    fn part(&mut self) -> Option<&'b [u8]> {
+        let (length, rest) = self.rest.split_first_chunk::<2>()?;
+        let (part, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
+        self.rest = rest;
+        Some(part)
+    }
+}
+
+impl<'b> Iterator for Variables<'b> {
+    type Item = Result<(&'b [u8], &'b [u8]), CutOff>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let pair = self.part().and_then(|name| Some((name, self.part()?)));
+        if pair.is_none() {
+            self.rest = &[];
+        }
+        Some(pair.ok_or(CutOff))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn encoded(variables: &[(Vec<u8>, Vec<u8>)]) -> Result<Vec<u8>, TooLong> {
+        let mut out = b"kept".to_vec();
+        let mut head = HeadEncoder::new(&mut out);
+        for (name, value) in variables {
+            head.add(name, value);
+        }
+        let finished = head.finish();
+        assert!(out.starts_with(b"kept") && (finished.is_ok() || out.len() == 4));
+        finished.map(|()| out.split_off(4))
+    }
+
+    #[test]
+    fn a_request_is_written_as_the_specification_says() {
+        let variables = [(b"AB".to_vec(), b"c".to_vec()), (b"D".to_vec(), Vec::new())];
+        let wire = encoded(&variables).expect("it is short");
+        assert_eq!(wire, b"\0\x0c\0\0\x02\0AB\x01\0c\x01\0D\0\0");
+    }
+
+    #[test]
+    fn a_packet_holds_64_kib_less_one_byte() {
+        let of = |length: usize| encoded(&[(b"A".to_vec(), vec![b'x'; length])]);
+        let wire = of(65_530).expect("it just fits");
+        assert_eq!(wire[..4], [0, 0xff, 0xff, 0]);
+        for length in [65_531, 70_000, 200_000] {
+            assert_eq!(of(length), Err(TooLong));
+        }
+        let many = vec![(b"NAME".to_vec(), vec![b'x'; 92]); 656];
+        assert_eq!(encoded(&many), Err(TooLong));
+        assert!(encoded(&many[..655]).is_ok());
+    }
+
+    #[test]
+    fn a_packet_is_complete_with_its_last_variable() {
+        let wire = encoded(&[(b"A".to_vec(), b"b".to_vec())]).expect("it is short");
+        for length in 0..wire.len() {
+            assert_eq!(parse(&wire[..length]), Parsed::Partial, "{length}");
+        }
+        let complete = Parsed::Complete {
+            modifiers: (0, 0),
+            variables: 4..wire.len(),
+        };
+        assert_eq!(parse(&[&wire[..], b"body"].concat()), complete);
+    }
+
+    #[test]
+    fn variables_that_are_cut_off_are_an_error() {
+        for bytes in [&b"\x01"[..], b"\x01\0", b"\x01\0A", b"\x01\0A\x02\0b"] {
+            let found: Vec<_> = Variables::new(bytes).collect();
+            assert_eq!(found, [Err(CutOff)], "{bytes:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn variables_come_back(variables in proptest::collection::vec((
+            proptest::collection::vec(any::<u8>(), 0..30),
+            proptest::collection::vec(any::<u8>(), 0..300),
+        ), 0..40)) {
+            let wire = encoded(&variables).expect("it is short");
+            let Parsed::Complete { variables: range, .. } = parse(&wire) else {
+                panic!("it is complete");
+            };
+            let owned = |pair: Result<(&[u8], &[u8]), CutOff>| {
+                pair.map(|(name, value)| (name.to_vec(), value.to_vec()))
+            };
+            let found: Result<Vec<_>, CutOff> = Variables::new(&wire[range]).map(owned).collect();
+            prop_assert_eq!(found, Ok(variables));
+        }
+
+        #[test]
+        fn nothing_panics(input in proptest::collection::vec(any::<u8>(), 0..99)) {
+            let _ = parse(&input);
+            let _ = Variables::new(&input).count();
+        }
+    }
+}
