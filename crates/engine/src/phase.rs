@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use petrel_proto::method::Method;
 use petrel_proto::status::Status;
 
+use crate::deadlines::Deadlines;
 use crate::error_page;
 use crate::exchange::Exchange;
 use crate::ledger::Stage;
@@ -50,13 +51,16 @@ pub(crate) enum Walked {
 pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Walked> {
     loop {
         let outcome = match exchange.progress.pending.take() {
-            Some(mut pending) => match pending.poll(exchange, context) {
-                Poll::Ready(outcome) => outcome,
-                Poll::Pending => {
-                    exchange.progress.pending = Some(pending);
-                    return Poll::Pending;
+            Some(mut pending) => {
+                exchange.wake_at_s = Deadlines::NEVER;
+                match pending.poll(exchange, context) {
+                    Poll::Ready(outcome) => outcome,
+                    Poll::Pending => {
+                        exchange.progress.pending = Some(pending);
+                        return Poll::Pending;
+                    }
                 }
-            },
+            }
             None => step(exchange),
         };
         match outcome {

@@ -207,6 +207,11 @@ impl Answer {
     pub fn exchange(&self) -> &Exchange {
         &self.exchange
     }
+
+    /// The same, for functions that change an exchange further.
+    pub fn exchange_mut(&mut self) -> &mut Exchange {
+        &mut self.exchange
+    }
 }
 
 fn collect(mut body: Body) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! A worker: one thread, one runtime, and everything its connections share.
 
 use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -126,6 +126,12 @@ impl Worker {
                 .push(Rc::clone(&made) as Rc<dyn Any>);
             made
         })
+    }
+
+    /// The buffer every read of this worker goes through, from clients and backends alike. To be
+    /// given back before anything else is polled.
+    pub fn receive_buffer(&self) -> RefMut<'_, Box<[u8]>> {
+        self.receive_buffer.borrow_mut()
     }
 
     /// The logs.

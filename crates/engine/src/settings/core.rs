@@ -27,6 +27,10 @@ pub struct CoreSettings {
     pub read_idle_s: u32,
     /// `server.max-write-idle`; 0 as for `read_idle_s`.
     pub write_idle_s: u32,
+    /// `server.stream-request-body`: 0, 1 or 2.
+    pub stream_request_body: u32,
+    /// `server.stream-response-body`: 0, 1 or 2.
+    pub stream_response_body: u32,
     /// `server.errorfile-prefix`.
     pub errorfile_prefix: Option<Rc<[u8]>>,
     /// `server.error-handler`.
@@ -133,6 +137,8 @@ impl CoreSettings {
             body_bytes_max: (body_kbytes > 0).then(|| u64::from(body_kbytes) * 1024),
             keep_alive_requests_max: values.unsigned("server.max-keep-alive-requests", 1000),
             keep_alive_idle_s: values.unsigned("server.max-keep-alive-idle", 5),
+            stream_request_body: values.unsigned("server.stream-request-body", 0).min(2),
+            stream_response_body: values.unsigned("server.stream-response-body", 0).min(2),
             read_idle_s: values.unsigned("server.max-read-idle", 60),
             write_idle_s: values.unsigned("server.max-write-idle", 360),
             errorfile_prefix: bytes("server.errorfile-prefix"),

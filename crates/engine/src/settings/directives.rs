@@ -37,9 +37,6 @@ macro_rules! directives {
     };
 }
 
-/// What temporary files for request bodies would be for.
-const NO_KEPT_BODIES: &str = "no request body is kept, as nothing that is built needs one";
-
 /// Every directive of the core.
 pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     // Of the process.
@@ -81,10 +78,10 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "Bytes of a request line with all its header fields; 431 beyond it. At most 1048576.";
     "server.chunkqueue-chunk-sz", Int, Server, "8192", Accepted("buffers are sized by what they hold"),
         "The size of internal buffers.";
-    "server.upload-temp-file-size", Int, Server, "1048576", Accepted(NO_KEPT_BODIES),
+    "server.upload-temp-file-size", Int, Server, "1048576", Accepted("one body is one file, which has no name and no limit of its own"),
         "Bytes of a request body after which another temporary file is begun.";
-    "server.upload-dirs", List, Server, "$TMPDIR, else /var/tmp", Accepted(NO_KEPT_BODIES),
-        "Directories for the temporary files of request bodies, used in turn.";
+    "server.upload-dirs", List, Server, "$TMPDIR, else /var/tmp", Works,
+        "Directories for temporary files: request bodies and replies that are kept until they are complete. The first that takes a file is used.";
     "server.http-parseopts", StringMap, Server, "see Request strictness", Works,
         "How strictly requests are read and how their URLs are normalised.";
     "server.http-parseopt-header-strict", Bool, Server, "enable", Works,
@@ -165,9 +162,9 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "When off, requests are answered as HTTP/1.0.";
     "server.range-requests", Bool, Request, "enable", Works,
         "Answers requests for parts of a file.";
-    "server.stream-request-body", Short, Request, "0", NotYet("there are no gateways to stream to"),
+    "server.stream-request-body", Short, Request, "0", Works,
         "Whether gateways get a request body while it arrives: 0 when it is complete, 1 at once, 2 at once with small buffers.";
-    "server.stream-response-body", Short, Request, "0", NotYet("there are no gateways to stream from"),
+    "server.stream-response-body", Short, Request, "0", Works,
         "Whether a gateway's response goes out while it arrives: 0 when it is complete, 1 at once, 2 at once with small buffers.";
     "server.kbytes-per-second", Int, Request, "0", Works,
         "KiB a second for all connections of the scope together. 0 is no limit.";

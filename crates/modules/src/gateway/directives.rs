@@ -4,31 +4,25 @@ use petrel_engine::config::Diagnostic;
 use petrel_engine::directives;
 use petrel_engine::module::{Configure, Loaded, ModuleSpec};
 use petrel_engine::settings::directives::DirectiveSpec;
-use petrel_engine::settings::directives::Effect::{Exposes, NotYet, Removed};
+use petrel_engine::settings::directives::Effect::{Removed, Works};
 
-use super::options;
-
-/// What a URL that belongs to a backend would get from the file system is its source.
-const SOURCE: &str = "what a backend should answer must not be sent as a file";
-
-/// Options that change how a gateway works change nothing without it.
-const NO_GATEWAY: &str = "it belongs to a gateway that is not built";
+use super::{hook, options};
 
 /// mod_fastcgi.
 pub static FASTCGI: ModuleSpec = module(
     "mod_fastcgi",
     "Passes requests to FastCGI applications.",
     directives! {
-        "fastcgi.server", Map, Request, "()", Exposes(SOURCE),
+        "fastcgi.server", Map, Request, "()", Works,
             "Backends by URL prefix or file suffix.";
-        "fastcgi.map-extensions", StringMap, Request, "()", Exposes(SOURCE),
+        "fastcgi.map-extensions", StringMap, Request, "()", Works,
             "Suffixes that are handled as another one.";
-        "fastcgi.balance", String, Request, "fair", NotYet(NO_GATEWAY),
+        "fastcgi.balance", String, Request, "fair", Works,
             "How a backend is chosen: fair (also least-connection), round-robin, hash or sticky.";
-        "fastcgi.debug", Int, Request, "0", NotYet(NO_GATEWAY),
+        "fastcgi.debug", Int, Request, "0", Works,
             "Traces the gateway.";
     },
-    |configure| check("mod_fastcgi", configure),
+    |configure| install("mod_fastcgi", configure),
 );
 
 /// mod_scgi.
@@ -36,18 +30,18 @@ pub static SCGI: ModuleSpec = module(
     "mod_scgi",
     "Passes requests to SCGI and uwsgi applications.",
     directives! {
-        "scgi.server", Map, Request, "()", Exposes(SOURCE),
+        "scgi.server", Map, Request, "()", Works,
             "Backends by URL prefix or file suffix.";
-        "scgi.map-extensions", StringMap, Request, "()", Exposes(SOURCE),
+        "scgi.map-extensions", StringMap, Request, "()", Works,
             "Suffixes that are handled as another one.";
-        "scgi.protocol", String, Request, "scgi", NotYet(NO_GATEWAY),
+        "scgi.protocol", String, Request, "scgi", Works,
             "What the backends speak: scgi or uwsgi.";
-        "scgi.balance", String, Request, "fair", NotYet(NO_GATEWAY),
+        "scgi.balance", String, Request, "fair", Works,
             "How a backend is chosen, as for fastcgi.balance.";
-        "scgi.debug", Int, Request, "0", NotYet(NO_GATEWAY),
+        "scgi.debug", Int, Request, "0", Works,
             "Traces the gateway.";
     },
-    |configure| check("mod_scgi", configure),
+    |configure| install("mod_scgi", configure),
 );
 
 /// mod_proxy.
@@ -55,22 +49,22 @@ pub static PROXY: ModuleSpec = module(
     "mod_proxy",
     "Passes requests to HTTP servers.",
     directives! {
-        "proxy.server", Map, Request, "()", Exposes(SOURCE),
+        "proxy.server", Map, Request, "()", Works,
             "Backends by URL prefix or file suffix.";
-        "proxy.map-extensions", StringMap, Request, "()", Exposes(SOURCE),
+        "proxy.map-extensions", StringMap, Request, "()", Works,
             "Suffixes that are handled as another one.";
-        "proxy.balance", String, Request, "fair", NotYet(NO_GATEWAY),
+        "proxy.balance", String, Request, "fair", Works,
             "How a backend is chosen, as for fastcgi.balance.";
-        "proxy.debug", Int, Request, "0", NotYet(NO_GATEWAY),
+        "proxy.debug", Int, Request, "0", Works,
             "Traces the gateway.";
-        "proxy.forwarded", Map, Request, "()", NotYet(NO_GATEWAY),
+        "proxy.forwarded", Map, Request, "()", Works,
             "Parameters of the Forwarded field that backends get: for, proto, host, by, remote_user.";
-        "proxy.header", Map, Request, "()", NotYet(NO_GATEWAY),
+        "proxy.header", Map, Request, "()", Works,
             "How URLs and hosts in header fields are rewritten on the way to a backend and back.";
-        "proxy.replace-http-host", Bool, Request, "disable", NotYet(NO_GATEWAY),
+        "proxy.replace-http-host", Bool, Request, "disable", Works,
             "Sends the label of the backend as Host.";
     },
-    |configure| check("mod_proxy", configure),
+    |configure| install("mod_proxy", configure),
 );
 
 /// mod_ajp13.
@@ -78,16 +72,16 @@ pub static AJP13: ModuleSpec = module(
     "mod_ajp13",
     "Passes requests to servlet containers by AJP 1.3.",
     directives! {
-        "ajp13.server", Map, Request, "()", Exposes(SOURCE),
+        "ajp13.server", Map, Request, "()", Works,
             "Backends by URL prefix or file suffix.";
-        "ajp13.map-extensions", StringMap, Request, "()", Exposes(SOURCE),
+        "ajp13.map-extensions", StringMap, Request, "()", Works,
             "Suffixes that are handled as another one.";
-        "ajp13.balance", String, Request, "fair", NotYet(NO_GATEWAY),
+        "ajp13.balance", String, Request, "fair", Works,
             "How a backend is chosen, as for fastcgi.balance.";
-        "ajp13.debug", Int, Request, "0", NotYet(NO_GATEWAY),
+        "ajp13.debug", Int, Request, "0", Works,
             "Traces the gateway.";
     },
-    |configure| check("mod_ajp13", configure),
+    |configure| install("mod_ajp13", configure),
 );
 
 /// mod_proxy_core.
@@ -95,36 +89,36 @@ pub static PROXY_CORE: ModuleSpec = module(
     "mod_proxy_core",
     "The gateway of lighttpd 1.5, for all backend protocols.",
     directives! {
-        "proxy-core.backends", StringOrList, Request, "()", Exposes(SOURCE),
+        "proxy-core.backends", StringOrList, Request, "()", Works,
             "Addresses of the backends of this scope: \"host:port\", \"[v6]:port\" or \"unix:/path\".";
-        "proxy-core.protocol", String, Request, "unset", NotYet(NO_GATEWAY),
+        "proxy-core.protocol", String, Request, "unset", Works,
             "What the backends speak: http, fastcgi, scgi or ajp13.";
-        "proxy-core.balancer", String, Request, "round-robin", NotYet(NO_GATEWAY),
+        "proxy-core.balancer", String, Request, "round-robin", Works,
             "How a backend is chosen: sqf (shortest queue), carp (by URL), round-robin or static.";
-        "proxy-core.debug", Short, Request, "0", NotYet(NO_GATEWAY),
+        "proxy-core.debug", Short, Request, "0", Works,
             "Traces the gateway.";
-        "proxy-core.max-pool-size", Short, Request, "0", NotYet(NO_GATEWAY),
+        "proxy-core.max-pool-size", Short, Request, "0", Works,
             "Connections to one backend.";
-        "proxy-core.max-keep-alive-requests", Short, Request, "0", NotYet(NO_GATEWAY),
+        "proxy-core.max-keep-alive-requests", Short, Request, "0", Works,
             "Requests on one backend connection. 0 is no limit.";
-        "proxy-core.max-backlog-size", Short, Request, "4", NotYet(NO_GATEWAY),
+        "proxy-core.max-backlog-size", Short, Request, "4", Works,
             "Times a request may wait for a backend again before it is answered 504.";
-        "proxy-core.disable-time", Short, Request, "1", NotYet(NO_GATEWAY),
+        "proxy-core.disable-time", Short, Request, "1", Works,
             "Seconds a backend that refused is left alone.";
-        "proxy-core.split-hostnames", Bool, Request, "enable", NotYet(NO_GATEWAY),
+        "proxy-core.split-hostnames", Bool, Request, "enable", Works,
             "Every address of a host name is a backend of its own.";
-        "proxy-core.allow-x-sendfile", Bool, Request, "disable", NotYet(NO_GATEWAY),
+        "proxy-core.allow-x-sendfile", Bool, Request, "disable", Works,
             "Lets backends name a file to send.";
-        "proxy-core.allow-x-rewrite", Bool, Request, "disable", NotYet(NO_GATEWAY),
+        "proxy-core.allow-x-rewrite", Bool, Request, "disable", Works,
             "Lets backends send a request elsewhere by X-Rewrite-URI, -Host and -Backend.";
-        "proxy-core.rewrite-request", Map, Request, "()", NotYet(NO_GATEWAY),
+        "proxy-core.rewrite-request", Map, Request, "()", Works,
             "Changes the request that a backend gets: header name, or _uri, _docroot, _pathinfo and _scriptname, each with a pattern and its replacement.";
-        "proxy-core.rewrite-response", Map, Request, "()", NotYet(NO_GATEWAY),
+        "proxy-core.rewrite-response", Map, Request, "()", Works,
             "Changes the header fields of a backend's response.";
         "proxy-core.check-local", Any, Request, "gone", Removed("a condition on $PHYSICAL[\"existing-path\"]"),
             "Old switch.";
     },
-    |configure| check("mod_proxy_core", configure),
+    |configure| install("mod_proxy_core", configure),
 );
 
 /// A module of this folder.
@@ -144,8 +138,10 @@ const fn module(
     }
 }
 
-/// Finds what is wrong with the options of `module`.
-fn check(module: &str, configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
-    options::gateway(module, configure.values)?;
+/// Lets the gateway that the directives of `module` make take part.
+fn install(module: &str, configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
+    if let Some(gateway) = options::gateway(module, configure.values)? {
+        hook::install(configure, gateway);
+    }
     Ok(())
 }

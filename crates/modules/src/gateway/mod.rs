@@ -1,9 +1,25 @@
 //! Requests answered by backends, over connections that are kept.
 
+mod answer;
+mod backend;
+pub mod balance;
+mod connection;
 mod directives;
+mod failure;
 pub mod header_map;
+pub mod health;
+mod hook;
+mod limit;
+pub mod limits;
+pub mod offload;
 pub mod options;
+mod overload;
+mod pool;
 pub mod protocol;
-pub mod resolve;
+mod reply;
+mod request;
+mod stream;
+mod talk;
+mod upstream;
 
 pub use directives::{AJP13, FASTCGI, PROXY, PROXY_CORE, SCGI};

@@ -13,7 +13,7 @@ mod proxy_core;
 mod server;
 mod spawn;
 #[cfg(test)]
-mod testing;
+pub(super) mod testing;
 mod warnings;
 
 use std::rc::Rc;

@@ -104,7 +104,9 @@ const OF_LIGHTTPD: &str = "X-LIGHTTPD-";
 
 /// The limit of this answer. What is no number, or 0, is no limit.
 fn limit_bandwidth(exchange: &mut Exchange, value: &[u8]) {
-    let kbytes = std::str::from_utf8(value).map(str::trim).unwrap_or_default();
+    let kbytes = std::str::from_utf8(value)
+        .map(str::trim)
+        .unwrap_or_default();
     let kbytes: u64 = kbytes.parse().unwrap_or(0);
     exchange.response.bytes_per_second_max = kbytes.saturating_mul(1024);
 }

@@ -40,7 +40,7 @@ pub(super) fn gateway_in(
 }
 
 /// The same outside all conditions; it has a backend.
-pub(super) fn gateway_of(module: &str, text: &str) -> Gateway {
+pub(in crate::gateway) fn gateway_of(module: &str, text: &str) -> Gateway {
     match gateway_in(module, text, 0) {
         Ok(gateway) => gateway.expect("it has a backend"),
         Err(error) => panic!("{}", error.message),
@@ -69,7 +69,7 @@ pub(super) fn first_host(config: &Config) -> Result<Host, Diagnostic> {
 }
 
 /// The backend with these options.
-pub(super) fn host(options: &str) -> Host {
+pub(in crate::gateway) fn host(options: &str) -> Host {
     first_host(&config(&with(options))).unwrap_or_else(|error| panic!("{}", error.message))
 }
 

@@ -16,6 +16,7 @@ use super::options::{Extras, Host};
 
 mod cgi_reply;
 pub mod fastcgi;
+pub mod http;
 mod stand_in;
 #[cfg(test)]
 mod testing;

@@ -1,0 +1,148 @@
+//! A reply's head becomes the head of the answer.
+
+use petrel_engine::Exchange;
+use petrel_engine::module::Outcome;
+use petrel_engine::proto::header_block::HeaderBlock;
+use petrel_engine::proto::method::Method;
+use petrel_engine::proto::reply_head::ReplyHead;
+use petrel_engine::proto::status::Status;
+
+use super::offload::{self, Offload};
+use super::options::{Gateway, Host, Mode};
+use super::protocol::Conversation;
+
+/// What becomes of the body behind a head.
+pub enum Verdict {
+    /// It is the answer's body, which is sent when it is complete.
+    Collect,
+    /// It is the answer's body, which is sent while it comes.
+    Stream,
+    /// The connection is a tunnel from now on.
+    Tunnel,
+    /// Nobody needs it: the exchange goes on with this.
+    Discard(Outcome),
+    /// Nobody may have it: 502.
+    Refuse,
+}
+
+/// Takes the head of a reply over into `exchange.response`.
+pub fn accept(
+    exchange: &mut Exchange,
+    gateway: &Gateway,
+    host: &Host,
+    conversation: &dyn Conversation,
+) -> Verdict {
+    let head = conversation.head();
+    if host.mode == Mode::Authorizer && head.status() == Status::OK {
+        authorize(exchange, head);
+        return Verdict::Discard(Outcome::Next);
+    }
+    let is_tunnel = head.status() == Status::SWITCHING_PROTOCOLS;
+    copy(exchange, gateway, host, head);
+    if is_tunnel {
+        return Verdict::Tunnel;
+    }
+    match offload::offload(exchange, host, head) {
+        Offload::None => {}
+        Offload::Answered(outcome) => return Verdict::Discard(outcome),
+        Offload::Refused(_) => return Verdict::Refuse,
+    }
+    if exchange.request.head.method() == Method::Head {
+        exchange.response.announced_length = announced_length(head);
+    }
+    match exchange.settings.core.stream_response_body > 0 || wants_streaming(head) {
+        true => Verdict::Stream,
+        false => Verdict::Collect,
+    }
+}
+
+/// Sends an interim response on.
+pub fn inform(exchange: &mut Exchange, head: &ReplyHead) {
+    let mut fields = HeaderBlock::new();
+    for (name, value) in head.fields().filter(|(name, _)| !is_hop_by_hop(name)) {
+        fields.append(name, value);
+    }
+    exchange.inform(head.status(), &fields);
+}
+
+fn copy(exchange: &mut Exchange, gateway: &Gateway, host: &Host, head: &ReplyHead) {
+    exchange.response.answer(head.status());
+    // It is the application's answer, error or not, with or without a body.
+    exchange.response.is_final = true;
+    let is_tunnel = head.status() == Status::SWITCHING_PROTOCOLS;
+    let extras = &gateway.extras;
+    let maps = extras.rewriting.maps_replies() || extras.header_map.maps_replies();
+    for (name, value) in head.fields() {
+        let is_upgrade = is_tunnel && name.eq_ignore_ascii_case("upgrade");
+        if (is_hop_by_hop(name) && !is_upgrade) || offload::is_withheld(name, host) {
+            continue;
+        }
+        let mapped = maps
+            .then(|| mapped(exchange, gateway, name, value))
+            .flatten();
+        let value = mapped.as_deref().unwrap_or(value);
+        exchange.response.append(name, value);
+    }
+}
+
+/// The value as the configuration changes it, if it does.
+fn mapped(exchange: &Exchange, gateway: &Gateway, name: &str, value: &[u8]) -> Option<Vec<u8>> {
+    let extras = &gateway.extras;
+    let rewritten = extras.rewriting.map_reply(exchange, name, value);
+    let value = rewritten.as_deref().unwrap_or(value);
+    extras
+        .header_map
+        .map_reply(exchange, name, value)
+        .or(rewritten)
+}
+
+/// `Variable-NAME` of an authorizer becomes a variable of the request (FastCGI 1.0, section 6.3).
+fn authorize(exchange: &mut Exchange, head: &ReplyHead) {
+    for (name, value) in head.fields() {
+        let variable = name
+            .split_at_checked(VARIABLE.len())
+            .filter(|(prefix, _)| prefix.eq_ignore_ascii_case(VARIABLE));
+        if let Some((_, name)) = variable {
+            exchange.environment.set(name, value);
+        }
+    }
+}
+
+/// Answers that make sense only piece by piece, whatever `server.stream-response-body` says.
+fn wants_streaming(head: &ReplyHead) -> bool {
+    let is_event_stream = |value: &[u8]| {
+        value
+            .get(..EVENT_STREAM.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(EVENT_STREAM))
+    };
+    head.get("Content-Type").is_some_and(is_event_stream)
+        || head.get("X-Accel-Buffering") == Some(b"no")
+}
+
+fn announced_length(head: &ReplyHead) -> Option<u64> {
+    std::str::from_utf8(head.get("Content-Length")?)
+        .ok()?
+        .parse()
+        .ok()
+}
+
+/// Fields about the connection to the backend (RFC 9110 7.6.1), and those that our own connection
+/// writes.
+fn is_hop_by_hop(name: &str) -> bool {
+    const NAMES: &[&str] = &[
+        "connection",
+        "content-length",
+        "keep-alive",
+        "proxy-connection",
+        "status",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "x-accel-buffering",
+    ];
+    NAMES.iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
+const VARIABLE: &str = "Variable-";
+const EVENT_STREAM: &[u8] = b"text/event-stream";

@@ -1,0 +1,380 @@
+//! One backend: what all workers know of it, and this worker's connections to it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::balance::{Candidate, stable_hash};
+use super::connection::{BackendConnection, Standing};
+use super::health::Health;
+use super::limit::ConnectionLimit;
+use super::limits;
+use super::options::{Host, Protocol};
+use super::pool::{Grant, Queue, Signal, Ticket};
+use super::stream::{BackendStream, SocketAddress};
+
+/// What all workers know of one backend.
+pub struct SharedBackend {
+    /// Its address, for logs and counters.
+    pub name: String,
+    /// Whether it works.
+    pub health: Health,
+    /// Its connections.
+    pub limit: ConnectionLimit,
+    /// Requests under way: those that wait for a connection, too.
+    pub load: AtomicU32,
+    /// Requests it was asked.
+    pub requests: AtomicU64,
+    /// Connections made.
+    pub connected: AtomicU64,
+    /// Requests that had to wait for a connection.
+    pub backlogged: AtomicU64,
+    /// Requests that wait for a connection now.
+    pub waiting: AtomicU32,
+    key: u64,
+    signals: Mutex<Vec<Arc<Signal>>>,
+}
+
+/// The backends of a server process, by the id of their route, their label and their address.
+#[derive(Default)]
+pub struct SharedBackends {
+    known: Mutex<HashMap<String, Arc<SharedBackend>>>,
+}
+
+/// One backend as a worker sees it.
+pub struct Backend {
+    /// Its options.
+    pub host: Rc<Host>,
+    /// Where it is.
+    pub address: SocketAddress,
+    /// What all workers know.
+    pub shared: Arc<SharedBackend>,
+    priority: u16,
+    weight: u32,
+    idle: RefCell<Vec<Box<BackendConnection>>>,
+    queue: Queue,
+    signal: Arc<Signal>,
+    /// How long a request usually takes, in microseconds: a moving average.
+    usual_us: Cell<u64>,
+}
+
+impl SharedBackends {
+    /// The backend with that `id`, made when a worker asks first.
+    pub fn get(&self, id: &str, host: &Host, address: &SocketAddress) -> Arc<SharedBackend> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known.get(id) {
+            return Arc::clone(found);
+        }
+        let name = address.to_string();
+        let learns = host.protocol == Protocol::FastCgi;
+        let made = Arc::new(SharedBackend {
+            key: stable_hash(&[host.label.as_bytes(), name.as_bytes()]),
+            name,
+            health: Health::new(host.disable_time, host.slow_start),
+            limit: ConnectionLimit::new(host.connections_max, learns),
+            load: AtomicU32::new(0),
+            requests: AtomicU64::new(0),
+            connected: AtomicU64::new(0),
+            backlogged: AtomicU64::new(0),
+            waiting: AtomicU32::new(0),
+            signals: Mutex::default(),
+        });
+        known.insert(id.to_owned(), Arc::clone(&made));
+        made
+    }
+
+    /// All backends and their ids, for counters.
+    pub fn all(&self) -> Vec<(String, Arc<SharedBackend>)> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = known
+            .iter()
+            .map(|(id, backend)| (id.clone(), Arc::clone(backend)))
+            .collect();
+        all.sort_by(|one, other| one.0.cmp(&other.0));
+        all
+    }
+}
+
+impl SharedBackend {
+    /// A connection is closed, or could not be made: whoever waits may open one.
+    pub fn give_permit(&self, was_proven: bool) {
+        self.limit.closed(was_proven);
+        self.call_waiting(None);
+    }
+
+    /// Wakes the workers that have requests waiting, but for `except`.
+    fn call_waiting(&self, except: Option<&Arc<Signal>>) {
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_other = |signal: &&Arc<Signal>| except.is_none_or(|own| !Arc::ptr_eq(own, signal));
+        let waiting = signals.iter().filter(is_other);
+        for signal in waiting.filter(|signal| signal.waiting.load(Ordering::Relaxed) > 0) {
+            signal.notify.notify_one();
+        }
+    }
+
+    /// Asks another worker that has idle connections to give one up.
+    fn call_idle(&self, own: &Arc<Signal>) {
+        let signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = signals.iter().filter(|signal| !Arc::ptr_eq(own, signal));
+        for signal in others.filter(|signal| signal.idle.load(Ordering::Relaxed) > 0) {
+            signal.notify.notify_one();
+        }
+    }
+}
+
+impl Backend {
+    /// A backend of this worker; a task looks after it until it is dropped.
+    pub fn new(
+        host: Rc<Host>,
+        address: SocketAddress,
+        shared: Arc<SharedBackend>,
+        weight: u32,
+        priority: u16,
+    ) -> Rc<Backend> {
+        let signal = Arc::new(Signal::default());
+        let mut signals = shared
+            .signals
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        signals.push(Arc::clone(&signal));
+        drop(signals);
+        let backend = Rc::new(Backend {
+            host,
+            address,
+            shared,
+            priority,
+            weight,
+            idle: RefCell::default(),
+            queue: Queue::default(),
+            signal,
+            usual_us: Cell::new(0),
+        });
+        let listener = Rc::downgrade(&backend);
+        let signal = Arc::clone(&backend.signal);
+        tokio::task::spawn_local(async move {
+            loop {
+                // Woken once a while anyway: a learned limit is tried again while requests wait.
+                let pause = std::time::Duration::from_millis(limits::PATIENCE_MS_MIN);
+                match signal.waiting.load(Ordering::Relaxed) {
+                    0 => signal.notify.notified().await,
+                    _ => drop(tokio::time::timeout(pause, signal.notify.notified()).await),
+                }
+                let Some(backend) = listener.upgrade() else {
+                    return;
+                };
+                backend.look_around();
+            }
+        });
+        backend
+    }
+
+    /// An idle connection, the one used last; closed ones are thrown away on the way.
+    pub fn take_idle(&self) -> Option<Box<BackendConnection>> {
+        loop {
+            let connection = self.idle.borrow_mut().pop()?;
+            self.count_idle();
+            if !connection.is_stale() {
+                return Some(connection);
+            }
+        }
+    }
+
+    /// A connection, or the right to make one, at once. `None`: it has to be waited for.
+    pub fn try_take(&self) -> Option<Grant> {
+        if !self.queue.is_empty() {
+            return None;
+        }
+        if let Some(connection) = self.take_idle() {
+            return Some(Grant::Kept(connection));
+        }
+        self.shared.limit.try_open().then_some(Grant::Open)
+    }
+
+    /// Joins the queue of those who wait. `None` when it is full.
+    pub fn wait(self: &Rc<Self>) -> Option<Ticket> {
+        if self.shared.waiting.load(Ordering::Relaxed) >= self.host.backlog_max {
+            return None;
+        }
+        self.shared.backlogged.fetch_add(1, Ordering::Relaxed);
+        self.shared.waiting.fetch_add(1, Ordering::Relaxed);
+        self.signal.waiting.fetch_add(1, Ordering::Relaxed);
+        self.signal.notify.notify_one();
+        self.shared.call_idle(&self.signal);
+        Some(Ticket::new(Rc::clone(self), self.queue.join()))
+    }
+
+    /// A ticket is given back: its request has what it wanted, or does not want it any more.
+    pub(super) fn leave(&self, place: u64) {
+        self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.signal.waiting.fetch_sub(1, Ordering::Relaxed);
+        if let Some(unused) = self.queue.leave(place) {
+            self.give(unused);
+        }
+    }
+
+    /// What the request with that place in the queue was given.
+    pub(super) fn collect(&self, place: u64, waker: &std::task::Waker) -> Option<Grant> {
+        self.queue.collect(place, waker)
+    }
+
+    /// A connection whose permit was taken and whose socket is connected.
+    pub fn adopt(&self, stream: BackendStream, now_ms: u64) -> Box<BackendConnection> {
+        self.shared.connected.fetch_add(1, Ordering::Relaxed);
+        let conversation = Box::new(super::protocol::fastcgi::FastCgiConversation::new());
+        let permit = Some(Arc::clone(&self.shared));
+        Box::new(BackendConnection::new(stream, conversation, permit, now_ms))
+    }
+
+    /// The permit is not needed: the connection could not be made.
+    pub fn refuse_permit(&self) {
+        self.shared.give_permit(false);
+    }
+
+    /// Takes a connection back after a reply that allows another request.
+    pub fn release(&self, mut connection: Box<BackendConnection>, now_ms: u64, took_us: u64) {
+        let usual_us = self.usual_us.get();
+        self.usual_us.set(match usual_us {
+            0 => took_us,
+            _ => usual_us - usual_us / 8 + took_us / 8,
+        });
+        if self.must_close(&connection, now_ms) {
+            return;
+        }
+        connection.rest(now_ms);
+        self.give(Grant::Kept(connection));
+    }
+
+    /// Time after which a request without an answer waits for somebody to accept it.
+    pub fn patience_ms(&self) -> u64 {
+        let usual_ms = self.usual_us.get() / 1000;
+        (usual_ms * limits::PATIENCE_FACTOR).max(limits::PATIENCE_MS_MIN)
+    }
+
+    /// Once a second: connections that have been idle for too long are closed.
+    pub fn tidy(&self, now_ms: u64) {
+        let idle_ms = u64::try_from(self.host.keep_alive_idle.as_millis()).unwrap_or(u64::MAX);
+        self.idle.borrow_mut().retain(|connection| {
+            !connection.is_stale() && connection.idle_for_ms(now_ms) < idle_ms
+        });
+        self.count_idle();
+    }
+
+    /// Closes all idle connections: one of them was found closed by the backend.
+    pub fn forget_idle(&self) {
+        let idle = std::mem::take(&mut *self.idle.borrow_mut());
+        self.count_idle();
+        drop(idle);
+    }
+
+    fn must_close(&self, connection: &BackendConnection, now_ms: u64) -> bool {
+        let requests_max = self.host.requests_per_connection_max;
+        let limit = &self.shared.limit;
+        (requests_max > 0 && connection.requests() >= requests_max)
+            || self.host.keep_alive_idle.is_zero()
+            || limit.must_give_up(now_ms, self.patience_ms())
+            || (limit.is_learned()
+                && self.shared.waiting.load(Ordering::Relaxed) > 0
+                && limit.is_reached()
+                && connection.is_tenure_over(now_ms))
+            || self.is_wanted_elsewhere()
+    }
+
+    /// Requests wait in other workers, none here, and no connection may be opened.
+    fn is_wanted_elsewhere(&self) -> bool {
+        self.shared.waiting.load(Ordering::Relaxed) > 0
+            && self.queue.is_empty()
+            && self.shared.limit.is_reached()
+    }
+
+    fn give(&self, grant: Grant) {
+        match (self.queue.give(grant), self.host.keep_alive_idle.is_zero()) {
+            (None, _) => {}
+            (Some(Grant::Kept(connection)), false) => {
+                self.idle.borrow_mut().push(connection);
+                self.count_idle();
+            }
+            (Some(Grant::Kept(connection)), true) => drop(connection),
+            (Some(Grant::Open), _) => self.shared.give_permit(false),
+        }
+    }
+
+    /// Something may have changed: a permit is free, or another worker waits for one.
+    fn look_around(&self) {
+        let now_ms = now_ms();
+        while !self.queue.is_empty() {
+            let grant = match self.take_idle() {
+                Some(connection) => Grant::Kept(connection),
+                None if self.shared.limit.try_probe(now_ms) => Grant::Open,
+                None => return,
+            };
+            self.give(grant);
+        }
+        if self.is_wanted_elsewhere() {
+            let idle = self.idle.borrow_mut().pop();
+            self.count_idle();
+            // Its permit goes to whoever waits.
+            drop(idle);
+        }
+    }
+
+    fn count_idle(&self) {
+        let count = u32::try_from(self.idle.borrow().len()).unwrap_or(u32::MAX);
+        self.signal.idle.store(count, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        let mut signals = self
+            .shared
+            .signals
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        signals.retain(|signal| !Arc::ptr_eq(signal, &self.signal));
+        drop(signals);
+        // The task that looks after it ends.
+        self.signal.notify.notify_one();
+    }
+}
+
+impl Candidate for Rc<Backend> {
+    fn key(&self) -> u64 {
+        self.shared.key
+    }
+
+    fn weight(&self) -> u32 {
+        self.weight
+    }
+
+    fn load(&self) -> u32 {
+        self.shared.load.load(Ordering::Relaxed)
+    }
+
+    fn health(&self) -> &Health {
+        &self.shared.health
+    }
+
+    fn priority(&self) -> u16 {
+        self.priority
+    }
+}
+
+/// Milliseconds of the monotonic clock.
+pub fn now_ms() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds * 1000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
+}
+
+/// What a connection is to the limit, told once each.
+impl SharedBackend {
+    /// The first request was written on a new connection.
+    pub(super) fn newcomer(&self, now_ms: u64) -> Standing {
+        Standing::Newcomer(self.limit.newcomer(now_ms))
+    }
+}

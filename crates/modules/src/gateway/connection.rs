@@ -1,0 +1,173 @@
+//! A connection to a backend: a socket, the conversation on it, and what it has been through.
+
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::backend::SharedBackend;
+use super::limit::NewcomerId;
+use super::limits;
+use super::protocol::Conversation;
+use super::stream::BackendStream;
+
+/// A connection. Dropping it closes it and gives its permit back.
+pub struct BackendConnection {
+    /// The socket.
+    pub stream: BackendStream,
+    /// What is said on it.
+    pub conversation: Box<dyn Conversation>,
+    /// Bytes received and not used yet.
+    pub input: Vec<u8>,
+    outgoing: Vec<u8>,
+    outgoing_sent: usize,
+    permit: Option<Arc<SharedBackend>>,
+    standing: Standing,
+    requests: u32,
+    tenure_since_ms: u64,
+    idle_since_ms: u64,
+}
+
+/// What is known of who is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing was asked yet.
+    New,
+    /// A request was written, nothing has come back.
+    Newcomer(NewcomerId),
+    /// It has answered.
+    Proven,
+}
+
+impl BackendConnection {
+    /// A connection that nothing was written to. `permit` counts it for its backend's limit.
+    pub fn new(
+        stream: BackendStream,
+        conversation: Box<dyn Conversation>,
+        permit: Option<Arc<SharedBackend>>,
+        now_ms: u64,
+    ) -> BackendConnection {
+        BackendConnection {
+            stream,
+            conversation,
+            input: Vec::new(),
+            outgoing: Vec::new(),
+            outgoing_sent: 0,
+            permit,
+            standing: Standing::New,
+            requests: 0,
+            tenure_since_ms: now_ms,
+            idle_since_ms: now_ms,
+        }
+    }
+
+    /// Gets ready for a request.
+    pub fn begin(&mut self) {
+        self.conversation.begin();
+        self.input.clear();
+        self.outgoing.clear();
+        self.outgoing_sent = 0;
+        self.requests += 1;
+    }
+
+    /// Whether it has answered a request before: an error on it may only mean that it was closed
+    /// while it was idle.
+    pub fn is_kept(&self) -> bool {
+        self.requests > 1
+    }
+
+    /// Requests so far.
+    pub fn requests(&self) -> u32 {
+        self.requests
+    }
+
+    /// The conversation, and the buffer that what it encodes is appended to.
+    pub fn encoder(&mut self) -> (&mut dyn Conversation, &mut Vec<u8>) {
+        if self.outgoing_sent == self.outgoing.len() {
+            self.outgoing.clear();
+            self.outgoing_sent = 0;
+        }
+        (&mut *self.conversation, &mut self.outgoing)
+    }
+
+    /// Bytes that are encoded and not sent.
+    pub fn unsent(&self) -> usize {
+        self.outgoing.len() - self.outgoing_sent
+    }
+
+    /// Sends what is encoded. Ready when all of it is sent; the number of bytes sent now is added to
+    /// `sent`.
+    ///
+    /// # Errors
+    /// Those of send(2).
+    pub fn poll_flush(
+        &mut self,
+        context: &mut Context<'_>,
+        sent: &mut u64,
+    ) -> Poll<io::Result<()>> {
+        while self.unsent() > 0 {
+            let bytes = self.outgoing.get(self.outgoing_sent..).unwrap_or_default();
+            match std::task::ready!(self.stream.poll_write(context, bytes)) {
+                Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Ok(count) => {
+                    self.outgoing_sent += count;
+                    *sent += count as u64;
+                }
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The first bytes of a request are sent.
+    pub fn request_is_written(&mut self, now_ms: u64) {
+        if self.standing == Standing::New
+            && let Some(shared) = &self.permit
+        {
+            self.standing = shared.newcomer(now_ms);
+        }
+    }
+
+    /// The first byte of a reply came.
+    pub fn reply_has_begun(&mut self, now_ms: u64) {
+        if let (Standing::Newcomer(id), Some(shared)) = (self.standing, &self.permit) {
+            shared.limit.answered(id);
+            self.standing = Standing::Proven;
+            self.tenure_since_ms = now_ms;
+        }
+    }
+
+    /// Nobody uses it for now.
+    pub fn rest(&mut self, now_ms: u64) {
+        self.idle_since_ms = now_ms;
+        for buffer in [&mut self.input, &mut self.outgoing] {
+            buffer.clear();
+            buffer.shrink_to(limits::IDLE_BUFFER_BYTES_MAX);
+        }
+        self.outgoing_sent = 0;
+    }
+
+    /// How long nobody has used it.
+    pub fn idle_for_ms(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.idle_since_ms)
+    }
+
+    /// Whether others should get a turn.
+    pub fn is_tenure_over(&self, now_ms: u64) -> bool {
+        now_ms.saturating_sub(self.tenure_since_ms) >= limits::TENURE_MS
+    }
+
+    /// Whether it is of no use any more.
+    pub fn is_stale(&self) -> bool {
+        self.stream.is_stale()
+    }
+}
+
+impl Drop for BackendConnection {
+    fn drop(&mut self) {
+        let Some(shared) = &self.permit else { return };
+        if let Standing::Newcomer(id) = self.standing {
+            shared.limit.gone(id);
+        }
+        shared.give_permit(self.standing == Standing::Proven);
+    }
+}

@@ -1,0 +1,109 @@
+//! What can go wrong between us and a backend, and what follows from it.
+
+use std::fmt;
+use std::io;
+
+use petrel_engine::ledger::Stage;
+use petrel_engine::proto::status::Status;
+
+use super::health;
+
+/// Why a request got no reply, or only a part of one.
+#[derive(Debug)]
+pub enum Failure {
+    /// No connection could be made.
+    Connect(io::Error),
+    /// No connection could be made in time.
+    ConnectTimeout,
+    /// The queue of the backend's socket was full for as long as one tries to connect.
+    Overloaded,
+    /// The request could not be written.
+    Write(io::Error),
+    /// The backend took none of the request for too long.
+    WriteTimeout,
+    /// The connection broke before the reply was complete.
+    Read(io::Error),
+    /// The backend was silent for too long.
+    ReadTimeout,
+    /// The backend does not keep to its protocol; why.
+    Protocol(&'static str),
+    /// What is kept of the reply until it is complete could not be written.
+    Spool(io::Error),
+    /// The request body could not be read from where it is kept.
+    Body(io::Error),
+}
+
+impl Failure {
+    /// What the client is told.
+    pub fn status(&self) -> Status {
+        match self {
+            Failure::Connect(_) | Failure::Overloaded => Status::SERVICE_UNAVAILABLE,
+            Failure::ConnectTimeout | Failure::WriteTimeout | Failure::ReadTimeout => {
+                Status::GATEWAY_TIMEOUT
+            }
+            Failure::Write(_) | Failure::Read(_) | Failure::Protocol(_) => Status::BAD_GATEWAY,
+            Failure::Spool(_) | Failure::Body(_) => Status::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// The stage the log names.
+    pub fn stage(&self) -> Stage {
+        match self {
+            Failure::Connect(_) | Failure::ConnectTimeout | Failure::Overloaded => {
+                Stage::BackendConnect
+            }
+            Failure::Write(_) | Failure::WriteTimeout => Stage::BackendWait,
+            _ => Stage::BackendReply,
+        }
+    }
+
+    /// What it says about the backend; nothing when it is ours.
+    pub fn of_backend(&self) -> Option<health::Failure> {
+        match self {
+            Failure::Connect(_) | Failure::ConnectTimeout => Some(health::Failure::Unreachable),
+            Failure::Overloaded => Some(health::Failure::Overloaded),
+            Failure::Spool(_) | Failure::Body(_) => None,
+            _ => Some(health::Failure::NoReply),
+        }
+    }
+
+    /// Whether the backend had its chance: it must not be given the same request again.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Failure::ReadTimeout | Failure::WriteTimeout)
+    }
+
+    /// Whether the request was refused by a socket that nobody reads any more.
+    pub fn is_refused_write(&self) -> bool {
+        matches!(self, Failure::Write(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// Whether the connection was reset.
+    pub fn is_reset(&self) -> bool {
+        match self {
+            Failure::Write(error) | Failure::Read(error) => {
+                error.kind() == io::ErrorKind::ConnectionReset
+            }
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Connect(error) => write!(f, "cannot connect: {error}"),
+            Failure::ConnectTimeout => f.write_str("connecting takes too long"),
+            Failure::Overloaded => f.write_str("the queue of its socket is full"),
+            Failure::Write(error) => write!(f, "the request cannot be sent: {error}"),
+            Failure::WriteTimeout => f.write_str("it takes no more of the request"),
+            Failure::Read(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                f.write_str("it closed the connection before its reply was complete")
+            }
+            Failure::Read(error) => write!(f, "the reply broke off: {error}"),
+            Failure::ReadTimeout => f.write_str("it does not answer in time"),
+            Failure::Protocol(why) => write!(f, "its reply is no reply: {why}"),
+            Failure::Spool(error) => write!(f, "the reply cannot be kept: {error}"),
+            Failure::Body(error) => write!(f, "the request body is lost: {error}"),
+        }
+    }
+}

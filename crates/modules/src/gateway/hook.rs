@@ -1,0 +1,213 @@
+//! Which requests belong to a gateway, and when that is decided.
+//!
+//! A route whose hosts do not ask for the file (`check-local = "disable"`) takes a request as soon as
+//! it may be answered at all: nothing is looked up for it. The others take theirs when the file is
+//! known, together with those that an index file leads to.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use petrel_engine::Exchange;
+use petrel_engine::body::Ahead;
+use petrel_engine::module::{Configure, Hook, Outcome, Phase};
+use petrel_engine::proto::http1::BodyFraming;
+
+use super::options::{Gateway, Mode, Protocol, Route};
+use super::request::GatewayRequest;
+use super::upstream::{Upstream, Upstreams};
+
+/// Lets `gateway` take part in requests with the settings that are being built.
+pub fn install(configure: &mut Configure<'_>, gateway: Gateway) {
+    if gateway.routes.is_empty() {
+        return;
+    }
+    // SERVER_ADDR.
+    configure.want_local_address();
+    let shared = Rc::new(Gate::new(gateway));
+    if shared.gateway.routes.iter().any(is_virtual) {
+        configure.add_last(Phase::Authorize, Claim(Rc::clone(&shared)));
+    }
+    if shared.gateway.routes.iter().any(is_authorizer) {
+        configure.add(Phase::Resolved, Authorizer(Rc::clone(&shared)));
+    }
+    configure.add(Phase::Content, Answer(shared));
+}
+
+/// One gateway directive, with what this worker has made of its routes.
+struct Gate {
+    gateway: Rc<Gateway>,
+    upstreams: RefCell<Vec<Option<Rc<Upstream>>>>,
+    /// What an exchange keeps that belongs to a route, one for each.
+    claims: Vec<Rc<Claimed>>,
+}
+
+/// The route that an exchange belongs to, decided before its file was looked up.
+struct Claimed {
+    /// Which gateway: several may be configured.
+    directive: &'static str,
+    route: usize,
+}
+
+/// Takes requests for which no file is looked up.
+struct Claim(Rc<Gate>);
+
+/// Asks authorizers once the file is known.
+struct Authorizer(Rc<Gate>);
+
+/// Sends requests to backends.
+struct Answer(Rc<Gate>);
+
+impl Gate {
+    fn new(gateway: Gateway) -> Gate {
+        let count = gateway.routes.len();
+        let claims = (0..count).map(|route| {
+            Rc::new(Claimed {
+                directive: gateway.directive,
+                route,
+            })
+        });
+        Gate {
+            claims: claims.collect(),
+            upstreams: RefCell::new(vec![None; count]),
+            gateway: Rc::new(gateway),
+        }
+    }
+
+    fn upstream(&self, exchange: &Exchange, index: usize) -> Option<Rc<Upstream>> {
+        let mut upstreams = self.upstreams.borrow_mut();
+        let place = upstreams.get_mut(index)?;
+        if place.is_none() {
+            let route = self.gateway.routes.get(index)?;
+            let known = Upstreams::of(&exchange.worker).get(route, self.gateway.balance);
+            *place = Some(known);
+        }
+        place.clone()
+    }
+
+    /// Passes the request to the backends of route `index`.
+    fn pass(&self, exchange: &mut Exchange, index: usize) -> Outcome {
+        if !prepare_body(exchange, self.gateway.protocol) {
+            return Outcome::NeedBody;
+        }
+        let Some(upstream) = self.upstream(exchange, index) else {
+            return Outcome::Next;
+        };
+        let upgrade = self
+            .gateway
+            .routes
+            .get(index)
+            .and_then(|route| route.hosts.first())
+            .is_some_and(|host| host.upgrade && wants_upgrade(exchange));
+        let request = GatewayRequest::new(exchange, Rc::clone(&self.gateway), upstream, upgrade);
+        Outcome::Later(Box::new(request))
+    }
+}
+
+impl Hook for Claim {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        let gate = &self.0;
+        let path = exchange.request.url.path();
+        let Some(index) = route::find(&gate.gateway, path, is_virtual) else {
+            return Outcome::Next;
+        };
+        let Some(route) = gate.gateway.routes.get(index) else {
+            return Outcome::Next;
+        };
+        if is_authorizer(route) {
+            return Outcome::Next;
+        }
+        exchange.physical.is_virtual = true;
+        if let Some(claim) = gate.claims.get(index) {
+            exchange.keep(KEPT, Rc::clone(claim) as Rc<dyn std::any::Any>);
+        }
+        Outcome::Next
+    }
+}
+
+impl Hook for Authorizer {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        let gate = &self.0;
+        let path = exchange.request.url.path();
+        match route::find(&gate.gateway, path, is_authorizer) {
+            Some(index) => gate.pass(exchange, index),
+            None => Outcome::Next,
+        }
+    }
+}
+
+impl Hook for Answer {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        let gate = &self.0;
+        let index = if exchange.physical.is_virtual {
+            let claimed = exchange.kept::<Claimed>(KEPT);
+            claimed
+                .filter(|claimed| claimed.directive == gate.gateway.directive)
+                .map(|claimed| claimed.route)
+        } else {
+            let is_responder = |route: &Route| !is_authorizer(route);
+            route::find(&gate.gateway, &exchange.physical.path, is_responder)
+        };
+        let Some(index) = index else {
+            return Outcome::Next;
+        };
+        if let Some(route) = gate.gateway.routes.get(index) {
+            route::split(route, exchange);
+        }
+        gate.pass(exchange, index)
+    }
+}
+
+/// Sees to the request body. False: it has to be received before anything else.
+fn prepare_body(exchange: &mut Exchange, protocol: Protocol) -> bool {
+    let body = &mut exchange.request.body;
+    if body.is_complete() || body.is_streamed() {
+        return true;
+    }
+    // Only HTTP/1.1 can pass on a body whose length is not known.
+    let has_length = matches!(exchange.request.head.framing(), BodyFraming::Length(_));
+    let can_stream = has_length || protocol == Protocol::Http;
+    match exchange.settings.core.stream_request_body {
+        1 if can_stream => exchange.request.body.stream(Ahead::Unbounded),
+        2 if can_stream => exchange.request.body.stream(Ahead::Bounded),
+        _ => return false,
+    }
+    true
+}
+
+fn wants_upgrade(exchange: &Exchange) -> bool {
+    exchange.request.head.value_of("upgrade").is_some()
+}
+
+fn is_virtual(route: &Route) -> bool {
+    route.hosts.first().is_some_and(|host| !host.check_local)
+}
+
+fn is_authorizer(route: &Route) -> bool {
+    route
+        .hosts
+        .first()
+        .is_some_and(|host| host.mode == Mode::Authorizer)
+}
+
+/// Under which the claim is kept with an exchange.
+const KEPT: &str = "gateway";
+
+mod route {
+    use super::super::options::{Gateway, Route, RouteKey};
+    use petrel_engine::Exchange;
+
+    pub fn find(gateway: &Gateway, path: &[u8], is_wanted: fn(&Route) -> bool) -> Option<usize> {
+        gateway.routes.iter().position(|route| {
+            is_wanted(route)
+                && match &route.key {
+                    RouteKey::All => true,
+                    RouteKey::Prefix(prefix) => path.starts_with(prefix),
+                    RouteKey::Suffix(suffix) => path.ends_with(suffix),
+                }
+        })
+    }
+
+    pub fn split(route: &Route, exchange: &mut Exchange) {
+        let _ = (route, exchange);
+    }
+}

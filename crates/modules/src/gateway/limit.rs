@@ -1,0 +1,295 @@
+//! How many connections one backend gets, from all workers together.
+//!
+//! The number is told (`max-connections`, `max-pool-size`, or the processes Petrel spawned), or it
+//! is learned. Learning is for backends that serve one connection a process at a time and do not say
+//! how many processes there are (php-fpm): the kernel accepts connections for them that nobody serves
+//! as long as the others are kept. Such a connection is a *newcomer*: a request was written to it and
+//! nothing has come back. One that stays a newcomer for longer than requests usually take is *late*.
+//! Then the next connection that is free is given up instead of being kept, so that its process
+//! turns to the newcomer, and as many connections as have ever answered are taken for the limit. The
+//! limit is tried again from time to time, ever more seldom when that was in vain, because a late
+//! newcomer may also have been a slow script.
+//!
+//! Times are milliseconds of the monotonic clock, given by the caller. Counts are atomic; the list of
+//! newcomers is locked, but it is empty in the steady state and then nobody looks at it.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::limits;
+
+/// The connections of one backend, counted.
+#[derive(Debug)]
+pub struct ConnectionLimit {
+    told: u32,
+    learns: bool,
+    open: AtomicU32,
+    proven: AtomicU32,
+    learned: AtomicU32,
+    newcomers: AtomicU32,
+    list: Mutex<Newcomers>,
+    /// When a connection beyond the learned limit may be tried.
+    probe_at_ms: AtomicU64,
+    probe_pause_ms: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Newcomers {
+    next_id: u64,
+    waiting: VecDeque<Newcomer>,
+}
+
+#[derive(Debug)]
+struct Newcomer {
+    id: u64,
+    /// Since when it waits, or since when the last connection was given up for it.
+    since_ms: u64,
+}
+
+/// A connection on which a request was written and nothing has come back yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewcomerId(u64);
+
+const UNKNOWN: u32 = u32::MAX;
+
+impl ConnectionLimit {
+    /// A limit that was told, or none; `learns` says whether a smaller one may be found out.
+    pub fn new(told: Option<u32>, learns: bool) -> ConnectionLimit {
+        ConnectionLimit {
+            told: told.unwrap_or(UNKNOWN).max(1),
+            learns,
+            open: AtomicU32::new(0),
+            proven: AtomicU32::new(0),
+            learned: AtomicU32::new(UNKNOWN),
+            newcomers: AtomicU32::new(0),
+            list: Mutex::default(),
+            probe_at_ms: AtomicU64::new(0),
+            probe_pause_ms: AtomicU64::new(limits::PROBE_PAUSE_MS_MIN),
+        }
+    }
+
+    /// Takes a permit for one more connection, if there may be one.
+    pub fn try_open(&self) -> bool {
+        self.try_open_below(self.limit())
+    }
+
+    /// The same for a request that has been waiting: from time to time the learned limit may be
+    /// exceeded by one, to find out whether it is still right.
+    pub fn try_probe(&self, now_ms: u64) -> bool {
+        if self.try_open() {
+            return true;
+        }
+        let due_ms = self.probe_at_ms.load(Ordering::Relaxed);
+        if now_ms < due_ms || self.newcomers.load(Ordering::Relaxed) > 0 {
+            return false;
+        }
+        let pause_ms = self.probe_pause_ms.load(Ordering::Relaxed);
+        let next_ms = now_ms + pause_ms;
+        let is_mine = self
+            .probe_at_ms
+            .compare_exchange(due_ms, next_ms, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok();
+        if !is_mine || !self.try_open_below(self.told) {
+            return false;
+        }
+        let longer_ms = (pause_ms * 2).min(limits::PROBE_PAUSE_MS_MAX);
+        self.probe_pause_ms.store(longer_ms, Ordering::Relaxed);
+        true
+    }
+
+    /// A permit is given back: the connection is closed, or could not be made. `was_proven`: it had
+    /// answered.
+    pub fn closed(&self, was_proven: bool) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+        if was_proven {
+            self.proven.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The first request was written on a new connection.
+    pub fn newcomer(&self, now_ms: u64) -> NewcomerId {
+        let mut list = self.list();
+        list.next_id += 1;
+        let id = list.next_id;
+        list.waiting.push_back(Newcomer {
+            id,
+            since_ms: now_ms,
+        });
+        self.count(&list);
+        NewcomerId(id)
+    }
+
+    /// The first byte of a reply came on it: somebody has accepted it.
+    pub fn answered(&self, id: NewcomerId) {
+        self.gone(id);
+        let proven = self.proven.fetch_add(1, Ordering::Relaxed) + 1;
+        let learned = self.learned.load(Ordering::Relaxed);
+        if learned != UNKNOWN && proven > learned {
+            self.learned.fetch_max(proven, Ordering::Relaxed);
+            self.probe_pause_ms
+                .store(limits::PROBE_PAUSE_MS_MIN, Ordering::Relaxed);
+            self.probe_at_ms.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// It was closed before that.
+    pub fn gone(&self, id: NewcomerId) {
+        let mut list = self.list();
+        list.waiting.retain(|newcomer| newcomer.id != id.0);
+        self.count(&list);
+    }
+
+    /// Whether a connection that has just become free must be given up for a newcomer that has waited
+    /// for longer than `patience_ms`. One is given up for each, and another one after the same time.
+    pub fn must_give_up(&self, now_ms: u64, patience_ms: u64) -> bool {
+        if !self.learns || self.newcomers.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let mut list = self.list();
+        let is_late =
+            |newcomer: &&mut Newcomer| now_ms.saturating_sub(newcomer.since_ms) > patience_ms;
+        let Some(late) = list.waiting.iter_mut().find(is_late) else {
+            return false;
+        };
+        late.since_ms = now_ms;
+        let proven = self.proven.load(Ordering::Relaxed).max(1);
+        if proven < self.learned.swap(proven, Ordering::Relaxed) {
+            let pause_ms = self.probe_pause_ms.load(Ordering::Relaxed);
+            self.probe_at_ms.store(now_ms + pause_ms, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Whether no connection may be opened now.
+    pub fn is_reached(&self) -> bool {
+        self.open.load(Ordering::Relaxed) >= self.limit()
+    }
+
+    /// Whether the limit is known to be one of the backend's processes.
+    pub fn is_learned(&self) -> bool {
+        self.learned.load(Ordering::Relaxed) != UNKNOWN
+    }
+
+    /// Connections that are open or being opened.
+    pub fn open(&self) -> u32 {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    fn limit(&self) -> u32 {
+        self.told.min(self.learned.load(Ordering::Relaxed))
+    }
+
+    fn try_open_below(&self, limit: u32) -> bool {
+        let before = self.open.fetch_add(1, Ordering::Relaxed);
+        if before >= limit {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+
+    fn list(&self) -> MutexGuard<'_, Newcomers> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, list: &Newcomers) {
+        let count = u32::try_from(list.waiting.len()).unwrap_or(u32::MAX);
+        self.newcomers.store(count, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE_MS: u64 = 20;
+
+    /// Opens `count` connections and writes a request on each.
+    fn newcomers(limit: &ConnectionLimit, count: u32, now_ms: u64) -> Vec<NewcomerId> {
+        let open = |_| {
+            assert!(limit.try_open());
+            limit.newcomer(now_ms)
+        };
+        (0..count).map(open).collect()
+    }
+
+    #[test]
+    fn a_told_limit_holds() {
+        let limit = ConnectionLimit::new(Some(2), true);
+        assert!(limit.try_open() && limit.try_open() && !limit.try_open());
+        assert!(!limit.try_probe(1_000_000), "not even to find out");
+        limit.closed(false);
+        assert!(limit.try_open());
+    }
+
+    #[test]
+    fn a_late_newcomer_has_a_connection_given_up_for_it_once() {
+        let limit = ConnectionLimit::new(None, true);
+        let new = newcomers(&limit, 3, 0);
+        limit.answered(new[0]);
+        limit.answered(new[1]);
+        assert!(
+            !limit.must_give_up(PATIENCE_MS, PATIENCE_MS),
+            "not late yet"
+        );
+        assert!(limit.must_give_up(PATIENCE_MS + 1, PATIENCE_MS));
+        assert!(!limit.must_give_up(PATIENCE_MS + 2, PATIENCE_MS));
+        assert!(limit.must_give_up(3 * PATIENCE_MS, PATIENCE_MS));
+    }
+
+    #[test]
+    fn the_limit_is_as_many_as_have_answered() {
+        let limit = ConnectionLimit::new(None, true);
+        let new = newcomers(&limit, 3, 0);
+        limit.answered(new[0]);
+        limit.answered(new[1]);
+        assert!(!limit.is_learned());
+        assert!(limit.must_give_up(100, PATIENCE_MS));
+        limit.closed(true);
+        limit.answered(new[2]);
+        assert!(limit.is_learned() && limit.is_reached());
+        assert!(!limit.try_open());
+    }
+
+    #[test]
+    fn a_learned_limit_is_tried_again_ever_more_seldom_until_it_rises() {
+        let limit = ConnectionLimit::new(None, true);
+        let new = newcomers(&limit, 2, 0);
+        limit.answered(new[0]);
+        assert!(limit.must_give_up(100, PATIENCE_MS));
+        limit.answered(new[1]);
+        assert_eq!(limit.open(), 2);
+        let mut now_ms = 100;
+        let mut pauses = Vec::new();
+        for _ in 0..3 {
+            let begin_ms = now_ms;
+            while !limit.try_probe(now_ms) {
+                now_ms += 1;
+            }
+            pauses.push(now_ms - begin_ms);
+            let probe = limit.newcomer(now_ms);
+            assert!(!limit.try_probe(now_ms + 1_000_000), "one at a time");
+            limit.gone(probe);
+            limit.closed(false);
+        }
+        assert!(pauses[1] > pauses[0] && pauses[2] > pauses[1], "{pauses:?}");
+        while !limit.try_probe(now_ms) {
+            now_ms += 1;
+        }
+        let probe = limit.newcomer(now_ms);
+        limit.answered(probe);
+        assert!(
+            limit.try_probe(now_ms),
+            "it was right: the next one at once"
+        );
+    }
+
+    #[test]
+    fn without_learning_nothing_is_given_up() {
+        let limit = ConnectionLimit::new(None, false);
+        newcomers(&limit, 2, 0);
+        assert!(!limit.must_give_up(1_000_000, PATIENCE_MS));
+        assert!(limit.try_open());
+    }
+}

@@ -1,0 +1,184 @@
+//! A reply that is sent to the client while it comes from the backend.
+
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use petrel_engine::body::{Ahead, BodySource, Piece, RequestBody, Spool};
+use petrel_engine::limits;
+use petrel_engine::settings::Settings;
+use petrel_engine::worker::Worker;
+
+use super::failure::Failure;
+use super::talk::{Event, Flow, Received, Talk};
+
+/// The body of such a reply. Passes a streamed request body on meanwhile, and both directions of
+/// a tunnel.
+pub struct Reply {
+    worker: Rc<Worker>,
+    settings: Rc<Settings>,
+    talk: Option<Talk>,
+    spool: Spool,
+    ahead: Ahead,
+    has_ended: bool,
+    failure: Option<Failure>,
+    /// The request body, or the client's side of a tunnel, can go nowhere any more.
+    cannot_send: bool,
+}
+
+impl Reply {
+    /// The rest of what `talk` brings. `ahead`: how far the backend may be ahead of the client.
+    pub fn new(worker: Rc<Worker>, settings: Rc<Settings>, talk: Talk, ahead: Ahead) -> Reply {
+        Reply {
+            worker,
+            settings,
+            talk: Some(talk),
+            spool: Spool::default(),
+            ahead,
+            has_ended: false,
+            failure: None,
+            cannot_send: false,
+        }
+    }
+
+    /// Takes from the backend what it has, as far as there is room.
+    fn receive(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.has_ended || self.failure.is_some() || !self.has_room() {
+            return Poll::Pending;
+        }
+        let Some(talk) = &mut self.talk else {
+            return Poll::Pending;
+        };
+        let Reply {
+            spool,
+            settings,
+            worker,
+            ahead,
+            ..
+        } = self;
+        let held_max = match ahead {
+            Ahead::Bounded => limits::STREAM_BUFFER_BYTES_MAX,
+            Ahead::Unbounded => u64::MAX,
+        };
+        let mut spooled = Ok(());
+        let directories = &worker.process().upload_directories;
+        let received = talk.poll_receive(worker, context, &mut |event| {
+            match event {
+                Event::Body(bytes) => spooled = spool.push(bytes, directories),
+                Event::Log(bytes) => log(settings, bytes),
+                Event::Interim(_) | Event::Head(_) => {}
+            }
+            match spooled.is_ok() && spool.held() < held_max {
+                true => Flow::Go,
+                false => Flow::Stop,
+            }
+        });
+        let is_late = self.is_late();
+        match (spooled, received) {
+            (Err(error), _) => self.failure = Some(Failure::Spool(error)),
+            (_, Poll::Ready(Err(failure))) => self.failure = Some(failure),
+            (_, Poll::Ready(Ok(Received::End))) => self.has_ended = true,
+            (_, Poll::Ready(Ok(Received::Stopped))) => {}
+            (_, Poll::Pending) if is_late => self.failure = Some(Failure::ReadTimeout),
+            (_, Poll::Pending) => return Poll::Pending,
+        }
+        Poll::Ready(())
+    }
+
+    fn has_room(&self) -> bool {
+        self.ahead == Ahead::Unbounded || self.spool.held() < limits::STREAM_BUFFER_BYTES_MAX
+    }
+
+    fn is_late(&self) -> bool {
+        let due = self.talk.as_ref().and_then(Talk::due_s);
+        due.is_some_and(|(due_s, _)| due_s <= self.worker.clock().seconds())
+    }
+
+    fn broken(&mut self, failure: &Failure) -> io::Error {
+        let name = self.talk.as_ref().map_or("", |talk| talk.backend_name());
+        let kind = match failure {
+            Failure::ReadTimeout | Failure::WriteTimeout => io::ErrorKind::TimedOut,
+            _ => io::ErrorKind::InvalidData,
+        };
+        let message = format!("{failure} backend={name}");
+        // Nothing can be saved of this connection.
+        self.talk = None;
+        io::Error::new(kind, message)
+    }
+}
+
+impl BodySource for Reply {
+    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>> {
+        loop {
+            if let Some(piece) = self.spool.take() {
+                return Poll::Ready(Some(Ok(piece)));
+            }
+            if let Some(failure) = self.failure.take() {
+                let error = self.broken(&failure);
+                return Poll::Ready(Some(Err(error)));
+            }
+            if self.has_ended {
+                return Poll::Ready(None);
+            }
+            if self.talk.is_none() {
+                return Poll::Ready(Some(Err(io::ErrorKind::BrokenPipe.into())));
+            }
+            std::task::ready!(self.receive(context));
+        }
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        if self.has_ended {
+            return Some(self.spool.held());
+        }
+        let talk = self.talk.as_ref().filter(|talk| !talk.is_tunnel())?;
+        Some(talk.conversation()?.remaining()? + self.spool.held())
+    }
+
+    fn work(&mut self, request_body: &mut RequestBody, context: &mut Context<'_>) {
+        if let Some(talk) = &mut self.talk
+            && !self.cannot_send
+        {
+            let sent = talk.poll_send(request_body, &self.worker, context);
+            if let Poll::Ready(Err(_)) = sent {
+                // The reply may be there all the same; what it is missing shows by itself.
+                self.cannot_send = true;
+                request_body.give_up();
+            }
+        }
+        if self.ahead == Ahead::Unbounded {
+            while self.receive(context).is_ready() && !self.has_ended && self.failure.is_none() {}
+        }
+    }
+
+    fn wake_at_s(&self) -> Option<u32> {
+        let due = self.talk.as_ref().and_then(Talk::due_s);
+        due.map(|(due_s, _)| due_s)
+    }
+
+    fn has_failed(&self) -> bool {
+        let is_open = self.talk.as_ref().is_some_and(Talk::is_open);
+        self.cannot_send || !is_open || self.is_late()
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if let Some(talk) = self.talk.take() {
+            talk.detach(&self.worker);
+        }
+    }
+}
+
+/// What an application says for the error log, line by line.
+pub fn log(settings: &Settings, bytes: &[u8]) {
+    for line in bytes.split(|byte| *byte == b'\n') {
+        let line = line.trim_ascii_end();
+        if !line.is_empty() {
+            settings.core.error_log.error(format_args!(
+                "(backend-reply) stderr: {}",
+                String::from_utf8_lossy(line).escape_debug()
+            ));
+        }
+    }
+}

@@ -1,0 +1,628 @@
+//! The way of one request to a backend and of the reply back: choose, queue, connect, talk.
+//!
+//! A [`GatewayRequest`] is what a gateway's hook answers with; the phase loop polls it in the task of
+//! the client's connection. When something fails before anything of a reply came, and repeating is
+//! safe, it starts again with another connection or backend. With `server.stream-response-body` 0 it
+//! ends with the whole reply, otherwise with its head; dropped before, because the client has left,
+//! it lets the backend finish without a listener.
+
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use petrel_engine::Exchange;
+use petrel_engine::body::{Ahead, Body, Spool};
+use petrel_engine::ledger::Stage;
+use petrel_engine::module::{Outcome, Pending};
+use petrel_engine::proto::http1::BodyFraming;
+use petrel_engine::proto::method::Method;
+use petrel_engine::proto::status::Status;
+use petrel_engine::worker::Worker;
+
+use super::answer::{self, Verdict};
+use super::backend::Backend;
+use super::balance::{NoBackend, Tried};
+use super::failure::Failure;
+use super::limits;
+use super::options::{Gateway, Host};
+use super::pool::{Grant, Ticket};
+use super::protocol::BodyLength;
+use super::reply::{self, Reply};
+use super::stream::Connecting;
+use super::talk::{Event, Flow, InFlight, Received, Talk};
+use super::upstream::Upstream;
+
+/// A request on its way.
+pub struct GatewayRequest {
+    worker: Rc<Worker>,
+    gateway: Rc<Gateway>,
+    /// None for a CGI program, which is talked to from the beginning.
+    upstream: Option<Rc<Upstream>>,
+    upgrade: bool,
+    tried: Tried,
+    replays: u32,
+    state: State,
+    reply: Collected,
+    failed: Option<Failure>,
+    told_end: bool,
+    set_cookie: Option<Rc<Backend>>,
+}
+
+enum State {
+    Choose,
+    Queue {
+        backend: Rc<Backend>,
+        in_flight: InFlight,
+        ticket: Ticket,
+        due_s: u32,
+    },
+    Connect {
+        attempt: Attempt,
+        connecting: Connecting,
+    },
+    /// The socket's queue was full: a pause before the next attempt.
+    QueueFull {
+        attempt: Attempt,
+        pause: std::pin::Pin<Box<tokio::time::Sleep>>,
+    },
+    Talk(Box<Talk>),
+    Over,
+}
+
+/// An attempt to connect; gives its permit back unless it succeeds.
+struct Attempt {
+    backend: Rc<Backend>,
+    in_flight: Option<InFlight>,
+    due_s: u32,
+    has_permit: bool,
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if self.has_permit {
+            self.backend.refuse_permit();
+        }
+    }
+}
+
+/// What has come of the reply.
+#[derive(Default)]
+struct Collected {
+    body: Spool,
+    verdict: Option<Verdict>,
+    failure: Option<io::Error>,
+}
+
+impl GatewayRequest {
+    /// A request to one of the backends of `upstream`.
+    pub fn new(
+        exchange: &Exchange,
+        gateway: Rc<Gateway>,
+        upstream: Rc<Upstream>,
+        upgrade: bool,
+    ) -> GatewayRequest {
+        GatewayRequest::in_state(exchange, gateway, Some(upstream), upgrade, State::Choose)
+    }
+
+    /// A conversation that has begun already: with a program that was started for it.
+    pub fn with_talk(exchange: &Exchange, gateway: Rc<Gateway>, talk: Talk) -> GatewayRequest {
+        GatewayRequest::in_state(exchange, gateway, None, false, State::Talk(Box::new(talk)))
+    }
+
+    fn in_state(
+        exchange: &Exchange,
+        gateway: Rc<Gateway>,
+        upstream: Option<Rc<Upstream>>,
+        upgrade: bool,
+        state: State,
+    ) -> GatewayRequest {
+        GatewayRequest {
+            worker: Rc::clone(&exchange.worker),
+            gateway,
+            upstream,
+            upgrade,
+            tried: Tried::new(),
+            replays: 0,
+            state,
+            reply: Collected::default(),
+            failed: None,
+            told_end: false,
+            set_cookie: None,
+        }
+    }
+
+    fn step(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
+        loop {
+            match &mut self.state {
+                State::Choose => {
+                    if let Some(outcome) = self.choose(exchange) {
+                        return Poll::Ready(outcome);
+                    }
+                }
+                State::Queue { .. } => {
+                    if let Some(outcome) = ready!(self.poll_queue(exchange, context)) {
+                        return Poll::Ready(outcome);
+                    }
+                }
+                State::Connect { .. } => {
+                    if let Some(outcome) = ready!(self.poll_connect(exchange, context)) {
+                        return Poll::Ready(outcome);
+                    }
+                }
+                State::QueueFull { pause, .. } => {
+                    ready!(pause.as_mut().poll(context));
+                    self.try_again_to_connect();
+                }
+                State::Talk(_) => {
+                    if let Some(outcome) = ready!(self.poll_talk(exchange, context)) {
+                        return Poll::Ready(outcome);
+                    }
+                }
+                State::Over => return Poll::Ready(exchange.answer(Status::INTERNAL_SERVER_ERROR)),
+            }
+        }
+    }
+
+    fn choose(&mut self, exchange: &mut Exchange) -> Option<Outcome> {
+        let Some(upstream) = self.upstream.clone() else {
+            return Some(self.give_up(exchange));
+        };
+        let (backend, choice) = match upstream.choose(exchange, &self.tried) {
+            Ok(chosen) => chosen,
+            Err(NoBackend::Down) if self.failed.is_none() => {
+                exchange.log_error(
+                    Stage::BackendQueue.name(),
+                    format_args!("all backends are down;"),
+                );
+                return Some(exchange.answer(Status::SERVICE_UNAVAILABLE));
+            }
+            Err(_) => return Some(self.give_up(exchange)),
+        };
+        self.set_cookie = choice.set_cookie.then(|| Rc::clone(&backend));
+        let in_flight = InFlight::new(&backend);
+        match backend.try_take() {
+            Some(grant) => self.use_grant(exchange, backend, in_flight, grant),
+            None => match backend.wait() {
+                Some(ticket) => {
+                    super::overload::report(exchange, &backend.host);
+                    self.state = State::Queue {
+                        due_s: due_after(exchange, backend.host.backlog_timeout),
+                        backend,
+                        in_flight,
+                        ticket,
+                    };
+                }
+                None => {
+                    exchange.log_error(
+                        Stage::BackendQueue.name(),
+                        format_args!("too many requests wait for backend={}", backend.shared.name),
+                    );
+                    return Some(exchange.answer(Status::SERVICE_UNAVAILABLE));
+                }
+            },
+        }
+        None
+    }
+
+    fn poll_queue(
+        &mut self,
+        exchange: &mut Exchange,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Outcome>> {
+        let State::Queue { ticket, due_s, .. } = &mut self.state else {
+            return Poll::Ready(None);
+        };
+        let Poll::Ready(grant) = ticket.poll(context) else {
+            if !is_over(exchange, *due_s) {
+                exchange.wake_at(*due_s);
+                return Poll::Pending;
+            }
+            exchange.stamp(Stage::BackendQueue);
+            exchange.log_error(
+                Stage::BackendQueue.name(),
+                format_args!("no connection became free in time;"),
+            );
+            self.state = State::Over;
+            return Poll::Ready(Some(exchange.answer(Status::GATEWAY_TIMEOUT)));
+        };
+        exchange.stamp(Stage::BackendQueue);
+        if let State::Queue {
+            backend,
+            in_flight,
+            ticket,
+            ..
+        } = std::mem::replace(&mut self.state, State::Over)
+        {
+            drop(ticket);
+            self.use_grant(exchange, backend, in_flight, grant);
+        }
+        Poll::Ready(None)
+    }
+
+    fn use_grant(
+        &mut self,
+        exchange: &Exchange,
+        backend: Rc<Backend>,
+        in_flight: InFlight,
+        grant: Grant,
+    ) {
+        match grant {
+            Grant::Kept(connection) => {
+                let host = Rc::clone(&backend.host);
+                let (body, upgrade) = (body_length(exchange, &host), self.upgrade);
+                self.state = State::Talk(Box::new(Talk::begin(
+                    exchange,
+                    &self.gateway,
+                    host,
+                    Some(backend),
+                    Some(in_flight),
+                    connection,
+                    body,
+                    upgrade,
+                )));
+            }
+            Grant::Open => {
+                self.state = State::Connect {
+                    connecting: backend.address.connect(),
+                    attempt: Attempt {
+                        due_s: due_after(exchange, backend.host.connect_timeout),
+                        backend,
+                        in_flight: Some(in_flight),
+                        has_permit: true,
+                    },
+                };
+            }
+        }
+    }
+
+    fn poll_connect(
+        &mut self,
+        exchange: &mut Exchange,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Outcome>> {
+        let State::Connect {
+            attempt,
+            connecting,
+        } = &mut self.state
+        else {
+            return Poll::Ready(None);
+        };
+        let connected = connecting.as_mut().poll(context);
+        let is_late = is_over(exchange, attempt.due_s);
+        let failure = match connected {
+            Poll::Ready(Ok(stream)) => {
+                exchange.stamp(Stage::BackendConnect);
+                let now_ms = exchange.worker.clock().now() / 1_000_000;
+                attempt.has_permit = false;
+                attempt.backend.shared.health.connected(now_ms);
+                let connection = attempt.backend.adopt(stream, now_ms);
+                let backend = Rc::clone(&attempt.backend);
+                if let Some(in_flight) = attempt.in_flight.take() {
+                    self.use_grant(exchange, backend, in_flight, Grant::Kept(connection));
+                }
+                return Poll::Ready(None);
+            }
+            // The queue of a unix socket is full: it may be shorter in a moment.
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::WouldBlock && !is_late => {
+                return Poll::Ready(self.pause_before_connecting(exchange));
+            }
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                Failure::Overloaded
+            }
+            Poll::Ready(Err(error)) => Failure::Connect(error),
+            Poll::Pending if is_late => Failure::ConnectTimeout,
+            Poll::Pending => {
+                exchange.wake_at(attempt.due_s);
+                return Poll::Pending;
+            }
+        };
+        exchange.stamp(Stage::BackendConnect);
+        let backend = Rc::clone(&attempt.backend);
+        self.tried.add(&backend);
+        self.state = State::Choose;
+        self.tell(exchange, &backend, &failure);
+        self.failed = Some(failure);
+        Poll::Ready(None)
+    }
+
+    fn pause_before_connecting(&mut self, exchange: &Exchange) -> Option<Outcome> {
+        if let State::Connect { attempt, .. } = std::mem::replace(&mut self.state, State::Over) {
+            super::overload::report(exchange, &attempt.backend.host);
+            let pause = std::time::Duration::from_millis(limits::QUEUE_FULL_PAUSE_MS);
+            self.state = State::QueueFull {
+                attempt,
+                pause: Box::pin(tokio::time::sleep(pause)),
+            };
+        }
+        None
+    }
+
+    fn try_again_to_connect(&mut self) {
+        if let State::QueueFull { attempt, .. } = std::mem::replace(&mut self.state, State::Over) {
+            self.state = State::Connect {
+                connecting: attempt.backend.address.connect(),
+                attempt,
+            };
+        }
+    }
+
+    fn poll_talk(
+        &mut self,
+        exchange: &mut Exchange,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Outcome>> {
+        let State::Talk(talk) = &mut self.state else {
+            return Poll::Ready(None);
+        };
+        let sent = talk.poll_send(&mut exchange.request.body, &exchange.worker, context);
+        if sent.is_ready()
+            && talk.host.tcp_fin_propagate
+            && exchange.is_half_closed()
+            && !std::mem::replace(&mut self.told_end, true)
+        {
+            talk.propagate_end();
+        }
+        let had_begun = talk.reply_has_begun();
+        let received = receive(talk, &self.gateway, &mut self.reply, exchange, context);
+        if !had_begun && talk.reply_has_begun() {
+            exchange.stamp(Stage::BackendWait);
+        }
+        if let Some(error) = self.reply.failure.take() {
+            return Poll::Ready(self.fail(exchange, Failure::Spool(error)));
+        }
+        match (received, sent) {
+            (Poll::Ready(Ok(Received::End)), _) => Poll::Ready(Some(self.end(exchange))),
+            (Poll::Ready(Ok(Received::Stopped)), _) => Poll::Ready(Some(self.hand_over(exchange))),
+            // Why it could not be sent tells more than that there is no reply.
+            (Poll::Ready(Err(_)), Poll::Ready(Err(failure))) | (Poll::Ready(Err(failure)), _) => {
+                Poll::Ready(self.fail(exchange, failure))
+            }
+            (Poll::Pending, Poll::Ready(Err(failure))) => Poll::Ready(self.fail(exchange, failure)),
+            (Poll::Pending, _) => self.wait_for_backend(exchange),
+        }
+    }
+
+    fn wait_for_backend(&mut self, exchange: &mut Exchange) -> Poll<Option<Outcome>> {
+        let State::Talk(talk) = &self.state else {
+            return Poll::Ready(None);
+        };
+        match talk.due_s() {
+            Some((due_s, failure)) if is_over(exchange, due_s) => {
+                Poll::Ready(self.fail(exchange, failure))
+            }
+            Some((due_s, _)) => {
+                exchange.wake_at(due_s);
+                Poll::Pending
+            }
+            None => Poll::Pending,
+        }
+    }
+
+    /// The whole reply is there.
+    fn end(&mut self, exchange: &mut Exchange) -> Outcome {
+        exchange.stamp(Stage::BackendReply);
+        self.state = State::Over;
+        match self.reply.verdict.take() {
+            Some(Verdict::Collect | Verdict::Stream) => {
+                exchange.response.body = std::mem::take(&mut self.reply.body).into_body();
+                self.finish(exchange);
+                Outcome::Answer
+            }
+            Some(Verdict::Discard(outcome)) => outcome,
+            Some(Verdict::Tunnel | Verdict::Refuse) | None => exchange.answer(Status::BAD_GATEWAY),
+        }
+    }
+
+    /// The head is there, and the rest is not waited for.
+    fn hand_over(&mut self, exchange: &mut Exchange) -> Outcome {
+        exchange.stamp(Stage::BackendReply);
+        let State::Talk(mut talk) = std::mem::replace(&mut self.state, State::Over) else {
+            return exchange.answer(Status::INTERNAL_SERVER_ERROR);
+        };
+        let ahead = match exchange.settings.core.stream_response_body {
+            1 => Ahead::Unbounded,
+            _ => Ahead::Bounded,
+        };
+        match self.reply.verdict.take() {
+            Some(Verdict::Tunnel) => {
+                exchange.become_tunnel(Ahead::Bounded);
+                talk.become_tunnel();
+                self.stream(exchange, *talk, Ahead::Bounded)
+            }
+            Some(Verdict::Stream | Verdict::Collect) => self.stream(exchange, *talk, ahead),
+            Some(Verdict::Discard(outcome)) => {
+                talk.detach(&self.worker);
+                outcome
+            }
+            Some(Verdict::Refuse) | None => {
+                talk.detach(&self.worker);
+                exchange.answer(Status::BAD_GATEWAY)
+            }
+        }
+    }
+
+    fn stream(&mut self, exchange: &mut Exchange, talk: Talk, ahead: Ahead) -> Outcome {
+        let settings = Rc::clone(&exchange.settings);
+        let reply = Reply::new(Rc::clone(&self.worker), settings, talk, ahead);
+        exchange.response.body = Body::Source(Box::new(reply));
+        self.finish(exchange);
+        Outcome::Answer
+    }
+
+    fn finish(&mut self, exchange: &mut Exchange) {
+        if let (Some(upstream), Some(backend)) = (&self.upstream, self.set_cookie.take()) {
+            let mut cookie = Vec::new();
+            upstream.balancer().write_set_cookie(&backend, &mut cookie);
+            exchange.response.append("Set-Cookie", &cookie);
+        }
+    }
+
+    /// The conversation failed: tries again, or gives up.
+    fn fail(&mut self, exchange: &mut Exchange, failure: Failure) -> Option<Outcome> {
+        let State::Talk(talk) = std::mem::replace(&mut self.state, State::Choose) else {
+            return Some(exchange.answer(Status::INTERNAL_SERVER_ERROR));
+        };
+        exchange.stamp(Stage::BackendReply);
+        let was_kept = talk.is_on_kept_connection();
+        let body = &exchange.request.body;
+        let body_is_held = body.received() == body.spool().held();
+        let is_idempotent = is_idempotent(exchange.request.method);
+        let may_repeat = talk.may_be_repeated(&failure, is_idempotent)
+            && body_is_held
+            && self.replays < limits::REPLAYS_MAX;
+        if let Some(backend) = talk.backend() {
+            if was_kept && !talk.reply_has_begun() && !failure.is_timeout() {
+                // It was closed while it was idle; the others probably as well.
+                backend.forget_idle();
+            } else {
+                self.tried.add(backend);
+                self.tell(exchange, &Rc::clone(backend), &failure);
+            }
+        } else {
+            let name = talk.backend_name();
+            exchange.log_error(
+                failure.stage().name(),
+                format_args!("{failure} backend={name}"),
+            );
+        }
+        if may_repeat && self.upstream.is_some() {
+            self.replays += 1;
+            self.reply = Collected::default();
+            exchange.response.clear();
+            self.failed = Some(failure);
+            return None;
+        }
+        if was_kept && !talk.reply_has_begun() && !failure.is_timeout() {
+            let name = talk.backend_name();
+            exchange.log_error(
+                failure.stage().name(),
+                format_args!("{failure} and must not be asked again; backend={name}"),
+            );
+        }
+        self.failed = Some(failure);
+        Some(self.give_up(exchange))
+    }
+
+    /// Health and log get to know.
+    fn tell(&self, exchange: &Exchange, backend: &Backend, failure: &Failure) {
+        let name = &backend.shared.name;
+        exchange.log_error(
+            failure.stage().name(),
+            format_args!("{failure} backend={name}"),
+        );
+        let now_ms = exchange.worker.clock().now() / 1_000_000;
+        let Some(kind) = failure.of_backend() else {
+            return;
+        };
+        if let Some(time) = backend.shared.health.failed(now_ms, kind) {
+            exchange.log_error(
+                failure.stage().name(),
+                format_args!("left alone for {time:?} backend={name}"),
+            );
+        }
+    }
+
+    fn give_up(&mut self, exchange: &mut Exchange) -> Outcome {
+        self.state = State::Over;
+        let status = match &self.failed {
+            Some(failure) => failure.status(),
+            None => Status::SERVICE_UNAVAILABLE,
+        };
+        exchange.response.clear();
+        exchange.answer(status)
+    }
+}
+
+impl Pending for GatewayRequest {
+    fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
+        self.step(exchange, context)
+    }
+}
+
+impl Drop for GatewayRequest {
+    fn drop(&mut self) {
+        if let State::Talk(talk) = std::mem::replace(&mut self.state, State::Over) {
+            talk.detach(&self.worker);
+        }
+    }
+}
+
+/// Takes what the backend has said so far.
+fn receive(
+    talk: &mut Talk,
+    gateway: &Gateway,
+    reply: &mut Collected,
+    exchange: &mut Exchange,
+    context: &mut Context<'_>,
+) -> Poll<Result<Received, Failure>> {
+    let worker = Rc::clone(&exchange.worker);
+    let host: Rc<Host> = Rc::clone(&talk.host);
+    talk.poll_receive(&worker, context, &mut |event| {
+        match event {
+            Event::Interim(head) => answer::inform(exchange, head),
+            Event::Log(bytes) => reply::log(&exchange.settings, bytes),
+            Event::Head(conversation) => {
+                let verdict = answer::accept(exchange, gateway, &host, conversation);
+                let is_collected = matches!(verdict, Verdict::Collect);
+                reply.verdict = Some(verdict);
+                if !is_collected {
+                    return Flow::Stop;
+                }
+            }
+            Event::Body(bytes) => {
+                let directories = &worker.process().upload_directories;
+                if let Err(error) = reply.body.push(bytes, directories) {
+                    reply.failure = Some(error);
+                    return Flow::Stop;
+                }
+            }
+        }
+        Flow::Go
+    })
+}
+
+/// What the backend is told of the body. Only what is complete, or announced, has a length.
+fn body_length(exchange: &Exchange, host: &Host) -> BodyLength {
+    let body = &exchange.request.body;
+    let length = match (body.is_complete(), exchange.body_framing()) {
+        (true, _) => Some(body.received()),
+        (false, BodyFraming::Length(length)) => Some(length),
+        (false, _) => None,
+    };
+    let _ = host;
+    match length {
+        Some(0) => BodyLength::None,
+        Some(length) => BodyLength::Known(length),
+        None => BodyLength::Unknown,
+    }
+}
+
+/// Methods that do no more the second time (RFC 9110 9.2.2).
+fn is_idempotent(method: Method) -> bool {
+    matches!(
+        method,
+        Method::Get
+            | Method::Head
+            | Method::Options
+            | Method::Trace
+            | Method::Put
+            | Method::Delete
+            | Method::Query
+            | Method::Propfind
+            | Method::Search
+            | Method::Report
+    )
+}
+
+fn due_after(exchange: &Exchange, time: std::time::Duration) -> u32 {
+    if time.is_zero() {
+        return u32::MAX;
+    }
+    let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
+    let now_s = exchange.worker.clock().seconds();
+    now_s.saturating_add(seconds).saturating_add(1)
+}
+
+fn is_over(exchange: &Exchange, due_s: u32) -> bool {
+    due_s <= exchange.worker.clock().seconds()
+}

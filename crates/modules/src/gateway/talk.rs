@@ -1,0 +1,527 @@
+//! One request on one connection: sends what is encoded, decodes what arrives.
+//!
+//! A [`Talk`] begins when there is a connection and ends with the reply, or with the connection. It is
+//! polled from the task of the client's connection, so that nobody has to be woken in between:
+//! first for the sending side, then for the receiving one. Whoever polls it decides what becomes of
+//! the reply; [`Talk::detach`] lets it finish without anybody who listens.
+
+use std::any::Any;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use petrel_engine::Exchange;
+use petrel_engine::body::RequestBody;
+use petrel_engine::proto::reply_head::ReplyHead;
+use petrel_engine::worker::Worker;
+
+use super::backend::{Backend, SharedBackend, now_ms};
+use super::connection::BackendConnection;
+use super::failure::Failure;
+use super::limits;
+use super::offload;
+use super::options::{Gateway, Host, Protocol};
+use super::protocol::{BodyLength, Conversation, Outgoing, ReplyEvent};
+
+/// One request on one connection.
+pub struct Talk {
+    /// The backend's options.
+    pub host: Rc<Host>,
+    connection: Option<Box<BackendConnection>>,
+    /// The backend; a CGI program has none.
+    backend: Option<Rc<Backend>>,
+    in_flight: Option<InFlight>,
+    /// What must live as long as the conversation: a child process.
+    companion: Option<Box<dyn Any>>,
+    body_offset: u64,
+    body_is_sent: bool,
+    written: u64,
+    reply_has_begun: bool,
+    has_ended: bool,
+    is_tunnel: bool,
+    began_ns: u64,
+    /// When something was last sent or received.
+    progress_s: u32,
+}
+
+/// A request that counts for its backend's load.
+pub struct InFlight {
+    shared: std::sync::Arc<SharedBackend>,
+}
+
+/// What a reply consists of, for whoever takes it.
+pub enum Event<'a> {
+    /// An interim response.
+    Interim(&'a ReplyHead),
+    /// The head.
+    Head(&'a dyn Conversation),
+    /// A stretch of the body.
+    Body(&'a [u8]),
+    /// Words for the error log.
+    Log(&'a [u8]),
+}
+
+/// Whether more events are wanted now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// The next one.
+    Go,
+    /// Not now; what is there stays there.
+    Stop,
+}
+
+/// How receiving came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// Because it was told to.
+    Stopped,
+    /// The reply is complete.
+    End,
+}
+
+impl InFlight {
+    /// Counts a request.
+    pub fn new(backend: &Backend) -> InFlight {
+        let shared = std::sync::Arc::clone(&backend.shared);
+        let order = std::sync::atomic::Ordering::Relaxed;
+        shared.load.fetch_add(1, order);
+        shared.requests.fetch_add(1, order);
+        InFlight { shared }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let order = std::sync::atomic::Ordering::Relaxed;
+        self.shared.load.fetch_sub(1, order);
+    }
+}
+
+impl Talk {
+    /// Begins to talk on `connection`: the head of the request is encoded, nothing is sent.
+    pub fn begin(
+        exchange: &Exchange,
+        gateway: &Gateway,
+        host: Rc<Host>,
+        backend: Option<Rc<Backend>>,
+        in_flight: Option<InFlight>,
+        mut connection: Box<BackendConnection>,
+        body: BodyLength,
+        upgrade: bool,
+    ) -> Talk {
+        connection.begin();
+        let is_new = !connection.is_kept();
+        let (conversation, out) = connection.encoder();
+        if is_new && host.proxy_protocol > 0 {
+            let _ = &out;
+        }
+        let outgoing = Outgoing {
+            exchange,
+            host: &host,
+            extras: &gateway.extras,
+            body,
+            upgrade,
+        };
+        conversation.encode_head(&outgoing, out);
+        Talk {
+            connection: Some(connection),
+            backend,
+            in_flight,
+            companion: None,
+            body_offset: 0,
+            body_is_sent: false,
+            written: 0,
+            reply_has_begun: false,
+            has_ended: false,
+            is_tunnel: false,
+            began_ns: exchange.worker.clock().now(),
+            progress_s: exchange.worker.clock().seconds(),
+            host,
+        }
+    }
+
+    /// Keeps `companion` alive until the conversation is over.
+    pub fn accompany(&mut self, companion: Box<dyn Any>) {
+        self.companion = Some(companion);
+    }
+
+    /// Sends what is encoded, and of the body what there is and the backend takes. Ready when the whole
+    /// request is sent.
+    ///
+    /// # Errors
+    /// The request cannot be sent. A reply may be there all the same.
+    pub fn poll_send(
+        &mut self,
+        body: &mut RequestBody,
+        worker: &Worker,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Failure>> {
+        loop {
+            self.encode(body).map_err(Failure::Body)?;
+            let Some(connection) = &mut self.connection else {
+                return Poll::Ready(Ok(()));
+            };
+            if connection.unsent() == 0 {
+                return match self.body_is_sent {
+                    true => Poll::Ready(Ok(())),
+                    false => Poll::Pending,
+                };
+            }
+            let is_first = self.written == 0;
+            let before = self.written;
+            let flushed = connection.poll_flush(context, &mut self.written);
+            if is_first && self.written > 0 {
+                connection.request_is_written(self.began_ns / NANOS_PER_MILLI);
+            }
+            if self.written > before {
+                self.progress_s = worker.clock().seconds();
+            }
+            match flushed {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(Failure::Write(error))),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Receives, and hands to `take` what comes.
+    ///
+    /// # Errors
+    /// The reply is broken off or no reply.
+    pub fn poll_receive(
+        &mut self,
+        worker: &Worker,
+        context: &mut Context<'_>,
+        take: &mut dyn FnMut(Event<'_>) -> Flow,
+    ) -> Poll<Result<Received, Failure>> {
+        if self.has_ended {
+            return Poll::Ready(Ok(Received::End));
+        }
+        if let Some(received) = self.decode_input(take)? {
+            return Poll::Ready(Ok(received));
+        }
+        loop {
+            let Some(connection) = &mut self.connection else {
+                return Poll::Ready(Ok(Received::End));
+            };
+            let mut buffer = worker.receive_buffer();
+            let count = match std::task::ready!(connection.stream.poll_read(context, &mut buffer)) {
+                Ok(0) => return Poll::Ready(self.decode_end()),
+                Ok(count) => count,
+                Err(error) => return Poll::Ready(Err(Failure::Read(error))),
+            };
+            self.progress_s = worker.clock().seconds();
+            if !self.reply_has_begun {
+                self.reply_has_begun = true;
+                connection.reply_has_begun(self.began_ns / NANOS_PER_MILLI);
+            }
+            if let Some(received) = self.decode(buffer.get(..count).unwrap_or_default(), take)? {
+                return Poll::Ready(Ok(received));
+            }
+        }
+    }
+
+    /// From now on everything is passed on as it is, both ways.
+    pub fn become_tunnel(&mut self) {
+        self.is_tunnel = true;
+        self.body_is_sent = false;
+        self.body_offset = 0;
+    }
+
+    /// Whether it is one.
+    pub fn is_tunnel(&self) -> bool {
+        self.is_tunnel
+    }
+
+    /// Whether anything of a reply came.
+    pub fn reply_has_begun(&self) -> bool {
+        self.reply_has_begun
+    }
+
+    /// Whether the request may be sent again after `failure`, as far as the connection tells. The one
+    /// rule: nothing of a reply came, and repeating cannot do harm, or nothing was written, or a kept
+    /// connection refused the write, or a unix socket was reset before its backend had read anything.
+    pub fn may_be_repeated(&self, failure: &Failure, is_idempotent: bool) -> bool {
+        let Some(connection) = &self.connection else {
+            return false;
+        };
+        let kept_and_refused = connection.is_kept() && failure.is_refused_write();
+        let reset_unread = connection.stream.is_unix() && failure.is_reset();
+        !self.reply_has_begun
+            && !failure.is_timeout()
+            && (is_idempotent || self.written == 0 || kept_and_refused || reset_unread)
+    }
+
+    /// Whether the connection was one that had answered before: then an error on it says nothing of
+    /// the backend.
+    pub fn is_on_kept_connection(&self) -> bool {
+        let connection = self.connection.as_ref();
+        connection.is_some_and(|connection| connection.is_kept())
+    }
+
+    /// The second in which the backend has been silent for too long, if there is such a limit.
+    pub fn due_s(&self) -> Option<(u32, Failure)> {
+        let unsent = self.connection.as_ref().is_some_and(|c| c.unsent() > 0);
+        let (limit, failure) = match unsent {
+            true => (self.host.write_timeout, Failure::WriteTimeout),
+            // The client is the one who is waited for.
+            false if !self.body_is_sent && !self.is_tunnel => return None,
+            false => (self.host.read_timeout, Failure::ReadTimeout),
+        };
+        let seconds = match (limit.as_secs(), self.is_tunnel) {
+            (0, true) => limits::TUNNEL_IDLE_S_MAX,
+            (0, false) => return None,
+            (seconds, _) => u32::try_from(seconds).unwrap_or(u32::MAX),
+        };
+        Some((
+            self.progress_s.saturating_add(seconds).saturating_add(1),
+            failure,
+        ))
+    }
+
+    /// No more of the request will come, and the backend is told so.
+    pub fn propagate_end(&mut self) {
+        if let Some(connection) = &self.connection {
+            connection.stream.shutdown_write();
+        }
+    }
+
+    /// The backend.
+    pub fn backend(&self) -> Option<&Rc<Backend>> {
+        self.backend.as_ref()
+    }
+
+    /// The name of the backend, for logs.
+    pub fn backend_name(&self) -> &str {
+        match &self.backend {
+            Some(backend) => &backend.shared.name,
+            None => &self.host.label,
+        }
+    }
+
+    /// The conversation, for its head and what is still to come.
+    pub fn conversation(&self) -> Option<&dyn Conversation> {
+        self.connection
+            .as_ref()
+            .map(|connection| &*connection.conversation)
+    }
+
+    /// Whether the backend can still be sent something.
+    pub fn is_open(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    /// Nobody listens any more. A backend that works on one request at a time on connections that are
+    /// kept finishes this one, within limits, and its slot counts until then; others see the connection
+    /// end.
+    pub fn detach(mut self, worker: &Rc<Worker>) {
+        let finishes = match self.host.protocol {
+            Protocol::FastCgi | Protocol::Ajp13 => true,
+            Protocol::Http | Protocol::Scgi | Protocol::Uwsgi => self.is_nearly_over(),
+        };
+        let has_backend = self.backend.is_some();
+        if self.has_ended || !self.body_is_sent || self.is_tunnel || !finishes || !has_backend {
+            return;
+        }
+        let worker = Rc::clone(worker);
+        self.in_flight = None;
+        // Most of the time all of it is here already.
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let mut bytes = 0;
+        if self
+            .poll_drain(&worker, &mut bytes, &mut context)
+            .is_ready()
+        {
+            return;
+        }
+        tokio::task::spawn_local(async move {
+            let time = std::time::Duration::from_secs(limits::DRAIN_S_MAX.into());
+            // Over time it is dropped, which closes the connection.
+            let _ = tokio::time::timeout(time, self.drain(&worker)).await;
+        });
+    }
+
+    async fn drain(mut self, worker: &Worker) {
+        let mut bytes = 0;
+        std::future::poll_fn(|context| self.poll_drain(worker, &mut bytes, context)).await;
+    }
+
+    /// Reads the rest of the reply and throws it away. Ready at its end, or when it is too long.
+    fn poll_drain(
+        &mut self,
+        worker: &Worker,
+        bytes: &mut u64,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
+        let host = Rc::clone(&self.host);
+        let received = self.poll_receive(worker, context, &mut |event| {
+            match event {
+                Event::Head(conversation) => offload::discard(&host, conversation.head()),
+                Event::Body(body) => *bytes += body.len() as u64,
+                Event::Interim(_) | Event::Log(_) => {}
+            }
+            match *bytes > limits::DRAIN_BYTES_MAX {
+                true => Flow::Stop,
+                false => Flow::Go,
+            }
+        });
+        received.map(|_| ())
+    }
+
+    fn is_nearly_over(&self) -> bool {
+        let remaining = self.conversation().and_then(|talk| talk.remaining());
+        self.reply_has_begun && remaining.is_some_and(|bytes| bytes < limits::DRAIN_BYTES_SMALL)
+    }
+
+    /// Encodes of the body what is there, in as many steps as the outgoing buffer takes.
+    fn encode(&mut self, body: &mut RequestBody) -> io::Result<()> {
+        let Some(connection) = &mut self.connection else {
+            return Ok(());
+        };
+        while !self.body_is_sent && connection.unsent() < limits::OUTGOING_BYTES_MAX {
+            let (conversation, out) = connection.encoder();
+            let there = body.received().saturating_sub(self.body_offset);
+            let there = usize::try_from(there).unwrap_or(usize::MAX);
+            let count = there
+                .min(conversation.body_allowance())
+                .min(limits::OUTGOING_BYTES_MAX);
+            if count > 0 {
+                match body.spool().in_memory(self.body_offset) {
+                    Some(bytes) => {
+                        conversation.encode_body(bytes.get(..count).unwrap_or_default(), out);
+                    }
+                    None => {
+                        let mut buffer = vec![0; count];
+                        body.spool().read_at(&mut buffer, self.body_offset)?;
+                        conversation.encode_body(&buffer, out);
+                    }
+                }
+                self.body_offset += count as u64;
+                if body.is_streamed() {
+                    body.release(self.body_offset);
+                }
+            } else if there == 0 && body.is_complete() {
+                conversation.encode_end(out);
+                self.body_is_sent = true;
+                if self.is_tunnel && connection.unsent() == 0 {
+                    connection.stream.shutdown_write();
+                }
+            } else {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Decodes what was left when the last one said stop.
+    fn decode_input(
+        &mut self,
+        take: &mut dyn FnMut(Event<'_>) -> Flow,
+    ) -> Result<Option<Received>, Failure> {
+        let Some(connection) = &mut self.connection else {
+            return Ok(Some(Received::End));
+        };
+        if connection.input.is_empty() {
+            return Ok(None);
+        }
+        let input = std::mem::take(&mut connection.input);
+        self.decode_bytes(&input, take)
+    }
+
+    fn decode(
+        &mut self,
+        bytes: &[u8],
+        take: &mut dyn FnMut(Event<'_>) -> Flow,
+    ) -> Result<Option<Received>, Failure> {
+        match &mut self.connection {
+            Some(connection) if !connection.input.is_empty() => {
+                let mut input = std::mem::take(&mut connection.input);
+                input.extend_from_slice(bytes);
+                self.decode_bytes(&input, take)
+            }
+            _ => self.decode_bytes(bytes, take),
+        }
+    }
+
+    /// Hands out the events in `bytes`; what is not used stays in the connection's input.
+    fn decode_bytes(
+        &mut self,
+        bytes: &[u8],
+        take: &mut dyn FnMut(Event<'_>) -> Flow,
+    ) -> Result<Option<Received>, Failure> {
+        let Some(connection) = &mut self.connection else {
+            return Ok(Some(Received::End));
+        };
+        let mut used = 0;
+        loop {
+            let input = bytes.get(used..).unwrap_or_default();
+            let decoded = connection.conversation.decode(input);
+            let decoded = decoded.map_err(|error| Failure::Protocol(error.0))?;
+            used += decoded.consumed;
+            let flow = match decoded.event {
+                ReplyEvent::NeedMore => break,
+                ReplyEvent::Interim => take(Event::Interim(connection.conversation.head())),
+                ReplyEvent::Head => take(Event::Head(&*connection.conversation)),
+                ReplyEvent::Body(range) => take(Event::Body(input.get(range).unwrap_or_default())),
+                ReplyEvent::Log(range) => take(Event::Log(input.get(range).unwrap_or_default())),
+                ReplyEvent::WantsBody => Flow::Go,
+                ReplyEvent::End { reusable } => {
+                    self.end(reusable && used == bytes.len());
+                    return Ok(Some(Received::End));
+                }
+            };
+            if flow == Flow::Stop {
+                connection
+                    .input
+                    .extend_from_slice(bytes.get(used..).unwrap_or_default());
+                return Ok(Some(Received::Stopped));
+            }
+        }
+        connection
+            .input
+            .extend_from_slice(bytes.get(used..).unwrap_or_default());
+        Ok(None)
+    }
+
+    fn decode_end(&mut self) -> Result<Received, Failure> {
+        let Some(connection) = &mut self.connection else {
+            return Ok(Received::End);
+        };
+        let cut_off = || Failure::Read(io::ErrorKind::UnexpectedEof.into());
+        if !self.reply_has_begun {
+            return Err(cut_off());
+        }
+        match connection.conversation.end_of_input() {
+            Ok(ReplyEvent::End { .. }) => {
+                self.end(false);
+                Ok(Received::End)
+            }
+            Ok(_) => Err(cut_off()),
+            Err(error) => Err(Failure::Protocol(error.0)),
+        }
+    }
+
+    /// The reply is complete: the connection serves the next request, or is closed. That of a tunnel
+    /// stays open for what the client still sends.
+    fn end(&mut self, reusable: bool) {
+        self.has_ended = true;
+        self.in_flight = None;
+        if self.is_tunnel {
+            return;
+        }
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
+        let is_whole = self.body_is_sent && connection.unsent() == 0;
+        if let Some(backend) = &self.backend
+            && reusable
+            && is_whole
+        {
+            let now_ms = now_ms();
+            let took_ms = now_ms.saturating_sub(self.began_ns / NANOS_PER_MILLI);
+            backend.release(connection, now_ms, took_ms * 1000);
+        }
+    }
+}
+
+const NANOS_PER_MILLI: u64 = 1_000_000;
