@@ -13,6 +13,7 @@ pub mod deflate;
 pub mod dir_listing;
 pub mod evhost;
 pub mod expire;
+pub mod extforward;
 pub mod gateway;
 pub mod index_file;
 mod loading;

@@ -205,5 +205,3 @@ fn unknown_key(element: &Element, directive: &str, key: &str, known: &str) -> Di
     Diagnostic::error(message, span).with_hint(format!("there are {known}"))
 }
 
-#[cfg(test)]
-mod tests;

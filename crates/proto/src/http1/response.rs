@@ -42,6 +42,8 @@ pub struct ResponseDecoder {
 pub struct ResponseLimits {
     /// The longest head in bytes, its empty line included; each interim response has its own.
     pub head_bytes_max: usize,
+    /// Fields of a head; never more than 1024.
+    pub fields_max: usize,
     /// Interim responses before the final one, 100 (Continue) included.
     pub interim_max: u32,
     /// The longest trailer section in bytes. Trailers are read and dropped.
@@ -49,10 +51,11 @@ pub struct ResponseLimits {
 }
 
 impl Default for ResponseLimits {
-    /// 64 KiB of head as in lighttpd, 16 interim responses, 8 KiB of trailers.
+    /// 64 KiB of head as in lighttpd, 256 fields, 16 interim responses, 8 KiB of trailers.
     fn default() -> ResponseLimits {
         ResponseLimits {
             head_bytes_max: 65536,
+            fields_max: 256,
             interim_max: 16,
             trailer_bytes_max: 8192,
         }
@@ -329,6 +332,12 @@ impl ResponseDecoder {
         let length = found.as_ref().map_or(input.len(), |head| head.length);
         if length > self.limits.head_bytes_max {
             return Err(ResponseError::HeadTooLarge);
+        }
+        if found
+            .as_ref()
+            .is_some_and(|head| head.fields > self.limits.fields_max)
+        {
+            return Err(ResponseError::TooManyFields);
         }
         Ok(found)
     }

@@ -16,6 +16,8 @@ use crate::status::Status;
 pub(super) struct Head {
     /// Bytes of input it took.
     pub length: usize,
+    /// Fields it has, those included that are not passed on.
+    pub fields: usize,
     /// Where the body ends; `None`: where the connection does.
     pub framing: Option<BodyFraming>,
     /// The backend lets the connection go on.
@@ -24,7 +26,7 @@ pub(super) struct Head {
 
 /// Fields that most responses stay under; their places are on the stack.
 const FIELDS_USUAL: usize = 64;
-/// Fields at most.
+/// Fields at most, whatever the limit.
 const FIELDS_MAX: usize = 1024;
 
 /// Reads a head from the beginning of `input` into `reply`. `None`: it is not complete.
@@ -79,6 +81,7 @@ fn read<const FIELDS: usize>(
     let framing = message.framing(asked, status);
     Ok(Some(Head {
         length,
+        fields: response.headers.len(),
         framing,
         keep_alive: message.keep_alive && framing.is_some() && !message.is_suspect(status),
     }))

@@ -1,0 +1,239 @@
+//! `proxy-core.rewrite-request` and `proxy-core.rewrite-response` of lighttpd 1.5.
+//!
+//! A rule is a field, or a pseudo field for a part of the request, with one regular expression and
+//! a text to put in the place of the whole value when it matches. `$0` to `$9` are groups of the
+//! expression, `%0` to `%9` those of the enclosing condition, as in `url.redirect`.
+
+use petrel_engine::Exchange;
+use petrel_engine::config::{
+    BlockId, Captures, Diagnostic, Element, Lookup, Pattern, Template, UrlPart,
+};
+use petrel_engine::settings::Values;
+
+const REQUEST: &str = "proxy-core.rewrite-request";
+const REPLY: &str = "proxy-core.rewrite-response";
+
+/// `proxy-core.rewrite-request` and `proxy-core.rewrite-response`.
+#[derive(Debug, Default)]
+pub struct Rewriting {
+    request: Rules,
+    reply: Rules,
+}
+
+#[derive(Debug, Default)]
+struct Rules {
+    rules: Vec<Rule>,
+    /// Whose groups `%0` to `%9` are.
+    condition: Option<BlockId>,
+}
+
+#[derive(Debug)]
+struct Rule {
+    what: What,
+    pattern: Pattern,
+    target: Template,
+}
+
+/// What a rule is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum What {
+    Uri,
+    DocumentRoot,
+    PathInfo,
+    ScriptName,
+    Field(String),
+}
+
+impl Rewriting {
+    /// Reads both directives.
+    ///
+    /// # Errors
+    /// A rule that is no pair of expression and text, or an expression that does not compile.
+    pub fn parse(values: &Values<'_>) -> Result<Rewriting, Diagnostic> {
+        Ok(Rewriting {
+            request: Rules::parse(values, REQUEST)?,
+            reply: Rules::parse(values, REPLY)?,
+        })
+    }
+
+    /// Whether there are no rules about requests.
+    pub fn is_empty(&self) -> bool {
+        self.request.rules.is_empty()
+    }
+
+    /// Whether there are rules about replies: if not, [`Rewriting::map_reply`] need not be asked.
+    pub fn maps_replies(&self) -> bool {
+        !self.reply.rules.is_empty()
+    }
+
+    /// `_uri`: what the request target becomes; `None`: it stays.
+    pub fn uri(&self, exchange: &Exchange, target: &[u8]) -> Option<Vec<u8>> {
+        let rewritten = self.request.apply(exchange, &What::Uri, target)?;
+        // Anything else would end the request line early, or be no target.
+        let is_sound = rewritten.first() == Some(&b'/')
+            && rewritten.iter().all(|byte| *byte > b' ' && *byte != 0x7f);
+        is_sound.then_some(rewritten)
+    }
+
+    /// `_docroot`: what the document root becomes that a script is told; `None`: it stays.
+    pub fn document_root(&self, exchange: &Exchange, root: &[u8]) -> Option<Vec<u8>> {
+        self.request.apply(exchange, &What::DocumentRoot, root)
+    }
+
+    /// `_pathinfo`: what PATH_INFO becomes; `None`: it stays.
+    pub fn path_info(&self, exchange: &Exchange, path_info: &[u8]) -> Option<Vec<u8>> {
+        self.request.apply(exchange, &What::PathInfo, path_info)
+    }
+
+    /// `_scriptname`: what SCRIPT_NAME becomes; `None`: it stays.
+    pub fn script_name(&self, exchange: &Exchange, name: &[u8]) -> Option<Vec<u8>> {
+        self.request.apply(exchange, &What::ScriptName, name)
+    }
+
+    /// What a request field becomes; `None`: it stays.
+    pub fn field(&self, exchange: &Exchange, name: &str, value: &[u8]) -> Option<Vec<u8>> {
+        self.request.apply_to_field(exchange, name, value)
+    }
+
+    /// What a reply field becomes on its way to the client; `None`: it stays.
+    pub fn map_reply(&self, exchange: &Exchange, name: &str, value: &[u8]) -> Option<Vec<u8>> {
+        self.reply.apply_to_field(exchange, name, value)
+    }
+}
+
+impl Rules {
+    fn parse(values: &Values<'_>, directive: &str) -> Result<Rules, Diagnostic> {
+        let elements = values.array(directive).into_iter().flatten();
+        let mut rules = Vec::new();
+        for element in elements {
+            rules.push(Rule::parse(element, directive)?);
+        }
+        Ok(Rules {
+            rules,
+            condition: values.condition_of(directive),
+        })
+    }
+
+    fn apply_to_field(&self, exchange: &Exchange, name: &str, value: &[u8]) -> Option<Vec<u8>> {
+        let is_about = |rule: &&Rule| match &rule.what {
+            What::Field(field) => field.eq_ignore_ascii_case(name),
+            _ => false,
+        };
+        let rule = self.rules.iter().find(is_about)?;
+        let mut value = self.expand(rule, exchange, value)?;
+        // Whatever a group matched or a variable held: a value is one line.
+        for byte in &mut value {
+            if matches!(byte, b'\r' | b'\n' | b'\0') {
+                *byte = b' ';
+            }
+        }
+        Some(value)
+    }
+
+    fn apply(&self, exchange: &Exchange, what: &What, value: &[u8]) -> Option<Vec<u8>> {
+        let rule = self.rules.iter().find(|rule| rule.what == *what)?;
+        self.expand(rule, exchange, value)
+    }
+
+    fn expand(&self, rule: &Rule, exchange: &Exchange, value: &[u8]) -> Option<Vec<u8>> {
+        let mut groups = Captures::new();
+        if !rule.pattern.captures(value, &mut groups) {
+            return None;
+        }
+        let condition = self
+            .condition
+            .filter(|_| rule.target.uses_condition_groups());
+        let parts = Parts {
+            groups,
+            value,
+            condition: condition.map(|block| exchange.captures_of(block)),
+            exchange,
+        };
+        let mut out = Vec::new();
+        rule.target.expand(&parts, &mut out);
+        Some(out)
+    }
+}
+
+impl Rule {
+    /// `"Location" => ( "^http://inner/(.*)" => "/$1" )`.
+    fn parse(element: &Element, directive: &str) -> Result<Rule, Diagnostic> {
+        let wrong = |span| {
+            let message = format!("{directive} takes one pair for each field");
+            let hint = "such as \"Location\" => ( \"^http://inner/(.*)\" => \"http://outer/$1\" )";
+            Diagnostic::error(message, span).with_hint(hint)
+        };
+        let name = element.key().ok_or_else(|| wrong(element.span))?;
+        let pairs = element.value.as_array();
+        let pair = pairs
+            .filter(|pairs| pairs.len() == 1)
+            .and_then(|pairs| pairs.at(0))
+            .ok_or_else(|| wrong(element.span))?;
+        let (Some(key), Some(target)) = (&pair.key, pair.value.as_str()) else {
+            return Err(wrong(pair.span));
+        };
+        let pattern = Pattern::compile(&key.text).map_err(|error| {
+            let message = format!("{:?} is no regular expression: {}", key.text, error.message);
+            Diagnostic::error(message, key.span)
+        })?;
+        Ok(Rule {
+            what: What::of(name, directive).ok_or_else(|| {
+                let span = element.key.as_ref().map_or(element.span, |key| key.span);
+                let message = format!("{directive} cannot change {name:?}");
+                Diagnostic::error(message, span).with_hint(
+                    "besides fields, requests have _uri, _docroot, _pathinfo and _scriptname",
+                )
+            })?,
+            pattern,
+            target: Template::compile(target),
+        })
+    }
+}
+
+impl What {
+    fn of(name: &str, directive: &str) -> Option<What> {
+        match name {
+            _ if !name.starts_with('_') && !name.is_empty() => Some(What::Field(name.to_owned())),
+            _ if directive != REQUEST => None,
+            "_uri" => Some(What::Uri),
+            "_docroot" => Some(What::DocumentRoot),
+            "_pathinfo" => Some(What::PathInfo),
+            "_scriptname" => Some(What::ScriptName),
+            _ => None,
+        }
+    }
+}
+
+/// What substitutions stand for.
+struct Parts<'e> {
+    groups: Captures,
+    value: &'e [u8],
+    condition: Option<(Captures, Vec<u8>)>,
+    exchange: &'e Exchange,
+}
+
+impl Lookup for Parts<'_> {
+    fn rule_group(&self, number: u8) -> &[u8] {
+        self.groups.group(number.into(), self.value)
+    }
+
+    fn condition_group(&self, number: u8) -> &[u8] {
+        let condition = self.condition.as_ref();
+        condition.map_or(b"", |(groups, value)| groups.group(number.into(), value))
+    }
+
+    fn url_part(&self, part: UrlPart) -> &[u8] {
+        let request = &self.exchange.request;
+        match part {
+            UrlPart::Scheme => self.exchange.scheme().as_str().as_bytes(),
+            UrlPart::Authority if request.head.host().is_empty() => self.exchange.server_name(),
+            UrlPart::Authority => request.head.host(),
+            UrlPart::Path => request.url.path_raw(),
+            UrlPart::Query => request.url.query(),
+        }
+    }
+
+    fn url_port(&self) -> u16 {
+        self.exchange.connection.listener.port
+    }
+}

@@ -1,0 +1,336 @@
+//! HTTP/1.1 to backends, over connections that are kept.
+//!
+//! The request goes on as it came in, with what is about the client's connection left out (RFC 9110
+//! 7.6.1) and what lighttpd tells backends added: X-Forwarded-For, X-Forwarded-Proto,
+//! X-Forwarded-Host and X-Host. What `proxy.header`, `proxy.forwarded` and their siblings change is
+//! done by [`header_map`](crate::gateway::header_map). Replies are read by
+//! [`ResponseDecoder`]. Unlike lighttpd 1.4, which closes after every request, the connection is
+//! left open, so nothing is said about it in the request.
+
+use petrel_engine::exchange::Exchange;
+use petrel_engine::proto::http1::{
+    Asked, KnownField, LAST_CHUNK, ResponseDecoder, ResponseError, ResponseEvent, ResponseLimits,
+    write_chunk, write_content_length,
+};
+use petrel_engine::proto::method::Method;
+use petrel_engine::proto::reply_head::ReplyHead;
+use petrel_engine::proto::status::Status;
+
+use super::{BodyLength, Conversation, Decoded, Outgoing, ReplyError, ReplyEvent};
+use crate::gateway::limits;
+use crate::gateway::options::Extras;
+
+/// Requests and replies of one connection, in HTTP/1.1.
+#[derive(Debug)]
+pub struct HttpConversation {
+    decoder: ResponseDecoder,
+    /// The body is sent in chunks.
+    is_chunked: bool,
+    /// All of the request has been encoded.
+    is_sent: bool,
+    /// The request left the connection open.
+    keep_alive: bool,
+}
+
+impl HttpConversation {
+    /// A conversation on a new connection.
+    pub fn new() -> HttpConversation {
+        HttpConversation {
+            decoder: ResponseDecoder::new(ResponseLimits {
+                head_bytes_max: limits::REPLY_HEAD_BYTES_MAX,
+                fields_max: limits::REPLY_FIELDS_MAX,
+                interim_max: limits::INTERIM_HEADS_MAX,
+                ..ResponseLimits::default()
+            }),
+            is_chunked: false,
+            is_sent: false,
+            keep_alive: false,
+        }
+    }
+
+    fn event(&mut self, event: ResponseEvent) -> ReplyEvent {
+        match event {
+            ResponseEvent::NeedMore => ReplyEvent::NeedMore,
+            ResponseEvent::Interim => ReplyEvent::Interim,
+            ResponseEvent::Head => {
+                if self.decoder.head().status() == Status::SWITCHING_PROTOCOLS {
+                    // From here on bytes go as they are.
+                    self.is_chunked = false;
+                }
+                ReplyEvent::Head
+            }
+            ResponseEvent::Body(range) => ReplyEvent::Body(range),
+            ResponseEvent::End { reusable } => ReplyEvent::End {
+                // What is left of a request body would pass for the next request.
+                reusable: reusable && self.keep_alive && self.is_sent,
+            },
+        }
+    }
+}
+
+impl Default for HttpConversation {
+    fn default() -> HttpConversation {
+        HttpConversation::new()
+    }
+}
+
+impl Conversation for HttpConversation {
+    fn begin(&mut self) {
+        self.decoder.begin(Asked {
+            method: Method::Get,
+            upgrade: false,
+        });
+        self.is_chunked = false;
+        self.is_sent = false;
+        self.keep_alive = false;
+    }
+
+    fn encode_head(&mut self, request: &Outgoing<'_>, out: &mut Vec<u8>) {
+        let style = Style::of(request);
+        self.is_chunked = request.body == BodyLength::Unknown;
+        self.keep_alive = style == Style::Http11;
+        self.decoder.begin(Asked {
+            method: request.exchange.request.method,
+            upgrade: request.upgrade && style == Style::Http11,
+        });
+        write_request_line(request, style, out);
+        write_host(request, out);
+        write_fields(request, out);
+        write_body_length(request, out);
+        let map = &request.extras.header_map;
+        map.write_forwarding(request.exchange, out);
+        write_connection(request, style, out);
+        out.extend_from_slice(b"\r\n");
+    }
+
+    fn encode_body(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        if self.is_chunked {
+            write_chunk(out, bytes);
+        } else {
+            out.extend_from_slice(bytes);
+        }
+    }
+
+    fn encode_end(&mut self, out: &mut Vec<u8>) {
+        if self.is_chunked {
+            out.extend_from_slice(LAST_CHUNK);
+        }
+        self.is_sent = true;
+    }
+
+    fn decode(&mut self, input: &[u8]) -> Result<Decoded, ReplyError> {
+        let decoded = self.decoder.decode(input)?;
+        Ok(Decoded {
+            consumed: decoded.consumed,
+            event: self.event(decoded.event),
+        })
+    }
+
+    fn end_of_input(&mut self) -> Result<ReplyEvent, ReplyError> {
+        let event = self.decoder.end_of_input()?;
+        Ok(self.event(event))
+    }
+
+    fn head(&self) -> &ReplyHead {
+        self.decoder.head()
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        self.decoder.remaining()
+    }
+}
+
+impl From<ResponseError> for ReplyError {
+    fn from(error: ResponseError) -> ReplyError {
+        ReplyError(error.sentence())
+    }
+}
+
+/// Which HTTP the backend is spoken to in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Style {
+    Http11,
+    /// `proxy.header` says `force-http10`: one request a connection, no chunks, no upgrade.
+    Http10,
+}
+
+impl Style {
+    /// HTTP/1.0 cannot carry a body of unknown length: such a request is HTTP/1.1 in any case.
+    fn of(request: &Outgoing<'_>) -> Style {
+        let is_old = request.extras.header_map.force_http10;
+        match request.body {
+            BodyLength::None | BodyLength::Known(_) if is_old => Style::Http10,
+            _ => Style::Http11,
+        }
+    }
+}
+
+fn write_request_line(request: &Outgoing<'_>, style: Style, out: &mut Vec<u8>) {
+    let exchange = request.exchange;
+    out.extend_from_slice(exchange.request.method.as_str().as_bytes());
+    out.push(b' ');
+    write_target(request.extras, exchange, out);
+    out.extend_from_slice(match style {
+        Style::Http11 => b" HTTP/1.1\r\n",
+        Style::Http10 => b" HTTP/1.0\r\n",
+    });
+}
+
+fn write_target(extras: &Extras, exchange: &Exchange, out: &mut Vec<u8>) {
+    let target = exchange.request.url.target();
+    match extras.rewriting.uri(exchange, target) {
+        Some(rewritten) => extras.header_map.write_target(&rewritten, out),
+        None => extras.header_map.write_target(target, out),
+    }
+}
+
+/// The client's host, normalised; or what the configuration puts in its place. A client without one
+/// (HTTP/1.0) has asked for this server by its own name.
+fn write_host(request: &Outgoing<'_>, out: &mut Vec<u8>) {
+    let map = &request.extras.header_map;
+    let exchange = request.exchange;
+    out.extend_from_slice(b"Host: ");
+    if map.replace_http_host {
+        out.extend_from_slice(request.host.label.as_bytes());
+    } else {
+        let host = match exchange.request.head.host() {
+            b"" => exchange.server_name(),
+            host => host,
+        };
+        match request.extras.rewriting.field(exchange, "Host", host) {
+            Some(rewritten) => out.extend_from_slice(&rewritten),
+            None => out.extend_from_slice(map.request_host(host)),
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The client's fields, without those that are about its connection or that are written anew.
+fn write_fields(request: &Outgoing<'_>, out: &mut Vec<u8>) {
+    let head = &request.exchange.request.head;
+    let extras = request.extras;
+    let names_fields = connection_names_fields(request.exchange);
+    let changes_fields = extras.header_map.maps_requests() || !extras.rewriting.is_empty();
+    for (name, value) in head.iter() {
+        if is_left_out(name, extras) || (names_fields && is_named(request.exchange, name, value)) {
+            continue;
+        }
+        out.extend_from_slice(name);
+        out.extend_from_slice(b": ");
+        let changed = match changes_fields {
+            true => changed_field(request, name, value),
+            false => None,
+        };
+        out.extend_from_slice(changed.as_deref().unwrap_or(value));
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cold]
+fn changed_field(request: &Outgoing<'_>, name: &[u8], value: &[u8]) -> Option<Vec<u8>> {
+    let name = std::str::from_utf8(name).ok()?;
+    let Extras {
+        header_map,
+        rewriting,
+        ..
+    } = request.extras;
+    let rewritten = rewriting.field(request.exchange, name, value);
+    let value = rewritten.as_deref().unwrap_or(value);
+    header_map
+        .request_field(request.exchange, name, value)
+        .or(rewritten)
+}
+
+/// Fields that the backend never gets as the client sent them.
+#[inline]
+fn is_left_out(name: &[u8], extras: &Extras) -> bool {
+    match KnownField::from_name(name) {
+        Some(
+            KnownField::Host
+            | KnownField::Connection
+            | KnownField::KeepAlive
+            | KnownField::ProxyConnection
+            | KnownField::Te
+            | KnownField::Trailer
+            | KnownField::TransferEncoding
+            | KnownField::ContentLength
+            | KnownField::Upgrade
+            | KnownField::Http2Settings
+            | KnownField::Expect
+            | KnownField::XForwardedFor
+            | KnownField::XForwardedProto
+            | KnownField::XForwardedHost,
+        ) => true,
+        Some(KnownField::Forwarded) => extras.header_map.writes_forwarded(),
+        Some(_) => false,
+        // A backend that runs scripts would make HTTP_PROXY of the one; the other is ours to say.
+        None => name.eq_ignore_ascii_case(b"Proxy") || name.eq_ignore_ascii_case(b"X-Host"),
+    }
+}
+
+/// Whether Connection holds more than the usual options.
+fn connection_names_fields(exchange: &Exchange) -> bool {
+    let usual: [&[u8]; 4] = [b"keep-alive", b"close", b"upgrade", b"te"];
+    connection_options(exchange)
+        .any(|option| !usual.iter().any(|usual| option.eq_ignore_ascii_case(usual)))
+}
+
+/// Whether Connection names this field of the client's. A field with a value that modules gave it
+/// stays: a client cannot take away what the backend is to be told.
+#[cold]
+fn is_named(exchange: &Exchange, name: &[u8], value: &[u8]) -> bool {
+    let sent = exchange.request.head.head_bytes().as_ptr_range();
+    sent.contains(&value.as_ptr())
+        && connection_options(exchange).any(|option| option.eq_ignore_ascii_case(name))
+}
+
+fn connection_options(exchange: &Exchange) -> impl Iterator<Item = &[u8]> {
+    list(exchange, KnownField::Connection)
+}
+
+fn list(exchange: &Exchange, field: KnownField) -> impl Iterator<Item = &[u8]> {
+    let value = exchange.request.head.field(field).unwrap_or_default();
+    value
+        .split(|&byte| byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .filter(|item| !item.is_empty())
+}
+
+/// Methods that usually have a body say so when they have none (RFC 9110 8.6).
+fn write_body_length(request: &Outgoing<'_>, out: &mut Vec<u8>) {
+    match request.body {
+        BodyLength::Known(length) => write_content_length(out, length),
+        BodyLength::Unknown => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+        BodyLength::None if request.exchange.request.method.is_get_or_head() => {}
+        BodyLength::None => write_content_length(out, 0),
+    }
+}
+
+/// What is to be said about the connection: mostly nothing, which keeps it.
+fn write_connection(request: &Outgoing<'_>, style: Style, out: &mut Vec<u8>) {
+    if style == Style::Http10 {
+        return out.extend_from_slice(b"Connection: close\r\n");
+    }
+    let exchange = request.exchange;
+    let wants_trailers =
+        list(exchange, KnownField::Te).any(|item| item.eq_ignore_ascii_case(b"trailers"));
+    let protocols = exchange.request.head.field(KnownField::Upgrade);
+    let upgrade = protocols.filter(|_| request.upgrade);
+    match (wants_trailers, upgrade.is_some()) {
+        (false, false) => return,
+        (true, false) => out.extend_from_slice(b"Connection: TE\r\n"),
+        (false, true) => out.extend_from_slice(b"Connection: upgrade\r\n"),
+        (true, true) => out.extend_from_slice(b"Connection: upgrade, TE\r\n"),
+    }
+    if wants_trailers {
+        out.extend_from_slice(b"TE: trailers\r\n");
+    }
+    if let Some(protocols) = upgrade {
+        out.extend_from_slice(b"Upgrade: ");
+        out.extend_from_slice(protocols);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests;
