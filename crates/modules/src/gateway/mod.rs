@@ -1,5 +1,6 @@
 //! Requests answered by backends, over connections that are kept.
 
+pub mod active_check;
 mod answer;
 mod backend;
 pub mod balance;
@@ -18,6 +19,7 @@ mod pool;
 pub mod protocol;
 mod reply;
 mod request;
+pub mod resolve;
 mod stream;
 mod talk;
 mod upstream;

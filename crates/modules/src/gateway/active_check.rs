@@ -1,0 +1,334 @@
+//! Asks backends whether they work, without waiting for a request to find out.
+//!
+//! A [`Checker`] is a thread of its own with a small runtime and one task for each backend that has a
+//! `health-check`. What it learns it tells the backend's `health`, which all workers look at: one
+//! success brings a backend back, [`FAILURES_MAX`] failures in a row take it out until the next
+//! success. A task ends when its backend is gone; the thread ends with the process.
+//!
+//! HTTP backends are sent a GET and must answer it with 2xx or 3xx. AJP13 has a question of its own
+//! for this (CPing). For FastCGI, SCGI and uwsgi a connection that is accepted is enough: a real
+//! request would need a script that does nothing, and would take one of the few processes away.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::Context;
+use std::time::Duration;
+
+use petrel_engine::log::LogHandle;
+use petrel_engine::proto::http1::{ResponseDecoder, ResponseEvent, ResponseLimits};
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+use tokio::time;
+
+use super::backend::now_ms;
+use super::balance::stable_hash;
+use super::health::Health;
+use super::limits::CHECK_REPLY_BYTES_MAX;
+use super::options::{HealthCheck, Host, HostAddress, Protocol};
+use super::stream::{BackendStream, SocketAddress};
+
+/// What is told whether it works: what all workers know of one backend.
+pub trait Checked: Send + Sync {
+    /// Its health.
+    fn health(&self) -> &Health;
+}
+
+/// A backend to be checked.
+pub struct Target {
+    /// Who is told. When it is gone, the checks end.
+    pub backend: Weak<dyn Checked>,
+    /// Where it listens.
+    pub address: SocketAddress,
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// What to ask for, and how often.
+    pub check: HealthCheck,
+    /// The Host field of the request.
+    pub host: Vec<u8>,
+    /// PROXY protocol version in front of the request: 0, 1 or 2.
+    pub proxy_protocol: u8,
+    /// Where it is said that the backend failed or is back.
+    pub log: LogHandle,
+}
+
+/// Checks backends, for all workers of a process.
+#[derive(Debug)]
+pub struct Checker {
+    /// When this is dropped, the thread ends.
+    targets: mpsc::UnboundedSender<Target>,
+}
+
+/// The checker of this process. Starts it the first time.
+///
+/// # Errors
+/// The kernel refuses a thread.
+pub fn shared() -> io::Result<Arc<Checker>> {
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(checker) = &*shared {
+        return Ok(Arc::clone(checker));
+    }
+    let checker = Arc::new(Checker::start()?);
+    *shared = Some(Arc::clone(&checker));
+    Ok(checker)
+}
+
+impl Checker {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The kernel refuses a thread.
+    pub fn start() -> io::Result<Checker> {
+        let (targets, mut received) = mpsc::unbounded_channel();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let thread = std::thread::Builder::new().name("petrel-health".to_owned());
+        thread.spawn(move || {
+            LocalSet::new().block_on(&runtime, async move {
+                while let Some(target) = received.recv().await {
+                    tokio::task::spawn_local(check_on(target));
+                }
+            });
+        })?;
+        Ok(Checker { targets })
+    }
+
+    /// Checks `target` from now on. To be called once for each backend.
+    pub fn watch(&self, target: Target) {
+        // If the thread has ended, which only a panic in it can bring about, requests still find out.
+        let _ = self.targets.send(target);
+    }
+}
+
+impl Target {
+    /// The target that `host` stands for at `address`, if it is to be checked.
+    pub fn of(
+        host: &Host,
+        address: SocketAddress,
+        backend: Weak<dyn Checked>,
+        log: LogHandle,
+    ) -> Option<Target> {
+        Some(Target {
+            backend,
+            address,
+            protocol: host.protocol,
+            check: host.health_check.clone()?,
+            host: host_field(&host.address).into_bytes(),
+            proxy_protocol: host.proxy_protocol,
+            log,
+        })
+    }
+}
+
+/// What a client would send as Host.
+fn host_field(address: &HostAddress) -> String {
+    match address {
+        HostAddress::Unix(_) => "localhost".to_owned(),
+        HostAddress::Tcp(name, port) => {
+            let is_bare_ipv6 = name.contains(':') && !name.starts_with('[');
+            let name = if is_bare_ipv6 {
+                &format!("[{name}]")
+            } else {
+                name
+            };
+            match port {
+                80 => name.to_owned(),
+                _ => format!("{name}:{port}"),
+            }
+        }
+        // Without the labels of service and protocol: `_http._tcp.example.org`.
+        HostAddress::Srv(name) => {
+            let labels = name.split('.').skip_while(|label| label.starts_with('_'));
+            labels.collect::<Vec<_>>().join(".")
+        }
+    }
+}
+
+/// Checks one backend until it is gone.
+async fn check_on(target: Target) {
+    let interval = target.check.interval.max(INTERVAL_MIN);
+    time::sleep(first_pause(&target, interval)).await;
+    let mut failures = 0u32;
+    loop {
+        let result = match time::timeout(interval.min(CHECK_TIME_MAX), ask(&target)).await {
+            Ok(result) => result,
+            Err(_) => Err("it did not answer in time".to_owned()),
+        };
+        let Some(backend) = target.backend.upgrade() else {
+            return;
+        };
+        match result {
+            Ok(()) => {
+                failures = 0;
+                answered(&target, backend.health());
+            }
+            Err(reason) => {
+                failures = failures.saturating_add(1);
+                if failures >= FAILURES_MAX {
+                    failed(&target, backend.health(), &reason);
+                }
+            }
+        }
+        drop(backend);
+        time::sleep(interval).await;
+    }
+}
+
+/// Part of an interval, so that not all backends are asked at a time, nor one by several servers.
+fn first_pause(target: &Target, interval: Duration) -> Duration {
+    let server = std::process::id().to_le_bytes();
+    let hash = stable_hash(&[target.address.to_string().as_bytes(), &server]);
+    interval * (hash % 1000) as u32 / 1000
+}
+
+fn answered(target: &Target, health: &Health) {
+    if health.check_answered(now_ms()) {
+        let address = &target.address;
+        target.log.error(format_args!(
+            "backend {address} answers its health check again"
+        ));
+    }
+}
+
+fn failed(target: &Target, health: &Health, reason: &str) {
+    if health.check_failed() {
+        let address = &target.address;
+        target.log.error(format_args!(
+            "backend {address} fails its health check and gets no requests until it answers: {reason}"
+        ));
+    }
+}
+
+/// One check. An error is a sentence.
+async fn ask(target: &Target) -> Result<(), String> {
+    let stream = match target.address.connect().await {
+        Ok(stream) => stream,
+        // Its queue is full: it has much to do, and may not lose what it does for that.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+        Err(error) => return Err(error.to_string()),
+    };
+    match target.protocol {
+        Protocol::Http => ask_http(stream, target).await,
+        Protocol::Ajp13 => ask_ajp13(stream, target).await,
+        Protocol::FastCgi | Protocol::Scgi | Protocol::Uwsgi => Ok(()),
+    }
+}
+
+async fn ask_http(mut stream: BackendStream, target: &Target) -> Result<(), String> {
+    let mut request = proxy_prefix(target.proxy_protocol).to_vec();
+    request.extend_from_slice(b"GET ");
+    request.extend_from_slice(&target.check.path);
+    request.extend_from_slice(b" HTTP/1.1\r\nHost: ");
+    request.extend_from_slice(&target.host);
+    request.extend_from_slice(b"\r\nUser-Agent: petrel-health-check\r\nConnection: close\r\n\r\n");
+    let mut replies = Replies::default();
+    send(&mut stream, &request).await?;
+    let mut decoder = ResponseDecoder::new(ResponseLimits {
+        head_bytes_max: CHECK_REPLY_BYTES_MAX,
+        ..ResponseLimits::default()
+    });
+    loop {
+        let decoded = decoder
+            .decode(replies.bytes())
+            .map_err(|error| error.to_string())?;
+        match decoded.event {
+            ResponseEvent::Head => break,
+            ResponseEvent::NeedMore if !replies.receive(&mut stream).await? => {
+                let cut = decoder.end_of_input().err();
+                return Err(cut.map_or_else(String::new, |error| error.to_string()));
+            }
+            _ => replies.consume(decoded.consumed),
+        }
+    }
+    match decoder.head().status().0 {
+        200..400 => Ok(()),
+        code => Err(format!("it answers {code}")),
+    }
+}
+
+/// CPing and CPong: AJP13's own check, one message there and one back.
+async fn ask_ajp13(mut stream: BackendStream, target: &Target) -> Result<(), String> {
+    let mut request = proxy_prefix(target.proxy_protocol).to_vec();
+    request.extend_from_slice(&AJP13_PING);
+    send(&mut stream, &request).await?;
+    let mut replies = Replies::default();
+    while replies.bytes().len() < AJP13_PONG.len() {
+        if !replies.receive(&mut stream).await? {
+            return Err("it closed the connection".to_owned());
+        }
+    }
+    if replies.bytes() == AJP13_PONG {
+        Ok(())
+    } else {
+        Err("it does not answer an AJP13 ping".to_owned())
+    }
+}
+
+/// A connection that is made for nobody: what the PROXY protocol has for health checks.
+fn proxy_prefix(version: u8) -> &'static [u8] {
+    match version {
+        0 => b"",
+        1 => b"PROXY UNKNOWN\r\n",
+        // The signature, version 2 with command LOCAL, no addresses, no length.
+        _ => b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0",
+    }
+}
+
+/// What a backend said, of which a little is wanted.
+#[derive(Default)]
+struct Replies {
+    buffer: Vec<u8>,
+}
+
+impl Replies {
+    fn bytes(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.buffer.drain(..bytes.min(self.buffer.len()));
+    }
+
+    /// Reads once. False at the end.
+    async fn receive(&mut self, stream: &mut BackendStream) -> Result<bool, String> {
+        let mut piece = [0; 1024];
+        let read = std::future::poll_fn(|context| stream.poll_read(context, &mut piece));
+        let received = read.await.map_err(|error| error.to_string())?;
+        self.buffer
+            .extend_from_slice(piece.get(..received).unwrap_or_default());
+        Ok(received > 0)
+    }
+}
+
+async fn send(stream: &mut BackendStream, mut bytes: &[u8]) -> Result<(), String> {
+    while !bytes.is_empty() {
+        let write = |context: &mut Context<'_>| stream.poll_write(context, bytes);
+        let sent = std::future::poll_fn(write).await;
+        let sent = sent.map_err(|error| error.to_string())?;
+        if sent == 0 {
+            return Err("it takes nothing".to_owned());
+        }
+        bytes = bytes.get(sent..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+static SHARED: Mutex<Option<Arc<Checker>>> = Mutex::new(None);
+
+/// Failures in a row that take a backend out. One may be a restart of the backend.
+pub const FAILURES_MAX: u32 = 2;
+
+/// The shortest time between two checks, whatever the configuration says.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+/// A check that takes longer has failed, also one that is made seldom.
+const CHECK_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// From the server: 0x1234; length 1; CPing.
+const AJP13_PING: [u8; 5] = [0x12, 0x34, 0, 1, 10];
+
+/// From the container: "AB"; length 1; CPong.
+const AJP13_PONG: [u8; 5] = [b'A', b'B', 0, 1, 9];
+
+#[cfg(test)]
+mod tests;
