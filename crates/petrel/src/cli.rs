@@ -2,6 +2,7 @@
 //!
 //! The short options are lighttpd's, with its exit codes; `serve` and the others are ours.
 
+use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -58,13 +59,18 @@ pub struct Arguments {
 pub enum Command {
     /// Serve a directory, without a configuration file
     Serve(Serve),
+    /// Start FastCGI programs, with the options of spawn-fcgi
+    Spawn(Box<Spawn>),
     /// Print a completion script for a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
     /// Print the manual page
-    Man,
+    Man {
+        /// The command it is about; the program itself when there is none
+        command: Option<String>,
+    },
 }
 
 /// Options of `petrel serve`.
@@ -81,6 +87,98 @@ pub struct Serve {
     /// Show listings of directories that have no index file
     #[arg(long)]
     pub listing: bool,
+}
+
+/// Options of `petrel spawn`: those of spawn-fcgi 1.6.
+#[derive(Debug, clap::Args)]
+#[command(
+    disable_version_flag = true,
+    after_help = "Only root has an effect on -c, -S, -u, -g, -U and -G. Nobody looks after the \
+        programs that are started; those of the configuration (bin-path) are started again when \
+        they end."
+)]
+pub struct Spawn {
+    /// Command line of the FastCGI application, for /bin/sh; ignored when APP is given
+    #[arg(short = 'f', value_name = "COMMAND")]
+    pub file: Option<OsString>,
+    /// Change to this directory before starting the application
+    #[arg(short = 'd', value_name = "DIR")]
+    pub directory: Option<PathBuf>,
+    /// IPv4 or IPv6 address to bind to, with -p; 0.0.0.0 unless told
+    #[arg(short = 'a', value_name = "ADDR")]
+    pub address: Option<IpAddr>,
+    /// TCP port to bind to
+    #[arg(short = 'p', value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
+    /// Unix domain socket to bind to
+    #[arg(short = 's', value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Mode of the unix socket, octal; 0660 as far as the umask allows it unless told
+    #[arg(short = 'M', value_name = "MODE", value_parser = octal_mode)]
+    pub mode: Option<u32>,
+    /// PHP only: children of each process, by PHP_FCGI_CHILDREN
+    #[arg(short = 'C', value_name = "CHILDREN")]
+    pub children: Option<u32>,
+    /// Processes to start
+    #[arg(short = 'F', value_name = "FORKS", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub forks: u32,
+    /// Length of the queue of connections that are not accepted yet
+    #[arg(short = 'b', value_name = "BACKLOG", default_value_t = 1024)]
+    pub backlog: u32,
+    /// File that the process ids are written to, one a line; not with -n
+    #[arg(short = 'P', value_name = "PATH")]
+    pub pid_file: Option<PathBuf>,
+    /// Become the application instead of starting a process, for supervisors
+    #[arg(short = 'n')]
+    pub no_fork: bool,
+    /// Print the version and exit
+    #[arg(short = 'v')]
+    pub version: bool,
+    /// Print help
+    #[arg(short = '?', action = ArgAction::HelpShort)]
+    pub show_help: Option<bool>,
+    /// Root directory of the application; a unix socket is made below it
+    #[arg(short = 'c', value_name = "DIR")]
+    pub chroot: Option<PathBuf>,
+    /// Make the unix socket outside of the root directory that -c names
+    #[arg(short = 'S')]
+    pub socket_before_chroot: bool,
+    /// User of the application, name or number; never root
+    #[arg(short = 'u', value_name = "USER")]
+    pub user: Option<String>,
+    /// Group of the application; that of the user unless told
+    #[arg(short = 'g', value_name = "GROUP")]
+    pub group: Option<String>,
+    /// User that the unix socket belongs to; that of -u unless told
+    #[arg(short = 'U', value_name = "USER")]
+    pub socket_user: Option<String>,
+    /// Group that the unix socket belongs to; that of -U, else of -g, unless told
+    #[arg(short = 'G', value_name = "GROUP")]
+    pub socket_group: Option<String>,
+    /// The FastCGI application and its arguments; a path, not looked up in PATH
+    #[arg(value_name = "APP", trailing_var_arg = true)]
+    pub application: Vec<OsString>,
+}
+
+/// The command line when the program is started under the name of spawn-fcgi.
+#[derive(Debug, Parser)]
+#[command(
+    name = "spawn-fcgi",
+    about = "Starts FastCGI programs",
+    arg_required_else_help = true
+)]
+pub struct SpawnFcgi {
+    /// The options.
+    #[command(flatten)]
+    pub spawn: Spawn,
+}
+
+fn octal_mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|mode| *mode <= 0o7777);
+    mode.ok_or_else(|| "it is no octal mode such as 0660".to_owned())
 }
 
 impl Arguments {
@@ -107,13 +205,20 @@ pub fn completions(shell: clap_complete::Shell) -> Vec<u8> {
     script
 }
 
-/// The manual page, in roff.
-pub fn manual_page() -> Vec<u8> {
+/// The manual page of the program, or of one of its commands; in roff. `None`: there is no such
+/// command.
+pub fn manual_page(command: Option<&str>) -> Option<Vec<u8>> {
+    let mut program = Arguments::command();
+    program.build();
+    let about = match command {
+        None => program,
+        Some(name) => program.find_subcommand(name)?.clone(),
+    };
     let mut page = Vec::new();
-    clap_mangen::Man::new(Arguments::command())
+    clap_mangen::Man::new(about)
         .render(&mut page)
         .expect("writing to memory does not fail");
-    page
+    Some(page)
 }
 
 #[cfg(test)]
@@ -137,10 +242,49 @@ mod tests {
 
     #[test]
     fn the_manual_names_every_option() {
-        let page = String::from_utf8(manual_page()).expect("text");
+        let page = String::from_utf8(manual_page(None).expect("ours")).expect("text");
         for argument in Arguments::command().get_arguments() {
             let short = argument.get_short().expect("options are short ones");
             assert!(page.contains(&format!("\\-{short}")), "-{short}");
+        }
+        let page = manual_page(Some("spawn")).expect("a command");
+        let page = String::from_utf8(page).expect("text");
+        for short in "fdapsMCFbPnvhcSugUG".chars() {
+            assert!(page.contains(&format!("\\-{short}")), "-{short}");
+        }
+        assert!(manual_page(Some("fly")).is_none());
+    }
+
+    #[test]
+    fn options_of_spawn_fcgi_stand_before_the_application() {
+        let line = "spawn-fcgi -p9000 -a ::1 -C4 -F2 -n -M 600 -- /usr/bin/php-cgi -n -p 1";
+        let spawn = SpawnFcgi::parse_from(line.split(' ')).spawn;
+        assert_eq!(
+            (spawn.port, spawn.forks, spawn.children),
+            (Some(9000), 2, Some(4))
+        );
+        assert_eq!(
+            (spawn.mode, spawn.no_fork, spawn.backlog),
+            (Some(0o600), true, 1024)
+        );
+        assert_eq!(spawn.application, ["/usr/bin/php-cgi", "-n", "-p", "1"]);
+        let line = "spawn-fcgi -s /s /app -x -F 3";
+        let spawn = SpawnFcgi::parse_from(line.split(' ')).spawn;
+        assert_eq!(spawn.application, ["/app", "-x", "-F", "3"]);
+        for wrong in [
+            "-p 0",
+            "-p x",
+            "-p 65536",
+            "-F 0",
+            "-M 999",
+            "-a localhost",
+            "-b -1",
+        ] {
+            let line = format!("spawn-fcgi {wrong} -- /app");
+            assert!(
+                SpawnFcgi::try_parse_from(line.split(' ')).is_err(),
+                "{wrong}"
+            );
         }
     }
 }

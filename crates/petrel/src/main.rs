@@ -14,6 +14,7 @@ mod listen;
 mod load;
 mod serve_dir;
 mod server;
+mod spawn;
 mod stdio;
 mod user;
 
@@ -27,7 +28,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 
 use bundled::BundledSite;
-use cli::{Arguments, Command};
+use cli::{Arguments, Command, SpawnFcgi};
 use keeper::daemon::{self, Detached};
 use keeper::{End, Options};
 use listen::ListenerSet;
@@ -38,10 +39,25 @@ use serve_dir::Site;
 const EXIT_FAILURE: u8 = 255;
 
 fn main() -> ExitCode {
-    ExitCode::from(match Arguments::try_parse() {
-        Ok(arguments) => run(arguments),
-        Err(error) => explain_usage(&error),
+    // Whatever we were given beyond the first three is not for the programs that we start.
+    if let Err(error) = sys::child::close_on_exec_from(3) {
+        return ExitCode::from(fail(&format!("marking descriptors: {error}")));
+    }
+    ExitCode::from(match is_called_spawn_fcgi() {
+        true => match SpawnFcgi::try_parse() {
+            Ok(arguments) => spawn::run(&arguments.spawn, SPAWN_FCGI),
+            Err(error) => explain_usage(&error),
+        },
+        false => match Arguments::try_parse() {
+            Ok(arguments) => run(arguments),
+            Err(error) => explain_usage(&error),
+        },
     })
+}
+
+fn is_called_spawn_fcgi() -> bool {
+    let name = std::env::args_os().next();
+    name.is_some_and(|name| Path::new(&name).file_name() == Some(SPAWN_FCGI.as_ref()))
 }
 
 fn run(arguments: Arguments) -> u8 {
@@ -51,7 +67,11 @@ fn run(arguments: Arguments) -> u8 {
     match &arguments.command {
         Some(Command::Serve(serve)) => serve_directory(serve),
         Some(Command::Completions { shell }) => print(&cli::completions(*shell)),
-        Some(Command::Man) => print(&cli::manual_page()),
+        Some(Command::Spawn(options)) => spawn::run(options, "petrel spawn"),
+        Some(Command::Man { command }) => match cli::manual_page(command.as_deref()) {
+            Some(page) => print(&page),
+            None => fail("there is no such command"),
+        },
         None if arguments.features => print(features::features().as_bytes()),
         None if arguments.version => print(format!("{}\n", features::version()).as_bytes()),
         None if arguments.one_request => fail(
@@ -238,5 +258,7 @@ fn fail(message: &str) -> u8 {
     EXIT_FAILURE
 }
 
+/// The name under which `petrel spawn` is meant.
+const SPAWN_FCGI: &str = "spawn-fcgi";
 /// The port of the bundled site.
 const BUNDLED_PORT: u16 = 8080;

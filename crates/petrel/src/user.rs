@@ -1,4 +1,5 @@
-//! Who the server process is: found while names can be looked up, become before its first thread.
+//! Who a process is: found while names can be looked up, become before its first thread, or before
+//! it becomes another program.
 
 use std::ffi::CString;
 use std::io;
@@ -25,20 +26,42 @@ impl Identity {
     /// # Errors
     /// A name that does not exist, or stands for root; in a sentence.
     pub fn find(process: &ProcessSettings) -> Result<Identity, String> {
+        let (user, group) = (process.username.as_deref(), process.groupname.as_deref());
+        Identity::named(
+            user.map(|name| ("server.username", name)),
+            group.map(|name| ("server.groupname", name)),
+        )
+    }
+
+    /// Looks up a user and a group, each with the setting that names it. Without a group it is the
+    /// user's. For a process that is not root the answer is to stay who it is.
+    ///
+    /// # Errors
+    /// A name that does not exist, or stands for root; in a sentence.
+    pub fn named(
+        user: Option<(&str, &str)>,
+        group: Option<(&str, &str)>,
+    ) -> Result<Identity, String> {
         if !geteuid().is_root() {
-            return Ok(Identity {
-                user: None,
-                group: None,
-                supplementary: Vec::new(),
-            });
+            return Ok(Identity::unchanged());
         }
-        let user = process.username.as_deref().map(find_user).transpose()?;
-        let group = match (&process.groupname, &user) {
-            (Some(name), _) => Some(find_group(name)?),
+        let user = user
+            .map(|(setting, name)| find_user(setting, name))
+            .transpose()?;
+        let group = match (group, &user) {
+            (Some((setting, name)), _) => Some(find_group(setting, name)?),
             (None, Some(user)) => Some(not_root_group(&user.name, user.gid)?),
             (None, None) => None,
         };
-        let supplementary = match (&user, group) {
+        Identity::new(user.as_ref(), group)
+    }
+
+    /// A user with all its groups, and a group that comes first.
+    ///
+    /// # Errors
+    /// The user's groups cannot be looked up; in a sentence.
+    pub fn new(user: Option<&User>, group: Option<Gid>) -> Result<Identity, String> {
+        let supplementary = match (user, group) {
             (Some(user), Some(group)) => groups_of(&user.name, group)?,
             _ => Vec::new(),
         };
@@ -47,6 +70,34 @@ impl Identity {
             group,
             supplementary,
         })
+    }
+
+    /// A user without a name and a group.
+    pub fn unnamed(user: Uid, group: Gid) -> Identity {
+        Identity {
+            user: Some(user),
+            group: Some(group),
+            supplementary: Vec::new(),
+        }
+    }
+
+    /// Who the process is already.
+    pub fn unchanged() -> Identity {
+        Identity {
+            user: None,
+            group: None,
+            supplementary: Vec::new(),
+        }
+    }
+
+    /// The user, if it is another one.
+    pub fn user(&self) -> Option<Uid> {
+        self.user
+    }
+
+    /// The group, if it is another one.
+    pub fn group(&self) -> Option<Gid> {
+        self.group
     }
 
     /// Becomes the identity for good. Looks nothing up: it may be in a chroot. The process must have
@@ -108,14 +159,14 @@ fn assert_dropped(is_dropped: bool, what: &str) -> io::Result<()> {
     }
 }
 
-fn find_user(name: &str) -> Result<User, String> {
+fn find_user(setting: &str, name: &str) -> Result<User, String> {
     let found =
         User::from_name(name).map_err(|error| format!("looking up user {name}: {error}"))?;
-    let user = found.ok_or_else(|| format!("server.username: there is no user \"{name}\""))?;
+    let user = found.ok_or_else(|| format!("{setting}: there is no user \"{name}\""))?;
     match user.uid.is_root() {
-        true => Err(
-            "server.username: the server does not run as root; leave it out for that".to_owned(),
-        ),
+        true => Err(format!(
+            "{setting}: the server does not run as root; leave it out for that"
+        )),
         false => Ok(user),
     }
 }
@@ -125,10 +176,10 @@ fn groups_of(user: &str, group: Gid) -> Result<Vec<Gid>, String> {
     getgrouplist(&name, group).map_err(|error| format!("looking up the groups of {user}: {error}"))
 }
 
-fn find_group(name: &str) -> Result<Gid, String> {
+fn find_group(setting: &str, name: &str) -> Result<Gid, String> {
     let found = nix::unistd::Group::from_name(name)
         .map_err(|error| format!("looking up group {name}: {error}"))?;
-    let group = found.ok_or_else(|| format!("server.groupname: there is no group \"{name}\""))?;
+    let group = found.ok_or_else(|| format!("{setting}: there is no group \"{name}\""))?;
     not_root_group(name, group.gid)
 }
 
@@ -146,22 +197,22 @@ mod tests {
     #[test]
     fn root_and_strangers_are_refused() {
         assert!(
-            find_user("root")
+            find_user("server.username", "root")
                 .expect_err("root")
                 .contains("does not run as root")
         );
         assert!(
-            find_user("no-such-user")
+            find_user("server.username", "no-such-user")
                 .expect_err("nobody")
                 .contains("no user")
         );
         assert!(
-            find_group("no-such-group")
+            find_group("server.groupname", "no-such-group")
                 .expect_err("nobody")
                 .contains("no group")
         );
         assert!(
-            find_group("root")
+            find_group("server.groupname", "root")
                 .expect_err("root")
                 .contains("root's group")
         );

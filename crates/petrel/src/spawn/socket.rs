@@ -1,0 +1,395 @@
+//! The listening socket of a program: bound by whoever has the privileges, handed over as
+//! descriptor 0.
+//!
+//! Blocking, as programs expect it. The name of a unix socket is removed with the value, but only
+//! while it still is the one that was made here.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use nix::unistd::{Gid, Uid};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, chownat, fstat, openat, openat2, renameat,
+    statat, unlinkat,
+};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+/// A socket that listens. Clones share it, and its name goes with the last of them.
+#[derive(Clone)]
+pub struct ProgramSocket {
+    descriptor: Rc<OwnedFd>,
+    name: Option<Rc<SocketName>>,
+}
+
+/// Where and how a unix socket is made.
+pub struct UnixPlace<'a> {
+    /// Its path, as seen from `root`.
+    pub path: &'a Path,
+    /// A directory whose symbolic links and `..` do not lead out of it.
+    pub root: Option<&'a Path>,
+    /// Its mode; `None`: what the umask leaves of 0777.
+    pub mode: Option<u32>,
+    /// Its user.
+    pub user: Option<Uid>,
+    /// Its group.
+    pub group: Option<Gid>,
+    /// Whether another socket keeps the name until [`ProgramSocket::publish`].
+    pub is_taken: bool,
+}
+
+/// A name in a directory, for a socket with this inode.
+struct SocketName {
+    directory: OwnedFd,
+    /// The final name.
+    name: OsString,
+    /// What it is called until it is published.
+    provisional: Option<OsString>,
+    identity: (u64, u64),
+    maker: u32,
+}
+
+impl ProgramSocket {
+    /// Listens on a TCP address.
+    ///
+    /// # Errors
+    /// Those of bind(2) and its companions.
+    pub fn tcp(address: SocketAddr, backlog: u32) -> io::Result<ProgramSocket> {
+        let socket = Socket::new(
+            Domain::for_address(address),
+            Type::STREAM,
+            Some(Protocol::TCP),
+        )?;
+        // Connections in TIME_WAIT from before a restart are no reason to refuse the address.
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        listen(&socket, backlog)?;
+        Ok(ProgramSocket {
+            descriptor: Rc::new(socket.into()),
+            name: None,
+        })
+    }
+
+    /// Listens on a unix socket. One that nobody answers on is replaced; anything else that has the
+    /// name stays.
+    ///
+    /// # Errors
+    /// `AddrInUse` for a name that is taken; else those of bind(2) and its companions.
+    pub fn unix(place: &UnixPlace<'_>, backlog: u32) -> io::Result<ProgramSocket> {
+        let (directory, name) = find(place)?;
+        let provisional = place.is_taken.then(|| {
+            let mut other = name.clone();
+            other.push(".next");
+            other
+        });
+        let bound = provisional.as_ref().unwrap_or(&name);
+        remove_stale(&directory, bound)?;
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        bind(&socket, place, &directory, bound)?;
+        let name = SocketName::claim(directory, name, provisional, place)?;
+        listen(&socket, backlog)?;
+        Ok(ProgramSocket {
+            descriptor: Rc::new(socket.into()),
+            name: Some(Rc::new(name)),
+        })
+    }
+
+    /// The descriptor for the program.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+
+    /// Changes the length of the kernel's queue.
+    ///
+    /// # Errors
+    /// Those of listen(2).
+    pub fn set_backlog(&self, backlog: u32) -> io::Result<()> {
+        Ok(rustix::net::listen(
+            self.descriptor.as_fd(),
+            clamp(backlog),
+        )?)
+    }
+
+    /// Takes the name from the socket that had it: whoever connects from now on meets this one.
+    ///
+    /// # Errors
+    /// Those of rename(2).
+    pub fn publish(&mut self) -> io::Result<()> {
+        match self.name.as_mut().and_then(Rc::get_mut) {
+            Some(name) => name.publish(),
+            None => Ok(()),
+        }
+    }
+
+    /// Leaves the name in the file system when the value goes.
+    pub fn keep_name(&mut self) {
+        if let Some(name) = self.name.as_mut().and_then(Rc::get_mut) {
+            name.maker = 0;
+        }
+    }
+}
+
+impl SocketName {
+    /// Notes what was bound, and gives it to its owner. Another user may write the directory: what is
+    /// changed is the very file that is looked at.
+    fn claim(
+        directory: OwnedFd,
+        name: OsString,
+        provisional: Option<OsString>,
+        place: &UnixPlace<'_>,
+    ) -> io::Result<SocketName> {
+        let bound = provisional.as_ref().unwrap_or(&name);
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&directory, bound, flags, Mode::empty())?;
+        let stat = fstat(&file)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Socket || stat.st_nlink != 1 {
+            return Err(io::Error::other(
+                "somebody else has put a file in its place",
+            ));
+        }
+        let claimed = SocketName {
+            directory,
+            name,
+            provisional,
+            identity: (stat.st_dev, stat.st_ino),
+            maker: std::process::id(),
+        };
+        if let Some(mode) = place.mode {
+            let itself = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+            rustix::fs::chmod(itself, Mode::from_raw_mode(mode))?;
+        }
+        if place.user.is_some() || place.group.is_some() {
+            let user = place
+                .user
+                .map(|user| rustix::fs::Uid::from_raw(user.as_raw()));
+            let group = place
+                .group
+                .map(|group| rustix::fs::Gid::from_raw(group.as_raw()));
+            chownat(&file, "", user, group, AtFlags::EMPTY_PATH)?;
+        }
+        Ok(claimed)
+    }
+
+    fn publish(&mut self) -> io::Result<()> {
+        if let Some(provisional) = &self.provisional {
+            renameat(&self.directory, provisional, &self.directory, &self.name)?;
+            self.provisional = None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for SocketName {
+    fn drop(&mut self) {
+        if self.maker != std::process::id() {
+            return;
+        }
+        let name = self.provisional.as_ref().unwrap_or(&self.name);
+        let there = statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW);
+        if there.is_ok_and(|there| (there.st_dev, there.st_ino) == self.identity) {
+            // Somebody else may have removed it in between.
+            let _ = unlinkat(&self.directory, name, AtFlags::empty());
+        }
+    }
+}
+
+/// The directory of the socket, and the name in it.
+fn find(place: &UnixPlace<'_>) -> io::Result<(OwnedFd, OsString)> {
+    let invalid = |message| io::Error::new(io::ErrorKind::InvalidInput, message);
+    let name = place.path.file_name();
+    let name = name.ok_or_else(|| invalid("it is no name of a file"))?;
+    let parent = place.path.parent().unwrap_or(Path::new(""));
+    let parent = match parent.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => parent,
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = match place.root {
+        Some(root) => {
+            let root = openat(CWD, root, flags, Mode::empty())?;
+            openat2(&root, parent, flags, Mode::empty(), ResolveFlags::IN_ROOT)?
+        }
+        None => openat(CWD, parent, flags, Mode::empty())?,
+    };
+    Ok((directory, name.to_owned()))
+}
+
+/// Binds the socket to its name. Nobody can connect before it listens.
+fn bind(
+    socket: &Socket,
+    place: &UnixPlace<'_>,
+    directory: &OwnedFd,
+    name: &OsStr,
+) -> io::Result<()> {
+    let path = match place.root {
+        Some(_) => below(directory, name),
+        None => place.path.with_file_name(name),
+    };
+    socket.bind(&SockAddr::unix(path)?)
+}
+
+/// Removes the socket of programs that are gone.
+fn remove_stale(directory: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    let Ok(there) = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) else {
+        return Ok(());
+    };
+    if FileType::from_raw_mode(there.st_mode) != FileType::Socket {
+        return Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            "there is a file of that name which is no socket",
+        ));
+    }
+    match UnixStream::connect(below(directory, name)) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            Ok(unlinkat(directory, name, AtFlags::empty())?)
+        }
+        _ => Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            "socket is already in use",
+        )),
+    }
+}
+
+/// A name for what is in an open directory, whatever has become of the way to it.
+fn below(directory: &OwnedFd, name: &OsStr) -> PathBuf {
+    Path::new("/proc/self/fd")
+        .join(directory.as_raw_fd().to_string())
+        .join(name)
+}
+
+fn listen(socket: &Socket, backlog: u32) -> io::Result<()> {
+    socket.listen(clamp(backlog))
+}
+
+fn clamp(backlog: u32) -> i32 {
+    i32::try_from(backlog).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    use std::os::unix::net::UnixListener;
+
+    fn place(path: &Path) -> UnixPlace<'_> {
+        UnixPlace {
+            path,
+            root: None,
+            mode: None,
+            user: None,
+            group: None,
+            is_taken: false,
+        }
+    }
+
+    fn inode(path: &Path) -> u64 {
+        std::fs::symlink_metadata(path).expect("there").ino()
+    }
+
+    #[test]
+    fn the_name_goes_with_the_socket_and_stale_ones_are_replaced() {
+        let home = tempfile::tempdir().expect("a directory");
+        let path = home.path().join("s");
+        let socket = ProgramSocket::unix(&place(&path), 5).expect("bound");
+        UnixStream::connect(&path).expect("it listens");
+        let error = ProgramSocket::unix(&place(&path), 5).err().expect("in use");
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        drop(socket);
+        assert!(!path.exists());
+        drop(UnixListener::bind(&path).expect("bound"));
+        assert!(path.exists(), "stale");
+        let mut socket = ProgramSocket::unix(&place(&path), 5).expect("replaced");
+        socket.keep_name();
+        drop(socket);
+        assert!(path.exists(), "kept");
+        std::fs::remove_file(&path).expect("removed");
+        std::fs::write(&path, "precious").expect("written");
+        assert!(ProgramSocket::unix(&place(&path), 5).is_err());
+        assert_eq!(std::fs::read(&path).expect("untouched"), b"precious");
+    }
+
+    #[test]
+    fn a_successor_takes_the_name_when_it_is_published() {
+        let home = tempfile::tempdir().expect("a directory");
+        let path = home.path().join("s");
+        let first = ProgramSocket::unix(&place(&path), 5).expect("bound");
+        let before = inode(&path);
+        let taken = UnixPlace {
+            is_taken: true,
+            ..place(&path)
+        };
+        let mut second = ProgramSocket::unix(&taken, 5).expect("bound beside it");
+        assert_eq!(inode(&path), before);
+        second.publish().expect("renamed");
+        let after = inode(&path);
+        assert_ne!(after, before);
+        drop(first);
+        assert_eq!(
+            inode(&path),
+            after,
+            "the first one removes only its own name"
+        );
+        drop(second);
+        let left = std::fs::read_dir(home.path()).expect("there").count();
+        assert_eq!(left, 0);
+    }
+
+    #[test]
+    fn a_successor_that_is_given_up_leaves_the_name() {
+        let home = tempfile::tempdir().expect("a directory");
+        let path = home.path().join("s");
+        let _first = ProgramSocket::unix(&place(&path), 5).expect("bound");
+        let taken = UnixPlace {
+            is_taken: true,
+            ..place(&path)
+        };
+        drop(ProgramSocket::unix(&taken, 5).expect("bound beside it"));
+        let left = std::fs::read_dir(home.path()).expect("there").count();
+        assert_eq!(left, 1);
+        UnixStream::connect(&path).expect("the first one still listens");
+    }
+
+    #[test]
+    fn a_root_is_not_left_by_links() {
+        let home = tempfile::tempdir().expect("a directory");
+        let root = home.path().join("root");
+        std::fs::create_dir_all(root.join("run")).expect("a directory");
+        std::fs::create_dir(home.path().join("run")).expect("a directory");
+        symlink("../../run", root.join("way")).expect("a link");
+        for path in ["/run/s", "/way/t", "/../run/u"] {
+            let below = UnixPlace {
+                root: Some(&root),
+                ..place(Path::new(path))
+            };
+            let _socket = ProgramSocket::unix(&below, 5).expect("bound");
+            let name = Path::new(path).file_name().expect("named");
+            assert!(root.join("run").join(name).exists(), "{path}");
+        }
+        assert_eq!(
+            std::fs::read_dir(home.path().join("run"))
+                .expect("there")
+                .count(),
+            0
+        );
+    }
+
+    #[test]
+    fn modes_are_those_asked_for() {
+        let home = tempfile::tempdir().expect("a directory");
+        let path = home.path().join("s");
+        let private = UnixPlace {
+            mode: Some(0o620),
+            ..place(&path)
+        };
+        let _socket = ProgramSocket::unix(&private, 5).expect("bound");
+        let mode = std::fs::metadata(&path)
+            .expect("there")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o620);
+    }
+}
