@@ -222,13 +222,29 @@ impl HeadDecoder {
                 false => Err(self.without_colon(line)),
             };
         };
-        let (name, value) = (&line[..colon], trimmed(&line[colon + 1..]));
+        match self.field(&line[..colon], &line[colon + 1..], head) {
+            Err(HeadError::FieldName) if is_first && line.starts_with(b"HTTP/") => {
+                self.status_line(line)
+            }
+            Err(HeadError::FieldName) => Err(self.bad_name(line)),
+            other => other,
+        }
+    }
+
+    /// Takes a field that comes without a line. Blanks around its value are not part of it.
+    #[inline]
+    pub(crate) fn field(
+        &mut self,
+        name: &[u8],
+        value: &[u8],
+        head: &mut ReplyHead,
+    ) -> Result<(), HeadError> {
         // Tokens are ASCII.
         let name = match std::str::from_utf8(name) {
             Ok(text) if is_token(name) => text,
-            _ if is_first && line.starts_with(b"HTTP/") => return self.status_line(line),
-            _ => return Err(self.bad_name(line)),
+            _ => return Err(HeadError::FieldName),
         };
+        let value = trimmed(value);
         if !value.iter().copied().all(is_value_byte) {
             return Err(HeadError::FieldValue);
         }
@@ -236,10 +252,35 @@ impl HeadDecoder {
         if self.fields > self.limits.fields_max {
             return Err(HeadError::TooManyFields);
         }
-        if self.field(name, value)? == Passing::On {
+        if self.look_at(name, value)? == Passing::On {
             head.push(name, value);
         }
         Ok(())
+    }
+
+    /// Takes a status that comes without a line.
+    pub(crate) fn set_status(&mut self, status: u16) -> Result<(), HeadError> {
+        if !(100..=999).contains(&status) {
+            return Err(HeadError::Status);
+        }
+        self.status = Some(Status(status));
+        Ok(())
+    }
+
+    /// There are no more fields.
+    pub(crate) fn finish(&self, head: &mut ReplyHead) -> Result<Kind, HeadError> {
+        if self.is_chunked && self.content_length.is_some() {
+            return Err(HeadError::ContentLengthWithTransferEncoding);
+        }
+        let (status, kind) = match (self.status, self.location) {
+            (None, Location::Absent) => (Status::OK, Kind::Final),
+            (None, Location::Url) => (Status::FOUND, Kind::Final),
+            (None, Location::Path) => (Status::FOUND, Kind::LocalRedirect),
+            (Some(status), _) if is_interim(status) => (status, Kind::Interim),
+            (Some(status), _) => (status, Kind::Final),
+        };
+        head.set_status(status);
+        Ok(kind)
     }
 
     #[cold]
@@ -277,7 +318,7 @@ impl HeadDecoder {
 
     /// Looks at the fields that mean something here.
     #[inline]
-    fn field(&mut self, name: &str, value: &[u8]) -> Result<Passing, HeadError> {
+    fn look_at(&mut self, name: &str, value: &[u8]) -> Result<Passing, HeadError> {
         // Told apart by their lengths first: all other fields cost one comparison of numbers.
         match name.len() {
             6 if name.eq_ignore_ascii_case("Status") => {
@@ -324,17 +365,7 @@ impl HeadDecoder {
         if self.fields == 0 && !self.has_status_line {
             return Err(HeadError::NoHead);
         }
-        if self.is_chunked && self.content_length.is_some() {
-            return Err(HeadError::ContentLengthWithTransferEncoding);
-        }
-        let (status, kind) = match (self.status, self.location) {
-            (None, Location::Absent) => (Status::OK, Kind::Final),
-            (None, Location::Url) => (Status::FOUND, Kind::Final),
-            (None, Location::Path) => (Status::FOUND, Kind::LocalRedirect),
-            (Some(status), _) if is_interim(status) => (status, Kind::Interim),
-            (Some(status), _) => (status, Kind::Final),
-        };
-        head.set_status(status);
+        let kind = self.finish(head)?;
         Ok(Parsed::Complete {
             length: self.line_start,
             kind,

@@ -12,7 +12,7 @@
 //! | [`url`] | request targets, normalised as lighttpd 1.4 does |
 //! | [`header_block`] | response header fields in wire form |
 //! | [`range`], [`conditional`], [`etag`], [`date`], [`accept`] | RFC 9110's small languages |
-//! | [`fastcgi`], [`scgi`], [`uwsgi`] | the protocols of application servers |
+//! | [`fastcgi`], [`scgi`], [`uwsgi`], [`ajp13`] | the protocols of application servers |
 //! | [`cgi`] | the heads of CGI replies, whatever carries them |
 //! | [`reply_head`] | what decoders of backends' replies fill in |
 //! | [`escape`] | text made safe for HTML, JSON, URLs and logs |
@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accept;
+pub mod ajp13;
 pub mod cgi;
 pub mod conditional;
 pub mod date;

@@ -1,0 +1,358 @@
+//! Replies: what a container sends for one request.
+
+use std::ops::Range;
+
+use crate::cgi::{HeadDecoder, HeadError, HeadLimits, Kind};
+use crate::reply_head::ReplyHead;
+
+/// Takes apart what a container sends for one request.
+///
+/// Packets with a head or an event are taken when they are complete, which is 64 KiB at most; bodies
+/// as they come.
+#[derive(Clone, Debug)]
+pub struct ReplyDecoder {
+    state: State,
+    /// The rules for fields are those of CGI replies.
+    fields: HeadDecoder,
+    refused: Option<ReplyError>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// No head was there, or interim ones only. A packet comes next.
+    Head,
+    /// The head was there. A packet comes next.
+    Body,
+    /// The rest of a stretch of the body: so many bytes, and as many behind it that mean nothing.
+    Stretch { left: usize, skipped: usize },
+    /// Nothing comes next.
+    End,
+}
+
+/// One step of decoding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decoded {
+    /// Input bytes that are done with, those of the event included.
+    pub consumed: usize,
+    /// What came out.
+    pub event: ReplyEvent,
+}
+
+/// What one step of decoding found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReplyEvent {
+    /// Nothing more can be said before more bytes come.
+    NeedMore,
+    /// The head is complete and in the caller's [`ReplyHead`].
+    Head,
+    /// An interim head is there; the caller clears it before the next step.
+    Interim,
+    /// A stretch of the body: this range of the input, never empty.
+    Body(Range<usize>),
+    /// The container wants so many more bytes of the request body, in one packet.
+    GetBody(u16),
+    /// The container is there.
+    Pong,
+    /// The reply is complete. Calls after this are errors until [`ReplyDecoder::begin`].
+    End {
+        /// The container keeps the connection open for the next request.
+        reuse: bool,
+    },
+}
+
+/// Why a container's packets are refused. The connection is of no use any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReplyError {
+    /// Bytes that begin no packet.
+    Magic,
+    /// A packet of a kind that containers do not send.
+    Kind,
+    /// A packet whose length does not fit its kind or its content.
+    Length,
+    /// A body or the end before the head, or a second head.
+    Order,
+    /// Packets behind the end of the reply.
+    BehindEnd,
+    /// The head must not be passed on.
+    Head(HeadError),
+}
+
+impl ReplyError {
+    /// What was wrong, for the log, without a full stop.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            ReplyError::Magic => "not an AJP13 packet",
+            ReplyError::Kind => "an AJP13 packet of a kind that is not expected",
+            ReplyError::Length => "an AJP13 packet with a wrong length",
+            ReplyError::Order => "AJP13 packets in a wrong order",
+            ReplyError::BehindEnd => "AJP13 packets behind the end of the reply",
+            ReplyError::Head(error) => error.sentence(),
+        }
+    }
+}
+
+impl std::fmt::Display for ReplyError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.sentence())
+    }
+}
+
+impl std::error::Error for ReplyError {}
+
+impl From<HeadError> for ReplyError {
+    fn from(error: HeadError) -> ReplyError {
+        ReplyError::Head(error)
+    }
+}
+
+impl ReplyDecoder {
+    /// A decoder at the beginning of a reply. A head is at most one packet long, whatever
+    /// [`HeadLimits::bytes_max`] says.
+    pub fn new(limits: HeadLimits) -> ReplyDecoder {
+        ReplyDecoder {
+            state: State::Head,
+            fields: HeadDecoder::new(limits),
+            refused: None,
+        }
+    }
+
+    /// Back to the beginning, for the next reply. The caller clears its [`ReplyHead`] as well.
+    pub fn begin(&mut self) {
+        self.state = State::Head;
+        self.fields.begin();
+        self.refused = None;
+    }
+
+    /// Takes the next step. `input` begins where the last step's `consumed` ended, and may end
+    /// anywhere. The head goes into `head`.
+    ///
+    /// # Errors
+    /// The container does not keep to the protocol. An error is final.
+    pub fn decode(&mut self, input: &[u8], head: &mut ReplyHead) -> Result<Decoded, ReplyError> {
+        match self.refused {
+            Some(error) => Err(error),
+            None => self
+                .step(input, head)
+                .inspect_err(|&error| self.refused = Some(error)),
+        }
+    }
+
+    /// Content-Length, once the head is complete.
+    pub fn content_length(&self) -> Option<u64> {
+        self.fields.content_length()
+    }
+
+    /// Whether the application cut its body into chunks itself.
+    pub fn is_chunked(&self) -> bool {
+        self.fields.is_chunked()
+    }
+
+    fn step(&mut self, input: &[u8], head: &mut ReplyHead) -> Result<Decoded, ReplyError> {
+        let mut position = 0;
+        loop {
+            let rest = &input[position..];
+            match self.state {
+                State::End => return Err(ReplyError::BehindEnd),
+                State::Stretch { left: 0, skipped } => {
+                    let taken = skipped.min(rest.len());
+                    position += taken;
+                    if taken < skipped {
+                        self.state = State::Stretch {
+                            left: 0,
+                            skipped: skipped - taken,
+                        };
+                        return Ok(found(position, ReplyEvent::NeedMore));
+                    }
+                    self.state = State::Body;
+                }
+                State::Stretch { left, skipped } => {
+                    let taken = left.min(rest.len());
+                    if taken == 0 {
+                        return Ok(found(position, ReplyEvent::NeedMore));
+                    }
+                    self.state = State::Stretch {
+                        left: left - taken,
+                        skipped,
+                    };
+                    let range = position..position + taken;
+                    return Ok(found(range.end, ReplyEvent::Body(range)));
+                }
+                State::Head | State::Body => {
+                    let Some((kind, length)) = packet_header(rest)? else {
+                        return Ok(found(position, ReplyEvent::NeedMore));
+                    };
+                    if kind == SEND_BODY_CHUNK {
+                        if self.state == State::Head {
+                            return Err(ReplyError::Order);
+                        }
+                        let Some(state) = stretch(rest, length)? else {
+                            return Ok(found(position, ReplyEvent::NeedMore));
+                        };
+                        self.state = state;
+                        position += STRETCH_HEADER_BYTES;
+                        continue;
+                    }
+                    let end = HEADER_BYTES + length;
+                    let Some(content) = rest.get(HEADER_BYTES + 1..end) else {
+                        return Ok(found(position, ReplyEvent::NeedMore));
+                    };
+                    let event = self.packet(kind, content, head)?;
+                    return Ok(found(position + end, event));
+                }
+            }
+        }
+    }
+
+    /// A packet that is complete.
+    fn packet(
+        &mut self,
+        kind: u8,
+        content: &[u8],
+        head: &mut ReplyHead,
+    ) -> Result<ReplyEvent, ReplyError> {
+        match (kind, content) {
+            (SEND_HEADERS, _) if self.state == State::Body => Err(ReplyError::Order),
+            (SEND_HEADERS, content) => self.head(content, head),
+            (END_RESPONSE, _) if self.state == State::Head => Err(ReplyError::Order),
+            (END_RESPONSE, [reuse]) => {
+                self.state = State::End;
+                Ok(ReplyEvent::End { reuse: *reuse == 1 })
+            }
+            (GET_BODY_CHUNK, [high, low]) => {
+                Ok(ReplyEvent::GetBody(u16::from_be_bytes([*high, *low])))
+            }
+            (PONG, []) => Ok(ReplyEvent::Pong),
+            (END_RESPONSE | GET_BODY_CHUNK | PONG, _) => Err(ReplyError::Length),
+            _ => Err(ReplyError::Kind),
+        }
+    }
+
+    fn head(&mut self, content: &[u8], head: &mut ReplyHead) -> Result<ReplyEvent, ReplyError> {
+        let mut reader = Reader(content);
+        let status = reader.number()?;
+        reader.string()?;
+        let count = reader.number()?;
+        self.fields.begin();
+        self.fields.set_status(status)?;
+        for _ in 0..count {
+            let name = match reader.number()? {
+                number @ 0xa001..=0xafff => field_name(number)?.as_bytes(),
+                length => reader.rest_of_string(length)?,
+            };
+            self.fields.field(name, reader.string()?, head)?;
+        }
+        if !reader.0.is_empty() {
+            return Err(ReplyError::Length);
+        }
+        Ok(match self.fields.finish(head)? {
+            Kind::Interim => ReplyEvent::Interim,
+            Kind::Final | Kind::LocalRedirect => {
+                self.state = State::Body;
+                ReplyEvent::Head
+            }
+        })
+    }
+}
+
+/// Kind of the packet at the front of `input` and its length without the header.
+fn packet_header(input: &[u8]) -> Result<Option<(u8, usize)>, ReplyError> {
+    let begin = &input[..input.len().min(MAGIC.len())];
+    if !MAGIC.starts_with(begin) {
+        return Err(ReplyError::Magic);
+    }
+    match input {
+        [_, _, 0, 0, ..] => Err(ReplyError::Length),
+        [_, _, high, low, kind, ..] => {
+            let length = usize::from(u16::from_be_bytes([*high, *low]));
+            Ok(Some((*kind, length)))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// What the header of SEND_BODY_CHUNK at the front of `input` leads to. Behind the bytes there is
+/// a NUL, which some containers leave out.
+fn stretch(input: &[u8], length: usize) -> Result<Option<State>, ReplyError> {
+    let Some(&[.., high, low]) = input.first_chunk::<STRETCH_HEADER_BYTES>() else {
+        return match length {
+            0..3 => Err(ReplyError::Length),
+            _ => Ok(None),
+        };
+    };
+    let left = usize::from(u16::from_be_bytes([high, low]));
+    match length.checked_sub(3 + left) {
+        Some(skipped @ 0..=1) => Ok(Some(State::Stretch { left, skipped })),
+        _ => Err(ReplyError::Length),
+    }
+}
+
+/// What is left of a packet.
+struct Reader<'p>(&'p [u8]);
+
+impl<'p> Reader<'p> {
+    fn number(&mut self) -> Result<u16, ReplyError> {
+        let (number, rest) = self.0.split_first_chunk::<2>().ok_or(ReplyError::Length)?;
+        self.0 = rest;
+        Ok(u16::from_be_bytes(*number))
+    }
+
+    fn string(&mut self) -> Result<&'p [u8], ReplyError> {
+        let length = self.number()?;
+        self.rest_of_string(length)
+    }
+
+    /// A string whose length was read; 0xFFFF is one that is not there.
+    fn rest_of_string(&mut self, length: u16) -> Result<&'p [u8], ReplyError> {
+        if length == 0xffff {
+            return Ok(b"");
+        }
+        let (text, rest) = self
+            .0
+            .split_at_checked(usize::from(length))
+            .ok_or(ReplyError::Length)?;
+        match rest {
+            [0, rest @ ..] => {
+                self.0 = rest;
+                Ok(text)
+            }
+            _ => Err(ReplyError::Length),
+        }
+    }
+}
+
+fn field_name(number: u16) -> Result<&'static str, ReplyError> {
+    let position = usize::from(number).wrapping_sub(0xa001);
+    let name = FIELDS.get(position).copied();
+    name.ok_or(ReplyError::Head(HeadError::FieldName))
+}
+
+fn found(consumed: usize, event: ReplyEvent) -> Decoded {
+    Decoded { consumed, event }
+}
+
+/// Names of fields that are sent as a number, from 0xA001 on.
+pub(super) const FIELDS: [&str; 11] = [
+    "Content-Type",
+    "Content-Language",
+    "Content-Length",
+    "Date",
+    "Last-Modified",
+    "Location",
+    "Set-Cookie",
+    "Set-Cookie2",
+    "Servlet-Engine",
+    "Status",
+    "WWW-Authenticate",
+];
+
+const MAGIC: &[u8] = b"AB";
+const HEADER_BYTES: usize = 4;
+
+/// A packet's header, its kind, and the length of the stretch.
+const STRETCH_HEADER_BYTES: usize = 7;
+
+pub(super) const SEND_BODY_CHUNK: u8 = 3;
+pub(super) const SEND_HEADERS: u8 = 4;
+pub(super) const END_RESPONSE: u8 = 5;
+pub(super) const GET_BODY_CHUNK: u8 = 6;
+pub(super) const PONG: u8 = 9;
