@@ -1,5 +1,6 @@
 //! The command line: one block an option, help from the same text.
 
+use crate::workload::Suite;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,6 +24,10 @@ pub enum Command {
     Static(Options),
     /// Compare gateways: FastCGI, PHP, HTTP
     Gateway(Options),
+    /// Compare large answers that PHP sends itself or leaves to the server
+    Tempfile(Options),
+    /// The table of the article "Reducing Requests-Setup-Costs", and what a request does
+    Article(Options),
     /// Serve one canned response with the fewest system calls (started by the comparison)
     Floor(FloorOptions),
     /// Answer behind a gateway with the fewest instructions (started by the comparison)
@@ -38,9 +43,9 @@ pub struct Options {
     /// Workloads to run; without it all of the suite
     #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
     pub workloads: Vec<String>,
-    /// Numbers of client connections to run each workload with
-    #[arg(long, value_delimiter = ',', value_name = "N,...", default_values_t = [64, 1], value_parser = clap::value_parser!(u16).range(1..=4096))]
-    pub connections: Vec<u16>,
+    /// Numbers of client connections to run each workload with; without it the suite's usual ones
+    #[arg(long, value_delimiter = ',', value_name = "N,...", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    connections: Vec<u16>,
     /// How often the whole round of servers is repeated
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeats: u32,
@@ -68,6 +73,14 @@ pub struct Options {
 }
 
 impl Options {
+    /// With how many connections to run each workload.
+    pub fn connections(&self, suite: Suite) -> &[u16] {
+        match self.connections.as_slice() {
+            [] => suite.connections(),
+            named => named,
+        }
+    }
+
     /// How many rounds to run.
     pub fn rounds(&self) -> u32 {
         if self.quick { 1 } else { self.repeats }

@@ -1,26 +1,33 @@
 //! Installs what a comparison needs and the machine lacks, with apt-get.
 
+use crate::backend::{self, Kind};
 use crate::peers::{self, Program};
 use std::process::Command;
 
 /// A program and the Debian package that has it.
 pub type Package = (&'static str, &'static str);
 
-/// Installs the packages of the named servers (or all), of the tracer and `others`, those that are
-/// missing.
-pub fn servers(names: &[String], others: Vec<Package>) -> Result<(), String> {
-    let named = peers::named(names)?;
+/// Installs what is missing of the named servers (or all), the tools and the backends.
+pub fn all(servers: &[String], backends: impl Iterator<Item = Kind>) -> Result<(), String> {
+    let named = peers::named(servers)?;
     let programs = named.iter().filter_map(|peer| match peer.program {
         Program::Packaged { program, package } => Some((program, package)),
         Program::Petrel | Program::Ourselves => None,
     });
-    let wanted = programs.chain([("perf", "linux-perf")]).chain(others);
-    packages(wanted.filter(|(program, _)| peers::in_path(program).is_none()))
+    let kinds: Vec<_> = backends.collect();
+    let of_backends = kinds.iter().flat_map(|kind| kind.packages());
+    packages(programs.chain(TOOLS.iter().chain(of_backends).copied()))?;
+    if kinds.contains(&Kind::Python) {
+        backend::install_flup()?;
+    }
+    Ok(())
 }
 
-/// Installs packages whose programs are missing.
-pub fn packages(missing: impl Iterator<Item = Package>) -> Result<(), String> {
-    let packages: Vec<_> = missing.map(|(_, package)| package).collect();
+/// Installs packages, those that are missing.
+fn packages(wanted: impl Iterator<Item = Package>) -> Result<(), String> {
+    let mut packages: Vec<_> = wanted.filter(is_missing).map(|(_, package)| package).collect();
+    packages.sort_unstable();
+    packages.dedup();
     if packages.is_empty() {
         return Ok(());
     }
@@ -40,6 +47,17 @@ pub fn packages(missing: impl Iterator<Item = Package>) -> Result<(), String> {
     )
 }
 
+/// A library stands in the place of a program where only that is missing: dpkg knows.
+fn is_missing((program, package): &Package) -> bool {
+    let known = || {
+        let mut dpkg = Command::new("dpkg-query");
+        dpkg.args(["--show", "--showformat", "${db:Status-Status}", package]);
+        let output = dpkg.output();
+        output.is_ok_and(|output| output.stdout == b"installed")
+    };
+    peers::in_path(program).is_none() || (LIBRARIES.contains(package) && !known())
+}
+
 /// RUNLEVEL=1 keeps packages from starting the servers they bring.
 fn apt_get(arguments: &[&str]) -> Result<(), String> {
     let mut command = Command::new("apt-get");
@@ -53,3 +71,12 @@ fn apt_get(arguments: &[&str]) -> Result<(), String> {
         Err(error) => Err(format!("apt-get: {error}")),
     }
 }
+
+/// Packages whose programs are other packages'.
+const LIBRARIES: [&str; 2] = ["libfcgi-perl", "ruby-fcgi"];
+/// What counts system calls, lists them, and what the article measured with.
+const TOOLS: [Package; 3] = [
+    ("perf", "linux-perf"),
+    ("strace", "strace"),
+    ("ab", "apache2-utils"),
+];

@@ -7,6 +7,8 @@
 //! `plot` only look at those. Nothing here knows how Petrel works: it is one more peer.
 #![forbid(unsafe_code)]
 
+mod ab;
+mod article;
 mod backend;
 mod calibrate;
 mod cli;
@@ -21,17 +23,18 @@ mod plot;
 mod report;
 mod results;
 mod schedule;
+mod stage;
 mod syscalls;
 mod workload;
 
-use backend::Kind;
 use std::process::ExitCode;
-use workload::Service;
 
 fn main() -> ExitCode {
     let done = match cli::parse() {
         cli::Command::Static(options) => compare(&options, workload::Suite::Static),
         cli::Command::Gateway(options) => compare(&options, workload::Suite::Gateway),
+        cli::Command::Tempfile(options) => compare(&options, workload::Suite::Tempfile),
+        cli::Command::Article(options) => article::run(&options),
         cli::Command::Backend(options) => {
             backend::serve(&options).map_err(|error| error.to_string())
         }
@@ -49,6 +52,21 @@ fn main() -> ExitCode {
 /// One whole comparison: measure, print, write. A slow server never fails it; a server that
 /// answers wrongly, or not at all, shows as an error in its own cells.
 fn compare(options: &cli::Options, suite: workload::Suite) -> Result<(), String> {
+    let Compared { results, out, .. } = measure_all(options, suite)?;
+    let written = report::write(&results, &report::text(&results), &out)
+        .and_then(|()| plot::write(&results, &out));
+    told(written, &out)
+}
+
+/// What has been measured, with what, and where it goes.
+struct Compared {
+    results: results::Results,
+    servers: Vec<peers::Chosen>,
+    out: std::path::PathBuf,
+}
+
+/// Measures and prints.
+fn measure_all(options: &cli::Options, suite: workload::Suite) -> Result<Compared, String> {
     interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
     // Better now than after an hour of measuring.
     let out = options.out.join(suite.directory());
@@ -57,9 +75,8 @@ fn compare(options: &cli::Options, suite: workload::Suite) -> Result<(), String>
     let workloads = workload::choose(suite, &options.workloads)?;
     let services: Vec<_> = workloads.iter().map(|workload| workload.needs).collect();
     if options.install {
-        let php = services.contains(&Service::Gateway(Kind::Php));
-        let backends = php.then_some(backend::PHP_FPM.package());
-        install::servers(&options.servers, backends.into_iter().collect())?;
+        let kinds = workloads.iter().filter_map(|workload| workload.backend);
+        install::all(&options.servers, kinds)?;
     }
     let servers = peers::choose(&options.servers, options.petrel.as_deref(), &services)?;
     let machine = machine::facts(&servers);
@@ -67,8 +84,16 @@ fn compare(options: &cli::Options, suite: workload::Suite) -> Result<(), String>
     let runs = schedule::run(options, &servers, &workloads)?;
     let results = results::summarise(machine, &servers, &workloads, &runs);
     print!("{}", report::text(&results));
-    let written = report::write(&results, &out)
-        .and_then(|()| plot::write(&results, &out))
-        .map_err(|error| format!("cannot write to {}: {error}", out.display()));
-    written.map(|()| println!("Written to {}", out.display()))
+    Ok(Compared {
+        results,
+        servers,
+        out,
+    })
+}
+
+/// Says where results have been written to.
+fn told(written: std::io::Result<()>, out: &std::path::Path) -> Result<(), String> {
+    written.map_err(|error| format!("cannot write to {}: {error}", out.display()))?;
+    println!("Written to {}", out.display());
+    Ok(())
 }

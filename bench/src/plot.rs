@@ -1,10 +1,10 @@
-//! Results as SVG: server CPU a request, one panel for each workload, one bar for each server.
+//! Results as SVG: server CPU a request (or requests a second), one panel for each workload, one bar for each server.
 //!
 //! Workloads differ by a factor of a hundred, so each panel has its own scale, from zero. User
 //! time is the darker part of a bar. Written by hand: a handful of rectangles and texts.
 
 use crate::report::{connections_title, number};
-use crate::results::{Cell, Results};
+use crate::results::{Cell, Results, Summary};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::{fs, io};
@@ -13,12 +13,44 @@ use std::{fs, io};
 pub fn write(results: &Results, directory: &Path) -> io::Result<()> {
     for connections in &results.connections {
         let path = directory.join(format!("cpu-{connections}.svg"));
-        fs::write(path, svg(results, *connections))?;
+        fs::write(path, svg(results, *connections, &CPU))?;
     }
     Ok(())
 }
 
-fn svg(results: &Results, connections: u16) -> String {
+/// Writes `rate-N.svg` for each number of connections.
+pub fn write_rates(results: &Results, directory: &Path) -> io::Result<()> {
+    for connections in &results.connections {
+        let path = directory.join(format!("rate-{connections}.svg"));
+        fs::write(path, svg(results, *connections, &RATE))?;
+    }
+    Ok(())
+}
+
+/// What is plotted.
+struct Figure {
+    title: &'static str,
+    /// The darker part of a bar, and what its lighter rest is.
+    parts: Option<[&'static str; 2]>,
+    note: &'static str,
+    /// The darker part and the whole.
+    value: fn(&Summary) -> (f64, f64),
+}
+
+const CPU: Figure = Figure {
+    title: "Server CPU a request, µs",
+    parts: Some(["user", "kernel"]),
+    note: "median of the repeats, normalised · each panel has its own scale · less is better",
+    value: |summary| (summary.user_us, summary.cpu_us.median),
+};
+const RATE: Figure = Figure {
+    title: "Requests a second",
+    parts: None,
+    note: "median of the repeats · each panel has its own scale · more is better",
+    value: |summary| (summary.requests_per_s.median, summary.requests_per_s.median),
+};
+
+fn svg(results: &Results, connections: u16, figure: &Figure) -> String {
     let rows = results.workloads.len().div_ceil(COLUMNS);
     let panel_height = PANEL_TITLE + BAR_STEP * results.servers.len() as f64 + PANEL_GAP;
     let width = MARGIN + COLUMNS as f64 * (PANEL_WIDTH + MARGIN);
@@ -28,7 +60,7 @@ fn svg(results: &Results, connections: u16) -> String {
          viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"13\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
-    header(&mut out, connections);
+    header(&mut out, connections, figure);
     for (n, workload) in results.workloads.iter().enumerate() {
         let x = MARGIN + (n % COLUMNS) as f64 * (PANEL_WIDTH + MARGIN);
         let y = HEADER + (n / COLUMNS) as f64 * panel_height;
@@ -38,7 +70,7 @@ fn svg(results: &Results, connections: u16) -> String {
             "font-weight=\"bold\"",
             workload.title,
         );
-        let bars = bars(results, workload.name, connections);
+        let bars = bars(results, workload.name, connections, figure);
         panel(&mut out, (x, y + PANEL_TITLE), &bars);
     }
     let machine = format!(
@@ -54,31 +86,28 @@ fn svg(results: &Results, connections: u16) -> String {
     out + "</svg>\n"
 }
 
-/// One bar: user and whole CPU, µs a request; nothing when the cell failed or was not run.
+/// One bar: its darker part and its length; nothing when the cell failed or was not run.
 struct Bar {
     server: &'static str,
     colour: &'static str,
     value: Option<(f64, f64)>,
 }
 
-fn bars(results: &Results, workload: &str, connections: u16) -> Vec<Bar> {
+fn bars(results: &Results, workload: &str, connections: u16, figure: &Figure) -> Vec<Bar> {
     let bar = |(n, server): (usize, &&'static str)| {
         let cell = results.cell(server, workload, connections);
         let summary = cell.and_then(Cell::summary);
         Bar {
             server,
             colour: COLOURS[n % COLOURS.len()],
-            value: summary.map(|summary| (summary.user_us, summary.cpu_us.median)),
+            value: summary.map(figure.value),
         }
     };
     results.servers.iter().enumerate().map(bar).collect()
 }
 
-fn header(out: &mut String, connections: u16) {
-    let title = format!(
-        "Server CPU a request, µs, {}",
-        connections_title(connections)
-    );
+fn header(out: &mut String, connections: u16, figure: &Figure) {
+    let title = format!("{}, {}", figure.title, connections_title(connections));
     text(
         out,
         (MARGIN, 28.0),
@@ -86,20 +115,20 @@ fn header(out: &mut String, connections: u16) {
         &title,
     );
     let y = 42.0;
+    let Some([dark, light]) = figure.parts else {
+        text(out, (MARGIN, y + 11.0), "", figure.note);
+        return;
+    };
     rectangle(out, (MARGIN, y), (26.0, 12.0), "fill=\"#555\"");
-    text(out, (MARGIN + 32.0, y + 11.0), "", "user");
+    text(out, (MARGIN + 32.0, y + 11.0), "", dark);
     rectangle(
         out,
         (MARGIN + 78.0, y),
         (26.0, 12.0),
         "fill=\"#555\" fill-opacity=\"0.55\"",
     );
-    text(
-        out,
-        (MARGIN + 110.0, y + 11.0),
-        "",
-        "kernel · median of the repeats, normalised · each panel has its own scale · less is better",
-    );
+    let note = format!("{light} · {}", figure.note);
+    text(out, (MARGIN + 110.0, y + 11.0), "", &note);
 }
 
 fn panel(out: &mut String, (x, y): (f64, f64), bars: &[Bar]) {

@@ -27,12 +27,12 @@ pub fn text(results: &Results) -> String {
 }
 
 /// Writes `results.json` and `report.txt`.
-pub fn write(results: &Results, directory: &Path) -> io::Result<()> {
+pub fn write(results: &Results, text: &str, directory: &Path) -> io::Result<()> {
     let json = serde_json::to_string_pretty(results)?;
     fs::write(directory.join("results.json"), json + "\n")?;
     fs::write(
         directory.join("report.txt"),
-        format!("{}\n{}", results.machine, text(results)),
+        format!("{}\n{text}", results.machine),
     )
 }
 
@@ -117,6 +117,12 @@ impl View<'_> {
         self.table(out, "Backend connections made for a request", &|summary| {
             show(summary.connects.map(|rate| format!("{rate:.4}")))
         });
+        let mut summaries = self.results.cells.iter().filter_map(Cell::summary);
+        if summaries.any(|summary| summary.occupied_us.is_some()) {
+            self.table(out, "Time a request occupied a backend's worker, µs", &|summary| {
+                show(summary.occupied_us.map(|spread| number(spread.median)))
+            });
+        }
     }
 
     /// Petrel's CPU to each server's, and every server's to the floor's, as far as they ran.
@@ -228,7 +234,7 @@ impl View<'_> {
 }
 
 /// First column to the left, the others to the right. All rows (one at least) are equally long.
-fn aligned(rows: &[Vec<String>]) -> String {
+pub fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows[0].len();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<_> = (0..columns)

@@ -1,11 +1,13 @@
 //! Runs to results: normalised, medians of the repeats, per cell.
 
+use crate::ab::Ab;
 use crate::calibrate::{Distances, Sample};
 use crate::machine::Machine;
 use crate::peers::Chosen;
 use crate::schedule::{Calls, Figures, Run};
 use crate::syscalls::Tracer;
 use crate::workload::Workload;
+use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -90,6 +92,14 @@ pub struct Summary {
     pub connects: Option<f64>,
     /// The repeats one by one. The other figures are of the sound ones; if there are none, of all.
     pub repeats: Vec<Repeat>,
+    /// Time that a request occupied one of the backend's workers, µs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub occupied_us: Option<Spread>,
+    /// Latencies as `ab` would tell them.
+    pub latency_ms: Latency,
+    /// What `ab` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ab: Option<Result<Ab, String>>,
     /// Replies in those repeats.
     pub requests: u64,
     /// Kept connections that the server closed.
@@ -125,6 +135,21 @@ pub struct Spread {
     /// The lowest.
     pub min: f64,
     /// The highest.
+    pub max: f64,
+}
+
+/// Latencies of all repeats together, ms: the columns of `ab`.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Latency {
+    /// The shortest.
+    pub min: f64,
+    /// The mean.
+    pub mean: f64,
+    /// The standard deviation.
+    pub sd: f64,
+    /// The median.
+    pub median: f64,
+    /// The longest.
     pub max: f64,
 }
 
@@ -260,6 +285,9 @@ impl Summary {
             client_cpu_us: normalised(&|run| run.client_cpu.as_secs_f64() * 1e6 / requests(run)),
             backend_cpu_us: has_backend.then(|| normalised(&Figures::backend_cpu_us)),
             connects: accepted(runs).or_else(|| calls.rate("connect").filter(|_| has_backend)),
+            occupied_us: occupied(runs).map(Spread::of),
+            latency_ms: Latency::of(runs),
+            ab: all.iter().find_map(|run| run.ab.clone()),
             repeats: all.iter().map(repeat).collect(),
             requests: runs.iter().map(|run| run.outcome.requests).sum(),
             reconnects: runs.iter().map(|run| run.outcome.reconnects).sum(),
@@ -288,6 +316,38 @@ fn accepted(runs: &[&Figures]) -> Option<f64> {
     let counts = runs.iter().map(|run| run.backend.as_ref()?.accepted);
     let accepted: Option<u64> = counts.sum();
     Some(accepted? as f64 / requests.max(1) as f64)
+}
+
+/// µs a request in each run; `None` if the backend does not tell.
+fn occupied(runs: &[&Figures]) -> Option<Vec<f64>> {
+    let each = |run: &&Figures| {
+        let occupied = run.backend.as_ref()?.occupied?;
+        Some(occupied.as_secs_f64() * 1e6 / run.outcome.requests as f64)
+    };
+    runs.iter().map(each).collect()
+}
+
+impl Latency {
+    fn of(runs: &[&Figures]) -> Self {
+        let mut all: Option<Histogram<u64>> = None;
+        for run in runs {
+            match &mut all {
+                None => all = Some(run.outcome.latency.clone()),
+                Some(all) => *all += &run.outcome.latency,
+            }
+        }
+        let Some(all) = all else {
+            return Self::default();
+        };
+        let ms = |nanoseconds: f64| nanoseconds / 1e6;
+        Self {
+            min: ms(all.min() as f64),
+            mean: ms(all.mean()),
+            sd: ms(all.stdev()),
+            median: ms(all.value_at_quantile(0.5) as f64),
+            max: ms(all.max() as f64),
+        }
+    }
 }
 
 /// The share of user time in all ticks of all repeats: a single run has too few of them.

@@ -5,22 +5,19 @@
 //! the machine meets all alike. A server is started afresh for each workload, and only one runs at
 //! a time.
 
+use crate::ab::{self, Ab};
 use crate::backend::Backend;
 use crate::calibrate::{Calibrator, Distances, Sample};
-use crate::cli::{Options, Placement};
+use crate::cli::Options;
 use crate::load::{self, Client, Outcome, Target, Until};
 use crate::measure::{self, Cpu, Memory, Snapshot};
-use crate::peers::process::Running;
-use crate::peers::{self, Chosen, Site, Upstream};
+use crate::peers::Chosen;
 use crate::report::connections_title;
 use crate::syscalls::{Counting, Counts, Tracer};
-use crate::workload::{Workload, files};
+use crate::workload::{Suite, Workload, files};
+use crate::stage::{Place, Stage};
 use crate::{interrupt, measure::own_cpu};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use std::io;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tempfile::TempDir;
 
 /// One run of one cell: what was measured, or why not.
 pub struct Run {
@@ -54,6 +51,8 @@ pub struct Figures {
     pub head_bytes: usize,
     /// System calls, counted in the first round, in a run of their own.
     pub calls: Option<Result<Calls, String>>,
+    /// What `ab` says, once, for the article's table.
+    pub ab: Option<Result<Ab, String>>,
 }
 
 /// What a run cost the backend.
@@ -62,6 +61,8 @@ pub struct Behind {
     pub cpu: Cpu,
     /// Connections it accepted meanwhile, if it counts them.
     pub accepted: Option<u64>,
+    /// Time that requests occupied its workers, if it tells.
+    pub occupied: Option<Duration>,
 }
 
 /// System calls of a run.
@@ -114,7 +115,7 @@ pub fn run(
     servers: &[Chosen],
     workloads: &[&'static Workload],
 ) -> Result<Vec<Run>, String> {
-    let place = Place::new(options).map_err(|error| format!("cannot prepare: {error}"))?;
+    let place = Place::new(options.placement).map_err(|error| format!("cannot prepare: {error}"))?;
     files::make(&place.root, workloads).map_err(|error| format!("cannot make files: {error}"))?;
     let calibrator = Calibrator::new(place.server_cores);
     let calibrator = calibrator.map_err(|error| format!("cannot calibrate: {error}"))?;
@@ -150,27 +151,6 @@ pub fn run(
     Ok(runs)
 }
 
-/// Where servers run: files and cores.
-struct Place {
-    directory: TempDir,
-    root: PathBuf,
-    /// How many cores there are, whoever runs on them.
-    all_cores: usize,
-    server_cores: CpuSet,
-    client_cores: CpuSet,
-}
-
-/// A directory that every user can enter: Apache and php-fpm serve as nobody.
-fn open_directory(parent: &Path) -> io::Result<TempDir> {
-    use std::os::unix::fs::PermissionsExt as _;
-    let mut builder = tempfile::Builder::new();
-    let readable = std::fs::Permissions::from_mode(0o755);
-    builder
-        .prefix("petrel-bench-")
-        .permissions(readable)
-        .tempdir_in(parent)
-}
-
 /// What the machine is like.
 struct Conditions {
     calibrator: Calibrator,
@@ -193,48 +173,6 @@ struct Round<'a> {
     options: &'a Options,
     place: &'a Place,
     number: u32,
-}
-
-impl Place {
-    fn new(options: &Options) -> io::Result<Self> {
-        let directory = open_directory(&std::env::temp_dir())?;
-        let root = directory.path().join("root");
-        std::fs::create_dir(&root)?;
-        let all = sched_getaffinity(None)?;
-        let all_cores = std::thread::available_parallelism()?.get();
-        let (server_cores, client_cores) = match options.placement {
-            Placement::Shared => (all, all),
-            Placement::Apart => apart(all),
-        };
-        Ok(Self {
-            directory,
-            root,
-            all_cores,
-            server_cores,
-            client_cores,
-        })
-    }
-
-    /// Starts something on the server's cores: a child inherits ours.
-    fn start<T>(&self, start: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-        let set = |cores| sched_setaffinity(None, cores).map_err(|errno| errno.to_string());
-        set(&self.server_cores)?;
-        let started = start();
-        set(&self.client_cores)?;
-        started
-    }
-}
-
-/// The last core for the client, the others for the server; a single core for both.
-fn apart(all: CpuSet) -> (CpuSet, CpuSet) {
-    let last = (0..CpuSet::MAX_CPU).rev().find(|core| all.is_set(*core));
-    let (Some(last), true) = (last, all.count() > 1) else {
-        return (all, all);
-    };
-    let (mut server, mut client) = (all, CpuSet::new());
-    server.unset(last);
-    client.set(last);
-    (server, client)
 }
 
 impl Round<'_> {
@@ -261,17 +199,14 @@ impl Round<'_> {
                 result,
             });
         };
-        let started = open_directory(self.place.directory.path())
-            .map_err(|error| error.to_string())
-            .and_then(|directory| Visit::new(self, chosen, workload, directory));
-        match started {
+        match Visit::new(self, chosen, workload) {
             Ok(visit) => {
-                for connections in &self.options.connections {
+                for connections in self.options.connections(workload.suite) {
                     add(*connections, visit.cell(*connections, conditions));
                 }
             }
             Err(error) => {
-                for connections in &self.options.connections {
+                for connections in self.options.connections(workload.suite) {
                     add(*connections, Err(error.clone()));
                 }
             }
@@ -284,11 +219,8 @@ struct Visit<'a> {
     round: &'a Round<'a>,
     workload: &'static Workload,
     target: Target,
-    server: Running,
-    backend: Option<Backend>,
+    stage: Stage,
     head_bytes: usize,
-    /// Goes last: the server still writes to it.
-    directory: TempDir,
 }
 
 impl<'a> Visit<'a> {
@@ -296,36 +228,16 @@ impl<'a> Visit<'a> {
         round: &'a Round<'a>,
         chosen: &Chosen,
         workload: &'static Workload,
-        directory: TempDir,
     ) -> Result<Self, String> {
-        let port = peers::free_port().map_err(|error| error.to_string())?;
-        let place = round.place;
-        let backend = workload
-            .backend()
-            .map(|kind| place.start(|| Backend::start(kind, directory.path())))
-            .transpose()?;
-        let upstream = |kind| {
-            let address = &backend.as_ref()?.address;
-            Some(Upstream { kind, address })
-        };
-        let site = Site {
-            root: &place.root,
-            directory: directory.path(),
-            port,
-            workload,
-            upstream: workload.backend().and_then(upstream),
-        };
-        let server = place.start(|| Running::start(chosen, &site))?;
+        let stage = Stage::new(round.place, chosen, workload)?;
+        let port = stage.served.port;
         let head_bytes = load::verify(workload, chosen.peer.bodies, port)?;
-        let target = Target::new(workload, port);
         Ok(Self {
             round,
             workload,
-            target,
-            server,
-            backend,
+            target: Target::new(workload, port),
+            stage,
             head_bytes,
-            directory,
         })
     }
 
@@ -344,6 +256,11 @@ impl<'a> Visit<'a> {
         }
         if self.round.number == 0 {
             run.calls = Some(self.count_calls(&mut client));
+            if self.workload.suite == Suite::Article {
+                let path = &self.workload.paths()[0];
+                let port = self.stage.served.port;
+                run.ab = Some(ab::run(port, path, connections, self.workload.reuse));
+            }
         }
         Ok(run)
     }
@@ -355,12 +272,13 @@ impl<'a> Visit<'a> {
     ) -> Result<Figures, String> {
         let before = conditions.sample()?;
         let cpu_before = self.idle_snapshot();
-        let behind_before = self.backend.as_ref().map(Side::take);
+        let behind_before = self.stage.backend.as_ref().map(Side::take);
         let (own_before, busy_before) = (own_cpu(), measure::busy_ticks());
         let outcome = self.run(client, self.length())?;
         let (client_cpu, busy) = (own_cpu() - own_before, measure::busy_ticks() - busy_before);
         let cpu = cpu_before.used_until(&self.idle_snapshot());
         let backend = self
+            .stage
             .backend
             .as_ref()
             .zip(behind_before)
@@ -369,10 +287,10 @@ impl<'a> Visit<'a> {
         let ours = cpu.total + client_cpu + behind_cpu.unwrap_or_default();
         let cores = self.round.place.all_cores;
         let foreign_share = measure::foreign_share(busy, ours, outcome.elapsed, cores);
-        let memory = measure::memory(&self.server);
+        let memory = measure::memory(&self.stage.served.server);
         let after = conditions.sample()?;
         let (samples, head_bytes) = ([before, after], self.head_bytes);
-        let calls = None;
+        let (calls, ab) = (None, None);
         Ok(Figures {
             outcome,
             cpu,
@@ -383,6 +301,7 @@ impl<'a> Visit<'a> {
             samples,
             head_bytes,
             calls,
+            ab,
         })
     }
 
@@ -393,11 +312,12 @@ impl<'a> Visit<'a> {
     /// Once the server has gone to sleep: its clocks are exact then.
     fn idle_snapshot(&self) -> Snapshot {
         std::thread::sleep(SETTLE_TIME);
-        Snapshot::take(&self.server)
+        Snapshot::take(&self.stage.served.server)
     }
 
     fn count_calls(&self, client: &mut Client<'_>) -> Result<Calls, String> {
-        let counting = Counting::start(&self.server.processes(), self.directory.path())?;
+        let served = &self.stage.served;
+        let counting = Counting::start(&served.server.processes(), served.directory.path())?;
         let until = Until {
             time: COUNT_TIME,
             requests: 100,
@@ -443,6 +363,7 @@ impl<'a> Visit<'a> {
 struct Side {
     cpu: Snapshot,
     accepted: Option<u64>,
+    occupied: Option<Duration>,
 }
 
 impl Side {
@@ -450,6 +371,7 @@ impl Side {
         Self {
             cpu: Snapshot::take(&backend.running),
             accepted: backend.accepted(),
+            occupied: backend.occupied(),
         }
     }
 
@@ -458,6 +380,7 @@ impl Side {
         Behind {
             cpu: self.cpu.used_until(&later.cpu),
             accepted: accepted.map(|(later, earlier)| later - earlier),
+            occupied: later.occupied.zip(self.occupied).map(|(later, earlier)| later - earlier),
         }
     }
 }
@@ -472,26 +395,3 @@ const SETTLE_TIME: Duration = Duration::from_millis(10);
 const COUNT_TIME: Duration = Duration::from_millis(300);
 /// A run given in requests stops after this long all the same.
 const REQUESTS_TIME_MAX: Duration = Duration::from_secs(60);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn client_and_server_share_no_core_when_apart() {
-        let mut all = CpuSet::new();
-        all.set(0);
-        all.set(1);
-        all.set(3);
-        let (server, client) = apart(all);
-        assert!(server.is_set(0) && server.is_set(1) && !server.is_set(3));
-        assert!(client.is_set(3) && client.count() == 1);
-    }
-
-    #[test]
-    fn a_single_core_is_shared() {
-        let mut one = CpuSet::new();
-        one.set(2);
-        assert!(apart(one) == (one, one));
-    }
-}

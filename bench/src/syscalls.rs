@@ -38,7 +38,7 @@ impl Counting {
     /// Attaches to `processes`; files of the tracer go to `directory`.
     pub fn start(processes: &[Process], directory: &Path) -> Result<Self, String> {
         Self::perf(processes, directory).or_else(|perf| {
-            Self::strace(processes, directory).map_err(|strace| format!("{perf}; {strace}"))
+            Self::strace(processes, &["-f", "-q", "-c"], directory).map_err(|strace| format!("{perf}; {strace}"))
         })
     }
 
@@ -48,16 +48,22 @@ impl Counting {
     }
 
     /// Detaches; the calls since the start.
-    pub fn finish(mut self) -> Result<Counts, String> {
+    pub fn finish(self) -> Result<Counts, String> {
+        let tracer = self.tracer;
+        let text = self.output()?;
+        Ok(match tracer {
+            Tracer::Perf => parse_perf(&text),
+            Tracer::Strace => parse_strace(&text),
+        })
+    }
+
+    /// Detaches; what the tracer has written.
+    fn output(mut self) -> Result<String, String> {
         interrupt(&self.child);
         self.child
             .wait()
             .map_err(|error| format!("{:?}: {error}", self.tracer))?;
-        let text = fs::read_to_string(&self.output).map_err(|error| error.to_string())?;
-        Ok(match self.tracer {
-            Tracer::Perf => parse_perf(&text),
-            Tracer::Strace => parse_strace(&text),
-        })
+        fs::read_to_string(&self.output).map_err(|error| error.to_string())
     }
 
     /// Starts with counters off and switches them on through a fifo: perf's acknowledgement is the
@@ -94,11 +100,16 @@ impl Counting {
         Ok(counting)
     }
 
-    fn strace(processes: &[Process], directory: &Path) -> Result<Self, String> {
+    fn strace(
+        processes: &[Process],
+        options: &[&str],
+        directory: &Path,
+    ) -> Result<Self, String> {
         let output = directory.join("strace.txt");
         let mut command = Command::new("strace");
         command
-            .args(["-f", "-q", "-c", "-p", &join(processes, ",")])
+            .args(options)
+            .args(["-p", &join(processes, ",")])
             .arg("-o")
             .arg(&output);
         let child = quiet(command).map_err(|error| format!("strace: {error}"))?;
@@ -135,6 +146,22 @@ impl Drop for Counting {
             interrupt(&self.child);
             let _status = self.child.wait();
         }
+    }
+}
+
+/// strace attached to processes, listing their calls in order; ends when dropped.
+pub struct Tracing(Counting);
+
+impl Tracing {
+    /// Attaches to `processes`; files of the tracer go to `directory`.
+    pub fn start(processes: &[Process], directory: &Path) -> Result<Self, String> {
+        let options = ["-f", "-q", "-ttt", "-s", "24", "-e", "signal=none"];
+        Counting::strace(processes, &options, directory).map(Self)
+    }
+
+    /// Detaches; a line for each call.
+    pub fn finish(self) -> Result<String, String> {
+        self.0.output()
     }
 }
 

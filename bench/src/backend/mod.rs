@@ -8,11 +8,14 @@ mod fastcgi;
 mod http;
 mod php;
 mod responder;
+mod script;
 
 pub use fastcgi::request as fastcgi_request;
-pub use php::{FastCgiServer, PHP_CGI, PHP_FPM, Pool};
+pub use php::{Cgi, Pool};
+pub use script::install_flup;
 
 use crate::cli::BackendOptions;
+use crate::install::Package;
 use crate::peers::process::Running;
 use crate::workload::files;
 use std::fmt;
@@ -21,18 +24,62 @@ use std::os::fd::OwnedFd;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// What is spoken, and by whom.
+/// What is spoken, and by whom. All but HTTP on a unix socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// FastCGI by a responder of ours, on a unix socket.
+    /// FastCGI by a responder of ours.
     FastCgi,
     /// HTTP/1.1 by a responder of ours, on a TCP port.
     Http,
-    /// FastCGI by php-fpm with OPcache, on a unix socket.
+    /// php-fpm with OPcache.
+    PhpFpm,
+    /// The same, telling how long each request occupied a worker.
+    PhpFpmTimed,
+    /// php-cgi, as it was used before there was php-fpm.
+    PhpCgi(Cgi),
+    /// Perl's FCGI.
+    Perl,
+    /// Python's flup.
+    Python,
+    /// Ruby's fcgi.
+    Ruby,
+}
+
+/// Which requests are a backend's, and what it speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// All below `/fcgi`, by FastCGI.
+    FastCgi,
+    /// All below `/http`, by HTTP.
+    Http,
+    /// `*.php`, by FastCGI.
     Php,
+}
+
+impl Kind {
+    /// How requests get to it.
+    pub const fn route(self) -> Route {
+        match self {
+            Self::FastCgi | Self::Perl | Self::Python | Self::Ruby => Route::FastCgi,
+            Self::Http => Route::Http,
+            Self::PhpFpm | Self::PhpFpmTimed | Self::PhpCgi(_) => Route::Php,
+        }
+    }
+
+    /// What has to be installed for it.
+    pub fn packages(self) -> &'static [Package] {
+        match self {
+            Self::FastCgi | Self::Http => &[],
+            Self::PhpFpm | Self::PhpFpmTimed => &[php::FPM],
+            Self::PhpCgi(_) => &[php::CGI],
+            Self::Perl => &[script::PERL],
+            Self::Python => &[script::PYTHON],
+            Self::Ruby => &[script::RUBY],
+        }
+    }
 }
 
 /// Where a backend listens.
@@ -50,8 +97,17 @@ pub struct Backend {
     pub running: Running,
     /// Where it listens.
     pub address: Address,
-    /// Where a responder of ours tells its tally.
-    control: Option<PathBuf>,
+    tally: Tally,
+}
+
+/// How a backend tells what it has done.
+enum Tally {
+    /// It does not.
+    None,
+    /// A responder of ours: the number of connections, to whoever connects here.
+    Control(PathBuf),
+    /// php-fpm: scripts write a line for each request, with the microseconds that it took.
+    Times(PathBuf),
 }
 
 impl Backend {
@@ -65,22 +121,40 @@ impl Backend {
                 let port = crate::peers::free_port().map_err(|error| error.to_string())?;
                 Self::ourselves("http", Address::Tcp(port), directory)
             }
-            Kind::Php => Self::php_fpm(&Pool::default(), directory),
+            Kind::PhpFpm => Self::php_fpm(&Pool::default(), directory),
+            Kind::PhpFpmTimed => Self::php_fpm(&Pool::timed(), directory),
+            Kind::PhpCgi(cgi) => Self::on_standard_input(cgi.command()?, directory),
+            Kind::Perl => Self::on_standard_input(script::perl(directory)?, directory),
+            Kind::Python => Self::on_standard_input(script::python(directory)?, directory),
+            Kind::Ruby => Self::on_standard_input(script::ruby(directory)?, directory),
         }
+    }
+
+    /// Starts a program whose standard input is the listening socket, as the FastCGI specification
+    /// has it.
+    pub fn on_standard_input(mut command: Command, directory: &Path) -> Result<Self, String> {
+        let path = directory.join("backend.sock");
+        let listener = responder::listen_unix_blocking(&path).map_err(|errno| errno.to_string())?;
+        command.stdin(listener);
+        Self::run(command, Address::Unix(path), Tally::None, directory)
     }
 
     /// Starts php-fpm.
     pub fn php_fpm(pool: &Pool, directory: &Path) -> Result<Self, String> {
         let address = Address::Unix(directory.join("backend.sock"));
-        let command = pool.command(&address, directory)?;
-        Self::run(command, address, None, directory)
+        let mut command = pool.command(&address, directory)?;
+        command.stdin(Stdio::null());
+        let tally = match pool.timed {
+            true => Tally::Times(pool.times(directory)),
+            false => Tally::None,
+        };
+        Self::run(command, address, tally, directory)
     }
 
-    /// Starts another program that listens at `address` once it is ready.
-    pub fn run(
+    fn run(
         mut command: Command,
         address: Address,
-        control: Option<PathBuf>,
+        tally: Tally,
         directory: &Path,
     ) -> Result<Self, String> {
         let running = Running::launch(&mut command, &directory.join("backend.log"), &address)
@@ -88,19 +162,31 @@ impl Backend {
         Ok(Self {
             running,
             address,
-            control,
+            tally,
         })
     }
 
     /// Connections accepted since the start; `None` where the backend does not count them.
     pub fn accepted(&self) -> Option<u64> {
         let mut words = String::new();
-        let path = self.control.as_ref()?;
+        let Tally::Control(path) = &self.tally else {
+            return None;
+        };
         UnixStream::connect(path)
             .ok()?
             .read_to_string(&mut words)
             .ok()?;
         words.trim().parse().ok()
+    }
+
+    /// Time that requests have occupied workers since the start; `None` where it is not counted.
+    pub fn occupied(&self) -> Option<Duration> {
+        let Tally::Times(path) = &self.tally else {
+            return None;
+        };
+        let text = std::fs::read_to_string(path).ok()?;
+        let microseconds: u64 = text.lines().filter_map(|line| line.parse::<u64>().ok()).sum();
+        Some(Duration::from_micros(microseconds))
     }
 
     fn ourselves(protocol: &str, address: Address, directory: &Path) -> Result<Self, String> {
@@ -112,8 +198,8 @@ impl Backend {
             Address::Unix(path) => command.arg("--socket").arg(path),
             Address::Tcp(port) => command.arg("--port").arg(port.to_string()),
         };
-        command.arg("--control").arg(&control);
-        Self::run(command, address, Some(control), directory)
+        command.arg("--control").arg(&control).stdin(Stdio::null());
+        Self::run(command, address, Tally::Control(control), directory)
     }
 }
 

@@ -3,28 +3,14 @@
 use super::Address;
 use crate::install::Package;
 use crate::peers;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A program that speaks FastCGI, and the Debian package that has it.
-#[derive(Clone, Copy, Debug)]
-pub struct FastCgiServer {
-    /// The program; Debian appends PHP's version to the name.
-    pub program: &'static str,
-    /// The package.
-    pub package: &'static str,
-}
-
 /// PHP's process manager.
-pub const PHP_FPM: FastCgiServer = FastCgiServer {
-    program: "php-fpm",
-    package: "php-fpm",
-};
+pub const FPM: Package = ("php-fpm", "php-fpm");
 /// PHP as it was when the articles were written: a process a connection.
-pub const PHP_CGI: FastCgiServer = FastCgiServer {
-    program: "php-cgi",
-    package: "php-cgi",
-};
+pub const CGI: Package = ("php-cgi", "php-cgi");
 
 /// A pool of php-fpm with a fixed number of children.
 #[derive(Clone, Debug)]
@@ -33,8 +19,9 @@ pub struct Pool {
     pub children: u32,
     /// Requests after which a child is replaced; 0: never.
     pub requests_max: u32,
-    /// Whether scripts are kept compiled.
-    pub opcache: bool,
+    /// Whether scripts that can shall tell how long they took. php-fpm's own log counts the time
+    /// between two requests of a kept connection too.
+    pub timed: bool,
 }
 
 impl Default for Pool {
@@ -42,25 +29,41 @@ impl Default for Pool {
         Self {
             children: CHILDREN,
             requests_max: 0,
-            opcache: true,
+            timed: false,
         }
     }
 }
 
 impl Pool {
+    /// One that tells how long each request took.
+    pub fn timed() -> Self {
+        Self {
+            timed: true,
+            ..Self::default()
+        }
+    }
+
+    /// Where scripts tell that.
+    pub fn times(&self, directory: &Path) -> PathBuf {
+        directory.join("times.log")
+    }
+
     /// The command that serves it in the foreground.
     pub fn command(&self, address: &Address, directory: &Path) -> Result<Command, String> {
-        let program = PHP_FPM.path()?;
+        let program = installed(FPM)?;
         let file = directory.join("php-fpm.conf");
         std::fs::write(&file, self.configuration(address, directory))
             .map_err(|error| error.to_string())?;
+        if self.timed {
+            create_for_all(&self.times(directory)).map_err(|error| error.to_string())?;
+        }
         let mut command = Command::new(program);
         command.arg("--nodaemonize").arg("--fpm-config").arg(file);
-        command.args(["-d", if self.opcache { OPCACHE_ON } else { OPCACHE_OFF }]);
+        command.args(["-d", OPCACHE_ON]);
         Ok(command)
     }
 
-    /// `catch_workers_output`, logs and limits stay at their defaults.
+    /// What is not named stays as it is by default.
     fn configuration(&self, address: &Address, directory: &Path) -> String {
         let user = if rustix::process::geteuid().is_root() {
             "user = nobody\ngroup = nogroup"
@@ -72,6 +75,13 @@ impl Pool {
             requests_max,
             ..
         } = self;
+        let log = match self.timed {
+            true => format!(
+                "env[PETREL_BENCH_TIMES] = {}\n",
+                self.times(directory).display()
+            ),
+            false => String::new(),
+        };
         format!(
             "[global]
 daemonize = no
@@ -85,29 +95,51 @@ listen.backlog = 4096
 pm = static
 pm.max_children = {children}
 pm.max_requests = {requests_max}
-pm.status_path = {STATUS_PATH}
-",
+{log}",
             directory = directory.display()
         )
     }
 }
 
-impl FastCgiServer {
-    /// What has to be installed.
-    pub fn package(&self) -> Package {
-        (self.program, self.package)
-    }
+/// php-cgi as a FastCGI server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cgi {
+    /// Whether scripts are kept compiled.
+    pub opcache: bool,
+    /// Whether it looks for `#!` at the beginning of scripts. What the article's author took out of
+    /// PHP's source can be switched off today.
+    pub shebang: bool,
+}
 
-    /// Where it is installed.
-    pub fn path(&self) -> Result<std::path::PathBuf, String> {
-        let Self { program, package } = self;
-        peers::in_path(program)
-            .ok_or_else(|| format!("{program} is not installed (Debian package {package})"))
+impl Cgi {
+    /// Listens on its standard input.
+    pub fn command(self) -> Result<Command, String> {
+        let mut command = Command::new(installed(CGI)?);
+        command.args(["-d", if self.opcache { OPCACHE_ON } else { OPCACHE_OFF }]);
+        if !self.shebang {
+            command.args(["-d", "cgi.check_shebang_line=0"]);
+        }
+        command.env("PHP_FCGI_CHILDREN", PROCESSES.to_string());
+        command.env("PHP_FCGI_MAX_REQUESTS", "1000000000");
+        Ok(command)
     }
 }
 
-/// Where php-fpm tells about itself.
-pub const STATUS_PATH: &str = "/php-fpm-status";
+/// An empty file that whoever runs the scripts may append to.
+fn create_for_all(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::File::create(path)?.set_permissions(std::fs::Permissions::from_mode(0o666))
+}
+
+/// Where a program is installed.
+pub fn installed((program, package): Package) -> Result<PathBuf, String> {
+    peers::in_path(program)
+        .ok_or_else(|| format!("{program} is not installed (Debian package {package})"))
+}
+
+/// Processes of a FastCGI server that is none of a pool's. A gateway with two workers keeps a
+/// connection in each.
+pub const PROCESSES: u32 = 8;
 const OPCACHE_ON: &str = "opcache.enable=1";
 const OPCACHE_OFF: &str = "opcache.enable=0";
 /// More than there are client connections: a kept connection pins a child, and a gateway of two

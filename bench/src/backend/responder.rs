@@ -200,6 +200,13 @@ fn listen_unix(path: &Path) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// A listening socket for a program that accepts in its own way.
+pub fn listen_unix_blocking(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let socket = listen_unix(path)?;
+    rustix::io::ioctl_fionbio(&socket, false)?;
+    Ok(socket)
+}
+
 fn listen_tcp(port: u16) -> rustix::io::Result<OwnedFd> {
     let socket = socket(AddressFamily::INET)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;

@@ -8,11 +8,13 @@
 //!
 //! Any reply that is not what the workload expects ends the run with an error.
 
+mod browser;
 mod chunks;
 mod connection;
 mod reply;
 mod verify;
 
+pub use browser::{Answer, Browser};
 pub use verify::verify;
 
 use crate::interrupt;

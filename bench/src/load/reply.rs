@@ -163,7 +163,8 @@ pub fn head_length(bytes: &[u8]) -> Option<usize> {
     memmem::find(bytes, b"\r\n\r\n").map(|at| at + 4)
 }
 
-fn status(head: &[u8]) -> Option<u16> {
+/// The status code that a head begins with.
+pub fn status(head: &[u8]) -> Option<u16> {
     let digits = head.strip_prefix(b"HTTP/1.1 ")?.get(..3)?;
     std::str::from_utf8(digits).ok()?.parse().ok()
 }

@@ -1,7 +1,7 @@
 //! Apache httpd with the event MPM.
 
 use super::{ALL_SERVICES, Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
-use crate::backend::{Address, Kind};
+use crate::backend::{Address, Route};
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -88,17 +88,17 @@ DocumentRoot {root}
 
 /// Backend connections are kept when told so, by each process as many as it has threads.
 fn gateway(upstream: Upstream<'_>) -> String {
-    let Upstream { kind, address } = upstream;
-    let scheme = if kind == Kind::Http { "http" } else { "fcgi" };
+    let Upstream { route, address, .. } = upstream;
+    let scheme = if route == Route::Http { "http" } else { "fcgi" };
     let url = match address {
         Address::Unix(path) => format!("unix:{}|{scheme}://backend", path.display()),
         Address::Tcp(_) => format!("{scheme}://{address}"),
     };
     let reuse = "enablereuse=on max=64 ttl=3600";
-    let pass = match kind {
-        Kind::FastCgi => format!("ProxyPass /fcgi {url}/fcgi {reuse}"),
-        Kind::Http => format!("ProxyPass /http {url}/http {reuse}"),
-        Kind::Php => format!(
+    let pass = match route {
+        Route::FastCgi => format!("ProxyPass /fcgi {url}/fcgi {reuse}"),
+        Route::Http => format!("ProxyPass /http {url}/http {reuse}"),
+        Route::Php => format!(
             "<FilesMatch \"\\.php$\">
     SetHandler \"proxy:{url}/\"
 </FilesMatch>

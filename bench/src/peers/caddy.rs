@@ -1,7 +1,7 @@
 //! Caddy.
 
 use super::{ALL_SERVICES, Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
-use crate::backend::{Address, Kind};
+use crate::backend::{Address, Route};
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -61,15 +61,15 @@ http://127.0.0.1:{port} {{
 
 /// It keeps connections of HTTP, as many as there are clients; those of FastCGI it cannot.
 fn gateway(upstream: Upstream<'_>) -> String {
-    let Upstream { kind, address } = upstream;
+    let Upstream { route, address, .. } = upstream;
     let to = match address {
         Address::Unix(path) => format!("unix/{}", path.display()),
         Address::Tcp(_) => address.to_string(),
     };
-    let (matcher, transport) = match kind {
-        Kind::FastCgi => ("/fcgi*", "fastcgi"),
-        Kind::Php => ("@php", "fastcgi {\n\t\t\tsplit .php\n\t\t}"),
-        Kind::Http => (
+    let (matcher, transport) = match route {
+        Route::FastCgi => ("/fcgi*", "fastcgi"),
+        Route::Php => ("@php", "fastcgi {\n\t\t\tsplit .php\n\t\t}"),
+        Route::Http => (
             "/http*",
             "http {\n\t\t\tkeepalive 1h\n\t\t\tkeepalive_idle_conns_per_host 128\n\t\t}",
         ),

@@ -1,7 +1,7 @@
 //! The floor server: this program, started by itself.
 
 use super::{ALL_SERVICES, Bodies, Choice, Peer, Program, Site, Upstream};
-use crate::backend::{Address, Kind, fastcgi_request};
+use crate::backend::{Address, Route, fastcgi_request};
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -39,11 +39,11 @@ fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
 
 /// What it sends to the backend is as long as what nginx sends.
 fn relay(command: &mut Command, site: &Site<'_>, upstream: Upstream<'_>) -> io::Result<()> {
-    let Upstream { kind, address } = upstream;
+    let Upstream { route, address, .. } = upstream;
     let path = &site.workload.paths()[0];
-    let request = match kind {
-        Kind::FastCgi | Kind::Php => fastcgi_request(path, &site.root.to_string_lossy()),
-        Kind::Http => format!(
+    let request = match route {
+        Route::FastCgi | Route::Php => fastcgi_request(path, &site.root.to_string_lossy()),
+        Route::Http => format!(
             "GET {path} HTTP/1.1\r\nHost: backend\r\nUser-Agent: petrel-bench\r\n\
              Accept: */*\r\n\r\n"
         )

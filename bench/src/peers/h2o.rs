@@ -1,7 +1,7 @@
 //! h2o.
 
 use super::{ALL_SERVICES, Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
-use crate::backend::{Address, Kind};
+use crate::backend::{Address, Route};
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -63,7 +63,7 @@ hosts:
 
 /// Backend connections are kept when told how long.
 fn gateway(root: &str, upstream: Upstream<'_>) -> String {
-    let Upstream { kind, address } = upstream;
+    let Upstream { route, address, .. } = upstream;
     let fastcgi = |indent: &str| {
         let (port, family) = match address {
             Address::Unix(path) => (path.display().to_string(), "unix"),
@@ -77,9 +77,9 @@ fn gateway(root: &str, upstream: Upstream<'_>) -> String {
 "
         )
     };
-    match kind {
-        Kind::FastCgi => format!("      /fcgi:\n{}", fastcgi("        ")),
-        Kind::Php => format!(
+    match route {
+        Route::FastCgi => format!("      /fcgi:\n{}", fastcgi("        ")),
+        Route::Php => format!(
             "      /:
         file.dir: {root}
         file.custom-handler:
@@ -87,7 +87,7 @@ fn gateway(root: &str, upstream: Upstream<'_>) -> String {
 {}",
             fastcgi("          ")
         ),
-        Kind::Http => format!(
+        Route::Http => format!(
             "      /http:
         proxy.reverse.url: http://{address}/http
         proxy.timeout.keepalive: 3600000

@@ -1,7 +1,7 @@
 //! HAProxy, which serves no files.
 
 use super::{Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
-use crate::backend::{Address, Kind};
+use crate::backend::{Address, Route};
 use crate::workload::Service;
 use std::io;
 use std::path::Path;
@@ -16,9 +16,9 @@ pub const PEER: Peer = Peer {
     },
     version: &["-v"],
     serves: &[
-        Service::Gateway(Kind::FastCgi),
-        Service::Gateway(Kind::Http),
-        Service::Gateway(Kind::Php),
+        Service::Gateway(Route::FastCgi),
+        Service::Gateway(Route::Http),
+        Service::Gateway(Route::Php),
     ],
     choice: Choice::Default,
     bodies: Bodies::AsAsked,
@@ -64,16 +64,16 @@ backend responders
 
 /// It purges idle connections every few seconds unless told not to.
 fn server(upstream: Upstream<'_>) -> String {
-    let Upstream { kind, address } = upstream;
+    let Upstream { route, address, .. } = upstream;
     let address = match address {
         Address::Unix(path) => format!("unix@{}", path.display()),
         Address::Tcp(_) => address.to_string(),
     };
     let pool = "pool-max-conn 1000 pool-purge-delay 1h";
-    match kind {
-        Kind::FastCgi | Kind::Php => format!(
+    match route {
+        Route::FastCgi | Route::Php => format!(
             "    use-fcgi-app application\n    server backend {address} proto fcgi {pool}"
         ),
-        Kind::Http => format!("    server backend {address} {pool}"),
+        Route::Http => format!("    server backend {address} {pool}"),
     }
 }

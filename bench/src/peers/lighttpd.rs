@@ -1,7 +1,8 @@
 //! lighttpd.
 
-use super::{ALL_SERVICES, Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
-use crate::backend::{Address, Kind};
+use super::{Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
+use crate::backend::{Address, Route};
+use crate::workload::Service;
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +15,13 @@ pub const PEER: Peer = Peer {
         package: "lighttpd",
     },
     version: &["-v"],
-    serves: ALL_SERVICES,
+    serves: &[
+        Service::Files,
+        Service::Gateway(Route::FastCgi),
+        Service::Gateway(Route::Http),
+        Service::Gateway(Route::Php),
+        Service::Reconnect,
+    ],
     choice: Choice::Default,
     bodies: Bodies::AsAsked,
     prepare,
@@ -22,16 +29,16 @@ pub const PEER: Peer = Peer {
 
 fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
     // What it finds out with inotify it need not stat again.
-    let text = configuration(site) + "server.stat-cache-engine = \"inotify\"\n";
+    let text = configuration(site, "") + "server.stat-cache-engine = \"inotify\"\n";
     let file = site.configure("lighttpd.conf", &text)?;
     let mut command = Command::new(program);
     command.arg("-D").arg("-f").arg(file);
     Ok(command)
 }
 
-/// What lighttpd and Petrel read alike. 65535 is the largest number of requests a connection can
+/// What lighttpd and Petrel read alike; `options`: of the backend, beside its address. 65535 is the largest number of requests a connection can
 /// have; the client then opens it again.
-pub fn configuration(site: &Site<'_>) -> String {
+pub fn configuration(site: &Site<'_>, options: &str) -> String {
     let Site {
         root,
         directory,
@@ -39,7 +46,10 @@ pub fn configuration(site: &Site<'_>) -> String {
         ..
     } = site;
     let (root, directory) = (root.display(), directory.display());
-    let (modules, gateway) = site.upstream.map(gateway).unwrap_or_default();
+    let (modules, gateway) = site
+        .upstream
+        .map(|upstream| gateway(upstream, options))
+       .unwrap_or_default();
     format!(
         "server.document-root = \"{root}\"
 server.bind = \"127.0.0.1\"
@@ -58,22 +68,23 @@ mimetype.assign = ( \".html\" => \"text/html\", \".jpg\" => \"image/jpeg\" )
 }
 
 /// The modules and their directives. Petrel keeps backend connections unasked; lighttpd never does.
-fn gateway(upstream: Upstream<'_>) -> (String, String) {
-    let Upstream { kind, address } = upstream;
+fn gateway(upstream: Upstream<'_>, options: &str) -> (String, String) {
+    let Upstream { route, address, .. } = upstream;
     let host = match address {
         Address::Unix(path) => format!("\"socket\" => \"{}\"", path.display()),
         Address::Tcp(port) => format!("\"host\" => \"127.0.0.1\", \"port\" => {port}"),
     };
-    let (module, directive) = match kind {
-        Kind::FastCgi => (
+    let host = host + options;
+    let (module, directive) = match route {
+        Route::FastCgi => (
             "mod_fastcgi",
             format!("fastcgi.server = ( \"/fcgi\" => (( {host}, \"check-local\" => \"disable\" )) )"),
         ),
-        Kind::Php => (
+        Route::Php => (
             "mod_fastcgi",
             format!("fastcgi.server = ( \".php\" => (( {host} )) )"),
         ),
-        Kind::Http => (
+        Route::Http => (
             "mod_proxy",
             format!("proxy.server = ( \"/http\" => (( {host} )) )"),
         ),

@@ -15,8 +15,8 @@ mod nginx;
 mod petrel;
 pub mod process;
 
-use crate::backend::{Address, Kind};
-use crate::workload::{Service, Workload};
+use crate::backend::{Address, Route};
+use crate::workload::{Reuse, Service, Workload};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -101,10 +101,14 @@ pub struct Site<'a> {
 /// A backend of a gateway.
 #[derive(Clone, Copy, Debug)]
 pub struct Upstream<'a> {
-    /// What it speaks, and which requests are its: below `/fcgi`, below `/http`, or `*.php`.
-    pub kind: Kind,
+    /// What it speaks, and which requests are its.
+    pub route: Route,
     /// Where it listens.
     pub address: &'a Address,
+    /// Whether connections to it are kept.
+    pub keep: Reuse,
+    /// Whether it may name files below [`TEMPORARY`] to be sent and removed.
+    pub sends_files: bool,
 }
 
 /// A server that is going to be run.
@@ -216,12 +220,24 @@ fn beside_us(program: &str) -> io::Result<PathBuf> {
     Ok(std::env::current_exe()?.with_file_name(program))
 }
 
-/// A server that can do everything.
+/// Where scripts put files that the server is to send and remove: in memory.
+pub const TEMPORARY: &str = "/dev/shm";
+
+/// A server that can do all that any server can.
 const ALL_SERVICES: &[Service] = &[
     Service::Files,
-    Service::Gateway(Kind::FastCgi),
-    Service::Gateway(Kind::Http),
-    Service::Gateway(Kind::Php),
+    Service::Gateway(Route::FastCgi),
+    Service::Gateway(Route::Http),
+    Service::Gateway(Route::Php),
+];
+/// The same, and kept connections to FastCGI backends or none, as is asked for.
+const ARTICLE_SERVICES: &[Service] = &[
+    Service::Files,
+    Service::Gateway(Route::FastCgi),
+    Service::Gateway(Route::Http),
+    Service::Gateway(Route::Php),
+    Service::Reconnect,
+    Service::KeepFastCgi,
 ];
 
 /// Workers of every server: processes or threads that accept.

@@ -1,7 +1,8 @@
 //! nginx.
 
-use super::{ALL_SERVICES, Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
-use crate::backend::{Address, Kind};
+use super::{ARTICLE_SERVICES, Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
+use crate::backend::{Address, Route};
+use crate::workload::Reuse;
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +15,7 @@ pub const PEER: Peer = Peer {
         package: "nginx",
     },
     version: &["-v"],
-    serves: ALL_SERVICES,
+    serves: ARTICLE_SERVICES,
     choice: Choice::Default,
     bodies: Bodies::AsAsked,
     prepare: |program, site| prepare(program, site, "on"),
@@ -92,34 +93,39 @@ http {{
 /// What has to be told: backend connections are kept, by each worker as many as there are clients.
 /// The parameters are Debian's.
 fn gateway(upstream: Upstream<'_>) -> (String, String) {
-    let Upstream { kind, address } = upstream;
+    let Upstream {
+        route,
+        address,
+        keep,
+        ..
+    } = upstream;
     let server = match address {
         Address::Unix(path) => format!("unix:{}", path.display()),
         Address::Tcp(_) => address.to_string(),
     };
-    let group = format!(
-        "    upstream backend {{
-        server {server};
-        keepalive 128;
-        keepalive_requests 1000000000;
-        keepalive_timeout 3600s;
-    }}
-"
-    );
-    let place = match kind {
-        Kind::FastCgi => "/fcgi",
-        Kind::Php => "~ \\.php$",
-        Kind::Http => "/http",
+    let (kept, keep_conn) = match keep {
+        Reuse::Keep => (KEPT, "fastcgi_keep_conn on;"),
+        Reuse::Close => ("", ""),
     };
-    let pass = match kind {
-        Kind::FastCgi | Kind::Php => format!("fastcgi_pass backend; fastcgi_keep_conn on;{PARAMS}"),
-        Kind::Http => "proxy_pass http://backend; proxy_http_version 1.1; \
+    let group = format!("    upstream backend {{\n        server {server};\n{kept}    }}\n");
+    let place = match route {
+        Route::FastCgi => "/fcgi",
+        Route::Php => "~ \\.php$",
+        Route::Http => "/http",
+    };
+    let pass = match route {
+        Route::FastCgi | Route::Php => format!("fastcgi_pass backend; {keep_conn}{PARAMS}"),
+        Route::Http => "proxy_pass http://backend; proxy_http_version 1.1; \
                        proxy_set_header Connection \"\";"
             .to_owned(),
     };
     (group, format!("        location {place} {{ {pass} }}\n"))
 }
 
+const KEPT: &str = "        keepalive 128;
+        keepalive_requests 1000000000;
+        keepalive_timeout 3600s;
+";
 const PARAMS: &str = "
             fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
             fastcgi_param QUERY_STRING $query_string;

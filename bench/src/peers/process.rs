@@ -28,11 +28,13 @@ impl Running {
     pub fn start(chosen: &Chosen, site: &Site<'_>) -> Result<Self, String> {
         let mut command = (chosen.peer.prepare)(&chosen.path, site)
             .map_err(|error| format!("cannot be started: {error}"))?;
+        command.stdin(Stdio::null());
         let log = site.directory.join("output.log");
         Self::launch(&mut command, &log, &Address::Tcp(site.port))
     }
 
-    /// Starts a program and waits until it accepts connections. On failure: its last words.
+    /// Starts a program, whose standard input is already told, and waits until it accepts
+    /// connections. On failure: its last words.
     pub fn launch(command: &mut Command, log: &Path, address: &Address) -> Result<Self, String> {
         let child = spawn(command, log).map_err(|error| format!("cannot be started: {error}"))?;
         let mut running = Self { child };
@@ -69,20 +71,31 @@ impl Running {
         ))
     }
 
-    /// SIGTERM to the process we started, and time to pass it on; then SIGKILL to what is left.
+    /// SIGTERM to the process we started, and time to pass it on; SIGTERM to those it left
+    /// behind; then SIGKILL to what is left.
     fn stop(&mut self) {
         let processes = self.processes();
         signal(self.child.id() as i32, rustix::process::Signal::TERM);
-        let give_up = Instant::now() + STOP_TIME_MAX;
+        self.wait_for_the_end(&processes, PASS_ON_TIME);
+        if !processes.first().is_some_and(Process::is_alive) {
+            for left in processes.iter().filter(|process| process.is_alive()) {
+                signal(left.pid, rustix::process::Signal::TERM);
+            }
+        }
+        self.wait_for_the_end(&processes, STOP_TIME_MAX);
+        for left in processes.iter().filter(|process| process.is_alive()) {
+            signal(left.pid, rustix::process::Signal::KILL);
+        }
+        let _status = self.child.wait();
+    }
+
+    fn wait_for_the_end(&mut self, processes: &[Process], time_max: Duration) {
+        let give_up = Instant::now() + time_max;
         while Instant::now() < give_up && processes.iter().any(Process::is_alive) {
             // Reaps it, so that it does not look alive.
             let _status = self.child.try_wait();
             std::thread::sleep(Duration::from_millis(2));
         }
-        for left in processes.iter().filter(|process| process.is_alive()) {
-            signal(left.pid, rustix::process::Signal::KILL);
-        }
-        let _status = self.child.wait();
     }
 }
 
@@ -148,7 +161,6 @@ fn spawn(command: &mut Command, log: &Path) -> io::Result<Child> {
     let log = File::create(log)?;
     command.process_group(0);
     command
-        .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
         .spawn()
@@ -190,6 +202,9 @@ fn descendants(root: i32, all: &HashMap<i32, Stat>) -> Vec<Process> {
 /// Caddy and Apache take a second on a busy machine.
 const START_TIME_MAX: Duration = Duration::from_secs(10);
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
+/// A server that still has processes after this long waits for their connections to end, or has
+/// forgotten them.
+const PASS_ON_TIME: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

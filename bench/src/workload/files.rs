@@ -43,16 +43,72 @@ pub struct Script {
     pub name: &'static str,
     /// Its text.
     pub text: &'static str,
-    /// What it prints.
-    pub prints: &'static str,
+    /// What comes of it.
+    pub prints: fn() -> Vec<u8>,
 }
 
 /// The smallest script that really prints something.
 pub static PRINT_123: Script = Script {
     name: "123.php",
     text: "<?php print \"123\"; ?>",
-    prints: "123",
+    prints: || b"123".to_vec(),
 };
+/// The end of a script: all has been sent, the worker is free but for this.
+macro_rules! tell_time {
+    () => {
+        "$times = getenv('PETREL_BENCH_TIMES');
+if ($times !== false) {
+    fastcgi_finish_request();
+    $took = intdiv(hrtime(true) - $began, 1000);
+    file_put_contents($times, \"$took\\n\", FILE_APPEND);
+}
+"
+    };
+}
+
+/// A large answer through PHP's output.
+pub static INLINE: Script = Script {
+    name: "inline.php",
+    text: concat!(
+        "<?php
+$began = hrtime(true);
+$block = str_repeat('0123456789abcdef', 512);
+$blocks = $_GET['blocks'] ?? 64;
+for ($n = 0; $n < $blocks; $n++) print $block;
+",
+        tell_time!()
+    ),
+    prints: large_answer,
+};
+/// The same through a file in memory, which the server is to send and to remove.
+pub static SEND_TEMPFILE: Script = Script {
+    name: "send-tempfile.php",
+    text: concat!(
+        "<?php
+$began = hrtime(true);
+$block = str_repeat('0123456789abcdef', 512);
+$blocks = $_GET['blocks'] ?? 64;
+$name = tempnam('/dev/shm', 'petrel-bench-');
+$file = fopen($name, 'w');
+for ($n = 0; $n < $blocks; $n++) fwrite($file, $block);
+fclose($file);
+header(\"X-LIGHTTPD-send-tempfile: $name\");
+",
+        tell_time!()
+    ),
+    prints: large_answer,
+};
+
+/// The smallest script that takes its time.
+pub static SLEEP_5_MS: Script = Script {
+    name: "sleep.php",
+    text: "<?php usleep(5000); print \"123\"; ?>",
+    prints: || b"123".to_vec(),
+};
+
+fn large_answer() -> Vec<u8> {
+    b"0123456789abcdef".repeat(512 * 64)
+}
 
 /// Number of files in the tree.
 pub const TREE_FILES: u64 = 10_000;
@@ -65,7 +121,7 @@ pub fn make(root: &Path, workloads: &[&Workload]) -> io::Result<()> {
         match workload.urls {
             Urls::File(file) => write(root, file.name, file.bytes)?,
             Urls::Tree => make_tree(root)?,
-            Urls::Missing | Urls::Virtual(..) => {}
+            Urls::Missing | Urls::Virtual(..) | Urls::Printing(..) => {}
             Urls::Script(script) => fs::write(root.join(script.name), script.text)?,
         }
     }

@@ -5,7 +5,7 @@
 
 pub mod files;
 
-use crate::backend::{self, Kind};
+use crate::backend::{self, Cgi, Kind, Route};
 use files::{File, Script, TREE_FILES};
 use std::time::Duration;
 
@@ -16,6 +16,10 @@ pub enum Suite {
     Static,
     /// Requests handed on to backends.
     Gateway,
+    /// 512 KiB made by PHP, sent by it or by the server.
+    Tempfile,
+    /// The table of the article "Reducing Requests-Setup-Costs".
+    Article,
 }
 
 /// Something a server must be able to do for a workload.
@@ -24,11 +28,17 @@ pub enum Service {
     /// Serve files below a document root.
     Files,
     /// Hand requests on to a backend.
-    Gateway(Kind),
+    Gateway(Route),
+    /// Send a temporary file that a backend names, and remove it.
+    SendTempfile,
+    /// Hand requests on to PHP over a new connection each.
+    Reconnect,
+    /// Hand requests on by FastCGI over kept connections.
+    KeepFastCgi,
 }
 
 /// One thing to measure.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Workload {
     /// Name on the command line and in the JSON.
     pub name: &'static str,
@@ -38,6 +48,10 @@ pub struct Workload {
     pub suite: Suite,
     /// What a server must be able to do.
     pub needs: Service,
+    /// What has to stand behind it.
+    pub backend: Option<Kind>,
+    /// Whether the server's connections to that are kept, if it can.
+    pub backend_reuse: Reuse,
     /// What is asked for.
     pub urls: Urls,
     /// The status every reply must have.
@@ -61,6 +75,8 @@ pub enum Urls {
     Virtual(&'static str, usize),
     /// A script in the document root.
     Script(&'static Script),
+    /// A path that is the backend's, and what it prints there.
+    Printing(&'static str, &'static str),
 }
 
 /// What becomes of a connection after a reply.
@@ -111,6 +127,7 @@ impl Workload {
             Urls::Missing => vec!["/no/such-file.html".to_owned()],
             Urls::Virtual(prefix, bytes) => vec![virtual_path(prefix, bytes)],
             Urls::Script(script) => vec![format!("/{}", script.name)],
+            Urls::Printing(path, _) => vec![path.to_owned()],
         }
     }
 
@@ -121,7 +138,8 @@ impl Workload {
             Urls::Tree => Some(files::TREE_FILE_BYTES),
             Urls::Missing => None,
             Urls::Virtual(..) => Some(backend::BODY_BYTES),
-            Urls::Script(script) => Some(script.prints.len() as u64),
+            Urls::Script(script) => Some((script.prints)().len() as u64),
+            Urls::Printing(_, text) => Some(text.len() as u64),
         }
     }
 
@@ -130,17 +148,10 @@ impl Workload {
         let bytes = self.body_bytes()?;
         Some(match self.urls {
             Urls::Virtual(..) => backend::body(),
-            Urls::Script(script) => script.prints.into(),
+            Urls::Script(script) => (script.prints)(),
+            Urls::Printing(_, text) => text.into(),
             _ => files::content(path.trim_start_matches('/'), bytes),
         })
-    }
-
-    /// What has to stand behind the server.
-    pub fn backend(&self) -> Option<Kind> {
-        match self.needs {
-            Service::Gateway(kind) => Some(kind),
-            Service::Files => None,
-        }
     }
 }
 
@@ -150,6 +161,17 @@ impl Suite {
         match self {
             Self::Static => "",
             Self::Gateway => "gateway",
+            Self::Tempfile => "tempfile",
+            Self::Article => "article",
+        }
+    }
+
+    /// Numbers of client connections when none are asked for.
+    pub fn connections(self) -> &'static [u16] {
+        match self {
+            Self::Static | Self::Gateway => &[64, 1],
+            Self::Tempfile => &[1, 16],
+            Self::Article => &[1],
         }
     }
 }
@@ -208,7 +230,7 @@ pub static WORKLOADS: &[Workload] = &[
     on_backend(
         "php",
         "php-fpm, print \"123\"",
-        Kind::Php,
+        Kind::PhpFpm,
         Urls::Script(&files::PRINT_123),
     ),
     on_backend(
@@ -217,6 +239,28 @@ pub static WORKLOADS: &[Workload] = &[
         Kind::Http,
         Urls::Virtual("/http", 16),
     ),
+    on_large_script("inline", "512 KiB from PHP, inline", &files::INLINE),
+    Workload {
+        needs: Service::SendTempfile,
+        ..on_large_script("send-tempfile", "512 KiB, send-tempfile", &files::SEND_TEMPFILE)
+    },
+    Workload {
+        reuse: Reuse::Close,
+        needs: Service::Reconnect,
+        backend_reuse: Reuse::Close,
+        ..of_article("php-close", "PHP without keep-alive", Kind::PhpCgi(CGI))
+    },
+    Workload {
+        needs: Service::Reconnect,
+        backend_reuse: Reuse::Close,
+        ..of_article("php", "PHP", Kind::PhpCgi(CGI))
+    },
+    of_article("php-kept", "PHP, FastCGI kept", Kind::PhpCgi(CGI)),
+    of_article("php-patched", "PHP patched, kept", Kind::PhpCgi(CGI_PATCHED)),
+    of_article("php-fpm", "php-fpm, kept", Kind::PhpFpm),
+    of_article("perl", "Perl FCGI", Kind::Perl),
+    of_article("python", "Python flup", Kind::Python),
+    of_article("ruby", "Ruby fcgi", Kind::Ruby),
 ];
 
 const fn on_file(name: &'static str, title: &'static str, file: &'static File) -> Workload {
@@ -225,6 +269,8 @@ const fn on_file(name: &'static str, title: &'static str, file: &'static File) -
         title,
         suite: Suite::Static,
         needs: Service::Files,
+        backend: None,
+        backend_reuse: Reuse::Keep,
         urls: Urls::File(file),
         status: 200,
         reuse: Reuse::Keep,
@@ -235,11 +281,45 @@ const fn on_file(name: &'static str, title: &'static str, file: &'static File) -
 const fn on_backend(name: &'static str, title: &'static str, kind: Kind, urls: Urls) -> Workload {
     Workload {
         suite: Suite::Gateway,
-        needs: Service::Gateway(kind),
+        needs: Service::Gateway(kind.route()),
+        backend: Some(kind),
         urls,
         ..on_file(name, title, &files::SMALL)
     }
 }
+
+const fn on_large_script(
+    name: &'static str,
+    title: &'static str,
+    script: &'static Script,
+) -> Workload {
+    Workload {
+        suite: Suite::Tempfile,
+        ..on_backend(name, title, Kind::PhpFpmTimed, Urls::Script(script))
+    }
+}
+
+const fn of_article(name: &'static str, title: &'static str, kind: Kind) -> Workload {
+    let urls = match kind.route() {
+        Route::Php => Urls::Script(&files::PRINT_123),
+        Route::FastCgi | Route::Http => Urls::Printing("/fcgi/123", "123"),
+    };
+    Workload {
+        suite: Suite::Article,
+        needs: Service::KeepFastCgi,
+        ..on_backend(name, title, kind, urls)
+    }
+}
+
+/// PHP as the article had it: with a cache of compiled scripts.
+const CGI: Cgi = Cgi {
+    opcache: true,
+    shebang: true,
+};
+const CGI_PATCHED: Cgi = Cgi {
+    shebang: false,
+    ..CGI
+};
 
 /// Enough for one hot file.
 const BRIEF: WarmUp = WarmUp {
@@ -284,7 +364,7 @@ mod tests {
         let paths = long.paths();
         assert_eq!(paths[0].len(), 531);
         assert!(paths[0].starts_with("/fcgi/"));
-        assert_eq!(long.backend(), Some(Kind::FastCgi));
+        assert_eq!(long.backend, Some(Kind::FastCgi));
     }
 
     #[test]

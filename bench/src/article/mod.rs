@@ -1,0 +1,84 @@
+//! The measurements of the article "Reducing Requests-Setup-Costs", made again.
+//!
+//! Its table is a comparison like any other, with one connection; [`table`] shows it with the
+//! article's columns, and [`listing`] the system calls of one request.
+
+mod listing;
+
+use crate::cli::Options;
+use crate::peers::PEERS;
+use crate::report::{self, aligned};
+use crate::results::{Cell, Results, Summary};
+use crate::workload::Suite;
+use crate::{Compared, measure_all, plot, told};
+use std::fmt::Write as _;
+
+/// Measures, lists, prints and writes.
+pub fn run(options: &Options) -> Result<(), String> {
+    let compared = measure_all(options, Suite::Article)?;
+    let table = table(&compared.results);
+    println!("{table}");
+    let listings = listing::all(options, &compared.servers)?;
+    println!("{listings}");
+    let Compared { results, out, .. } = compared;
+    let text = format!("{}\n{table}\n{listings}", report::text(&results));
+    let written = report::write(&results, &text, &out)
+        .and_then(|()| plot::write(&results, &out))
+        .and_then(|()| plot::write_rates(&results, &out));
+    told(written, &out)
+}
+
+/// Requests a second of the article, on its author's machine: AMD Duron 1.3 GHz, 2007.
+pub const ARTICLE: &[(&str, &str)] = &[
+    ("php-close", "2.9 ms, 345/s"),
+    ("php", "2.4 ms, 416/s"),
+    ("php-patched", "2.1 ms, 465/s (client keep-alive only)"),
+];
+
+/// One block for each row of the article's table, one line for each server.
+fn table(results: &Results) -> String {
+    let mut out = String::from(
+        "\nThe article's table: one connection, one request at a time. Times in ms, of our client; beside them what ab\n\
+         says (c: the server did not keep its HTTP/1.0 connections).\n",
+    );
+    let head = [
+        "", "requests/s", "mean", "min", "mean", "+/-sd", "median", "max", "ab: requests/s", "mean",
+        "min mean +/-sd median max",
+    ];
+    for workload in &results.workloads {
+        let then = ARTICLE.iter().find(|(name, _)| *name == workload.name);
+        let then = then.map_or_else(String::new, |(_, then)| format!(" (article: {then})"));
+        let _infallible = writeln!(out, "\n{}{then}", workload.title);
+        let mut rows = vec![head.map(str::to_owned).to_vec()];
+        for peer in PEERS {
+            let cell = results.cell(peer.name, workload.name, 1);
+            if let Some(summary) = cell.and_then(Cell::summary) {
+                rows.push(row(peer.name, summary));
+            }
+        }
+        out.push_str(&aligned(&rows));
+    }
+    out
+}
+
+fn row(server: &str, summary: &Summary) -> Vec<String> {
+    let ms = summary.latency_ms;
+    let rate = summary.requests_per_s.median;
+    let mut row = vec![server.to_owned(), format!("{rate:.0}"), format!("{:.3}", 1e3 / rate)];
+    let times = [ms.min, ms.mean, ms.sd, ms.median, ms.max];
+    row.extend(times.map(|time| format!("{time:.3}")));
+    row.extend(match &summary.ab {
+        Some(Ok(ab)) => {
+            let mark = if ab.kept { "" } else { "c" };
+            let total: Vec<_> = ab.total_ms.iter().map(f64::to_string).collect();
+            [
+                format!("{:.0}{mark}", ab.requests_per_s),
+                format!("{:.3}", ab.mean_ms),
+                total.join(" "),
+            ]
+        }
+        Some(Err(error)) => [error.clone(), String::new(), String::new()],
+        None => Default::default(),
+    });
+    row
+}

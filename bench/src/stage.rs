@@ -1,0 +1,172 @@
+//! A server on its cores with its backend behind it, ready to be asked.
+//!
+//! Knows how things are put together and taken apart again, not what is measured.
+
+use crate::backend::{Backend, Kind};
+use crate::cli::Placement;
+use crate::peers::process::Running;
+use crate::peers::{self, Chosen, Site, Upstream};
+use crate::workload::{Service, Workload};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::io;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// A server that runs, and what stands behind it.
+pub struct Stage {
+    /// The server.
+    pub served: Served,
+    /// Its backend. After the server in this list, as it ends later.
+    pub backend: Option<Backend>,
+    /// The backend's own files.
+    _directory: TempDir,
+}
+
+/// A server that runs.
+pub struct Served {
+    /// Its processes.
+    pub server: Running,
+    /// Its port on 127.0.0.1.
+    pub port: u16,
+    /// Its own files. Goes last: the server still writes to it.
+    pub directory: TempDir,
+}
+
+impl Stage {
+    /// Starts what a workload needs.
+    pub fn new(place: &Place, chosen: &Chosen, workload: &Workload) -> Result<Self, String> {
+        let directory = place.directory()?;
+        let start = |kind: Kind| place.start(|| Backend::start(kind, directory.path()));
+        let backend = workload.backend.map(start).transpose()?;
+        Ok(Self {
+            served: Served::new(place, chosen, workload, backend.as_ref())?,
+            backend,
+            _directory: directory,
+        })
+    }
+}
+
+impl Served {
+    /// Starts a server in front of a backend that may have others.
+    pub fn new(
+        place: &Place,
+        chosen: &Chosen,
+        workload: &Workload,
+        backend: Option<&Backend>,
+    ) -> Result<Self, String> {
+        let port = peers::free_port().map_err(|error| error.to_string())?;
+        let directory = place.directory()?;
+        let site = Site {
+            root: &place.root,
+            directory: directory.path(),
+            port,
+            workload,
+            upstream: backend.zip(workload.backend).map(|(backend, kind)| Upstream {
+                route: kind.route(),
+                address: &backend.address,
+                keep: workload.backend_reuse,
+                sends_files: workload.needs == Service::SendTempfile,
+            }),
+        };
+        let server = place.start(|| Running::start(chosen, &site))?;
+        Ok(Self {
+            server,
+            port,
+            directory,
+        })
+    }
+}
+
+/// Where servers run: files and cores.
+pub struct Place {
+    directory: TempDir,
+    /// The document root.
+    pub root: PathBuf,
+    /// How many cores there are, whoever runs on them.
+    pub all_cores: usize,
+    /// Those that servers and backends run on.
+    pub server_cores: CpuSet,
+    client_cores: CpuSet,
+}
+
+/// A directory that every user can enter: Apache and php-fpm serve as nobody.
+fn open_directory(parent: &Path) -> io::Result<TempDir> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut builder = tempfile::Builder::new();
+    let readable = std::fs::Permissions::from_mode(0o755);
+    builder
+        .prefix("petrel-bench-")
+        .permissions(readable)
+        .tempdir_in(parent)
+}
+
+impl Place {
+    /// Makes the directories, divides the cores.
+    pub fn new(placement: Placement) -> io::Result<Self> {
+        let directory = open_directory(&std::env::temp_dir())?;
+        let root = directory.path().join("root");
+        std::fs::create_dir(&root)?;
+        let all = sched_getaffinity(None)?;
+        let all_cores = std::thread::available_parallelism()?.get();
+        let (server_cores, client_cores) = match placement {
+            Placement::Shared => (all, all),
+            Placement::Apart => apart(all),
+        };
+        Ok(Self {
+            directory,
+            root,
+            all_cores,
+            server_cores,
+            client_cores,
+        })
+    }
+
+    /// A directory for somebody's own files.
+    pub fn directory(&self) -> Result<TempDir, String> {
+        open_directory(self.directory.path()).map_err(|error| error.to_string())
+    }
+
+    /// Starts something on the server's cores: a child inherits ours.
+    pub fn start<T>(&self, start: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+        let set = |cores| sched_setaffinity(None, cores).map_err(|errno| errno.to_string());
+        set(&self.server_cores)?;
+        let started = start();
+        set(&self.client_cores)?;
+        started
+    }
+}
+
+/// The last core for the client, the others for the server; a single core for both.
+fn apart(all: CpuSet) -> (CpuSet, CpuSet) {
+    let last = (0..CpuSet::MAX_CPU).rev().find(|core| all.is_set(*core));
+    let (Some(last), true) = (last, all.count() > 1) else {
+        return (all, all);
+    };
+    let (mut server, mut client) = (all, CpuSet::new());
+    server.unset(last);
+    client.set(last);
+    (server, client)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_and_server_share_no_core_when_apart() {
+        let mut all = CpuSet::new();
+        all.set(0);
+        all.set(1);
+        all.set(3);
+        let (server, client) = apart(all);
+        assert!(server.is_set(0) && server.is_set(1) && !server.is_set(3));
+        assert!(client.is_set(3) && client.count() == 1);
+    }
+
+    #[test]
+    fn a_single_core_is_shared() {
+        let mut one = CpuSet::new();
+        one.set(2);
+        assert!(apart(one) == (one, one));
+    }
+}
