@@ -258,4 +258,23 @@ mod tests {
         assert_eq!(kept.len(), ENDPOINTS_MAX);
         assert_eq!(kept.first(), Some(&endpoint("192.0.2.0:80", 0, 1)));
     }
+
+    #[test]
+    fn the_hosts_file_comes_before_name_servers() {
+        let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let mut servers = NameServers::only(nobody);
+        let mut hosts = Hosts::default();
+        let text = b"192.0.2.7 app.test app # the application\n2001:db8::7 app.test\n";
+        hosts.read_hosts_conf(&text[..]).expect("it is read");
+        servers.hosts = Arc::new(hosts);
+        let address = HostAddress::Tcp("APP.test".to_owned(), 80);
+        let runtime = crate::gateway::resolve::follow::runtime().expect("a runtime");
+        let answer = runtime.block_on(servers.client().look_up(&address));
+        let answer = answer.expect("it is there");
+        let expected = [
+            endpoint("192.0.2.7:80", 0, 1),
+            endpoint("[2001:db8::7]:80", 0, 1),
+        ];
+        assert_eq!(answer.endpoints, expected);
+    }
 }

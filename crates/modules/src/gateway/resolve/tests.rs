@@ -3,6 +3,8 @@
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use petrel_engine::log::{LogRegistry, LogTarget};
+
 use super::*;
 
 type Table = HashMap<(String, u16), (u32, Vec<Vec<u8>>)>;
@@ -52,8 +54,12 @@ impl Server {
     }
 
     fn resolver(&self) -> Resolver {
+        self.resolver_with_log(LogHandle::default())
+    }
+
+    fn resolver_with_log(&self, log: LogHandle) -> Resolver {
         let servers = NameServers::only(self.address);
-        Resolver::start(servers, QUICK, LogHandle::default()).expect("a thread")
+        Resolver::start(servers, QUICK, log).expect("a thread")
     }
 }
 
@@ -200,6 +206,38 @@ fn a_failure_keeps_the_last_addresses() {
     assert_eq!(resolved.generation(), 1);
     server.set_a("app.test.", 60, &[[192, 0, 2, 2]]);
     wait_for("it recovers", || resolved.generation() == 2);
+}
+
+#[test]
+fn the_log_says_once_that_it_fails_and_once_that_it_is_over() {
+    let name = format!("petrel-names-{}.log", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let _ = std::fs::remove_file(&path);
+    let target = LogTarget::File(path.clone());
+    let logs = LogRegistry::open([target.clone()]).expect("a file");
+    let server = Server::start();
+    let resolver = server.resolver_with_log(logs.error_log(Some(target)));
+    let resolved = resolver.watch(&tcp("late.test"));
+    let is_asked_again = || server.asked.load(Ordering::Relaxed) > 12;
+    wait_for("it fails some times", is_asked_again);
+    server.set_a("late.test.", 60, &[[192, 0, 2, 1]]);
+    wait_for("it is found", || resolved.generation() == 1);
+    let text = std::fs::read_to_string(&path).expect("it was written");
+    std::fs::remove_file(&path).expect("it was there");
+    let expected = [
+        "the name late.test of a backend cannot be resolved: there is no such name; \
+            requests for it are answered 503 meanwhile",
+        "the name late.test of a backend is resolved again",
+    ];
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), expected.len(), "{text}");
+    assert!(
+        lines
+            .iter()
+            .zip(expected)
+            .all(|(line, said)| line.contains(said)),
+        "{text}"
+    );
 }
 
 #[test]
