@@ -22,6 +22,7 @@ use std::time::Duration;
 use petrel_engine::config::Diagnostic;
 use petrel_engine::settings::Values;
 
+pub(super) use host::tempfile_dirs;
 pub use spawn::spawn_specs;
 pub(crate) use warnings::warnings;
 
@@ -294,6 +295,8 @@ pub struct SpawnSpec {
 pub struct Extras {
     /// `proxy.forwarded`, `proxy.header` and `proxy.replace-http-host`.
     pub header_map: super::header_map::HeaderMap,
+    /// `cgi.local-redir`.
+    pub local_redirect: bool,
     /// `proxy-core.allow-x-rewrite`.
     pub x_rewrite: bool,
     /// `proxy-core.rewrite-request` and `-response`.

@@ -122,7 +122,7 @@ pub(super) fn read(
 
 /// Where temporary files of a backend may be. Without `told` they are where the article that
 /// invented them has them, and where the server keeps its own, if it is told a place for them.
-pub(super) fn tempfile_dirs(
+pub(crate) fn tempfile_dirs(
     config: &Config,
     told: Option<Vec<Vec<u8>>>,
     x_sendfile: bool,

@@ -1,0 +1,219 @@
+//! The variables of CGI/1.1 (RFC 3875) that say to a program what is asked: one builder for CGI,
+//! FastCGI, SCGI and uwsgi.
+//!
+//! Names, values and their order are those of lighttpd 1.4. What a client sends can become an
+//! `HTTP_` variable only by a field whose name has no other spelling: letters, digits and hyphens.
+//! A field `X_Foo`, which would pass for `X-Foo`, is left out, and so is `Proxy`, whose variable
+//! HTTP clients take for their proxy. Knows no protocol: whoever encodes them is called with each
+//! name and value. Nothing is allocated for a request as browsers make them.
+
+mod fields;
+mod text;
+
+use petrel_engine::Exchange;
+use petrel_engine::exchange::Peer;
+use petrel_engine::proto::http1::Version;
+
+use super::options::{Host, Mode};
+use super::protocol::BodyLength;
+use text::{Decimal, Joined, ip_text};
+
+/// Calls `add` with every variable of `exchange` for a program at `host`. CONTENT_LENGTH is the
+/// first, as SCGI needs it; it is missing for authorizers and for a body of unknown length.
+pub fn build(
+    exchange: &Exchange,
+    host: &Host,
+    body: BodyLength,
+    add: &mut impl FnMut(&[u8], &[u8]),
+) {
+    let is_authorizer = host.mode == Mode::Authorizer;
+    if !is_authorizer {
+        match body {
+            BodyLength::None => add(b"CONTENT_LENGTH", b"0"),
+            BodyLength::Known(length) => add(b"CONTENT_LENGTH", Decimal::new(length).text()),
+            BodyLength::Unknown => {}
+        }
+    }
+    url(exchange, host, add);
+    script(exchange, host, is_authorizer, add);
+    server(exchange, add);
+    client(exchange, add);
+    fields::build(&exchange.request.head, add);
+    own(exchange, add);
+}
+
+/// The part of the URL path that names the program, and what follows it.
+pub fn script_name_and_path_info(exchange: &Exchange) -> (&[u8], &[u8]) {
+    let path = exchange.request.url.path();
+    let info = exchange.physical.path_info.as_slice();
+    let split = path.len().checked_sub(info.len());
+    match split.and_then(|split| path.split_at_checked(split)) {
+        // The file system may have seen it in lower case; the program sees what was asked for.
+        Some((name, rest)) if rest.eq_ignore_ascii_case(info) => (name, rest),
+        _ => (path, info),
+    }
+}
+
+/// QUERY_STRING, and the request target before and after rewriting.
+fn url(exchange: &Exchange, host: &Host, add: &mut impl FnMut(&[u8], &[u8])) {
+    let url = &exchange.request.url;
+    add(b"QUERY_STRING", url.query());
+    let original = origin_form(&exchange.request.original_target);
+    let stripped = host.strip_request_uri.as_deref();
+    add(
+        b"REQUEST_URI",
+        stripped.map_or(original, |prefix| without_prefix(original, prefix)),
+    );
+    if url.target() != original {
+        add(b"REDIRECT_URI", url.target());
+    }
+    // PHP built with --enable-force-cgi-redirect refuses to work without it. Error handlers get the
+    // status that they answer for from the exchange's environment.
+    if !exchange.handles_error() {
+        add(b"REDIRECT_STATUS", b"200");
+    }
+}
+
+/// What runs, and where its files are.
+fn script(
+    exchange: &Exchange,
+    host: &Host,
+    is_authorizer: bool,
+    add: &mut impl FnMut(&[u8], &[u8]),
+) {
+    let physical = &exchange.physical;
+    let (name, info) = script_name_and_path_info(exchange);
+    let root = match (&host.docroot, physical.base.as_slice()) {
+        (Some(docroot), _) => docroot,
+        (None, b"") => configured_root(exchange),
+        (None, base) => base,
+    };
+    if !is_authorizer {
+        add(b"SCRIPT_NAME", name);
+        if !info.is_empty() {
+            add(b"PATH_INFO", info);
+            add(b"PATH_TRANSLATED", Joined::path(root, info).as_bytes());
+        }
+    }
+    let file = match (&host.docroot, physical.path.as_slice()) {
+        (Some(_), _) | (None, b"") => Joined::path(root, name),
+        (None, path) if host.broken_scriptfilename => Joined::new(path, info),
+        (None, path) => Joined::new(path, b""),
+    };
+    add(b"SCRIPT_FILENAME", file.as_bytes());
+    add(b"DOCUMENT_ROOT", root);
+}
+
+/// Method, versions, and the server's own names.
+fn server(exchange: &Exchange, add: &mut impl FnMut(&[u8], &[u8])) {
+    let request = &exchange.request;
+    add(b"REQUEST_METHOD", request.method.as_str().as_bytes());
+    add(
+        b"SERVER_PROTOCOL",
+        match request.head.version() {
+            Version::Http10 => b"HTTP/1.0",
+            Version::Http11 => b"HTTP/1.1",
+        },
+    );
+    let line = &*exchange.settings.core.server_line;
+    let software = line.strip_prefix(b"Server: ").unwrap_or_default();
+    add(b"SERVER_SOFTWARE", software.trim_ascii_end());
+    add(b"GATEWAY_INTERFACE", b"CGI/1.1");
+    let scheme = exchange.scheme().as_str();
+    add(b"REQUEST_SCHEME", scheme.as_bytes());
+    if scheme == "https" {
+        add(b"HTTPS", b"on");
+    }
+    let port = exchange.connection.listener.port;
+    add(b"SERVER_PORT", Decimal::new(port.into()).text());
+    let address = exchange
+        .local_address()
+        .map(|address| ip_text(address.ip()));
+    let address = address.as_ref().map_or(&b""[..], |text| text.as_bytes());
+    add(b"SERVER_ADDR", address);
+    let name = match (
+        &exchange.settings.core.name,
+        request.head.host_without_port(),
+    ) {
+        (Some(name), _) => name,
+        // RFC 3875 4.1.14 has no request without one; lighttpd sends an empty one here.
+        (None, b"") => address,
+        (None, host) => host,
+    };
+    add(b"SERVER_NAME", name);
+}
+
+/// Who asks. A client of a unix socket has that socket's path for an address, as in lighttpd.
+fn client(exchange: &Exchange, add: &mut impl FnMut(&[u8], &[u8])) {
+    match exchange.connection.peer {
+        Peer::Ip(peer) => {
+            add(b"REMOTE_ADDR", ip_text(peer.ip()).as_bytes());
+            add(b"REMOTE_PORT", Decimal::new(peer.port().into()).text());
+        }
+        Peer::Unix => {
+            add(
+                b"REMOTE_ADDR",
+                exchange.connection.listener.address.as_bytes(),
+            );
+            add(b"REMOTE_PORT", b"0");
+        }
+    }
+}
+
+/// What modules set: setenv.add-environment, REMOTE_USER and AUTH_TYPE, the status of an error.
+fn own(exchange: &Exchange, add: &mut impl FnMut(&[u8], &[u8])) {
+    let mut converted = Vec::new();
+    for (name, value) in exchange.environment.iter() {
+        // There it is the URL that failed, which is REQUEST_URI here.
+        if name == "REDIRECT_URI" && exchange.handles_error() {
+            continue;
+        }
+        let is_plain =
+            |byte: u8| byte == b'_' || byte.is_ascii_uppercase() || byte.is_ascii_digit();
+        if name.bytes().all(is_plain) {
+            add(name.as_bytes(), value);
+            continue;
+        }
+        converted.clear();
+        converted.extend(name.bytes().map(|byte| match byte.to_ascii_uppercase() {
+            byte if is_plain(byte) => byte,
+            _ => b'_',
+        }));
+        add(&converted, value);
+    }
+}
+
+fn configured_root(exchange: &Exchange) -> &[u8] {
+    match (
+        &exchange.physical.document_root[..],
+        &exchange.settings.core.document_root,
+    ) {
+        (b"", Some(root)) => root,
+        (root, _) => root,
+    }
+}
+
+/// The path and query of a target in absolute form; every other one as it is.
+fn origin_form(target: &[u8]) -> &[u8] {
+    if matches!(target.first(), Some(b'/' | b'*') | None) {
+        return target;
+    }
+    let authority = memchr::memmem::find(target, b"://").map_or(0, |colon| colon + 3);
+    let path = memchr::memchr2(b'/', b'?', &target[authority..]);
+    match path.and_then(|path| target.get(authority + path..)) {
+        Some(path) if path.starts_with(b"/") => path,
+        _ => b"/",
+    }
+}
+
+/// `target` without `prefix`, which must end where a segment does. A slash at its end is not looked at.
+fn without_prefix<'t>(target: &'t [u8], prefix: &[u8]) -> &'t [u8] {
+    let prefix = prefix.strip_suffix(b"/").unwrap_or(prefix);
+    match target.strip_prefix(prefix) {
+        Some(rest) if rest.starts_with(b"/") => rest,
+        _ => target,
+    }
+}
+
+#[cfg(test)]
+mod tests;

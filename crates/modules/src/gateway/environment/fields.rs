@@ -1,0 +1,286 @@
+//! Request fields as `HTTP_` variables.
+
+use petrel_engine::proto::http1::RequestHead;
+
+/// Calls `add` with a variable for each field of `head` that may have one, in their order. Fields of
+/// the same name are one variable, their values joined by a comma (a semicolon for Cookie). A field
+/// without a value has none.
+pub(super) fn build(head: &RequestHead, add: &mut impl FnMut(&[u8], &[u8])) {
+    if head.field_count() > FEW_FIELDS {
+        return build_many(head, add);
+    }
+    let twins = Twins::of(head);
+    for (position, (name, value)) in head.iter().enumerate() {
+        let bit = 1 << position;
+        if twins.later & bit != 0 {
+            continue;
+        }
+        if twins.first & bit != 0 {
+            add_field(head, name, &joined_value(head, name), add);
+        } else {
+            add_field(head, name, value, add);
+        }
+    }
+}
+
+/// Which fields, by their position as a bit, have the name of another one.
+#[derive(Default)]
+struct Twins {
+    first: u64,
+    later: u64,
+}
+
+impl Twins {
+    fn of(head: &RequestHead) -> Twins {
+        let mut twins = Twins::default();
+        let mut keys = [0; FEW_FIELDS];
+        for (position, (name, _)) in head.iter().enumerate() {
+            let key = key(name);
+            // The parser has joined the fields it knows, so a twin is rare.
+            if keys[..position].contains(&key) {
+                twins.note(head, position, name);
+            }
+            keys[position] = key;
+        }
+        twins
+    }
+
+    #[cold]
+    fn note(&mut self, head: &RequestHead, position: usize, name: &[u8]) {
+        let mut earlier = head.iter().take(position);
+        if let Some(first) = earlier.position(|(known, _)| known.eq_ignore_ascii_case(name)) {
+            self.first |= 1 << first;
+            self.later |= 1 << position;
+        }
+    }
+}
+
+/// Equal for equal names, and nearly always different for different ones.
+fn key(name: &[u8]) -> u32 {
+    let letter = |byte: Option<&u8>| u32::from(byte.copied().unwrap_or_default() | 0x20);
+    (name.len() as u32) << 16 | letter(name.first()) << 8 | letter(name.last())
+}
+
+/// The same for so many fields that comparing each with each would take long.
+#[cold]
+fn build_many(head: &RequestHead, add: &mut impl FnMut(&[u8], &[u8])) {
+    let fields = head.iter().enumerate();
+    let mut fields: Vec<_> = fields
+        .map(|(position, (name, value))| (name.to_ascii_lowercase(), position, value))
+        .collect();
+    fields.sort_unstable();
+    let groups = fields.chunk_by(|one, other| one.0 == other.0);
+    let mut groups: Vec<&[(Vec<u8>, usize, &[u8])]> = groups.collect();
+    groups.sort_unstable_by_key(|group| group[0].1);
+    for group in groups {
+        let name = &group[0].0;
+        let values = group.iter().map(|(_, _, value)| *value);
+        add_field(head, name, &join(name, values), add);
+    }
+}
+
+#[cold]
+fn joined_value(head: &RequestHead, name: &[u8]) -> Vec<u8> {
+    let fields = head.iter();
+    let named = fields.filter(|(known, _)| known.eq_ignore_ascii_case(name));
+    join(name, named.map(|(_, value)| value))
+}
+
+fn join<'v>(name: &[u8], values: impl Iterator<Item = &'v [u8]>) -> Vec<u8> {
+    let separator: &[u8] = if name.eq_ignore_ascii_case(b"cookie") {
+        b"; "
+    } else {
+        b", "
+    };
+    let mut joined = Vec::new();
+    for value in values.filter(|value| !value.is_empty()) {
+        if !joined.is_empty() {
+            joined.extend_from_slice(separator);
+        }
+        joined.extend_from_slice(value);
+    }
+    joined
+}
+
+#[inline]
+fn add_field(head: &RequestHead, name: &[u8], value: &[u8], add: &mut impl FnMut(&[u8], &[u8])) {
+    if value.is_empty() {
+        return;
+    }
+    let mut variable = [0; PREFIX.len() + SHORT_NAME_BYTES];
+    let Some(end) = variable.get_mut(..PREFIX.len() + name.len()) else {
+        return add_long(head, name, value, add);
+    };
+    let (prefix, rest) = end.split_at_mut(PREFIX.len());
+    prefix.copy_from_slice(PREFIX);
+    let mut is_sound = true;
+    for (to, from) in rest.iter_mut().zip(name) {
+        *to = VARIABLE_BYTES[usize::from(*from)];
+        is_sound &= *to != 0;
+    }
+    if is_sound {
+        add_variable(head, end, value, add);
+    }
+}
+
+#[cold]
+fn add_long(head: &RequestHead, name: &[u8], value: &[u8], add: &mut impl FnMut(&[u8], &[u8])) {
+    let converted = name.iter().map(|byte| VARIABLE_BYTES[usize::from(*byte)]);
+    let variable: Vec<u8> = PREFIX.iter().copied().chain(converted).collect();
+    if !variable.contains(&0) {
+        add_variable(head, &variable, value, add);
+    }
+}
+
+#[inline]
+fn add_variable(
+    head: &RequestHead,
+    variable: &[u8],
+    value: &[u8],
+    add: &mut impl FnMut(&[u8], &[u8]),
+) {
+    match variable {
+        // In the form that conditions and virtual hosts compare, as lighttpd passes it on.
+        b"HTTP_HOST" => add(variable, head.host()),
+        // HTTP clients in many languages take it for the proxy to use (CVE-2016-5385 and others).
+        b"HTTP_PROXY" => {}
+        // The body is decoded.
+        b"HTTP_TRANSFER_ENCODING" => {}
+        // RFC 3875 has a variable of its own for it.
+        b"HTTP_CONTENT_TYPE" => add(b"CONTENT_TYPE", value),
+        _ => add(variable, value),
+    }
+}
+
+/// Up to this many fields are compared with each other; their positions fit the bits of [`Twins`].
+const FEW_FIELDS: usize = 64;
+
+const PREFIX: &[u8] = b"HTTP_";
+
+/// Names up to this length are converted on the stack.
+const SHORT_NAME_BYTES: usize = 64;
+
+/// What a byte of a field name becomes in a variable's name; 0 if the field has none.
+static VARIABLE_BYTES: [u8; 256] = variable_bytes();
+
+const fn variable_bytes() -> [u8; 256] {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let letter = (byte as u8).to_ascii_uppercase();
+        if letter.is_ascii_alphanumeric() {
+            table[byte] = letter;
+        }
+        byte += 1;
+    }
+    table[b'-' as usize] = b'_';
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use petrel_engine::proto::http1::{HeadOptions, Parsed};
+
+    use super::*;
+
+    fn variables(fields: &str) -> Vec<(String, String)> {
+        let mut head = RequestHead::new();
+        let request = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
+        let options = HeadOptions {
+            head_bytes_max: 1 << 20,
+            ..HeadOptions::default()
+        };
+        let parsed = head.parse(request.as_bytes(), &options);
+        assert!(matches!(parsed, Ok(Parsed::Complete { .. })), "{parsed:?}");
+        let mut found = Vec::new();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        build(&head, &mut |name, value| {
+            found.push((text(name), text(value)))
+        });
+        found
+    }
+
+    fn shown(fields: &str) -> String {
+        let lines = variables(fields).into_iter().skip(1);
+        lines
+            .map(|(name, value)| format!("{name}={value}\n"))
+            .collect()
+    }
+
+    #[test]
+    fn names_are_upper_case_with_underscores() {
+        assert_eq!(
+            shown("User-Agent: ua\r\nx-2-Y: 1\r\nContent-Type: a/b\r\nAccept: */*\r\n"),
+            "HTTP_USER_AGENT=ua\nHTTP_X_2_Y=1\nCONTENT_TYPE=a/b\nHTTP_ACCEPT=*/*\n"
+        );
+    }
+
+    #[test]
+    fn what_could_pass_for_another_field_is_left_out() {
+        assert_eq!(
+            shown("X_Foo: spoofed\r\nX.Foo: spoofed\r\nX!Foo: spoofed\r\nX-Foo: real\r\n"),
+            "HTTP_X_FOO=real\n"
+        );
+        assert_eq!(shown("Proxy: evil\r\nPROXY: evil\r\n"), "");
+        assert_eq!(
+            shown("Content_Type: spoofed\r\nProxy-Foo: 1\r\n"),
+            "HTTP_PROXY_FOO=1\n"
+        );
+    }
+
+    #[test]
+    fn the_host_is_the_one_that_was_decided_on() {
+        let mut head = RequestHead::new();
+        let request =
+            b"POST http://A.Example:80/ HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\n";
+        head.parse(request, &HeadOptions::default()).expect("valid");
+        let mut hosts = Vec::new();
+        build(&head, &mut |name, value| {
+            hosts.push((name.to_vec(), value.to_vec()))
+        });
+        assert_eq!(hosts, [(b"HTTP_HOST".to_vec(), b"a.example".to_vec())]);
+    }
+
+    #[test]
+    fn repeated_fields_are_one_variable_at_the_place_of_the_first() {
+        assert_eq!(
+            shown("X-A: 1\r\nCookie: a=1\r\nX-B: 2\r\nx-a: 3\r\nCookie: b=2\r\nX-A:\r\nX-A: 4\r\n"),
+            "HTTP_X_A=1, 3, 4\nHTTP_COOKIE=a=1; b=2\nHTTP_X_B=2\n"
+        );
+        // Same length, first and last letter.
+        assert_eq!(
+            shown("X-AA: 1\r\nX-BA: 2\r\n"),
+            "HTTP_X_AA=1\nHTTP_X_BA=2\n"
+        );
+    }
+
+    #[test]
+    fn fields_without_a_value_have_no_variable() {
+        assert_eq!(
+            shown("X-Empty:\r\nX-Blank:  \r\nX-A:\r\nX-A: 1\r\n"),
+            "HTTP_X_A=1\n"
+        );
+    }
+
+    #[test]
+    fn many_fields_become_the_same_variables_as_few() {
+        let some = "X-A: 1\r\nX_B: 0\r\nX-C: 2\r\nx-a: 3\r\nProxy: evil\r\nContent-Type: a/b\r\n";
+        let others: String = (0..FEW_FIELDS)
+            .map(|n| format!("X-Pad-{n}: v\r\n"))
+            .collect();
+        let few = variables(some);
+        let many = variables(&format!("{some}{others}"));
+        assert_eq!(many[..few.len()], few);
+        assert_eq!(many.len(), few.len() + FEW_FIELDS);
+        assert_eq!(many[few.len()].0, "HTTP_X_PAD_0");
+    }
+
+    #[test]
+    fn long_names_are_converted_as_well() {
+        for length in [SHORT_NAME_BYTES, SHORT_NAME_BYTES + 1, 3000] {
+            let name = "a".repeat(length);
+            let expected = format!("HTTP_{}=1\n", "A".repeat(length));
+            assert_eq!(shown(&format!("{name}: 1\r\n{name}_: 2\r\n")), expected);
+        }
+    }
+}

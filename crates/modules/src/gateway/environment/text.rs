@@ -1,0 +1,150 @@
+//! Numbers, addresses and joined paths as text, on the stack.
+
+use std::io::Write;
+use std::net::IpAddr;
+
+/// A number in decimal digits.
+pub(super) struct Decimal(itoa::Buffer, u64);
+
+impl Decimal {
+    pub fn new(number: u64) -> Decimal {
+        Decimal(itoa::Buffer::new(), number)
+    }
+
+    pub fn text(&mut self) -> &[u8] {
+        self.0.format(self.1).as_bytes()
+    }
+}
+
+/// An IP address, an IPv4-mapped one as IPv4.
+pub(super) fn ip_text(address: IpAddr) -> IpText {
+    let mut text = IpText {
+        bytes: [0; IP_BYTES_MAX],
+        length: 0,
+    };
+    match address.to_canonical() {
+        IpAddr::V4(address) => {
+            let mut buffer = itoa::Buffer::new();
+            for (position, octet) in address.octets().into_iter().enumerate() {
+                if position > 0 {
+                    text.push(b".");
+                }
+                text.push(buffer.format(octet).as_bytes());
+            }
+        }
+        IpAddr::V6(address) => {
+            let mut rest = &mut text.bytes[..];
+            let written = write!(rest, "{address}");
+            debug_assert!(written.is_ok(), "every IPv6 address fits");
+            text.length = IP_BYTES_MAX - rest.len();
+        }
+    }
+    text
+}
+
+/// An address as text.
+pub(super) struct IpText {
+    bytes: [u8; IP_BYTES_MAX],
+    length: usize,
+}
+
+impl IpText {
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
+    }
+}
+
+/// Two texts in a row: lent if one of them is empty, on the stack if they are short.
+pub(super) enum Joined<'t> {
+    Lent(&'t [u8]),
+    Short([u8; JOINED_BYTES_MAX], usize),
+    Long(Vec<u8>),
+}
+
+impl<'t> Joined<'t> {
+    /// `first` with `second` behind it.
+    pub fn new(first: &'t [u8], second: &'t [u8]) -> Joined<'t> {
+        let length = first.len() + second.len();
+        if second.is_empty() {
+            return Joined::Lent(first);
+        }
+        if length > JOINED_BYTES_MAX {
+            return Joined::Long([first, second].concat());
+        }
+        let mut bytes = [0; JOINED_BYTES_MAX];
+        bytes[..first.len()].copy_from_slice(first);
+        bytes[first.len()..length].copy_from_slice(second);
+        Joined::Short(bytes, length)
+    }
+
+    /// `path` below `root`, with exactly one slash between them.
+    pub fn path(root: &'t [u8], path: &'t [u8]) -> Joined<'t> {
+        let root_only = root.strip_suffix(b"/").unwrap_or(root);
+        match path {
+            b"" => Joined::new(root_only, b"/"),
+            _ => Joined::new(root_only, path),
+        }
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        match self {
+            Joined::Lent(bytes) => bytes,
+            Joined::Short(bytes, length) => &bytes[..*length],
+            Joined::Long(bytes) => bytes,
+        }
+    }
+}
+
+/// The longest text of an IPv6 address: eight groups of four digits, or six and an IPv4 address.
+const IP_BYTES_MAX: usize = 45;
+
+/// Paths up to this length are joined on the stack.
+const JOINED_BYTES_MAX: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_written_in_full() {
+        for (address, expected) in [
+            ("0.0.0.0", "0.0.0.0"),
+            ("255.255.255.255", "255.255.255.255"),
+            ("::ffff:10.0.0.1", "10.0.0.1"),
+            ("::1", "::1"),
+            (
+                "1111:2222:3333:4444:5555:6666:7777:8888",
+                "1111:2222:3333:4444:5555:6666:7777:8888",
+            ),
+        ] {
+            let text = ip_text(address.parse().expect("an address"));
+            assert_eq!(text.as_bytes(), expected.as_bytes());
+        }
+    }
+
+    #[test]
+    fn texts_of_any_length_are_joined() {
+        for length in [
+            0,
+            1,
+            JOINED_BYTES_MAX - 1,
+            JOINED_BYTES_MAX,
+            JOINED_BYTES_MAX + 1,
+        ] {
+            let long = vec![b'x'; length];
+            assert_eq!(
+                Joined::new(&long, b"y").as_bytes(),
+                [&long[..], b"y"].concat()
+            );
+            assert_eq!(Joined::new(&long, b"").as_bytes(), long);
+        }
+        assert_eq!(Joined::path(b"/a/", b"/b").as_bytes(), b"/a/b");
+        assert_eq!(Joined::path(b"/a", b"/b").as_bytes(), b"/a/b");
+        assert_eq!(Joined::path(b"/a", b"").as_bytes(), b"/a/");
+    }
+}
