@@ -15,6 +15,7 @@
 //! | [`fastcgi`], [`scgi`], [`uwsgi`], [`ajp13`] | the protocols of application servers |
 //! | [`cgi`] | the heads of CGI replies, whatever carries them |
 //! | [`reply_head`] | what decoders of backends' replies fill in |
+//! | [`proxy_protocol`], [`forwarded`] | whom a proxy in front has got a request from |
 //! | [`escape`] | text made safe for HTML, JSON, URLs and logs |
 
 #![forbid(unsafe_code)]
@@ -27,9 +28,11 @@ pub mod date;
 pub mod escape;
 pub mod etag;
 pub mod fastcgi;
+pub mod forwarded;
 pub mod header_block;
 pub mod http1;
 pub mod method;
+pub mod proxy_protocol;
 pub mod range;
 pub mod reply_head;
 pub mod scgi;

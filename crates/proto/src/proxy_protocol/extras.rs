@@ -1,0 +1,159 @@
+//! What follows the addresses in a header of version 2: type, length, value, and again.
+
+use super::HeaderError;
+
+/// What a header of version 2 tells besides addresses. Types without a meaning here are skipped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extras {
+    /// The host name the client asked for (PP2_TYPE_AUTHORITY, from SNI as a rule). Any bytes.
+    pub authority: Option<Vec<u8>>,
+    /// What the client and the proxy agreed on (PP2_TYPE_SSL).
+    pub tls: Option<Tls>,
+}
+
+/// The TLS connection between client and proxy. Texts are any bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// The client came over TLS.
+    pub is_used: bool,
+    /// It presented a certificate, now or earlier in its session.
+    pub has_certificate: bool,
+    /// Its certificate was found good. Means nothing without a certificate.
+    pub is_verified: bool,
+    /// The version, such as `TLSv1.3`.
+    pub version: Option<Vec<u8>>,
+    /// The common name of the certificate's subject.
+    pub common_name: Option<Vec<u8>>,
+    /// The cipher.
+    pub cipher: Option<Vec<u8>>,
+    /// The algorithm that the server's certificate is signed with.
+    pub signature_algorithm: Option<Vec<u8>>,
+    /// The algorithm of the server's key.
+    pub key_algorithm: Option<Vec<u8>>,
+}
+
+const TYPE_AUTHORITY: u8 = 0x02;
+const TYPE_CHECKSUM: u8 = 0x03;
+const TYPE_TLS: u8 = 0x20;
+const TLS_VERSION: u8 = 0x21;
+const TLS_COMMON_NAME: u8 = 0x22;
+const TLS_CIPHER: u8 = 0x23;
+const TLS_SIGNATURE: u8 = 0x24;
+const TLS_KEY: u8 = 0x25;
+const CLIENT_TLS: u8 = 0x01;
+const CLIENT_CERTIFICATE: u8 = 0x02 | 0x04;
+
+impl Extras {
+    /// Reads what stands from `start` on in the whole header.
+    pub(super) fn read(header: &[u8], start: usize) -> Result<Extras, HeaderError> {
+        let mut extras = Extras::default();
+        for extra in Values::new(header, start) {
+            let (kind, value, at) = extra?;
+            match kind {
+                TYPE_AUTHORITY => extras.authority = Some(value.to_vec()),
+                TYPE_TLS => extras.tls = Some(Tls::read(value)?),
+                TYPE_CHECKSUM => check(header, at, value)?,
+                _ => {}
+            }
+        }
+        Ok(extras)
+    }
+}
+
+impl Tls {
+    fn read(value: &[u8]) -> Result<Tls, HeaderError> {
+        let (&[client, verify @ ..], _) =
+            value.split_first_chunk::<5>().ok_or(HeaderError::Extras)?;
+        let mut tls = Tls {
+            is_used: client & CLIENT_TLS != 0,
+            has_certificate: client & CLIENT_CERTIFICATE != 0,
+            is_verified: verify == [0; 4],
+            ..Tls::default()
+        };
+        for extra in Values::new(value, 5) {
+            let (kind, text, _) = extra?;
+            let place = match kind {
+                TLS_VERSION => &mut tls.version,
+                TLS_COMMON_NAME => &mut tls.common_name,
+                TLS_CIPHER => &mut tls.cipher,
+                TLS_SIGNATURE => &mut tls.signature_algorithm,
+                TLS_KEY => &mut tls.key_algorithm,
+                _ => continue,
+            };
+            *place = Some(text.to_vec());
+        }
+        Ok(tls)
+    }
+}
+
+/// Walks over values with type and length: type, value, and where the value begins.
+struct Values<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Values<'a> {
+    fn new(bytes: &'a [u8], at: usize) -> Values<'a> {
+        Values { bytes, at }
+    }
+}
+
+impl<'a> Iterator for Values<'a> {
+    type Item = Result<(u8, &'a [u8], usize), HeaderError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        if rest.is_empty() {
+            return None;
+        }
+        let found = rest.split_first_chunk::<3>().and_then(|(head, rest)| {
+            let [kind, high, low] = *head;
+            let length = usize::from(u16::from_be_bytes([high, low]));
+            Some((kind, rest.get(..length)?, self.at + 3))
+        });
+        self.at = match &found {
+            Some((_, value, start)) => start + value.len(),
+            // Nothing comes behind an error.
+            None => self.bytes.len(),
+        };
+        Some(found.ok_or(HeaderError::Extras))
+    }
+}
+
+/// The checksum is that of the header with zeros in its own place.
+fn check(header: &[u8], at: usize, value: &[u8]) -> Result<(), HeaderError> {
+    let sent: [u8; 4] = value.try_into().map_err(|_| HeaderError::Extras)?;
+    let own_place = at..at + sent.len();
+    let bytes = header.iter().enumerate();
+    let counted = bytes.map(|(at, byte)| if own_place.contains(&at) { 0 } else { *byte });
+    match crc32c(counted) == u32::from_be_bytes(sent) {
+        true => Ok(()),
+        false => Err(HeaderError::Checksum),
+    }
+}
+
+/// CRC-32C (RFC 9260 appendix A), bit by bit: headers that have one are rare and short.
+fn crc32c(bytes: impl Iterator<Item = u8>) -> u32 {
+    const POLYNOMIAL: u32 = 0x82f6_3b78;
+    let remainder = bytes.fold(u32::MAX, |remainder, byte| {
+        (0..8).fold(remainder ^ u32::from(byte), |remainder, _| {
+            let shifted = remainder >> 1;
+            if remainder & 1 == 1 {
+                shifted ^ POLYNOMIAL
+            } else {
+                shifted
+            }
+        })
+    });
+    !remainder
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_crc32c() {
+        assert_eq!(crc32c(b"123456789".iter().copied()), 0xe306_9283);
+    }
+}
