@@ -47,7 +47,7 @@ pub enum ReplyEvent {
     Head,
     /// An interim head is there; the caller clears it before the next step.
     Interim,
-    /// A stretch of the body: this range of the input, never empty.
+    /// A stretch of the body: this range of the input, never empty, which ends at `consumed`.
     Body(Range<usize>),
     /// The container wants so many more bytes of the request body, in one packet.
     GetBody(u16),
@@ -134,6 +134,15 @@ impl ReplyDecoder {
             None => self
                 .step(input, head)
                 .inspect_err(|&error| self.refused = Some(error)),
+        }
+    }
+
+    /// Gives back the last `length` bytes of the range that the last step handed out: the next
+    /// input begins so much before its `consumed`. For a caller who could not use all of a range.
+    pub fn give_back(&mut self, length: usize) {
+        match &mut self.state {
+            State::Stretch { left, .. } => *left += length,
+            _ => debug_assert_eq!(length, 0, "no range was handed out"),
         }
     }
 

@@ -5,11 +5,9 @@
 //! out, and the owner says when the stream is over.
 
 use petrel_engine::proto::cgi::{HeadDecoder, HeadError, HeadLimits, Kind, Parsed};
-use petrel_engine::proto::http1::{BodyDecoder, BodyFraming, BodyLimits, Piece};
-use petrel_engine::proto::method::Method;
 use petrel_engine::proto::reply_head::ReplyHead;
-use petrel_engine::proto::status::Status;
 
+use super::reply_body::{Body, Expected};
 use super::{Decoded, Outgoing, ReplyError, ReplyEvent};
 use crate::gateway::limits;
 
@@ -21,9 +19,8 @@ pub(super) struct CgiReply {
     held: Vec<u8>,
     state: State,
     interim_heads: u32,
-    /// The request was HEAD: whatever the application sends as body is not wanted.
-    is_head_request: bool,
-    may_upgrade: bool,
+    expected: Expected,
+    is_local_redirect: bool,
 }
 
 enum State {
@@ -35,18 +32,6 @@ enum State {
     Body(Body),
 }
 
-/// How much body there is, and what to do with it.
-enum Body {
-    /// All there is until the stream ends.
-    UntilEnd,
-    /// That many bytes more; what comes behind them is dropped.
-    Length(u64),
-    /// In chunks that the application made itself.
-    Chunked(BodyDecoder),
-    /// The reply has none by its status or by the method; what comes is dropped.
-    Dropped,
-}
-
 impl CgiReply {
     pub(super) fn new() -> CgiReply {
         CgiReply {
@@ -55,8 +40,8 @@ impl CgiReply {
             held: Vec::new(),
             state: State::Head,
             interim_heads: 0,
-            is_head_request: false,
-            may_upgrade: false,
+            expected: Expected::default(),
+            is_local_redirect: false,
         }
     }
 
@@ -64,14 +49,13 @@ impl CgiReply {
     pub(super) fn begin(&mut self) {
         self.begin_head();
         self.interim_heads = 0;
-        self.is_head_request = false;
-        self.may_upgrade = false;
+        self.expected = Expected::default();
+        self.is_local_redirect = false;
     }
 
     /// Learns what the reply depends on.
     pub(super) fn expect(&mut self, request: &Outgoing<'_>) {
-        self.is_head_request = request.exchange.request.method == Method::Head;
-        self.may_upgrade = request.upgrade;
+        self.expected = Expected::from(request);
     }
 
     /// Takes the next event from the front of `input`. [`ReplyEvent::NeedMore`] uses up all of it,
@@ -87,6 +71,16 @@ impl CgiReply {
         }
     }
 
+    /// The same for a stream that ends with its connection: says [`ReplyEvent::End`] as soon as the
+    /// reply is known to be complete, whether or not the backend closes then.
+    pub(super) fn take_until_close(&mut self, input: &[u8]) -> Result<Decoded, ReplyError> {
+        let mut taken = self.take(input)?;
+        if taken.event == ReplyEvent::NeedMore && self.is_complete() {
+            taken.event = ReplyEvent::End { reusable: false };
+        }
+        Ok(taken)
+    }
+
     /// The stream is over.
     pub(super) fn finish(&mut self) -> Result<(), ReplyError> {
         match &self.state {
@@ -96,35 +90,29 @@ impl CgiReply {
             State::Head | State::Interim => {
                 Err(ReplyError("the reply ends before its head is complete"))
             }
-            State::Body(Body::Length(1..)) => {
-                Err(ReplyError("the reply is shorter than its Content-Length"))
-            }
-            State::Body(Body::Chunked(decoder)) if !decoder.is_end() => {
-                Err(ReplyError("the reply ends before its last chunk"))
-            }
-            State::Body(_) => Ok(()),
+            State::Body(body) => body.finish(),
         }
     }
 
     /// Whether the reply is known to be complete although the stream may go on.
     pub(super) fn is_complete(&self) -> bool {
-        match &self.state {
-            State::Body(Body::Length(0)) => true,
-            State::Body(Body::Chunked(decoder)) => decoder.is_end(),
-            _ => false,
-        }
+        matches!(&self.state, State::Body(body) if body.is_complete())
     }
 
     pub(super) fn head(&self) -> &ReplyHead {
         &self.head
     }
 
+    /// Whether the head has a Location that is a path, and no status.
+    pub(super) fn is_local_redirect(&self) -> bool {
+        self.is_local_redirect
+    }
+
     /// Bytes of body that are still to come, if the head told.
     pub(super) fn remaining(&self) -> Option<u64> {
         match &self.state {
-            State::Body(Body::Length(remaining)) => Some(*remaining),
-            State::Body(Body::Dropped) => Some(0),
-            _ => None,
+            State::Body(body) => body.remaining(),
+            State::Head | State::Interim => None,
         }
     }
 
@@ -151,6 +139,7 @@ impl CgiReply {
             return Ok(all(input));
         };
         self.held.clear();
+        self.is_local_redirect = kind == Kind::LocalRedirect;
         let event = match kind {
             Kind::Interim => self.interim()?,
             Kind::Final | Kind::LocalRedirect => self.complete()?,
@@ -169,52 +158,12 @@ impl CgiReply {
         Ok(ReplyEvent::Interim)
     }
 
-    /// The head is complete: what body does it have?
     fn complete(&mut self) -> Result<ReplyEvent, ReplyError> {
-        let status = self.head.status();
         let length = self.decoder.content_length();
-        self.state = State::Body(match status {
-            Status::SWITCHING_PROTOCOLS if !self.may_upgrade => {
-                return Err(ReplyError("the reply changes the protocol unasked"));
-            }
-            Status::SWITCHING_PROTOCOLS => Body::UntilEnd,
-            Status::NO_CONTENT | Status::NOT_MODIFIED => Body::Dropped,
-            _ if self.is_head_request => Body::Dropped,
-            _ if self.decoder.is_chunked() => Body::Chunked(BodyDecoder::new(
-                BodyFraming::Chunked,
-                BodyLimits::default(),
-            )),
-            _ => length.map_or(Body::UntilEnd, Body::Length),
-        });
+        let is_chunked = self.decoder.is_chunked();
+        let status = self.head.status();
+        self.state = State::Body(Body::new(status, length, is_chunked, self.expected)?);
         Ok(ReplyEvent::Head)
-    }
-}
-
-impl Body {
-    /// `input` is not empty.
-    fn take(&mut self, input: &[u8]) -> Result<Decoded, ReplyError> {
-        match self {
-            Body::UntilEnd => Ok(body(0, input.len())),
-            Body::Dropped | Body::Length(0) => Ok(all(input)),
-            Body::Length(remaining) => {
-                let wanted = usize::try_from(*remaining).unwrap_or(usize::MAX);
-                let taken = wanted.min(input.len());
-                *remaining -= taken as u64;
-                Ok(body(0, taken))
-            }
-            Body::Chunked(decoder) => {
-                let step = decoder
-                    .decode(input)
-                    .map_err(|error| ReplyError(error.reason.sentence()))?;
-                Ok(match step.piece {
-                    Piece::Data(range) => Decoded {
-                        consumed: step.consumed,
-                        event: ReplyEvent::Body(range),
-                    },
-                    Piece::NeedMore | Piece::End => all(input),
-                })
-            }
-        }
     }
 }
 
@@ -222,13 +171,6 @@ fn all(input: &[u8]) -> Decoded {
     Decoded {
         consumed: input.len(),
         event: ReplyEvent::NeedMore,
-    }
-}
-
-fn body(start: usize, end: usize) -> Decoded {
-    Decoded {
-        consumed: end,
-        event: ReplyEvent::Body(start..end),
     }
 }
 

@@ -11,10 +11,9 @@ use petrel_engine::proto::fastcgi::{
 use petrel_engine::proto::reply_head::ReplyHead;
 
 use super::cgi_reply::CgiReply;
-use super::stand_in as environment;
-use super::{Conversation, Decoded, Outgoing, ReplyError, ReplyEvent};
-use crate::gateway::limits;
+use super::{Conversation, Decoded, Outgoing, ReplyError, ReplyEvent, RequestError};
 use crate::gateway::options::Mode;
+use crate::gateway::{environment, limits};
 
 /// The application refused the request because it has no room for it. It has done nothing with it.
 pub const OVERLOADED: ReplyError = ReplyError("the FastCGI application is overloaded");
@@ -84,7 +83,11 @@ impl Conversation for FastCgiConversation {
         self.is_sent = false;
     }
 
-    fn encode_head(&mut self, request: &Outgoing<'_>, out: &mut Vec<u8>) {
+    fn encode_head(
+        &mut self,
+        request: &Outgoing<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), RequestError> {
         self.reply.expect(request);
         let role = match request.host.mode {
             Mode::Responder => Role::Responder,
@@ -100,6 +103,7 @@ impl Conversation for FastCgiConversation {
             &mut |name, value| params.add(name, value),
         );
         params.finish();
+        Ok(())
     }
 
     fn encode_body(&mut self, bytes: &[u8], out: &mut Vec<u8>) {

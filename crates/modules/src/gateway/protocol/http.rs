@@ -16,7 +16,7 @@ use petrel_engine::proto::method::Method;
 use petrel_engine::proto::reply_head::ReplyHead;
 use petrel_engine::proto::status::Status;
 
-use super::{BodyLength, Conversation, Decoded, Outgoing, ReplyError, ReplyEvent};
+use super::{BodyLength, Conversation, Decoded, Outgoing, ReplyError, ReplyEvent, RequestError};
 use crate::gateway::limits;
 use crate::gateway::options::Extras;
 
@@ -85,7 +85,11 @@ impl Conversation for HttpConversation {
         self.keep_alive = false;
     }
 
-    fn encode_head(&mut self, request: &Outgoing<'_>, out: &mut Vec<u8>) {
+    fn encode_head(
+        &mut self,
+        request: &Outgoing<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), RequestError> {
         let style = Style::of(request);
         self.is_chunked = request.body == BodyLength::Unknown;
         self.keep_alive = style == Style::Http11;
@@ -101,6 +105,7 @@ impl Conversation for HttpConversation {
         map.write_forwarding(request.exchange, out);
         write_connection(request, style, out);
         out.extend_from_slice(b"\r\n");
+        Ok(())
     }
 
     fn encode_body(&mut self, bytes: &[u8], out: &mut Vec<u8>) {

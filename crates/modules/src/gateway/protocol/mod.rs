@@ -12,14 +12,29 @@ use std::ops::Range;
 use petrel_engine::Exchange;
 use petrel_engine::proto::reply_head::ReplyHead;
 
-use super::options::{Extras, Host};
+use super::options::{Extras, Host, Protocol};
 
+pub mod ajp13;
+pub mod cgi;
 mod cgi_reply;
 pub mod fastcgi;
 pub mod http;
-mod stand_in;
+mod reply_body;
+pub mod scgi;
 #[cfg(test)]
 mod testing;
+pub mod uwsgi;
+
+/// A conversation on a new connection to a backend that speaks `protocol`.
+pub fn conversation(protocol: Protocol) -> Box<dyn Conversation> {
+    match protocol {
+        Protocol::FastCgi => Box::new(fastcgi::FastCgiConversation::new()),
+        Protocol::Scgi => Box::new(scgi::ScgiConversation::new()),
+        Protocol::Uwsgi => Box::new(uwsgi::UwsgiConversation::new()),
+        Protocol::Ajp13 => Box::new(ajp13::Ajp13Conversation::new()),
+        Protocol::Http => Box::new(http::HttpConversation::new()),
+    }
+}
 
 /// One request and its reply, in one backend protocol.
 pub trait Conversation {
@@ -27,12 +42,22 @@ pub trait Conversation {
     fn begin(&mut self);
 
     /// Appends everything that goes before the body.
-    fn encode_head(&mut self, request: &Outgoing<'_>, out: &mut Vec<u8>);
+    ///
+    /// # Errors
+    /// The protocol cannot carry this request. Nothing is appended, and the connection is as good as
+    /// before.
+    fn encode_head(
+        &mut self,
+        request: &Outgoing<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), RequestError>;
 
-    /// Appends a stretch of the body in the protocol's framing. `bytes` is not empty.
+    /// Appends a stretch of the body in the protocol's framing. `bytes` is not empty, and not longer
+    /// than [`Conversation::body_allowance`].
     fn encode_body(&mut self, bytes: &[u8], out: &mut Vec<u8>);
 
-    /// Appends what marks the end of the body, also of one that has no bytes.
+    /// Appends what marks the end of the body, also of one that has no bytes. Called again for every
+    /// [`ReplyEvent::WantsBody`] that comes after it.
     fn encode_end(&mut self, out: &mut Vec<u8>);
 
     /// Bytes of the body that may be encoded now. Only AJP13, whose backends ask for them,
@@ -60,6 +85,12 @@ pub trait Conversation {
 
     /// Bytes of reply body that are still to come, if the head told.
     fn remaining(&self) -> Option<u64>;
+
+    /// Whether the head is a local redirect: a Location that is a path, and no status (RFC 3875
+    /// 6.2.2).
+    fn is_local_redirect(&self) -> bool {
+        false
+    }
 
     /// Bytes for the error log that were not handed out, because there were too many.
     fn log_bytes_dropped(&self) -> u64 {
@@ -114,7 +145,8 @@ pub enum ReplyEvent {
     Body(Range<usize>),
     /// What the application said for the error log (FastCGI's STDERR); not empty.
     Log(Range<usize>),
-    /// More of the request body may be encoded ([`Conversation::body_allowance`]).
+    /// More of the request body may be encoded ([`Conversation::body_allowance`]), or its end, also
+    /// if the end was encoded before.
     WantsBody,
     /// The reply is complete.
     End {
@@ -122,6 +154,11 @@ pub enum ReplyEvent {
         reusable: bool,
     },
 }
+
+/// Why a request cannot be sent in this protocol: a sentence for the log without a full stop.
+/// The client made it too long (431).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestError(pub &'static str);
 
 /// What was wrong with a reply: a sentence for the log without a full stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -62,7 +62,8 @@ pub(super) fn send(
         upgrade: host.upgrade,
     };
     conversation.begin();
-    conversation.encode_head(&outgoing, out);
+    let encoded = conversation.encode_head(&outgoing, out);
+    assert_eq!(encoded, Ok(()));
     if !body.is_empty() {
         conversation.encode_body(body, out);
     }

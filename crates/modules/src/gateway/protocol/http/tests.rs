@@ -17,7 +17,10 @@ fn sent_with(config: &str, text: &str, body: BodyLength, upgrade: bool) -> Strin
         body,
         upgrade,
     };
-    HttpConversation::new().encode_head(&outgoing, &mut out);
+    assert_eq!(
+        HttpConversation::new().encode_head(&outgoing, &mut out),
+        Ok(())
+    );
     String::from_utf8(out).expect("the tests use text")
 }
 
@@ -80,7 +83,10 @@ fn a_client_cannot_take_away_what_modules_say() {
             body: BodyLength::None,
             upgrade: false,
         };
-        HttpConversation::new().encode_head(&outgoing, &mut out);
+        assert_eq!(
+            HttpConversation::new().encode_head(&outgoing, &mut out),
+            Ok(())
+        );
         let text = String::from_utf8(out).expect("it is text");
         assert!(text.contains("X-User: joe\r\n"), "{text}");
         assert!(!text.contains("X-Mine"), "{text}");
@@ -204,7 +210,7 @@ fn bodies_have_a_length_or_go_in_chunks() {
             upgrade: false,
         };
         let mut conversation = HttpConversation::new();
-        conversation.encode_head(&outgoing, &mut Vec::new());
+        assert_eq!(conversation.encode_head(&outgoing, &mut Vec::new()), Ok(()));
         let mut out = Vec::new();
         conversation.encode_body(b"hello", &mut out);
         conversation.encode_end(&mut out);
@@ -225,7 +231,7 @@ fn ready(text: &'static str) -> impl Fn() -> Box<dyn Conversation> {
             body: BodyLength::None,
             upgrade: true,
         };
-        conversation.encode_head(&outgoing, &mut Vec::new());
+        assert_eq!(conversation.encode_head(&outgoing, &mut Vec::new()), Ok(()));
         conversation.encode_end(&mut Vec::new());
         Box::new(conversation)
     }
@@ -278,7 +284,7 @@ fn after_a_switch_of_protocols_bytes_go_as_they_are() {
         upgrade: true,
     };
     let mut conversation = HttpConversation::new();
-    conversation.encode_head(&outgoing, &mut Vec::new());
+    assert_eq!(conversation.encode_head(&outgoing, &mut Vec::new()), Ok(()));
     let reply = b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\n\r\n";
     let decoded = conversation.decode(reply).expect("it is sound");
     assert_eq!(decoded.event, ReplyEvent::Head);
@@ -300,7 +306,7 @@ fn a_connection_with_a_request_half_sent_is_not_used_again() {
             upgrade: false,
         };
         let mut conversation = HttpConversation::new();
-        conversation.encode_head(&outgoing, &mut Vec::new());
+        assert_eq!(conversation.encode_head(&outgoing, &mut Vec::new()), Ok(()));
         if is_sent {
             conversation.encode_end(&mut Vec::new());
         }

@@ -1,0 +1,304 @@
+//! AJP 1.3: servlet containers, which fetch the request body in packets as they want it.
+//!
+//! A container gets the header fields themselves and not CGI variables. The first stretch of a body
+//! is sent unasked; then each packet answers one that asks. A container that asks when there is no more
+//! gets an empty packet.
+
+use petrel_engine::exchange::Peer;
+use petrel_engine::proto::ajp13::{
+    self, Attribute, BODY_BYTES_MAX, ReplyDecoder, Request, RequestEncoder, TooLong,
+};
+use petrel_engine::proto::cgi::HeadLimits;
+use petrel_engine::proto::http1::{KnownField, Version};
+use petrel_engine::proto::reply_head::ReplyHead;
+
+use super::reply_body::{Body, Expected};
+use super::{BodyLength, Conversation, Decoded, Outgoing, ReplyError, ReplyEvent, RequestError};
+use crate::gateway::limits;
+
+/// Requests and replies over one AJP13 connection.
+pub struct Ajp13Conversation {
+    packets: ReplyDecoder,
+    head: ReplyHead,
+    /// An interim head was handed out and is not cleared yet.
+    head_is_interim: bool,
+    interim_heads: u32,
+    expected: Expected,
+    /// The body of the reply, once its head is complete.
+    body: Option<Body>,
+    /// Bytes of the request body that the next packet may hold; 0 when the container waits for none.
+    allowance: usize,
+    /// The end of the request body has been encoded.
+    is_sent: bool,
+}
+
+impl Ajp13Conversation {
+    /// A conversation on a new connection.
+    pub fn new() -> Ajp13Conversation {
+        Ajp13Conversation {
+            packets: ReplyDecoder::new(HEAD_LIMITS),
+            head: ReplyHead::new(),
+            head_is_interim: false,
+            interim_heads: 0,
+            expected: Expected::default(),
+            body: None,
+            allowance: 0,
+            is_sent: false,
+        }
+    }
+
+    fn complete(&mut self) -> Result<ReplyEvent, ReplyError> {
+        let (length, is_chunked) = (self.packets.content_length(), self.packets.is_chunked());
+        let body = Body::new(self.head.status(), length, is_chunked, self.expected)?;
+        self.body = Some(body);
+        Ok(ReplyEvent::Head)
+    }
+
+    fn interim(&mut self) -> Result<ReplyEvent, ReplyError> {
+        self.interim_heads += 1;
+        if self.interim_heads > limits::INTERIM_HEADS_MAX {
+            return Err(ReplyError("the reply has too many interim responses"));
+        }
+        self.head_is_interim = true;
+        Ok(ReplyEvent::Interim)
+    }
+
+    fn finish(&self) -> Result<(), ReplyError> {
+        match &self.body {
+            Some(body) => body.finish(),
+            None => Err(ReplyError("the backend sent no reply")),
+        }
+    }
+}
+
+impl Default for Ajp13Conversation {
+    fn default() -> Ajp13Conversation {
+        Ajp13Conversation::new()
+    }
+}
+
+impl Conversation for Ajp13Conversation {
+    fn begin(&mut self) {
+        self.packets.begin();
+        self.head.clear();
+        self.head_is_interim = false;
+        self.interim_heads = 0;
+        self.expected = Expected::default();
+        self.body = None;
+        self.allowance = 0;
+        self.is_sent = false;
+    }
+
+    fn encode_head(
+        &mut self,
+        request: &Outgoing<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), RequestError> {
+        self.expected = Expected::from(request);
+        self.allowance = match request.body {
+            BodyLength::Known(_) => BODY_BYTES_MAX,
+            BodyLength::None | BodyLength::Unknown => 0,
+        };
+        write_request(request, out)
+            .map_err(|TooLong| RequestError("the request is too long for an AJP13 packet"))
+    }
+
+    fn encode_body(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        debug_assert!(bytes.len() <= self.allowance);
+        ajp13::write_body(out, bytes);
+        self.allowance = 0;
+    }
+
+    fn encode_end(&mut self, out: &mut Vec<u8>) {
+        // Only a container that waits is told. The others know the length.
+        if self.allowance > 0 {
+            ajp13::write_end_of_body(out);
+            self.allowance = 0;
+        }
+        self.is_sent = true;
+    }
+
+    fn body_allowance(&self) -> usize {
+        self.allowance
+    }
+
+    fn decode(&mut self, input: &[u8]) -> Result<Decoded, ReplyError> {
+        if std::mem::take(&mut self.head_is_interim) {
+            self.head.clear();
+        }
+        let mut position = 0;
+        loop {
+            let rest = &input[position..];
+            let step = self.packets.decode(rest, &mut self.head)?;
+            let begin = position;
+            position += step.consumed;
+            let event = match step.event {
+                ajp13::ReplyEvent::NeedMore => ReplyEvent::NeedMore,
+                ajp13::ReplyEvent::Head => self.complete()?,
+                ajp13::ReplyEvent::Interim => self.interim()?,
+                ajp13::ReplyEvent::Body(range) => {
+                    let start = begin + range.start;
+                    let Some(body) = &mut self.body else {
+                        return Err(ajp13::ReplyError::Order.into());
+                    };
+                    let taken = body.take(&input[start..position])?;
+                    let used = start + taken.consumed;
+                    self.packets.give_back(position - used);
+                    position = used;
+                    match taken.event {
+                        ReplyEvent::Body(range) => {
+                            ReplyEvent::Body(start + range.start..start + range.end)
+                        }
+                        _ => continue,
+                    }
+                }
+                ajp13::ReplyEvent::GetBody(length) => {
+                    // Asking for nothing is asking for an empty packet.
+                    self.allowance = usize::from(length).clamp(1, BODY_BYTES_MAX);
+                    ReplyEvent::WantsBody
+                }
+                ajp13::ReplyEvent::Pong => continue,
+                ajp13::ReplyEvent::End { reuse } => {
+                    self.finish()?;
+                    let is_last = position == input.len();
+                    ReplyEvent::End {
+                        reusable: reuse && self.is_sent && is_last,
+                    }
+                }
+            };
+            return Ok(Decoded {
+                consumed: position,
+                event,
+            });
+        }
+    }
+
+    /// Without END_RESPONSE only a reply that told its end itself is known to be whole.
+    fn end_of_input(&mut self) -> Result<ReplyEvent, ReplyError> {
+        self.finish()?;
+        if !self.body.as_ref().is_some_and(Body::is_complete) {
+            return Err(ReplyError(
+                "the AJP13 container closed the connection inside its reply",
+            ));
+        }
+        Ok(ReplyEvent::End { reusable: false })
+    }
+
+    fn head(&self) -> &ReplyHead {
+        &self.head
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        self.body.as_ref()?.remaining()
+    }
+}
+
+fn write_request(request: &Outgoing<'_>, out: &mut Vec<u8>) -> Result<(), TooLong> {
+    let exchange = request.exchange;
+    let (address, port) = match exchange.connection.peer {
+        Peer::Ip(peer) => (peer.ip().to_canonical().to_string(), Some(peer.port())),
+        Peer::Unix => (String::new(), None),
+    };
+    let fixed = Request {
+        method: exchange.request.method.as_str().as_bytes(),
+        protocol: match exchange.request.head.version() {
+            Version::Http10 => b"HTTP/1.0",
+            Version::Http11 => b"HTTP/1.1",
+        },
+        uri: exchange.request.url.path_raw(),
+        remote_address: address.as_bytes(),
+        server_name: exchange.server_name(),
+        server_port: exchange.connection.listener.port,
+        is_tls: exchange.scheme().as_str() == "https",
+    };
+    let mut fields = RequestEncoder::new(out, &fixed);
+    write_fields(request, &mut fields);
+    let mut attributes = fields.attributes();
+    for (attribute, name) in [
+        (Attribute::RemoteUser, "REMOTE_USER"),
+        (Attribute::AuthType, "AUTH_TYPE"),
+        (Attribute::Secret, "AJP13_SECRET"),
+    ] {
+        if let Some(value) = exchange.environment.get(name) {
+            attributes.add(attribute, value);
+        }
+    }
+    let query = exchange.request.url.query();
+    if !query.is_empty() {
+        attributes.add(Attribute::QueryString, query);
+    }
+    // Containers take these two names for facts about the connection, and refuse others.
+    if let Some(port) = port {
+        attributes.add_named(
+            b"AJP_REMOTE_PORT",
+            itoa::Buffer::new().format(port).as_bytes(),
+        );
+    }
+    if let Some(local) = exchange.local_address() {
+        let local = local.ip().to_canonical().to_string();
+        attributes.add_named(b"AJP_LOCAL_ADDR", local.as_bytes());
+    }
+    attributes.finish()
+}
+
+/// The fields that are about the request and not about the client's connection, and the length of
+/// the body as it is sent here.
+fn write_fields(request: &Outgoing<'_>, fields: &mut RequestEncoder<'_>) {
+    let head = &request.exchange.request.head;
+    match request.body {
+        BodyLength::Known(length) => {
+            let length = itoa::Buffer::new().format(length).to_owned();
+            fields.field(b"Content-Length", length.as_bytes());
+        }
+        BodyLength::None if head.field(KnownField::ContentLength).is_some() => {
+            fields.field(b"Content-Length", b"0");
+        }
+        BodyLength::None => {}
+        // Containers take a body without a length for one of unknown length, and ask until its end.
+        BodyLength::Unknown => fields.field(b"Transfer-Encoding", b"chunked"),
+    }
+    let connection = head.field(KnownField::Connection).unwrap_or_default();
+    for (name, value) in head.iter() {
+        if !is_hop_by_hop(name) && !is_named_in(connection, name) {
+            fields.field(name, value);
+        }
+    }
+}
+
+/// Whether a field ends here (RFC 9110 7.6.1), or is written by ourselves.
+fn is_hop_by_hop(name: &[u8]) -> bool {
+    matches!(
+        KnownField::from_name(name),
+        Some(
+            KnownField::Connection
+                | KnownField::ContentLength
+                | KnownField::Expect
+                | KnownField::KeepAlive
+                | KnownField::ProxyConnection
+                | KnownField::Te
+                | KnownField::Trailer
+                | KnownField::TransferEncoding
+                | KnownField::Upgrade
+                | KnownField::Http2Settings
+        )
+    )
+}
+
+fn is_named_in(connection: &[u8], name: &[u8]) -> bool {
+    let mut options = connection.split(|&byte| byte == b',');
+    options.any(|option| option.trim_ascii().eq_ignore_ascii_case(name))
+}
+
+impl From<ajp13::ReplyError> for ReplyError {
+    fn from(error: ajp13::ReplyError) -> ReplyError {
+        ReplyError(error.sentence())
+    }
+}
+
+const HEAD_LIMITS: HeadLimits = HeadLimits {
+    bytes_max: limits::REPLY_HEAD_BYTES_MAX,
+    fields_max: limits::REPLY_FIELDS_MAX,
+};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! SCGI: the variables in a netstring, the body as it is, a CGI reply until the connection closes.
+
+use petrel_engine::proto::reply_head::ReplyHead;
+use petrel_engine::proto::scgi::HeadEncoder;
+
+use super::cgi_reply::CgiReply;
+use super::{BodyLength, Conversation, Decoded, Outgoing, ReplyError, ReplyEvent, RequestError};
+use crate::gateway::environment;
+
+/// The one request and reply over an SCGI connection.
+pub struct ScgiConversation {
+    reply: CgiReply,
+}
+
+impl ScgiConversation {
+    /// A conversation on a new connection.
+    pub fn new() -> ScgiConversation {
+        ScgiConversation {
+            reply: CgiReply::new(),
+        }
+    }
+}
+
+impl Default for ScgiConversation {
+    fn default() -> ScgiConversation {
+        ScgiConversation::new()
+    }
+}
+
+impl Conversation for ScgiConversation {
+    fn begin(&mut self) {
+        self.reply.begin();
+    }
+
+    fn encode_head(
+        &mut self,
+        request: &Outgoing<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), RequestError> {
+        self.reply.expect(request);
+        let length = match request.body {
+            BodyLength::Known(length) => length,
+            BodyLength::None | BodyLength::Unknown => 0,
+        };
+        let mut head = HeadEncoder::new(out, length);
+        environment::build(
+            request.exchange,
+            request.host,
+            request.body,
+            &mut |name, value| head.add(name, value),
+        );
+        head.finish();
+        Ok(())
+    }
+
+    fn encode_body(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(bytes);
+    }
+
+    fn encode_end(&mut self, _: &mut Vec<u8>) {}
+
+    fn decode(&mut self, input: &[u8]) -> Result<Decoded, ReplyError> {
+        self.reply.take_until_close(input)
+    }
+
+    fn end_of_input(&mut self) -> Result<ReplyEvent, ReplyError> {
+        self.reply.finish()?;
+        Ok(ReplyEvent::End { reusable: false })
+    }
+
+    fn head(&self) -> &ReplyHead {
+        self.reply.head()
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        self.reply.remaining()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use petrel_engine::proto::scgi::{Parsed, Variables, parse};
+
+    use super::*;
+    use crate::gateway::options::Protocol;
+    use crate::gateway::protocol::testing::{Reply, get, host, reply, request, sent};
+
+    fn ready() -> Box<dyn Conversation> {
+        let mut conversation = ScgiConversation::new();
+        sent(&mut conversation, &get(), &host(Protocol::Scgi), b"");
+        Box::new(conversation)
+    }
+
+    #[test]
+    fn a_request_is_a_netstring_and_its_body() {
+        let mut conversation = ScgiConversation::new();
+        let answer = request("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
+        let wire = sent(&mut conversation, &answer, &host(Protocol::Scgi), b"body");
+        let Ok(Parsed::Complete {
+            variables,
+            length,
+            content_length,
+        }) = parse(&wire, 4096)
+        else {
+            panic!("it is no request: {}", wire.escape_ascii());
+        };
+        assert_eq!((&wire[length..], content_length), (&b"body"[..], 4));
+        let found: Vec<_> = Variables::new(&wire[variables]).collect();
+        let lengths = found.iter().filter(|(name, _)| *name == b"CONTENT_LENGTH");
+        assert_eq!(lengths.count(), 1);
+        assert!(found.contains(&(b"REQUEST_METHOD", b"POST")));
+    }
+
+    #[test]
+    fn a_reply_ends_with_its_connection() {
+        let found = reply(&ready, b"Status: 404\r\nA: b\r\n\r\nbody");
+        let expected = Reply {
+            status: 404,
+            fields: vec![("A".to_owned(), "b".to_owned())],
+            body: "body".to_owned(),
+            reusable: Some(false),
+            ..Reply::default()
+        };
+        assert_eq!(found, expected);
+        for (wire, error) in [
+            (&b""[..], "the backend sent no reply"),
+            (b"A: b\r\n", "the reply ends before its head is complete"),
+            (
+                b"Content-Length: 5\n\nbody",
+                "the reply is shorter than its Content-Length",
+            ),
+            (b"hello\n", "the reply does not begin with header fields"),
+        ] {
+            assert_eq!(reply(&ready, wire).error, Some(error));
+        }
+    }
+
+    #[test]
+    fn a_reply_with_a_length_does_not_wait_for_the_close() {
+        let mut conversation = ready();
+        let wire = b"Content-Length: 3\n\nbody";
+        let events: Vec<_> = std::iter::from_fn({
+            let mut position = 0;
+            move || {
+                let decoded = conversation.decode(&wire[position..]).expect("it is sound");
+                position += decoded.consumed;
+                Some(decoded.event)
+            }
+        })
+        .take(3)
+        .collect();
+        let end = ReplyEvent::End { reusable: false };
+        assert_eq!(events, [ReplyEvent::Head, ReplyEvent::Body(0..3), end]);
+    }
+}
