@@ -34,6 +34,7 @@ pub fn warnings(config: &Config) -> Vec<Diagnostic> {
     warnings.extend(alias::warnings(config));
     warnings.extend(deflate::warnings(config));
     warnings.extend(gateway::options::warnings(config));
+    warnings.extend(gateway::cgi::warnings(config));
     warnings
 }
 

@@ -1,4 +1,4 @@
-//! CGI, raw TCP and WebSocket backends.
+//! Raw TCP and WebSocket backends.
 
 use petrel_engine::directives;
 use petrel_engine::module::ModuleSpec;
@@ -11,29 +11,6 @@ const SOURCE: &str = "what a backend should answer must not be sent as a file";
 
 /// Options that change how a gateway works change nothing without it.
 const NO_GATEWAY: &str = "it belongs to a gateway that is not built";
-
-pub(super) static CGI: ModuleSpec = not_built(
-    "mod_cgi",
-    "Runs programs by the Common Gateway Interface (RFC 3875).",
-    directives! {
-        "cgi.assign", StringMap, Request, "()", Exposes(SOURCE),
-            "Interpreters by file suffix; an empty one runs the file itself.";
-        "cgi.execute-all", Bool, Request, "disable", Exposes(SOURCE),
-            "Runs any executable file (lighttpd 1.5).";
-        "cgi.execute-x-only", Bool, Request, "disable", NotYet(NO_GATEWAY),
-            "Runs only files with an execute bit.";
-        "cgi.x-sendfile", Bool, Request, "disable", NotYet(NO_GATEWAY),
-            "Lets programs name a file to send by X-Sendfile.";
-        "cgi.x-sendfile-docroot", List, Request, "()", NotYet(NO_GATEWAY),
-            "Directories such files may be in.";
-        "cgi.local-redir", Bool, Request, "disable", NotYet(NO_GATEWAY),
-            "Answers a Location that is a path from within (RFC 3875 6.2.2).";
-        "cgi.upgrade", Bool, Request, "disable", NotYet(NO_GATEWAY),
-            "Lets programs change the protocol of the connection.";
-        "cgi.limits", Map, Request, "()", NotYet(NO_GATEWAY),
-            "Time limits of programs: read-timeout, write-timeout, tcp-fin-propagate.";
-    },
-);
 
 pub(super) static SOCKPROXY: ModuleSpec = not_built(
     "mod_sockproxy",
@@ -68,4 +45,3 @@ pub(super) static WSTUNNEL: ModuleSpec = not_built(
             "Seconds between pings to the client. 0 sends none.";
     },
 );
-

@@ -18,7 +18,6 @@ use petrel_engine::settings::directives::DirectiveSpec;
 
 /// The modules, families together.
 pub static MODULES: &[&ModuleSpec] = &[
-    &gateways::CGI,
     &gateways::SOCKPROXY,
     &gateways::WSTUNNEL,
     &auth::AUTH,

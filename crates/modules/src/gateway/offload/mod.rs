@@ -19,7 +19,7 @@ use petrel_engine::module::Outcome;
 use petrel_engine::proto::reply_head::ReplyHead;
 
 use super::options::Host;
-pub(crate) use redirect::restart_at;
+pub use redirect::local_redirect;
 
 /// What a reply head means for the body behind it.
 pub enum Offload {

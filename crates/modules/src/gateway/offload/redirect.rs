@@ -1,8 +1,9 @@
-//! X-Accel-Redirect: another URL of this server answers, unseen by the client.
+//! X-Accel-Redirect and CGI's local redirect: another URL of this server answers, unseen by the client.
 
 use petrel_engine::Exchange;
 use petrel_engine::module::{Outcome, Phase};
 use petrel_engine::proto::method::Method;
+use petrel_engine::proto::reply_head::ReplyHead;
 
 use super::Host;
 
@@ -34,8 +35,25 @@ pub(super) fn go(exchange: &mut Exchange, _: &Host, value: &[u8]) -> Result<Outc
     Ok(Outcome::Again(Phase::Translate))
 }
 
+/// Follows a Location that stands alone in the head of a CGI program's reply and is a path (RFC 3875
+/// 6.2.2). `None`: it is passed on as a redirect. That is also the end of a program that redirects to
+/// itself, for ever.
+pub fn local_redirect(exchange: &mut Exchange, head: &ReplyHead) -> Option<Outcome> {
+    let location = head.get("Location").filter(|_| head.len() == 1)?;
+    let own = exchange.request.url.path();
+    let is_own = location
+        .strip_prefix(own)
+        .is_some_and(|rest| matches!(rest.first(), None | Some(b'/' | b'?')));
+    if is_own {
+        return None;
+    }
+    let location = location.to_vec();
+    restart_at(exchange, &location).ok()?;
+    Some(Outcome::Again(Phase::Translate))
+}
+
 /// Makes `target` the exchange's URL and the method one that reads. The answer so far is forgotten.
-pub(crate) fn restart_at(exchange: &mut Exchange, target: &[u8]) -> Result<(), &'static str> {
+fn restart_at(exchange: &mut Exchange, target: &[u8]) -> Result<(), &'static str> {
     let target = target.trim_ascii();
     // `//host/path` would be another server's.
     if target.first() != Some(&b'/') || target.get(1) == Some(&b'/') {

@@ -1,0 +1,199 @@
+//! mod_cgi: a program is started for each request (RFC 3875).
+//!
+//! Which files are programs is told by `cgi.assign`. A program gets the request in its environment
+//! ([`super::environment`]) and on standard input, and answers on standard output; its pipes take the
+//! place of a backend's connection, so that bodies, time limits, X-Sendfile and tunnels are those of
+//! every gateway ([`super::request`]). [`child`] starts programs and sees to it that they end.
+
+mod child;
+mod options;
+mod pipes;
+mod words;
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use petrel_engine::Exchange;
+use petrel_engine::config::Diagnostic;
+use petrel_engine::file_cache::FileKind;
+use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
+use petrel_engine::proto::status::Status;
+use petrel_engine::settings::directives::Effect::Works;
+
+use super::connection::BackendConnection;
+use super::environment;
+use super::hook::{prepare_body, wants_upgrade};
+use super::options::{Balance, Extras, Gateway};
+use super::protocol::BodyLength;
+use super::request::{GatewayRequest, body_length};
+use super::stream::BackendStream;
+use super::talk::Talk;
+pub use child::running;
+use child::{Program, StartError};
+pub(crate) use options::warnings;
+use options::{Options, Run};
+pub use pipes::Pipes;
+
+/// mod_cgi.
+pub static MODULE: ModuleSpec = ModuleSpec {
+    name: "mod_cgi",
+    doc: "Runs programs by the Common Gateway Interface (RFC 3875).",
+    loaded: Loaded::Listed,
+    directives: petrel_engine::directives! {
+        "cgi.assign", StringMap, Request, "()", Works,
+            "Interpreters by the end of a file's path, or by the beginning of the URL path if the key begins with a slash; an empty one runs the file itself.";
+        "cgi.execute-all", Bool, Request, "disable", Works,
+            "Runs any file that has an execute bit, by itself (lighttpd 1.5).";
+        "cgi.execute-x-only", Bool, Request, "disable", Works,
+            "Runs only files with an execute bit. Others are 403, but for those that only an empty key fits: they are sent as files.";
+        "cgi.x-sendfile", Bool, Request, "disable", Works,
+            "Lets programs name a file to send by X-Sendfile and its relatives.";
+        "cgi.x-sendfile-docroot", List, Request, "()", Works,
+            "Directories such files may be in; without any it is the document root.";
+        "cgi.local-redir", Bool, Request, "disable", Works,
+            "Answers a Location that is a path, and nothing else, from within (RFC 3875 6.2.2).";
+        "cgi.upgrade", Bool, Request, "disable", Works,
+            "Lets programs change the protocol of the connection by answering 101.";
+        "cgi.limits", Map, Request, "()", Works,
+            "Limits of programs: read-timeout and write-timeout in seconds, then 504; tcp-fin-propagate names the signal a program gets when its client has ended sending or has gone (SIGTERM in the latter case if it is not set).";
+    },
+    log_directives: &[],
+    configure,
+};
+
+fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
+    if let Some(options) = Options::new(configure.values)? {
+        // SERVER_ADDR.
+        configure.want_local_address();
+        let gateway = Rc::new(Gateway {
+            directive: "cgi.assign",
+            protocol: options.host.protocol,
+            routes: Vec::new(),
+            extensions: Vec::new(),
+            balance: Balance::First,
+            tries_max: 1,
+            debug: 0,
+            extras: Extras {
+                local_redirect: options.local_redirect,
+                ..Extras::default()
+            },
+        });
+        configure.add(Phase::Content, Cgi { options, gateway });
+    }
+    Ok(())
+}
+
+struct Cgi {
+    options: Options,
+    /// What a request needs to know of a gateway; without routes.
+    gateway: Rc<Gateway>,
+}
+
+impl Hook for Cgi {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        let Some(file) = &exchange.physical.file else {
+            return Outcome::Next;
+        };
+        if file.kind() != FileKind::Regular {
+            return Outcome::Next;
+        }
+        let (path, url) = (&exchange.physical.path, exchange.request.url.path());
+        match self.options.run(path, url, file.stat().mode) {
+            Run::No => Outcome::Next,
+            Run::Refuse => {
+                exchange.log_error("content", format_args!("cgi: the file is not executable;"));
+                exchange.answer(Status::FORBIDDEN)
+            }
+            Run::By(_) if !prepare_body(exchange, self.gateway.protocol) => Outcome::NeedBody,
+            Run::By(interpreter) => {
+                let program = self.program(exchange, interpreter);
+                self.start(exchange, &program)
+            }
+        }
+    }
+}
+
+impl Cgi {
+    fn start(&self, exchange: &mut Exchange, program: &Program) -> Outcome {
+        let started = match child::start(program, &exchange.settings.core.error_log) {
+            Ok(started) => started,
+            Err(error) => {
+                let path = program.path.display();
+                exchange.log_error("content", format_args!("cgi: {error} program={path}"));
+                return exchange.answer(status_of(&error));
+            }
+        };
+        let now_ms = exchange.worker.clock().now() / NANOS_PER_MILLI;
+        let stream = BackendStream::Program(started.pipes);
+        let connection =
+            BackendConnection::new(stream, Box::new(started.conversation), None, now_ms);
+        let host = Rc::clone(&self.options.host);
+        let body = body_length(exchange, &host);
+        let mut talk = Talk::begin(
+            exchange,
+            &self.gateway,
+            host,
+            None,
+            None,
+            Box::new(connection),
+            body,
+            program.may_upgrade,
+        );
+        talk.accompany(Box::new(started.leash));
+        let request = GatewayRequest::with_talk(exchange, Rc::clone(&self.gateway), talk);
+        Outcome::Later(Box::new(request))
+    }
+
+    /// As lighttpd starts it: in the script's directory, the script as the one argument of its
+    /// interpreter, and nothing of our own environment but what the dynamic linker needs.
+    fn program(&self, exchange: &Exchange, interpreter: &str) -> Program {
+        let host = &self.options.host;
+        let script = PathBuf::from(OsStr::from_bytes(&exchange.physical.path));
+        let directory = script.parent().unwrap_or(&script).to_owned();
+        let (path, arguments) = match interpreter {
+            "" => (script, Vec::new()),
+            interpreter => (PathBuf::from(interpreter), vec![script]),
+        };
+        Program {
+            path,
+            arguments,
+            directory,
+            environment: self.environment(exchange, body_length(exchange, host)),
+            signal: self.options.signal,
+            wants_end_of_client: host.tcp_fin_propagate,
+            may_upgrade: host.upgrade && wants_upgrade(exchange),
+        }
+    }
+
+    fn environment(&self, exchange: &Exchange, body: BodyLength) -> Vec<(OsString, OsString)> {
+        let mut variables = Vec::with_capacity(32);
+        let text = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
+        environment::build(exchange, &self.options.host, body, &mut |name, value| {
+            variables.push((text(name), text(value)));
+        });
+        let ours = ["LD_LIBRARY_PATH", "LD_PRELOAD"].into_iter();
+        variables.extend(ours.filter_map(|name| Some((name.into(), std::env::var_os(name)?))));
+        variables
+    }
+}
+
+fn status_of(error: &StartError) -> Status {
+    match error {
+        StartError::TooMany => Status::SERVICE_UNAVAILABLE,
+        StartError::Io(error) => match error.kind() {
+            // A variable or an argument with a NUL, or more of them than the kernel takes.
+            io::ErrorKind::InvalidInput => Status::BAD_REQUEST,
+            io::ErrorKind::ArgumentListTooLong => Status::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            io::ErrorKind::PermissionDenied => Status::FORBIDDEN,
+            _ => Status::INTERNAL_SERVER_ERROR,
+        },
+    }
+}
+
+const NANOS_PER_MILLI: u64 = 1_000_000;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! The directives of mod_cgi, typed.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use petrel_engine::config::schema::nearest;
+use petrel_engine::config::{Config, Diagnostic, Element};
+use petrel_engine::settings::Values;
+use rustix::process::Signal;
+
+use crate::gateway::options::{Host, HostAddress, Mode, Protocol, tempfile_dirs};
+
+/// Which files are programs, and how they are run.
+#[derive(Debug)]
+pub(super) struct Options {
+    /// Suffix of a path or prefix of a URL path, and the interpreter.
+    pub assign: Vec<(Vec<u8>, String)>,
+    /// `cgi.execute-all`.
+    pub execute_all: bool,
+    /// `cgi.execute-x-only`.
+    pub execute_x_only: bool,
+    /// `cgi.local-redir`.
+    pub local_redirect: bool,
+    /// What ends a program whose client has gone.
+    pub signal: Signal,
+    /// The rest, as other gateways have it.
+    pub host: Rc<Host>,
+}
+
+/// How a file is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Run<'o> {
+    /// Not at all: it is somebody else's.
+    No,
+    /// It should be, and has no execute bit: it must not be sent either.
+    Refuse,
+    /// By this interpreter; empty: by itself.
+    By(&'o str),
+}
+
+impl Options {
+    /// Options out of `values`; `None` if there is nothing to run.
+    pub fn new(values: &Values<'_>) -> Result<Option<Options>, Diagnostic> {
+        let switch = |name: &str| values.bool(name).unwrap_or(false);
+        let elements = values.array("cgi.assign").into_iter().flatten();
+        let assign: Vec<_> = elements.map(assignment).collect();
+        let execute_all = switch("cgi.execute-all");
+        if assign.is_empty() && !execute_all {
+            return Ok(None);
+        }
+        let limits = values.array("cgi.limits");
+        let limit = |key: &str| limits.and_then(|limits| limits.get(key));
+        let seconds = |key| limit(key).map_or(Ok(Duration::ZERO), seconds_of);
+        let mut host = host();
+        host.x_sendfile = switch("cgi.x-sendfile");
+        host.x_sendfile_docroot = directories(values)?;
+        host.tempfile_dirs = tempfile_dirs(values.config(), None, host.x_sendfile);
+        host.upgrade = switch("cgi.upgrade");
+        host.read_timeout = seconds("read-timeout")?;
+        host.write_timeout = seconds("write-timeout")?;
+        let fin = limit("tcp-fin-propagate");
+        host.tcp_fin_propagate = fin.is_some();
+        Ok(Some(Options {
+            assign,
+            execute_all,
+            execute_x_only: switch("cgi.execute-x-only"),
+            local_redirect: switch("cgi.local-redir"),
+            signal: fin.map_or(Ok(Signal::TERM), signal_of)?,
+            host: Rc::new(host),
+        }))
+    }
+
+    /// How the file at `path`, which the decoded `url` leads to, is run. `mode` holds its permission
+    /// bits. The first key that fits counts.
+    pub fn run(&self, path: &[u8], url: &[u8], mode: u32) -> Run<'_> {
+        let is_executable = mode & ANY_EXECUTE != 0;
+        let fits = |key: &[u8]| {
+            path.ends_with(key) || (key.first() == Some(&b'/') && url.starts_with(key))
+        };
+        match self.assign.iter().find(|(key, _)| fits(key)) {
+            Some((_, interpreter)) if is_executable || !self.execute_x_only => Run::By(interpreter),
+            // A directory of programs and other files: the usual reason for execute-x-only.
+            Some((key, _)) if key.is_empty() => Run::No,
+            Some(_) => Run::Refuse,
+            None if self.execute_all && is_executable => Run::By(""),
+            None => Run::No,
+        }
+    }
+}
+
+/// Warnings about `cgi.limits`.
+pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
+    let entries = config.blocks.iter().flat_map(|block| &block.entries);
+    let limits = entries.filter(|entry| entry.name == "cgi.limits");
+    let elements = limits.filter_map(|entry| entry.value.as_array()).flatten();
+    elements.filter_map(about_limit).collect()
+}
+
+fn about_limit(element: &Element) -> Option<Diagnostic> {
+    let key = element.key().unwrap_or_default();
+    if LIMITS.contains(&key) {
+        return None;
+    }
+    let message = format!("there is no limit {key:?} of programs: it has no effect");
+    let warning = Diagnostic::warning(message, element.span);
+    Some(match nearest(key, LIMITS.iter().copied()).first() {
+        Some(near) => warning.with_hint(format!("did you mean \"{near}\"?")),
+        None => warning,
+    })
+}
+
+fn assignment(element: &Element) -> (Vec<u8>, String) {
+    let key = element.key().unwrap_or_default().as_bytes().to_vec();
+    (key, element.value.as_str().unwrap_or_default().to_owned())
+}
+
+fn directories(values: &Values<'_>) -> Result<Vec<Vec<u8>>, Diagnostic> {
+    let name = "cgi.x-sendfile-docroot";
+    let directories = values.strings(name);
+    match directories.iter().find(|path| !path.starts_with('/')) {
+        Some(path) => Err(values.error(name, format!("{name} takes absolute paths, not {path:?}"))),
+        None => Ok(directories
+            .iter()
+            .map(|path| path.as_bytes().to_vec())
+            .collect()),
+    }
+}
+
+fn seconds_of(element: &Element) -> Result<Duration, Diagnostic> {
+    let seconds = element.value.as_integer();
+    match seconds.and_then(|seconds| u32::try_from(seconds).ok()) {
+        Some(seconds) => Ok(Duration::from_secs(seconds.into())),
+        None => Err(Diagnostic::error(
+            "cgi.limits: a time limit is a number of seconds",
+            element.span,
+        )),
+    }
+}
+
+/// A signal by its number or its name, with or without SIG.
+fn signal_of(element: &Element) -> Result<Signal, Diagnostic> {
+    let by_number = element.value.as_integer();
+    let number = by_number.and_then(|number| i32::try_from(number).ok());
+    let name = element
+        .value
+        .as_str()
+        .unwrap_or_default()
+        .to_ascii_uppercase();
+    let name = name.strip_prefix("SIG").unwrap_or(&name);
+    let by_name = SIGNALS.iter().find(|(known, _)| *known == name);
+    by_name
+        .map(|(_, signal)| *signal)
+        .or_else(|| number.and_then(Signal::from_named_raw))
+        .ok_or_else(|| {
+            let message = "cgi.limits: tcp-fin-propagate takes the name of a signal";
+            Diagnostic::error(message, element.span)
+                .with_hint("usual are \"SIGTERM\" and \"SIGHUP\"")
+        })
+}
+
+/// What the options of a backend are for programs. They have no protocol: where it counts, for bodies
+/// without a length, they are as what speaks SCGI.
+fn host() -> Host {
+    Host {
+        label: "cgi".to_owned(),
+        address: HostAddress::Unix(Vec::new()),
+        split_hostname: false,
+        protocol: Protocol::Scgi,
+        mode: Mode::Responder,
+        weight: 1,
+        connections_max: None,
+        requests_per_connection_max: 1,
+        keep_alive_idle: Duration::ZERO,
+        backlog_max: 0,
+        backlog_timeout: Duration::ZERO,
+        connect_timeout: Duration::ZERO,
+        write_timeout: Duration::ZERO,
+        read_timeout: Duration::ZERO,
+        disable_time: Duration::ZERO,
+        check_local: true,
+        docroot: None,
+        strip_request_uri: None,
+        broken_scriptfilename: false,
+        fix_root_scriptname: false,
+        x_sendfile: false,
+        x_sendfile_docroot: Vec::new(),
+        tempfile_dirs: Vec::new(),
+        tcp_fin_propagate: false,
+        upgrade: false,
+        proxy_protocol: 0,
+        health_check: None,
+        slow_start: Duration::ZERO,
+        spawn: None,
+    }
+}
+
+/// The execute bits of owner, group and others.
+const ANY_EXECUTE: u32 = 0o111;
+
+const LIMITS: &[&str] = &["read-timeout", "write-timeout", "tcp-fin-propagate"];
+
+const SIGNALS: &[(&str, Signal)] = &[
+    ("ABRT", Signal::ABORT),
+    ("ALRM", Signal::ALARM),
+    ("CONT", Signal::CONT),
+    ("HUP", Signal::HUP),
+    ("INT", Signal::INT),
+    ("KILL", Signal::KILL),
+    ("PIPE", Signal::PIPE),
+    ("QUIT", Signal::QUIT),
+    ("STOP", Signal::STOP),
+    ("TERM", Signal::TERM),
+    ("USR1", Signal::USR1),
+    ("USR2", Signal::USR2),
+    ("WINCH", Signal::WINCH),
+];
