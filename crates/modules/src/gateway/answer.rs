@@ -37,6 +37,12 @@ pub fn accept(
         authorize(exchange, head);
         return Verdict::Discard(Outcome::Next);
     }
+    if gateway.extras.local_redirect
+        && conversation.is_local_redirect()
+        && let Some(outcome) = offload::local_redirect(exchange, head)
+    {
+        return Verdict::Discard(outcome);
+    }
     let is_tunnel = head.status() == Status::SWITCHING_PROTOCOLS;
     copy(exchange, gateway, host, head);
     if is_tunnel {

@@ -3,9 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use petrel_engine::log::LogHandle;
+
+use super::active_check::{self, Checked, Target};
 use super::balance::{Candidate, stable_hash};
 use super::connection::{BackendConnection, Standing};
 use super::health::Health;
@@ -13,6 +16,7 @@ use super::limit::ConnectionLimit;
 use super::limits;
 use super::options::{Host, Protocol};
 use super::pool::{Grant, Queue, Signal, Ticket};
+use super::protocol;
 use super::stream::{BackendStream, SocketAddress};
 
 /// What all workers know of one backend.
@@ -40,7 +44,9 @@ pub struct SharedBackend {
 /// The backends of a server process, by the id of their route, their label and their address.
 #[derive(Default)]
 pub struct SharedBackends {
-    known: Mutex<HashMap<String, Arc<SharedBackend>>>,
+    /// Those that some worker still uses: addresses of names come and go.
+    known: Mutex<HashMap<String, Weak<SharedBackend>>>,
+    workers: AtomicUsize,
 }
 
 /// One backend as a worker sees it.
@@ -62,11 +68,18 @@ pub struct Backend {
 
 impl SharedBackends {
     /// The backend with that `id`, made when a worker asks first.
-    pub fn get(&self, id: &str, host: &Host, address: &SocketAddress) -> Arc<SharedBackend> {
+    pub fn get(
+        &self,
+        id: &str,
+        host: &Host,
+        address: &SocketAddress,
+        log: &LogHandle,
+    ) -> Arc<SharedBackend> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = known.get(id) {
-            return Arc::clone(found);
+        if let Some(found) = known.get(id).and_then(Weak::upgrade) {
+            return found;
         }
+        known.retain(|_, backend| backend.strong_count() > 0);
         let name = address.to_string();
         let learns = host.protocol == Protocol::FastCgi;
         let made = Arc::new(SharedBackend {
@@ -81,8 +94,24 @@ impl SharedBackends {
             waiting: AtomicU32::new(0),
             signals: Mutex::default(),
         });
-        known.insert(id.to_owned(), Arc::clone(&made));
+        known.insert(id.to_owned(), Arc::downgrade(&made));
+        drop(known);
+        let checked = Arc::downgrade(&made) as Weak<dyn Checked>;
+        if let Some(target) = Target::of(host, address.clone(), checked, log.clone()) {
+            match active_check::shared() {
+                Ok(checker) => checker.watch(target),
+                Err(error) => log.error(format_args!(
+                    "(backend-connect) no health checks for backend={}: {error}",
+                    made.name
+                )),
+            }
+        }
         made
+    }
+
+    /// A number for each worker that asks.
+    pub fn next_worker(&self) -> usize {
+        self.workers.fetch_add(1, Ordering::Relaxed)
     }
 
     /// All backends and their ids, for counters.
@@ -90,7 +119,7 @@ impl SharedBackends {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> = known
             .iter()
-            .map(|(id, backend)| (id.clone(), Arc::clone(backend)))
+            .filter_map(|(id, backend)| Some((id.clone(), backend.upgrade()?)))
             .collect();
         all.sort_by(|one, other| one.0.cmp(&other.0));
         all
@@ -225,7 +254,7 @@ impl Backend {
     /// A connection whose permit was taken and whose socket is connected.
     pub fn adopt(&self, stream: BackendStream, now_ms: u64) -> Box<BackendConnection> {
         self.shared.connected.fetch_add(1, Ordering::Relaxed);
-        let conversation = Box::new(super::protocol::fastcgi::FastCgiConversation::new());
+        let conversation = protocol::conversation(self.host.protocol);
         let permit = Some(Arc::clone(&self.shared));
         Box::new(BackendConnection::new(stream, conversation, permit, now_ms))
     }
@@ -276,6 +305,8 @@ impl Backend {
         let limit = &self.shared.limit;
         (requests_max > 0 && connection.requests() >= requests_max)
             || self.host.keep_alive_idle.is_zero()
+            // Its other end takes it for the connection of one client.
+            || self.host.proxy_protocol > 0
             || limit.must_give_up(now_ms, self.patience_ms())
             || (limit.is_learned()
                 && self.shared.waiting.load(Ordering::Relaxed) > 0
@@ -339,6 +370,12 @@ impl Drop for Backend {
         drop(signals);
         // The task that looks after it ends.
         self.signal.notify.notify_one();
+    }
+}
+
+impl Checked for SharedBackend {
+    fn health(&self) -> &Health {
+        &self.health
     }
 }
 

@@ -14,6 +14,7 @@ use petrel_engine::proto::http1::BodyFraming;
 
 use super::options::{Gateway, Mode, Protocol, Route};
 use super::request::GatewayRequest;
+use super::route;
 use super::upstream::{Upstream, Upstreams};
 
 /// Lets `gateway` take part in requests with the settings that are being built.
@@ -84,20 +85,30 @@ impl Gate {
         place.clone()
     }
 
+    /// The number of `route`.
+    fn index(&self, route: &Route) -> Option<usize> {
+        let mut routes = self.gateway.routes.iter();
+        routes.position(|known| std::ptr::eq(known, route))
+    }
+
     /// Passes the request to the backends of route `index`.
     fn pass(&self, exchange: &mut Exchange, index: usize) -> Outcome {
         if !prepare_body(exchange, self.gateway.protocol) {
             return Outcome::NeedBody;
         }
-        let Some(upstream) = self.upstream(exchange, index) else {
+        let (Some(upstream), Some(route)) = (
+            self.upstream(exchange, index),
+            self.gateway.routes.get(index),
+        ) else {
             return Outcome::Next;
         };
-        let upgrade = self
-            .gateway
-            .routes
-            .get(index)
-            .and_then(|route| route.hosts.first())
-            .is_some_and(|host| host.upgrade && wants_upgrade(exchange));
+        let first = route.hosts.first();
+        if let Some(host) = first
+            && exchange.physical.is_virtual
+        {
+            route::split(route, host, exchange);
+        }
+        let upgrade = first.is_some_and(|host| host.upgrade) && wants_upgrade(exchange);
         let request = GatewayRequest::new(exchange, Rc::clone(&self.gateway), upstream, upgrade);
         Outcome::Later(Box::new(request))
     }
@@ -107,15 +118,10 @@ impl Hook for Claim {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
         let gate = &self.0;
         let path = exchange.request.url.path();
-        let Some(index) = route::find(&gate.gateway, path, is_virtual) else {
+        let route = route::find_unchecked(&gate.gateway, Mode::Responder, path);
+        let Some(index) = route.and_then(|route| gate.index(route)) else {
             return Outcome::Next;
         };
-        let Some(route) = gate.gateway.routes.get(index) else {
-            return Outcome::Next;
-        };
-        if is_authorizer(route) {
-            return Outcome::Next;
-        }
         exchange.physical.is_virtual = true;
         if let Some(claim) = gate.claims.get(index) {
             exchange.keep(KEPT, Rc::clone(claim) as Rc<dyn std::any::Any>);
@@ -127,8 +133,9 @@ impl Hook for Claim {
 impl Hook for Authorizer {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
         let gate = &self.0;
-        let path = exchange.request.url.path();
-        match route::find(&gate.gateway, path, is_authorizer) {
+        let (url, file) = (exchange.request.url.path(), &exchange.physical.path);
+        let route = route::find(&gate.gateway, Mode::Authorizer, url, file);
+        match route.and_then(|route| gate.index(route)) {
             Some(index) => gate.pass(exchange, index),
             None => Outcome::Next,
         }
@@ -144,21 +151,19 @@ impl Hook for Answer {
                 .filter(|claimed| claimed.directive == gate.gateway.directive)
                 .map(|claimed| claimed.route)
         } else {
-            let is_responder = |route: &Route| !is_authorizer(route);
-            route::find(&gate.gateway, &exchange.physical.path, is_responder)
+            let (url, file) = (exchange.request.url.path(), &exchange.physical.path);
+            let route = route::find(&gate.gateway, Mode::Responder, url, file);
+            route.and_then(|route| gate.index(route))
         };
-        let Some(index) = index else {
-            return Outcome::Next;
-        };
-        if let Some(route) = gate.gateway.routes.get(index) {
-            route::split(route, exchange);
+        match index {
+            Some(index) => gate.pass(exchange, index),
+            None => Outcome::Next,
         }
-        gate.pass(exchange, index)
     }
 }
 
 /// Sees to the request body. False: it has to be received before anything else.
-fn prepare_body(exchange: &mut Exchange, protocol: Protocol) -> bool {
+pub(super) fn prepare_body(exchange: &mut Exchange, protocol: Protocol) -> bool {
     let body = &mut exchange.request.body;
     if body.is_complete() || body.is_streamed() {
         return true;
@@ -174,7 +179,7 @@ fn prepare_body(exchange: &mut Exchange, protocol: Protocol) -> bool {
     true
 }
 
-fn wants_upgrade(exchange: &Exchange) -> bool {
+pub(super) fn wants_upgrade(exchange: &Exchange) -> bool {
     exchange.request.head.value_of("upgrade").is_some()
 }
 
@@ -191,23 +196,3 @@ fn is_authorizer(route: &Route) -> bool {
 
 /// Under which the claim is kept with an exchange.
 const KEPT: &str = "gateway";
-
-mod route {
-    use super::super::options::{Gateway, Route, RouteKey};
-    use petrel_engine::Exchange;
-
-    pub fn find(gateway: &Gateway, path: &[u8], is_wanted: fn(&Route) -> bool) -> Option<usize> {
-        gateway.routes.iter().position(|route| {
-            is_wanted(route)
-                && match &route.key {
-                    RouteKey::All => true,
-                    RouteKey::Prefix(prefix) => path.starts_with(prefix),
-                    RouteKey::Suffix(suffix) => path.ends_with(suffix),
-                }
-        })
-    }
-
-    pub fn split(route: &Route, exchange: &mut Exchange) {
-        let _ = (route, exchange);
-    }
-}

@@ -49,6 +49,8 @@ pub struct GatewayRequest {
 }
 
 enum State {
+    /// Names have to be looked up first.
+    Resolve,
     Choose,
     Queue {
         backend: Rc<Backend>,
@@ -101,7 +103,7 @@ impl GatewayRequest {
         upstream: Rc<Upstream>,
         upgrade: bool,
     ) -> GatewayRequest {
-        GatewayRequest::in_state(exchange, gateway, Some(upstream), upgrade, State::Choose)
+        GatewayRequest::in_state(exchange, gateway, Some(upstream), upgrade, State::Resolve)
     }
 
     /// A conversation that has begun already: with a program that was started for it.
@@ -134,6 +136,12 @@ impl GatewayRequest {
     fn step(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         loop {
             match &mut self.state {
+                State::Resolve => {
+                    if let Some(upstream) = &self.upstream {
+                        ready!(upstream.poll_known(context));
+                    }
+                    self.state = State::Choose;
+                }
                 State::Choose => {
                     if let Some(outcome) = self.choose(exchange) {
                         return Poll::Ready(outcome);
@@ -181,7 +189,7 @@ impl GatewayRequest {
         self.set_cookie = choice.set_cookie.then(|| Rc::clone(&backend));
         let in_flight = InFlight::new(&backend);
         match backend.try_take() {
-            Some(grant) => self.use_grant(exchange, backend, in_flight, grant),
+            Some(grant) => return self.use_grant(exchange, backend, in_flight, grant),
             None => match backend.wait() {
                 Some(ticket) => {
                     super::overload::report(exchange, &backend.host);
@@ -234,23 +242,23 @@ impl GatewayRequest {
         } = std::mem::replace(&mut self.state, State::Over)
         {
             drop(ticket);
-            self.use_grant(exchange, backend, in_flight, grant);
+            return Poll::Ready(self.use_grant(exchange, backend, in_flight, grant));
         }
         Poll::Ready(None)
     }
 
     fn use_grant(
         &mut self,
-        exchange: &Exchange,
+        exchange: &mut Exchange,
         backend: Rc<Backend>,
         in_flight: InFlight,
         grant: Grant,
-    ) {
+    ) -> Option<Outcome> {
         match grant {
             Grant::Kept(connection) => {
                 let host = Rc::clone(&backend.host);
                 let (body, upgrade) = (body_length(exchange, &host), self.upgrade);
-                self.state = State::Talk(Box::new(Talk::begin(
+                let talk = Talk::begin(
                     exchange,
                     &self.gateway,
                     host,
@@ -259,7 +267,18 @@ impl GatewayRequest {
                     connection,
                     body,
                     upgrade,
-                )));
+                );
+                match talk {
+                    Ok(talk) => self.state = State::Talk(Box::new(talk)),
+                    Err(error) => {
+                        exchange.log_error(
+                            Stage::BackendWait.name(),
+                            format_args!("the backend cannot be asked: {};", error.0),
+                        );
+                        let status = Status::REQUEST_HEADER_FIELDS_TOO_LARGE;
+                        return Some(exchange.answer(status));
+                    }
+                }
             }
             Grant::Open => {
                 self.state = State::Connect {
@@ -273,6 +292,7 @@ impl GatewayRequest {
                 };
             }
         }
+        None
     }
 
     fn poll_connect(
@@ -297,10 +317,11 @@ impl GatewayRequest {
                 attempt.backend.shared.health.connected(now_ms);
                 let connection = attempt.backend.adopt(stream, now_ms);
                 let backend = Rc::clone(&attempt.backend);
-                if let Some(in_flight) = attempt.in_flight.take() {
-                    self.use_grant(exchange, backend, in_flight, Grant::Kept(connection));
-                }
-                return Poll::Ready(None);
+                let Some(in_flight) = attempt.in_flight.take() else {
+                    return Poll::Ready(None);
+                };
+                let grant = Grant::Kept(connection);
+                return Poll::Ready(self.use_grant(exchange, backend, in_flight, grant));
             }
             // The queue of a unix socket is full: it may be shorter in a moment.
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::WouldBlock && !is_late => {
@@ -366,6 +387,10 @@ impl GatewayRequest {
         let received = receive(talk, &self.gateway, &mut self.reply, exchange, context);
         if !had_begun && talk.reply_has_begun() {
             exchange.stamp(Stage::BackendWait);
+            if let Some(backend) = talk.backend() {
+                let now_ms = exchange.worker.clock().now() / 1_000_000;
+                backend.shared.health.replied(now_ms);
+            }
         }
         if let Some(error) = self.reply.failure.take() {
             return Poll::Ready(self.fail(exchange, Failure::Spool(error)));
@@ -582,7 +607,7 @@ fn receive(
 }
 
 /// What the backend is told of the body. Only what is complete, or announced, has a length.
-fn body_length(exchange: &Exchange, host: &Host) -> BodyLength {
+pub(super) fn body_length(exchange: &Exchange, host: &Host) -> BodyLength {
     let body = &exchange.request.body;
     let length = match (body.is_complete(), exchange.body_framing()) {
         (true, _) => Some(body.received()),

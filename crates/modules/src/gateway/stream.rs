@@ -9,6 +9,8 @@ use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::cgi::Pipes;
+
 /// Where a backend listens, when nothing is left to be looked up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SocketAddress {
@@ -25,6 +27,8 @@ pub enum BackendStream {
     Tcp(TcpStream),
     /// A unix socket.
     Unix(UnixStream),
+    /// The pipes of a CGI program.
+    Program(Pipes),
 }
 
 /// A connection being made.
@@ -67,6 +71,7 @@ impl BackendStream {
         let result = match self {
             BackendStream::Tcp(stream) => Pin::new(stream).poll_read(context, &mut buffer),
             BackendStream::Unix(stream) => Pin::new(stream).poll_read(context, &mut buffer),
+            BackendStream::Program(pipes) => pipes.poll_read(context, &mut buffer),
         };
         result.map_ok(|()| buffer.filled().len())
     }
@@ -80,6 +85,15 @@ impl BackendStream {
         match self {
             BackendStream::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
             BackendStream::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+            BackendStream::Program(pipes) => pipes.poll_write(context, bytes),
+        }
+    }
+
+    /// The whole request is sent: a program sees the end of its input. Other backends know by the
+    /// protocol.
+    pub fn request_is_sent(&self) {
+        if let BackendStream::Program(pipes) = self {
+            pipes.request_is_sent();
         }
     }
 
@@ -90,6 +104,10 @@ impl BackendStream {
         let _ = match self {
             BackendStream::Tcp(stream) => rustix::net::shutdown(stream, how),
             BackendStream::Unix(stream) => rustix::net::shutdown(stream, how),
+            BackendStream::Program(pipes) => {
+                pipes.client_has_ended();
+                Ok(())
+            }
         };
     }
 
@@ -100,6 +118,8 @@ impl BackendStream {
         let ready = match self {
             BackendStream::Tcp(stream) => stream.poll_read_ready(&mut context),
             BackendStream::Unix(stream) => stream.poll_read_ready(&mut context),
+            // It answers one request.
+            BackendStream::Program(_) => return true,
         };
         ready.is_ready()
     }

@@ -21,7 +21,7 @@ use super::failure::Failure;
 use super::limits;
 use super::offload;
 use super::options::{Gateway, Host, Protocol};
-use super::protocol::{BodyLength, Conversation, Outgoing, ReplyEvent};
+use super::protocol::{BodyLength, Conversation, Outgoing, ReplyEvent, RequestError};
 
 /// One request on one connection.
 pub struct Talk {
@@ -99,6 +99,9 @@ impl Drop for InFlight {
 
 impl Talk {
     /// Begins to talk on `connection`: the head of the request is encoded, nothing is sent.
+    ///
+    /// # Errors
+    /// The protocol has no room for this request. The connection is closed.
     pub fn begin(
         exchange: &Exchange,
         gateway: &Gateway,
@@ -108,7 +111,7 @@ impl Talk {
         mut connection: Box<BackendConnection>,
         body: BodyLength,
         upgrade: bool,
-    ) -> Talk {
+    ) -> Result<Talk, RequestError> {
         connection.begin();
         let is_new = !connection.is_kept();
         let (conversation, out) = connection.encoder();
@@ -122,8 +125,8 @@ impl Talk {
             body,
             upgrade,
         };
-        conversation.encode_head(&outgoing, out);
-        Talk {
+        conversation.encode_head(&outgoing, out)?;
+        Ok(Talk {
             connection: Some(connection),
             backend,
             in_flight,
@@ -137,7 +140,7 @@ impl Talk {
             began_ns: exchange.worker.clock().now(),
             progress_s: exchange.worker.clock().seconds(),
             host,
-        }
+        })
     }
 
     /// Keeps `companion` alive until the conversation is over.
@@ -163,7 +166,10 @@ impl Talk {
             };
             if connection.unsent() == 0 {
                 return match self.body_is_sent {
-                    true => Poll::Ready(Ok(())),
+                    true => {
+                        connection.stream.request_is_sent();
+                        Poll::Ready(Ok(()))
+                    }
                     false => Poll::Pending,
                 };
             }

@@ -7,31 +7,50 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use petrel_engine::Exchange;
+use petrel_engine::log::LogHandle;
 use petrel_engine::proto::http1::KnownField;
 use petrel_engine::worker::Worker;
 
 use super::backend::{Backend, SharedBackends, now_ms};
 use super::balance::{Balancer, Choice, NoBackend, RequestKey, Tried};
 use super::options::{Balance, Host, HostAddress, Route};
+use super::resolve::{self, Resolved};
 use super::stream::SocketAddress;
 
 /// All upstreams of a worker, by the id of their route.
 pub struct Upstreams {
     shared: Arc<SharedBackends>,
     known: RefCell<HashMap<String, Rc<Upstream>>>,
-    workers: Cell<usize>,
+    log: LogHandle,
+    /// Which of the workers this is.
+    worker: usize,
 }
 
 /// The backends of one route.
 pub struct Upstream {
     id: String,
-    hosts: Vec<Rc<Host>>,
+    members: Vec<Member>,
     shared: Arc<SharedBackends>,
     backends: RefCell<Rc<[Rc<Backend>]>>,
     balancer: Balancer,
+    log: LogHandle,
+}
+
+/// One host of a route, and where its name leads.
+struct Member {
+    host: Rc<Host>,
+    place: Place,
+    /// The generation of the endpoints that the present backends were made of.
+    seen: Cell<u64>,
+}
+
+enum Place {
+    Fixed(SocketAddress),
+    Named(Arc<Resolved>),
 }
 
 impl Upstreams {
@@ -53,9 +72,10 @@ impl Upstreams {
             }
         });
         Upstreams {
+            worker: shared.next_worker(),
             shared,
             known: RefCell::default(),
-            workers: Cell::new(0),
+            log: worker.base_settings().core.error_log.clone(),
         }
     }
 
@@ -64,12 +84,17 @@ impl Upstreams {
         if let Some(known) = self.known.borrow().get(&route.id) {
             return Rc::clone(known);
         }
+        let members = route
+            .hosts
+            .iter()
+            .filter_map(|host| Member::new(host, &self.log));
         let made = Rc::new(Upstream {
             id: route.id.clone(),
-            hosts: route.hosts.clone(),
+            members: members.collect(),
             shared: Arc::clone(&self.shared),
             backends: RefCell::new(Rc::from([])),
-            balancer: Balancer::new(balance, &route.id, self.workers.get()),
+            balancer: Balancer::new(balance, &route.id, self.worker),
+            log: self.log.clone(),
         });
         made.look_up();
         self.known
@@ -98,6 +123,9 @@ impl Upstream {
         exchange: &Exchange,
         tried: &Tried,
     ) -> Result<(Rc<Backend>, Choice), NoBackend> {
+        if self.members.iter().any(Member::has_moved) {
+            self.look_up();
+        }
         let backends = Rc::clone(&self.backends.borrow());
         let head = &exchange.request.head;
         let key = RequestKey {
@@ -120,40 +148,94 @@ impl Upstream {
         &self.balancer
     }
 
-    /// Makes a backend of every address.
+    /// Ready when every host name has been looked up once: before, nothing can be said about it.
+    pub fn poll_known(&self, context: &mut Context<'_>) -> Poll<()> {
+        for member in &self.members {
+            if let Place::Named(resolved) = &member.place {
+                ready!(resolved.poll_answered(context));
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// Makes a backend of every address. One that was there before stays as it is, with its
+    /// connections; the others end with the requests that use them.
     fn look_up(&self) {
+        let before = Rc::clone(&self.backends.borrow());
         let mut backends = Vec::new();
-        for host in &self.hosts {
-            for address in addresses(host) {
-                let id = format!("{} {} {address}", self.id, host.label);
-                let shared = self.shared.get(&id, host, &address);
-                backends.push(Backend::new(
-                    Rc::clone(host),
-                    address,
-                    shared,
-                    host.weight,
-                    0,
-                ));
+        for member in &self.members {
+            for (address, weight, priority) in member.endpoints() {
+                let is_same = |backend: &&Rc<Backend>| {
+                    Rc::ptr_eq(&backend.host, &member.host) && backend.address == address
+                };
+                backends.push(match before.iter().find(is_same) {
+                    Some(backend) => Rc::clone(backend),
+                    None => self.backend(&member.host, address, weight, priority),
+                });
             }
         }
         *self.backends.borrow_mut() = backends.into();
     }
+
+    fn backend(
+        &self,
+        host: &Rc<Host>,
+        address: SocketAddress,
+        weight: u32,
+        priority: u16,
+    ) -> Rc<Backend> {
+        let id = format!("{} {} {address}", self.id, host.label);
+        let shared = self.shared.get(&id, host, &address, &self.log);
+        Backend::new(Rc::clone(host), address, shared, weight, priority)
+    }
 }
 
-fn addresses(host: &Host) -> Vec<SocketAddress> {
-    match &host.address {
-        HostAddress::Unix(path) => {
-            let path = PathBuf::from(std::ffi::OsStr::from_bytes(path));
-            vec![SocketAddress::Unix(path)]
+impl Member {
+    /// `None` when the name cannot be looked up, because there can be no thread for it.
+    fn new(host: &Rc<Host>, log: &LogHandle) -> Option<Member> {
+        let place = match (&host.address, resolve::numeric(&host.address)) {
+            (HostAddress::Unix(path), _) => {
+                let path = PathBuf::from(std::ffi::OsStr::from_bytes(path));
+                Place::Fixed(SocketAddress::Unix(path))
+            }
+            (_, Some(address)) => Place::Fixed(SocketAddress::Ip(address)),
+            (name, None) => match resolve::shared(log) {
+                Ok(resolver) => Place::Named(resolver.watch(name)),
+                Err(error) => {
+                    log.error(format_args!("(backend-connect) no resolver: {error}"));
+                    return None;
+                }
+            },
+        };
+        Some(Member {
+            host: Rc::clone(host),
+            place,
+            seen: Cell::new(0),
+        })
+    }
+
+    fn has_moved(&self) -> bool {
+        match &self.place {
+            Place::Fixed(_) => false,
+            Place::Named(resolved) => resolved.generation() != self.seen.get(),
         }
-        HostAddress::Tcp(name, port) => {
-            let name = name.trim_start_matches('[').trim_end_matches(']');
-            let ip = name.parse::<IpAddr>().ok();
-            ip.map(|ip| SocketAddress::Ip((ip, *port).into()))
-                .into_iter()
-                .collect()
+    }
+
+    /// Addresses, weights and priorities.
+    fn endpoints(&self) -> Vec<(SocketAddress, u32, u16)> {
+        match &self.place {
+            Place::Fixed(address) => vec![(address.clone(), self.host.weight, 0)],
+            Place::Named(resolved) => {
+                self.seen.set(resolved.generation());
+                let endpoints = resolved.current();
+                let weighted = endpoints.iter().map(|endpoint| {
+                    let weight = self.host.weight.saturating_mul(endpoint.weight.into());
+                    let address = SocketAddress::Ip(endpoint.address);
+                    (address, weight, endpoint.priority)
+                });
+                weighted.collect()
+            }
         }
-        HostAddress::Srv(_) => Vec::new(),
     }
 }
 
