@@ -14,6 +14,7 @@ use petrel_engine::Exchange;
 use petrel_engine::exchange::Peer;
 use petrel_engine::proto::http1::Version;
 
+use super::header_map::Rewriting;
 use super::options::{Host, Mode};
 use super::protocol::BodyLength;
 use text::{Decimal, Joined, ip_text};
@@ -26,6 +27,52 @@ pub fn build(
     body: BodyLength,
     add: &mut impl FnMut(&[u8], &[u8]),
 ) {
+    let script = Script::new(exchange, host);
+    let original = origin_form(&exchange.request.original_target);
+    build_with(exchange, host, body, &script, original, add);
+}
+
+/// The same with the rules of proxy-core.rewrite-request.
+pub fn build_rewritten(
+    exchange: &Exchange,
+    host: &Host,
+    body: BodyLength,
+    rules: &Rewriting,
+    add: &mut impl FnMut(&[u8], &[u8]),
+) {
+    if rules.is_empty() {
+        return build(exchange, host, body, add);
+    }
+    let original = origin_form(&exchange.request.original_target);
+    let uri = rules.uri(exchange, original);
+    let uri = uri.as_deref().unwrap_or(original);
+    let mut script = Script::new(exchange, host);
+    let path = exchange.request.url.path();
+    let name = rules.script_name(exchange, path);
+    let info = rules.path_info(exchange, path);
+    let root = rules.document_root(exchange, script.root);
+    if name.is_some() || root.is_some() {
+        script.name = name.as_deref().unwrap_or(script.name);
+        script.root = root.as_deref().unwrap_or(script.root);
+        script.file = Joined::path(script.root, script.name);
+    }
+    script.info = info.as_deref().unwrap_or(script.info);
+    let with_fields = &mut |variable: &[u8], value: &[u8]| {
+        let field = field_of(variable);
+        let changed = field.and_then(|field| rules.field(exchange, &field, value));
+        add(variable, changed.as_deref().unwrap_or(value));
+    };
+    build_with(exchange, host, body, &script, uri, with_fields);
+}
+
+fn build_with(
+    exchange: &Exchange,
+    host: &Host,
+    body: BodyLength,
+    script: &Script<'_>,
+    uri: &[u8],
+    add: &mut impl FnMut(&[u8], &[u8]),
+) {
     let is_authorizer = host.mode == Mode::Authorizer;
     if !is_authorizer {
         match body {
@@ -34,8 +81,8 @@ pub fn build(
             BodyLength::Unknown => {}
         }
     }
-    url(exchange, host, add);
-    script(exchange, host, is_authorizer, add);
+    url(exchange, host, uri, add);
+    script.add_to(is_authorizer, add);
     server(exchange, add);
     client(exchange, add);
     fields::build(&exchange.request.head, add);
@@ -54,17 +101,14 @@ pub fn script_name_and_path_info(exchange: &Exchange) -> (&[u8], &[u8]) {
     }
 }
 
-/// QUERY_STRING, and the request target before and after rewriting.
-fn url(exchange: &Exchange, host: &Host, add: &mut impl FnMut(&[u8], &[u8])) {
+/// QUERY_STRING, and the request target as it was sent (`uri`) and as it is now.
+fn url(exchange: &Exchange, host: &Host, uri: &[u8], add: &mut impl FnMut(&[u8], &[u8])) {
     let url = &exchange.request.url;
     add(b"QUERY_STRING", url.query());
-    let original = origin_form(&exchange.request.original_target);
     let stripped = host.strip_request_uri.as_deref();
-    add(
-        b"REQUEST_URI",
-        stripped.map_or(original, |prefix| without_prefix(original, prefix)),
-    );
-    if url.target() != original {
+    let stripped = stripped.map_or(uri, |prefix| without_prefix(uri, prefix));
+    add(b"REQUEST_URI", stripped);
+    if url.target() != uri {
         add(b"REDIRECT_URI", url.target());
     }
     // PHP built with --enable-force-cgi-redirect refuses to work without it. Error handlers get the
@@ -75,33 +119,49 @@ fn url(exchange: &Exchange, host: &Host, add: &mut impl FnMut(&[u8], &[u8])) {
 }
 
 /// What runs, and where its files are.
-fn script(
-    exchange: &Exchange,
-    host: &Host,
-    is_authorizer: bool,
-    add: &mut impl FnMut(&[u8], &[u8]),
-) {
-    let physical = &exchange.physical;
-    let (name, info) = script_name_and_path_info(exchange);
-    let root = match (&host.docroot, physical.base.as_slice()) {
-        (Some(docroot), _) => docroot,
-        (None, b"") => configured_root(exchange),
-        (None, base) => base,
-    };
-    if !is_authorizer {
-        add(b"SCRIPT_NAME", name);
-        if !info.is_empty() {
-            add(b"PATH_INFO", info);
-            add(b"PATH_TRANSLATED", Joined::path(root, info).as_bytes());
+struct Script<'e> {
+    name: &'e [u8],
+    info: &'e [u8],
+    root: &'e [u8],
+    file: Joined<'e>,
+}
+
+impl<'e> Script<'e> {
+    fn new(exchange: &'e Exchange, host: &'e Host) -> Script<'e> {
+        let physical = &exchange.physical;
+        let (name, info) = script_name_and_path_info(exchange);
+        let root = match (&host.docroot, physical.base.as_slice()) {
+            (Some(docroot), _) => docroot,
+            (None, b"") => configured_root(exchange),
+            (None, base) => base,
+        };
+        let file = match (&host.docroot, physical.path.as_slice()) {
+            (Some(_), _) | (None, b"") => Joined::path(root, name),
+            (None, path) if host.broken_scriptfilename => Joined::new(path, info),
+            (None, path) => Joined::new(path, b""),
+        };
+        Script {
+            name,
+            info,
+            root,
+            file,
         }
     }
-    let file = match (&host.docroot, physical.path.as_slice()) {
-        (Some(_), _) | (None, b"") => Joined::path(root, name),
-        (None, path) if host.broken_scriptfilename => Joined::new(path, info),
-        (None, path) => Joined::new(path, b""),
-    };
-    add(b"SCRIPT_FILENAME", file.as_bytes());
-    add(b"DOCUMENT_ROOT", root);
+
+    fn add_to(&self, is_authorizer: bool, add: &mut impl FnMut(&[u8], &[u8])) {
+        if !is_authorizer {
+            add(b"SCRIPT_NAME", self.name);
+            if !self.info.is_empty() {
+                add(b"PATH_INFO", self.info);
+                add(
+                    b"PATH_TRANSLATED",
+                    Joined::path(self.root, self.info).as_bytes(),
+                );
+            }
+        }
+        add(b"SCRIPT_FILENAME", self.file.as_bytes());
+        add(b"DOCUMENT_ROOT", self.root);
+    }
 }
 
 /// Method, versions, and the server's own names.
@@ -193,14 +253,26 @@ fn configured_root(exchange: &Exchange) -> &[u8] {
     }
 }
 
+/// The request field that `variable` tells.
+fn field_of(variable: &[u8]) -> Option<String> {
+    let name = match variable {
+        b"CONTENT_TYPE" => variable,
+        _ => variable.strip_prefix(b"HTTP_")?,
+    };
+    let name = String::from_utf8_lossy(name);
+    Some(name.replace('_', "-"))
+}
+
 /// The path and query of a target in absolute form; every other one as it is.
 fn origin_form(target: &[u8]) -> &[u8] {
     if matches!(target.first(), Some(b'/' | b'*') | None) {
         return target;
     }
-    let authority = memchr::memmem::find(target, b"://").map_or(0, |colon| colon + 3);
-    let path = memchr::memchr2(b'/', b'?', &target[authority..]);
-    match path.and_then(|path| target.get(authority + path..)) {
+    let colon = memchr::memmem::find(target, b"://");
+    let authority = colon.and_then(|colon| target.get(colon + 3..));
+    let authority = authority.unwrap_or_default();
+    let path = memchr::memchr2(b'/', b'?', authority);
+    match path.and_then(|path| authority.get(path..)) {
         Some(path) if path.starts_with(b"/") => path,
         _ => b"/",
     }

@@ -282,3 +282,58 @@ fn clients_that_a_proxy_vouches_for_are_the_clients() {
         "REMOTE_ADDR=127.0.0.1:80\nREMOTE_PORT=0\n"
     );
 }
+
+#[test]
+fn rules_of_1_5_change_what_a_script_is_told() {
+    let tree = Tree::new(&[("a.php", "")]);
+    let answer = site(&tree, "").get("/x.php/info?q");
+    let rules = super::super::header_map::testing::extras(
+        r#"proxy-core.rewrite-request = (
+            "_scriptname" => ( "^(.*\.php)(/.*)?$" => "$1" ),
+            "_pathinfo" => ( "\.php(/.*)$" => "$1" ),
+            "_docroot" => ( "" => "/jail" ),
+            "_uri" => ( "^/x(.*)" => "/y$1" ),
+            "Host" => ( ".*" => "other" ) )"#,
+    );
+    let mut lines = String::new();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let add =
+        &mut |name: &[u8], value: &[u8]| lines += &format!("{}={}\n", text(name), text(value));
+    let host = backend("");
+    build_rewritten(
+        answer.exchange(),
+        &host,
+        BodyLength::None,
+        &rules.rewriting,
+        add,
+    );
+    let mut names = SCRIPT.to_vec();
+    names.extend(["REQUEST_URI", "REQUEST_METHOD", "HTTP_HOST"]);
+    assert_eq!(
+        some(&lines, &names),
+        "REQUEST_URI=/y.php/info?q\nSCRIPT_NAME=/x.php\nPATH_INFO=/info\n\
+         PATH_TRANSLATED=/jail/info\nSCRIPT_FILENAME=/jail/x.php\nDOCUMENT_ROOT=/jail\n\
+         REQUEST_METHOD=GET\nHTTP_HOST=other\n"
+    );
+}
+
+#[test]
+fn without_rules_nothing_is_rewritten() {
+    let tree = Tree::new(&[("a.php", "")]);
+    let answer = site(&tree, "").get("/a.php/i");
+    let mut rewritten = Vec::new();
+    let add = &mut |name: &[u8], value: &[u8]| rewritten.push((name.to_vec(), value.to_vec()));
+    let host = backend("");
+    build_rewritten(
+        answer.exchange(),
+        &host,
+        BodyLength::None,
+        &Rewriting::default(),
+        add,
+    );
+    let mut plain = Vec::new();
+    let add = &mut |name: &[u8], value: &[u8]| plain.push((name.to_vec(), value.to_vec()));
+    build(answer.exchange(), &host, BodyLength::None, add);
+    assert_eq!(rewritten, plain);
+    assert!(plain.len() > 15);
+}

@@ -6,6 +6,7 @@ use std::time::Duration;
 use petrel_engine::config::{Config, Diagnostic, Element};
 use petrel_engine::settings::Values;
 
+use super::super::header_map::Rewriting;
 use super::{
     Balance, Extras, Gateway, Host, HostAddress, Mode, Protocol, Route, RouteKey, host, server,
 };
@@ -37,6 +38,7 @@ pub(super) fn gateway(values: &Values<'_>) -> Result<Option<Gateway>, Diagnostic
         debug: values.unsigned("proxy-core.debug", 0).min(u8::MAX.into()) as u8,
         extras: Extras {
             x_rewrite: values.bool("proxy-core.allow-x-rewrite").unwrap_or(false),
+            rewriting: Rewriting::parse(values)?,
             ..Extras::default()
         },
     }))
@@ -280,13 +282,14 @@ mod tests {
             proxy-core.max-backlog-size = 7
             proxy-core.disable-time = 5
             proxy-core.split-hostnames = "disable"
-            proxy-core.allow-x-rewrite = "enable""#,
+            proxy-core.allow-x-rewrite = "enable"
+            proxy-core.rewrite-request = ( "Host" => ( ".*" => "b" ) )"#,
         );
         assert_eq!(
             (gateway.balance, gateway.debug, gateway.tries_max),
             (Balance::Hash, 2, 8)
         );
-        assert!(gateway.extras.x_rewrite);
+        assert!(gateway.extras.x_rewrite && !gateway.extras.rewriting.is_empty());
         let hosts = &gateway.routes[0].hosts;
         let labels: Vec<_> = hosts.iter().map(|host| host.label.as_str()).collect();
         assert_eq!(labels, ["a:1", "unix:/s"]);

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use petrel_engine::config::{Array, Config, Diagnostic, Element, Entry};
 use petrel_engine::settings::Values;
 
+use super::super::header_map::HeaderMap;
 use super::map::OptionMap;
 use super::{Balance, Extras, Family, Gateway, Host, Mode, Protocol, Route, RouteKey, host};
 
@@ -14,7 +15,11 @@ pub(super) fn gateway(
     values: &Values<'_>,
 ) -> Result<Option<Gateway>, Diagnostic> {
     let protocol = protocol(family, values)?;
-    let routes = routes(family, values, protocol)?;
+    let header_map = match protocol {
+        Protocol::Http => HeaderMap::parse(values)?,
+        _ => HeaderMap::default(),
+    };
+    let routes = routes(family, values, protocol, header_map.upgrade)?;
     if routes.is_empty() {
         return Ok(None);
     }
@@ -34,7 +39,10 @@ pub(super) fn gateway(
             .unwrap_or(Balance::ShortestQueue),
         tries_max: TRIES_MAX,
         debug: values.unsigned(family.debug, 0).min(u8::MAX.into()) as u8,
-        extras: Extras::default(),
+        extras: Extras {
+            header_map,
+            ..Extras::default()
+        },
     }))
 }
 
@@ -109,6 +117,7 @@ fn routes(
     family: &'static Family,
     values: &Values<'_>,
     protocol: Protocol,
+    upgrade: bool,
 ) -> Result<Vec<Route>, Diagnostic> {
     let mut routes = Vec::new();
     let block = values.block_of(family.server).map_or(0, |block| block.0);
@@ -117,6 +126,7 @@ fn routes(
         let mut hosts = Vec::new();
         for (_, mut host) in hosts_of(values.config(), family, element)? {
             host.protocol = protocol;
+            host.upgrade |= upgrade;
             hosts.push(Rc::new(host));
         }
         // lighttpd keeps two lists as well: an authorizer does not answer.
@@ -205,6 +215,19 @@ mod tests {
             gateway_of("mod_proxy", &text).balance,
             Balance::ShortestQueue
         );
+    }
+
+    #[test]
+    fn proxy_header_is_read_with_the_backends() {
+        let server = "proxy.server = ( \"/\" => (( \"host\" => \"a\" )) )\n";
+        let gateway = gateway_of(
+            "mod_proxy",
+            &format!("{server}proxy.replace-http-host = \"enable\""),
+        );
+        assert!(gateway.extras.header_map.replace_http_host);
+        assert!(!gateway.routes[0].hosts[0].upgrade);
+        let upgrade = format!("{server}proxy.header = ( \"upgrade\" => \"enable\" )");
+        assert!(gateway_of("mod_proxy", &upgrade).routes[0].hosts[0].upgrade);
     }
 
     #[test]

@@ -4,12 +4,13 @@
 use petrel_engine::config::schema::nearest;
 use petrel_engine::config::{Config, Diagnostic, Element, Entry};
 
+use super::super::header_map;
 use super::map::OptionMap;
 use super::{FAMILIES, Family, host, server};
 
 /// Warnings about the gateways in `config`.
 pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
-    let mut warnings = Vec::new();
+    let mut warnings = header_map::warnings(config);
     for entry in config.blocks.iter().flat_map(|block| &block.entries) {
         for family in FAMILIES {
             if entry.name == family.server {

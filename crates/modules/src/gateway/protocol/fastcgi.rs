@@ -96,10 +96,11 @@ impl Conversation for FastCgiConversation {
         out.reserve(USUAL_HEAD_BYTES);
         fastcgi::write_begin_request(out, ID, role, AfterRequest::Keep);
         let mut params = ParamsEncoder::new(out, ID);
-        environment::build(
+        environment::build_rewritten(
             request.exchange,
             request.host,
             request.body,
+            &request.extras.rewriting,
             &mut |name, value| params.add(name, value),
         );
         params.finish();

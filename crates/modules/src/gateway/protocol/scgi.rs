@@ -43,10 +43,11 @@ impl Conversation for ScgiConversation {
             BodyLength::None | BodyLength::Unknown => 0,
         };
         let mut head = HeadEncoder::new(out, length);
-        environment::build(
+        environment::build_rewritten(
             request.exchange,
             request.host,
             request.body,
+            &request.extras.rewriting,
             &mut |name, value| head.add(name, value),
         );
         head.finish();

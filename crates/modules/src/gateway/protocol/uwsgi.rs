@@ -40,10 +40,11 @@ impl Conversation for UwsgiConversation {
     ) -> Result<(), RequestError> {
         self.reply.expect(request);
         let mut head = HeadEncoder::new(out);
-        environment::build(
+        environment::build_rewritten(
             request.exchange,
             request.host,
             request.body,
+            &request.extras.rewriting,
             &mut |name, value| head.add(name, value),
         );
         head.finish()
