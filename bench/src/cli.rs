@@ -28,6 +28,8 @@ pub enum Command {
     Tempfile(Options),
     /// The table of the article "Reducing Requests-Setup-Costs", and what a request does
     Article(Options),
+    /// A small php-fpm behind two servers and many clients, slow ones among them
+    Starvation(StarvationOptions),
     /// Serve one canned response with the fewest system calls (started by the comparison)
     Floor(FloorOptions),
     /// Answer behind a gateway with the fewest instructions (started by the comparison)
@@ -91,6 +93,29 @@ impl Options {
         let seconds = if self.quick { 0.3 } else { self.seconds };
         Duration::from_secs_f64(seconds)
     }
+}
+
+/// How the starvation of backends is provoked.
+#[derive(Debug, Args)]
+pub struct StarvationOptions {
+    /// Servers to run, in this order
+    #[arg(long, value_delimiter = ',', value_name = "NAME,...", default_value = "petrel,nginx")]
+    pub servers: Vec<String>,
+    /// Length of each of the measured runs
+    #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = seconds)]
+    pub seconds: f64,
+    /// Where report.txt and results.json go, in a directory `starvation`
+    #[arg(long, value_name = "DIR", default_value = "bench/results")]
+    pub out: PathBuf,
+    /// The petrel binary; without it the one next to this program
+    #[arg(long, value_name = "FILE")]
+    pub petrel: Option<PathBuf>,
+    /// Install what is missing with apt-get first (as root)
+    #[arg(long)]
+    pub install: bool,
+    /// Which cores client and server run on
+    #[arg(long, value_enum, default_value_t = Placement::Apart)]
+    pub placement: Placement,
 }
 
 /// Which cores client and server run on. The same for every server.

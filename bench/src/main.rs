@@ -18,12 +18,14 @@ mod interrupt;
 mod load;
 mod machine;
 mod measure;
+mod occupation;
 mod peers;
 mod plot;
 mod report;
 mod results;
 mod schedule;
 mod stage;
+mod starvation;
 mod syscalls;
 mod workload;
 
@@ -33,7 +35,8 @@ fn main() -> ExitCode {
     let done = match cli::parse() {
         cli::Command::Static(options) => compare(&options, workload::Suite::Static),
         cli::Command::Gateway(options) => compare(&options, workload::Suite::Gateway),
-        cli::Command::Tempfile(options) => compare(&options, workload::Suite::Tempfile),
+        cli::Command::Tempfile(options) => occupation::run(&options),
+        cli::Command::Starvation(options) => starvation::run(&options),
         cli::Command::Article(options) => article::run(&options),
         cli::Command::Backend(options) => {
             backend::serve(&options).map_err(|error| error.to_string())

@@ -14,6 +14,7 @@ use crate::peers::process::Process;
 use crate::stage::{Place, Stage};
 use crate::syscalls::Tracing;
 use crate::workload::{Reuse, Service, Suite, Workload, choose, files};
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -96,7 +97,7 @@ impl Scene<'_> {
     fn listing(&self, place: &Place) -> Result<String, String> {
         let stage = Stage::new(place, self.server, &self.workload)?;
         let path = &self.workload.paths()[0];
-        let mut browser = Browser::new(stage.served.port);
+        let mut browser = Browser::new(stage.served.port, PATIENCE);
         let mut ask = || {
             let answer = browser.get(path).map_err(|error| error.to_string())?;
             if self.workload.reuse == Reuse::Close {
@@ -137,43 +138,84 @@ struct Call {
 }
 
 /// The calls of the request: from its sending to a moment after its answer. A call that began
-/// before, such as the wait for it, is the last one before.
+/// before, such as the wait for it, is none of it.
 fn calls_of(text: &str, answer: &Answer) -> Vec<Call> {
     let from = seconds(answer.began);
     let to = from + answer.took.as_secs_f64() + AFTERWARDS.as_secs_f64();
-    let calls = text.lines().filter_map(parse);
-    calls.filter(|call| (from..to).contains(&call.at)).collect()
+    let mut calls = parse(text);
+    calls.retain(|call| (from..to).contains(&call.at));
+    calls
 }
 
-/// `1234 1163519723.242903 read(8, ...) = 78`; a call that another thread's interrupts is shown
-/// where it begins, and its end left out.
-fn parse(line: &str) -> Option<Call> {
-    let mut words = line.splitn(2, |c: char| c == ' ');
-    let (first, rest) = (words.next()?, words.next()?.trim_start());
-    let (time, what) = match first.contains('.') {
-        true => (first, rest),
-        false => rest.split_once(' ')?,
+/// Lines such as `1234 1163519723.242903 read(8, ...) = 78`. A call that another process's
+/// interrupts comes in two lines.
+fn parse(text: &str) -> Vec<Call> {
+    let mut calls: Vec<Call> = Vec::new();
+    let mut unfinished: HashMap<&str, usize> = HashMap::new();
+    for line in text.lines() {
+        let Some((process, at, what)) = fields(line) else {
+            continue;
+        };
+        if let Some((_, end)) = what.split_once(" resumed>") {
+            if let Some(call) = unfinished.remove(process).and_then(|n| calls.get_mut(n)) {
+                call.what.push_str(end);
+            }
+        } else if what.starts_with(|c: char| c.is_ascii_lowercase()) {
+            let begun = what.strip_suffix("<unfinished ...>");
+            if begun.is_some() {
+                unfinished.insert(process, calls.len());
+            }
+            let what = begun.unwrap_or(what).to_owned();
+            calls.push(Call { at, what });
+        }
+    }
+    calls
+}
+
+/// Process (not there if only one is traced), time and call.
+fn fields(line: &str) -> Option<(&str, f64, &str)> {
+    let (first, rest) = line.split_once(' ')?;
+    let (process, time, what) = if first.contains('.') {
+        ("", first, rest)
+    } else {
+        let (time, what) = rest.trim_start().split_once(' ')?;
+        (first, time, what)
     };
-    let what = what.trim();
-    let is_call = what.starts_with(|c: char| c.is_ascii_lowercase());
-    is_call.then_some(Call {
-        at: time.parse().ok()?,
-        what: what.to_owned(),
-    })
+    Some((process, time.parse().ok()?, what.trim()))
 }
 
 /// Each with the time of day's seconds, as the article has it, and the time since the one before.
+/// Of calls of one name in a row only the first is shown.
 fn show(calls: &[Call]) -> String {
     let mut out = String::new();
     let mut before = calls.first().map_or(0.0, |call| call.at);
-    for Call { at, what } in calls {
-        let gap = (at - before) * 1e3;
-        let _infallible = writeln!(out, "  ...:{:09.6}  +{gap:.3} ms  {what}", at % 60.0);
-        before = *at;
+    let name = |call: &Call| call.what.split('(').next().map(str::to_owned);
+    for run in calls.chunk_by(|one, other| name(one) == name(other)) {
+        let shown = if run.len() < RUN_MIN { run } else { &run[..1] };
+        for Call { at, what } in shown {
+            let (gap, times) = ((at - before) * 1e3, run.len() - shown.len() + 1);
+            let times = if times > 1 { format!(" ×{times}") } else { String::new() };
+            let what = shorten(what);
+            let _infallible = writeln!(out, "  ...:{:09.6}  +{gap:.3} ms  {what}{times}", at % 60.0);
+            before = *at;
+        }
+        before = run.last().map_or(before, |last| last.at);
     }
     let all = calls.last().map_or(0.0, |last| last.at - calls[0].at) * 1e3;
     let _infallible = writeln!(out, "  {} calls, {all:.3} ms", calls.len());
     out
+}
+
+/// The call with the beginning of its arguments, and its result.
+fn shorten(what: &str) -> String {
+    let (call, result) = match what.rfind(" = ") {
+        Some(at) => (what[..at].trim_end(), &what[at..]),
+        None => (what.trim_end_matches("<detached ...>").trim_end(), " ..."),
+    };
+    match call.char_indices().nth(CALL_CHARACTERS_MAX) {
+        Some((end, _)) => format!("{}...){result}", &call[..end]),
+        None => format!("{call}{result}"),
+    }
 }
 
 fn seconds(time: SystemTime) -> f64 {
@@ -184,6 +226,11 @@ fn seconds(time: SystemTime) -> f64 {
 const WARM_UP: u32 = 20;
 /// Between two of them, so that nothing of one is taken for the next.
 const PAUSE: Duration = Duration::from_millis(20);
+const PATIENCE: Duration = Duration::from_secs(10);
+/// So many calls of one name in a row are told once.
+const RUN_MIN: usize = 3;
+/// More of a call than this is left out.
+const CALL_CHARACTERS_MAX: usize = 60;
 /// What a server or PHP does after the last byte of an answer belongs to it.
 const AFTERWARDS: Duration = Duration::from_millis(15);
 
@@ -193,15 +240,34 @@ mod tests {
 
     #[test]
     fn lines_are_read_with_and_without_a_process() {
-        let call = |at, what: &str| {
-            let what = what.to_owned();
-            Some(Call { at, what })
+        let whats = |text: &str| parse(text).into_iter().map(|call| call.what).collect::<Vec<_>>();
+        assert_eq!(whats("3.5 close(4) = 0"), ["close(4) = 0"]);
+        assert_eq!(whats("12 3.5 --- SIGCHLD ---\n\n12 3.6 read(8) = 0"), ["read(8) = 0"]);
+        assert_eq!(parse("12  3.5 close(4) = 0")[0].at, 3.5);
+    }
+
+    #[test]
+    fn a_call_in_two_lines_is_one() {
+        let text = "1 3.5 accept4(3,  <unfinished ...>\n2 3.6 read(9) = 1\n\
+                    1 3.7 <... accept4 resumed>NULL) = 9\n";
+        let calls = parse(text);
+        assert_eq!(calls.len(), 2);
+        assert_eq!(calls[0].what, "accept4(3,  NULL) = 9");
+    }
+
+    #[test]
+    fn long_arguments_are_cut_and_repeated_calls_told_once() {
+        let call = |what: &str| Call {
+            at: 3.5,
+            what: what.to_owned(),
         };
-        assert_eq!(parse("12 3.5 read(8, \"\", 4) = 0"), call(3.5, "read(8, \"\", 4) = 0"));
-        assert_eq!(parse("3.5 close(4) = 0"), call(3.5, "close(4) = 0"));
-        assert_eq!(parse("12 3.5 <... epoll_wait resumed>) = 1"), None);
-        assert_eq!(parse("12 3.5 --- SIGCHLD ---"), None);
-        assert_eq!(parse(""), None);
+        let long = format!("read(8, {}) = 90", "x".repeat(90));
+        assert!(shorten(&long).ends_with("x...) = 90") && shorten(&long).len() < 80);
+        assert_eq!(shorten("epoll_wait(11,  <detached ...>"), "epoll_wait(11, ...");
+        let calls = ["a(1) = 0", "b(1) = 0", "b(2) = 0", "b(3) = 0"].map(call);
+        let shown = show(&calls);
+        assert!(shown.contains("b(1) = 0 ×3") && !shown.contains("b(2)"), "{shown}");
+        assert!(shown.contains("4 calls"));
     }
 
     #[test]

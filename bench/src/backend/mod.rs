@@ -135,7 +135,7 @@ impl Backend {
     pub fn on_standard_input(mut command: Command, directory: &Path) -> Result<Self, String> {
         let path = directory.join("backend.sock");
         let listener = responder::listen_unix_blocking(&path).map_err(|errno| errno.to_string())?;
-        command.stdin(listener);
+        command.stdin(listener).current_dir("/");
         Self::run(command, Address::Unix(path), Tally::None, directory)
     }
 

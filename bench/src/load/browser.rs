@@ -11,6 +11,8 @@ use std::time::{Duration, Instant, SystemTime};
 pub struct Browser {
     port: u16,
     stream: Option<TcpStream>,
+    /// An answer that pauses for so long never comes.
+    patience: Duration,
     buffer: Vec<u8>,
 }
 
@@ -27,10 +29,12 @@ pub struct Answer {
 
 impl Browser {
     /// Of the server on a port of 127.0.0.1; connects when there is something to ask.
-    pub fn new(port: u16) -> Self {
+    /// An answer that pauses for longer than `patience` never comes.
+    pub fn new(port: u16, patience: Duration) -> Self {
         Self {
             port,
             stream: None,
+            patience,
             buffer: vec![0; 256 << 10],
         }
     }
@@ -54,7 +58,7 @@ impl Browser {
         let (began, started) = (SystemTime::now(), Instant::now());
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
-            None => connect(self.port)?,
+            None => connect(self.port, self.patience)?,
         };
         let request = format!(
             "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nUser-Agent: petrel-bench\r\n\
@@ -98,10 +102,10 @@ impl Browser {
     }
 }
 
-fn connect(port: u16) -> io::Result<TcpStream> {
+fn connect(port: u16, patience: Duration) -> io::Result<TcpStream> {
     let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(patience))?;
     Ok(stream)
 }
 
@@ -111,9 +115,6 @@ fn read(stream: &mut TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
         got => Ok(got),
     }
 }
-
-/// An answer that pauses for so long never comes.
-const PATIENCE: Duration = Duration::from_secs(90);
 
 #[cfg(test)]
 mod tests {
@@ -131,7 +132,7 @@ mod tests {
                 stream.write_all(reply).unwrap();
             }
         });
-        let mut browser = Browser::new(port);
+        let mut browser = Browser::new(port, Duration::from_secs(5));
         assert_eq!(browser.get("/").unwrap().status, 503);
         assert_eq!(browser.get("/").unwrap().status, 503);
         server.join().unwrap();

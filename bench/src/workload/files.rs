@@ -130,6 +130,13 @@ pub fn make(root: &Path, workloads: &[&Workload]) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes all scripts below `root`.
+pub fn make_scripts(root: &Path) -> io::Result<()> {
+    let scripts = [&PRINT_123, &INLINE, &SEND_TEMPFILE, &SLEEP_5_MS];
+    let mut written = scripts.iter().map(|script| fs::write(root.join(script.name), script.text));
+    written.try_for_each(|done| done)
+}
+
 /// Path of the `n`th file of the tree below the document root: 100 directories of 100 files.
 pub fn tree_path(n: u64) -> String {
     format!("tree/{:02}/page-{n:04}.html", n % 100)

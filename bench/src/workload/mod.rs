@@ -311,6 +311,13 @@ const fn of_article(name: &'static str, title: &'static str, kind: Kind) -> Work
     }
 }
 
+/// What a small php-fpm is asked for by many: a script of 5 ms.
+pub static SLEEP: Workload = Workload {
+    urls: Urls::Script(&files::SLEEP_5_MS),
+    needs: Service::Gateway(Route::Php),
+    ..of_article("sleep", "5 ms in PHP", Kind::PhpFpm)
+};
+
 /// PHP as the article had it: with a cache of compiled scripts.
 const CGI: Cgi = Cgi {
     opcache: true,

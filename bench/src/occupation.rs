@@ -1,0 +1,125 @@
+//! Large answers from PHP: how soon is the worker free?
+//!
+//! First 512 KiB through PHP's output and through a temporary file, a comparison like any other.
+//! Then 1 GiB for a client that reads slowly: the time until the worker has finished, which is all
+//! that other clients care about.
+
+use crate::cli::Options;
+use crate::interrupt;
+use crate::peers::Chosen;
+use crate::report::{self, aligned};
+use crate::stage::{Place, Stage};
+use crate::workload::{Suite, Workload, choose, files};
+use crate::{Compared, measure_all, plot, told};
+use nix::sys::socket::sockopt::RcvBuf;
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::time::{Duration, Instant};
+
+/// Measures, prints and writes.
+pub fn run(options: &Options) -> Result<(), String> {
+    let compared = measure_all(options, Suite::Tempfile)?;
+    let large = large_answers(options, &compared.servers)?;
+    println!("{large}");
+    let Compared { results, out, .. } = compared;
+    let text = format!("{}{large}", report::text(&results));
+    let written = report::write(&results, &text, &out)
+        .and_then(|()| plot::write(&results, &out))
+        .and_then(|()| plot::write_rates(&results, &out));
+    told(written, &out)
+}
+
+/// One line for each server and way.
+fn large_answers(options: &Options, servers: &[Chosen]) -> Result<String, String> {
+    let place = Place::new(options.placement).map_err(|error| format!("cannot prepare: {error}"))?;
+    let workloads = choose(Suite::Tempfile, &[])?;
+    files::make(&place.root, &workloads).map_err(|error| format!("cannot make files: {error}"))?;
+    let mut rows = vec![["", "worker free after", "client had received"].map(str::to_owned).to_vec()];
+    for workload in workloads {
+        for server in servers.iter().filter(|one| one.peer.serves.contains(&workload.needs)) {
+            if interrupt::asked() {
+                return Err("interrupted".to_owned());
+            }
+            let (free, received) = match time_until_free(&place, server, workload) {
+                Ok((Some(free), received)) => (format!("{:.2} s", free.as_secs_f64()), received),
+                Ok((None, received)) => (format!("not in {} s", PATIENCE.as_secs()), received),
+                Err(error) => (error, 0),
+            };
+            let name = format!("{}, {}", server.peer.name, workload.name);
+            rows.push(vec![name, free, format!("{} MiB", received >> 20)]);
+        }
+    }
+    Ok(format!(
+        "\n1 GiB from PHP for a client that reads 1.6 MB a second\n{}",
+        aligned(&rows)
+    ))
+}
+
+/// How long the worker was occupied, if it was free in time, and how much the client had by then.
+fn time_until_free(
+    place: &Place,
+    server: &Chosen,
+    workload: &Workload,
+) -> Result<(Option<Duration>, u64), String> {
+    let stage = Stage::new(place, server, workload)?;
+    let path = format!("{}?blocks={BLOCKS}", workload.paths()[0]);
+    let backend = stage.backend.as_ref().ok_or("no backend")?;
+    let mut client = SlowReader::ask(stage.served.port, &path).map_err(|error| error.to_string())?;
+    let started = Instant::now();
+    while started.elapsed() < PATIENCE && !interrupt::asked() {
+        client.read_some().map_err(|error| format!("client: {error}"))?;
+        if backend.occupied().is_some_and(|occupied| occupied > Duration::ZERO) {
+            return Ok((Some(started.elapsed()), client.received));
+        }
+        std::thread::sleep(READ_INTERVAL);
+    }
+    Ok((None, client.received))
+}
+
+/// A client with a small receive buffer, so that the kernel does not read in its place.
+struct SlowReader {
+    stream: TcpStream,
+    received: u64,
+}
+
+impl SlowReader {
+    fn ask(port: u16, path: &str) -> io::Result<Self> {
+        let mut stream = connect_with_small_buffer(port)?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
+        stream.write_all(request.as_bytes())?;
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            stream,
+            received: 0,
+        })
+    }
+
+    fn read_some(&mut self) -> io::Result<()> {
+        match self.stream.read(&mut [0; READ_BYTES]) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(got) => {
+                self.received += got as u64;
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Connects with a receive buffer of a few KiB, which has to be told before.
+pub fn connect_with_small_buffer(port: u16) -> io::Result<TcpStream> {
+    use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
+    let flags = SocketFlags::CLOEXEC;
+    let socket = net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    nix::sys::socket::setsockopt(&socket, RcvBuf, &4096)?;
+    net::connect(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))?;
+    Ok(socket.into())
+}
+
+/// Of 8 KiB, as the scripts have it: 1 GiB.
+const BLOCKS: u64 = 131_072;
+const READ_BYTES: usize = 16 << 10;
+const READ_INTERVAL: Duration = Duration::from_millis(10);
+/// A worker that is not free by then waits for the client.
+const PATIENCE: Duration = Duration::from_secs(30);
