@@ -22,6 +22,11 @@ pub const TARGETS: &[&str] = &[
     "configuration",
     "template",
     "listen",
+    "cgi_head",
+    "fastcgi",
+    "scgi",
+    "uwsgi",
+    "ajp13",
 ];
 
 /// The manifest of the targets, from the root.

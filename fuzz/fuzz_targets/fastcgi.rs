@@ -1,0 +1,128 @@
+//! FastCGI records, of applications and of web servers: in one piece or in many they carry the same.
+//! What a web server writes about a request, an application reads.
+//!
+//! The input is what the other end sends, and, cut at its zeros, names and values.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use petrel_proto::fastcgi::{
+    Pairs, ParamsEncoder, RecordError, ReplyDecoder, ReplyEvent, RequestDecoder, RequestEvent,
+    VALUES_BYTES_MAX,
+};
+
+fuzz_target!(|input: &[u8]| {
+    let (replies, requests) = (reply(input, usize::MAX), request(input, usize::MAX));
+    for step in [1, 11] {
+        assert_eq!(reply(input, step), replies);
+        assert_eq!(request(input, step), requests);
+    }
+    round_trip(input);
+});
+
+/// Events without the bounds of what arrived when, and the error behind them.
+type Story = (Vec<(String, Vec<u8>)>, Option<RecordError>);
+
+fn reply(input: &[u8], step: usize) -> Story {
+    let mut decoder = ReplyDecoder::new(1);
+    let mut story = Story::default();
+    let (mut position, mut arrived) = (0, 0);
+    loop {
+        let given = &input[position..arrived];
+        match decoder.decode(given) {
+            Err(error) => {
+                story.1 = Some(error);
+                return story;
+            }
+            Ok(decoded) => match decoded.event {
+                ReplyEvent::NeedMore => {
+                    position += decoded.consumed;
+                    // END_REQUEST and its padding is the longest that is waited for.
+                    assert!(arrived - position < 8 + 8 + 255);
+                    if arrived == input.len() {
+                        return story;
+                    }
+                    arrived = arrived.saturating_add(step).min(input.len());
+                }
+                ReplyEvent::Data(stream, range) => {
+                    assert!(!range.is_empty() && range.end == decoded.consumed);
+                    tell(&mut story, format!("{stream:?}"), &given[range.clone()]);
+                    // A part of it is given back, and comes again.
+                    let back = range.len() / 2;
+                    decoder.give_back(back);
+                    position += decoded.consumed - back;
+                    let last = story.0.last_mut().expect("it was told");
+                    last.1.truncate(last.1.len() - back);
+                }
+                end @ ReplyEvent::End { .. } => {
+                    tell(&mut story, format!("{end:?}"), b"");
+                    return story;
+                }
+            },
+        }
+    }
+}
+
+fn request(input: &[u8], step: usize) -> Story {
+    let mut decoder = RequestDecoder::new();
+    let mut story = Story::default();
+    let (mut position, mut arrived) = (0, 0);
+    loop {
+        let given = &input[position..arrived];
+        match decoder.decode(given) {
+            Err(error) => {
+                story.1 = Some(error);
+                return story;
+            }
+            Ok(decoded) => {
+                assert!(decoded.consumed <= given.len());
+                position += decoded.consumed;
+                match decoded.event {
+                    RequestEvent::NeedMore => {
+                        assert!(arrived - position <= VALUES_BYTES_MAX + 8);
+                        if arrived == input.len() {
+                            return story;
+                        }
+                        arrived = arrived.saturating_add(step).min(input.len());
+                    }
+                    RequestEvent::Params(id, range) => {
+                        tell(&mut story, format!("params {id}"), &given[range]);
+                    }
+                    RequestEvent::Stdin(id, range) => {
+                        tell(&mut story, format!("stdin {id}"), &given[range]);
+                    }
+                    RequestEvent::GetValues(range) => {
+                        let asked = &given[range];
+                        assert!(Pairs::new(asked).count() <= asked.len());
+                        tell(&mut story, "values".to_owned(), asked);
+                    }
+                    event => tell(&mut story, format!("{event:?}"), b""),
+                }
+            }
+        }
+    }
+}
+
+/// Adds an event, or to the last one if it was of the same stream.
+fn tell(story: &mut Story, what: String, bytes: &[u8]) {
+    match story.0.last_mut() {
+        Some((last, known)) if *last == what && !bytes.is_empty() => known.extend_from_slice(bytes),
+        _ => story.0.push((what, bytes.to_vec())),
+    }
+}
+
+fn round_trip(input: &[u8]) {
+    let mut pairs = Vec::new();
+    let mut wire = Vec::new();
+    let mut params = ParamsEncoder::new(&mut wire, 1);
+    for part in input.split(|&byte| byte == 0) {
+        let (name, value) = part.split_at(part.len() / 3);
+        params.add(name, value);
+        pairs.push((name, value));
+    }
+    params.finish();
+    assert_eq!(wire.len() % 8, 0);
+    let (events, refused) = request(&wire, usize::MAX);
+    assert_eq!((events.len(), refused), (2, None));
+    let found: Result<Vec<_>, RecordError> = Pairs::new(&events[0].1).collect();
+    assert_eq!(found, Ok(pairs));
+}
