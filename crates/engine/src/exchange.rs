@@ -12,6 +12,7 @@ use petrel_config::{BlockId, Captures, Subject};
 use petrel_proto::header_block::HeaderBlock;
 use petrel_proto::http1::{BodyFraming, KnownField, RequestHead, Version, write_status_line};
 use petrel_proto::method::Method;
+use petrel_proto::proxy_protocol::Extras;
 use petrel_proto::status::Status;
 use petrel_proto::url::Url;
 
@@ -44,7 +45,9 @@ pub struct Exchange {
     /// The client's connection.
     pub connection: ConnectionFacts,
     /// What the client speaks. Changed by [`Exchange::set_client`].
-    scheme: Scheme,
+    pub(crate) scheme: Scheme,
+    /// What the header of the PROXY protocol said, if the connection began with one.
+    pub(crate) proxied: Option<Rc<Proxied>>,
     /// What modules set for backends, scripts and logs (setenv.add-environment, REMOTE_USER).
     pub environment: Environment,
     /// The time of every stage.
@@ -137,6 +140,18 @@ pub enum Scheme {
     Https,
 }
 
+/// A connection that a proxy has passed on by the PROXY protocol. [`ConnectionFacts::peer`] is the
+/// client that it named.
+#[derive(Debug)]
+pub struct Proxied {
+    /// The proxy.
+    pub sender: Peer,
+    /// What the client speaks with it.
+    pub scheme: Scheme,
+    /// What it said besides addresses.
+    pub extras: Extras,
+}
+
 /// Variables for backends, scripts and logs. Few, so a list.
 #[derive(Default)]
 pub struct Environment {
@@ -168,6 +183,7 @@ impl Exchange {
             response: Response::default(),
             connection,
             scheme: Scheme::default(),
+            proxied: None,
             environment: Environment::default(),
             ledger: Ledger::default(),
             sent: Sent::default(),
@@ -196,6 +212,7 @@ impl Exchange {
         self.response.clear();
         self.environment.variables.clear();
         self.scheme = Scheme::default();
+        self.proxied = None;
         self.sent = Sent::default();
         self.interim = Vec::new();
         self.wake_at_s = Deadlines::NEVER;
@@ -238,6 +255,12 @@ impl Exchange {
     /// What the client speaks, to this server or to a trusted proxy in front of it.
     pub fn scheme(&self) -> Scheme {
         self.scheme
+    }
+
+    /// What the proxy in front said about the connection, if it began with a header of the PROXY protocol
+    /// from somebody who is trusted.
+    pub fn proxied(&self) -> Option<&Proxied> {
+        self.proxied.as_deref()
     }
 
     /// What a hook says that has changed the physical path: go on, or if conditions look at that path

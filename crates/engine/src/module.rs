@@ -5,6 +5,7 @@
 //! settings; a module that answers with none costs such a request nothing. The phase loop
 //! ([`crate::phase`]) calls the hooks and stamps the clock around them.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -53,10 +54,16 @@ pub struct Configure<'a> {
     pub logs: &'a LogRegistry,
     /// Whether the hooks will be used, or the values are only being checked.
     pub purpose: Purpose,
+    pub(crate) first_hooks: Vec<(Phase, Rc<dyn Hook>)>,
     pub(crate) hooks: Vec<(Phase, Rc<dyn Hook>)>,
     pub(crate) last_hooks: Vec<(Phase, Rc<dyn Hook>)>,
     pub(crate) wants_local_address: bool,
+    pub(crate) proxy_headers: Option<ProxyHeaders>,
 }
+
+/// Whose connections begin with a header of the PROXY protocol: those from which addresses (`None` is
+/// a unix socket).
+pub type ProxyHeaders = Rc<dyn Fn(Option<IpAddr>) -> bool>;
 
 /// Why `configure` is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +80,12 @@ impl Configure<'_> {
         self.hooks.push((phase, Rc::new(hook)));
     }
 
+    /// Lets `hook` run in `phase` before all others, wherever its module stands in `server.modules`:
+    /// for what others rely on.
+    pub fn add_first(&mut self, phase: Phase, hook: impl Hook + 'static) {
+        self.first_hooks.push((phase, Rc::new(hook)));
+    }
+
     /// Lets `hook` run in `phase` behind all hooks given to [`Configure::add`], wherever its module
     /// stands in `server.modules`: for rules that must see what the others have made.
     pub fn add_last(&mut self, phase: Phase, hook: impl Hook + 'static) {
@@ -83,6 +96,12 @@ impl Configure<'_> {
     /// asked for it, once a connection, only if somebody wants it.
     pub fn want_local_address(&mut self) {
         self.wants_local_address = true;
+    }
+
+    /// Has connections begin with a header of the PROXY protocol if their peer's address is one of
+    /// `from`. Counts when a connection is accepted, so only what is set for all its requests does.
+    pub fn expect_proxy_headers(&mut self, from: ProxyHeaders) {
+        self.proxy_headers = Some(from);
     }
 }
 

@@ -6,6 +6,7 @@
 //! of this driver: it has to yield exchanges and to pull bodies, nothing else.
 
 mod head;
+mod proxied;
 mod receive;
 mod send;
 
@@ -18,7 +19,7 @@ use std::task::{Context, Poll, ready};
 use petrel_proto::status::Status;
 
 use crate::deadlines::DeadlineId;
-use crate::exchange::{ConnectionFacts, Exchange, Peer};
+use crate::exchange::{ConnectionFacts, Exchange, Peer, Proxied};
 use crate::ledger::Stage;
 use crate::limits;
 use crate::listener::ListenerFacts;
@@ -41,6 +42,8 @@ pub(crate) struct Connection {
     /// Bytes that were received and not used yet. No allocation while it is empty and idle.
     input: Vec<u8>,
     peer: Peer,
+    /// What a proxy in front said about the connection.
+    proxied: Option<Rc<Proxied>>,
     /// What the kernel said when somebody wanted to know; boxed because few do.
     local_address: Option<Box<SocketAddr>>,
     id: u64,
@@ -58,6 +61,8 @@ pub(crate) struct Connection {
 /// What the connection is doing. Names say what we are waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
+    /// A header of the PROXY protocol, or its rest.
+    ProxyHeader,
     /// A request head, or its rest.
     Head,
     /// Hooks.
@@ -83,20 +88,26 @@ impl Connection {
         peer: Peer,
         listener: &Rc<ListenerFacts>,
     ) -> Connection {
+        let scope = worker
+            .settings_table()
+            .connection_scope(&listener.address, peer.ip());
+        let state = match scope.expects_proxy_header(peer.ip()) {
+            true => State::ProxyHeader,
+            false => State::Head,
+        };
         Connection {
             transport,
-            scope: worker
-                .settings_table()
-                .connection_scope(&listener.address, peer.ip()),
+            scope,
             listener: Rc::clone(listener),
             exchange: None,
             input: Vec::new(),
             peer,
+            proxied: None,
             local_address: None,
             id: worker.connection_begins(),
             requests: 0,
             deadline: None,
-            state: State::Head,
+            state,
             head_begun: false,
             waits_for_maker: false,
             body_due_s: 0,
@@ -106,6 +117,7 @@ impl Connection {
 
     fn step(&mut self, context: &mut Context<'_>) -> Poll<State> {
         match self.state {
+            State::ProxyHeader => self.poll_proxy_header(context),
             State::Head => self.poll_head(context),
             State::Walk => self.poll_walk(context),
             State::WantedBody => self
@@ -324,6 +336,10 @@ impl Connection {
                 .unwrap_or_else(|| Box::new(Exchange::new(Rc::clone(worker), facts.clone())))
         });
         exchange.connection = facts;
+        if let Some(proxied) = &self.proxied {
+            exchange.scheme = proxied.scheme;
+            exchange.proxied = Some(Rc::clone(proxied));
+        }
         exchange.local_address = self.local_address.as_deref().copied();
         exchange
     }
@@ -377,6 +393,7 @@ impl Connection {
     /// `debug.log-timeouts`: what took too long.
     fn trace_timeout(&self) {
         let what = match self.state {
+            State::ProxyHeader => "the header of the PROXY protocol came too slowly",
             State::Head if self.head_begun => "the request head came too slowly",
             State::Head if self.requests > 0 => "no further request came",
             State::Head => "no request came",
@@ -412,6 +429,7 @@ impl Connection {
         self.no_deadline();
         self.trace_timeout();
         self.state = match self.state {
+            State::ProxyHeader => State::Over,
             State::Head if self.head_begun => {
                 let input = std::mem::take(&mut self.input);
                 let cause = format_args!("the request head came too slowly");

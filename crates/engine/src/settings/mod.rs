@@ -17,7 +17,7 @@ use hashbrown::HashMap;
 use petrel_config::{Array, BlockId, Config, Diagnostic, Effect, Entry, Op, Schema, Span, Value};
 
 use crate::log::LogRegistry;
-use crate::module::{Configure, Hook, Loaded, ModuleSpec, Phase, Purpose};
+use crate::module::{Configure, Hook, Loaded, ModuleSpec, Phase, ProxyHeaders, Purpose};
 pub use core::CoreSettings;
 pub use exposure::Exposure;
 pub use mime::MimeCache;
@@ -34,6 +34,8 @@ pub struct Settings {
     pub exposure: Exposure,
     /// A hook needs the address a client connected to.
     pub(crate) wants_local_address: bool,
+    /// Whose connections begin with a header of the PROXY protocol.
+    pub(crate) proxy_headers: Option<ProxyHeaders>,
     hooks: [Vec<Rc<dyn Hook>>; Phase::COUNT],
 }
 
@@ -61,16 +63,20 @@ impl Settings {
             values,
             logs,
             purpose,
+            first_hooks: Vec::new(),
             hooks: Vec::new(),
             last_hooks: Vec::new(),
             wants_local_address: false,
+            proxy_headers: None,
         };
         for module in modules {
             (module.configure)(&mut configure)?;
         }
         let wants_local_address = configure.wants_local_address;
+        let proxy_headers = configure.proxy_headers;
+        let inner = configure.hooks.into_iter().chain(configure.last_hooks);
         let mut hooks: [Vec<Rc<dyn Hook>>; Phase::COUNT] = Default::default();
-        for (phase, hook) in configure.hooks.into_iter().chain(configure.last_hooks) {
+        for (phase, hook) in configure.first_hooks.into_iter().chain(inner) {
             hooks[phase as usize].push(hook);
         }
         Ok(Settings {
@@ -78,6 +84,7 @@ impl Settings {
             core,
             exposure: Exposure::new(values),
             wants_local_address,
+            proxy_headers,
             hooks,
         })
     }
@@ -92,6 +99,7 @@ impl Settings {
             core,
             exposure: Exposure::everything("the configuration"),
             wants_local_address: false,
+            proxy_headers: None,
             hooks: Default::default(),
         }
     }

@@ -17,7 +17,7 @@ use super::{MimeCache, Settings, Values};
 use crate::exchange::Scheme;
 use crate::limits;
 use crate::log::LogRegistry;
-use crate::module::{ModuleSpec, Purpose};
+use crate::module::{ModuleSpec, ProxyHeaders, Purpose};
 
 /// One worker's view of the configuration.
 pub struct SettingsTable {
@@ -56,6 +56,7 @@ pub struct ConnectionScope {
     hosts: RefCell<HashMap<Box<[u8]>, Rc<HostScope>, foldhash::fast::RandomState>>,
     /// The scope for every host, when no condition asks for the host.
     any_host: Option<Rc<HostScope>>,
+    proxy_headers: Option<ProxyHeaders>,
 }
 
 /// What is decided for a host on a connection.
@@ -176,10 +177,11 @@ impl SettingsTable {
                 (Some(condition), _) => condition.matcher.matches(listener.as_bytes()),
             });
         }
-        let mut connections = self.connections.borrow_mut();
-        if let Some(scope) = connections.get(&truths.bits) {
+        if let Some(scope) = self.connections.borrow().get(&truths.bits) {
             return Rc::clone(scope);
         }
+        let proxy_headers = self.intern(&truths).proxy_headers.clone();
+        let mut connections = self.connections.borrow_mut();
         if connections.len() >= limits::HOST_SCOPES_MAX {
             connections.clear();
         }
@@ -189,6 +191,7 @@ impl SettingsTable {
             truths,
             hosts: RefCell::default(),
             any_host,
+            proxy_headers,
         });
         connections.insert(key, Rc::clone(&scope));
         if !self.stability.contains(&Stability::Connection) {
@@ -358,6 +361,13 @@ impl SettingsTable {
         }
         interned.insert(truths.bits.clone(), Rc::clone(&settings));
         settings
+    }
+}
+
+impl ConnectionScope {
+    /// Whether a connection from `peer` begins with a header of the PROXY protocol.
+    pub fn expects_proxy_header(&self, peer: Option<IpAddr>) -> bool {
+        self.proxy_headers.as_ref().is_some_and(|from| from(peer))
     }
 }
 

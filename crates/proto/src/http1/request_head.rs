@@ -285,6 +285,18 @@ impl RequestHead {
         self.host.extend_from_slice(host);
     }
 
+    /// Makes `authority` the host and the value of Host, under the rules that Host obeys: a proxy says
+    /// that the client asked for it. False, and nothing changed, if it is malformed.
+    pub fn replace_host(&mut self, authority: &[u8], options: &HeadOptions) -> bool {
+        let mut host = Vec::new();
+        if super::host::normalise(&mut host, authority, options).is_none() {
+            return false;
+        }
+        self.host = host;
+        self.set_field(KnownField::Host.name(), authority);
+        true
+    }
+
     /// [`RequestHead::host`] without the port; an IPv6 address keeps its brackets.
     pub fn host_without_port(&self) -> &[u8] {
         super::host::without_port(&self.host)

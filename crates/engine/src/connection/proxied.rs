@@ -1,0 +1,72 @@
+//! Connections of proxies that say first, by the PROXY protocol, whose connection it is.
+//!
+//! Only connections from addresses that the settings name get here. From such an address the header
+//! must come: without it the connection is closed, as the request would be taken for the proxy's.
+
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use petrel_proto::proxy_protocol::{self, Decoded, Endpoints, Header};
+
+use super::{Connection, State};
+use crate::exchange::{Peer, Proxied, Scheme};
+use crate::worker::Drain;
+
+impl Connection {
+    /// Waits for the header.
+    pub(super) fn poll_proxy_header(&mut self, context: &mut Context<'_>) -> Poll<State> {
+        let worker = Rc::clone(&self.worker);
+        loop {
+            if self.input.is_empty() && worker.draining() == Some(Drain::Stop) {
+                return Poll::Ready(State::Over);
+            }
+            let mut buffer = worker.receive_buffer.borrow_mut();
+            match ready!(self.transport.poll_read(context, &mut buffer)) {
+                Ok(count) if count > 0 => self.input.extend_from_slice(&buffer[..count]),
+                _ => return Poll::Ready(State::Over),
+            }
+            match proxy_protocol::decode(&self.input) {
+                Ok(Decoded::NeedMore) => {}
+                Ok(Decoded::Complete(header)) => {
+                    return Poll::Ready(self.take_proxy_header(*header));
+                }
+                Err(error) => {
+                    let log = &worker.base_settings().core.error_log;
+                    let client = self.peer.without_port();
+                    log.error(format_args!("(receive) {error} client={client}"));
+                    return Poll::Ready(State::Over);
+                }
+            }
+        }
+    }
+
+    /// From now on the client is the one that the proxy names.
+    fn take_proxy_header(&mut self, header: Header) -> State {
+        self.input.drain(..header.length);
+        if self.input.is_empty() {
+            self.input = Vec::new();
+        }
+        self.set_deadline(self.worker.base_settings().core.read_idle_s);
+        let sender = self.peer;
+        match header.endpoints {
+            Endpoints::Ip { source, .. } => self.peer = Peer::Ip(source),
+            Endpoints::Unix => self.peer = Peer::Unix,
+            Endpoints::Itself => return State::Head,
+        }
+        let scheme = match &header.extras.tls {
+            Some(tls) if tls.is_used => Scheme::Https,
+            _ => Scheme::Http,
+        };
+        self.scope = self.worker.settings_table().connection_scope_for(
+            &self.listener.address,
+            self.peer.ip(),
+            scheme,
+        );
+        self.proxied = Some(Rc::new(Proxied {
+            sender,
+            scheme,
+            extras: header.extras,
+        }));
+        State::Head
+    }
+}
