@@ -36,6 +36,7 @@ pub use reference::reference;
 
 /// Every module there is. Those that `server.modules` does not list take part in this order.
 pub static MODULES: &[&ModuleSpec] = &[
+    &extforward::MODULE,
     &index_file::MODULE,
     &access::MODULE,
     &alias::MODULE,

@@ -9,7 +9,7 @@ use petrel_engine::module::ModuleSpec;
 use petrel_engine::settings::loaded_modules;
 
 use crate::not_built::{self, OTHER_NAMES, Part};
-use crate::{MODULES, alias, deflate, gateway, spec_of};
+use crate::{MODULES, alias, deflate, extforward, gateway, spec_of};
 
 /// Warnings about names in `server.modules` that do nothing, and about directives whose module is
 /// not in the list.
@@ -33,7 +33,9 @@ pub fn warnings(config: &Config) -> Vec<Diagnostic> {
     }
     warnings.extend(alias::warnings(config));
     warnings.extend(deflate::warnings(config));
+    warnings.extend(extforward::warnings(config));
     warnings.extend(gateway::options::warnings(config));
+    warnings.extend(gateway::header_map::warnings(config));
     warnings.extend(gateway::cgi::warnings(config));
     warnings
 }

@@ -164,8 +164,7 @@ impl Lookup for Parts<'_> {
     fn url_part(&self, part: UrlPart) -> &[u8] {
         let request = &self.exchange.request;
         match part {
-            // A listener speaks plain HTTP.
-            UrlPart::Scheme => b"http",
+            UrlPart::Scheme => self.exchange.scheme().as_str().as_bytes(),
             UrlPart::Authority if request.head.host().is_empty() => self.exchange.server_name(),
             UrlPart::Authority => request.head.host(),
             UrlPart::Path => request.url.path_raw(),

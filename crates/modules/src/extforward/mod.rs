@@ -1,4 +1,27 @@
-//! mod_extforward: the client's address from a trusted proxy.
+//! mod_extforward: the client as trusted proxies in front name it.
+//!
+//! A request from an address that `extforward.forwarder` trusts is taken for that of the client
+//! which the proxy names in a field, or for a whole connection in a header of the PROXY protocol.
+//! Conditions, access rules, logs and backends see that client from then on. It happens before
+//! anything else looks at the request; where the client changes which settings apply, the request
+//! begins anew with those. What is said by others than trusted proxies counts for nothing.
+
+mod client;
+mod trust;
+
+use std::rc::Rc;
+
+use petrel_engine::Exchange;
+use petrel_engine::config::{Config, Diagnostic, Effect};
+use petrel_engine::exchange::{Peer, Scheme};
+use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
+use petrel_engine::proto::http1::KnownField;
+use petrel_engine::proto::proxy_protocol::Tls;
+use petrel_engine::proto::status::Status;
+use petrel_engine::settings::Values;
+
+use client::Client;
+use trust::Trust;
 
 /// Variable of the environment: the address of the proxy whose word was taken.
 pub const ACTUAL_FOR: &str = "_L_EXTFORWARD_ACTUAL_FOR";
@@ -9,3 +32,249 @@ pub const ACTUAL_PROTO: &str = "_L_EXTFORWARD_ACTUAL_PROTO";
 /// Variable of the environment: the host that proxy asked for, where it says that the client asked for
 /// another.
 pub const ACTUAL_HOST: &str = "_L_EXTFORWARD_ACTUAL_HOST";
+
+/// mod_extforward.
+pub static MODULE: ModuleSpec = ModuleSpec {
+    name: "mod_extforward",
+    doc: "Takes the client's address from a trusted proxy.",
+    loaded: Loaded::Listed,
+    directives: petrel_engine::directives! {
+        "extforward.forwarder", StringMap, Request, "()", Effect::Works,
+            "The proxies whose word counts: addresses and ranges (10.0.0.0/8) with the value \"trust\". \"all\" trusts everybody, \"\" unix sockets.";
+        "extforward.headers", List, Request, "( \"X-Forwarded-For\", \"Forwarded-For\" )", Effect::Works,
+            "The fields that are looked at, in this order; the first that a request has counts. Forwarded (RFC 7239) must be named, as a proxy that does not know it passes on the client's.";
+        "extforward.params", Map, Request, "()", Effect::Works,
+            "The parameters of Forwarded that count besides for and proto: host and remote_user.";
+        "extforward.hap-PROXY", Bool, Socket, "disable", Effect::Works,
+            "Connections from the proxies of extforward.forwarder begin with a header of HAProxy's PROXY protocol, version 1 or 2. Without it they are closed.";
+        "extforward.hap-PROXY-ssl-client-verify", Bool, Socket, "disable", Effect::Works,
+            "Takes what that header says about the client's certificate: SSL_CLIENT_VERIFY, SSL_CLIENT_S_DN_CN and the like, and REMOTE_USER for a certificate that was verified.";
+    },
+    log_directives: &[],
+    configure,
+};
+
+fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
+    let values = configure.values;
+    let params = Params::parse(values)?;
+    let trust = Rc::new(Trust::parse(values));
+    if trust.is_empty() {
+        return Ok(());
+    }
+    if values.bool("extforward.hap-PROXY").unwrap_or(false) {
+        let trust = Rc::clone(&trust);
+        configure.expect_proxy_headers(Rc::new(move |peer| trust.includes(peer)));
+    }
+    let mut headers: Vec<String> = values
+        .strings("extforward.headers")
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    if headers.is_empty() {
+        headers = HEADERS.map(str::to_owned).into();
+    }
+    let takes_certificate = values
+        .bool("extforward.hap-PROXY-ssl-client-verify")
+        .unwrap_or(false);
+    configure.add_first(
+        Phase::Translate,
+        ExtForward {
+            trust,
+            headers,
+            params,
+            takes_certificate,
+        },
+    );
+    Ok(())
+}
+
+/// What is looked at unless `extforward.headers` says otherwise.
+const HEADERS: [&str; 2] = ["X-Forwarded-For", "Forwarded-For"];
+
+/// Forwarders that can never be anybody.
+pub fn warnings(config: &Config) -> Vec<Diagnostic> {
+    trust::warnings(config)
+}
+
+struct ExtForward {
+    trust: Rc<Trust>,
+    headers: Vec<String>,
+    params: Params,
+    takes_certificate: bool,
+}
+
+/// Which parameters of Forwarded count, besides `for` and `proto`, which always do.
+#[derive(Clone, Copy, Debug, Default)]
+struct Params {
+    host: bool,
+    remote_user: bool,
+}
+
+impl Params {
+    fn parse(values: &Values<'_>) -> Result<Params, Diagnostic> {
+        let mut params = Params::default();
+        for element in values.array("extforward.params").into_iter().flatten() {
+            let mut unused = false;
+            let place = match element.key().unwrap_or_default() {
+                "host" => &mut params.host,
+                "remote_user" => &mut params.remote_user,
+                "by" | "for" | "proto" => &mut unused,
+                key => {
+                    let message = format!("extforward.params has no key {key:?}");
+                    let span = element.key.as_ref().map_or(element.span, |key| key.span);
+                    return Err(Diagnostic::error(message, span)
+                        .with_hint("there are by, for, host, proto and remote_user"));
+                }
+            };
+            *place = element.value.as_bool().ok_or_else(|| {
+                let message = "it takes \"enable\" or \"disable\"";
+                Diagnostic::error(message, element.span)
+            })?;
+        }
+        Ok(params)
+    }
+}
+
+impl Hook for ExtForward {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        // A request is begun anew when its settings changed: the client is known then.
+        if exchange.environment.get(ACTUAL_FOR).is_some() {
+            return Outcome::Next;
+        }
+        if self.takes_certificate {
+            tell_certificate(exchange);
+        }
+        if !self.trust.includes(exchange.connection.peer.ip()) {
+            return Outcome::Next;
+        }
+        match self.client(exchange) {
+            Ok(None) => Outcome::Next,
+            Ok(Some(client)) => self.take(client, exchange),
+            Err(Malformed) => {
+                exchange.log_error(
+                    "translate",
+                    format_args!("the Forwarded field of a trusted proxy is malformed"),
+                );
+                exchange.answer(Status::BAD_REQUEST)
+            }
+        }
+    }
+}
+
+/// A trusted proxy sends a Forwarded field that nobody can read.
+#[derive(Debug)]
+struct Malformed;
+
+impl ExtForward {
+    /// The client that the first of the fields names which the request has.
+    fn client(&self, exchange: &Exchange) -> Result<Option<Client>, Malformed> {
+        let head = &exchange.request.head;
+        let mut present = self
+            .headers
+            .iter()
+            .filter_map(|name| Some((name, head.value_of(name)?)))
+            .filter(|(_, value)| !value.is_empty());
+        let Some((name, value)) = present.next() else {
+            return Ok(None);
+        };
+        if name.eq_ignore_ascii_case(KnownField::Forwarded.name()) {
+            return client::of_forwarded(value, &self.trust, self.params).map_err(|_| Malformed);
+        }
+        // Several fields of a name that the server does not know are not joined.
+        let values = head.fields_named(name);
+        let joined = values.collect::<Vec<_>>().join(&b","[..]);
+        let proto = head.field(KnownField::XForwardedProto);
+        Ok(client::of_addresses(&joined, proto, &self.trust))
+    }
+
+    /// Makes `client` the client of this request.
+    fn take(&self, client: Client, exchange: &mut Exchange) -> Outcome {
+        let proxy = exchange.connection.peer.address_text();
+        let settings = Rc::clone(&exchange.settings);
+        if let Some(host) = &client.host
+            && host != exchange.request.head.host()
+        {
+            let actual = exchange.request.head.host().to_vec();
+            let options = exchange.worker.process().head_options;
+            if !exchange.request.head.replace_host(host, &options) {
+                exchange.log_error(
+                    "translate",
+                    format_args!("the host that a trusted proxy names is malformed"),
+                );
+                return exchange.answer(Status::BAD_REQUEST);
+            }
+            exchange.environment.set(ACTUAL_HOST, &actual);
+        }
+        let environment = &mut exchange.environment;
+        environment.set(ACTUAL_FOR, proxy.as_bytes());
+        if let Some(user) = &client.remote_user {
+            environment.set("REMOTE_USER", user);
+        }
+        let scheme = exchange.scheme();
+        if client.scheme.is_some_and(|named| named != scheme) {
+            let actual = scheme.as_str().as_bytes();
+            exchange.environment.set(ACTUAL_PROTO, actual);
+        }
+        exchange.set_client(Peer::Ip(client.address), client.scheme.unwrap_or(scheme));
+        match Rc::ptr_eq(&settings, &exchange.settings) {
+            true => Outcome::Next,
+            false => Outcome::Again(Phase::Translate),
+        }
+    }
+}
+
+/// What the PROXY protocol said about the client's TLS, as variables.
+fn tell_certificate(exchange: &mut Exchange) {
+    let Some(tls) = exchange
+        .proxied()
+        .and_then(|proxied| proxied.extras.tls.as_ref())
+    else {
+        return;
+    };
+    let Tls {
+        version,
+        common_name,
+        cipher,
+        signature_algorithm,
+        key_algorithm,
+        ..
+    } = tls.clone();
+    let verified = tls.has_certificate && tls.is_verified;
+    let verify = match (tls.has_certificate, tls.is_verified) {
+        (true, true) => "SUCCESS",
+        (true, false) => "FAILED",
+        (false, _) => "NONE",
+    };
+    let user = common_name.clone().filter(|_| verified);
+    let texts = [
+        ("SSL_PROTOCOL", version),
+        ("SSL_CIPHER", cipher),
+        ("SSL_SERVER_A_SIG", signature_algorithm),
+        ("SSL_SERVER_A_KEY", key_algorithm),
+        ("SSL_CLIENT_S_DN_CN", common_name),
+        ("REMOTE_USER", user),
+    ];
+    let environment = &mut exchange.environment;
+    environment.set("SSL_CLIENT_VERIFY", verify.as_bytes());
+    for (name, text) in texts {
+        let Some(text) = text else { continue };
+        // A name in a certificate may hold anything; what ends lines or variables does not get on.
+        if !text.iter().any(u8::is_ascii_control) {
+            environment.set(name, &text);
+            if name == "REMOTE_USER" {
+                environment.set("AUTH_TYPE", b"SSL_CLIENT_VERIFY");
+            }
+        }
+    }
+}
+
+/// The scheme that a field or parameter names.
+fn scheme(text: &[u8]) -> Option<Scheme> {
+    let is = |scheme: Scheme| text.eq_ignore_ascii_case(scheme.as_str().as_bytes());
+    [Scheme::Http, Scheme::Https]
+        .into_iter()
+        .find(|known| is(*known))
+}
+
+#[cfg(test)]
+mod tests;

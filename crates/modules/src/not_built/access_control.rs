@@ -8,24 +8,6 @@ use super::not_built;
 
 const NO_SECDOWNLOAD: &str = "signed links are not built";
 const NO_TRIGGER: &str = "download triggers are not built";
-const NO_FORWARDED: &str = "the addresses that proxies report are not read";
-
-pub(super) static EXTFORWARD: ModuleSpec = not_built(
-    "mod_extforward",
-    "Takes the client's address from a trusted proxy.",
-    directives! {
-        "extforward.forwarder", StringMap, Request, "()", Exposes("rules about client addresses would see the proxy's"),
-            "The proxies whose word counts.";
-        "extforward.headers", List, Request, "( \"X-Forwarded-For\", \"Forwarded-For\" )", NotYet(NO_FORWARDED),
-            "The fields that are looked at, in this order.";
-        "extforward.params", Map, Request, "()", NotYet(NO_FORWARDED),
-            "The parameters of the Forwarded field that count.";
-        "extforward.hap-PROXY", Bool, Socket, "disable", Exposes("rules about client addresses would see the proxy's"),
-            "Connections begin with HAProxy's PROXY protocol.";
-        "extforward.hap-PROXY-ssl-client-verify", Bool, Socket, "disable", NotYet(NO_FORWARDED),
-            "Takes the client certificate's data from there too.";
-    },
-);
 
 pub(super) static SECDOWNLOAD: ModuleSpec = not_built(
     "mod_secdownload",

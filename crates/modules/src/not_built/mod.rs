@@ -21,7 +21,6 @@ pub static MODULES: &[&ModuleSpec] = &[
     &gateways::SOCKPROXY,
     &gateways::WSTUNNEL,
     &auth::AUTH,
-    &access_control::EXTFORWARD,
     &access_control::SECDOWNLOAD,
     &access_control::EVASIVE,
     &access_control::TRIGGER_B4_DL,

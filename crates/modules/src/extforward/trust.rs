@@ -1,0 +1,86 @@
+//! `extforward.forwarder`: whose word counts.
+
+use std::net::IpAddr;
+
+use petrel_engine::config::{AddressRange, Config, Diagnostic, Element};
+use petrel_engine::settings::Values;
+
+/// The addresses that are trusted.
+#[derive(Debug, Default)]
+pub(super) struct Trust {
+    /// `all`, which beats every other entry: trusted, or not.
+    everybody: Option<bool>,
+    ranges: Vec<AddressRange>,
+    /// The key `""`: unix sockets.
+    unix: bool,
+}
+
+impl Trust {
+    pub(super) fn parse(values: &Values<'_>) -> Trust {
+        let mut trust = Trust::default();
+        for element in values.array("extforward.forwarder").into_iter().flatten() {
+            trust.add(element);
+        }
+        trust
+    }
+
+    /// Whether nobody is trusted.
+    pub(super) fn is_empty(&self) -> bool {
+        match self.everybody {
+            Some(everybody) => !everybody,
+            None => self.ranges.is_empty() && !self.unix,
+        }
+    }
+
+    /// Whether whoever connects from `peer` (`None` is a unix socket) is believed.
+    pub(super) fn includes(&self, peer: Option<IpAddr>) -> bool {
+        match (self.everybody, peer) {
+            (Some(everybody), _) => everybody,
+            (None, Some(address)) => self.names(address),
+            (None, None) => self.unix,
+        }
+    }
+
+    /// Whether an address behind a trusted one is that of another trusted proxy. Where everybody is
+    /// trusted nobody in particular is, so the first one behind is the client, as in lighttpd.
+    pub(super) fn names(&self, address: IpAddr) -> bool {
+        self.everybody.is_none() && self.ranges.iter().any(|range| range.contains(address))
+    }
+
+    fn add(&mut self, element: &Element) {
+        let is_trusted = is_trusted(element);
+        match element.key() {
+            Some("all") => self.everybody = Some(is_trusted),
+            Some("") => self.unix = is_trusted,
+            Some(text) if is_trusted => self.ranges.extend(AddressRange::parse(text)),
+            _ => {}
+        }
+    }
+}
+
+fn is_trusted(element: &Element) -> bool {
+    let value = element.value.as_str();
+    value.is_some_and(|value| value.eq_ignore_ascii_case("trust"))
+}
+
+/// Keys that are no address: nobody is trusted by them.
+pub(super) fn warnings(config: &Config) -> Vec<Diagnostic> {
+    let entries = config.blocks.iter().flat_map(|block| &block.entries);
+    let forwarders = entries
+        .filter(|entry| entry.name == "extforward.forwarder")
+        .filter_map(|entry| entry.value.as_array())
+        .flatten();
+    forwarders
+        .filter(|element| is_trusted(element))
+        .filter_map(|element| {
+            let text = element.key().unwrap_or_default();
+            if matches!(text, "" | "all") {
+                return None;
+            }
+            let why = AddressRange::parse(text).err()?;
+            let span = element.key.as_ref().map_or(element.span, |key| key.span);
+            let message = format!("extforward.forwarder trusts nobody by {text:?}: {why}");
+            Some(Diagnostic::warning(message, span))
+        })
+        .collect()
+}
