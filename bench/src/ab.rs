@@ -85,7 +85,10 @@ Total:          2    2   0.5      2       7
 
     #[test]
     fn failures_void_it() {
-        assert_eq!(parse(&REPORT.replace("requests:        0", "requests:        1")), None);
+        assert_eq!(
+            parse(&REPORT.replace("requests:        0", "requests:        1")),
+            None
+        );
         assert_eq!(parse(&format!("{REPORT}Non-2xx responses:      3\n")), None);
     }
 }

@@ -99,7 +99,12 @@ impl Options {
 #[derive(Debug, Args)]
 pub struct StarvationOptions {
     /// Servers to run, in this order
-    #[arg(long, value_delimiter = ',', value_name = "NAME,...", default_value = "petrel,nginx")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NAME,...",
+        default_value = "petrel,nginx"
+    )]
     pub servers: Vec<String>,
     /// Length of each of the measured runs
     #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = seconds)]

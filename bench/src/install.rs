@@ -25,7 +25,10 @@ pub fn all(servers: &[String], backends: impl Iterator<Item = Kind>) -> Result<(
 
 /// Installs packages, those that are missing.
 fn packages(wanted: impl Iterator<Item = Package>) -> Result<(), String> {
-    let mut packages: Vec<_> = wanted.filter(is_missing).map(|(_, package)| package).collect();
+    let mut packages: Vec<_> = wanted
+        .filter(is_missing)
+        .map(|(_, package)| package)
+        .collect();
     packages.sort_unstable();
     packages.dedup();
     if packages.is_empty() {

@@ -31,12 +31,20 @@ pub fn run(options: &Options) -> Result<(), String> {
 
 /// One line for each server and way.
 fn large_answers(options: &Options, servers: &[Chosen]) -> Result<String, String> {
-    let place = Place::new(options.placement).map_err(|error| format!("cannot prepare: {error}"))?;
+    let place =
+        Place::new(options.placement).map_err(|error| format!("cannot prepare: {error}"))?;
     let workloads = choose(Suite::Tempfile, &[])?;
     files::make(&place.root, &workloads).map_err(|error| format!("cannot make files: {error}"))?;
-    let mut rows = vec![["", "worker free after", "client had received"].map(str::to_owned).to_vec()];
+    let mut rows = vec![
+        ["", "worker free after", "client had received"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
     for workload in workloads {
-        for server in servers.iter().filter(|one| one.peer.serves.contains(&workload.needs)) {
+        for server in servers
+            .iter()
+            .filter(|one| one.peer.serves.contains(&workload.needs))
+        {
             if interrupt::asked() {
                 return Err("interrupted".to_owned());
             }
@@ -64,11 +72,17 @@ fn time_until_free(
     let stage = Stage::new(place, server, workload)?;
     let path = format!("{}?blocks={BLOCKS}", workload.paths()[0]);
     let backend = stage.backend.as_ref().ok_or("no backend")?;
-    let mut client = SlowReader::ask(stage.served.port, &path).map_err(|error| error.to_string())?;
+    let mut client =
+        SlowReader::ask(stage.served.port, &path).map_err(|error| error.to_string())?;
     let started = Instant::now();
     while started.elapsed() < PATIENCE && !interrupt::asked() {
-        client.read_some().map_err(|error| format!("client: {error}"))?;
-        if backend.occupied().is_some_and(|occupied| occupied > Duration::ZERO) {
+        client
+            .read_some()
+            .map_err(|error| format!("client: {error}"))?;
+        if backend
+            .occupied()
+            .is_some_and(|occupied| occupied > Duration::ZERO)
+        {
             return Ok((Some(started.elapsed()), client.received));
         }
         std::thread::sleep(READ_INTERVAL);

@@ -181,7 +181,8 @@ fn text(out: &mut String, (x, y): (f64, f64), style: &str, words: &str) {
 
 /// One for each server, in their order; told apart also by people who see few colours.
 const COLOURS: [&str; 9] = [
-    "#0072b2", "#009e73", "#56b4e9", "#e69f00", "#cc79a7", "#d55e00", "#8c6bb1", "#a6761d", "#777777",
+    "#0072b2", "#009e73", "#56b4e9", "#e69f00", "#cc79a7", "#d55e00", "#8c6bb1", "#a6761d",
+    "#777777",
 ];
 const COLUMNS: usize = 2;
 const MARGIN: f64 = 24.0;

@@ -107,7 +107,10 @@ impl View<'_> {
     /// Only where there are backends.
     fn backends(&self, out: &mut String) {
         let summaries = self.results.cells.iter().filter_map(Cell::summary);
-        if !summaries.into_iter().any(|summary| summary.backend_cpu_us.is_some()) {
+        if !summaries
+            .into_iter()
+            .any(|summary| summary.backend_cpu_us.is_some())
+        {
             return;
         }
         let show = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
@@ -119,9 +122,11 @@ impl View<'_> {
         });
         let mut summaries = self.results.cells.iter().filter_map(Cell::summary);
         if summaries.any(|summary| summary.occupied_us.is_some()) {
-            self.table(out, "Time a request occupied a backend's worker, µs", &|summary| {
-                show(summary.occupied_us.map(|spread| number(spread.median)))
-            });
+            self.table(
+                out,
+                "Time a request occupied a backend's worker, µs",
+                &|summary| show(summary.occupied_us.map(|spread| number(spread.median))),
+            );
         }
     }
 

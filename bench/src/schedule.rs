@@ -13,9 +13,9 @@ use crate::load::{self, Client, Outcome, Target, Until};
 use crate::measure::{self, Cpu, Memory, Snapshot};
 use crate::peers::Chosen;
 use crate::report::connections_title;
+use crate::stage::{Place, Stage};
 use crate::syscalls::{Counting, Counts, Tracer};
 use crate::workload::{Suite, Workload, files};
-use crate::stage::{Place, Stage};
 use crate::{interrupt, measure::own_cpu};
 use std::time::Duration;
 
@@ -115,7 +115,8 @@ pub fn run(
     servers: &[Chosen],
     workloads: &[&'static Workload],
 ) -> Result<Vec<Run>, String> {
-    let place = Place::new(options.placement).map_err(|error| format!("cannot prepare: {error}"))?;
+    let place =
+        Place::new(options.placement).map_err(|error| format!("cannot prepare: {error}"))?;
     files::make(&place.root, workloads).map_err(|error| format!("cannot make files: {error}"))?;
     let calibrator = Calibrator::new(place.server_cores);
     let calibrator = calibrator.map_err(|error| format!("cannot calibrate: {error}"))?;
@@ -380,7 +381,10 @@ impl Side {
         Behind {
             cpu: self.cpu.used_until(&later.cpu),
             accepted: accepted.map(|(later, earlier)| later - earlier),
-            occupied: later.occupied.zip(self.occupied).map(|(later, earlier)| later - earlier),
+            occupied: later
+                .occupied
+                .zip(self.occupied)
+                .map(|(later, earlier)| later - earlier),
         }
     }
 }

@@ -61,12 +61,14 @@ impl Served {
             directory: directory.path(),
             port,
             workload,
-            upstream: backend.zip(workload.backend).map(|(backend, kind)| Upstream {
-                route: kind.route(),
-                address: &backend.address,
-                keep: workload.backend_reuse,
-                sends_files: workload.needs == Service::SendTempfile,
-            }),
+            upstream: backend
+                .zip(workload.backend)
+                .map(|(backend, kind)| Upstream {
+                    route: kind.route(),
+                    address: &backend.address,
+                    keep: workload.backend_reuse,
+                    sends_files: workload.needs == Service::SendTempfile,
+                }),
         };
         let server = place.start(|| Running::start(chosen, &site))?;
         Ok(Self {

@@ -38,7 +38,8 @@ impl Counting {
     /// Attaches to `processes`; files of the tracer go to `directory`.
     pub fn start(processes: &[Process], directory: &Path) -> Result<Self, String> {
         Self::perf(processes, directory).or_else(|perf| {
-            Self::strace(processes, &["-f", "-q", "-c"], directory).map_err(|strace| format!("{perf}; {strace}"))
+            Self::strace(processes, &["-f", "-q", "-c"], directory)
+                .map_err(|strace| format!("{perf}; {strace}"))
         })
     }
 
@@ -100,11 +101,7 @@ impl Counting {
         Ok(counting)
     }
 
-    fn strace(
-        processes: &[Process],
-        options: &[&str],
-        directory: &Path,
-    ) -> Result<Self, String> {
+    fn strace(processes: &[Process], options: &[&str], directory: &Path) -> Result<Self, String> {
         let output = directory.join("strace.txt");
         let mut command = Command::new("strace");
         command

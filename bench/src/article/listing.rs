@@ -20,7 +20,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// All listings: each server's own calls, then PHP's behind the first of them that keeps.
 pub fn all(options: &Options, servers: &[Chosen]) -> Result<String, String> {
-    let place = Place::new(options.placement).map_err(|error| format!("cannot prepare: {error}"))?;
+    let place =
+        Place::new(options.placement).map_err(|error| format!("cannot prepare: {error}"))?;
     let workloads = choose(Suite::Article, &[])?;
     files::make(&place.root, &workloads).map_err(|error| format!("cannot make files: {error}"))?;
     let mut out = String::from("\nThe system calls of one request, with times under strace\n");
@@ -28,7 +29,9 @@ pub fn all(options: &Options, servers: &[Chosen]) -> Result<String, String> {
         if interrupt::asked() {
             return Err("interrupted".to_owned());
         }
-        let shown = scene.listing(&place).unwrap_or_else(|error| format!("  {error}\n"));
+        let shown = scene
+            .listing(&place)
+            .unwrap_or_else(|error| format!("  {error}\n"));
         let _infallible = write!(out, "\n{}\n{shown}", scene.title);
     }
     Ok(out)
@@ -52,9 +55,17 @@ enum Side {
 fn scenes<'a>(servers: &'a [Chosen], workloads: &[&'static Workload]) -> Vec<Scene<'a>> {
     let mut scenes = Vec::new();
     let can = |server: &Chosen, workload: &Workload| server.peer.serves.contains(&workload.needs);
-    let named = |name: &str| workloads.iter().copied().find(|workload| workload.name == name);
+    let named = |name: &str| {
+        workloads
+            .iter()
+            .copied()
+            .find(|workload| workload.name == name)
+    };
     for server in servers {
-        for workload in ["php-close", "php", "php-kept"].into_iter().filter_map(named) {
+        for workload in ["php-close", "php-reconnect", "php-kept"]
+            .into_iter()
+            .filter_map(named)
+        {
             if can(server, workload) {
                 scenes.push(Scene {
                     title: format!("{}: {}", server.peer.name, workload.title),
@@ -70,11 +81,16 @@ fn scenes<'a>(servers: &'a [Chosen], workloads: &[&'static Workload]) -> Vec<Sce
         return scenes;
     };
     let of_php = [
-        ("php", true, true, "a connection each, OPcache"),
+        ("php-reconnect", true, true, "a connection each, OPcache"),
         ("php-kept", true, true, "FastCGI kept, OPcache"),
         ("php-kept", false, true, "FastCGI kept, no OPcache"),
         ("php-patched", true, false, "patched, FastCGI kept, OPcache"),
-        ("php-patched", false, false, "patched, FastCGI kept, no OPcache"),
+        (
+            "php-patched",
+            false,
+            false,
+            "patched, FastCGI kept, no OPcache",
+        ),
     ];
     for (name, opcache, shebang, words) in of_php {
         if let Some(workload) = named(name) {
@@ -194,9 +210,14 @@ fn show(calls: &[Call]) -> String {
         let shown = if run.len() < RUN_MIN { run } else { &run[..1] };
         for Call { at, what } in shown {
             let (gap, times) = ((at - before) * 1e3, run.len() - shown.len() + 1);
-            let times = if times > 1 { format!(" ×{times}") } else { String::new() };
+            let times = if times > 1 {
+                format!(" ×{times}")
+            } else {
+                String::new()
+            };
             let what = shorten(what);
-            let _infallible = writeln!(out, "  ...:{:09.6}  +{gap:.3} ms  {what}{times}", at % 60.0);
+            let _infallible =
+                writeln!(out, "  ...:{:09.6}  +{gap:.3} ms  {what}{times}", at % 60.0);
             before = *at;
         }
         before = run.last().map_or(before, |last| last.at);
@@ -219,7 +240,8 @@ fn shorten(what: &str) -> String {
 }
 
 fn seconds(time: SystemTime) -> f64 {
-    time.duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
+    time.duration_since(UNIX_EPOCH)
+        .map_or(0.0, |time| time.as_secs_f64())
 }
 
 /// Requests before the one that is listed.
@@ -240,9 +262,17 @@ mod tests {
 
     #[test]
     fn lines_are_read_with_and_without_a_process() {
-        let whats = |text: &str| parse(text).into_iter().map(|call| call.what).collect::<Vec<_>>();
+        let whats = |text: &str| {
+            parse(text)
+                .into_iter()
+                .map(|call| call.what)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(whats("3.5 close(4) = 0"), ["close(4) = 0"]);
-        assert_eq!(whats("12 3.5 --- SIGCHLD ---\n\n12 3.6 read(8) = 0"), ["read(8) = 0"]);
+        assert_eq!(
+            whats("12 3.5 --- SIGCHLD ---\n\n12 3.6 read(8) = 0"),
+            ["read(8) = 0"]
+        );
         assert_eq!(parse("12  3.5 close(4) = 0")[0].at, 3.5);
     }
 
@@ -263,10 +293,16 @@ mod tests {
         };
         let long = format!("read(8, {}) = 90", "x".repeat(90));
         assert!(shorten(&long).ends_with("x...) = 90") && shorten(&long).len() < 80);
-        assert_eq!(shorten("epoll_wait(11,  <detached ...>"), "epoll_wait(11, ...");
+        assert_eq!(
+            shorten("epoll_wait(11,  <detached ...>"),
+            "epoll_wait(11, ..."
+        );
         let calls = ["a(1) = 0", "b(1) = 0", "b(2) = 0", "b(3) = 0"].map(call);
         let shown = show(&calls);
-        assert!(shown.contains("b(1) = 0 ×3") && !shown.contains("b(2)"), "{shown}");
+        assert!(
+            shown.contains("b(1) = 0 ×3") && !shown.contains("b(2)"),
+            "{shown}"
+        );
         assert!(shown.contains("4 calls"));
     }
 

@@ -31,7 +31,7 @@ pub fn run(options: &Options) -> Result<(), String> {
 /// Requests a second of the article, on its author's machine: AMD Duron 1.3 GHz, 2007.
 pub const ARTICLE: &[(&str, &str)] = &[
     ("php-close", "2.9 ms, 345/s"),
-    ("php", "2.4 ms, 416/s"),
+    ("php-reconnect", "2.4 ms, 416/s"),
     ("php-patched", "2.1 ms, 465/s (client keep-alive only)"),
 ];
 
@@ -42,7 +42,16 @@ fn table(results: &Results) -> String {
          says (c: the server did not keep its HTTP/1.0 connections).\n",
     );
     let head = [
-        "", "requests/s", "mean", "min", "mean", "+/-sd", "median", "max", "ab: requests/s", "mean",
+        "",
+        "requests/s",
+        "mean",
+        "min",
+        "mean",
+        "+/-sd",
+        "median",
+        "max",
+        "ab: requests/s",
+        "mean",
         "min mean +/-sd median max",
     ];
     for workload in &results.workloads {
@@ -64,7 +73,11 @@ fn table(results: &Results) -> String {
 fn row(server: &str, summary: &Summary) -> Vec<String> {
     let ms = summary.latency_ms;
     let rate = summary.requests_per_s.median;
-    let mut row = vec![server.to_owned(), format!("{rate:.0}"), format!("{:.3}", 1e3 / rate)];
+    let mut row = vec![
+        server.to_owned(),
+        format!("{rate:.0}"),
+        format!("{:.3}", 1e3 / rate),
+    ];
     let times = [ms.min, ms.mean, ms.sd, ms.median, ms.max];
     row.extend(times.map(|time| format!("{time:.3}")));
     row.extend(match &summary.ab {

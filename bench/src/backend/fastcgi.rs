@@ -102,7 +102,11 @@ pub fn request(path: &str, root: &str) -> Vec<u8> {
         pairs.extend_from_slice(value.as_bytes());
     }
     let mut out = Vec::new();
-    record(&mut out, BEGIN_REQUEST, &[0, RESPONDER, KEEP_CONN, 0, 0, 0, 0, 0]);
+    record(
+        &mut out,
+        BEGIN_REQUEST,
+        &[0, RESPONDER, KEEP_CONN, 0, 0, 0, 0, 0],
+    );
     record(&mut out, PARAMS, &pairs);
     record(&mut out, PARAMS, &[]);
     record(&mut out, STDIN, &[]);
@@ -159,7 +163,10 @@ mod tests {
         request[end + 3] = 7;
         for cut in 0..request.len() {
             let mut out = Vec::new();
-            assert!(matches!(fastcgi.take(&request[..cut], &mut out), Ok((0, false))));
+            assert!(matches!(
+                fastcgi.take(&request[..cut], &mut out),
+                Ok((0, false))
+            ));
             assert!(out.is_empty());
         }
         let mut out = Vec::new();

@@ -94,6 +94,10 @@ mod tests {
 
     #[test]
     fn what_is_no_get_is_refused() {
-        assert!(Http::new(b"").take(b"POST / HTTP/1.1\r\n\r\n", &mut Vec::new()).is_err());
+        assert!(
+            Http::new(b"")
+                .take(b"POST / HTTP/1.1\r\n\r\n", &mut Vec::new())
+                .is_err()
+        );
     }
 }

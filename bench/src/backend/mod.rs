@@ -20,8 +20,8 @@ use crate::peers::process::Running;
 use crate::workload::files;
 use std::fmt;
 use std::io::{self, Read as _};
-use std::os::fd::OwnedFd;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -185,7 +185,10 @@ impl Backend {
             return None;
         };
         let text = std::fs::read_to_string(path).ok()?;
-        let microseconds: u64 = text.lines().filter_map(|line| line.parse::<u64>().ok()).sum();
+        let microseconds: u64 = text
+            .lines()
+            .filter_map(|line| line.parse::<u64>().ok())
+            .sum();
         Some(Duration::from_micros(microseconds))
     }
 

@@ -115,7 +115,14 @@ impl Cgi {
     /// Listens on its standard input.
     pub fn command(self) -> Result<Command, String> {
         let mut command = Command::new(installed(CGI)?);
-        command.args(["-d", if self.opcache { OPCACHE_ON } else { OPCACHE_OFF }]);
+        command.args([
+            "-d",
+            if self.opcache {
+                OPCACHE_ON
+            } else {
+                OPCACHE_OFF
+            },
+        ]);
         if !self.shebang {
             command.args(["-d", "cgi.check_shebang_line=0"]);
         }

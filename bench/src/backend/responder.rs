@@ -92,7 +92,10 @@ impl<A: Answers> Responder<A> {
                 Err(errno) => return Err(errno),
             }
             for event in events.drain(..) {
-                let (flags, over) = (event.flags, epoll::EventFlags::RDHUP | epoll::EventFlags::HUP);
+                let (flags, over) = (
+                    event.flags,
+                    epoll::EventFlags::RDHUP | epoll::EventFlags::HUP,
+                );
                 match event.data.u64() {
                     LISTENER => self.accept()?,
                     CONTROL => self.tell()?,
@@ -131,7 +134,9 @@ impl<A: Answers> Responder<A> {
             return;
         };
         let (buffer, out) = (&mut self.buffer, &mut self.out);
-        let kept = connection.drive(&self.answers, buffer, out).unwrap_or(false);
+        let kept = connection
+            .drive(&self.answers, buffer, out)
+            .unwrap_or(false);
         if ended || !kept {
             self.connections.remove(&key);
         }
@@ -195,7 +200,12 @@ fn listen_unix(path: &Path) -> rustix::io::Result<OwnedFd> {
     use rustix::fs::{CWD, Mode, chmodat};
     let socket = socket(AddressFamily::UNIX)?;
     net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    chmodat(CWD, path, Mode::from_raw_mode(0o666), rustix::fs::AtFlags::empty())?;
+    chmodat(
+        CWD,
+        path,
+        Mode::from_raw_mode(0o666),
+        rustix::fs::AtFlags::empty(),
+    )?;
     net::listen(socket.as_fd(), BACKLOG)?;
     Ok(socket)
 }

@@ -199,3 +199,65 @@ const SILENCE: Duration = Duration::from_millis(100);
 /// What tells the two sockets of a pair apart: the highest bit of their keys.
 const BACKEND: u64 = 1 << 63;
 const CLIENT: u64 = 0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{self, fastcgi_request};
+    use crate::cli::{BackendOptions, BackendProtocol};
+    use crate::load::{Client, Target, Until};
+    use crate::workload::WORKLOADS;
+    use std::os::unix::net::UnixStream;
+
+    /// Client, relay and responder in threads of this process.
+    #[test]
+    fn each_client_has_one_backend_connection_for_all_of_its_requests() {
+        let directory = tempfile::tempdir().unwrap();
+        let (socket, control) = (directory.path().join("b"), directory.path().join("c"));
+        let responder = BackendOptions {
+            protocol: BackendProtocol::Fastcgi,
+            socket: Some(socket.clone()),
+            port: None,
+            control: Some(control.clone()),
+        };
+        std::thread::spawn(move || backend::serve(&responder));
+        let tally = || {
+            let mut words = String::new();
+            let told = UnixStream::connect(&control)?.read_to_string(&mut words);
+            told.map(|_| words.trim().parse::<u32>().unwrap())
+        };
+        let before = (0..1000).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            tally().ok()
+        });
+        assert_eq!(before, Some(0));
+
+        let workload = WORKLOADS.iter().find(|one| one.name == "fastcgi").unwrap();
+        let path = &workload.paths()[0];
+        let (request, body) = (directory.path().join("r"), directory.path().join("a"));
+        std::fs::write(&request, fastcgi_request(path, "/srv")).unwrap();
+        std::fs::write(&body, workload.body(path).unwrap()).unwrap();
+        let options = FloorOptions {
+            port: crate::peers::free_port().unwrap(),
+            status: 200,
+            file: Some(body),
+            relay_request: Some(request.clone()),
+            relay_socket: Some(socket),
+            relay_port: None,
+        };
+        spawn(&options, &request).unwrap();
+        let target = Target::new(workload, options.port);
+        let mut client = Client::connect(&target, 3).unwrap();
+        let until = Until {
+            time: Duration::ZERO,
+            requests: 50,
+            time_max: Duration::from_secs(20),
+        };
+        assert!(client.run(until).unwrap().requests >= 50);
+        assert_eq!(
+            tally().unwrap(),
+            4,
+            "three clients, and the first reply's length"
+        );
+    }
+}

@@ -33,10 +33,15 @@ impl Default for Place {
 
 impl Chunks {
     /// Takes the next bytes, hands on the content in them; says whether the body is whole.
-    pub fn take(&mut self, mut bytes: &[u8], content: &mut dyn FnMut(&[u8])) -> Result<bool, Wrong> {
+    pub fn take(
+        &mut self,
+        mut bytes: &[u8],
+        content: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, Wrong> {
         while let Some((first, rest)) = bytes.split_first() {
             if let Place::Content(left) = &mut self.place {
-                let length = usize::try_from(*left).map_or(bytes.len(), |left| left.min(bytes.len()));
+                let length =
+                    usize::try_from(*left).map_or(bytes.len(), |left| left.min(bytes.len()));
                 let (part, after) = bytes.split_at(length);
                 content(part);
                 self.content_bytes += length as u64;
@@ -49,7 +54,11 @@ impl Chunks {
             }
             bytes = rest;
             if self.step(*first)? {
-                return if bytes.is_empty() { Ok(true) } else { Err(Wrong::TooMuch) };
+                return if bytes.is_empty() {
+                    Ok(true)
+                } else {
+                    Err(Wrong::TooMuch)
+                };
             }
         }
         Ok(false)
@@ -92,8 +101,14 @@ mod tests {
         for cut in 0..BODY.len() {
             let (mut chunks, mut content) = (Chunks::default(), Vec::new());
             let mut keep = |part: &[u8]| content.extend_from_slice(part);
-            assert!(!chunks.take(&BODY[..cut], &mut keep).unwrap(), "cut at {cut}");
-            assert!(chunks.take(&BODY[cut..], &mut keep).unwrap(), "cut at {cut}");
+            assert!(
+                !chunks.take(&BODY[..cut], &mut keep).unwrap(),
+                "cut at {cut}"
+            );
+            assert!(
+                chunks.take(&BODY[cut..], &mut keep).unwrap(),
+                "cut at {cut}"
+            );
             assert_eq!(content, b"1230123456789");
             assert_eq!(chunks.content_bytes, 13);
         }

@@ -345,6 +345,9 @@ mod tests {
             port,
             status: workload.status,
             file,
+            relay_request: None,
+            relay_socket: None,
+            relay_port: None,
         };
         floor::spawn(&options).unwrap();
         (port, root)

@@ -178,14 +178,17 @@ fn content_length(head: &[u8]) -> Option<u64> {
 }
 
 fn is_chunked(head: &[u8]) -> bool {
-    header(head, b"transfer-encoding:").is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"))
+    header(head, b"transfer-encoding:")
+        .is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"))
 }
 
 /// The value of the first field with that name, which ends in a colon.
 fn header<'a>(head: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     head.split(|byte| *byte == b'\n').find_map(|line| {
         let (before, value) = line.split_at_checked(name.len())?;
-        before.eq_ignore_ascii_case(name).then(|| value.trim_ascii())
+        before
+            .eq_ignore_ascii_case(name)
+            .then(|| value.trim_ascii())
     })
 }
 
@@ -246,7 +249,10 @@ mod tests {
             assert_eq!(reply.take(&bytes[cut..], &FIVE), Ok(true), "cut at {cut}");
         }
         let short = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
-        assert_eq!(Reply::default().take(short, &FIVE), Err(Wrong::Length(0, 5)));
+        assert_eq!(
+            Reply::default().take(short, &FIVE),
+            Err(Wrong::Length(0, 5))
+        );
     }
 
     #[test]

@@ -74,5 +74,7 @@ fn gateway(upstream: Upstream<'_>) -> String {
             "http {\n\t\t\tkeepalive 1h\n\t\t\tkeepalive_idle_conns_per_host 128\n\t\t}",
         ),
     };
-    format!("\t@php path *.php\n\treverse_proxy {matcher} {to} {{\n\t\ttransport {transport}\n\t}}\n")
+    format!(
+        "\t@php path *.php\n\treverse_proxy {matcher} {to} {{\n\t\ttransport {transport}\n\t}}\n"
+    )
 }

@@ -50,7 +50,9 @@ fn relay(command: &mut Command, site: &Site<'_>, upstream: Upstream<'_>) -> io::
         .into_bytes(),
     };
     let body = site.workload.body(path).unwrap_or_default();
-    command.arg("--relay-request").arg(site.write("request", &request)?);
+    command
+        .arg("--relay-request")
+        .arg(site.write("request", &request)?);
     command.arg("--file").arg(site.write("body", &body)?);
     match address {
         Address::Unix(path) => command.arg("--relay-socket").arg(path),

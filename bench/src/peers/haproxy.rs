@@ -71,9 +71,9 @@ fn server(upstream: Upstream<'_>) -> String {
     };
     let pool = "pool-max-conn 1000 pool-purge-delay 1h";
     match route {
-        Route::FastCgi | Route::Php => format!(
-            "    use-fcgi-app application\n    server backend {address} proto fcgi {pool}"
-        ),
+        Route::FastCgi | Route::Php => {
+            format!("    use-fcgi-app application\n    server backend {address} proto fcgi {pool}")
+        }
         Route::Http => format!("    server backend {address} {pool}"),
     }
 }

@@ -49,7 +49,7 @@ pub fn configuration(site: &Site<'_>, options: &str) -> String {
     let (modules, gateway) = site
         .upstream
         .map(|upstream| gateway(upstream, options))
-       .unwrap_or_default();
+        .unwrap_or_default();
     format!(
         "server.document-root = \"{root}\"
 server.bind = \"127.0.0.1\"
@@ -78,7 +78,9 @@ fn gateway(upstream: Upstream<'_>, options: &str) -> (String, String) {
     let (module, directive) = match route {
         Route::FastCgi => (
             "mod_fastcgi",
-            format!("fastcgi.server = ( \"/fcgi\" => (( {host}, \"check-local\" => \"disable\" )) )"),
+            format!(
+                "fastcgi.server = ( \"/fcgi\" => (( {host}, \"check-local\" => \"disable\" )) )"
+            ),
         ),
         Route::Php => (
             "mod_fastcgi",

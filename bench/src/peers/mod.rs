@@ -207,7 +207,9 @@ pub fn in_path(program: &str) -> Option<PathBuf> {
         let mut paths = entries.flatten().flatten().map(|entry| entry.path());
         paths.find(|path| path.is_file() && is_version_of(path, program))
     };
-    exact.find(|candidate| candidate.is_file()).or_else(versioned)
+    exact
+        .find(|candidate| candidate.is_file())
+        .or_else(versioned)
 }
 
 fn is_version_of(path: &Path, program: &str) -> bool {

@@ -1,6 +1,6 @@
 //! Petrel, on lighttpd's configuration.
 
-use super::{ Bodies, Choice, Peer, Program, Site, TEMPORARY, lighttpd};
+use super::{Bodies, Choice, Peer, Program, Site, TEMPORARY, lighttpd};
 use crate::backend::Route;
 use crate::workload::{Reuse, Service};
 use std::io;
@@ -27,7 +27,10 @@ pub const PEER: Peer = Peer {
 };
 
 fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
-    let file = site.configure("petrel.conf", &lighttpd::configuration(site, &options(site)))?;
+    let file = site.configure(
+        "petrel.conf",
+        &lighttpd::configuration(site, &options(site)),
+    )?;
     let mut command = Command::new(program);
     command.arg("-D").arg("-f").arg(file);
     Ok(command)

@@ -160,10 +160,7 @@ fn spawn(command: &mut Command, log: &Path) -> io::Result<Child> {
     use std::os::unix::process::CommandExt as _;
     let log = File::create(log)?;
     command.process_group(0);
-    command
-        .stdout(log.try_clone()?)
-        .stderr(log)
-        .spawn()
+    command.stdout(log.try_clone()?).stderr(log).spawn()
 }
 
 fn signal(pid: i32, signal: rustix::process::Signal) {

@@ -24,7 +24,8 @@ use std::time::{Duration, Instant};
 pub fn run(options: &StarvationOptions) -> Result<(), String> {
     interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
     let out = options.out.join("starvation");
-    std::fs::create_dir_all(&out).map_err(|error| format!("cannot make {}: {error}", out.display()))?;
+    std::fs::create_dir_all(&out)
+        .map_err(|error| format!("cannot make {}: {error}", out.display()))?;
     if options.install {
         install::all(&options.servers, SLEEP.backend.into_iter())?;
     }
@@ -32,7 +33,8 @@ pub fn run(options: &StarvationOptions) -> Result<(), String> {
     let servers = peers::choose(&options.servers, options.petrel.as_deref(), &services)?;
     let machine = machine::facts(&servers);
     println!("{machine}");
-    let place = Place::new(options.placement).map_err(|error| format!("cannot prepare: {error}"))?;
+    let place =
+        Place::new(options.placement).map_err(|error| format!("cannot prepare: {error}"))?;
     files::make_scripts(&place.root).map_err(|error| format!("cannot make files: {error}"))?;
     let length = Duration::from_secs_f64(options.seconds);
     let mut found = Vec::new();
@@ -120,7 +122,10 @@ impl Test<'_> {
                 scope.spawn(move || ask(port, path, self.length, Duration::ZERO))
             });
             let clients: Vec<_> = clients.collect();
-            clients.into_iter().flat_map(|client| client.join().unwrap_or_default()).collect()
+            clients
+                .into_iter()
+                .flat_map(|client| client.join().unwrap_or_default())
+                .collect()
         });
         let calls = counting.and_then(Counting::finish).ok();
         let connects = calls.map(|calls| calls.get("connect").copied().unwrap_or(0));
@@ -184,7 +189,8 @@ impl Counts {
         seen.sort_by_key(|(_, took)| *took);
         let quantile = |share: f64| {
             let place = ((seen.len() as f64 * share) as usize).min(seen.len().saturating_sub(1));
-            seen.get(place).map_or(0.0, |(_, took)| took.as_secs_f64() * 1e3)
+            seen.get(place)
+                .map_or(0.0, |(_, took)| took.as_secs_f64() * 1e3)
         };
         Self {
             statuses,
@@ -203,7 +209,10 @@ impl Counts {
         let mut cells = vec![statuses.collect::<Vec<_>>().join(", ")];
         let times = [self.median_ms, self.p99_ms, self.slowest_ms];
         cells.extend(times.map(|time| format!("{time:.1}")));
-        cells.push(self.connects.map_or_else(String::new, |rate| format!("{rate:.3}")));
+        cells.push(
+            self.connects
+                .map_or_else(String::new, |rate| format!("{rate:.3}")),
+        );
         cells
     }
 }
@@ -217,14 +226,24 @@ fn text(found: &[Found]) -> String {
         });
         row
     };
-    let head = ["", "answers", "median ms", "p99", "slowest", "connects a request"];
+    let head = [
+        "",
+        "answers",
+        "median ms",
+        "p99",
+        "slowest",
+        "connects a request",
+    ];
     let head = head.map(str::to_owned).to_vec();
     let mut starved = vec![head.clone()];
     let mut slow = vec![head];
     for one in found {
         starved.push(row(format!("two {}", one.server), &one.starvation));
         slow.push(row(format!("{}, alone", one.server), &one.alone));
-        slow.push(row(format!("{}, beside them", one.server), &one.beside_slow));
+        slow.push(row(
+            format!("{}, beside them", one.server),
+            &one.beside_slow,
+        ));
     }
     format!(
         "\nphp-fpm with {CHILDREN} children of {REQUESTS_PER_CHILD} requests each, {CLIENTS} clients, a script of 5 ms\n{}\n\
@@ -252,7 +271,10 @@ mod tests {
     fn what_clients_saw_is_counted() {
         let ms = Duration::from_millis;
         let counts = Counts::of(vec![(200, ms(5)), (502, ms(1)), (200, ms(9)), (0, ms(2))]);
-        assert_eq!(counts.statuses, BTreeMap::from([(0, 1), (200, 2), (502, 1)]));
+        assert_eq!(
+            counts.statuses,
+            BTreeMap::from([(0, 1), (200, 2), (502, 1)])
+        );
         assert_eq!((counts.median_ms, counts.slowest_ms), (5.0, 9.0));
         assert_eq!(counts.cells()[0], "1 none, 2 × 200, 1 × 502");
     }

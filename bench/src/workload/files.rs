@@ -133,7 +133,9 @@ pub fn make(root: &Path, workloads: &[&Workload]) -> io::Result<()> {
 /// Makes all scripts below `root`.
 pub fn make_scripts(root: &Path) -> io::Result<()> {
     let scripts = [&PRINT_123, &INLINE, &SEND_TEMPFILE, &SLEEP_5_MS];
-    let mut written = scripts.iter().map(|script| fs::write(root.join(script.name), script.text));
+    let mut written = scripts
+        .iter()
+        .map(|script| fs::write(root.join(script.name), script.text));
     written.try_for_each(|done| done)
 }
 

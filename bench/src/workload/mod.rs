@@ -242,7 +242,11 @@ pub static WORKLOADS: &[Workload] = &[
     on_large_script("inline", "512 KiB from PHP, inline", &files::INLINE),
     Workload {
         needs: Service::SendTempfile,
-        ..on_large_script("send-tempfile", "512 KiB, send-tempfile", &files::SEND_TEMPFILE)
+        ..on_large_script(
+            "send-tempfile",
+            "512 KiB, send-tempfile",
+            &files::SEND_TEMPFILE,
+        )
     },
     Workload {
         reuse: Reuse::Close,
@@ -253,11 +257,15 @@ pub static WORKLOADS: &[Workload] = &[
     Workload {
         needs: Service::Reconnect,
         backend_reuse: Reuse::Close,
-        ..of_article("php", "PHP", Kind::PhpCgi(CGI))
+        ..of_article("php-reconnect", "PHP, client keep-alive", Kind::PhpCgi(CGI))
     },
-    of_article("php-kept", "PHP, FastCGI kept", Kind::PhpCgi(CGI)),
-    of_article("php-patched", "PHP patched, kept", Kind::PhpCgi(CGI_PATCHED)),
-    of_article("php-fpm", "php-fpm, kept", Kind::PhpFpm),
+    of_article("php-kept", "PHP, FastCGI kept too", Kind::PhpCgi(CGI)),
+    of_article(
+        "php-patched",
+        "PHP patched, kept too",
+        Kind::PhpCgi(CGI_PATCHED),
+    ),
+    of_article("php-fpm", "php-fpm, kept too", Kind::PhpFpm),
     of_article("perl", "Perl FCGI", Kind::Perl),
     of_article("python", "Python flup", Kind::Python),
     of_article("ruby", "Ruby fcgi", Kind::Ruby),
