@@ -21,7 +21,9 @@ use super::failure::Failure;
 use super::limits;
 use super::offload;
 use super::options::{Gateway, Host, Protocol};
-use super::protocol::{BodyLength, Conversation, Outgoing, ReplyEvent, RequestError};
+use super::protocol::{
+    BodyLength, Conversation, Outgoing, ReplyEvent, RequestError, proxy_header,
+};
 
 /// One request on one connection.
 pub struct Talk {
@@ -115,8 +117,8 @@ impl Talk {
         connection.begin();
         let is_new = !connection.is_kept();
         let (conversation, out) = connection.encoder();
-        if is_new && host.proxy_protocol > 0 {
-            let _ = &out;
+        if is_new {
+            proxy_header::write(host.proxy_protocol, exchange, out);
         }
         let outgoing = Outgoing {
             exchange,
@@ -519,9 +521,12 @@ impl Talk {
             return;
         };
         let is_whole = self.body_is_sent && connection.unsent() == 0;
+        // The header that it began with is about this client.
+        let is_anybodys = self.host.proxy_protocol == 0;
         if let Some(backend) = &self.backend
             && reusable
             && is_whole
+            && is_anybodys
         {
             let now_ms = now_ms();
             let took_ms = now_ms.saturating_sub(self.began_ns / NANOS_PER_MILLI);

@@ -19,6 +19,7 @@ pub mod cgi;
 mod cgi_reply;
 pub mod fastcgi;
 pub mod http;
+pub mod proxy_header;
 mod reply_body;
 pub mod scgi;
 #[cfg(test)]
