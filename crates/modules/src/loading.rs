@@ -35,7 +35,6 @@ pub fn warnings(config: &Config) -> Vec<Diagnostic> {
     warnings.extend(deflate::warnings(config));
     warnings.extend(extforward::warnings(config));
     warnings.extend(gateway::options::warnings(config));
-    warnings.extend(gateway::header_map::warnings(config));
     warnings.extend(gateway::cgi::warnings(config));
     warnings
 }

@@ -79,16 +79,9 @@ impl HeaderMap {
         Ok(map)
     }
 
-    /// Whether the Forwarded field is written. If so, settings with this map want the local address
-    /// if [`HeaderMap::wants_local_address`] says so too.
+    /// Whether the Forwarded field is written.
     pub fn writes_forwarded(&self) -> bool {
         self.forwarded != Forwarded::default()
-    }
-
-    /// Whether the address a client connected to must be known
-    /// ([`Configure::want_local_address`](petrel_engine::module::Configure::want_local_address)).
-    pub fn wants_local_address(&self) -> bool {
-        self.forwarded.by
     }
 
     fn set(&mut self, element: &Element) -> Result<(), Diagnostic> {
@@ -205,3 +198,5 @@ fn unknown_key(element: &Element, directive: &str, key: &str, known: &str) -> Di
     Diagnostic::error(message, span).with_hint(format!("there are {known}"))
 }
 
+#[cfg(test)]
+mod tests;
