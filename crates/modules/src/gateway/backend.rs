@@ -23,6 +23,10 @@ use super::stream::{BackendStream, SocketAddress};
 pub struct SharedBackend {
     /// Its address, for logs and counters.
     pub name: String,
+    /// Its label in the configuration, for counters.
+    pub label: String,
+    /// What it speaks, for counters.
+    pub protocol: Protocol,
     /// Whether it works.
     pub health: Health,
     /// Its connections.
@@ -38,6 +42,7 @@ pub struct SharedBackend {
     /// Requests that wait for a connection now.
     pub waiting: AtomicU32,
     key: u64,
+    turn: AtomicUsize,
     signals: Mutex<Vec<Arc<Signal>>>,
 }
 
@@ -85,6 +90,8 @@ impl SharedBackends {
         let made = Arc::new(SharedBackend {
             key: stable_hash(&[host.label.as_bytes(), name.as_bytes()]),
             name,
+            label: host.label.clone(),
+            protocol: host.protocol,
             health: Health::new(host.disable_time, host.slow_start),
             limit: ConnectionLimit::new(host.connections_max, learns),
             load: AtomicU32::new(0),
@@ -92,6 +99,7 @@ impl SharedBackends {
             connected: AtomicU64::new(0),
             backlogged: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
+            turn: AtomicUsize::new(0),
             signals: Mutex::default(),
         });
         known.insert(id.to_owned(), Arc::downgrade(&made));
@@ -130,18 +138,19 @@ impl SharedBackend {
     /// A connection is closed, or could not be made: whoever waits may open one.
     pub fn give_permit(&self, was_proven: bool) {
         self.limit.closed(was_proven);
-        self.call_waiting(None);
+        self.call_waiting();
     }
 
-    /// Wakes the workers that have requests waiting, but for `except`.
-    fn call_waiting(&self, except: Option<&Arc<Signal>>) {
+    /// Wakes one worker that has requests waiting: they take turns.
+    fn call_waiting(&self) {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return;
         }
         let signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_other = |signal: &&Arc<Signal>| except.is_none_or(|own| !Arc::ptr_eq(own, signal));
-        let waiting = signals.iter().filter(is_other);
-        for signal in waiting.filter(|signal| signal.waiting.load(Ordering::Relaxed) > 0) {
+        let first = self.turn.fetch_add(1, Ordering::Relaxed) % signals.len().max(1);
+        let (before, from_first) = signals.split_at(first.min(signals.len()));
+        let mut in_turn = from_first.iter().chain(before);
+        if let Some(signal) = in_turn.find(|signal| signal.waiting.load(Ordering::Relaxed) > 0) {
             signal.notify.notify_one();
         }
     }
@@ -231,8 +240,10 @@ impl Backend {
         }
         self.shared.backlogged.fetch_add(1, Ordering::Relaxed);
         self.shared.waiting.fetch_add(1, Ordering::Relaxed);
-        self.signal.waiting.fetch_add(1, Ordering::Relaxed);
-        self.signal.notify.notify_one();
+        if self.signal.waiting.fetch_add(1, Ordering::Relaxed) == 0 {
+            // From now on there is somebody who looks around.
+            self.signal.notify.notify_one();
+        }
         self.shared.call_idle(&self.signal);
         Some(Ticket::new(Rc::clone(self), self.queue.join()))
     }
@@ -307,7 +318,7 @@ impl Backend {
             || self.host.keep_alive_idle.is_zero()
             // Its other end takes it for the connection of one client.
             || self.host.proxy_protocol > 0
-            || limit.must_give_up(now_ms, self.patience_ms())
+            || limit.must_give_up(now_ms, self.patience_ms(), connection.is_tenure_over(now_ms))
             || (limit.is_learned()
                 && self.shared.waiting.load(Ordering::Relaxed) > 0
                 && limit.is_reached()

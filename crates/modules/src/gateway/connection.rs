@@ -130,7 +130,7 @@ impl BackendConnection {
     /// The first byte of a reply came.
     pub fn reply_has_begun(&mut self, now_ms: u64) {
         if let (Standing::Newcomer(id), Some(shared)) = (self.standing, &self.permit) {
-            shared.limit.answered(id);
+            shared.limit.answered(id, now_ms);
             self.standing = Standing::Proven;
             self.tenure_since_ms = now_ms;
         }

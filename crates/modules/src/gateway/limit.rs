@@ -27,6 +27,9 @@ pub struct ConnectionLimit {
     open: AtomicU32,
     proven: AtomicU32,
     learned: AtomicU32,
+    /// The most that were proven at the same time lately, and since when nothing was more.
+    peak: AtomicU32,
+    peak_at_ms: AtomicU64,
     newcomers: AtomicU32,
     list: Mutex<Newcomers>,
     /// When a connection beyond the learned limit may be tried.
@@ -62,6 +65,8 @@ impl ConnectionLimit {
             open: AtomicU32::new(0),
             proven: AtomicU32::new(0),
             learned: AtomicU32::new(UNKNOWN),
+            peak: AtomicU32::new(0),
+            peak_at_ms: AtomicU64::new(0),
             newcomers: AtomicU32::new(0),
             list: Mutex::default(),
             probe_at_ms: AtomicU64::new(0),
@@ -121,9 +126,13 @@ impl ConnectionLimit {
     }
 
     /// The first byte of a reply came on it: somebody has accepted it.
-    pub fn answered(&self, id: NewcomerId) {
+    pub fn answered(&self, id: NewcomerId, now_ms: u64) {
         self.gone(id);
         let proven = self.proven.fetch_add(1, Ordering::Relaxed) + 1;
+        if proven >= self.recent_peak(now_ms) {
+            self.peak.store(proven, Ordering::Relaxed);
+            self.peak_at_ms.store(now_ms, Ordering::Relaxed);
+        }
         let learned = self.learned.load(Ordering::Relaxed);
         if learned != UNKNOWN && proven > learned {
             self.learned.fetch_max(proven, Ordering::Relaxed);
@@ -142,8 +151,14 @@ impl ConnectionLimit {
 
     /// Whether a connection that has just become free must be given up for a newcomer that has waited
     /// for longer than `patience_ms`. One is given up for each, and another one after the same time.
-    pub fn must_give_up(&self, now_ms: u64, patience_ms: u64) -> bool {
+    /// When there are no more connections than processes, newcomers wait because of other front ends,
+    /// and only a connection whose tenure is over is given up.
+    pub fn must_give_up(&self, now_ms: u64, patience_ms: u64, is_tenure_over: bool) -> bool {
         if !self.learns || self.newcomers.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let learned = self.learned.load(Ordering::Relaxed);
+        if learned != UNKNOWN && self.open() <= learned && !is_tenure_over {
             return false;
         }
         let mut list = self.list();
@@ -153,7 +168,9 @@ impl ConnectionLimit {
             return false;
         };
         late.since_ms = now_ms;
+        // Those that were given up a moment ago are processes, too.
         let proven = self.proven.load(Ordering::Relaxed).max(1);
+        let proven = proven.max(self.recent_peak(now_ms));
         if proven < self.learned.swap(proven, Ordering::Relaxed) {
             let pause_ms = self.probe_pause_ms.load(Ordering::Relaxed);
             self.probe_at_ms.store(now_ms + pause_ms, Ordering::Relaxed);
@@ -174,6 +191,14 @@ impl ConnectionLimit {
     /// Connections that are open or being opened.
     pub fn open(&self) -> u32 {
         self.open.load(Ordering::Relaxed)
+    }
+
+    fn recent_peak(&self, now_ms: u64) -> u32 {
+        let at_ms = self.peak_at_ms.load(Ordering::Relaxed);
+        match now_ms.saturating_sub(at_ms) < limits::PEAK_MS {
+            true => self.peak.load(Ordering::Relaxed),
+            false => 0,
+        }
     }
 
     fn limit(&self) -> u32 {
@@ -227,27 +252,27 @@ mod tests {
     fn a_late_newcomer_has_a_connection_given_up_for_it_once() {
         let limit = ConnectionLimit::new(None, true);
         let new = newcomers(&limit, 3, 0);
-        limit.answered(new[0]);
-        limit.answered(new[1]);
+        limit.answered(new[0], 100);
+        limit.answered(new[1], 100);
         assert!(
-            !limit.must_give_up(PATIENCE_MS, PATIENCE_MS),
+            !limit.must_give_up(PATIENCE_MS, PATIENCE_MS, false),
             "not late yet"
         );
-        assert!(limit.must_give_up(PATIENCE_MS + 1, PATIENCE_MS));
-        assert!(!limit.must_give_up(PATIENCE_MS + 2, PATIENCE_MS));
-        assert!(limit.must_give_up(3 * PATIENCE_MS, PATIENCE_MS));
+        assert!(limit.must_give_up(PATIENCE_MS + 1, PATIENCE_MS, false));
+        assert!(!limit.must_give_up(PATIENCE_MS + 2, PATIENCE_MS, false));
+        assert!(limit.must_give_up(3 * PATIENCE_MS, PATIENCE_MS, false));
     }
 
     #[test]
     fn the_limit_is_as_many_as_have_answered() {
         let limit = ConnectionLimit::new(None, true);
         let new = newcomers(&limit, 3, 0);
-        limit.answered(new[0]);
-        limit.answered(new[1]);
+        limit.answered(new[0], 100);
+        limit.answered(new[1], 100);
         assert!(!limit.is_learned());
-        assert!(limit.must_give_up(100, PATIENCE_MS));
+        assert!(limit.must_give_up(100, PATIENCE_MS, false));
         limit.closed(true);
-        limit.answered(new[2]);
+        limit.answered(new[2], 100);
         assert!(limit.is_learned() && limit.is_reached());
         assert!(!limit.try_open());
     }
@@ -256,9 +281,9 @@ mod tests {
     fn a_learned_limit_is_tried_again_ever_more_seldom_until_it_rises() {
         let limit = ConnectionLimit::new(None, true);
         let new = newcomers(&limit, 2, 0);
-        limit.answered(new[0]);
-        assert!(limit.must_give_up(100, PATIENCE_MS));
-        limit.answered(new[1]);
+        limit.answered(new[0], 100);
+        assert!(limit.must_give_up(100, PATIENCE_MS, false));
+        limit.answered(new[1], 100);
         assert_eq!(limit.open(), 2);
         let mut now_ms = 100;
         let mut pauses = Vec::new();
@@ -278,7 +303,7 @@ mod tests {
             now_ms += 1;
         }
         let probe = limit.newcomer(now_ms);
-        limit.answered(probe);
+        limit.answered(probe, 100);
         assert!(
             limit.try_probe(now_ms),
             "it was right: the next one at once"
@@ -289,7 +314,7 @@ mod tests {
     fn without_learning_nothing_is_given_up() {
         let limit = ConnectionLimit::new(None, false);
         newcomers(&limit, 2, 0);
-        assert!(!limit.must_give_up(1_000_000, PATIENCE_MS));
+        assert!(!limit.must_give_up(1_000_000, PATIENCE_MS, false));
         assert!(limit.try_open());
     }
 }

@@ -48,11 +48,15 @@ pub const PATIENCE_MS_MIN: u64 = 20;
 /// How many times the usual duration of a request makes a connection late.
 pub const PATIENCE_FACTOR: u64 = 4;
 
+/// Milliseconds for which the most connections that answered at the same time are remembered as so many
+/// processes.
+pub const PEAK_MS: u64 = 5000;
+
 /// Milliseconds for which a connection is kept at a limit that others may wait at, too. Then it is
-/// closed and opened again, which puts it at the end of the kernel's queue. 40 requests of 5 ms: one
-/// connect for each 40 requests is below what can be measured, and a front end that waits for one of
+/// closed and opened again, which puts it at the end of the kernel's queue. 20 requests of 5 ms: one
+/// connect for each 20 requests is below what can be measured, and a front end that waits for one of
 /// ten gets its turn within a second or two.
-pub const TENURE_MS: u64 = 200;
+pub const TENURE_MS: u64 = 100;
 
 /// Bytes of a reply that are read and thrown away to keep the connection, when its client has left
 /// or another answer was named. More closes it.

@@ -21,9 +21,7 @@ use super::failure::Failure;
 use super::limits;
 use super::offload;
 use super::options::{Gateway, Host, Protocol};
-use super::protocol::{
-    BodyLength, Conversation, Outgoing, ReplyEvent, RequestError, proxy_header,
-};
+use super::protocol::{BodyLength, Conversation, Outgoing, ReplyEvent, RequestError, proxy_header};
 
 /// One request on one connection.
 pub struct Talk {
@@ -37,6 +35,8 @@ pub struct Talk {
     companion: Option<Box<dyn Any>>,
     body_offset: u64,
     body_is_sent: bool,
+    /// The backend asked for more of the body since it was last sent to.
+    wants_body: bool,
     written: u64,
     reply_has_begun: bool,
     has_ended: bool,
@@ -135,6 +135,7 @@ impl Talk {
             companion: None,
             body_offset: 0,
             body_is_sent: false,
+            wants_body: false,
             written: 0,
             reply_has_begun: false,
             has_ended: false,
@@ -213,7 +214,12 @@ impl Talk {
                 return Poll::Ready(Ok(Received::End));
             };
             let mut buffer = worker.receive_buffer();
-            let count = match std::task::ready!(connection.stream.poll_read(context, &mut buffer)) {
+            let polled = connection.stream.poll_read(context, &mut buffer);
+            if polled.is_pending() && std::mem::take(&mut self.wants_body) {
+                // Sending comes before receiving, so it takes another turn.
+                context.waker().wake_by_ref();
+            }
+            let count = match std::task::ready!(polled) {
                 Ok(0) => return Poll::Ready(self.decode_end()),
                 Ok(count) => count,
                 Err(error) => return Poll::Ready(Err(Failure::Read(error))),
@@ -221,7 +227,7 @@ impl Talk {
             self.progress_s = worker.clock().seconds();
             if !self.reply_has_begun {
                 self.reply_has_begun = true;
-                connection.reply_has_begun(self.began_ns / NANOS_PER_MILLI);
+                connection.reply_has_begun(now_ms());
             }
             if let Some(received) = self.decode(buffer.get(..count).unwrap_or_default(), take)? {
                 return Poll::Ready(Ok(received));
@@ -273,7 +279,7 @@ impl Talk {
         let (limit, failure) = match unsent {
             true => (self.host.write_timeout, Failure::WriteTimeout),
             // The client is the one who is waited for.
-            false if !self.body_is_sent && !self.is_tunnel => return None,
+            false if !self.body_is_sent && !self.is_tunnel && self.may_send_body() => return None,
             false => (self.host.read_timeout, Failure::ReadTimeout),
         };
         let seconds = match (limit.as_secs(), self.is_tunnel) {
@@ -285,6 +291,12 @@ impl Talk {
             self.progress_s.saturating_add(seconds).saturating_add(1),
             failure,
         ))
+    }
+
+    /// Whether the backend takes body now, or would if there was some.
+    fn may_send_body(&self) -> bool {
+        let connection = self.connection.as_ref();
+        connection.is_some_and(|connection| connection.conversation.body_allowance() > 0)
     }
 
     /// No more of the request will come, and the backend is told so.
@@ -472,7 +484,12 @@ impl Talk {
                 ReplyEvent::Head => take(Event::Head(&*connection.conversation)),
                 ReplyEvent::Body(range) => take(Event::Body(input.get(range).unwrap_or_default())),
                 ReplyEvent::Log(range) => take(Event::Log(input.get(range).unwrap_or_default())),
-                ReplyEvent::WantsBody => Flow::Go,
+                ReplyEvent::WantsBody => {
+                    // Its end may have been said before: a container that reads on wants it again.
+                    self.body_is_sent = false;
+                    self.wants_body = true;
+                    Flow::Go
+                }
                 ReplyEvent::End { reusable } => {
                     self.end(reusable && used == bytes.len());
                     return Ok(Some(Received::End));
