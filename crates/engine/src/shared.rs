@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
@@ -17,6 +18,7 @@ pub struct Shared {
     connections: AtomicUsize,
     connections_max: usize,
     requests: AtomicU64,
+    started: Instant,
     /// Woken when a connection ends while the server was full.
     room: Notify,
     buckets: Mutex<HashMap<u32, Arc<Mutex<Bucket>>>>,
@@ -32,6 +34,7 @@ impl Shared {
             connections: AtomicUsize::new(0),
             connections_max,
             requests: AtomicU64::new(0),
+            started: Instant::now(),
             room: Notify::new(),
             buckets: Mutex::default(),
             contents: Arc::new(Contents::new(cached_descriptors_max)),
@@ -47,6 +50,11 @@ impl Shared {
     /// How many connections there may be at once.
     pub fn connections_max(&self) -> usize {
         self.connections_max
+    }
+
+    /// How long this server process has been there.
+    pub fn uptime(&self) -> Duration {
+        self.started.elapsed()
     }
 
     /// Requests that were answered.

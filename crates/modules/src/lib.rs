@@ -23,6 +23,7 @@ mod reference;
 pub mod setenv;
 pub mod simple_vhost;
 pub mod static_file;
+pub mod status;
 #[cfg(test)]
 mod testing;
 mod vhost;
@@ -46,6 +47,7 @@ pub static MODULES: &[&ModuleSpec] = &[
     &deflate::MODULE,
     &simple_vhost::MODULE,
     &evhost::MODULE,
+    &gateway::cgi::MODULE,
     &gateway::FASTCGI,
     &gateway::SCGI,
     &gateway::PROXY,
@@ -53,6 +55,7 @@ pub static MODULES: &[&ModuleSpec] = &[
     &gateway::PROXY_CORE,
     &dir_listing::MODULE,
     &static_file::MODULE,
+    &status::MODULE,
     &access_log::MODULE,
 ];
 

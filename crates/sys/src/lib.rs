@@ -10,3 +10,4 @@ pub mod prefetch;
 pub mod process;
 pub mod readiness;
 pub mod socket;
+pub mod spawn;

@@ -6,6 +6,7 @@ mod backend;
 pub mod balance;
 pub mod cgi;
 mod connection;
+pub mod counters;
 mod directives;
 pub mod environment;
 mod failure;

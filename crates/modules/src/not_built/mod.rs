@@ -33,7 +33,6 @@ pub static MODULES: &[&ModuleSpec] = &[
     &rest::REWRITE,
     &rest::SSI,
     &rest::WEBDAV,
-    &rest::STATUS,
     &rest::RRDTOOL,
     &rest::MAXMINDDB,
     &rest::MCPAGE,

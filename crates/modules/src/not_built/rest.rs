@@ -11,7 +11,6 @@ const OTHER_URL: &str = "a URL that a rule matches must not be answered as it st
 
 const NO_SSI: &str = "it has no meaning without ssi.extension, which is not built";
 const NO_WEBDAV: &str = "WebDAV's methods are refused";
-const NO_STATUS: &str = "status pages are not built";
 const NO_RRDTOOL: &str = "rrdtool is not fed";
 const NO_GEO: &str = "addresses are not looked up";
 const NO_MCPAGE: &str = "pages are not kept in memcached";
@@ -68,21 +67,6 @@ pub(super) static WEBDAV: ModuleSpec = not_built(
             "Logs the XML of requests.";
         "webdav.opts", Map, Request, "()", NotYet(NO_WEBDAV),
             "Further options.";
-    },
-);
-
-pub(super) static STATUS: ModuleSpec = not_built(
-    "mod_status",
-    "Shows what the server is doing.",
-    directives! {
-        "status.status-url", String, Request, "unset", NotYet(NO_STATUS),
-            "The URL of the status page.";
-        "status.config-url", String, Request, "unset", NotYet(NO_STATUS),
-            "The URL of the page about the configuration.";
-        "status.statistics-url", String, Request, "unset", NotYet(NO_STATUS),
-            "The URL of the counters.";
-        "status.enable-sort", Bool, Request, "enable", NotYet(NO_STATUS),
-            "Tables of the status page can be sorted.";
     },
 );
 

@@ -8,13 +8,12 @@
 //! three open descriptors, its own pipes: all others close when a program is executed.
 
 use std::cell::Cell;
-use std::ffi::OsString;
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::process::{Child, Command, ExitStatus};
 use std::rc::Rc;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,6 +22,7 @@ use std::time::Duration;
 
 use petrel_engine::log::LogHandle;
 use petrel_sys::readiness::readable;
+use petrel_sys::spawn::Spawn;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
 };
@@ -108,26 +108,17 @@ pub fn start(program: &Program, log: &LogHandle) -> Result<Started, StartError> 
         .then(|| Rc::clone(&state.end_of_client));
     let pipes = Pipes::new(our_input, our_output, program.may_upgrade, end_of_client)?;
     let error = pipe::Receiver::from_owned_fd(our_error.into())?;
-    let child = Command::new(&program.path)
-        .args(&program.arguments)
-        .env_clear()
-        .envs(
-            program
-                .environment
-                .iter()
-                .map(|(name, value)| (name, value)),
-        )
-        .current_dir(&program.directory)
-        .process_group(0)
-        .stdin(their_input)
-        .stdout(their_output)
-        .stderr(their_error)
-        .spawn()?;
+    let descriptors = [
+        their_input.as_fd(),
+        their_output.as_fd(),
+        their_error.as_fd(),
+    ];
+    let group = program.spawn(descriptors)?;
     let keeper = Keeper {
-        group: Pid::from_child(&child),
+        group,
         name: program.name(),
         signal: program.signal,
-        child: Some(child),
+        is_reaped: false,
         log: log.clone(),
         state: Rc::clone(&state),
         _permit: permit,
@@ -146,6 +137,30 @@ pub fn running() -> usize {
 }
 
 impl Program {
+    fn spawn(&self, descriptors: [BorrowedFd<'_>; 3]) -> io::Result<Pid> {
+        let text = |text: &OsStr| CString::new(text.as_bytes());
+        let path = text(self.path.as_os_str())?;
+        let arguments = self
+            .arguments
+            .iter()
+            .map(|argument| text(argument.as_os_str()));
+        let arguments: Result<Vec<_>, _> =
+            std::iter::once(Ok(path.clone())).chain(arguments).collect();
+        let variable = |(name, value): &(OsString, OsString)| {
+            CString::new([name.as_bytes(), b"=", value.as_bytes()].concat())
+        };
+        let environment: Result<Vec<_>, _> = self.environment.iter().map(variable).collect();
+        let id = Spawn {
+            path: &path,
+            arguments: &arguments?,
+            environment: &environment?,
+            directory: &text(self.directory.as_os_str())?,
+            descriptors,
+        }
+        .start()?;
+        Pid::from_raw(id).ok_or_else(|| io::ErrorKind::Other.into())
+    }
+
     /// What logs call it: the script.
     fn name(&self) -> String {
         let script = self.arguments.first().unwrap_or(&self.path);
@@ -182,8 +197,7 @@ struct Keeper {
     group: Pid,
     name: String,
     signal: Signal,
-    /// `None` when it is reaped.
-    child: Option<Child>,
+    is_reaped: bool,
     log: LogHandle,
     state: Rc<State>,
     _permit: Permit,
@@ -221,46 +235,40 @@ impl Keeper {
     }
 
     fn kill(&self, signal: Signal) {
-        if self.child.is_some() {
+        if !self.is_reaped {
             // It may have ended already, or have become another user's.
             let _ = kill_process_group(self.group, signal);
         }
     }
 
+    /// Called when it has ended, so this does not wait.
     fn reap(&mut self) {
-        let Some(mut child) = self.child.take() else {
-            return;
-        };
-        // It has ended, so this does not wait.
-        if let Ok(status) = child.wait() {
-            self.tell_of(status);
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        let status = waitid(WaitId::Pid(self.group), options).ok().flatten();
+        self.is_reaped = true;
+        if let Some(signal) = status.and_then(|status| status.terminating_signal()) {
+            self.tell_of(signal);
         }
     }
 
     /// A program that crashed is told of; one that was ended is not.
-    fn tell_of(&self, status: ExitStatus) {
-        let signal = status.signal().and_then(Signal::from_named_raw);
-        let is_ours =
-            |signal| [self.signal, Signal::TERM, Signal::KILL, Signal::PIPE].contains(&signal);
-        if let Some(signal) = signal
-            && !is_ours(signal)
-        {
+    fn tell_of(&self, signal: i32) {
+        let ours = [self.signal, Signal::TERM, Signal::KILL, Signal::PIPE];
+        if !ours.iter().any(|known| known.as_raw() == signal) {
             let name = self.name.escape_debug();
             self.log.error(format_args!(
-                "(content) cgi: {name} was ended by signal {}",
-                signal.as_raw()
+                "(content) cgi: {name} was ended by signal {signal}"
             ));
         }
     }
 }
 
 impl Drop for Keeper {
-    /// The worker stops: nobody will look after the program any more.
+    /// The worker stops before the program has: nobody will look after it any more.
     fn drop(&mut self) {
-        self.kill(Signal::KILL);
-        if let Some(mut child) = self.child.take() {
-            // If it is not dead yet, whoever reaps our orphans reaps it.
-            let _ = child.try_wait();
+        if !self.is_reaped {
+            self.kill(Signal::KILL);
+            self.reap();
         }
     }
 }

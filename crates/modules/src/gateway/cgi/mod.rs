@@ -132,7 +132,7 @@ impl Cgi {
             BackendConnection::new(stream, Box::new(started.conversation), None, now_ms);
         let host = Rc::clone(&self.options.host);
         let body = body_length(exchange, &host);
-        let mut talk = Talk::begin(
+        let begun = Talk::begin(
             exchange,
             &self.gateway,
             host,
@@ -142,6 +142,13 @@ impl Cgi {
             body,
             program.may_upgrade,
         );
+        let mut talk = match begun {
+            Ok(talk) => talk,
+            Err(error) => {
+                exchange.log_error("content", format_args!("cgi: {};", error.0));
+                return exchange.answer(Status::REQUEST_HEADER_FIELDS_TOO_LARGE);
+            }
+        };
         talk.accompany(Box::new(started.leash));
         let request = GatewayRequest::with_talk(exchange, Rc::clone(&self.gateway), talk);
         Outcome::Later(Box::new(request))

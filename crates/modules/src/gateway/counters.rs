@@ -1,0 +1,139 @@
+//! What the gateways have counted, under the names of lighttpd 1.4 and 1.5.
+//!
+//! Read from the backends when somebody asks; nothing is counted for its own sake.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use petrel_engine::shared::Shared;
+
+use super::backend::{SharedBackend, SharedBackends, now_ms};
+use super::cgi;
+use super::options::Protocol;
+
+/// Adds the gateways' counters to `counters`. What bears the same name is added up: backends that
+/// share a label, or the addresses of one host name.
+pub fn read(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
+    let backends = shared.belonging(SharedBackends::default).all();
+    let mut add = |name: String, count: u64| *counters.entry(name).or_default() += count;
+    add("gw.active-requests".to_owned(), 0);
+    add("cgi.programs".to_owned(), cgi::running() as u64);
+    for (_, backend) in &backends {
+        of_lighttpd_14(backend, &mut add);
+    }
+    of_lighttpd_15(&backends, &mut add);
+}
+
+/// A process is its host entry's only one here: several accept from one socket.
+fn of_lighttpd_14(backend: &SharedBackend, add: &mut impl FnMut(String, u64)) {
+    let load = backend.load.load(Relaxed).into();
+    add("gw.active-requests".to_owned(), load);
+    let family = match backend.protocol {
+        Protocol::FastCgi => "fastcgi",
+        Protocol::Scgi | Protocol::Uwsgi => "scgi",
+        Protocol::Ajp13 => "ajp13",
+        Protocol::Http => "proxy",
+    };
+    add(format!("{family}.requests"), backend.requests.load(Relaxed));
+    let health = backend.health.counters(now_ms());
+    let label = &backend.label;
+    add(format!("gw.backend.{label}.load"), load);
+    for (name, count) in [
+        ("load", load),
+        ("connected", backend.connected.load(Relaxed)),
+        ("died", health.died),
+        ("disabled", health.is_down.into()),
+        ("overloaded", health.overloaded),
+    ] {
+        add(format!("gw.backend.{label}.0.{name}"), count);
+        if name != "load" {
+            add(format!("gw.backend.{label}.{name}"), count);
+        }
+    }
+}
+
+/// Every group of backends that `proxy-core.backends` names is a pool with a number, in the order of the
+/// configuration.
+fn of_lighttpd_15(backends: &[(String, Arc<SharedBackend>)], add: &mut impl FnMut(String, u64)) {
+    let mut pools: Vec<&str> = Vec::new();
+    for (id, backend) in backends {
+        let name = &backend.name;
+        let own = format!(" {} {name}", backend.label);
+        let Some(route) = id.strip_suffix(&own).filter(|route| route.contains(POOL)) else {
+            continue;
+        };
+        if !pools.contains(&route) {
+            pools.push(route);
+        }
+        let pool = pools.iter().position(|known| *known == route).unwrap_or(0);
+        let requests = backend.requests.load(Relaxed);
+        add("proxy-core.requests".to_owned(), requests);
+        add(
+            format!("proxy-core.{pool}.backlogged"),
+            backend.backlogged.load(Relaxed),
+        );
+        for (counter, count) in [
+            ("requests", requests),
+            ("load", backend.load.load(Relaxed).into()),
+            ("pool_size", backend.limit.open().into()),
+            ("requests_failed", backend.health.counters(now_ms()).died),
+        ] {
+            add(
+                format!("proxy-core.{pool}.backends.\"{name}\".{counter}"),
+                count,
+            );
+        }
+    }
+}
+
+/// What the id of a route of `proxy-core.backends` holds, behind the number of its block.
+const POOL: &str = " proxy-core.backends ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::options::testing::gateway_of;
+    use crate::gateway::stream::SocketAddress;
+    use petrel_engine::log::LogHandle;
+
+    /// A backend as the gateway of `module` with this configuration makes it.
+    fn backend(shared: &Shared, module: &str, config: &str) -> Arc<SharedBackend> {
+        let gateway = gateway_of(module, config);
+        let route = gateway.routes.first().expect("it has a route");
+        let host = route.hosts.first().expect("it has a host");
+        let address = SocketAddress::Ip(([127, 0, 0, 1], 9000).into());
+        let id = format!("{} {} {address}", route.id, host.label);
+        let backends = shared.belonging(SharedBackends::default);
+        backends.get(&id, host, &address, &LogHandle::default())
+    }
+
+    #[test]
+    fn counters_have_the_names_of_both_lines() {
+        let shared = Shared::new(1, 1);
+        let old = "fastcgi.server = (\".php\" => (\"php\" => (\"host\" => \"127.0.0.1\", \"port\" => 9000)))";
+        let old = backend(&shared, "mod_fastcgi", old);
+        old.requests.store(7, Relaxed);
+        old.load.store(2, Relaxed);
+        let new = "proxy-core.protocol = \"http\"\nproxy-core.backends = (\"127.0.0.1:9000\")";
+        let new = backend(&shared, "mod_proxy_core", new);
+        new.requests.store(5, Relaxed);
+        new.backlogged.store(3, Relaxed);
+        let mut counters = BTreeMap::new();
+        read(&shared, &mut counters);
+        for (name, count) in [
+            ("gw.active-requests", 2),
+            ("fastcgi.requests", 7),
+            ("gw.backend.php.load", 2),
+            ("gw.backend.php.0.connected", 0),
+            ("gw.backend.php.overloaded", 0),
+            ("proxy-core.requests", 5),
+            ("proxy-core.0.backlogged", 3),
+            ("proxy-core.0.backends.\"127.0.0.1:9000\".requests", 5),
+            ("proxy-core.0.backends.\"127.0.0.1:9000\".pool_size", 0),
+        ] {
+            assert_eq!(counters.get(name), Some(&count), "{name} in {counters:#?}");
+        }
+        assert!(!counters.contains_key("proxy-core.1.backlogged"));
+    }
+}

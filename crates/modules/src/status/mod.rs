@@ -1,0 +1,150 @@
+//! mod_status: what the server has counted, as text.
+//!
+//! A line `name: value` for each counter, sorted by name. Modules count for themselves and are asked
+//! when somebody looks; [`COUNTERS`] lists them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use petrel_engine::Exchange;
+use petrel_engine::config::Diagnostic;
+use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
+use petrel_engine::proto::method::Method;
+use petrel_engine::proto::status::Status;
+use petrel_engine::settings::directives::Effect::{NotYet, Works};
+use petrel_engine::shared::Shared;
+
+use crate::gateway;
+
+/// mod_status.
+pub static MODULE: ModuleSpec = ModuleSpec {
+    name: "mod_status",
+    doc: "Shows what the server is doing.",
+    loaded: Loaded::Listed,
+    directives: petrel_engine::directives! {
+        "status.statistics-url", String, Request, "unset", Works,
+            "The URL path of the counters: a line \"name: value\" for each, sorted. Rules about who may see a URL come first.";
+        "status.status-url", String, Request, "unset", NotYet(NO_PAGES),
+            "The URL of the status page.";
+        "status.config-url", String, Request, "unset", NotYet(NO_PAGES),
+            "The URL of the page about the configuration.";
+        "status.enable-sort", Bool, Request, "enable", NotYet(NO_PAGES),
+            "Tables of the status page can be sorted.";
+    },
+    log_directives: &[],
+    configure,
+};
+
+/// Adds counters of one module to those of the others.
+type Read = fn(&Shared, &mut BTreeMap<String, u64>);
+
+/// Who counts.
+static COUNTERS: &[Read] = &[of_server, gateway::counters::read];
+
+fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
+    let name = "status.statistics-url";
+    let Some(path) = configure.values.string(name) else {
+        return Ok(());
+    };
+    if !path.starts_with('/') {
+        let error = configure
+            .values
+            .error(name, format!("{name} takes a URL path"));
+        return Err(error.with_hint("begin it with a slash, for example \"/counters\""));
+    }
+    let path = path.as_bytes().into();
+    // Behind all rules about access, and before anybody looks for a file.
+    configure.add_last(Phase::Authorize, Statistics { path });
+    Ok(())
+}
+
+struct Statistics {
+    path: Box<[u8]>,
+}
+
+impl Hook for Statistics {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        let is_mine = exchange.request.url.path() == &*self.path;
+        if !is_mine || !matches!(exchange.request.method, Method::Get | Method::Head) {
+            return Outcome::Next;
+        }
+        let text = text(exchange.worker.shared());
+        exchange.response.answer(Status::OK);
+        exchange.response.set("Content-Type", b"text/plain");
+        exchange.response.set("Cache-Control", b"no-store");
+        exchange.response.body = text.into_bytes().into();
+        Outcome::Answer
+    }
+}
+
+fn text(shared: &Shared) -> String {
+    let mut counters = BTreeMap::new();
+    for read in COUNTERS {
+        read(shared, &mut counters);
+    }
+    let mut text = String::new();
+    for (name, count) in counters {
+        // A label of the configuration can hold anything; a line stays a line.
+        let name = name.replace(char::is_control, " ");
+        writeln!(text, "{name}: {count}").expect("writing to a string");
+    }
+    text
+}
+
+/// Requests are as of the last full second.
+fn of_server(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
+    for (name, count) in [
+        ("server.connections", shared.connections() as u64),
+        ("server.connections-max", shared.connections_max() as u64),
+        ("server.requests", shared.requests()),
+        ("server.uptime", shared.uptime().as_secs()),
+    ] {
+        counters.insert(name.to_owned(), count);
+    }
+}
+
+const NO_PAGES: &str = "status pages are not built";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access;
+    use crate::testing::{Tree, refusal};
+
+    const CONFIG: &str = "status.statistics-url = \"/counters\"\n\
+        $HTTP[\"querystring\"] == \"secret\" { url.access-deny = ( \"\" ) }";
+
+    #[test]
+    fn counters_are_sorted_lines_of_text() {
+        let tree = Tree::new(&[("counters", "a file")]);
+        let site = tree.site(CONFIG, &[&MODULE]);
+        let answer = site.get("/counters");
+        assert_eq!(answer.status(), 200);
+        assert_eq!(answer.field("Content-Type").as_deref(), Some("text/plain"));
+        let text = String::from_utf8(answer.body().to_vec()).expect("it is text");
+        let names: Vec<&str> = text
+            .lines()
+            .map(|line| line.split_once(": ").expect("a name and a value").0)
+            .collect();
+        assert!(names.is_sorted(), "{text}");
+        for name in ["server.requests", "server.uptime", "gw.active-requests"] {
+            assert!(names.contains(&name), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_its_url_is_taken_and_rules_come_first() {
+        let tree = Tree::new(&[("counters.txt", "a file")]);
+        let site = tree.site(CONFIG, &[&MODULE, &access::MODULE]);
+        assert_eq!(site.get("/counters/").status(), 404);
+        assert_eq!(site.get("/counters?secret").status(), 403);
+        let post = "POST /counters HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
+        assert_ne!(site.request(post).status(), 200);
+    }
+
+    #[test]
+    fn a_url_that_is_no_path_is_refused() {
+        let message = refusal("status.statistics-url = \"counters\"", &[&MODULE]);
+        assert!(message.contains("takes a URL path"), "{message}");
+    }
+}
