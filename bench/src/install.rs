@@ -1,23 +1,21 @@
 //! Installs what a comparison needs and the machine lacks, with apt-get.
 
 use crate::backend::{self, Kind};
-use crate::peers::{self, Program};
+use crate::peers::{self, Peer, Program};
 use std::process::Command;
 
 /// A program and the Debian package that has it.
 pub type Package = (&'static str, &'static str);
 
-/// Installs what is missing of the named servers (or all), the tools and the backends.
-pub fn all(servers: &[String], backends: impl Iterator<Item = Kind>) -> Result<(), String> {
-    let named = peers::named(servers)?;
-    let programs = named.iter().filter_map(|peer| match peer.program {
+/// Installs what is missing of servers, backends and tools.
+pub fn all(servers: &[&Peer], backends: &[Kind], tools: &[Package]) -> Result<(), String> {
+    let programs = servers.iter().filter_map(|peer| match peer.program {
         Program::Packaged { program, package } => Some((program, package)),
         Program::Petrel | Program::Ourselves => None,
     });
-    let kinds: Vec<_> = backends.collect();
-    let of_backends = kinds.iter().flat_map(|kind| kind.packages());
-    packages(programs.chain(TOOLS.iter().chain(of_backends).copied()))?;
-    if kinds.contains(&Kind::Python) {
+    let of_backends = backends.iter().flat_map(|kind| kind.packages());
+    packages(programs.chain(tools.iter().chain(of_backends).copied()))?;
+    if backends.contains(&Kind::Python) {
         backend::install_flup()?;
     }
     Ok(())
@@ -77,9 +75,3 @@ fn apt_get(arguments: &[&str]) -> Result<(), String> {
 
 /// Packages whose programs are other packages'.
 const LIBRARIES: [&str; 2] = ["libfcgi-perl", "ruby-fcgi"];
-/// What counts system calls, lists them, and what the article measured with.
-const TOOLS: [Package; 3] = [
-    ("perf", "linux-perf"),
-    ("strace", "strace"),
-    ("ab", "apache2-utils"),
-];

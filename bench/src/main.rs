@@ -78,8 +78,12 @@ fn measure_all(options: &cli::Options, suite: workload::Suite) -> Result<Compare
     let workloads = workload::choose(suite, &options.workloads)?;
     let services: Vec<_> = workloads.iter().map(|workload| workload.needs).collect();
     if options.install {
-        let kinds = workloads.iter().filter_map(|workload| workload.backend);
-        install::all(&options.servers, kinds)?;
+        let kinds: Vec<_> = workloads
+            .iter()
+            .filter_map(|workload| workload.backend)
+            .collect();
+        let peers = peers::able(&options.servers, &services)?;
+        install::all(&peers, &kinds, suite.tools())?;
     }
     let servers = peers::choose(&options.servers, options.petrel.as_deref(), &services)?;
     let machine = machine::facts(&servers);

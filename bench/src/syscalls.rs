@@ -316,6 +316,7 @@ const CALLS: &[&str] = &[
     "openat2",
     "pread64",
     "preadv2",
+    "pwrite64",
     "read",
     "readv",
     "recvfrom",

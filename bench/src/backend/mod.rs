@@ -76,7 +76,7 @@ impl Kind {
             Self::PhpFpm | Self::PhpFpmTimed => &[php::FPM],
             Self::PhpCgi(_) => &[php::CGI],
             Self::Perl => &[script::PERL],
-            Self::Python => &[script::PYTHON],
+            Self::Python => &[script::PYTHON, script::PIP],
             Self::Ruby => &[script::RUBY],
         }
     }

@@ -11,6 +11,8 @@ use std::process::Command;
 pub const PERL: Package = ("perl", "libfcgi-perl");
 /// Python, whose library is not Debian's: see [`install_flup`].
 pub const PYTHON: Package = ("python3", "python3");
+/// What installs that.
+pub const PIP: Package = ("pip3", "python3-pip");
 /// Ruby's fcgi.
 pub const RUBY: Package = ("ruby", "ruby-fcgi");
 

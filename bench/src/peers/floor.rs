@@ -1,7 +1,8 @@
 //! The floor server: this program, started by itself.
 
-use super::{ALL_SERVICES, Bodies, Choice, Peer, Program, Site, Upstream};
+use super::{Bodies, Choice, Peer, Program, Site, Upstream};
 use crate::backend::{Address, Route, fastcgi_request};
+use crate::workload::Service;
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +12,12 @@ pub const PEER: Peer = Peer {
     name: "floor",
     program: Program::Ourselves,
     version: &["--version"],
-    serves: ALL_SERVICES,
+    serves: &[
+        Service::Files,
+        Service::Gateway(Route::FastCgi),
+        Service::Gateway(Route::Http),
+        Service::Gateway(Route::Php),
+    ],
     choice: Choice::Default,
     bodies: Bodies::FirstOnly,
     prepare,

@@ -19,6 +19,7 @@ pub const PEER: Peer = Peer {
         Service::Gateway(Route::FastCgi),
         Service::Gateway(Route::Http),
         Service::Gateway(Route::Php),
+        Service::LargeAnswers,
     ],
     choice: Choice::Default,
     bodies: Bodies::AsAsked,

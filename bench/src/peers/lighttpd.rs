@@ -20,6 +20,7 @@ pub const PEER: Peer = Peer {
         Service::Gateway(Route::FastCgi),
         Service::Gateway(Route::Http),
         Service::Gateway(Route::Php),
+        Service::LargeAnswers,
         Service::Reconnect,
     ],
     choice: Choice::Default,

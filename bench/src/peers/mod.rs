@@ -140,8 +140,7 @@ pub fn choose(
     services: &[Service],
 ) -> Result<Vec<Chosen>, String> {
     let mut chosen = Vec::new();
-    let able = |peer: &&Peer| services.iter().any(|service| peer.serves.contains(service));
-    for peer in named(names)?.into_iter().filter(able) {
+    for peer in able(names, services)? {
         match peer.program.find(petrel) {
             Ok(path) => chosen.push(Chosen { peer, path }),
             Err(missing) => eprintln!("petrel-bench: without {}: {missing}", peer.name),
@@ -154,8 +153,15 @@ pub fn choose(
     }
 }
 
+/// The servers that are named, or all; of those the ones that can do any of `services`.
+pub fn able(names: &[String], services: &[Service]) -> Result<Vec<&'static Peer>, String> {
+    let mut peers = named(names)?;
+    peers.retain(|peer| services.iter().any(|service| peer.serves.contains(service)));
+    Ok(peers)
+}
+
 /// The table's entries for `names`, or all that run unasked.
-pub fn named(names: &[String]) -> Result<Vec<&'static Peer>, String> {
+fn named(names: &[String]) -> Result<Vec<&'static Peer>, String> {
     if names.is_empty() {
         return Ok(PEERS
             .iter()
@@ -231,6 +237,7 @@ const ALL_SERVICES: &[Service] = &[
     Service::Gateway(Route::FastCgi),
     Service::Gateway(Route::Http),
     Service::Gateway(Route::Php),
+    Service::LargeAnswers,
 ];
 /// The same, and kept connections to FastCGI backends or none, as is asked for.
 const ARTICLE_SERVICES: &[Service] = &[
@@ -238,6 +245,7 @@ const ARTICLE_SERVICES: &[Service] = &[
     Service::Gateway(Route::FastCgi),
     Service::Gateway(Route::Http),
     Service::Gateway(Route::Php),
+    Service::LargeAnswers,
     Service::Reconnect,
     Service::KeepFastCgi,
 ];

@@ -17,6 +17,7 @@ pub const PEER: Peer = Peer {
         Service::Gateway(Route::FastCgi),
         Service::Gateway(Route::Http),
         Service::Gateway(Route::Php),
+        Service::LargeAnswers,
         Service::Reconnect,
         Service::KeepFastCgi,
         Service::SendTempfile,

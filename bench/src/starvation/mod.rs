@@ -26,10 +26,11 @@ pub fn run(options: &StarvationOptions) -> Result<(), String> {
     let out = options.out.join("starvation");
     std::fs::create_dir_all(&out)
         .map_err(|error| format!("cannot make {}: {error}", out.display()))?;
-    if options.install {
-        install::all(&options.servers, SLEEP.backend.into_iter())?;
-    }
     let services = [SLEEP.needs];
+    if options.install {
+        let peers = peers::able(&options.servers, &services)?;
+        install::all(&peers, SLEEP.backend.as_slice(), SLEEP.suite.tools())?;
+    }
     let servers = peers::choose(&options.servers, options.petrel.as_deref(), &services)?;
     let machine = machine::facts(&servers);
     println!("{machine}");

@@ -6,6 +6,7 @@
 pub mod files;
 
 use crate::backend::{self, Cgi, Kind, Route};
+use crate::install::Package;
 use files::{File, Script, TREE_FILES};
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ pub enum Service {
     Files,
     /// Hand requests on to a backend.
     Gateway(Route),
+    /// Hand on answers of PHP that do not fit a socket's buffer.
+    LargeAnswers,
     /// Send a temporary file that a backend names, and remove it.
     SendTempfile,
     /// Hand requests on to PHP over a new connection each.
@@ -174,6 +177,18 @@ impl Suite {
             Self::Article => &[1],
         }
     }
+
+    /// What it measures with besides our own client.
+    pub fn tools(self) -> &'static [Package] {
+        match self {
+            Self::Article => &[
+                ("perf", "linux-perf"),
+                ("strace", "strace"),
+                ("ab", "apache2-utils"),
+            ],
+            _ => &[("perf", "linux-perf")],
+        }
+    }
 }
 
 /// Looks like a page of an application that has its own idea of paths.
@@ -303,6 +318,7 @@ const fn on_large_script(
 ) -> Workload {
     Workload {
         suite: Suite::Tempfile,
+        needs: Service::LargeAnswers,
         ..on_backend(name, title, Kind::PhpFpmTimed, Urls::Script(script))
     }
 }
