@@ -27,6 +27,8 @@ pub const TARGETS: &[&str] = &[
     "scgi",
     "uwsgi",
     "ajp13",
+    "response",
+    "proxied",
 ];
 
 /// The manifest of the targets, from the root.

@@ -1,0 +1,75 @@
+//! What proxies in front say: headers of the PROXY protocol, Forwarded and X-Forwarded-For.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use petrel_proto::forwarded::{self, HOPS_MAX, Node};
+use petrel_proto::proxy_protocol::{
+    Decoded, Endpoints, HEADER_BYTES_MAX, decode, encode_v1, encode_v2,
+};
+
+fuzz_target!(|input: &[u8]| {
+    header(input);
+    fields(input);
+});
+
+/// A header is the same whatever follows it, and is waited for no longer than it can be. What it says
+/// can be said again.
+fn header(input: &[u8]) {
+    match decode(input) {
+        Ok(Decoded::NeedMore) => assert!(input.len() < HEADER_BYTES_MAX),
+        Ok(Decoded::Complete(header)) => {
+            assert!(header.length <= input.len());
+            let alone = decode(&input[..header.length]);
+            assert_eq!(alone, Ok(Decoded::Complete(header.clone())));
+            let shorter = decode(&input[..header.length - 1]);
+            assert_eq!(shorter, Ok(Decoded::NeedMore));
+            if let Endpoints::Ip {
+                source,
+                destination,
+            } = header.endpoints
+            {
+                again(Endpoints::Ip {
+                    source,
+                    destination,
+                });
+            }
+        }
+        Err(_) => {}
+    }
+}
+
+/// Ports and families survive both encodings.
+fn again(endpoints: Endpoints) {
+    for encode in [encode_v1, encode_v2] {
+        let mut bytes = Vec::new();
+        encode(&endpoints, &mut bytes);
+        let Ok(Decoded::Complete(header)) = decode(&bytes) else {
+            panic!("what is written can be read");
+        };
+        assert_eq!(header.length, bytes.len());
+        let (Endpoints::Ip { source, .. }, Endpoints::Ip { source: before, .. }) =
+            (&header.endpoints, &endpoints)
+        else {
+            panic!("addresses stay addresses");
+        };
+        assert_eq!(source.port(), before.port());
+        assert_eq!(source.ip().to_canonical(), before.ip().to_canonical());
+    }
+}
+
+fn fields(input: &[u8]) {
+    if let Ok(hops) = forwarded::parse(input) {
+        assert!(hops.len() <= HOPS_MAX);
+        for hop in &hops {
+            let _ = Node::parse(hop.for_.as_deref().unwrap_or_default());
+        }
+    }
+    for address in forwarded::addresses(input).rev() {
+        assert!(!address.is_empty() && address.trim_ascii() == address);
+        if let Node::Address(address) = Node::parse(address) {
+            let text = address.ip().to_string();
+            let again = Node::parse(text.as_bytes());
+            assert!(matches!(again, Node::Address(same) if same.ip() == address.ip()));
+        }
+    }
+}

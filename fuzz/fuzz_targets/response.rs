@@ -1,0 +1,89 @@
+//! Responses of HTTP backends: decoded in one piece or in many, they are the same heads and the same
+//! body, or refused; and what a head holds cannot end a line.
+//!
+//! The first byte of the input says what the response answers; the rest is what the backend sends
+//! before it closes.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use petrel_proto::http1::{Asked, ResponseDecoder, ResponseEvent, ResponseLimits};
+use petrel_proto::method::Method;
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&kind, input)) = input.split_first() else {
+        return;
+    };
+    let asked = Asked {
+        method: if kind & 1 == 1 {
+            Method::Head
+        } else {
+            Method::Get
+        },
+        upgrade: kind & 2 == 2,
+    };
+    let whole = read(asked, input, usize::MAX);
+    for step in [1, 7] {
+        assert_eq!(read(asked, input, step), whole);
+    }
+});
+
+/// Heads with their fields, and the body.
+#[derive(Debug, Default, PartialEq)]
+struct Response {
+    heads: Vec<(u16, Vec<(String, Vec<u8>)>)>,
+    body: Vec<u8>,
+}
+
+/// What `input` comes to when `step` bytes arrive at a time and then the end. Which error it is may
+/// hang on how much was there when it showed.
+fn read(asked: Asked, input: &[u8], step: usize) -> Option<Response> {
+    let limits = ResponseLimits {
+        head_bytes_max: 512,
+        fields_max: 20,
+        interim_max: 3,
+        trailer_bytes_max: 40,
+    };
+    let mut decoder = ResponseDecoder::new(limits);
+    decoder.begin(asked);
+    let mut response = Response::default();
+    let (mut position, mut arrived) = (0, 0);
+    loop {
+        let given = &input[position..arrived];
+        let decoded = match decoder.decode(given) {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                assert_eq!(decoder.decode(b"").err(), Some(error), "an error is final");
+                return None;
+            }
+        };
+        assert!(decoded.consumed <= given.len());
+        position += decoded.consumed;
+        match decoded.event {
+            ResponseEvent::NeedMore if arrived == input.len() => {
+                decoder.end_of_input().ok()?;
+                return Some(response);
+            }
+            ResponseEvent::NeedMore => arrived = arrived.saturating_add(step).min(input.len()),
+            ResponseEvent::Interim | ResponseEvent::Head => {
+                let head = decoder.head();
+                assert!((100..1000).contains(&head.status().0));
+                let fields = head.fields();
+                let fields = fields.map(|(name, value)| {
+                    assert!(!name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic()));
+                    assert!(!value.iter().any(|byte| b"\r\n\0".contains(byte)));
+                    (name.to_owned(), value.to_vec())
+                });
+                response.heads.push((head.status().0, fields.collect()));
+                assert!(response.heads.len() <= 4, "endless interim responses");
+            }
+            ResponseEvent::Body(range) => {
+                assert!(!range.is_empty() && range.end <= decoded.consumed);
+                response.body.extend_from_slice(&given[range]);
+            }
+            ResponseEvent::End { reusable } => {
+                assert!(!reusable || arrived == position, "nothing may follow");
+                return Some(response);
+            }
+        }
+    }
+}
