@@ -24,12 +24,11 @@ pub(super) fn ip_text(address: IpAddr) -> IpText {
     };
     match address.to_canonical() {
         IpAddr::V4(address) => {
-            let mut buffer = itoa::Buffer::new();
             for (position, octet) in address.octets().into_iter().enumerate() {
                 if position > 0 {
-                    text.push(b".");
+                    text.push(b'.');
                 }
-                text.push(buffer.format(octet).as_bytes());
+                text.push_octet(octet);
             }
         }
         IpAddr::V6(address) => {
@@ -53,9 +52,20 @@ impl IpText {
         &self.bytes[..self.length]
     }
 
-    fn push(&mut self, bytes: &[u8]) {
-        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
-        self.length += bytes.len();
+    fn push_octet(&mut self, octet: u8) {
+        if octet >= 100 {
+            self.push(b'0' + octet / 100);
+        }
+        if octet >= 10 {
+            self.push(b'0' + octet / 10 % 10);
+        }
+        self.push(b'0' + octet % 10);
+    }
+
+    #[inline]
+    fn push(&mut self, byte: u8) {
+        self.bytes[self.length] = byte;
+        self.length += 1;
     }
 }
 
@@ -115,6 +125,7 @@ mod tests {
         for (address, expected) in [
             ("0.0.0.0", "0.0.0.0"),
             ("255.255.255.255", "255.255.255.255"),
+            ("9.10.99.100", "9.10.99.100"),
             ("::ffff:10.0.0.1", "10.0.0.1"),
             ("::1", "::1"),
             (
