@@ -18,7 +18,7 @@ pub static FASTCGI: ModuleSpec = module(
         "fastcgi.map-extensions", StringMap, Request, "()", Works,
             "Suffixes that are handled as another one.";
         "fastcgi.balance", String, Request, "fair", Works,
-            "How a backend is chosen: fair (also least-connection), round-robin, hash or sticky.";
+            "How a backend is chosen: fair (also least-connection and sqf: the fewest requests), round-robin, hash (also carp: by URL), sticky (by client), static (the first that works) or cookie.";
         "fastcgi.debug", Int, Request, "0", Works,
             "Traces the gateway.";
     },
@@ -90,19 +90,19 @@ pub static PROXY_CORE: ModuleSpec = module(
     "The gateway of lighttpd 1.5, for all backend protocols.",
     directives! {
         "proxy-core.backends", StringOrList, Request, "()", Works,
-            "Addresses of the backends of this scope: \"host:port\", \"[v6]:port\" or \"unix:/path\".";
+            "Addresses of the backends of this scope: \"host:port\", \"[v6]:port\", \"unix:/path\" or \"srv:_service._tcp.name\".";
         "proxy-core.protocol", String, Request, "unset", Works,
-            "What the backends speak: http, fastcgi, scgi or ajp13.";
+            "What the backends speak: http, fastcgi, scgi, uwsgi or ajp13.";
         "proxy-core.balancer", String, Request, "round-robin", Works,
-            "How a backend is chosen: sqf (shortest queue), carp (by URL), round-robin or static.";
+            "How a backend is chosen: sqf (shortest queue), carp (by URL), round-robin, static, or a name that fastcgi.balance takes.";
         "proxy-core.debug", Short, Request, "0", Works,
             "Traces the gateway.";
         "proxy-core.max-pool-size", Short, Request, "0", Works,
-            "Connections to one backend.";
+            "Connections to one backend. 0 finds out by itself how many it can work on.";
         "proxy-core.max-keep-alive-requests", Short, Request, "0", Works,
             "Requests on one backend connection. 0 is no limit.";
         "proxy-core.max-backlog-size", Short, Request, "4", Works,
-            "Times a request may wait for a backend again before it is answered 504.";
+            "Times a request is tried again, where that is safe, before it is answered with an error.";
         "proxy-core.disable-time", Short, Request, "1", Works,
             "Seconds a backend that refused is left alone.";
         "proxy-core.split-hostnames", Bool, Request, "enable", Works,
