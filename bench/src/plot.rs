@@ -1,7 +1,7 @@
 //! Results as SVG: server CPU a request (or requests a second), one panel for each workload, one bar for each server.
 //!
-//! Workloads differ by a factor of a hundred, so each panel has its own scale, from zero. User
-//! time is the darker part of a bar. Written by hand: a handful of rectangles and texts.
+//! Workloads differ by a factor of a hundred in CPU, so each panel has its own scale, from zero.
+//! User time is the darker part of a bar. Written by hand: a handful of rectangles and texts.
 
 use crate::report::{connections_title, number};
 use crate::results::{Cell, Results, Summary};
@@ -33,6 +33,8 @@ struct Figure {
     /// The darker part of a bar, and what its lighter rest is.
     parts: Option<[&'static str; 2]>,
     note: &'static str,
+    /// Whether bars of different panels can be compared.
+    one_scale: bool,
     /// The darker part and the whole.
     value: fn(&Summary) -> (f64, f64),
 }
@@ -41,12 +43,14 @@ const CPU: Figure = Figure {
     title: "Server CPU a request, µs",
     parts: Some(["user", "kernel"]),
     note: "median of the repeats, normalised · each panel has its own scale · less is better",
+    one_scale: false,
     value: |summary| (summary.user_us, summary.cpu_us.median),
 };
 const RATE: Figure = Figure {
     title: "Requests a second",
     parts: None,
-    note: "median of the repeats · each panel has its own scale · more is better",
+    note: "median of the repeats · more is better",
+    one_scale: true,
     value: |summary| (summary.requests_per_s.median, summary.requests_per_s.median),
 };
 
@@ -61,7 +65,17 @@ fn svg(results: &Results, connections: u16, figure: &Figure) -> String {
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
     header(&mut out, connections, figure);
-    for (n, workload) in results.workloads.iter().enumerate() {
+    let of_workload = |name| bars(results, name, connections, figure);
+    let panels: Vec<_> = results
+        .workloads
+        .iter()
+        .map(|one| of_workload(one.name))
+        .collect();
+    let largest_of_all = panels
+        .iter()
+        .map(|bars| largest(bars))
+        .fold(f64::MIN_POSITIVE, f64::max);
+    for (n, (workload, bars)) in results.workloads.iter().zip(&panels).enumerate() {
         let x = MARGIN + (n % COLUMNS) as f64 * (PANEL_WIDTH + MARGIN);
         let y = HEADER + (n / COLUMNS) as f64 * panel_height;
         text(
@@ -70,8 +84,12 @@ fn svg(results: &Results, connections: u16, figure: &Figure) -> String {
             "font-weight=\"bold\"",
             workload.title,
         );
-        let bars = bars(results, workload.name, connections, figure);
-        panel(&mut out, (x, y + PANEL_TITLE), &bars);
+        let full = if figure.one_scale {
+            largest_of_all
+        } else {
+            largest(bars)
+        };
+        panel(&mut out, (x, y + PANEL_TITLE), bars, full);
     }
     let machine = format!(
         "{}, {} cores, Linux {}",
@@ -131,10 +149,14 @@ fn header(out: &mut String, connections: u16, figure: &Figure) {
     text(out, (MARGIN + 110.0, y + 11.0), "", &note);
 }
 
-fn panel(out: &mut String, (x, y): (f64, f64), bars: &[Bar]) {
+fn largest(bars: &[Bar]) -> f64 {
     let values = bars.iter().filter_map(|bar| bar.value.map(|(_, all)| all));
-    let largest = values.fold(f64::MIN_POSITIVE, f64::max);
-    let scale = (PANEL_WIDTH - LABEL_WIDTH - VALUE_WIDTH) / largest;
+    values.fold(f64::MIN_POSITIVE, f64::max)
+}
+
+/// `full`: the value of a bar that fills the panel.
+fn panel(out: &mut String, (x, y): (f64, f64), bars: &[Bar], full: f64) {
+    let scale = (PANEL_WIDTH - LABEL_WIDTH - VALUE_WIDTH) / full;
     let zero = x + LABEL_WIDTH;
     for (n, bar) in bars.iter().enumerate() {
         let top = y + n as f64 * BAR_STEP;
@@ -219,6 +241,7 @@ mod tests {
             &mut out,
             (0.0, 0.0),
             &[bar("one", Some((0.0, 8.0))), bar("two", None)],
+            8.0,
         );
         let longest = PANEL_WIDTH - LABEL_WIDTH - VALUE_WIDTH;
         assert!(out.contains(&format!("width=\"{longest:.1}\"")), "{out}");
