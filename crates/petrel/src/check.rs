@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use config::{Diagnostic, Diagnostics};
 use engine::log::LogTarget;
 
+use crate::keeper::backends;
 use crate::listen;
 use crate::load::Loaded;
 use crate::user::Identity;
 
-/// Checks users, addresses, directories and log files.
+/// Checks users, addresses, directories, log files and backend programs.
 ///
 /// # Errors
 /// Everything that would keep the server from starting. An address in use does not: the server
@@ -22,6 +23,9 @@ pub fn preflight(loaded: &Loaded) -> Result<(), Diagnostics> {
         .map_or_else(Vec::new, |errors| errors.list);
     if let Err(message) = Identity::find(&loaded.process) {
         list.push(Diagnostic::error_anywhere(message));
+    }
+    if let Err(errors) = backends::check(loaded) {
+        list.extend(errors);
     }
     for listener in &loaded.process.listeners {
         if let Err(error) = listen::probe(listener) {

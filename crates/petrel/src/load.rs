@@ -69,6 +69,11 @@ impl Loaded {
         }
     }
 
+    /// `server.breakagelog`: where backends write their errors, if that is not the error log.
+    pub fn breakage_log(&self) -> Option<LogTarget> {
+        target_of(&self.config.global().entry("server.breakagelog")?.value)
+    }
+
     /// Every log the configuration names, each once.
     pub fn log_targets(&self) -> Vec<LogTarget> {
         let mut targets = vec![self.process.error_log.clone()];
@@ -77,7 +82,8 @@ impl Loaded {
             .iter()
             .flat_map(|module| module.log_directives)
             .copied();
-        let names: Vec<&str> = std::iter::once("server.errorlog")
+        let names: Vec<&str> = ["server.errorlog", "server.breakagelog"]
+            .into_iter()
             .chain(of_modules)
             .collect();
         let entries = self.config.blocks.iter().flat_map(|block| &block.entries);

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use engine::log::{LogRegistry, LogTarget};
 use engine::server::{BoundListener, Server, ServerPlan};
 use engine::worker::Drain;
+use modules::gateway::options::spawn_specs;
+use modules::gateway::overload;
 use nix::sys::signal::{SigSet, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -147,7 +149,7 @@ fn report_panics(control: &Arc<Control>) {
 
 /// A server process that has given up its privileges.
 struct Process<'a> {
-    control: &'a Control,
+    control: &'a Arc<Control>,
     logs: LogRegistry,
     log_targets: &'a [LogTarget],
 }
@@ -172,6 +174,7 @@ impl Process<'_> {
             logs: Arc::new(self.logs.clone()),
         };
         let server = Server::start(plan, listeners)?;
+        self.pass_reports_on(loaded, &server);
         self.control.tell(&News::Ready)?;
         let mut idleness = idle.map(Idleness::new);
         let result = self.obey(&server, &mut idleness);
@@ -181,6 +184,16 @@ impl Process<'_> {
         server.join();
         self.logs.shut_down(LOG_TIME);
         result
+    }
+
+    /// Backends that are overloaded are the keeper's, which may start more processes.
+    fn pass_reports_on(&self, loaded: &Loaded, server: &Server) {
+        // The keeper has read them before: there is nothing wrong with them.
+        let specs = spawn_specs(&loaded.config).unwrap_or_default();
+        let control = Arc::clone(self.control);
+        // A keeper that hears nothing has other worries.
+        let hear = move |number| drop(control.tell(&News::Overloaded(number)));
+        overload::listen(server.shared(), specs, hear);
     }
 
     /// False when there will be no go.

@@ -182,8 +182,8 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "The size is part of ETags.";
     "server.errorlog", String, Request, "standard error", Works,
         "The error log: a file, or \"|command\" for a command that reads it.";
-    "server.breakagelog", String, Request, "unset", NotYet("there are no backend processes that could write to it"),
-        "Where the standard error output of CGI and backend processes goes.";
+    "server.breakagelog", String, Server, "unset", Works,
+        "Where the standard error output of backend processes goes; to the error log when it is not set.";
     "chunked.encoding", Bool, Request, "enable", NotYet("a body of unknown length is always sent chunked over HTTP/1.1"),
         "Uses the chunked coding where the length of a body is not known (lighttpd 1.5).";
     "chunked.debug", Short, Request, "0", NotYet("the chunked coding is not traced"),

@@ -1,33 +1,45 @@
-//! How long to wait before a server process is started again.
+//! How long to wait before a process is started again.
 
 use std::time::Duration;
 
 /// The pause before the next start: short after the first crash, longer when one follows the other.
 pub struct Backoff {
     next: Duration,
+    longest: Duration,
 }
 
 impl Default for Backoff {
     fn default() -> Self {
-        Backoff { next: PAUSE_MIN }
+        Backoff {
+            next: PAUSE_MIN,
+            longest: PAUSE_MAX,
+        }
     }
 }
 
 impl Backoff {
+    /// One whose pauses grow to `longest`.
+    pub fn up_to(longest: Duration) -> Backoff {
+        Backoff {
+            longest,
+            ..Backoff::default()
+        }
+    }
+
     /// The pause after a process that lived for `lived`.
     pub fn pause(&mut self, lived: Duration) -> Duration {
         if lived > LIVED {
             self.next = PAUSE_MIN;
         }
         let pause = self.next;
-        self.next = (pause * 2).min(PAUSE_MAX);
+        self.next = (pause * 2).min(self.longest);
         pause
     }
 }
 
 /// The pause after the first crash.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// The pause when one crash follows the other. With it the server still is back in about a second.
+/// The pause of a server process when one crash follows the other. With it the server still is back in about a second.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// A process that lived so long did not crash because of how it was started.
 const LIVED: Duration = Duration::from_secs(10);

@@ -40,6 +40,8 @@ pub enum News {
     Failed(String),
     /// Nobody has been connected for as long as `-i` says.
     Idle,
+    /// The processes of the backend program with this number in the configuration are too few.
+    Overloaded(u16),
 }
 
 /// One end of the pair.
@@ -85,6 +87,10 @@ impl Control {
             News::Prepared => self.send(b"P", None),
             News::Ready => self.send(b"R", None),
             News::Idle => self.send(b"I", None),
+            News::Overloaded(number) => {
+                let [high, low] = number.to_be_bytes();
+                self.send(&[b'O', high, low], None)
+            }
             News::Failed(why) => {
                 let mut message = vec![b'X'];
                 message.extend(why.bytes().take(MESSAGE_BYTES_MAX - 1));
@@ -126,6 +132,7 @@ impl Control {
             b"P" => Ok(Some(News::Prepared)),
             b"R" => Ok(Some(News::Ready)),
             b"I" => Ok(Some(News::Idle)),
+            [b'O', high, low] => Ok(Some(News::Overloaded(u16::from_be_bytes([*high, *low])))),
             [b'X', why @ ..] => Ok(Some(News::Failed(
                 String::from_utf8_lossy(why).into_owned(),
             ))),
@@ -245,6 +252,14 @@ mod tests {
             .read_to_string(&mut text)
             .expect("the only writer is closed");
         assert_eq!(text, "x");
+    }
+
+    #[test]
+    fn numbers_of_programs_arrive() {
+        let (keeper, server) = Control::pair().expect("a pair");
+        server.tell(&News::Overloaded(513)).expect("sent");
+        let news = keeper.next_news().expect("a message");
+        assert_eq!(news, Some(News::Overloaded(513)));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use config::{Diagnostic, Diagnostics, Span};
 use engine::log::{LogRegistry, LogTarget};
 
+use super::backends::{Backends, PoolId};
 use crate::limits;
 use crate::listen::ListenerSet;
 use crate::load::Loaded;
@@ -20,6 +21,8 @@ pub struct Generation {
     pub log_targets: Vec<LogTarget>,
     /// Who its server processes are.
     pub identity: Identity,
+    /// Its backend programs, in the order that numbers in news mean.
+    pub backends: Vec<PoolId>,
 }
 
 /// A generation that was opened, and what there is to say about it.
@@ -40,6 +43,7 @@ impl Generation {
         before: &ListenerSet,
         inherited: &ListenerSet,
         logs: &LogRegistry,
+        backends: &mut Backends,
     ) -> Result<Opened, Diagnostics> {
         let fails = |message: String, span| refuse(&loaded, message, span);
         loaded.has_document_root()?;
@@ -57,6 +61,9 @@ impl Generation {
             log_targets.iter().cloned(),
         )
         .map_err(|error| fails(error.to_string(), None))?;
+        let backends = backends
+            .open(&loaded)
+            .map_err(|list| loaded.diagnostics(list))?;
         let listeners = RefCell::new(listeners);
         Ok(Opened {
             generation: Generation {
@@ -64,6 +71,7 @@ impl Generation {
                 listeners,
                 log_targets,
                 identity,
+                backends,
             },
             warnings,
         })

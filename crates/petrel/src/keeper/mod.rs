@@ -1,5 +1,6 @@
 //! The keeper: the process that was started. Keeps root, listeners and logs; starts the server
-//! process, starts it again when it crashes, and replaces it at a reload.
+//! process, starts it again when it crashes, and replaces it at a reload. Runs the backend programs
+//! of the configuration.
 //!
 //! One thread, one loop on poll(2): signals, and one control socket for each server process.
 //! Serves nothing and reads nothing that comes from the network.
@@ -8,8 +9,10 @@
 //! checked. A child leaves the loop with an [`End`], which drops everything that is the keeper's:
 //! its descriptors close, and what removes files does so only in the process that made them.
 
+pub mod backends;
 mod backoff;
 pub mod control;
+mod crash;
 pub mod daemon;
 mod generation;
 mod pid_file;
@@ -34,12 +37,13 @@ use crate::listen::ListenerSet;
 use crate::load::{Loaded, Origin};
 use crate::server::{Handover, configure_logs};
 use crate::{EXIT_FAILURE, load};
+use backends::Backends;
 use backoff::Backoff;
 use control::News;
 use daemon::Launch;
 use generation::Generation;
 use pid_file::PidFile;
-use process::{ServerProcess, Stage, Started, describe};
+use process::{ServerProcess, Stage, Started};
 use signals::{Received, Signals};
 use trial::Trial;
 
@@ -93,6 +97,7 @@ struct Keeper {
     inherited: ListenerSet,
     pid_file: Option<PidFile>,
     processes: Vec<ServerProcess>,
+    backends: Backends,
     /// What is served.
     current: Rc<Generation>,
     /// The reading of a new configuration.
@@ -131,7 +136,9 @@ impl Keeper {
         };
         let signals = Signals::open().map_err(|error| fails("signals", error))?;
         let logs = LogRegistry::open([]).map_err(|error| fails("logs", error))?;
-        let opened = Generation::open(loaded, &ListenerSet::default(), &options.inherited, &logs)?;
+        let mut backends = Backends::new(options.launch.is_some());
+        let (before, inherited) = (ListenerSet::default(), &options.inherited);
+        let opened = Generation::open(loaded, &before, inherited, &logs, &mut backends)?;
         let current = Rc::new(opened.generation);
         for warning in opened.warnings {
             eprintln!("petrel: warning: {warning}");
@@ -149,6 +156,7 @@ impl Keeper {
             inherited: options.inherited,
             pid_file,
             processes: Vec::new(),
+            backends,
             current,
             trial: TrialState::None,
             next: None,
@@ -185,8 +193,9 @@ impl Keeper {
             process.check_deadline(now);
         }
         self.tend_log_commands();
+        self.tend_backends(now);
         match self.stopping {
-            Some(_) if self.processes.is_empty() => self.stopped(),
+            Some(_) if self.processes.is_empty() && self.backends.is_empty() => self.stopped(),
             _ => ControlFlow::Continue(()),
         }
     }
@@ -216,6 +225,9 @@ impl Keeper {
     }
 
     fn start(&mut self, generation: &Rc<Generation>) -> Step {
+        if let Err(why) = self.backends.start(&generation.backends, &self.logs) {
+            return self.could_not_start(generation, &why);
+        }
         match ServerProcess::start(generation, &self.logs, self.idle, self.detached) {
             Ok(Started::Server(handover)) => return ControlFlow::Break(End::Server(handover)),
             Ok(Started::Keeper(process)) => self.processes.push(process),
@@ -258,6 +270,7 @@ impl Keeper {
             .chain(self.start_at)
             .chain(tending)
             .chain(trial)
+            .chain(self.backends.deadline(Instant::now()))
             .min()
     }
 
@@ -346,6 +359,12 @@ impl Keeper {
             }
             News::Ready if process.stage == Stage::Starting => self.ready(index),
             News::Failed(why) => process.reason = Some(why),
+            News::Overloaded(number) => {
+                let backends = &process.generation.backends;
+                if let Some(id) = backends.get(usize::from(number)) {
+                    self.backends.overload(*id, Instant::now());
+                }
+            }
             News::Idle if self.stopping.is_none() => {
                 self.stop_gracefully("after the time without a connection that -i allows");
             }
@@ -388,98 +407,25 @@ impl Keeper {
         let _ = sd_notify::notify(&[NotifyState::Ready]);
     }
 
-    /// Takes leave of the server processes that have ended.
-    fn bury(&mut self) -> Step {
-        let mut index = 0;
-        while let Some(process) = self.processes.get_mut(index) {
-            let Some(status) = process.wait() else {
-                index += 1;
-                continue;
-            };
-            // Its last words may have come in between.
-            self.hear(index);
-            let process = self.processes.remove(index);
-            let mut how = describe(status);
-            if let Some(reason) = &process.reason {
-                how = format!("{how}: {reason}");
-            }
-            if status.exit_status() != Some(0) && process.stage >= Stage::Draining {
-                // Nothing follows from it, but somebody's transfer may have been cut.
-                let id = process.id();
-                self.logs.error(format_args!(
-                    "server process {id} {how} while it was ending"
-                ));
-            }
-            self.ended(process, &how)?;
+    /// Ends the backends that nobody needs any more, and looks after the others. Server processes
+    /// that drain still need theirs.
+    fn tend_backends(&mut self, now: Instant) {
+        let mut generations: Vec<&Generation> = self
+            .processes
+            .iter()
+            .map(|process| &*process.generation)
+            .collect();
+        if self.stopping.is_none() {
+            generations.push(&self.current);
+            generations.extend(self.next.as_deref());
         }
-        ControlFlow::Continue(())
-    }
-
-    fn ended(&mut self, process: ServerProcess, how: &str) -> Step {
-        let id = process.id();
-        let (stage, generation) = (process.stage, process.generation);
-        match stage {
-            _ if self.stopping.is_some() => {}
-            Stage::Preparing | Stage::Starting => {
-                let reason = process.reason.unwrap_or_else(|| how.to_owned());
-                self.could_not_start(&generation, &reason)?;
-            }
-            Stage::Stopping if !self.has_served || self.is_next(&generation) => {
-                self.could_not_start(&generation, how)?;
-            }
-            Stage::Serving => {
-                let delay = self.plan_restart(process.started).as_millis();
-                self.logs.error(format_args!(
-                    "server process {id} {how}; starting another one in {delay} ms"
-                ));
-            }
-            Stage::Stopping if !self.is_served() => {
-                self.plan_restart(process.started);
-            }
-            Stage::Draining | Stage::Stopping => {}
-        }
-        ControlFlow::Continue(())
-    }
-
-    fn is_next(&self, generation: &Rc<Generation>) -> bool {
-        self.next
-            .as_ref()
-            .is_some_and(|next| Rc::ptr_eq(next, generation))
-    }
-
-    /// Whether a process serves the current configuration, or is on the way to it.
-    fn is_served(&self) -> bool {
-        let serves = [Stage::Preparing, Stage::Starting, Stage::Serving];
-        self.processes.iter().any(|process| {
-            Rc::ptr_eq(&process.generation, &self.current) && serves.contains(&process.stage)
-        })
-    }
-
-    /// Plans a new server process: soon after the first crash, later after many. Answers how soon.
-    fn plan_restart(&mut self, started: Instant) -> Duration {
-        let delay = self.backoff.pause(started.elapsed());
-        self.start_at = Some(Instant::now() + delay);
-        delay
-    }
-
-    /// The first server process decides whether the server starts at all; a later one is tried
-    /// again, or its configuration given up.
-    fn could_not_start(&mut self, generation: &Rc<Generation>, why: &str) -> Step {
-        if self.is_next(generation) {
-            self.give_up_next(why);
-        } else if self.has_served {
-            self.logs
-                .error(format_args!("the server process could not start: {why}"));
-            self.plan_restart(Instant::now());
-        } else {
-            self.logs
-                .error(format_args!("the server process could not start: {why}"));
-            if self.current.loaded.process.error_log != LogTarget::Stderr {
-                eprintln!("petrel: the server process could not start: {why}");
-            }
-            return ControlFlow::Break(End::Exit(EXIT_FAILURE));
-        }
-        ControlFlow::Continue(())
+        let is_needed = |id| {
+            generations
+                .iter()
+                .any(|generation| generation.backends.contains(&id))
+        };
+        self.backends.retain(is_needed, now);
+        self.backends.tend(&self.logs, now);
     }
 
     fn reopen_logs(&mut self) {

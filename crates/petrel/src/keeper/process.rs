@@ -199,7 +199,12 @@ impl ServerProcess {
 
 /// How a process ended, in words.
 pub fn describe(status: WaitStatus) -> String {
-    match (status.terminating_signal(), status.exit_status()) {
+    describe_end(status.terminating_signal(), status.exit_status())
+}
+
+/// How a process ended, in words: by a signal, or with a code.
+pub fn describe_end(signal: Option<i32>, code: Option<i32>) -> String {
+    match (signal, code) {
         (Some(signal), _) => match nix::sys::signal::Signal::try_from(signal) {
             Ok(known) => format!("was killed by {known}"),
             Err(_) => format!("was killed by signal {signal}"),

@@ -102,13 +102,14 @@ impl Keeper {
         ));
     }
 
-    fn open_next(&self) -> Result<Generation, Diagnostics> {
+    fn open_next(&mut self) -> Result<Generation, Diagnostics> {
         let loaded = load::load(&self.origin)?;
         for warning in load::warning_lines(&loaded) {
             self.logs.error(format_args!("{warning}"));
         }
         let before = self.current.listeners.borrow();
-        let opened = Generation::open(loaded, &before, &self.inherited, &self.logs)?;
+        let (inherited, logs) = (&self.inherited, &self.logs);
+        let opened = Generation::open(loaded, &before, inherited, logs, &mut self.backends)?;
         for warning in opened.warnings {
             self.logs.error(format_args!("{warning}"));
         }
@@ -133,6 +134,7 @@ impl Keeper {
         // is queued there, and closes it in turn.
         before.listeners.take();
         configure_logs(&self.logs, &self.current.loaded);
+        self.backends.publish(&self.current.backends, &self.logs);
         self.logs
             .retain(&self.current.log_targets, Duration::from_millis(100));
         self.move_pid_file();

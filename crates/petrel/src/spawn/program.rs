@@ -4,6 +4,7 @@
 //! Decides nothing about restarts; the keeper and `petrel spawn` do.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{self, PipeReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 use rustix::process::{Pid, WaitOptions, waitpid};
 use sys::process::{Forked, fork};
 
@@ -86,7 +87,11 @@ impl Program<'_> {
 
     /// Becomes the program: no new process, and no return but for the reason why not.
     pub fn replace_us(&self) -> StartError {
-        match self.prepare().and_then(|()| self.command()) {
+        let prepared = self.command().and_then(|command| {
+            self.prepare()?;
+            Ok(command)
+        });
+        match prepared {
             Ok(mut command) => StartError::new("exec failed", &command.exec()),
             Err(error) => error,
         }
@@ -96,8 +101,12 @@ impl Program<'_> {
         if let Err(error) = nix::unistd::setsid() {
             return StartError::new("leaving the session", &error.into());
         }
-        let prepared = self.prepare().and_then(|()| self.follow(parent));
-        match prepared.and_then(|()| self.command()) {
+        let prepared = self.command().and_then(|command| {
+            self.prepare()?;
+            self.follow(parent)?;
+            Ok(command)
+        });
+        match prepared {
             Ok(mut command) => StartError::new("exec failed", &command.exec()),
             Err(error) => error,
         }
@@ -106,6 +115,8 @@ impl Program<'_> {
     /// Everything between fork and exec that lasts.
     fn prepare(&self) -> Result<(), StartError> {
         sys::child::default_signals();
+        let unblocked = SigSet::empty().thread_set_mask();
+        unblocked.map_err(|error| StartError::new("unblocking signals", &error.into()))?;
         sys::child::close_on_exec_from(3)
             .map_err(|error| StartError::new("marking descriptors", &error))?;
         if let Some(root) = self.root {
@@ -135,6 +146,7 @@ impl Program<'_> {
         }
     }
 
+    /// To be made while /dev/null is in reach.
     fn command(&self) -> Result<Command, StartError> {
         let fails = |error| StartError::new("passing descriptors", &error);
         let (name, arguments) = self
@@ -147,12 +159,14 @@ impl Program<'_> {
         command.stdin(Stdio::from(
             self.socket.try_clone_to_owned().map_err(fails)?,
         ));
+        let null = File::options().write(true).open("/dev/null");
+        let null = null.map_err(|error| StartError::new("opening /dev/null", &error))?;
         if !matches!(self.output, Output::Inherited) {
-            command.stdout(Stdio::null());
+            command.stdout(Stdio::from(null.try_clone().map_err(fails)?));
         }
         match self.output {
             Output::Inherited | Output::InheritedErrors => {}
-            Output::Discarded => drop(command.stderr(Stdio::null())),
+            Output::Discarded => drop(command.stderr(Stdio::from(null))),
             Output::Errors(errors) => {
                 let errors = errors.as_fd().try_clone_to_owned().map_err(fails)?;
                 command.stderr(Stdio::from(errors));

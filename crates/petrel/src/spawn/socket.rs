@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use nix::unistd::{Gid, Uid};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, chownat, fstat, openat, openat2, renameat,
     statat, unlinkat,
@@ -103,6 +104,11 @@ impl ProgramSocket {
         self.descriptor.as_fd()
     }
 
+    /// Whether it has a name in the file system.
+    pub fn has_name(&self) -> bool {
+        self.name.is_some()
+    }
+
     /// Changes the length of the kernel's queue.
     ///
     /// # Errors
@@ -112,6 +118,13 @@ impl ProgramSocket {
             self.descriptor.as_fd(),
             clamp(backlog),
         )?)
+    }
+
+    /// Whether connections wait to be accepted.
+    pub fn has_waiting(&self) -> bool {
+        let descriptor = self.as_fd();
+        let mut polled = [PollFd::new(&descriptor, PollFlags::IN)];
+        poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     /// Takes the name from the socket that had it: whoever connects from now on meets this one.
@@ -295,7 +308,9 @@ mod tests {
         let home = tempfile::tempdir().expect("a directory");
         let path = home.path().join("s");
         let socket = ProgramSocket::unix(&place(&path), 5).expect("bound");
+        assert!(!socket.has_waiting());
         UnixStream::connect(&path).expect("it listens");
+        assert!(socket.has_waiting());
         let error = ProgramSocket::unix(&place(&path), 5).err().expect("in use");
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         drop(socket);

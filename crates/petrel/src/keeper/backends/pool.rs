@@ -1,0 +1,311 @@
+//! One program with its socket and its processes: how many there are to be, when one is started
+//! again, when all are to end.
+
+use std::time::{Duration, Instant};
+
+use engine::log::LogRegistry;
+use nix::sys::signal::Signal;
+
+use super::PoolId;
+use super::output::ErrorOutput;
+use super::plan::Plan;
+use super::process::BackendProcess;
+use crate::keeper::backoff::Backoff;
+use crate::spawn::{Program, ProgramSocket};
+
+/// A program of the configuration that is being run.
+pub(super) struct Pool {
+    pub(super) id: PoolId,
+    pub(super) plan: Plan,
+    pub(super) socket: ProgramSocket,
+    /// The processes there are to be, each there or about to be.
+    slots: Vec<Slot>,
+    /// Those that were told to end, or have left others of their group behind.
+    ending: Vec<BackendProcess>,
+    /// When the server process last said that these are too few.
+    overloaded: Option<Instant>,
+    /// Set for a while after that.
+    watch: Option<Watch>,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Its socket is open.
+    Opened,
+    /// It is run.
+    Running,
+    /// Nobody needs it any more.
+    Ending,
+}
+
+/// A look at the kernel's queue of connections.
+#[derive(Clone, Copy, Debug)]
+struct Watch {
+    next: Instant,
+    until: Instant,
+}
+
+/// The place of one process.
+struct Slot {
+    process: Option<BackendProcess>,
+    /// When one is to be started, if there is none.
+    start_at: Option<Instant>,
+    backoff: Backoff,
+}
+
+impl Default for Slot {
+    fn default() -> Slot {
+        Slot {
+            process: None,
+            start_at: None,
+            backoff: Backoff::up_to(PAUSE_MAX),
+        }
+    }
+}
+
+impl Pool {
+    pub(super) fn new(id: PoolId, plan: Plan, socket: ProgramSocket) -> Pool {
+        Pool {
+            id,
+            plan,
+            socket,
+            slots: Vec::new(),
+            ending: Vec::new(),
+            overloaded: None,
+            watch: None,
+            stage: Stage::Opened,
+        }
+    }
+
+    /// Starts the least number of processes, the first time this is called.
+    ///
+    /// # Errors
+    /// The program does not run, in a sentence. No process of it does then.
+    pub(super) fn start(&mut self, logs: &LogRegistry, detached: bool) -> Result<(), String> {
+        if self.stage != Stage::Opened {
+            return Ok(());
+        }
+        for _ in 0..self.plan.spec.processes_min {
+            let mut slot = Slot::default();
+            match self.run(logs, detached) {
+                Ok(process) => slot.process = Some(process),
+                Err(why) => {
+                    self.end(Instant::now());
+                    return Err(why);
+                }
+            }
+            self.slots.push(slot);
+        }
+        self.stage = Stage::Running;
+        let (program, address) = (self.plan.program(), self.plan.address());
+        let ids: Vec<String> = self.ids().map(|id| id.to_string()).collect();
+        logs.error(format_args!(
+            "backend {program} listens on {address}: process {}",
+            ids.join(", ")
+        ));
+        Ok(())
+    }
+
+    /// Whether a reload may go on with this pool.
+    pub(super) fn is_usable(&self) -> bool {
+        self.stage != Stage::Ending
+    }
+
+    /// The server process finds that the processes are too few: one more is started, and for a while
+    /// the kernel is asked whether connections wait that nobody accepts.
+    pub(super) fn overload(&mut self, now: Instant) {
+        if self.stage == Stage::Running && self.grow(now) {
+            self.watch = Some(Watch {
+                next: now + WATCH_EVERY,
+                until: now + WATCH_TIME,
+            });
+        }
+    }
+
+    /// Makes place for one more process. False: there are as many as there may be.
+    fn grow(&mut self, now: Instant) -> bool {
+        self.overloaded = Some(now);
+        if self.slots.len() >= self.plan.spec.processes_max as usize {
+            return false;
+        }
+        self.slots.push(Slot {
+            start_at: Some(now),
+            ..Slot::default()
+        });
+        true
+    }
+
+    /// One report may stand for many requests: more processes come as long as connections wait.
+    fn watch(&mut self, now: Instant) {
+        let Some(watch) = self.watch.filter(|watch| watch.next <= now) else {
+            return;
+        };
+        let grows = self.socket.has_waiting() && self.grow(now);
+        let until = if grows { now + WATCH_TIME } else { watch.until };
+        self.watch = (now < until).then_some(Watch {
+            next: now + WATCH_EVERY,
+            until,
+        });
+    }
+
+    /// Notes who has ended, starts what is due, ends what is no longer needed.
+    pub(super) fn tend(&mut self, logs: &LogRegistry, detached: bool, now: Instant) {
+        self.look(logs, now);
+        self.watch(now);
+        self.shrink(now);
+        for index in 0..self.slots.len() {
+            let is_due = |slot: &Slot| slot.start_at.is_some_and(|at| at <= now);
+            if self.slots.get(index).is_some_and(is_due) {
+                self.start_again(index, logs, detached, now);
+            }
+        }
+        self.ending.retain_mut(|process| !process.is_gone(now));
+    }
+
+    /// Tells all processes to end.
+    pub(super) fn end(&mut self, now: Instant) {
+        self.stage = Stage::Ending;
+        self.watch = None;
+        let processes = self.slots.drain(..).filter_map(|slot| slot.process);
+        self.ending.extend(processes);
+        for process in &mut self.ending {
+            process.tell_to_end(self.plan.spec.kill_signal, now);
+        }
+    }
+
+    /// Kills all that is left.
+    pub(super) fn kill(&mut self, now: Instant) {
+        self.end(now);
+        self.ending.iter_mut().for_each(|process| process.kill(now));
+    }
+
+    /// Whether nothing of it is left but the value.
+    pub(super) fn is_gone(&self) -> bool {
+        self.stage == Stage::Ending && self.ending.is_empty()
+    }
+
+    /// When something is to be done whatever comes.
+    pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
+        let starts = self.slots.iter().filter_map(|slot| slot.start_at);
+        let ends = self
+            .ending
+            .iter()
+            .filter_map(|process| process.deadline(now));
+        let watch = self.watch.map(|watch| watch.next);
+        let all = starts.chain(ends).chain(watch);
+        all.chain(self.shrink_at()).min()
+    }
+
+    /// The ids of the processes that are there to stay.
+    fn ids(&self) -> impl Iterator<Item = i32> {
+        self.slots
+            .iter()
+            .filter_map(|slot| Some(slot.process.as_ref()?.id()))
+    }
+
+    fn look(&mut self, logs: &LogRegistry, now: Instant) {
+        for slot in &mut self.slots {
+            let Some(end) = slot.process.as_mut().and_then(BackendProcess::ended) else {
+                continue;
+            };
+            let Some(mut process) = slot.process.take() else {
+                continue;
+            };
+            let lived = now.duration_since(process.started);
+            // Programs end in peace after some number of requests; that is no reason to wait.
+            let pause = match end.is_clean() && lived >= WORKED {
+                true => Duration::ZERO,
+                false => slot.backoff.pause(lived),
+            };
+            slot.start_at = Some(now + pause);
+            logs.error(format_args!(
+                "backend {} (process {}, {}) {}; starting another one in {} ms",
+                self.plan.program(),
+                process.id(),
+                self.plan.address(),
+                end.describe(),
+                pause.as_millis()
+            ));
+            process.tell_to_end(self.plan.spec.kill_signal, now);
+            self.ending.push(process);
+        }
+    }
+
+    fn start_again(&mut self, index: usize, logs: &LogRegistry, detached: bool, now: Instant) {
+        let started = self.run(logs, detached);
+        let Some(slot) = self.slots.get_mut(index) else {
+            return;
+        };
+        slot.start_at = None;
+        match started {
+            Ok(process) => slot.process = Some(process),
+            Err(why) => {
+                let pause = slot.backoff.pause(Duration::ZERO);
+                slot.start_at = Some(now + pause);
+                logs.error(format_args!(
+                    "{why}; trying again in {} ms",
+                    pause.as_millis()
+                ));
+            }
+        }
+    }
+
+    /// Processes beyond the least number end when there was no overload for some time, the newest
+    /// first, one at a time.
+    fn shrink(&mut self, now: Instant) {
+        if self.shrink_at().is_none_or(|at| now < at) {
+            return;
+        }
+        self.overloaded = Some(now);
+        let Some(slot) = self.slots.pop() else { return };
+        if let Some(mut process) = slot.process {
+            process.tell_to_end(self.plan.spec.kill_signal, now);
+            self.ending.push(process);
+        }
+    }
+
+    fn shrink_at(&self) -> Option<Instant> {
+        let has_more = self.slots.len() > self.plan.spec.processes_min as usize;
+        let overloaded = self.overloaded.filter(|_| has_more)?;
+        // A zero in the configuration would start and end one with each message.
+        Some(overloaded + self.plan.spec.idle_timeout.max(SHRINK_AFTER_MIN))
+    }
+
+    fn run(&self, logs: &LogRegistry, detached: bool) -> Result<BackendProcess, String> {
+        let plan = &self.plan;
+        let errors = ErrorOutput::find(plan.errors(), logs, detached);
+        let directory = plan.directory();
+        let program = Program {
+            command: &plan.command(),
+            environment: &plan.environment(),
+            root: plan.root(),
+            directory: directory.as_deref(),
+            identity: plan.identity(),
+            socket: self.socket.as_fd(),
+            output: errors.as_output(),
+            parting_signal: Signal::try_from(plan.spec.kill_signal)
+                .ok()
+                .or(Some(Signal::SIGTERM)),
+        };
+        match program.start() {
+            Ok(pid) => Ok(BackendProcess::new(pid, Instant::now())),
+            Err(error) => Err(format!(
+                "bin-path: {} does not start: {}",
+                plan.program(),
+                error.message
+            )),
+        }
+    }
+}
+
+/// The pause of a program that dies whenever it is started.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// A program that ended without an error after this time has worked.
+const WORKED: Duration = Duration::from_millis(100);
+/// How often the kernel's queue is looked at when there was overload.
+const WATCH_EVERY: Duration = Duration::from_millis(100);
+/// For how long.
+const WATCH_TIME: Duration = Duration::from_secs(1);
+/// The shortest time without overload after which a process ends.
+const SHRINK_AFTER_MIN: Duration = Duration::from_secs(1);

@@ -1,0 +1,109 @@
+//! Server processes that ended: whether another one is started, and when.
+
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use engine::log::LogTarget;
+
+use super::generation::Generation;
+use super::process::{ServerProcess, Stage, describe};
+use super::{End, Keeper, Step};
+use crate::EXIT_FAILURE;
+
+impl Keeper {
+    /// Takes leave of the server processes that have ended.
+    pub(super) fn bury(&mut self) -> Step {
+        let mut index = 0;
+        while let Some(process) = self.processes.get_mut(index) {
+            let Some(status) = process.wait() else {
+                index += 1;
+                continue;
+            };
+            // Its last words may have come in between.
+            self.hear(index);
+            let process = self.processes.remove(index);
+            let mut how = describe(status);
+            if let Some(reason) = &process.reason {
+                how = format!("{how}: {reason}");
+            }
+            if status.exit_status() != Some(0) && process.stage >= Stage::Draining {
+                // Nothing follows from it, but somebody's transfer may have been cut.
+                let id = process.id();
+                self.logs.error(format_args!(
+                    "server process {id} {how} while it was ending"
+                ));
+            }
+            self.ended(process, &how)?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn ended(&mut self, process: ServerProcess, how: &str) -> Step {
+        let id = process.id();
+        let (stage, generation) = (process.stage, process.generation);
+        match stage {
+            _ if self.stopping.is_some() => {}
+            Stage::Preparing | Stage::Starting => {
+                let reason = process.reason.unwrap_or_else(|| how.to_owned());
+                self.could_not_start(&generation, &reason)?;
+            }
+            Stage::Stopping if !self.has_served || self.is_next(&generation) => {
+                self.could_not_start(&generation, how)?;
+            }
+            Stage::Serving => {
+                let delay = self.plan_restart(process.started).as_millis();
+                self.logs.error(format_args!(
+                    "server process {id} {how}; starting another one in {delay} ms"
+                ));
+            }
+            Stage::Stopping if !self.is_served() => {
+                self.plan_restart(process.started);
+            }
+            Stage::Draining | Stage::Stopping => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn is_next(&self, generation: &Rc<Generation>) -> bool {
+        self.next
+            .as_ref()
+            .is_some_and(|next| Rc::ptr_eq(next, generation))
+    }
+
+    /// Whether a process serves the current configuration, or is on the way to it.
+    fn is_served(&self) -> bool {
+        let serves = [Stage::Preparing, Stage::Starting, Stage::Serving];
+        self.processes.iter().any(|process| {
+            Rc::ptr_eq(&process.generation, &self.current) && serves.contains(&process.stage)
+        })
+    }
+
+    /// Plans a new server process: soon after the first crash, later after many. Answers how soon.
+    fn plan_restart(&mut self, started: Instant) -> Duration {
+        let delay = self.backoff.pause(started.elapsed());
+        self.start_at = Some(Instant::now() + delay);
+        delay
+    }
+
+    /// The first server process decides whether the server starts at all; a later one is tried
+    /// again, or its configuration given up.
+    pub(super) fn could_not_start(&mut self, generation: &Rc<Generation>, why: &str) -> Step {
+        if self.is_next(generation) {
+            self.give_up_next(why);
+        } else if self.has_served {
+            self.logs
+                .error(format_args!("the server process could not start: {why}"));
+            self.plan_restart(Instant::now());
+        } else {
+            self.logs
+                .error(format_args!("the server process could not start: {why}"));
+            if self.current.loaded.process.error_log != LogTarget::Stderr {
+                eprintln!("petrel: the server process could not start: {why}");
+            }
+            self.backends.finish(&self.logs);
+            return ControlFlow::Break(End::Exit(EXIT_FAILURE));
+        }
+        ControlFlow::Continue(())
+    }
+}
