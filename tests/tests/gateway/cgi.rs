@@ -1,0 +1,62 @@
+//! Programs that are started for a request: what they are given, and what is left of them.
+
+use petrel_tests::{Server, eventually};
+
+use crate::post;
+
+/// A server that runs scripts by the shell.
+fn server(script: &str, config: &str) -> Server {
+    Server::build()
+        .file("www/run.cgi", script)
+        .file("www/page.html", "the page")
+        .config("server.modules += ( \"mod_cgi\", \"mod_status\" )")
+        .config("status.statistics-url = \"/counters\"")
+        .config("cgi.assign = ( \".cgi\" => \"/bin/sh\" )")
+        .config(config)
+        .start()
+}
+
+#[test]
+fn a_program_has_no_descriptor_of_the_server() {
+    let server = server("printf 'A: b\\n\\n'; exec ls /proc/self/fd", "");
+    // The last one is the listing's own.
+    assert_eq!(server.get("/run.cgi").text(), "0\n1\n2\n3\n");
+}
+
+#[test]
+fn bodies_go_both_ways_and_path_info_is_told() {
+    let script = "printf 'Content-Type: text/x\\n\\n'; echo \"$PATH_INFO $QUERY_STRING\"; pwd; cat";
+    let server = server(script, "");
+    let response = server.exchange(post("/run.cgi/info?a+b", "the body"));
+    let directory = server.tree().path("www").display().to_string();
+    assert_eq!(response.text(), format!("/info a+b\n{directory}\nthe body"));
+    assert_eq!(response.field("Content-Type"), Some("text/x"));
+}
+
+#[test]
+fn a_local_redirect_is_answered_from_within_where_that_is_wanted() {
+    let script = "printf 'Location: /page.html\\n\\n'";
+    let inside = server(script, "cgi.local-redir = \"enable\"");
+    let response = inside.get("/run.cgi");
+    assert_eq!((response.status, response.text()), (200, "the page".into()));
+    let outside = server(script, "");
+    assert_eq!(outside.get("/run.cgi").status, 302);
+}
+
+#[test]
+fn a_program_that_takes_too_long_is_ended() {
+    let server = server("sleep 60", "cgi.limits = ( \"read-timeout\" => 1 )");
+    assert_eq!(server.get("/run.cgi").status, 504);
+    assert!(eventually(|| server
+        .get("/counters")
+        .text()
+        .contains("cgi.programs: 0\n")));
+}
+
+#[test]
+fn a_script_without_its_execute_bit_is_neither_run_nor_sent() {
+    let server = server("echo the source", "cgi.execute-x-only = \"enable\"");
+    let response = server.get("/run.cgi");
+    assert_eq!(response.status, 403);
+    assert!(!response.text().contains("source"));
+}
