@@ -304,6 +304,8 @@ impl Exchange {
     /// The answer is 101: from now on the request body is every byte the client sends, and the
     /// response body every byte it gets, until each side ends (RFC 9110 7.8).
     pub fn become_tunnel(&mut self, ahead: Ahead) {
+        // The body of the request itself is over; what comes now is another one.
+        self.request.body.clear();
         self.request.body.stream(ahead);
         self.receiving.become_tunnel();
         self.response.close = true;
@@ -355,10 +357,8 @@ impl Exchange {
     /// calls [`Configure::want_local_address`](crate::module::Configure::want_local_address); else
     /// it is not known if the listener is a wildcard.
     pub fn local_address(&self) -> Option<SocketAddr> {
-        self.local_address.or_else(|| {
-            let address: SocketAddr = self.connection.listener.address.parse().ok()?;
-            (!address.ip().is_unspecified()).then_some(address)
-        })
+        self.local_address
+            .or(self.connection.listener.local_address)
     }
 
     /// Whether this is an error handler at work: the answer replaces an error, so conditions and

@@ -215,7 +215,7 @@ fn listen(worker: &Rc<Worker>, sockets: WorkerSockets) -> io::Result<()> {
         } else {
             Listener::Tcp(tokio::net::TcpListener::from_std(socket.into())?)
         };
-        let facts = Rc::new(ListenerFacts { address, port });
+        let facts = Rc::new(ListenerFacts::new(address, port));
         tokio::task::spawn_local(listener::run(Rc::clone(worker), listener, facts));
     }
     Ok(())

@@ -95,10 +95,7 @@ impl Site {
         );
         let facts = ConnectionFacts {
             peer: Peer::Ip(SocketAddr::from((Ipv4Addr::LOCALHOST, 40000))),
-            listener: Rc::new(ListenerFacts {
-                address: LISTENER.to_owned(),
-                port: 80,
-            }),
+            listener: Rc::new(ListenerFacts::new(LISTENER.to_owned(), 80)),
             request_number: 1,
             id: 1,
         };

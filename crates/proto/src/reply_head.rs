@@ -11,7 +11,8 @@ use crate::status::Status;
 #[derive(Debug)]
 pub struct ReplyHead {
     status: Status,
-    text: Vec<u8>,
+    names: String,
+    values: Vec<u8>,
     fields: Vec<Field>,
 }
 
@@ -32,7 +33,8 @@ impl ReplyHead {
     pub fn new() -> ReplyHead {
         ReplyHead {
             status: Status::OK,
-            text: Vec::new(),
+            names: String::new(),
+            values: Vec::new(),
             fields: Vec::new(),
         }
     }
@@ -40,7 +42,8 @@ impl ReplyHead {
     /// Back to status 200 and no fields, keeping buffers.
     pub fn clear(&mut self) {
         self.status = Status::OK;
-        self.text.clear();
+        self.names.clear();
+        self.values.clear();
         self.fields.clear();
     }
 
@@ -57,17 +60,20 @@ impl ReplyHead {
     /// Adds a field. The caller has checked that the name is a token and that the value holds no
     /// CR, LF or NUL, and that all fields together stay far below 4 GiB.
     pub fn push(&mut self, name: &str, value: &[u8]) {
-        let name = self.keep(name.as_bytes());
-        let value = self.keep(value);
+        let place = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        let begins = (place(self.names.len()), place(self.values.len()));
+        self.names.push_str(name);
+        self.values.extend_from_slice(value);
+        let name = begins.0..place(self.names.len());
+        let value = begins.1..place(self.values.len());
         self.fields.push(Field { name, value });
     }
 
     /// All fields, in the order in which they came.
     pub fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.fields.iter().map(|field| {
-            let name = std::str::from_utf8(self.part(&field.name)).unwrap_or_default();
-            (name, self.part(&field.value))
-        })
+        self.fields
+            .iter()
+            .map(|field| (self.name(field), self.value(field)))
     }
 
     /// How many fields there are.
@@ -82,23 +88,26 @@ impl ReplyHead {
 
     /// Value of the first field `name`; letter case is ignored.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        let mut fields = self.fields();
-        let (_, value) = fields.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
-        Some(value)
+        let length = name.len();
+        let mut fields = self
+            .fields
+            .iter()
+            .filter(|field| field.name.len() == length);
+        let found = fields.find(|field| self.name(field).eq_ignore_ascii_case(name))?;
+        Some(self.value(found))
     }
 
-    fn keep(&mut self, bytes: &[u8]) -> Range<u32> {
-        let place = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
-        let begin = place(self.text.len());
-        self.text.extend_from_slice(bytes);
-        begin..place(self.text.len())
+    fn name(&self, field: &Field) -> &str {
+        self.names.get(as_usize(&field.name)).unwrap_or_default()
     }
 
-    fn part(&self, range: &Range<u32>) -> &[u8] {
-        self.text
-            .get(range.start as usize..range.end as usize)
-            .unwrap_or_default()
+    fn value(&self, field: &Field) -> &[u8] {
+        self.values.get(as_usize(&field.value)).unwrap_or_default()
     }
+}
+
+fn as_usize(range: &Range<u32>) -> Range<usize> {
+    range.start as usize..range.end as usize
 }
 
 #[cfg(test)]

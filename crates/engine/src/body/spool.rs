@@ -73,6 +73,8 @@ impl Spool {
             };
         }
         match &mut self.place {
+            // Most bodies come at once: what has exactly their size becomes a piece as it is.
+            Place::Memory(held) if held.capacity() == 0 => *held = bytes.to_vec(),
             Place::Memory(held) => held.extend_from_slice(bytes),
             Place::File { file, base } => {
                 let descriptor = file.descriptor().ok_or(io::ErrorKind::NotFound)?;
