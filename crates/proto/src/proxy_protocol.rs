@@ -230,13 +230,14 @@ fn v1_port(text: &str) -> Option<u16> {
 }
 
 fn decode_v2(input: &[u8]) -> Result<Decoded, HeaderError> {
+    let command = input.get(V2_SIGNATURE.len()).copied();
+    if command.is_some_and(|command| !matches!(command, V2_LOCAL | V2_PROXY)) {
+        return Err(HeaderError::Version);
+    }
     let Some(fixed) = input.first_chunk::<V2_FIXED>() else {
         return Ok(Decoded::NeedMore);
     };
     let [.., command, family, high, low] = *fixed;
-    if !matches!(command, V2_LOCAL | V2_PROXY) {
-        return Err(HeaderError::Version);
-    }
     let length = V2_FIXED + usize::from(u16::from_be_bytes([high, low]));
     if length > HEADER_BYTES_MAX {
         return Err(HeaderError::Length);

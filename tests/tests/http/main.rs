@@ -9,5 +9,6 @@ mod listeners;
 mod logs;
 mod methods;
 mod parse_options;
+mod proxied;
 mod ranges;
 mod upgrades;

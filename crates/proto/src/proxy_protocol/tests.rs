@@ -99,6 +99,8 @@ fn what_is_no_header_is_refused_at_its_first_wrong_byte() {
         );
     }
     assert_eq!(decode(b""), Ok(Decoded::NeedMore));
+    let early = &v2(0x11, V2_TCP4, TCP4)[..=V2_SIGNATURE.len()];
+    assert_eq!(decode(early), Err(HeaderError::Version));
 }
 
 #[test]
