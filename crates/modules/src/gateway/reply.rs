@@ -123,7 +123,10 @@ impl BodySource for Reply {
             if self.talk.is_none() {
                 return Poll::Ready(Some(Err(io::ErrorKind::BrokenPipe.into())));
             }
-            std::task::ready!(self.receive(context));
+            // What came before there was no more is sent at once.
+            if self.receive(context).is_pending() && self.spool.is_empty() {
+                return Poll::Pending;
+            }
         }
     }
 
