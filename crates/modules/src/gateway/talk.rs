@@ -354,8 +354,11 @@ impl Talk {
         {
             return;
         }
+        // One that is silent for longer than that hangs, whether somebody waits for it or not.
+        let silence = Some(self.host.read_timeout).filter(|time| !time.is_zero());
+        let time = std::time::Duration::from_secs(limits::DRAIN_S_MAX.into());
+        let time = silence.map_or(time, |silence| silence.min(time));
         tokio::task::spawn_local(async move {
-            let time = std::time::Duration::from_secs(limits::DRAIN_S_MAX.into());
             // Over time it is dropped, which closes the connection.
             let _ = tokio::time::timeout(time, self.drain(&worker)).await;
         });
