@@ -144,8 +144,8 @@ fn add_variable(
         b"HTTP_HOST" => add(variable, head.host()),
         // HTTP clients in many languages take it for the proxy to use (CVE-2016-5385 and others).
         b"HTTP_PROXY" => {}
-        // The body is decoded.
-        b"HTTP_TRANSFER_ENCODING" => {}
+        // The body is decoded, and was asked for.
+        b"HTTP_TRANSFER_ENCODING" | b"HTTP_EXPECT" => {}
         // RFC 3875 has a variable of its own for it.
         b"HTTP_CONTENT_TYPE" => add(b"CONTENT_TYPE", value),
         _ => add(variable, value),

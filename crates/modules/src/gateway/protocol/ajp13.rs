@@ -259,7 +259,9 @@ fn write_fields(request: &Outgoing<'_>, fields: &mut RequestEncoder<'_>) {
     }
     let connection = head.field(KnownField::Connection).unwrap_or_default();
     for (name, value) in head.iter() {
-        if !is_hop_by_hop(name) && !is_named_in(connection, name) {
+        // A container that runs scripts would make HTTP_PROXY of it.
+        let is_proxy = name.eq_ignore_ascii_case(b"Proxy");
+        if !is_hop_by_hop(name) && !is_named_in(connection, name) && !is_proxy {
             fields.field(name, value);
         }
     }

@@ -269,8 +269,31 @@ fn is_left_out(name: &[u8], extras: &Extras) -> bool {
         Some(KnownField::Forwarded) => extras.header_map.writes_forwarded(),
         Some(_) => false,
         // A backend that runs scripts would make HTTP_PROXY of the one; the other is ours to say.
-        None => name.eq_ignore_ascii_case(b"Proxy") || name.eq_ignore_ascii_case(b"X-Host"),
+        None => {
+            name.eq_ignore_ascii_case(b"Proxy")
+                || name.eq_ignore_ascii_case(b"X-Host")
+                || (name.contains(&b'_') && passes_for_ours(name))
+        }
     }
+}
+
+/// Whether a backend that turns fields into variables would take a field with underscores for one
+/// that is written here.
+#[cold]
+fn passes_for_ours(name: &[u8]) -> bool {
+    let ours: [&[u8]; 6] = [
+        b"X-Forwarded-For",
+        b"X-Forwarded-Proto",
+        b"X-Forwarded-Host",
+        b"X-Host",
+        b"Content-Length",
+        b"Transfer-Encoding",
+    ];
+    let dashed: Vec<u8> = name
+        .iter()
+        .map(|&byte| if byte == b'_' { b'-' } else { byte })
+        .collect();
+    ours.iter().any(|ours| ours.eq_ignore_ascii_case(&dashed))
 }
 
 /// Whether Connection holds more than the usual options.
