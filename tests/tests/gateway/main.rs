@@ -1,0 +1,64 @@
+//! Requests that backends answer, and backends that do not behave.
+
+mod answers;
+mod balance;
+mod bodies;
+mod cgi;
+mod counters;
+mod cut_short;
+mod environment;
+mod kept;
+mod nonsense;
+mod protocols;
+mod send_files;
+mod snippets;
+mod tunnels;
+
+use petrel_tests::{Backend, Builder, Exchange, Server, Speaks, directive};
+
+/// The URLs under `/app` lead to the backend.
+const KEY: &str = "/app";
+
+/// Options that every test here wants: nothing has to exist in the document root.
+const OPTIONS: &str = "\"check-local\" => \"disable\"";
+
+/// A server in front of `backend`, on one worker, so that connections kept can be counted.
+fn in_front_of(backend: &Backend) -> Builder {
+    in_front_of_with(backend, "")
+}
+
+/// The same with more options of the host, each with a comma behind it.
+fn in_front_of_with(backend: &Backend, options: &str) -> Builder {
+    Server::build()
+        .file("www/index.html", "hello")
+        .config("server.max-worker = 1")
+        .config(&backend.directive(KEY, &format!("{options}{OPTIONS}")))
+}
+
+/// A server in front of several backends that speak the same.
+fn in_front_of_all(speaks: Speaks, backends: &[&Backend], options: &str) -> Builder {
+    Server::build()
+        .file("www/index.html", "hello")
+        .config("server.max-worker = 1")
+        .config(&directive(
+            speaks,
+            KEY,
+            backends,
+            &format!("{options}{OPTIONS}"),
+        ))
+}
+
+/// The end of a request's path behind `/app/`.
+fn name<'a>(exchange: &'a Exchange<'_>) -> &'a str {
+    let target = exchange.target();
+    let path = target.split_once('?').map_or(target, |(path, _)| path);
+    path.rsplit('/').next().unwrap_or_default()
+}
+
+/// A POST of a body with its length.
+fn post(target: &str, body: &str) -> String {
+    format!(
+        "POST {target} HTTP/1.1\r\nHost: petrel.test\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
