@@ -13,6 +13,7 @@
 
 mod backend;
 mod binary;
+mod browser;
 mod client;
 mod command;
 mod differential;
@@ -27,6 +28,7 @@ mod tree;
 
 pub use backend::{Backend, Deaf, Exchange, Record, Speaks, directive, fastcgi_record};
 pub use binary::petrel;
+pub use browser::Browser;
 pub use client::{Client, ClientError};
 pub use command::{Finished, curl, is_installed, run};
 pub use differential::{Difference, Differential};
@@ -40,11 +42,19 @@ pub use stream::Address;
 pub use system_calls::{Calls, Tracer};
 pub use tree::Tree;
 
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// How long a test waits for something that should happen at once. Long, because a machine that
 /// builds and tests at the same time is slow; a test that passes never waits that long.
 pub const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Says that a test does not run, past the test harness, which swallows what `println!` prints. The
+/// summary of `cargo xtask test` repeats the line.
+pub fn skip(test: &str, why: &str) {
+    // There is nobody to tell if standard output is closed.
+    let _ = writeln!(std::io::stdout(), "SKIPPED {test}: {why}");
+}
 
 /// Asks `condition` again and again until it is true, for [`PATIENCE`] at most. Returns whether it
 /// became true.

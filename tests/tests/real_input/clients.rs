@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use petrel_tests::{Finished, Server, eventually, is_installed, run};
 
-use crate::skip;
+use petrel_tests::skip;
 
 /// How long each runs, in seconds, and how many connections it opens.
 const SECONDS: u32 = 5;

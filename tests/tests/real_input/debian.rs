@@ -8,7 +8,7 @@ use petrel_tests::{PATIENCE, Response, Tree, curl, petrel, run};
 use rustix::process::Signal;
 
 use crate::isolated::{Isolated, isolated};
-use crate::skip;
+use petrel_tests::skip;
 
 /// The package's configuration.
 const CONFIGURATION: &str = "/etc/lighttpd/lighttpd.conf";

@@ -15,7 +15,7 @@ use petrel_tests::{Address, Client, ProcessTree, Response, Tree, eventually, is_
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::skip;
+use petrel_tests::skip;
 
 /// A running server in name spaces of its own. The thread that started it talks to it from within
 /// its network.

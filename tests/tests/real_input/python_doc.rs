@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use petrel_tests::{Server, Tree, is_installed, run};
 
-use crate::skip;
+use petrel_tests::skip;
 
 /// Where Debian's python3-doc puts it.
 const INSTALLED: &str = "/usr/share/doc/python3-doc/html";

@@ -1,0 +1,188 @@
+//! A real browser: Chromium, steered by chromedriver over WebDriver.
+//!
+//! The console has an entry for everything that does not load, a 404 for instance, and for every
+//! error of a script.
+
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{ProcessTree, Tree, curl, eventually, free_port, is_installed};
+
+/// A running browser with one page, in this thread's network.
+///
+/// # Panics
+/// Methods do when the browser does not do as it is told.
+#[derive(Debug)]
+pub struct Browser {
+    driver: Child,
+    /// The URL of the session.
+    session: String,
+    /// Where the browser keeps its things.
+    _profile: Tree,
+}
+
+impl Browser {
+    /// Why there is no browser here, if so.
+    pub fn hindrance() -> Option<String> {
+        let missing = ["chromium", "chromedriver"]
+            .into_iter()
+            .find(|program| !is_installed(program));
+        missing.map(|program| format!("{program} is not installed"))
+    }
+
+    /// Starts it, with nothing that talks to anybody but the server under test.
+    pub fn start() -> Browser {
+        let port = free_port();
+        let profile = Tree::new();
+        let driver = Command::new("chromedriver")
+            .arg(format!("--port={port}"))
+            .env("HOME", profile.root())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("chromedriver can be run");
+        let base = format!("http://127.0.0.1:{port}");
+        let session = format!("{base}/session");
+        let mut browser = Browser {
+            driver,
+            session,
+            _profile: profile,
+        };
+        let status = format!("{base}/status");
+        let is_ready = || {
+            curl(&["--noproxy", "*", &status])
+                .text()
+                .contains("\"ready\":true")
+        };
+        assert!(eventually(is_ready), "chromedriver does not answer");
+        let capabilities = browser.capabilities();
+        let created = browser.post("", &capabilities);
+        let id = created
+            .split_once("\"sessionId\":\"")
+            .and_then(|(_, rest)| rest.split_once('"'));
+        let (id, _) = id.unwrap_or_else(|| panic!("no session: {created}"));
+        browser.session = format!("{base}/session/{id}");
+        browser
+    }
+
+    fn capabilities(&self) -> String {
+        let profile = self._profile.path("profile");
+        let switches = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--no-proxy-server",
+        ];
+        let switches = switches.map(|switch| format!("\"{switch}\"")).join(",");
+        format!(
+            "{{\"capabilities\":{{\"alwaysMatch\":{{\"browserName\":\"chrome\",\
+             \"goog:loggingPrefs\":{{\"browser\":\"ALL\"}},\
+             \"goog:chromeOptions\":{{\"args\":[{switches},\"--user-data-dir={}\"]}}}}}}}}",
+            profile.display()
+        )
+    }
+
+    /// Opens a page and waits until it has loaded with all its parts.
+    pub fn open(&self, url: &str) {
+        let answer = self.post("/url", &format!("{{\"url\":\"{url}\"}}"));
+        assert_eq!(answer, "{\"value\":null}", "{url}");
+    }
+
+    /// The value of an expression in the page, in JSON.
+    pub fn evaluate(&self, expression: &str) -> String {
+        let body = format!("{{\"script\":\"return {expression}\",\"args\":[]}}");
+        value(&self.post("/execute/sync", &body)).to_owned()
+    }
+
+    /// Whether an expression in the page becomes true: scripts may still run.
+    pub fn is_true(&self, expression: &str) -> bool {
+        eventually(|| self.evaluate(expression) == "true")
+    }
+
+    /// Clicks on the first element that a CSS selector finds, and waits until what that loads is
+    /// there.
+    pub fn click(&self, selector: &str) {
+        let element = self.element(selector);
+        let answer = self.post(&format!("{element}/click"), "{}");
+        assert_eq!(answer, "{\"value\":null}", "{selector}");
+    }
+
+    /// Types into the first element that a CSS selector finds; into a field for a file, its path.
+    /// `text` has no quotes and no backslashes but those of `\n`.
+    pub fn type_into(&self, selector: &str, text: &str) {
+        let element = self.element(selector);
+        let answer = self.post(
+            &format!("{element}/value"),
+            &format!("{{\"text\":\"{text}\"}}"),
+        );
+        assert_eq!(answer, "{\"value\":null}", "{selector}");
+    }
+
+    /// The path of an element below the session, once it is there.
+    fn element(&self, selector: &str) -> String {
+        let body = format!("{{\"using\":\"css selector\",\"value\":\"{selector}\"}}");
+        let mut found = String::new();
+        let is_there = || {
+            found = self.post("/element", &body);
+            !found.contains("\"error\"")
+        };
+        assert!(eventually(is_there), "{selector}: {found}");
+        let id = value(&found)
+            .rsplit_once("\":\"")
+            .and_then(|(_, id)| id.split_once('"'));
+        let (id, _) = id.unwrap_or_else(|| panic!("{selector}: {found}"));
+        format!("/element/{id}")
+    }
+
+    /// The entries of the console since it was asked last, in JSON. Not about the page are those of
+    /// the browser's own pages, and the icon it looks for where a page names none.
+    pub fn complaints(&self) -> Vec<String> {
+        let answer = self.post("/se/log", "{\"type\":\"browser\"}");
+        let is_ours =
+            |entry: &&str| !entry.contains("\"chrome://") && !entry.contains("/favicon.ico - ");
+        value(&answer)
+            .split("{\"level\":")
+            .skip(1)
+            .filter(is_ours)
+            .map(str::to_owned)
+            .collect()
+    }
+
+    fn post(&self, path: &str, body: &str) -> String {
+        let url = format!("{}{path}", self.session);
+        let finished = curl(&["--noproxy", "*", "--data-binary", body, &url]);
+        assert_eq!(finished.code(), 0, "{url}: {}", finished.errors);
+        finished.text()
+    }
+}
+
+/// What stands in `{"value":…}`.
+fn value(answer: &str) -> &str {
+    let value = answer
+        .strip_prefix("{\"value\":")
+        .and_then(|rest| rest.strip_suffix('}'));
+    value.unwrap_or_else(|| panic!("not a value: {answer}"))
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // The browser's processes first noted, then killed after the driver: nobody starts them anew.
+        let pids = ProcessTree::of(self.driver.id()).pids;
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+        for pid in pids.into_iter().skip(1) {
+            if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+                // It may have ended with its parent.
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+    }
+}
