@@ -35,6 +35,7 @@ complete -c petrel -n "__fish_petrel_needs_command" -s v -d 'Print the version a
 complete -c petrel -n "__fish_petrel_needs_command" -s V -d 'Print the version and the features and exit'
 complete -c petrel -n "__fish_petrel_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "serve" -d 'Serve a directory, without a configuration file'
+complete -c petrel -n "__fish_petrel_needs_command" -f -a "spawn" -d 'Start FastCGI programs, with the options of spawn-fcgi'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "man" -d 'Print the manual page'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -42,9 +43,30 @@ complete -c petrel -n "__fish_petrel_using_subcommand serve" -l port -d 'The TCP
 complete -c petrel -n "__fish_petrel_using_subcommand serve" -l bind -d 'The address to listen on; 0.0.0.0 or :: for all' -r
 complete -c petrel -n "__fish_petrel_using_subcommand serve" -l listing -d 'Show listings of directories that have no index file'
 complete -c petrel -n "__fish_petrel_using_subcommand serve" -s h -l help -d 'Print help'
+complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s f -d 'Command line of the FastCGI application, for /bin/sh; ignored when APP is given' -r
+complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s d -d 'Change to this directory before starting the application' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s a -d 'IPv4 or IPv6 address to bind to, with -p; 0.0.0.0 unless told' -r
+complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s p -d 'TCP port to bind to' -r
+complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s s -d 'Unix domain socket to bind to' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s M -d 'Mode of the unix socket, octal; 0660 as far as the umask allows it unless told' -r
+complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s C -d 'PHP only: children of each process, by PHP_FCGI_CHILDREN' -r
+complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s F -d 'Processes to start' -r
+complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s b -d 'Length of the queue of connections that are not accepted yet' -r
+complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s P -d 'File that the process ids are written to, one a line; not with -n' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s c -d 'Root directory of the application; a unix socket is made below it' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s u -d 'User of the application, name or number; never root' -r
+complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s g -d 'Group of the application; that of the user unless told' -r
+complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s U -d 'User that the unix socket belongs to; that of -u unless told' -r
+complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s G -d 'Group that the unix socket belongs to; that of -U, else of -g, unless told' -r
+complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s n -d 'Become the application instead of starting a process, for supervisors'
+complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s v -d 'Print the version and exit'
+complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s ? -d 'Print help'
+complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s S -d 'Make the unix socket outside of the root directory that -c names'
+complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s h -l help -d 'Print help'
 complete -c petrel -n "__fish_petrel_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c petrel -n "__fish_petrel_using_subcommand man" -s h -l help -d 'Print help'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve completions man help" -f -a "serve" -d 'Serve a directory, without a configuration file'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve completions man help" -f -a "completions" -d 'Print a completion script for a shell'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve completions man help" -f -a "man" -d 'Print the manual page'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn completions man help" -f -a "serve" -d 'Serve a directory, without a configuration file'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn completions man help" -f -a "spawn" -d 'Start FastCGI programs, with the options of spawn-fcgi'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn completions man help" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn completions man help" -f -a "man" -d 'Print the manual page'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

@@ -36,6 +36,10 @@ const DOCUMENTS: &[Document] = &[
         source: Source::Petrel(&["man"]),
     },
     Document {
+        path: "docs/petrel-spawn.1",
+        source: Source::Petrel(&["man", "spawn"]),
+    },
+    Document {
         path: "docs/completions/petrel.bash",
         source: Source::Petrel(&["completions", "bash"]),
     },

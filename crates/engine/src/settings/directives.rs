@@ -53,7 +53,7 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "server.network-backend", String, Server, "linux-sendfile", Works,
         "How file contents leave: linux-sendfile, writev or write. The asynchronous backends of lighttpd 1.5 are accepted and behave as linux-sendfile.";
     "server.chroot", String, Server, "unset", Works,
-        "The directory the server process is locked into before it serves.";
+        "The directory the server process is locked into before it serves. Backend programs (bin-path) and their sockets are inside as well.";
     "server.username", String, Server, "unset", Works,
         "The user to run as when started as root. Must not be root itself.";
     "server.groupname", String, Server, "unset", Works,

@@ -28,7 +28,7 @@ pub fn listen(shared: &Shared, specs: Vec<SpawnSpec>, hear: impl Fn(u16) + Send 
 /// A request has to wait for `host`.
 pub(super) fn report(exchange: &Exchange, host: &Host) {
     let Some(spec) = &host.spawn else { return };
-    if let Some(listener) = Overload::of(&exchange.worker).listener.get() {
+    if let Some(listener) = WorkersView::of(&exchange.worker).0.listener.get() {
         listener.report(spec, listener.now_ms());
     }
 }
@@ -39,10 +39,12 @@ struct Overload {
     listener: OnceLock<Listener>,
 }
 
-impl Overload {
-    /// Found once for each worker: what all share is behind a lock.
-    fn of(worker: &Rc<Worker>) -> Rc<Arc<Overload>> {
-        worker.belonging(|| worker.shared().belonging(Overload::default))
+/// The same, found once for each worker: what all share is behind a lock.
+struct WorkersView(Arc<Overload>);
+
+impl WorkersView {
+    fn of(worker: &Rc<Worker>) -> Rc<WorkersView> {
+        worker.belonging(|| WorkersView(worker.shared().belonging(Overload::default)))
     }
 }
 

@@ -282,7 +282,11 @@ fn backends_do_not_outlive_a_killed_keeper() {
     let ids = server.children();
     server.signal(Signal::KILL);
     wait_until("their end", &mut || ids.iter().all(|id| !is_alive(*id)));
-    // Its socket stays behind, and is no obstacle.
+    // A thread of the server process may be the last to go.
+    wait_until("a free port", &mut || {
+        std::net::TcpStream::connect(("127.0.0.1", site.port)).is_err()
+    });
+    // The socket of the programs stays behind, and is no obstacle.
     drop(server);
     let server = site.start(&app(&site, ONE));
     assert_eq!(ask(&site, ""), Ok(only_backend(&server)));
