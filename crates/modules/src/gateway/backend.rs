@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use petrel_engine::log::LogHandle;
 
@@ -196,11 +197,14 @@ impl Backend {
         let signal = Arc::clone(&backend.signal);
         tokio::task::spawn_local(async move {
             loop {
-                // Woken once a while anyway: a learned limit is tried again while requests wait.
-                let pause = std::time::Duration::from_millis(limits::PATIENCE_MS_MIN);
-                match signal.waiting.load(Ordering::Relaxed) {
-                    0 => signal.notify.notified().await,
-                    _ => drop(tokio::time::timeout(pause, signal.notify.notified()).await),
+                let Some(pause) = listener.upgrade().map(|backend| backend.pause()) else {
+                    return;
+                };
+                match pause {
+                    None => signal.notify.notified().await,
+                    Some(pause) => {
+                        drop(tokio::time::timeout(pause, signal.notify.notified()).await)
+                    }
                 }
                 let Some(backend) = listener.upgrade() else {
                     return;
@@ -337,17 +341,39 @@ impl Backend {
         match (self.queue.give(grant), self.host.keep_alive_idle.is_zero()) {
             (None, _) => {}
             (Some(Grant::Kept(connection)), false) => {
+                let is_first = self.idle.borrow().is_empty();
                 self.idle.borrow_mut().push(connection);
                 self.count_idle();
+                if is_first && (self.shared.limit.is_learned() || self.shared.limit.has_newcomers())
+                {
+                    // It must not be kept for long.
+                    self.signal.notify.notify_one();
+                }
             }
             (Some(Grant::Kept(connection)), true) => drop(connection),
             (Some(Grant::Open), _) => self.shared.give_permit(false),
         }
     }
 
-    /// Something may have changed: a permit is free, or another worker waits for one.
+    /// When to look around again, if nothing is heard before.
+    fn pause(&self) -> Option<Duration> {
+        let has_idle = !self.idle.borrow().is_empty();
+        let limit = &self.shared.limit;
+        let pause_ms = if !self.queue.is_empty() || (has_idle && limit.has_newcomers()) {
+            limits::PATIENCE_MS_MIN
+        } else if has_idle && limit.is_learned() {
+            limits::TENURE_MS
+        } else {
+            return None;
+        };
+        Some(Duration::from_millis(pause_ms))
+    }
+
+    /// Something may have changed: a permit is free, another worker waits for one, or a process that
+    /// an idle connection holds is needed.
     fn look_around(&self) {
         let now_ms = now_ms();
+        self.let_go_of_idle(now_ms);
         while !self.queue.is_empty() {
             let grant = match self.take_idle() {
                 Some(connection) => Grant::Kept(connection),
@@ -362,6 +388,29 @@ impl Backend {
             // Its permit goes to whoever waits.
             drop(idle);
         }
+    }
+
+    /// Idle connections must not hold processes that are scarce: one ends for each newcomer that
+    /// waits for long, and at a learned limit all end when they have been idle for a tenure.
+    fn let_go_of_idle(&self, now_ms: u64) {
+        let limit = &self.shared.limit;
+        while !self.idle.borrow().is_empty() && limit.must_give_up(now_ms, self.patience_ms(), true)
+        {
+            let oldest = self.idle.borrow_mut().remove(0);
+            drop(oldest);
+        }
+        if limit.is_learned() {
+            let is_fresh = |connection: &mut Box<BackendConnection>| {
+                connection.idle_for_ms(now_ms) < limits::TENURE_MS
+            };
+            let ended: Vec<_> = {
+                let mut idle = self.idle.borrow_mut();
+                let old = idle.extract_if(.., |connection| !is_fresh(connection));
+                old.collect()
+            };
+            drop(ended);
+        }
+        self.count_idle();
     }
 
     fn count_idle(&self) {
@@ -423,6 +472,13 @@ pub fn now_ms() -> u64 {
 impl SharedBackend {
     /// The first request was written on a new connection.
     pub(super) fn newcomer(&self, now_ms: u64) -> Standing {
-        Standing::Newcomer(self.limit.newcomer(now_ms))
+        let id = self.limit.newcomer(now_ms);
+        let signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
+        for signal in signals.iter() {
+            if signal.idle.load(Ordering::Relaxed) > 0 {
+                signal.notify.notify_one();
+            }
+        }
+        Standing::Newcomer(id)
     }
 }

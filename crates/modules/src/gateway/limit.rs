@@ -183,6 +183,11 @@ impl ConnectionLimit {
         self.open.load(Ordering::Relaxed) >= self.limit()
     }
 
+    /// Whether a request was written on a connection that has never answered.
+    pub fn has_newcomers(&self) -> bool {
+        self.learns && self.newcomers.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether the limit is known to be one of the backend's processes.
     pub fn is_learned(&self) -> bool {
         self.learned.load(Ordering::Relaxed) != UNKNOWN
