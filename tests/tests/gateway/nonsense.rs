@@ -154,6 +154,28 @@ fn row_36_what_is_beyond_content_length_is_not_sent() {
 }
 
 #[test]
+fn row_36_a_body_behind_the_answer_to_head_is_nobody_s_answer() {
+    let backend = Backend::start(Speaks::Http, |exchange| {
+        exchange.read_body();
+        if exchange.param("REQUEST_METHOD") != "HEAD" {
+            return exchange.say("mine");
+        }
+        let forged = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged";
+        exchange.head(200, &[("Content-Length", &forged.len().to_string())]);
+        exchange.pause(Duration::from_millis(5));
+        exchange.raw(forged);
+        exchange.pause(Duration::from_millis(5));
+        exchange.end();
+    });
+    let server = in_front_of(&backend).start();
+    let mut client = server.client();
+    for _ in 0..20 {
+        assert_eq!(client.request("HEAD", "/app/", &[]).status, 200);
+        assert_eq!(client.get("/app/").text(), "mine");
+    }
+}
+
+#[test]
 fn row_36_what_falls_short_of_content_length_is_an_abort() {
     for speaks in [Speaks::FastCgi, Speaks::Ajp13, Speaks::Scgi] {
         let backend = Backend::start(speaks, |exchange| {

@@ -92,9 +92,12 @@ impl Conversation for HttpConversation {
     ) -> Result<(), RequestError> {
         let style = Style::of(request);
         self.is_chunked = request.body == BodyLength::Unknown;
-        self.keep_alive = style == Style::Http11;
+        let method = request.exchange.request.method;
+        // Some applications send a body with their answer to HEAD; the next client must not take it
+        // for an answer.
+        self.keep_alive = style == Style::Http11 && method != Method::Head;
         self.decoder.begin(Asked {
-            method: request.exchange.request.method,
+            method,
             upgrade: request.upgrade && style == Style::Http11,
         });
         write_request_line(request, style, out);
