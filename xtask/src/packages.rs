@@ -56,6 +56,34 @@ const NEEDS: &[Need] = &[
     ),
     need("chromium", "chromium", Tests("in a browser")),
     need("chromium-driver", "chromedriver", Tests("in a browser")),
+    need("php-fpm", "php-fpm8.2", Tests("with PHP")),
+    need("php-cgi", "php-cgi", Tests("with PHP that Petrel starts")),
+    need("uwsgi", "uwsgi", Tests("with uWSGI")),
+    need("uwsgi-plugin-python3", "uwsgi_python3", Tests("with uWSGI")),
+    need("gunicorn", "/usr/bin/gunicorn", Tests("with gunicorn")),
+    need("python3-pip", "pip3", Tests("with flup, which is on PyPI")),
+    need(
+        "libfcgi-perl",
+        "/var/lib/dpkg/info/libfcgi-perl.list",
+        Tests("with Perl's FCGI"),
+    ),
+    need(
+        "ruby-fcgi",
+        "/usr/lib/ruby/vendor_ruby/fcgi.rb",
+        Tests("with Ruby's fcgi"),
+    ),
+    need("nodejs", "node", Tests("with Node")),
+    // Without tomcat10, which brings a service and systemd with it.
+    need(
+        "tomcat10-common",
+        "/usr/share/tomcat10/bin/bootstrap.jar",
+        Tests("with Tomcat"),
+    ),
+    need(
+        "dokuwiki",
+        "/usr/share/dokuwiki/doku.php",
+        Tests("with DokuWiki"),
+    ),
 ];
 
 const fn need(package: &'static str, sign: &'static str, purpose: Purpose) -> Need {
