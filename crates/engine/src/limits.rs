@@ -97,9 +97,16 @@ pub const ERROR_REPEATS_MAX: usize = 64;
 /// Bytes of one datagram to syslog; what RFC 5424 6.1 suggests a receiver to take, times four.
 pub const SYSLOG_LINE_BYTES_MAX: usize = 8 * 1024;
 
-/// Bytes of a body kept in memory until somebody takes them; more goes to a temporary file in
-/// `server.upload-dirs`.
+/// Bytes of a body kept in memory in any case until somebody takes them; more goes to a temporary file
+/// in `server.upload-dirs` when [`SPOOL_LARGE_BYTES_MAX`] or [`SPOOL_BUDGET_BYTES_MAX`] is reached.
 pub const SPOOL_MEMORY_BYTES_MAX: usize = 128 * 1024;
+
+/// Bytes of one body that stay in memory as long as the budget of its worker lasts. Most pages that
+/// programs make are smaller; a file costs a write and a read of them.
+pub const SPOOL_LARGE_BYTES_MAX: usize = 1024 * 1024;
+
+/// Bytes that the larger bodies of one worker take up in memory together.
+pub const SPOOL_BUDGET_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Bytes of such a file that are handed on at once.
 pub const SPOOL_PIECE_BYTES_MAX: u64 = 1024 * 1024;

@@ -5,6 +5,7 @@
 //! (O_TMPFILE), so nothing is left behind whatever happens. Knows nothing of sockets; the request
 //! body and the replies of backends are kept in it.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -31,14 +32,14 @@ pub struct Spool {
 
 enum Place {
     /// Everything that is held; the first byte is that at `begin`.
-    Memory(Vec<u8>),
+    Memory(Memory),
     /// Byte 0 of the file is that at `base`.
     File { file: Rc<FileEntry>, base: u64 },
 }
 
 impl Default for Place {
     fn default() -> Place {
-        Place::Memory(Vec::new())
+        Place::Memory(Memory::default())
     }
 }
 
@@ -46,27 +47,24 @@ impl Spool {
     /// Forgets everything. Memory for small bodies stays, a file does not.
     pub fn clear(&mut self) {
         match &mut self.place {
-            Place::Memory(bytes) => {
-                bytes.clear();
-                bytes.shrink_to(limits::POOLED_BUFFER_BYTES_MAX);
-            }
+            Place::Memory(memory) => memory.clear(),
             Place::File { .. } => self.place = Place::default(),
         }
         self.begin = 0;
         self.end = 0;
     }
 
-    /// Appends `bytes`. Beyond [`limits::SPOOL_MEMORY_BYTES_MAX`] a file in one of `directories` is
-    /// used, the first in which one can be made.
+    /// Appends `bytes`. What memory has no room for goes to a file in one of `directories`, the first in
+    /// which one can be made.
     ///
     /// # Errors
     /// Those of open(2) and pwrite(2): `StorageFull` above all.
     pub fn push(&mut self, bytes: &[u8], directories: &[PathBuf]) -> io::Result<()> {
-        if let Place::Memory(held) = &self.place
-            && held.len() + bytes.len() > limits::SPOOL_MEMORY_BYTES_MAX
+        if let Place::Memory(memory) = &mut self.place
+            && !memory.has_room_for(bytes.len())
         {
             let file = temporary_file(directories)?;
-            write_all(&file, held, 0)?;
+            write_all(&file, &memory.bytes, 0)?;
             self.place = Place::File {
                 file: FileEntry::from_file(file)?,
                 base: self.begin,
@@ -74,8 +72,8 @@ impl Spool {
         }
         match &mut self.place {
             // Most bodies come at once: what has exactly their size becomes a piece as it is.
-            Place::Memory(held) if held.capacity() == 0 => *held = bytes.to_vec(),
-            Place::Memory(held) => held.extend_from_slice(bytes),
+            Place::Memory(memory) if memory.bytes.capacity() == 0 => memory.bytes = bytes.to_vec(),
+            Place::Memory(memory) => memory.bytes.extend_from_slice(bytes),
             Place::File { file, base } => {
                 let descriptor = file.descriptor().ok_or(io::ErrorKind::NotFound)?;
                 write_all(descriptor, bytes, self.end - *base)?;
@@ -107,11 +105,11 @@ impl Spool {
 
     /// The bytes from `offset` on, if they are in memory; otherwise nothing.
     pub fn in_memory(&self, offset: u64) -> Option<&[u8]> {
-        let Place::Memory(held) = &self.place else {
+        let Place::Memory(memory) = &self.place else {
             return None;
         };
         let skipped = usize::try_from(offset.checked_sub(self.begin)?).ok()?;
-        held.get(skipped..)
+        memory.bytes.get(skipped..)
     }
 
     /// Reads bytes from `offset` on; fewer than asked for only at the end of what is there, 0 when
@@ -139,7 +137,8 @@ impl Spool {
     /// Gives up the bytes in front of `offset`.
     pub fn release(&mut self, offset: u64) {
         let offset = offset.clamp(self.begin, self.end);
-        if let Place::Memory(held) = &mut self.place {
+        if let Place::Memory(memory) = &mut self.place {
+            let held = &mut memory.bytes;
             let count = usize::try_from(offset - self.begin).unwrap_or(held.len());
             held.drain(..count.min(held.len()));
         }
@@ -156,7 +155,7 @@ impl Spool {
             return None;
         }
         let piece = match &mut self.place {
-            Place::Memory(held) => Piece::Bytes(Bytes::from(std::mem::take(held))),
+            Place::Memory(memory) => Piece::Bytes(std::mem::take(memory).into_bytes()),
             Place::File { file, base } => {
                 let length = (self.end - self.begin).min(limits::SPOOL_PIECE_BYTES_MAX);
                 let start = self.begin - *base;
@@ -176,12 +175,75 @@ impl Spool {
     /// Everything that is held, as a body.
     pub fn into_body(self) -> Body {
         match self.place {
-            Place::Memory(held) => Body::from(held),
+            Place::Memory(memory) if memory.bytes.is_empty() => Body::Empty,
+            Place::Memory(memory) => Body::Piece(Piece::Bytes(memory.into_bytes())),
             Place::File { file, base } => Body::Piece(Piece::File {
                 range: self.begin - base..self.end - base,
                 file,
             }),
         }
+    }
+}
+
+/// Bytes in memory. What is more than [`limits::SPOOL_MEMORY_BYTES_MAX`] counts for a budget that all
+/// spools of a worker share, until it is sent or forgotten.
+#[derive(Default)]
+struct Memory {
+    bytes: Vec<u8>,
+    counted: usize,
+}
+
+thread_local! {
+    /// What this worker's spools have counted.
+    static COUNTED: Cell<usize> = const { Cell::new(0) };
+}
+
+impl Memory {
+    /// Whether `count` more bytes may stay here; counts them.
+    fn has_room_for(&mut self, count: usize) -> bool {
+        let length = self.bytes.len() + count;
+        if length <= limits::SPOOL_MEMORY_BYTES_MAX {
+            return true;
+        }
+        let more = length.saturating_sub(self.counted);
+        let all = COUNTED.get() + more;
+        let has_room =
+            length <= limits::SPOOL_LARGE_BYTES_MAX && all <= limits::SPOOL_BUDGET_BYTES_MAX;
+        if has_room {
+            COUNTED.set(all);
+            self.counted = length;
+        }
+        has_room
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(limits::POOLED_BUFFER_BYTES_MAX);
+        self.give_back();
+    }
+
+    fn give_back(&mut self) {
+        COUNTED.set(COUNTED.get() - std::mem::take(&mut self.counted));
+    }
+
+    /// The bytes; they count until nobody holds them.
+    fn into_bytes(mut self) -> Bytes {
+        match self.counted {
+            0 => Bytes::from(std::mem::take(&mut self.bytes)),
+            _ => Bytes::from_owner(self),
+        }
+    }
+}
+
+impl AsRef<[u8]> for Memory {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.give_back();
     }
 }
 
@@ -301,9 +363,39 @@ mod tests {
     }
 
     #[test]
+    fn what_is_held_in_memory_counts_until_it_is_gone() {
+        let before = COUNTED.get();
+        let mut spool = Spool::default();
+        let part = vec![1; limits::SPOOL_MEMORY_BYTES_MAX];
+        spool.push(&part, &[]).expect("memory");
+        assert_eq!(COUNTED.get(), before);
+        spool.push(&part, &[]).expect("memory");
+        assert_eq!(COUNTED.get(), before + 2 * part.len());
+        let piece = spool.take().expect("it was pushed");
+        assert_eq!(piece.length(), 2 * part.len() as u64);
+        assert_eq!(COUNTED.get(), before + 2 * part.len(), "it is being sent");
+        drop(piece);
+        assert_eq!(COUNTED.get(), before);
+    }
+
+    #[test]
+    fn without_a_budget_left_the_disk_is_used() {
+        let part = vec![1; limits::SPOOL_LARGE_BYTES_MAX];
+        let mut spools: Vec<Spool> = Vec::new();
+        while spools.last().is_none_or(|spool| !spool.is_on_disk()) {
+            assert!(spools.len() < 1000);
+            let mut spool = Spool::default();
+            spool.push(&part, &directories()).expect("pushed");
+            spools.push(spool);
+        }
+        let in_memory = spools.len() - 1;
+        assert_eq!(in_memory * part.len(), limits::SPOOL_BUDGET_BYTES_MAX);
+    }
+
+    #[test]
     fn large_amounts_go_to_a_file_and_come_back_in_order() {
         let mut spool = Spool::default();
-        let data: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
+        let data: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
         for part in data.chunks(10_007) {
             spool.push(part, &directories()).expect("a temporary file");
         }
@@ -321,7 +413,7 @@ mod tests {
     #[test]
     fn taking_and_pushing_alternate_in_both_places() {
         let mut spool = Spool::default();
-        let part = vec![7; limits::SPOOL_MEMORY_BYTES_MAX];
+        let part = vec![7; limits::SPOOL_LARGE_BYTES_MAX];
         let mut count = 0;
         for _ in 0..5 {
             spool.push(&part, &directories()).expect("pushed");
@@ -335,7 +427,7 @@ mod tests {
     #[test]
     fn without_a_directory_the_failure_is_told() {
         let mut spool = Spool::default();
-        let much = vec![0; limits::SPOOL_MEMORY_BYTES_MAX + 1];
+        let much = vec![0; limits::SPOOL_LARGE_BYTES_MAX + 1];
         let error = spool.push(&much, &["/nonexistent".into()]).expect_err("no");
         assert!(error.to_string().contains("/nonexistent"), "{error}");
     }
@@ -343,7 +435,7 @@ mod tests {
     #[test]
     fn a_body_made_of_it_has_its_length() {
         let mut spool = Spool::default();
-        let much = vec![1; limits::SPOOL_MEMORY_BYTES_MAX * 3];
+        let much = vec![1; limits::SPOOL_LARGE_BYTES_MAX * 3];
         spool.push(&much, &directories()).expect("pushed");
         spool.release(10);
         assert_eq!(spool.into_body().length(), Some(much.len() as u64 - 10));
