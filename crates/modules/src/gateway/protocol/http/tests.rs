@@ -265,7 +265,8 @@ fn replies_are_read_in_pieces_of_any_size() {
         &ready(head),
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
     );
-    assert_eq!((headed.body.as_str(), headed.reusable), ("", Some(true)));
+    // A body that comes all the same must not be the next answer.
+    assert_eq!((headed.body.as_str(), headed.reusable), ("", Some(false)));
     let cut = reply(
         &ready(GET),
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell",
