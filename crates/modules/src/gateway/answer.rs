@@ -1,6 +1,7 @@
 //! A reply's head becomes the head of the answer.
 
 use petrel_engine::Exchange;
+use petrel_engine::ledger::Stage;
 use petrel_engine::module::Outcome;
 use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::method::Method;
@@ -10,6 +11,7 @@ use petrel_engine::proto::status::Status;
 use super::offload::{self, Offload};
 use super::options::{Gateway, Host, Mode};
 use super::protocol::Conversation;
+use super::reroute;
 
 /// What becomes of the body behind a head.
 pub enum Verdict {
@@ -36,6 +38,20 @@ pub fn accept(
     if host.mode == Mode::Authorizer && head.status() == Status::OK {
         authorize(exchange, head);
         return Verdict::Discard(Outcome::Next);
+    }
+    if gateway.extras.x_rewrite
+        && let Some(begun) = reroute::follow(exchange, head)
+    {
+        return match begun {
+            Ok(outcome) => Verdict::Discard(outcome),
+            Err(reason) => {
+                exchange.log_error(
+                    Stage::BackendReply.name(),
+                    format_args!("{reason} backend={}", host.label),
+                );
+                Verdict::Refuse
+            }
+        };
     }
     if gateway.extras.local_redirect
         && conversation.is_local_redirect()

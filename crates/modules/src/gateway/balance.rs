@@ -102,6 +102,8 @@ pub enum NoBackend {
     Down,
     /// All that could be used were tried, or [`TRIES_MAX`]: the status of the last failure.
     Tried,
+    /// A certain one is wanted and is not among them: 502.
+    Unknown,
 }
 
 /// Chooses for one route of one worker.
@@ -234,7 +236,8 @@ impl Tried {
         self.count
     }
 
-    fn contains(&self, key: u64) -> bool {
+    /// Whether a candidate with this key was.
+    pub fn contains(&self, key: u64) -> bool {
         self.keys.iter().take(self.count).any(|tried| *tried == key)
     }
 }

@@ -7,6 +7,8 @@ use petrel_engine::ledger::Stage;
 use petrel_engine::proto::status::Status;
 
 use super::health;
+use super::protocol::ReplyError;
+use super::protocol::fastcgi::OVERLOADED;
 
 /// Why a request got no reply, or only a part of one.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub enum Failure {
     Read(io::Error),
     /// The backend was silent for too long.
     ReadTimeout,
+    /// The application has no room for the request and has done nothing with it.
+    Refused,
     /// The backend does not keep to its protocol; why.
     Protocol(&'static str),
     /// What is kept of the reply until it is complete could not be written.
@@ -37,7 +41,9 @@ impl Failure {
     /// What the client is told.
     pub fn status(&self) -> Status {
         match self {
-            Failure::Connect(_) | Failure::Overloaded => Status::SERVICE_UNAVAILABLE,
+            Failure::Connect(_) | Failure::Overloaded | Failure::Refused => {
+                Status::SERVICE_UNAVAILABLE
+            }
             Failure::ConnectTimeout | Failure::WriteTimeout | Failure::ReadTimeout => {
                 Status::GATEWAY_TIMEOUT
             }
@@ -61,7 +67,7 @@ impl Failure {
     pub fn of_backend(&self) -> Option<health::Failure> {
         match self {
             Failure::Connect(_) | Failure::ConnectTimeout => Some(health::Failure::Unreachable),
-            Failure::Overloaded => Some(health::Failure::Overloaded),
+            Failure::Overloaded | Failure::Refused => Some(health::Failure::Overloaded),
             Failure::Spool(_) | Failure::Body(_) => None,
             _ => Some(health::Failure::NoReply),
         }
@@ -88,6 +94,15 @@ impl Failure {
     }
 }
 
+impl From<ReplyError> for Failure {
+    fn from(error: ReplyError) -> Failure {
+        match error {
+            OVERLOADED => Failure::Refused,
+            ReplyError(why) => Failure::Protocol(why),
+        }
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -101,6 +116,7 @@ impl fmt::Display for Failure {
             }
             Failure::Read(error) => write!(f, "the reply broke off: {error}"),
             Failure::ReadTimeout => f.write_str("it does not answer in time"),
+            Failure::Refused => f.write_str("it has no room for the request"),
             Failure::Protocol(why) => write!(f, "its reply is no reply: {why}"),
             Failure::Spool(error) => write!(f, "the reply cannot be kept: {error}"),
             Failure::Body(error) => write!(f, "the request body is lost: {error}"),

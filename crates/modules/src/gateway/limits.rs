@@ -74,6 +74,10 @@ pub const IDLE_BUFFER_BYTES_MAX: usize = 16 * 1024;
 /// Times one request is sent again, to the same backend or another.
 pub const REPLAYS_MAX: u32 = 3;
 
+/// Milliseconds for which one of several addresses of a host may keep the next one waiting. RFC 8305
+/// has 250 and connects to both then; a backend that is so far away is rare.
+pub const ADDRESS_CONNECT_MS: u64 = 1000;
+
 /// Milliseconds between two attempts to connect to a unix socket whose queue is full.
 pub const QUEUE_FULL_PAUSE_MS: u64 = 10;
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 use petrel_engine::config::Diagnostic;
 use petrel_engine::settings::Values;
 
-pub(super) use host::tempfile_dirs;
+pub(super) use host::{shown, tempfile_dirs};
 pub use spawn::spawn_specs;
 pub(crate) use warnings::warnings;
 

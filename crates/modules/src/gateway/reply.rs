@@ -102,7 +102,9 @@ impl Reply {
         };
         let message = format!("{failure} backend={name}");
         // Nothing can be saved of this connection.
-        self.talk = None;
+        if let Some(talk) = self.talk.take() {
+            log_dropped(&self.settings, &talk);
+        }
         io::Error::new(kind, message)
     }
 }
@@ -168,8 +170,20 @@ impl BodySource for Reply {
 impl Drop for Reply {
     fn drop(&mut self) {
         if let Some(talk) = self.talk.take() {
+            log_dropped(&self.settings, &talk);
             talk.detach(&self.worker);
         }
+    }
+}
+
+/// What is to be said when it said too much.
+pub fn log_dropped(settings: &Settings, talk: &Talk) {
+    let dropped = talk.log_bytes_dropped();
+    if dropped > 0 {
+        settings.core.error_log.error(format_args!(
+            "(backend-reply) stderr: {dropped} more bytes are left out backend={}",
+            talk.backend_name()
+        ));
     }
 }
 

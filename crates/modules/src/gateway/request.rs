@@ -20,14 +20,16 @@ use petrel_engine::proto::status::Status;
 use petrel_engine::worker::Worker;
 
 use super::answer::{self, Verdict};
-use super::backend::Backend;
-use super::balance::{NoBackend, Tried};
+use super::backend::{Backend, now_ms};
+use super::balance::{Candidate, Choice, NoBackend, Tried};
+use super::debug;
 use super::failure::Failure;
 use super::limits;
 use super::options::{Gateway, Host};
 use super::pool::{Grant, Ticket};
 use super::protocol::BodyLength;
 use super::reply::{self, Reply};
+use super::reroute;
 use super::stream::Connecting;
 use super::talk::{Event, Flow, InFlight, Received, Talk};
 use super::upstream::Upstream;
@@ -41,6 +43,8 @@ pub struct GatewayRequest {
     upgrade: bool,
     tried: Tried,
     replays: u32,
+    /// Attempts that failed by a backend's fault.
+    failures: u32,
     state: State,
     reply: Collected,
     failed: Option<Failure>,
@@ -125,6 +129,7 @@ impl GatewayRequest {
             upgrade,
             tried: Tried::new(),
             replays: 0,
+            failures: 0,
             state,
             reply: Collected::default(),
             failed: None,
@@ -175,8 +180,22 @@ impl GatewayRequest {
         let Some(upstream) = self.upstream.clone() else {
             return Some(self.give_up(exchange));
         };
-        let (backend, choice) = match upstream.choose(exchange, &self.tried) {
+        if self.failures >= self.gateway.tries_max {
+            return Some(self.give_up(exchange));
+        }
+        let chosen = match reroute::named(exchange) {
+            Some(named) if !named.0.is_empty() => self.choose_named(&upstream, &named.0),
+            _ => upstream.choose(exchange, &self.tried),
+        };
+        let (backend, choice) = match chosen {
             Ok(chosen) => chosen,
+            Err(NoBackend::Unknown) => {
+                exchange.log_error(
+                    Stage::BackendQueue.name(),
+                    format_args!("X-Rewrite-Backend names no backend of this scope;"),
+                );
+                return Some(exchange.answer(Status::BAD_GATEWAY));
+            }
             Err(NoBackend::Down) if self.failed.is_none() => {
                 exchange.log_error(
                     Stage::BackendQueue.name(),
@@ -186,12 +205,24 @@ impl GatewayRequest {
             }
             Err(_) => return Some(self.give_up(exchange)),
         };
+        debug::say(
+            &self.gateway,
+            debug::CHOICES,
+            exchange,
+            format_args!("chosen backend={}", backend.shared.name),
+        );
         self.set_cookie = choice.set_cookie.then(|| Rc::clone(&backend));
         let in_flight = InFlight::new(&backend);
         match backend.try_take() {
             Some(grant) => return self.use_grant(exchange, backend, in_flight, grant),
             None => match backend.wait() {
                 Some(ticket) => {
+                    debug::say(
+                        &self.gateway,
+                        debug::CONNECTIONS,
+                        exchange,
+                        format_args!("waits for a connection backend={}", backend.shared.name),
+                    );
                     super::overload::report(exchange, &backend.host);
                     self.state = State::Queue {
                         due_s: due_after(exchange, backend.host.backlog_timeout),
@@ -210,6 +241,26 @@ impl GatewayRequest {
             },
         }
         None
+    }
+
+    /// The backend that a reply named.
+    fn choose_named(
+        &self,
+        upstream: &Upstream,
+        name: &[u8],
+    ) -> Result<(Rc<Backend>, Choice), NoBackend> {
+        let backend = upstream.named(name).ok_or(NoBackend::Unknown)?;
+        if self.tried.contains(backend.key()) {
+            return Err(NoBackend::Tried);
+        }
+        let choice = Choice {
+            index: 0,
+            set_cookie: false,
+        };
+        match backend.shared.health.admit(now_ms()) {
+            true => Ok((backend, choice)),
+            false => Err(NoBackend::Down),
+        }
     }
 
     fn poll_queue(
@@ -256,6 +307,17 @@ impl GatewayRequest {
     ) -> Option<Outcome> {
         match grant {
             Grant::Kept(connection) => {
+                debug::say(
+                    &self.gateway,
+                    debug::CONNECTIONS,
+                    exchange,
+                    format_args!(
+                        "asks on a connection with {} requests before backend={}",
+                        connection.requests(),
+                        backend.shared.name
+                    ),
+                );
+                debug::request_head(&self.gateway, exchange);
                 let host = Rc::clone(&backend.host);
                 let (body, upgrade) = (body_length(exchange, &host), self.upgrade);
                 let talk = Talk::begin(
@@ -281,6 +343,12 @@ impl GatewayRequest {
                 }
             }
             Grant::Open => {
+                debug::say(
+                    &self.gateway,
+                    debug::CONNECTIONS,
+                    exchange,
+                    format_args!("connects backend={}", backend.shared.name),
+                );
                 self.state = State::Connect {
                     connecting: backend.address.connect(),
                     attempt: Attempt {
@@ -340,6 +408,7 @@ impl GatewayRequest {
         exchange.stamp(Stage::BackendConnect);
         let backend = Rc::clone(&attempt.backend);
         self.tried.add(&backend);
+        self.failures += 1;
         self.state = State::Choose;
         self.tell(exchange, &backend, &failure);
         self.failed = Some(failure);
@@ -426,7 +495,9 @@ impl GatewayRequest {
     /// The whole reply is there.
     fn end(&mut self, exchange: &mut Exchange) -> Outcome {
         exchange.stamp(Stage::BackendReply);
-        self.state = State::Over;
+        if let State::Talk(talk) = std::mem::replace(&mut self.state, State::Over) {
+            reply::log_dropped(&exchange.settings, &talk);
+        }
         match self.reply.verdict.take() {
             Some(Verdict::Collect | Verdict::Stream) => {
                 exchange.response.body = std::mem::take(&mut self.reply.body).into_body();
@@ -488,11 +559,14 @@ impl GatewayRequest {
             return Some(exchange.answer(Status::INTERNAL_SERVER_ERROR));
         };
         exchange.stamp(Stage::BackendReply);
+        reply::log_dropped(&exchange.settings, &talk);
         let was_kept = talk.is_on_kept_connection();
         let body = &exchange.request.body;
         let body_is_held = body.received() == body.spool().held();
         let is_idempotent = is_idempotent(exchange.request.method);
-        let may_repeat = talk.may_be_repeated(&failure, is_idempotent)
+        // Whoever refused it for lack of room has said so before doing anything.
+        let is_refused = matches!(failure, Failure::Refused) && self.reply.verdict.is_none();
+        let may_repeat = (is_refused || talk.may_be_repeated(&failure, is_idempotent))
             && body_is_held
             && self.replays < limits::REPLAYS_MAX;
         if let Some(backend) = talk.backend() {
@@ -501,6 +575,7 @@ impl GatewayRequest {
                 backend.forget_idle();
             } else {
                 self.tried.add(backend);
+                self.failures += 1;
                 self.tell(exchange, &Rc::clone(backend), &failure);
             }
         } else {
@@ -512,6 +587,12 @@ impl GatewayRequest {
         }
         if may_repeat && self.upstream.is_some() {
             self.replays += 1;
+            debug::say(
+                &self.gateway,
+                debug::CONNECTIONS,
+                exchange,
+                format_args!("tries again after: {failure};"),
+            );
             self.reply = Collected::default();
             exchange.response.clear();
             self.failed = Some(failure);
@@ -582,11 +663,14 @@ fn receive(
 ) -> Poll<Result<Received, Failure>> {
     let worker = Rc::clone(&exchange.worker);
     let host: Rc<Host> = Rc::clone(&talk.host);
+    let backend = talk.backend().cloned();
     talk.poll_receive(&worker, context, &mut |event| {
         match event {
             Event::Interim(head) => answer::inform(exchange, head),
             Event::Log(bytes) => reply::log(&exchange.settings, bytes),
             Event::Head(conversation) => {
+                let name = backend.as_ref().map_or(&host.label, |it| &it.shared.name);
+                debug::reply_head(gateway, exchange, name, conversation.head());
                 let verdict = answer::accept(exchange, gateway, &host, conversation);
                 let is_collected = matches!(verdict, Verdict::Collect);
                 reply.verdict = Some(verdict);

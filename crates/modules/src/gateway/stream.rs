@@ -4,20 +4,35 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::cgi::Pipes;
+use super::limits;
 
 /// Where a backend listens, when nothing is left to be looked up.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocketAddress {
     /// A unix socket.
     Unix(PathBuf),
     /// TCP.
     Ip(SocketAddr),
+    /// TCP, to a host with several addresses.
+    Several(InTurn),
+}
+
+/// The addresses of one host, of which one after the other is tried.
+#[derive(Clone, Debug)]
+pub struct InTurn {
+    name: String,
+    addresses: Arc<[SocketAddr]>,
+    /// The one that worked last.
+    first: Arc<AtomicUsize>,
 }
 
 /// The socket.
@@ -39,6 +54,7 @@ impl std::fmt::Display for SocketAddress {
         match self {
             SocketAddress::Unix(path) => write!(f, "unix:{}", path.display()),
             SocketAddress::Ip(address) => write!(f, "{address}"),
+            SocketAddress::Several(host) => f.write_str(&host.name),
         }
     }
 }
@@ -50,14 +66,66 @@ impl SocketAddress {
             SocketAddress::Unix(path) => {
                 Box::pin(async move { Ok(BackendStream::Unix(UnixStream::connect(path).await?)) })
             }
-            SocketAddress::Ip(address) => Box::pin(async move {
-                let stream = TcpStream::connect(address).await?;
-                // Requests leave in one write; the last part of a long one must not wait.
-                stream.set_nodelay(true)?;
-                Ok(BackendStream::Tcp(stream))
-            }),
+            SocketAddress::Ip(address) => Box::pin(connect_to(address)),
+            SocketAddress::Several(host) => Box::pin(async move { host.connect().await }),
         }
     }
+}
+
+impl InTurn {
+    /// The host `name` with these addresses, of which there is one at least.
+    pub fn new(name: String, addresses: Arc<[SocketAddr]>) -> InTurn {
+        InTurn {
+            name,
+            addresses,
+            first: Arc::default(),
+        }
+    }
+
+    /// Tries the addresses, beginning with the one that worked last. One that says nothing holds the
+    /// others up for [`limits::ADDRESS_CONNECT_MS`]; the last one has the time that the caller gives.
+    async fn connect(&self) -> io::Result<BackendStream> {
+        let first = self.first.load(Ordering::Relaxed);
+        let time = Duration::from_millis(limits::ADDRESS_CONNECT_MS);
+        let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        for turn in 0..self.addresses.len() {
+            let index = (first + turn) % self.addresses.len();
+            let Some(address) = self.addresses.get(index) else {
+                break;
+            };
+            let connected = match turn + 1 == self.addresses.len() {
+                true => connect_to(*address).await,
+                false => match tokio::time::timeout(time, connect_to(*address)).await {
+                    Ok(connected) => connected,
+                    Err(_) => Err(io::ErrorKind::TimedOut.into()),
+                },
+            };
+            match connected {
+                Ok(stream) => {
+                    self.first.store(index, Ordering::Relaxed);
+                    return Ok(stream);
+                }
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+}
+
+/// The same host with the same addresses, whichever is tried first.
+impl PartialEq for InTurn {
+    fn eq(&self, other: &InTurn) -> bool {
+        self.name == other.name && self.addresses == other.addresses
+    }
+}
+
+impl Eq for InTurn {}
+
+async fn connect_to(address: SocketAddr) -> io::Result<BackendStream> {
+    let stream = TcpStream::connect(address).await?;
+    // Requests leave in one write; the last part of a long one must not wait.
+    stream.set_nodelay(true)?;
+    Ok(BackendStream::Tcp(stream))
 }
 
 impl BackendStream {
@@ -127,5 +195,31 @@ impl BackendStream {
     /// Whether it is a unix socket, on which a reset tells that the request was not read.
     pub fn is_unix(&self) -> bool {
         matches!(self, BackendStream::Unix(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn addresses_of_one_host_are_tried_in_turn() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let alive = listener.local_addr().expect("it is bound");
+        // Nobody listens there: the port is of 127.0.0.1 only.
+        let dead = SocketAddr::from(([127, 0, 0, 2], alive.port()));
+        let host = InTurn::new("app:1".to_owned(), Arc::from([dead, alive]));
+        let address = SocketAddress::Several(host.clone());
+        assert_eq!(address.to_string(), "app:1");
+        for _ in 0..2 {
+            let connected = address.connect().await.expect("one of them listens");
+            let BackendStream::Tcp(stream) = connected else {
+                panic!("it is TCP")
+            };
+            assert_eq!(stream.peer_addr().expect("connected"), alive);
+            assert_eq!(host.first.load(Ordering::Relaxed), 1, "it is remembered");
+        }
+        drop(listener);
+        assert!(address.connect().await.is_err());
     }
 }

@@ -40,6 +40,7 @@ pub struct Talk {
     written: u64,
     reply_has_begun: bool,
     has_ended: bool,
+    log_bytes_dropped: u64,
     is_tunnel: bool,
     began_ns: u64,
     /// When something was last sent or received.
@@ -139,6 +140,7 @@ impl Talk {
             written: 0,
             reply_has_begun: false,
             has_ended: false,
+            log_bytes_dropped: 0,
             is_tunnel: false,
             began_ns: exchange.worker.clock().now(),
             progress_s: exchange.worker.clock().seconds(),
@@ -326,6 +328,12 @@ impl Talk {
             .map(|connection| &*connection.conversation)
     }
 
+    /// Bytes that the application wrote for the log and that are too many for it.
+    pub fn log_bytes_dropped(&self) -> u64 {
+        let conversation = self.conversation();
+        conversation.map_or(self.log_bytes_dropped, Conversation::log_bytes_dropped)
+    }
+
     /// Whether the backend can still be sent something.
     pub fn is_open(&self) -> bool {
         self.connection.is_some()
@@ -479,7 +487,7 @@ impl Talk {
         loop {
             let input = bytes.get(used..).unwrap_or_default();
             let decoded = connection.conversation.decode(input);
-            let decoded = decoded.map_err(|error| Failure::Protocol(error.0))?;
+            let decoded = decoded.map_err(Failure::from)?;
             used += decoded.consumed;
             let flow = match decoded.event {
                 ReplyEvent::NeedMore => break,
@@ -525,7 +533,7 @@ impl Talk {
                 Ok(Received::End)
             }
             Ok(_) => Err(cut_off()),
-            Err(error) => Err(Failure::Protocol(error.0)),
+            Err(error) => Err(Failure::from(error)),
         }
     }
 
@@ -537,6 +545,7 @@ impl Talk {
         if self.is_tunnel {
             return;
         }
+        self.log_bytes_dropped = self.log_bytes_dropped();
         let Some(connection) = self.connection.take() else {
             return;
         };

@@ -19,7 +19,7 @@ use super::backend::{Backend, SharedBackends, now_ms};
 use super::balance::{Balancer, Choice, NoBackend, RequestKey, Tried};
 use super::options::{Balance, Host, HostAddress, Route};
 use super::resolve::{self, Resolved};
-use super::stream::SocketAddress;
+use super::stream::{InTurn, SocketAddress};
 
 /// All upstreams of a worker, by the id of their route.
 pub struct Upstreams {
@@ -143,6 +143,20 @@ impl Upstream {
         Ok((Rc::clone(backend), choice))
     }
 
+    /// The backend with this address or label.
+    pub fn named(&self, name: &[u8]) -> Option<Rc<Backend>> {
+        if self.members.iter().any(Member::has_moved) {
+            self.look_up();
+        }
+        let backends = self.backends.borrow();
+        let is_it = |backend: &&Rc<Backend>| {
+            [&backend.shared.name, &backend.shared.label]
+                .iter()
+                .any(|known| known.as_bytes() == name)
+        };
+        backends.iter().find(is_it).cloned()
+    }
+
     /// What decides.
     pub fn balancer(&self) -> &Balancer {
         &self.balancer
@@ -228,6 +242,15 @@ impl Member {
             Place::Named(resolved) => {
                 self.seen.set(resolved.generation());
                 let endpoints = resolved.current();
+                // The targets of a service are hosts of their own.
+                let is_one =
+                    !self.host.split_hostname && !matches!(self.host.address, HostAddress::Srv(_));
+                if is_one && endpoints.len() > 1 {
+                    let addresses = endpoints.iter().map(|endpoint| endpoint.address);
+                    let name = super::options::shown(&self.host.address);
+                    let address = SocketAddress::Several(InTurn::new(name, addresses.collect()));
+                    return vec![(address, self.host.weight, 0)];
+                }
                 let weighted = endpoints.iter().map(|endpoint| {
                     let weight = self.host.weight.saturating_mul(endpoint.weight.into());
                     let address = SocketAddress::Ip(endpoint.address);

@@ -143,7 +143,7 @@ pub(crate) fn tempfile_dirs(
 }
 
 /// An address as messages and counters show it.
-pub(super) fn shown(address: &HostAddress) -> String {
+pub(crate) fn shown(address: &HostAddress) -> String {
     match address {
         HostAddress::Unix(path) => format!("unix:{}", String::from_utf8_lossy(path)),
         HostAddress::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}"),
