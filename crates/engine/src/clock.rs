@@ -12,6 +12,7 @@ use crate::ledger::Nanos;
 
 /// One worker's clock.
 pub struct Clock {
+    latest: Cell<Nanos>,
     /// Monotonic time at which `wall_s` stops being right.
     second_ends: Cell<Nanos>,
     wall_s: Cell<u64>,
@@ -27,6 +28,7 @@ impl Clock {
     /// A clock that shows the present time.
     pub fn new() -> Clock {
         let clock = Clock {
+            latest: Cell::new(0),
             second_ends: Cell::new(0),
             wall_s: Cell::new(0),
             monotonic_s: Cell::new(0),
@@ -41,10 +43,17 @@ impl Clock {
     pub fn now(&self) -> Nanos {
         let time = clock_gettime(ClockId::Monotonic);
         let now = time.tv_sec as u64 * SECOND + time.tv_nsec as u64;
+        self.latest.set(now);
         if now >= self.second_ends.get() {
             self.next_second(now);
         }
         now
+    }
+
+    /// What [`Clock::now`] said last: for what may be as old as the present turn of the worker.
+    #[inline]
+    pub fn latest(&self) -> Nanos {
+        self.latest.get()
     }
 
     /// Seconds since the epoch, as of the last reading.

@@ -272,6 +272,12 @@ impl Exchange {
         }
     }
 
+    /// Whether `path` is a regular file that this process may not read and that goes on to the hooks
+    /// all the same; see [`Configure::take_unread`](crate::module::Configure::take_unread).
+    pub fn is_taken_unread(&self, path: &[u8]) -> bool {
+        crate::map::is_taken_unread(self, path)
+    }
+
     /// For a pending hook: call it again when the worker's clock says `second`, if nothing else
     /// happens before.
     pub fn wake_at(&mut self, second: u32) {
@@ -351,6 +357,13 @@ impl Exchange {
     pub fn stamp(&mut self, stage: Stage) {
         let now = self.worker.clock().now();
         self.ledger.stamp(stage, now);
+    }
+
+    /// The same with the time that was read last, by whoever has just received something.
+    #[inline]
+    pub fn stamp_latest(&mut self, stage: Stage) {
+        let latest = self.worker.clock().latest();
+        self.ledger.stamp(stage, latest);
     }
 
     /// The address the client connected to; `None` for a unix socket. A module that asks for it

@@ -1,5 +1,6 @@
 //! A connection to a backend: a socket, the conversation on it, and what it has been through.
 
+use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,6 +10,12 @@ use super::limit::NewcomerId;
 use super::limits;
 use super::protocol::Conversation;
 use super::stream::BackendStream;
+
+thread_local! {
+    /// What requests are encoded into. It goes round from request to request, so that it is in the
+    /// processor's cache; a connection keeps it only while its socket takes no more.
+    static OUTGOING: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// A connection. Dropping it closes it and gives its permit back.
 pub struct BackendConnection {
@@ -82,6 +89,9 @@ impl BackendConnection {
 
     /// The conversation, and the buffer that what it encodes is appended to.
     pub fn encoder(&mut self) -> (&mut dyn Conversation, &mut Vec<u8>) {
+        if self.outgoing.capacity() == 0 {
+            self.outgoing = OUTGOING.take();
+        }
         if self.outgoing_sent == self.outgoing.len() {
             self.outgoing.clear();
             self.outgoing_sent = 0;
@@ -114,6 +124,12 @@ impl BackendConnection {
                 }
                 Err(error) => return Poll::Ready(Err(error)),
             }
+        }
+        if self.outgoing.capacity() > 0 {
+            self.outgoing_sent = 0;
+            let mut outgoing = std::mem::take(&mut self.outgoing);
+            outgoing.clear();
+            OUTGOING.set(outgoing);
         }
         Poll::Ready(Ok(()))
     }

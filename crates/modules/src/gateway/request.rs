@@ -455,9 +455,9 @@ impl GatewayRequest {
         let had_begun = talk.reply_has_begun();
         let received = receive(talk, &self.gateway, &mut self.reply, exchange, context);
         if !had_begun && talk.reply_has_begun() {
-            exchange.stamp(Stage::BackendWait);
+            exchange.stamp_latest(Stage::BackendWait);
             if let Some(backend) = talk.backend() {
-                let now_ms = exchange.worker.clock().now() / 1_000_000;
+                let now_ms = exchange.worker.clock().latest() / 1_000_000;
                 backend.shared.health.replied(now_ms);
             }
         }
@@ -494,7 +494,7 @@ impl GatewayRequest {
 
     /// The whole reply is there.
     fn end(&mut self, exchange: &mut Exchange) -> Outcome {
-        exchange.stamp(Stage::BackendReply);
+        exchange.stamp_latest(Stage::BackendReply);
         if let State::Talk(talk) = std::mem::replace(&mut self.state, State::Over) {
             reply::log_dropped(&exchange.settings, &talk);
         }
@@ -511,7 +511,7 @@ impl GatewayRequest {
 
     /// The head is there, and the rest is not waited for.
     fn hand_over(&mut self, exchange: &mut Exchange) -> Outcome {
-        exchange.stamp(Stage::BackendReply);
+        exchange.stamp_latest(Stage::BackendReply);
         let State::Talk(mut talk) = std::mem::replace(&mut self.state, State::Over) else {
             return exchange.answer(Status::INTERNAL_SERVER_ERROR);
         };

@@ -15,7 +15,7 @@ use petrel_engine::body::RequestBody;
 use petrel_engine::proto::reply_head::ReplyHead;
 use petrel_engine::worker::Worker;
 
-use super::backend::{Backend, SharedBackend, now_ms};
+use super::backend::{Backend, SharedBackend};
 use super::connection::BackendConnection;
 use super::failure::Failure;
 use super::limits;
@@ -43,6 +43,8 @@ pub struct Talk {
     log_bytes_dropped: u64,
     is_tunnel: bool,
     began_ns: u64,
+    /// When something was last received.
+    now_ns: u64,
     /// When something was last sent or received.
     progress_s: u32,
 }
@@ -142,7 +144,8 @@ impl Talk {
             has_ended: false,
             log_bytes_dropped: 0,
             is_tunnel: false,
-            began_ns: exchange.worker.clock().now(),
+            began_ns: exchange.worker.clock().latest(),
+            now_ns: exchange.worker.clock().latest(),
             progress_s: exchange.worker.clock().seconds(),
             host,
         })
@@ -226,10 +229,11 @@ impl Talk {
                 Ok(count) => count,
                 Err(error) => return Poll::Ready(Err(Failure::Read(error))),
             };
+            self.now_ns = worker.clock().now();
             self.progress_s = worker.clock().seconds();
             if !self.reply_has_begun {
                 self.reply_has_begun = true;
-                connection.reply_has_begun(now_ms());
+                connection.reply_has_begun(self.now_ns / NANOS_PER_MILLI);
             }
             if let Some(received) = self.decode(buffer.get(..count).unwrap_or_default(), take)? {
                 return Poll::Ready(Ok(received));
@@ -557,11 +561,12 @@ impl Talk {
             && is_whole
             && is_anybodys
         {
-            let now_ms = now_ms();
-            let took_ms = now_ms.saturating_sub(self.began_ns / NANOS_PER_MILLI);
-            backend.release(connection, now_ms, took_ms * 1000);
+            let now_ms = self.now_ns / NANOS_PER_MILLI;
+            let took_us = self.now_ns.saturating_sub(self.began_ns) / NANOS_PER_MICRO;
+            backend.release(connection, now_ms, took_us);
         }
     }
 }
 
+const NANOS_PER_MICRO: u64 = 1_000;
 const NANOS_PER_MILLI: u64 = 1_000_000;

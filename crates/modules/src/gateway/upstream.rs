@@ -138,7 +138,8 @@ impl Upstream {
                 .unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
             cookies: head.field(KnownField::Cookie).unwrap_or_default(),
         };
-        let choice = self.balancer.choose(&backends, &key, tried, now_ms())?;
+        let now_ms = exchange.worker.clock().latest() / NANOS_PER_MILLI;
+        let choice = self.balancer.choose(&backends, &key, tried, now_ms)?;
         let backend = backends.get(choice.index).ok_or(NoBackend::Down)?;
         Ok((Rc::clone(backend), choice))
     }
@@ -261,6 +262,8 @@ impl Member {
         }
     }
 }
+
+const NANOS_PER_MILLI: u64 = 1_000_000;
 
 /// Between two looks at idle connections.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
