@@ -58,12 +58,16 @@ pub struct Configure<'a> {
     pub(crate) hooks: Vec<(Phase, Rc<dyn Hook>)>,
     pub(crate) last_hooks: Vec<(Phase, Rc<dyn Hook>)>,
     pub(crate) wants_local_address: bool,
+    pub(crate) unread: Vec<TakesUnread>,
     pub(crate) proxy_headers: Option<ProxyHeaders>,
 }
 
 /// Whose connections begin with a header of the PROXY protocol: those from which addresses (`None` is
 /// a unix socket).
 pub type ProxyHeaders = Rc<dyn Fn(Option<IpAddr>) -> bool>;
+
+/// Whether somebody else opens the file that a URL path (first) leads to (second).
+pub type TakesUnread = Rc<dyn Fn(&[u8], &[u8]) -> bool>;
 
 /// Why `configure` is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +100,13 @@ impl Configure<'_> {
     /// asked for it, once a connection, only if somebody wants it.
     pub fn want_local_address(&mut self) {
         self.wants_local_address = true;
+    }
+
+    /// Has regular files that `takes` says so of go on to the hooks also when this process may not read
+    /// them: who answers opens them itself, as somebody else. They stay
+    /// [`FileKind::Denied`](crate::file_cache::FileKind::Denied), and 403 if no hook answers.
+    pub fn take_unread(&mut self, takes: TakesUnread) {
+        self.unread.push(takes);
     }
 
     /// Has connections begin with a header of the PROXY protocol if their peer's address is one of

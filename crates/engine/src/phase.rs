@@ -205,7 +205,7 @@ fn closed_by_exposure(exchange: &mut Exchange, what: Closed) -> Outcome {
     };
     exchange.log_error(
         "authorize",
-        format_args!("{directive} has no effect in this version, so what it covers is not served;"),
+        format_args!("{directive} has no effect, so what it covers is not served;"),
     );
     exchange.answer(Status::SERVICE_UNAVAILABLE)
 }

@@ -6,6 +6,7 @@
 use petrel_engine::config::schema::nearest;
 use petrel_engine::config::{Config, Diagnostic, Effect, Element};
 use petrel_engine::module::ModuleSpec;
+use petrel_engine::settings::exposure::is_gateway;
 use petrel_engine::settings::loaded_modules;
 
 use crate::not_built::{self, OTHER_NAMES, Part};
@@ -26,7 +27,12 @@ pub fn warnings(config: &Config) -> Vec<Diagnostic> {
             && !loaded.iter().any(|there| there.name == module.name)
         {
             let (name, module) = (&entry.name, module.name);
-            let message = format!("{name} has no effect: {module} is not in server.modules");
+            let message = match is_gateway(name) && entry.value.is_enabling() {
+                true => format!(
+                    "{name}: {module} is not in server.modules, so requests it is about are answered 503"
+                ),
+                false => format!("{name} has no effect: {module} is not in server.modules"),
+            };
             let warning = Diagnostic::warning(message, entry.name_span);
             warnings.push(warning.with_hint(format!("add \"{module}\" to server.modules")));
         }
@@ -172,5 +178,36 @@ mod tests {
               (add \"mod_staticfile\" to server.modules)"
             ]
         );
+    }
+
+    #[test]
+    fn a_gateway_whose_module_is_not_listed_is_told() {
+        let text = "$HTTP[\"host\"] == \"a\" { cgi.assign = ( \".pl\" => \"/usr/bin/perl\" ) }";
+        assert_eq!(
+            messages(text),
+            [
+                "cgi.assign: mod_cgi is not in server.modules, so requests it is about are answered 503 \
+              (add \"mod_cgi\" to server.modules)"
+            ]
+        );
+    }
+
+    #[test]
+    fn source_is_never_sent_for_want_of_a_gateway() {
+        let tree = crate::testing::Tree::new(&[("a.php", "<?php secret"), ("a.html", "page")]);
+        for config in [
+            "server.modules = ( \"mod_access\" )\nfastcgi.server = ( \".php\" => (( \"socket\" => \"/s\" )) )",
+            "server.modules = ( \"mod_access\" )\ncgi.assign = ( \".php\" => \"/bin/false\" )",
+            "server.modules = ( \"mod_fastcgi\" )\nfastcgi.server = ( \".php\" => () )",
+            "server.modules = ( \"mod_access\" )\nfastcgi.map-extensions = ( \".php\" => \".x\" )",
+        ] {
+            let site = tree.site(config, MODULES);
+            assert_eq!(site.get("/a.html").status(), 200, "{config}");
+            for target in ["/a.php", "/a.php/x", "/A.PHP"] {
+                assert_eq!(site.get(target).status(), 503, "{target}: {config}");
+            }
+        }
+        let all = "server.modules = ( \"mod_access\" )\nproxy-core.backends = ( \"a:1\" )\nproxy-core.protocol = \"http\"";
+        assert_eq!(tree.site(all, MODULES).get("/a.html").status(), 503);
     }
 }

@@ -1,13 +1,16 @@
 //! What protects is never ignored: directives that are known, not built, and whose absence would
-//! expose something make their scope answer 503.
+//! expose something make their scope answer 503. So do those that give URLs to backends
+//! ([`GATEWAYS`]) when nobody reads them, because their module is not in `server.modules`, and keys of
+//! theirs with an empty list of backends: what they cover is source, or not for everybody.
 //!
 //! Where such a directive names the URLs it is about ([`MAPS_OF_URLS`], [`SUFFIXES`], [`RULES`],
 //! [`PREFIXED`]), only those are closed; otherwise the whole scope is, also where the value holds
 //! addresses or scripts.
 
-use petrel_config::{Entry, Pattern};
+use petrel_config::{Array, Element, Entry, Pattern};
 
 use super::Values;
+use crate::module::ModuleSpec;
 
 /// The URLs that are closed, and by which directive.
 #[derive(Debug, Default)]
@@ -71,14 +74,24 @@ impl Urls {
 }
 
 impl Exposure {
-    pub(super) fn new(values: &Values<'_>) -> Exposure {
+    /// `modules`: those that take part.
+    pub(super) fn new(values: &Values<'_>, modules: &[&ModuleSpec]) -> Exposure {
         let closed = values.exposing().iter().map(|entry| Closed {
             directive: entry.name.clone(),
             urls: Urls::of(entry, values),
         });
-        Exposure {
-            closed: closed.collect(),
+        let mut closed: Vec<_> = closed.collect();
+        for entry in GATEWAYS.iter().filter_map(|name| values.entry(name)) {
+            let urls = match is_read(&entry.name, modules) {
+                true => keys_without_backends(entry),
+                false => entry.value.is_enabling().then(|| Urls::of(entry, values)),
+            };
+            closed.extend(urls.map(|urls| Closed {
+                directive: entry.name.clone(),
+                urls,
+            }));
         }
+        Exposure { closed }
     }
 
     /// Closes every URL.
@@ -109,6 +122,30 @@ impl Exposure {
         let found = self.closed.iter().find(|closed| closes(&closed.urls));
         found.map(|closed| closed.directive.as_str())
     }
+}
+
+/// Whether `directive` gives URLs to backends, so that its scope is closed when nobody reads it.
+pub fn is_gateway(directive: &str) -> bool {
+    GATEWAYS.contains(&directive)
+}
+
+/// Whether one of `modules` knows `directive`.
+fn is_read(directive: &str, modules: &[&ModuleSpec]) -> bool {
+    let mut directives = modules.iter().flat_map(|module| module.directives);
+    directives.any(|spec| spec.name == directive)
+}
+
+/// The keys of a map of backends that have none.
+fn keys_without_backends(entry: &Entry) -> Option<Urls> {
+    if !BACKENDS.contains(&entry.name.as_str()) {
+        return None;
+    }
+    let is_empty = |element: &&Element| element.value.as_array().is_some_and(Array::is_empty);
+    let elements = entry.value.as_array()?.iter().filter(is_empty);
+    let keys: Vec<_> = elements
+        .filter_map(|element| Some(element.key()?.as_bytes().to_vec()))
+        .collect();
+    (!keys.is_empty()).then_some(Urls::Keys(keys))
 }
 
 /// lighttpd's rule for keys: a prefix when it begins with a slash, otherwise a suffix of the path
@@ -171,6 +208,28 @@ const MAPS_OF_URLS: &[&str] = &[
     "wstunnel.map-extensions",
 ];
 
+/// Directives that give URLs to backends or programs.
+const GATEWAYS: &[&str] = &[
+    "ajp13.map-extensions",
+    "ajp13.server",
+    "cgi.assign",
+    "fastcgi.map-extensions",
+    "fastcgi.server",
+    "proxy-core.backends",
+    "proxy.map-extensions",
+    "proxy.server",
+    "scgi.map-extensions",
+    "scgi.server",
+];
+
+/// Of these, those that have a list of backends behind each key.
+const BACKENDS: &[&str] = &[
+    "ajp13.server",
+    "fastcgi.server",
+    "proxy.server",
+    "scgi.server",
+];
+
 /// Directives whose value is one suffix, or a list of them.
 const SUFFIXES: &[&str] = &["ssi.extension", "cml.extension"];
 
@@ -195,6 +254,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::module::Loaded;
 
     #[test]
     fn keys_are_prefixes_or_suffixes() {
@@ -208,6 +268,15 @@ mod tests {
 
     /// What `text` closes, when the first directive in it exposes and the rest are of the same kind.
     fn exposure(names: &'static [&'static str], kind: ValueKind, text: &str) -> Exposure {
+        exposure_with(names, kind, text, &[])
+    }
+
+    fn exposure_with(
+        names: &'static [&'static str],
+        kind: ValueKind,
+        text: &str,
+        modules: &[&ModuleSpec],
+    ) -> Exposure {
         let spec = |name: &&'static str| DirectiveSpec {
             name,
             kind,
@@ -230,7 +299,7 @@ mod tests {
         };
         let config = parse_str("test", text, &schema, &options).expect("valid configuration");
         let values = Values::merge(&config, &schema, std::iter::once(BlockId::GLOBAL));
-        Exposure::new(&values)
+        Exposure::new(&values, modules)
     }
 
     /// What `name = value` closes.
@@ -258,6 +327,50 @@ mod tests {
             Some("fastcgi.server")
         );
         assert_eq!(closed.closes_suffix(b"/private/x"), None);
+    }
+
+    static FASTCGI: ModuleSpec = ModuleSpec {
+        name: "mod_test",
+        doc: "A test.",
+        loaded: Loaded::Listed,
+        directives: &[DirectiveSpec {
+            name: "fastcgi.server",
+            kind: ValueKind::Map,
+            scope: Scope::Request,
+            default: "()",
+            effect: Effect::Works,
+            doc: "A test.",
+        }],
+        log_directives: &[],
+        configure: |_| Ok(()),
+    };
+
+    /// The first directive is another one, so that these are built.
+    fn gateway(text: &str, modules: &[&ModuleSpec]) -> Exposure {
+        const NAMES: &[&str] = &["t.exposes", "fastcgi.server", "proxy-core.backends"];
+        exposure_with(NAMES, ValueKind::Any, text, modules)
+    }
+
+    #[test]
+    fn a_gateway_that_nobody_reads_closes_its_urls() {
+        let text = "fastcgi.server = ( \".php\" => (( \"socket\" => \"/s\" )), \"/app\" => () )";
+        let closed = gateway(text, &[]);
+        assert!(closes(&closed, "/a.php") && closes(&closed, "/app/x"));
+        assert!(!closes(&closed, "/a.html"));
+        assert!(closed.closes_suffix(b"/srv/index.php").is_some());
+        let everything = gateway("proxy-core.backends = ( \"a:1\" )", &[]);
+        assert!(closes(&everything, "/a.html"));
+        for off in ["fastcgi.server = ()", "proxy-core.backends = ()"] {
+            assert!(!closes(&gateway(off, &[]), "/a.php"), "{off}");
+        }
+    }
+
+    #[test]
+    fn a_key_without_backends_is_closed_also_when_somebody_reads_it() {
+        let text = "fastcgi.server = ( \".php\" => (( \"socket\" => \"/s\" )), \"/app\" => () )";
+        let closed = gateway(text, &[&FASTCGI]);
+        assert!(!closes(&closed, "/a.php"), "its backends answer");
+        assert!(closes(&closed, "/app/x"));
     }
 
     #[test]

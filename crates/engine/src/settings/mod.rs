@@ -6,7 +6,7 @@
 
 pub mod core;
 pub mod directives;
-mod exposure;
+pub mod exposure;
 pub mod mime;
 pub mod process;
 pub mod scope;
@@ -17,7 +17,9 @@ use hashbrown::HashMap;
 use petrel_config::{Array, BlockId, Config, Diagnostic, Effect, Entry, Op, Schema, Span, Value};
 
 use crate::log::LogRegistry;
-use crate::module::{Configure, Hook, Loaded, ModuleSpec, Phase, ProxyHeaders, Purpose};
+use crate::module::{
+    Configure, Hook, Loaded, ModuleSpec, Phase, ProxyHeaders, Purpose, TakesUnread,
+};
 pub use core::CoreSettings;
 pub use exposure::Exposure;
 pub use mime::MimeCache;
@@ -30,10 +32,12 @@ pub struct Settings {
     pub profile: u32,
     /// The core's own directives, typed.
     pub core: CoreSettings,
-    /// Directives that protect or map something and are not built: they answer 503.
+    /// What protects or maps something and cannot: these URLs are answered 503.
     pub exposure: Exposure,
     /// A hook needs the address a client connected to.
     pub(crate) wants_local_address: bool,
+    /// Whose files need not be readable.
+    pub(crate) unread: Vec<TakesUnread>,
     /// Whose connections begin with a header of the PROXY protocol.
     pub(crate) proxy_headers: Option<ProxyHeaders>,
     hooks: [Vec<Rc<dyn Hook>>; Phase::COUNT],
@@ -67,6 +71,7 @@ impl Settings {
             hooks: Vec::new(),
             last_hooks: Vec::new(),
             wants_local_address: false,
+            unread: Vec::new(),
             proxy_headers: None,
         };
         for module in modules {
@@ -74,6 +79,7 @@ impl Settings {
         }
         let wants_local_address = configure.wants_local_address;
         let proxy_headers = configure.proxy_headers;
+        let unread = configure.unread;
         let inner = configure.hooks.into_iter().chain(configure.last_hooks);
         let mut hooks: [Vec<Rc<dyn Hook>>; Phase::COUNT] = Default::default();
         for (phase, hook) in configure.first_hooks.into_iter().chain(inner) {
@@ -82,8 +88,9 @@ impl Settings {
         Ok(Settings {
             profile,
             core,
-            exposure: Exposure::new(values),
+            exposure: Exposure::new(values, modules),
             wants_local_address,
+            unread,
             proxy_headers,
             hooks,
         })
@@ -99,6 +106,7 @@ impl Settings {
             core,
             exposure: Exposure::everything("the configuration"),
             wants_local_address: false,
+            unread: Vec::new(),
             proxy_headers: None,
             hooks: Default::default(),
         }

@@ -30,7 +30,7 @@ fn about_routes(family: &Family, entry: &Entry, warnings: &mut Vec<Diagnostic>) 
         if route.value.as_array().is_some_and(|array| array.is_empty()) {
             let key = route.key().unwrap_or_default();
             let message = format!(
-                "{}: {key:?} has no backend, so nothing is passed on",
+                "{}: {key:?} has no backend, so requests it is about are answered 503",
                 family.server
             );
             warnings.push(Diagnostic::warning(message, route.span));
@@ -157,7 +157,7 @@ mod tests {
         let told = messages("$HTTP[\"host\"] == \"a\" { scgi.server = ( \".py\" => () ) }");
         assert_eq!(
             told,
-            ["scgi.server: \".py\" has no backend, so nothing is passed on"]
+            ["scgi.server: \".py\" has no backend, so requests it is about are answered 503"]
         );
     }
 
