@@ -7,7 +7,7 @@ use petrel_proto::status::Status;
 use rustix::io::Errno;
 
 use crate::exchange::Exchange;
-use crate::file_cache::{FileEntry, FileKind};
+use crate::file_cache::{FileEntry, FileKind, is_regular};
 use crate::module::Outcome;
 
 /// Builds the physical path below the document root that a hook chose, or the configured one.
@@ -45,6 +45,7 @@ pub(crate) fn resolve(exchange: &mut Exchange) -> Outcome {
         FileKind::Directory if exchange.request.url.path().ends_with(b"/") => Outcome::Next,
         FileKind::Directory => redirect_to_directory(exchange),
         FileKind::Missing | FileKind::NotADirectory => not_found(exchange),
+        FileKind::Denied if is_taken_unread(exchange, &exchange.physical.path) => Outcome::Next,
         FileKind::Denied | FileKind::Special => exchange.answer(Status::FORBIDDEN),
         FileKind::Failed(errno) => {
             exchange.log_error(
@@ -58,6 +59,13 @@ pub(crate) fn resolve(exchange: &mut Exchange) -> Outcome {
             })
         }
     }
+}
+
+/// Whether `path` is a regular file that a hook takes although this process may not read it.
+pub(crate) fn is_taken_unread(exchange: &Exchange, path: &[u8]) -> bool {
+    let (settings, url_path) = (&exchange.settings, exchange.request.url.path());
+    settings.unread.iter().any(|takes| takes(url_path, path))
+        && is_regular(path, settings.core.symlinks)
 }
 
 /// What is at the physical path.
@@ -98,7 +106,8 @@ fn split_path_info(exchange: &mut Exchange, not_found: Rc<FileEntry>) -> Rc<File
         return not_found;
     };
     let file = look_up(end);
-    if file.kind() != FileKind::Regular {
+    let is_unread = || file.kind() == FileKind::Denied && is_taken_unread(exchange, &path[..end]);
+    if file.kind() != FileKind::Regular && !is_unread() {
         return not_found;
     }
     let physical = &mut exchange.physical;

@@ -54,9 +54,11 @@ impl Hook for IndexFile {
             };
             match file.kind() {
                 FileKind::Missing | FileKind::NotADirectory => {}
-                FileKind::Denied => return exchange.answer(Status::FORBIDDEN),
+                FileKind::Denied if !is_taken_unread(exchange, name) => {
+                    return exchange.answer(Status::FORBIDDEN);
+                }
                 FileKind::Failed(errno) => return failed(exchange, name, errno),
-                FileKind::Regular | FileKind::Directory | FileKind::Special => {
+                FileKind::Regular | FileKind::Directory | FileKind::Special | FileKind::Denied => {
                     take(exchange, name, file);
                     return exchange.physical_path_changed();
                 }
@@ -73,6 +75,17 @@ fn look_in_directory(exchange: &mut Exchange, name: &[u8]) -> Rc<FileEntry> {
     let file = look_up(exchange, &exchange.physical.path);
     exchange.physical.path.truncate(directory);
     file
+}
+
+/// Whether the file is for somebody else to open.
+fn is_taken_unread(exchange: &Exchange, name: &[u8]) -> bool {
+    let physical = &exchange.physical;
+    let mut path = match name.first() {
+        Some(b'/') => physical.document_root.clone(),
+        _ => physical.path.clone(),
+    };
+    append_name(&mut path, name);
+    exchange.is_taken_unread(&path)
 }
 
 /// What is at `name` below the document root.

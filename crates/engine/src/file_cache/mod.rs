@@ -22,6 +22,7 @@ use std::sync::Arc;
 pub use contents::Contents;
 use entry::Usage;
 pub use entry::{FileEntry, FileKind, FileStat, Prepared};
+pub(crate) use open::is_regular;
 pub use open::open_directory;
 use table::Table;
 pub use watch::Watcher;

@@ -22,6 +22,13 @@ pub(super) fn open_and_stat(path: &[u8], symlinks: Symlinks) -> Result<(OwnedFd,
     Ok((descriptor, stat))
 }
 
+/// Whether `path` is a regular file, which need not be readable.
+pub(crate) fn is_regular(path: &[u8], symlinks: Symlinks) -> bool {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let stat = open(path, symlinks, flags).and_then(|descriptor| fstat(&descriptor));
+    stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
+}
+
 /// Opens the directory `path` to be read, under the same rules as cached files.
 ///
 /// # Errors

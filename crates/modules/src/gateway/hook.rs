@@ -31,6 +31,11 @@ pub fn install(configure: &mut Configure<'_>, gateway: Gateway) {
     if shared.gateway.routes.iter().any(is_authorizer) {
         configure.add(Phase::Resolved, Authorizer(Rc::clone(&shared)));
     }
+    let gate = Rc::clone(&shared);
+    // Scripts may belong to a user whose files this server cannot read.
+    configure.take_unread(Rc::new(move |url, file| {
+        route::find(&gate.gateway, Mode::Responder, url, file).is_some()
+    }));
     configure.add(Phase::Content, Answer(shared));
 }
 
@@ -196,3 +201,49 @@ fn is_authorizer(route: &Route) -> bool {
 
 /// Under which the claim is kept with an exchange.
 const KEPT: &str = "gateway";
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::super::FASTCGI;
+    use crate::testing::Tree;
+    use crate::{index_file, static_file};
+
+    const CONFIG: &str = "fastcgi.server = ( \".php\" => (( \"socket\" => \"ROOT/none\" )) )
+        index-file.names = ( \"index.php\" )";
+
+    /// 503: it is passed on, and nobody is there. 403: it is not.
+    #[tokio::test(flavor = "local")]
+    async fn files_that_cannot_be_read_go_to_backends_only() {
+        let tree = Tree::new(&[
+            ("a.php", "x"),
+            ("a.txt", "x"),
+            ("d/index.php", "x"),
+            ("closed/a.php", "x"),
+        ]);
+        for name in ["a.php", "a.txt", "d/index.php", "closed"] {
+            let mode = std::fs::Permissions::from_mode(0o000);
+            std::fs::set_permissions(tree.path(name), mode).expect("it is ours");
+        }
+        std::fs::create_dir(tree.path("dir.php")).expect("the tree is ours");
+        let may_read_everything = std::fs::read(tree.path("a.txt")).is_ok();
+        let site = tree.site(CONFIG, &[&index_file::MODULE, &FASTCGI, &static_file::MODULE]);
+        for (target, status) in [
+            ("/a.php", 503),
+            ("/a.php/info", 503),
+            ("/d/", 503),
+            ("/a.txt", 403),
+            ("/closed/a.php", 403),
+            ("/none.php", 404),
+            ("/dir.php", 301),
+        ] {
+            if may_read_everything && status == 403 {
+                continue;
+            }
+            assert_eq!(site.get(target).status(), status, "{target}");
+        }
+        let mode = std::fs::Permissions::from_mode(0o700);
+        std::fs::set_permissions(tree.path("closed"), mode).expect("it is ours");
+    }
+}
