@@ -245,6 +245,43 @@ fn a_client_that_leaves_the_queue_costs_nothing() {
 }
 
 #[test]
+fn a_weight_is_a_share() {
+    let (a, b) = (named("a"), named("b"));
+    let server = Server::build()
+        .config("server.max-worker = 1")
+        .config("server.modules += ( \"mod_fastcgi\" )")
+        .config("fastcgi.balance = \"round-robin\"")
+        .config(&format!(
+            "fastcgi.server = ( \"{KEY}\" => ( ( {}, \"weight\" => 3, {OPTIONS} ), \
+             ( {}, {OPTIONS} ) ) )",
+            a.host(),
+            b.host()
+        ))
+        .start();
+    let counts = asked(&server, (0..40).map(|_| "/app/".to_owned()));
+    assert_eq!(counts.values().copied().collect::<Vec<_>>(), [30, 10]);
+}
+
+#[test]
+fn a_health_check_brings_a_backend_back_before_a_request_needs_it() {
+    let (mut a, b) = (named("a"), named("b"));
+    let options = "\"disable-time\" => 60, \"health-check-path\" => \"/health\", \
+        \"health-check-interval\" => 1, ";
+    let server = in_front_of_all(Speaks::FastCgi, &[&a, &b], options)
+        .config("fastcgi.balance = \"round-robin\"")
+        .start();
+    asked(&server, (0..4).map(|_| "/app/".to_owned()));
+    a.stop();
+    let counts = asked(&server, (0..10).map(|_| "/app/".to_owned()));
+    assert_eq!(counts.get("b"), Some(&10), "{counts:?}");
+    a.restart();
+    assert!(
+        eventually(|| server.get("/app/").text() == "a"),
+        "it does not come back"
+    );
+}
+
+#[test]
 fn directives_of_several_protocols_stand_side_by_side() {
     let fastcgi = Backend::start(Speaks::FastCgi, |exchange| exchange.say("fastcgi"));
     let scgi = Backend::start(Speaks::Scgi, |exchange| exchange.say("scgi"));

@@ -239,14 +239,15 @@ fn row_44_ten_thousand_aborts_leave_nothing_behind() {
         .config("$HTTP[\"url\"] =~ \"silent\" { server.stream-response-body = 1 }")
         .start();
     abort_many(&server, 1000);
+    // Requests whose clients have gone are still on their way to the backend.
     let settle = || {
-        // Requests whose clients have gone are still on their way to the backend.
         assert!(eventually(|| {
             backend.hang_up();
-            std::thread::sleep(Duration::from_millis(200));
+            std::thread::sleep(Duration::from_millis(300));
             backend.open_connections() == 0
         }));
-        server.get("/app/fine");
+        // The server looks once a second whether idle connections were closed.
+        std::thread::sleep(Duration::from_millis(1500));
         server.holdings()
     };
     let before = settle();

@@ -1,0 +1,209 @@
+//! More requests than a backend can work on: queues and their limits, slow clients beside fast ones.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use petrel_tests::{Backend, Client, Server, Speaks, eventually};
+
+use crate::{in_front_of_with, name, post};
+
+/// A backend that takes its time, and the most requests it worked on at once.
+fn slow(speaks: Speaks, time: Duration) -> (Backend, Arc<AtomicUsize>) {
+    let most = Arc::new(AtomicUsize::new(0));
+    let now = AtomicUsize::new(0);
+    let seen = Arc::clone(&most);
+    let backend = Backend::start(speaks, move |exchange| {
+        let present = now.fetch_add(1, Ordering::SeqCst) + 1;
+        seen.fetch_max(present, Ordering::SeqCst);
+        exchange.read_body();
+        exchange.pause(time);
+        let body = match name(exchange) {
+            "large" => vec![b'l'; 3_000_000],
+            _ => b"done".to_vec(),
+        };
+        now.fetch_sub(1, Ordering::SeqCst);
+        exchange.answer(200, &[], body);
+    });
+    (backend, most)
+}
+
+/// The statuses that many clients get who ask at the same time.
+fn crowd(server: &Server, count: usize) -> Vec<u16> {
+    let mut clients: Vec<Client> = (0..count).map(|_| server.client()).collect();
+    for client in &mut clients {
+        client.send("GET /app/x HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    let statuses = clients.iter_mut().map(|client| client.response().status);
+    statuses.collect()
+}
+
+#[test]
+fn max_connections_is_kept_and_everybody_gets_an_answer() {
+    for speaks in Speaks::ALL {
+        let (backend, most) = slow(speaks, Duration::from_millis(10));
+        let server = in_front_of_with(&backend, "\"max-connections\" => 2, ").start();
+        let statuses = crowd(&server, 30);
+        assert_eq!(statuses, vec![200; 30], "{speaks:?}");
+        assert!(most.load(Ordering::SeqCst) <= 2, "{speaks:?}: {most:?}");
+    }
+}
+
+#[test]
+fn who_finds_the_queue_full_is_told_at_once() {
+    let (backend, _) = slow(Speaks::FastCgi, Duration::from_millis(300));
+    let options = "\"max-connections\" => 1, \"backlog-size\" => 2, ";
+    let server = in_front_of_with(&backend, options).start();
+    let begin = Instant::now();
+    let mut statuses = crowd(&server, 8);
+    assert!(begin.elapsed() < Duration::from_secs(5));
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 200, 200, 503, 503, 503, 503, 503]);
+    server.expect_log("backend.sock");
+    assert_eq!(server.get("/app/x").status, 200);
+}
+
+#[test]
+fn who_waits_for_too_long_is_told() {
+    let (backend, _) = slow(Speaks::FastCgi, Duration::from_secs(4));
+    let options = "\"max-connections\" => 1, \"backlog-timeout\" => 1, ";
+    let server = in_front_of_with(&backend, options).start();
+    let mut first = server.client();
+    first.send("GET /app/x HTTP/1.1\r\nHost: a\r\n\r\n");
+    backend.expect_requests(1);
+    let begin = Instant::now();
+    let waiting = server.get("/app/x");
+    assert_eq!(waiting.status, 504, "{waiting}");
+    let waited = begin.elapsed();
+    assert!(waited < Duration::from_secs(3), "{waited:?}");
+    assert_eq!(first.response().status, 200);
+    assert_eq!(
+        backend.requests().len(),
+        1,
+        "nobody wants the other one any more"
+    );
+}
+
+#[test]
+fn slow_clients_do_not_slow_fast_ones() {
+    let (backend, _) = slow(Speaks::FastCgi, Duration::from_millis(2));
+    let server = in_front_of_with(&backend, "\"max-connections\" => 2, ")
+        .tree(|tree| {
+            tree.directory("upload");
+        })
+        .config("server.upload-dirs = ( var.dir + \"/upload\" )")
+        .start();
+    let request = post("/app/x", &"u".repeat(200_000));
+    let mut uploaders: Vec<Client> = (0..64).map(|_| server.client()).collect();
+    let mut readers: Vec<Client> = (0..64)
+        .map(|_| server.client().with_receive_buffer(4096))
+        .collect();
+    for client in &mut uploaders {
+        client.send(&request[..150_000]);
+    }
+    for client in &mut readers {
+        client.send("GET /app/large HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    // All 64 large answers are made, and nobody has read them.
+    backend.expect_requests(64);
+    let mut client = server.client();
+    let mut slowest = Duration::ZERO;
+    for _ in 0..100 {
+        let begin = Instant::now();
+        assert_eq!(client.get("/app/x").text(), "done");
+        slowest = slowest.max(begin.elapsed());
+    }
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    for client in &mut uploaders {
+        client.send(&request[150_000..]);
+    }
+    for mut client in uploaders {
+        assert_eq!(client.response().text(), "done");
+    }
+    drop(readers);
+    assert!(eventually(|| server.tree().names("upload").is_empty()));
+}
+
+#[test]
+fn a_backend_that_serves_few_connections_is_not_starved_by_kept_ones() {
+    // As php-fpm with two children: whoever is not accepted waits in the kernel's queue.
+    let (backend, _) = slow(Speaks::FastCgi, Duration::from_millis(3));
+    let backend = Scarce::in_front_of(backend);
+    let servers: Vec<Server> = (0..2)
+        .map(|_| {
+            Server::build()
+                .config("server.modules += ( \"mod_fastcgi\" )")
+                .config(&format!(
+                    "fastcgi.server = ( \"/app\" => (( \"socket\" => \"{}\", \
+                     \"check-local\" => \"disable\" )) )",
+                    backend.path()
+                ))
+                .start()
+        })
+        .collect();
+    let loads: Vec<petrel_tests::Load> = servers
+        .iter()
+        .map(|server| petrel_tests::Load::start(server.address(), "/app/x", 12, 0))
+        .collect();
+    std::thread::sleep(Duration::from_secs(3));
+    for load in loads {
+        let result = load.stop();
+        assert_eq!(result.failures, Vec::<String>::new());
+        assert!(result.answered > 50, "{result:?}");
+    }
+}
+
+/// A socket behind which two connections at a time are served, each until it is closed.
+struct Scarce {
+    tree: petrel_tests::Tree,
+    _backend: Backend,
+}
+
+impl Scarce {
+    fn in_front_of(backend: Backend) -> Scarce {
+        let tree = petrel_tests::Tree::new();
+        let listener =
+            std::os::unix::net::UnixListener::bind(tree.path("scarce.sock")).expect("a socket");
+        let target = backend.name().trim_start_matches("unix:").to_owned();
+        for _ in 0..2 {
+            let (listener, target) = (listener.try_clone().expect("a descriptor"), target.clone());
+            // They end with the process.
+            std::thread::spawn(move || {
+                while let Ok((stream, _)) = listener.accept() {
+                    let Ok(other) = std::os::unix::net::UnixStream::connect(&target) else {
+                        return;
+                    };
+                    relay(stream, other);
+                }
+            });
+        }
+        Scarce {
+            tree,
+            _backend: backend,
+        }
+    }
+
+    fn path(&self) -> String {
+        self.tree.path("scarce.sock").display().to_string()
+    }
+}
+
+/// Passes bytes on both ways until one side ends.
+fn relay(one: std::os::unix::net::UnixStream, other: std::os::unix::net::UnixStream) {
+    let copy = |from: &std::os::unix::net::UnixStream, to: &std::os::unix::net::UnixStream| {
+        let (mut from, mut to) = (
+            from.try_clone().expect("a descriptor"),
+            to.try_clone().expect("a descriptor"),
+        );
+        std::thread::spawn(move || {
+            // Either side may go at any time.
+            let _ = std::io::copy(&mut from, &mut to);
+            let _ = to.shutdown(std::net::Shutdown::Both);
+            let _ = from.shutdown(std::net::Shutdown::Both);
+        })
+    };
+    let (there, back) = (copy(&one, &other), copy(&other, &one));
+    for thread in [there, back] {
+        thread.join().expect("copying does not panic");
+    }
+}
