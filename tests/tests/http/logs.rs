@@ -168,7 +168,7 @@ fn the_stages_of_a_request_are_traced() {
         .collect();
     let (total, parts) = times.split_last().expect("several");
     assert_eq!((times[0].0, total.0), ("receive", "total"));
-    assert_eq!(parts.len(), 10, "nine stages and the rest: {stages}");
+    assert_eq!(parts.len(), 14, "thirteen stages and the rest: {stages}");
     assert_eq!(
         parts.iter().map(|(_, time)| time).sum::<u64>(),
         total.1,

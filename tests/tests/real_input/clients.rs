@@ -3,9 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use petrel_tests::{Finished, Server, eventually, is_installed, run};
-
-use petrel_tests::skip;
+use petrel_tests::{Finished, Server, eventually, is_installed, run, skip};
 
 /// How long each runs, in seconds, and how many connections it opens.
 const SECONDS: u32 = 5;

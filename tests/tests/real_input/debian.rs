@@ -4,11 +4,10 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use petrel_tests::{PATIENCE, Response, Tree, curl, petrel, run};
+use petrel_tests::{PATIENCE, Response, Tree, curl, is_installed, petrel, run, skip};
 use rustix::process::Signal;
 
 use crate::isolated::{Isolated, isolated};
-use petrel_tests::skip;
 
 /// The package's configuration.
 const CONFIGURATION: &str = "/etc/lighttpd/lighttpd.conf";
@@ -28,7 +27,7 @@ fn machine(enabled: &[&str]) -> Tree {
     tree.write("www/sub/file.css", "p { }\n");
     tree.write("www/sub/library.inc", "secret");
     tree.write("www/sub/backup~", "secret");
-    tree.write("www/script.php", "<?php secret ?>");
+    tree.write("www/script.php", "<?php /* secret */ print 6 * 7;");
     tree.write("www/script.pl", "secret");
     tree.write("www/\u{e4} b.txt", "named with an umlaut and a space");
     tree.write("www/README", "read me");
@@ -494,6 +493,9 @@ fn gunzipped(packed: &[u8]) -> Vec<u8> {
 
 #[test]
 fn no_source_of_a_program_is_sent() {
+    if !is_installed("php-cgi") {
+        return skip("no_source_of_a_program_is_sent", "php-cgi is not installed");
+    }
     isolated("no_source_of_a_program_is_sent", || {
         let server = start_petrel(&[
             "10-cgi.conf",
@@ -506,20 +508,15 @@ fn no_source_of_a_program_is_sent() {
         server
             .tree
             .write("www/page.shtml", "<!--#exec cmd=\"secret\" -->");
-        for target in [
-            "/script.php",
-            "/script.php/x",
-            "/cgi-bin/printenv",
-            "/cgi-bin/",
-            "/page.shtml",
-            "/~root/x",
-        ] {
+        for target in ["/script.php", "/script.php/x"] {
+            let response = server.get(target);
+            assert_eq!(response.text(), "42", "{target}: {response}");
+        }
+        for target in ["/cgi-bin/printenv", "/cgi-bin/", "/page.shtml", "/~root/x"] {
             let response = server.get(target);
             assert!(response.status >= 400, "{target}: {response}");
             assert!(!response.text().contains("secret"), "{target}: {response}");
         }
-        assert_eq!(server.get("/script.php").status, 503);
-        assert_eq!(server.get("/cgi-bin/printenv").status, 503);
         assert_eq!(server.get("/page.html").status, 200);
     });
 }

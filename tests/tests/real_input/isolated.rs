@@ -11,11 +11,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-use petrel_tests::{Address, Client, ProcessTree, Response, Tree, eventually, is_installed};
+use petrel_tests::{Address, Client, ProcessTree, Response, Tree, eventually, is_installed, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-
-use petrel_tests::skip;
 
 /// A running server in name spaces of its own. The thread that started it talks to it from within
 /// its network.
@@ -37,7 +35,12 @@ const MOUNTS: &[(&str, &str)] = &[
 ];
 
 /// What the server's user has to be able to write, as the package's own scripts arrange.
-const ITS_OWN: &[&str] = &["log/lighttpd", "cache/compress", "cache/uploads"];
+const ITS_OWN: &[&str] = &[
+    "log/lighttpd",
+    "cache/compress",
+    "cache/uploads",
+    "run/lighttpd",
+];
 
 impl Isolated {
     /// Why no server can be isolated here, if so.

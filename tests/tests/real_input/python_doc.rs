@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use petrel_tests::{Server, Tree, is_installed, run};
-
-use petrel_tests::skip;
+use petrel_tests::{Server, Tree, is_installed, run, skip};
 
 /// Where Debian's python3-doc puts it.
 const INSTALLED: &str = "/usr/share/doc/python3-doc/html";
