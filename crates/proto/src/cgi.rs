@@ -245,7 +245,9 @@ impl HeadDecoder {
             _ => return Err(HeadError::FieldName),
         };
         let value = trimmed(value);
-        if !value.iter().copied().all(is_value_byte) {
+        // Without an early end the compiler looks at many bytes at once.
+        let is_value = |sound: bool, &byte: &u8| sound & is_value_byte(byte);
+        if !value.iter().fold(true, is_value) {
             return Err(HeadError::FieldValue);
         }
         self.fields += 1;

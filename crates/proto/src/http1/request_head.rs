@@ -439,8 +439,24 @@ impl RequestHead {
 
 /// Whether `name` is a token (RFC 9110 5.6.2), as field names must be.
 pub(crate) fn is_token(name: &[u8]) -> bool {
-    !name.is_empty()
-        && name
-            .iter()
-            .all(|&byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+    !name.is_empty() && name.iter().all(|&byte| TOKEN_BYTES[usize::from(byte)])
+}
+
+/// Which bytes may stand in a token (RFC 9110 5.6.2).
+static TOKEN_BYTES: [bool; 256] = token_bytes();
+
+const fn token_bytes() -> [bool; 256] {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        table[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let others = b"!#$%&'*+-.^_`|~";
+    let mut index = 0;
+    while index < others.len() {
+        table[others[index] as usize] = true;
+        index += 1;
+    }
+    table
 }
