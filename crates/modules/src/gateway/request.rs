@@ -45,6 +45,8 @@ pub struct GatewayRequest {
     replays: u32,
     /// Attempts that failed by a backend's fault.
     failures: u32,
+    /// Every backend was tried, and they are tried once more.
+    is_second_round: bool,
     state: State,
     reply: Collected,
     failed: Option<Failure>,
@@ -130,6 +132,7 @@ impl GatewayRequest {
             tried: Tried::new(),
             replays: 0,
             failures: 0,
+            is_second_round: false,
             state,
             reply: Collected::default(),
             failed: None,
@@ -203,6 +206,12 @@ impl GatewayRequest {
                 );
                 return Some(exchange.answer(Status::SERVICE_UNAVAILABLE));
             }
+            // A process died; behind the same address there may be others.
+            Err(NoBackend::Tried) if !self.is_second_round && self.has_seen_death() => {
+                self.is_second_round = true;
+                self.tried = Tried::new();
+                return None;
+            }
             Err(_) => return Some(self.give_up(exchange)),
         };
         debug::say(
@@ -241,6 +250,10 @@ impl GatewayRequest {
             },
         }
         None
+    }
+
+    fn has_seen_death(&self) -> bool {
+        matches!(self.failed, Some(Failure::Read(_) | Failure::Write(_)))
     }
 
     /// The backend that a reply named.
