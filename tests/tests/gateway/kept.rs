@@ -159,6 +159,24 @@ fn a_backend_restarted_under_load_loses_no_idempotent_request() {
 }
 
 #[test]
+fn a_death_on_a_new_connection_is_not_the_end_of_a_get() {
+    for speaks in Speaks::ALL {
+        let deaths = std::sync::atomic::AtomicUsize::new(0);
+        // One process died with its first request; others listen on the same socket.
+        let backend = Backend::start(speaks, move |exchange| {
+            exchange.read_body();
+            match deaths.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+                0 => exchange.close(),
+                _ => exchange.say("alive"),
+            }
+        });
+        let server = in_front_of(&backend).start();
+        assert_eq!(server.get("/app/").text(), "alive", "{speaks:?}");
+        assert_eq!(backend.requests().len(), 2);
+    }
+}
+
+#[test]
 fn requests_on_one_connection_are_counted() {
     let backend = Backend::start(Speaks::FastCgi, |exchange| exchange.say("counted"));
     let server = petrel_tests::Server::build()
