@@ -59,7 +59,11 @@ fn field(gateway: &Gateway, exchange: &Exchange, whose: &str, name: &[u8], value
     };
     exchange.log_error(
         gateway.directive,
-        format_args!("{whose}: {}: {};", name.escape_ascii(), value.escape_ascii()),
+        format_args!(
+            "{whose}: {}: {};",
+            name.escape_ascii(),
+            value.escape_ascii()
+        ),
     );
 }
 

@@ -28,8 +28,13 @@ pub fn install(configure: &mut Configure<'_>, gateway: Gateway) {
     if shared.gateway.routes.iter().any(is_virtual) {
         configure.add_last(Phase::Authorize, Claim(Rc::clone(&shared)));
     }
-    if shared.gateway.routes.iter().any(is_authorizer) {
-        configure.add(Phase::Resolved, Authorizer(Rc::clone(&shared)));
+    // Last of their phase: they see what index files and the others have made.
+    let mut authorizers = shared.gateway.routes.iter().filter(|route| is_authorizer(route));
+    if authorizers.clone().any(is_virtual) {
+        configure.add_last(Phase::Authorize, EarlyAuthorizer(Rc::clone(&shared)));
+    }
+    if authorizers.any(|route| !is_virtual(route)) {
+        configure.add_last(Phase::Resolved, Authorizer(Rc::clone(&shared)));
     }
     let gate = Rc::clone(&shared);
     // Scripts may belong to a user whose files this server cannot read.
@@ -56,6 +61,9 @@ struct Claimed {
 
 /// Takes requests for which no file is looked up.
 struct Claim(Rc<Gate>);
+
+/// Asks authorizers that do not want to know the file.
+struct EarlyAuthorizer(Rc<Gate>);
 
 /// Asks authorizers once the file is known.
 struct Authorizer(Rc<Gate>);
@@ -98,7 +106,8 @@ impl Gate {
 
     /// Passes the request to the backends of route `index`.
     fn pass(&self, exchange: &mut Exchange, index: usize) -> Outcome {
-        if !prepare_body(exchange, self.gateway.protocol) {
+        let is_asked = self.gateway.routes.get(index).is_some_and(is_authorizer);
+        if !is_asked && !prepare_body(exchange, self.gateway.protocol) {
             return Outcome::NeedBody;
         }
         let (Some(upstream), Some(route)) = (
@@ -109,6 +118,7 @@ impl Gate {
         };
         let first = route.hosts.first();
         if let Some(host) = first
+            && host.mode == Mode::Responder
             && exchange.physical.is_virtual
         {
             route::split(route, host, exchange);
@@ -135,11 +145,25 @@ impl Hook for Claim {
     }
 }
 
+impl Hook for EarlyAuthorizer {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        let gate = &self.0;
+        let url = exchange.request.url.path();
+        let route = route::find_unchecked(&gate.gateway, Mode::Authorizer, url);
+        match route.and_then(|route| gate.index(route)) {
+            Some(index) => gate.pass(exchange, index),
+            None => Outcome::Next,
+        }
+    }
+}
+
 impl Hook for Authorizer {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
         let gate = &self.0;
         let (url, file) = (exchange.request.url.path(), &exchange.physical.path);
         let route = route::find(&gate.gateway, Mode::Authorizer, url, file);
+        // It has been asked.
+        let route = route.filter(|route| !is_virtual(route));
         match route.and_then(|route| gate.index(route)) {
             Some(index) => gate.pass(exchange, index),
             None => Outcome::Next,

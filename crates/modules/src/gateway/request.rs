@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
-use petrel_engine::body::{Ahead, Body, Spool};
+use petrel_engine::body::{Ahead, Body, RequestBody, Spool};
 use petrel_engine::ledger::Stage;
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::http1::BodyFraming;
@@ -25,7 +25,7 @@ use super::balance::{Candidate, Choice, NoBackend, Tried};
 use super::debug;
 use super::failure::Failure;
 use super::limits;
-use super::options::{Gateway, Host};
+use super::options::{Gateway, Host, Mode};
 use super::pool::{Grant, Ticket};
 use super::protocol::BodyLength;
 use super::reply::{self, Reply};
@@ -457,7 +457,17 @@ impl GatewayRequest {
         let State::Talk(talk) = &mut self.state else {
             return Poll::Ready(None);
         };
-        let sent = talk.poll_send(&mut exchange.request.body, &exchange.worker, context);
+        let sent = match talk.host.mode {
+            Mode::Responder => {
+                talk.poll_send(&mut exchange.request.body, &exchange.worker, context)
+            }
+            // The body is for who answers.
+            Mode::Authorizer => {
+                let mut none = RequestBody::default();
+                none.complete();
+                talk.poll_send(&mut none, &exchange.worker, context)
+            }
+        };
         if sent.is_ready()
             && talk.host.tcp_fin_propagate
             && exchange.is_half_closed()
@@ -711,8 +721,9 @@ pub(super) fn body_length(exchange: &Exchange, host: &Host) -> BodyLength {
         (false, BodyFraming::Length(length)) => Some(length),
         (false, _) => None,
     };
-    let _ = host;
     match length {
+        // FastCGI 1.0, section 6.3.
+        _ if host.mode == Mode::Authorizer => BodyLength::None,
         Some(0) => BodyLength::None,
         Some(length) => BodyLength::Known(length),
         None => BodyLength::Unknown,
