@@ -68,6 +68,9 @@ pub(crate) fn finish(exchange: &mut Exchange) {
             exchange.response.status = error.status;
         }
     }
+    if is_intercepted(exchange) {
+        forget_words(exchange);
+    }
     let response = &exchange.response;
     let wants_page = response.status.is_error()
         && !response.is_final
@@ -77,6 +80,34 @@ pub(crate) fn finish(exchange: &mut Exchange) {
         builtin_page(exchange);
     }
 }
+
+/// Whether this is the error of a gateway that `server.error-intercept` replaces. What an error handler
+/// has made is not.
+fn is_intercepted(exchange: &Exchange) -> bool {
+    let response = &exchange.response;
+    exchange.settings.core.error_intercept
+        && response.is_final
+        && response.status.is_error()
+        && exchange.progress.error.is_none()
+}
+
+/// Leaves of an error nothing but its status and what a client needs to act on it. As in lighttpd, fields
+/// about the body go with the body, and so do the application's own.
+fn forget_words(exchange: &mut Exchange) {
+    let response = &mut exchange.response;
+    let kept = KEPT.map(|name| (name, response.get(name).map(<[u8]>::to_vec)));
+    let close = response.close;
+    response.answer(response.status);
+    response.close = close;
+    for (name, value) in kept {
+        if let Some(value) = value {
+            response.set(name, &value);
+        }
+    }
+}
+
+/// Fields of an intercepted error that stay.
+const KEPT: [&str; 4] = ["WWW-Authenticate", "Retry-After", "Allow", "Content-Range"];
 
 /// `server.errorfile-prefix` + status + `.html`.
 fn error_file(exchange: &mut Exchange) -> bool {

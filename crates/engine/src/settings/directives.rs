@@ -152,7 +152,7 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "The URL path that answers in place of any error from 400 up. The error's status stays.";
     "server.error-handler-404", String, Request, "unset", Works,
         "The URL path that answers in place of 404 and 403. The status becomes 200 unless the handler sets one.";
-    "server.error-intercept", Bool, Request, "disable", NotYet("there are no gateways whose pages it could replace"),
+    "server.error-intercept", Bool, Request, "disable", Works,
         "Applies error pages and error handlers also to the errors of gateways.";
     "server.force-lowercase-filenames", Bool, Request, "disable", Works,
         "Turns physical paths into lower case before they are looked up.";

@@ -1,0 +1,116 @@
+//! Errors of backends and errors of ours: who sees which page.
+
+use petrel_tests::{Backend, Builder, Exchange, Speaks};
+
+use crate::{in_front_of, in_front_of_with, name};
+
+/// A backend that answers with the status that the URL names, or not at all.
+fn failing() -> Backend {
+    Backend::start(Speaks::FastCgi, |exchange: &mut Exchange<'_>| {
+        exchange.read_body();
+        match name(exchange) {
+            "close" => exchange.close(),
+            "hang" => drop(exchange.hang()),
+            "nonsense" => exchange.raw("nonsense, and more of it"),
+            "empty" => exchange.answer(404, &[], ""),
+            status => {
+                let status = status.parse().expect("the test names a status");
+                exchange.answer(status, &[("X-Own", "1")], "the application's words");
+            }
+        }
+    })
+}
+
+/// What is a server's own error, and its status.
+const OURS: &[(&str, u16)] = &[
+    ("/app/close", 502),
+    ("/app/nonsense", 502),
+    ("/app/hang", 504),
+];
+
+/// What is the application's.
+const THEIRS: &[(&str, u16)] = &[("/app/403", 403), ("/app/404", 404), ("/app/503", 503)];
+
+fn server(backend: &Backend) -> Builder {
+    in_front_of_with(backend, "\"read-timeout\" => 1, ")
+        .file("www/handler.html", "the handler")
+        .file("www/error-502.html", "page 502")
+        .file("www/error-404.html", "page 404")
+}
+
+#[test]
+fn errors_of_ours_have_the_built_in_page() {
+    let backend = failing();
+    let server = server(&backend).start();
+    for (target, status) in OURS {
+        let response = server.get(target);
+        assert_eq!(response.status, *status, "{target}: {response}");
+        assert!(response.text().contains(&format!("<h1>{status} ")), "{target}");
+    }
+    let mut gone = failing();
+    let server = in_front_of(&gone).start();
+    gone.stop();
+    let response = server.get("/app/200");
+    assert_eq!(response.status, 503);
+    assert!(response.text().contains("<h1>503 "), "{response}");
+}
+
+#[test]
+fn errors_of_ours_have_the_configured_page_or_handler() {
+    let backend = failing();
+    let with_pages = server(&backend)
+        .config("server.errorfile-prefix = var.dir + \"/www/error-\"")
+        .start();
+    let response = with_pages.get("/app/close");
+    assert_eq!((response.status, response.text().as_str()), (502, "page 502"));
+    let with_handler = server(&backend)
+        .config("server.error-handler = \"/handler.html\"")
+        .start();
+    for (target, status) in OURS {
+        let response = with_handler.get(target);
+        assert_eq!((response.status, response.text().as_str()), (*status, "the handler"));
+    }
+}
+
+#[test]
+fn errors_of_applications_stay_as_they_are() {
+    let backend = failing();
+    let server = server(&backend)
+        .config("server.errorfile-prefix = var.dir + \"/www/error-\"")
+        .config("server.error-handler = \"/handler.html\"")
+        .start();
+    for (target, status) in THEIRS {
+        let response = server.get(target);
+        assert_eq!(response.status, *status, "{target}");
+        assert_eq!(response.text(), "the application's words");
+        assert_eq!(response.field("X-Own"), Some("1"));
+    }
+    let response = server.get("/app/empty");
+    assert_eq!((response.status, response.text().as_str()), (404, ""));
+}
+
+// As lighttpd 1.4.69 has it.
+#[test]
+fn intercepted_errors_of_applications_are_as_ours() {
+    let backend = failing();
+    let intercepted = || server(&backend).config("server.error-intercept = \"enable\"");
+    let bare = intercepted().start();
+    for (target, status) in THEIRS {
+        let response = bare.get(target);
+        assert_eq!(response.status, *status, "{target}");
+        assert!(response.text().contains(&format!("<h1>{status} ")), "{response}");
+    }
+    let with_pages = intercepted()
+        .config("server.errorfile-prefix = var.dir + \"/www/error-\"")
+        .start();
+    for target in ["/app/404", "/app/empty"] {
+        let response = with_pages.get(target);
+        assert_eq!((response.status, response.text().as_str()), (404, "page 404"));
+    }
+    let with_handler = intercepted()
+        .config("server.error-handler = \"/handler.html\"")
+        .start();
+    let response = with_handler.get("/app/503");
+    assert_eq!((response.status, response.text().as_str()), (503, "the handler"));
+    assert_eq!(with_handler.get("/app/200").text(), "the application's words");
+}
