@@ -1,13 +1,16 @@
 //! Requests that backends answer, and backends that do not behave.
 
 mod answers;
+mod authorizers;
 mod balance;
 mod bodies;
 mod cgi;
 mod counters;
 mod crowds;
 mod cut_short;
+mod elsewhere;
 mod environment;
+mod errors;
 mod kept;
 mod lifecycle;
 mod nonsense;
