@@ -28,6 +28,7 @@ pub mod resolve;
 pub mod route;
 mod stream;
 mod talk;
+mod unix;
 mod upstream;
 
 pub use directives::{AJP13, FASTCGI, PROXY, PROXY_CORE, SCGI};

@@ -10,10 +10,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 
 use super::cgi::Pipes;
 use super::limits;
+use super::unix::UnixSocket;
 
 /// Where a backend listens, when nothing is left to be looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub enum BackendStream {
     /// TCP.
     Tcp(TcpStream),
     /// A unix socket.
-    Unix(UnixStream),
+    Unix(UnixSocket),
     /// The pipes of a CGI program.
     Program(Pipes),
 }
@@ -64,7 +65,8 @@ impl SocketAddress {
     pub fn connect(&self) -> Connecting {
         match self.clone() {
             SocketAddress::Unix(path) => {
-                Box::pin(async move { Ok(BackendStream::Unix(UnixStream::connect(path).await?)) })
+                let connected = UnixSocket::connect(&path).map(BackendStream::Unix);
+                Box::pin(std::future::ready(connected))
             }
             SocketAddress::Ip(address) => Box::pin(connect_to(address)),
             SocketAddress::Several(host) => Box::pin(async move { host.connect().await }),
@@ -135,13 +137,19 @@ impl BackendStream {
         context: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        let mut buffer = ReadBuf::new(buffer);
-        let result = match self {
-            BackendStream::Tcp(stream) => Pin::new(stream).poll_read(context, &mut buffer),
-            BackendStream::Unix(stream) => Pin::new(stream).poll_read(context, &mut buffer),
-            BackendStream::Program(pipes) => pipes.poll_read(context, &mut buffer),
-        };
-        result.map_ok(|()| buffer.filled().len())
+        match self {
+            BackendStream::Unix(socket) => socket.poll_read(context, buffer),
+            BackendStream::Tcp(stream) => {
+                let mut buffer = ReadBuf::new(buffer);
+                let polled = Pin::new(stream).poll_read(context, &mut buffer);
+                polled.map_ok(|()| buffer.filled().len())
+            }
+            BackendStream::Program(pipes) => {
+                let mut buffer = ReadBuf::new(buffer);
+                let polled = pipes.poll_read(context, &mut buffer);
+                polled.map_ok(|()| buffer.filled().len())
+            }
+        }
     }
 
     /// Sends `bytes`, or as much of them as the socket takes.
@@ -152,7 +160,7 @@ impl BackendStream {
     ) -> Poll<io::Result<usize>> {
         match self {
             BackendStream::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
-            BackendStream::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+            BackendStream::Unix(socket) => socket.poll_write(context, bytes),
             BackendStream::Program(pipes) => pipes.poll_write(context, bytes),
         }
     }
@@ -171,7 +179,10 @@ impl BackendStream {
         // It may be gone already; then there is nobody to tell.
         let _ = match self {
             BackendStream::Tcp(stream) => rustix::net::shutdown(stream, how),
-            BackendStream::Unix(stream) => rustix::net::shutdown(stream, how),
+            BackendStream::Unix(socket) => match socket.descriptor() {
+                Some(descriptor) => rustix::net::shutdown(descriptor, how),
+                None => Ok(()),
+            },
             BackendStream::Program(pipes) => {
                 pipes.client_has_ended();
                 Ok(())
@@ -182,14 +193,15 @@ impl BackendStream {
     /// Whether an idle connection is of no use any more: the backend has closed it, or said
     /// something nobody asked for. Makes no system call.
     pub fn is_stale(&self) -> bool {
-        let mut context = Context::from_waker(Waker::noop());
-        let ready = match self {
-            BackendStream::Tcp(stream) => stream.poll_read_ready(&mut context),
-            BackendStream::Unix(stream) => stream.poll_read_ready(&mut context),
+        match self {
+            BackendStream::Tcp(stream) => {
+                let mut context = Context::from_waker(Waker::noop());
+                stream.poll_read_ready(&mut context).is_ready()
+            }
+            BackendStream::Unix(socket) => socket.has_arrived(),
             // It answers one request.
-            BackendStream::Program(_) => return true,
-        };
-        ready.is_ready()
+            BackendStream::Program(_) => true,
+        }
     }
 
     /// Whether it is a unix socket, on which a reset tells that the request was not read.
