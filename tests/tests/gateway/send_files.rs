@@ -222,3 +222,70 @@ fn the_backend_is_free_before_the_file_is_sent() {
     client.read_bytes(100);
     backend.expect_open_connections(0);
 }
+
+#[test]
+fn ranges_of_files_are_put_together() {
+    let backend = offloading(Speaks::FastCgi);
+    let server = server(&backend, ALLOWED);
+    let file = path(&server, "files/a.txt");
+    let response = server.get(&format!("/app/?X-Sendfile2={file}%200-3,{file}%2010-"));
+    assert_eq!(
+        (response.status, response.text().as_str()),
+        (200, "the  content"),
+        "{response}"
+    );
+    let secret = path(&server, "secret.txt");
+    let response = server.get(&format!("/app/?X-Sendfile2={file}%200-3,{secret}%200-"));
+    assert_eq!(response.status, 502, "{response}");
+    assert!(!response.text().contains("secret"));
+}
+
+#[test]
+fn a_file_is_compressed_like_any_other_answer() {
+    let backend = offloading(Speaks::FastCgi);
+    let text = "compress me ".repeat(5000);
+    let server = tree()
+        .file("files/long.txt", &text)
+        .config(&backend.directive("/app", &format!("{ALLOWED}{OPTIONS}")))
+        .config("server.modules += ( \"mod_deflate\" )")
+        .config("deflate.mimetypes = ( \"text/\" )")
+        .config("server.upload-dirs = ( var.dir + \"/temporary\" )")
+        .start();
+    server.tree().write("temporary/t", &text);
+    for (field, name) in [
+        ("X-Sendfile", "files/long.txt"),
+        ("X-LIGHTTPD-send-tempfile", "temporary/t"),
+    ] {
+        let url = server.url(&format!("/app/?{field}={}", path(&server, name)));
+        let finished = petrel_tests::curl(&["--compressed", "-w", "%{size_download}", &url]);
+        let (unpacked, size) = finished.output.split_at(text.len());
+        assert!(unpacked == text.as_bytes(), "{field}");
+        let size: usize = String::from_utf8_lossy(size).parse().expect("a number");
+        assert!(size < text.len() / 5, "{field}: {size} bytes");
+    }
+    assert!(eventually(|| server.tree().names("temporary").is_empty()));
+}
+
+#[test]
+fn another_url_of_the_server_may_answer() {
+    let backend = offloading(Speaks::FastCgi);
+    let server = tree()
+        .file("www/protected/a.txt", "for those who asked the application")
+        .config(&backend.directive("/app", &format!("{ALLOWED}{OPTIONS}")))
+        .start();
+    let response = server.get("/app/?X-Accel-Redirect=/protected/a.txt");
+    assert_eq!(
+        response.text(),
+        "for those who asked the application",
+        "{response}"
+    );
+    assert_eq!(response.field("X-Accel-Redirect"), None);
+    // Round in circles: that ends.
+    let response = server.get("/app/?X-Accel-Redirect=/app/?X-Accel-Redirect=/app/");
+    assert!(response.status >= 200, "{response}");
+    assert!(
+        backend.requests().len() < 50,
+        "{}",
+        backend.requests().len()
+    );
+}

@@ -144,3 +144,52 @@ fn a_script_that_hangs_is_ended_in_time() {
     let pid = Pid::from_raw(pid).expect("a number");
     assert!(eventually(|| test_kill_process(pid).is_err()));
 }
+
+#[test]
+fn the_environment_is_that_of_lighttpd() {
+    if !can_run("the_environment_is_that_of_lighttpd", &["lighttpd"]) {
+        return;
+    }
+    let (ours, theirs) = (scripts().start(), scripts().start_lighttpd());
+    let environment = |server: &Server, request: &str| -> Vec<String> {
+        let text = server.exchange(request).text();
+        let (root, port) = (server.tree().root().display().to_string(), server.port());
+        let by_nature = ["SERVER_SOFTWARE=", "REMOTE_PORT=", "_=", "OLDPWD="];
+        let mut lines: Vec<String> = text
+            .lines()
+            .filter(|line| !by_nature.iter().any(|name| line.starts_with(name)))
+            .map(|line| {
+                line.replace(&root, "TREE")
+                    .replace(&port.to_string(), "PORT")
+            })
+            .collect();
+        lines.sort();
+        lines
+    };
+    for request in [
+        "GET /environment.sh HTTP/1.1\r\nHost: a.test\r\n\r\n",
+        "GET /environment.sh/path%20info?q=1&r HTTP/1.1\r\nHost: a.test:81\r\nX-Y: z\r\n\r\n",
+        "POST /environment.sh HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nContent-Type: a/b\r\n\r\nhi",
+        "GET /environment.sh HTTP/1.1\r\nHost: a\r\nProxy: evil\r\nCookie: c=d\r\n\r\n",
+    ] {
+        assert_eq!(
+            environment(&ours, request),
+            environment(&theirs, request),
+            "{request:?}"
+        );
+    }
+}
+
+#[test]
+fn a_local_redirect_stays_inside_where_that_is_wanted() {
+    let server = scripts()
+        .file("www/local.sh", "printf 'Location: /hello.sh?local\\n\\n'")
+        .config("cgi.local-redir = \"enable\"")
+        .start();
+    let response = server.get("/local.sh");
+    assert_eq!(
+        (response.status, response.text().as_str()),
+        (200, "hello local"),
+        "{response}"
+    );
+}
