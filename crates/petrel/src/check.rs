@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use config::{Diagnostic, Diagnostics};
 use engine::log::LogTarget;
+use modules::gateway::options::addresses;
+use modules::gateway::resolve::{self, NameServers};
 
 use crate::keeper::backends;
 use crate::listen;
@@ -57,6 +59,30 @@ pub fn preflight(loaded: &Loaded) -> Result<(), Diagnostics> {
         true => Ok(()),
         false => Err(loaded.diagnostics(list)),
     }
+}
+
+/// Warnings about backends whose names lead nowhere now. The server starts all the same, and asks
+/// again. Waits for name servers.
+pub fn names(loaded: &Loaded) -> Vec<Diagnostic> {
+    let named = addresses(&loaded.config);
+    let wanted: Vec<_> = named.iter().map(|(address, _)| address.clone()).collect();
+    let wrong = match resolve::check(&NameServers::of_system(), &wanted) {
+        Ok(wrong) => wrong,
+        Err(error) => {
+            let message = format!("names of backends cannot be looked up: {error}");
+            let first = named.first().map(|(_, span)| *span);
+            return first
+                .map(|span| Diagnostic::warning(message, span))
+                .into_iter()
+                .collect();
+        }
+    };
+    let warnings = wrong.into_iter().filter_map(|(address, reason)| {
+        let (_, span) = named.iter().find(|(known, _)| *known == address)?;
+        let message = format!("the name of this backend leads nowhere: {reason}");
+        Some(Diagnostic::warning(message, *span))
+    });
+    warnings.collect()
 }
 
 fn no_directory(what: &str, path: &Path) -> Option<Diagnostic> {

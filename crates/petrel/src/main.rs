@@ -149,6 +149,9 @@ fn inherited_sockets(loaded: &Loaded) -> io::Result<ListenerSet> {
 }
 
 fn preflight(loaded: &Loaded) -> u8 {
+    for warning in check::names(loaded) {
+        load::print_diagnostic(&warning, loaded);
+    }
     match check::preflight(loaded) {
         Ok(()) => 0,
         Err(errors) => {

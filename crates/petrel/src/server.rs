@@ -14,6 +14,7 @@ use engine::server::{BoundListener, Server, ServerPlan};
 use engine::worker::Drain;
 use modules::gateway::options::spawn_specs;
 use modules::gateway::overload;
+use modules::gateway::resolve;
 use nix::sys::signal::{SigSet, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -82,6 +83,8 @@ fn give_up(loaded: &Loaded, identity: &Identity, keeper: u32, detached: bool) ->
     leave_signals_to_the_keeper()?;
     let process = &loaded.process;
     if let Some(root) = &process.chroot {
+        // The system's name servers and hosts file are out of reach in there.
+        resolve::prepare();
         enter(root)?;
     }
     identity

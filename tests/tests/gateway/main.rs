@@ -13,6 +13,7 @@ mod environment;
 mod errors;
 mod kept;
 mod lifecycle;
+mod names;
 mod nonsense;
 mod protocols;
 mod send_files;

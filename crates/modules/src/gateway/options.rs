@@ -7,6 +7,7 @@
 //! [`gateways`] is what the modules ask for each set of merged settings, [`spawn_specs`] what the
 //! keeper asks once for the programs to run, [`warnings`] what start-up tells.
 
+mod addresses;
 mod host;
 mod map;
 mod proxy_core;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use petrel_engine::config::Diagnostic;
 use petrel_engine::settings::Values;
 
+pub use addresses::addresses;
 pub(super) use host::{shown, tempfile_dirs};
 pub use spawn::spawn_specs;
 pub(crate) use warnings::warnings;

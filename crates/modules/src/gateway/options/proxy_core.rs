@@ -195,7 +195,8 @@ fn host_of(values: &Values<'_>, protocol: Protocol, label: String, address: Host
     }
 }
 
-const BACKENDS: &str = "proxy-core.backends";
+/// The directive with the backends.
+pub(super) const BACKENDS: &str = "proxy-core.backends";
 
 const PROTOCOLS: &[(&str, Protocol)] = &[
     ("http", Protocol::Http),

@@ -1,0 +1,61 @@
+//! Every address of a backend that a configuration names, for checks before anything is served.
+
+use petrel_engine::config::{Config, Span};
+use petrel_engine::settings::loaded_modules;
+
+use super::{FAMILIES, HostAddress, proxy_core, server};
+use crate::MODULES;
+
+/// Where all backends of `config` are, each address with the place in the text that names it first. Only
+/// what modules that take part read; what is wrong is left out, as it is told elsewhere.
+pub fn addresses(config: &Config) -> Vec<(HostAddress, Span)> {
+    let modules = loaded_modules(config, MODULES);
+    let is_loaded = |name: &str| modules.iter().any(|module| module.name == name);
+    let mut found: Vec<(HostAddress, Span)> = Vec::new();
+    let mut add = |address, span| {
+        if !found.iter().any(|(known, _)| *known == address) {
+            found.push((address, span));
+        }
+    };
+    for entry in config.blocks.iter().flat_map(|block| &block.entries) {
+        if let Some(family) = FAMILIES.iter().find(|family| family.server == entry.name)
+            && is_loaded(family.module)
+        {
+            let hosts = server::hosts(config, family, entry).unwrap_or_default();
+            for (map, host) in hosts {
+                add(host.address, map.span);
+            }
+        } else if entry.name == proxy_core::BACKENDS && is_loaded("mod_proxy_core") {
+            for text in entry.value.as_strings().unwrap_or_default() {
+                if let Ok(address) = proxy_core::address(text) {
+                    add(address, entry.value_span);
+                }
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::config;
+    use super::*;
+
+    #[test]
+    fn addresses_of_all_scopes_are_found_once() {
+        let text = r#"server.modules = ( "mod_fastcgi", "mod_proxy_core" )
+            fastcgi.server = ( ".php" => (( "host" => "a", "port" => 1 ), ( "socket" => "/s" )) )
+            scgi.server = ( "/" => (( "host" => "unread" )) )
+            $HTTP["host"] == "b" {
+                fastcgi.server = ( ".php" => (( "host" => "a", "port" => 1 )) )
+                proxy-core.protocol = "http"
+                proxy-core.backends = ( "c:2" ) }"#;
+        let tcp = |host: &str, port| HostAddress::Tcp(host.to_owned(), port);
+        let found: Vec<_> = addresses(&config(text))
+            .into_iter()
+            .map(|(address, _)| address)
+            .collect();
+        let socket = HostAddress::Unix(b"/s".to_vec());
+        assert_eq!(found, [tcp("a", 1), socket, tcp("c", 2)]);
+    }
+}
