@@ -6,16 +6,17 @@ use crate::{name, post};
 
 /// An authorizer that knows a password.
 fn doorkeeper() -> Backend {
-    Backend::start(Speaks::FastCgi, |exchange: &mut Exchange<'_>| {
-        match exchange.param("HTTP_AUTHORIZATION") {
+    Backend::start(
+        Speaks::FastCgi,
+        |exchange: &mut Exchange<'_>| match exchange.param("HTTP_AUTHORIZATION") {
             "right" => {
                 let fields = [("Variable-WHO", "anna"), ("Variable-X_LEVEL", "7")];
                 exchange.answer(200, &fields, "nobody reads this");
             }
             "" => exchange.answer(401, &[("WWW-Authenticate", "Test")], "who is there?"),
             _ => exchange.answer(403, &[], "not you"),
-        }
-    })
+        },
+    )
 }
 
 /// A responder that tells what it was told.
@@ -59,15 +60,24 @@ fn an_authorizer_lets_in_or_answers_itself() {
             assert_eq!(response.text(), "who is there?");
             assert_eq!(response.field("WWW-Authenticate"), Some("Test"));
             let response = client.request("GET", target, &[("Authorization", "wrong")]);
-            assert_eq!((response.status, response.text().as_str()), (403, "not you"));
+            assert_eq!(
+                (response.status, response.text().as_str()),
+                (403, "not you")
+            );
         }
         assert_eq!(responder.requests().len(), 0);
         let right = [("Authorization", "right")];
         let response = client.request("GET", "/secret.txt", &right);
-        assert_eq!((response.status, response.text().as_str()), (200, "a secret"));
+        assert_eq!(
+            (response.status, response.text().as_str()),
+            (200, "a secret")
+        );
         assert_eq!(response.field("Variable-WHO"), None);
         let response = client.request("GET", "/app/", &right);
-        assert_eq!((response.status, response.text().as_str()), (200, "anna 7 "));
+        assert_eq!(
+            (response.status, response.text().as_str()),
+            (200, "anna 7 ")
+        );
     }
 }
 
@@ -75,9 +85,14 @@ fn an_authorizer_lets_in_or_answers_itself() {
 fn the_body_is_for_who_answers() {
     for mode in 0..3 {
         let (authorizer, responder) = (doorkeeper(), teller());
-        let server = guarded("/", &authorizer, &responder, "\"check-local\" => \"disable\"")
-            .config(&format!("server.stream-request-body = {mode}"))
-            .start();
+        let server = guarded(
+            "/",
+            &authorizer,
+            &responder,
+            "\"check-local\" => \"disable\"",
+        )
+        .config(&format!("server.stream-request-body = {mode}"))
+        .start();
         let mut request = post("/app/", "the body");
         request = request.replacen("\r\n", "\r\nAuthorization: right\r\n", 1);
         for _ in 0..2 {
@@ -95,10 +110,15 @@ fn the_body_is_for_who_answers() {
 #[test]
 fn an_authorizer_of_a_suffix_sees_index_files() {
     let (authorizer, responder) = (doorkeeper(), teller());
-    let server = guarded(".html", &authorizer, &responder, "\"check-local\" => \"enable\"")
-        .file("www/index.html", "a page")
-        .file("www/a.txt", "a text")
-        .start();
+    let server = guarded(
+        ".html",
+        &authorizer,
+        &responder,
+        "\"check-local\" => \"enable\"",
+    )
+    .file("www/index.html", "a page")
+    .file("www/a.txt", "a text")
+    .start();
     for (target, status) in [("/", 401), ("/index.html", 401), ("/a.txt", 200)] {
         assert_eq!(server.get(target).status, status, "{target}");
     }
@@ -107,9 +127,14 @@ fn an_authorizer_of_a_suffix_sees_index_files() {
 #[test]
 fn without_its_authorizer_nobody_gets_in() {
     let (mut authorizer, responder) = (doorkeeper(), teller());
-    let server = guarded("/", &authorizer, &responder, "\"check-local\" => \"disable\"")
-        .file("www/secret.txt", "a secret")
-        .start();
+    let server = guarded(
+        "/",
+        &authorizer,
+        &responder,
+        "\"check-local\" => \"disable\"",
+    )
+    .file("www/secret.txt", "a secret")
+    .start();
     authorizer.stop();
     let right = [("Authorization", "right")];
     for target in ["/app/", "/secret.txt"] {

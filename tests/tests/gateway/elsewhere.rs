@@ -38,17 +38,21 @@ fn dispatcher() -> Backend {
 
 /// 1.5's gateway with these backends.
 fn core(backends: &[&Backend], config: &str) -> Builder {
-    let names = backends.iter().map(|backend| format!("\"{}\"", backend.name()));
+    let names = backends
+        .iter()
+        .map(|backend| format!("\"{}\"", backend.name()));
     let names: Vec<_> = names.collect();
-    Server::build().file("www/page.html", "a page").config(&format!(
-        "server.modules += ( \"mod_proxy_core\" )
+    Server::build()
+        .file("www/page.html", "a page")
+        .config(&format!(
+            "server.modules += ( \"mod_proxy_core\" )
         $HTTP[\"url\"] =~ \"^/(app|deep)/\" {{
         proxy-core.protocol = \"http\"
         proxy-core.balancer = \"static\"
         proxy-core.backends = ( {} )
         {config} }}",
-        names.join(", ")
-    ))
+            names.join(", ")
+        ))
 }
 
 const REWRITE: &str = "proxy-core.allow-x-rewrite = \"enable\"";
@@ -60,7 +64,10 @@ fn a_backend_sends_a_request_to_another_one() {
     let to = second.name();
     let mut client = server.client();
     let response = client.request("GET", "/app/x?y", &[("To-Backend", &to)]);
-    assert_eq!(response.text(), format!("second GET /app/x?y {} ", "petrel.test"));
+    assert_eq!(
+        response.text(),
+        format!("second GET /app/x?y {} ", "petrel.test")
+    );
     assert_eq!(response.field("X-Rewrite-Backend"), None);
     let fields = [
         ("To-Backend", to.as_str()),
@@ -78,7 +85,9 @@ fn a_backend_sends_a_request_to_another_one() {
 fn a_backend_sends_a_request_to_a_file() {
     let first = dispatcher();
     let server = core(&[&first], REWRITE).start();
-    let response = server.client().request("GET", "/app/", &[("To-URI", "/page.html")]);
+    let response = server
+        .client()
+        .request("GET", "/app/", &[("To-URI", "/page.html")]);
     assert_eq!((response.status, response.text().as_str()), (200, "a page"));
 }
 
@@ -104,7 +113,9 @@ fn backends_say_nothing_unless_they_may() {
     let (first, second) = (dispatcher(), named("second"));
     let server = core(&[&first, &second], "").start();
     let to = second.name();
-    let response = server.client().request("GET", "/app/", &[("To-Backend", &to)]);
+    let response = server
+        .client()
+        .request("GET", "/app/", &[("To-Backend", &to)]);
     assert_eq!(response.text(), "the dispatcher");
 }
 
@@ -158,7 +169,9 @@ fn debugging_tells_as_much_as_it_is_asked() {
     for debug in 0..4 {
         let config = format!("proxy-core.debug = {debug}");
         let server = core(&[&backend], &config).start();
-        let response = server.client().request("GET", "/app/", &[("Cookie", "secret")]);
+        let response = server
+            .client()
+            .request("GET", "/app/", &[("Cookie", "secret")]);
         assert_eq!(response.status, 200);
         // Written when all that came before is.
         assert_eq!(server.get("/app/").status, 200);

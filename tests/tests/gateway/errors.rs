@@ -45,7 +45,10 @@ fn errors_of_ours_have_the_built_in_page() {
     for (target, status) in OURS {
         let response = server.get(target);
         assert_eq!(response.status, *status, "{target}: {response}");
-        assert!(response.text().contains(&format!("<h1>{status} ")), "{target}");
+        assert!(
+            response.text().contains(&format!("<h1>{status} ")),
+            "{target}"
+        );
     }
     let mut gone = failing();
     let server = in_front_of(&gone).start();
@@ -62,13 +65,19 @@ fn errors_of_ours_have_the_configured_page_or_handler() {
         .config("server.errorfile-prefix = var.dir + \"/www/error-\"")
         .start();
     let response = with_pages.get("/app/close");
-    assert_eq!((response.status, response.text().as_str()), (502, "page 502"));
+    assert_eq!(
+        (response.status, response.text().as_str()),
+        (502, "page 502")
+    );
     let with_handler = server(&backend)
         .config("server.error-handler = \"/handler.html\"")
         .start();
     for (target, status) in OURS {
         let response = with_handler.get(target);
-        assert_eq!((response.status, response.text().as_str()), (*status, "the handler"));
+        assert_eq!(
+            (response.status, response.text().as_str()),
+            (*status, "the handler")
+        );
     }
 }
 
@@ -89,7 +98,7 @@ fn errors_of_applications_stay_as_they_are() {
     assert_eq!((response.status, response.text().as_str()), (404, ""));
 }
 
-// As lighttpd 1.4.69 has it.
+// Pages and statuses are those of lighttpd 1.4.69.
 #[test]
 fn intercepted_errors_of_applications_are_as_ours() {
     let backend = failing();
@@ -98,19 +107,31 @@ fn intercepted_errors_of_applications_are_as_ours() {
     for (target, status) in THEIRS {
         let response = bare.get(target);
         assert_eq!(response.status, *status, "{target}");
-        assert!(response.text().contains(&format!("<h1>{status} ")), "{response}");
+        assert!(
+            response.text().contains(&format!("<h1>{status} ")),
+            "{response}"
+        );
     }
     let with_pages = intercepted()
         .config("server.errorfile-prefix = var.dir + \"/www/error-\"")
         .start();
     for target in ["/app/404", "/app/empty"] {
         let response = with_pages.get(target);
-        assert_eq!((response.status, response.text().as_str()), (404, "page 404"));
+        assert_eq!(
+            (response.status, response.text().as_str()),
+            (404, "page 404")
+        );
     }
     let with_handler = intercepted()
         .config("server.error-handler = \"/handler.html\"")
         .start();
     let response = with_handler.get("/app/503");
-    assert_eq!((response.status, response.text().as_str()), (503, "the handler"));
-    assert_eq!(with_handler.get("/app/200").text(), "the application's words");
+    assert_eq!(
+        (response.status, response.text().as_str()),
+        (503, "the handler")
+    );
+    assert_eq!(
+        with_handler.get("/app/200").text(),
+        "the application's words"
+    );
 }

@@ -29,7 +29,11 @@ pub fn install(configure: &mut Configure<'_>, gateway: Gateway) {
         configure.add_last(Phase::Authorize, Claim(Rc::clone(&shared)));
     }
     // Last of their phase: they see what index files and the others have made.
-    let mut authorizers = shared.gateway.routes.iter().filter(|route| is_authorizer(route));
+    let mut authorizers = shared
+        .gateway
+        .routes
+        .iter()
+        .filter(|route| is_authorizer(route));
     if authorizers.clone().any(is_virtual) {
         configure.add_last(Phase::Authorize, EarlyAuthorizer(Rc::clone(&shared)));
     }
@@ -252,7 +256,10 @@ mod tests {
         }
         std::fs::create_dir(tree.path("dir.php")).expect("the tree is ours");
         let may_read_everything = std::fs::read(tree.path("a.txt")).is_ok();
-        let site = tree.site(CONFIG, &[&index_file::MODULE, &FASTCGI, &static_file::MODULE]);
+        let site = tree.site(
+            CONFIG,
+            &[&index_file::MODULE, &FASTCGI, &static_file::MODULE],
+        );
         for (target, status) in [
             ("/a.php", 503),
             ("/a.php/info", 503),
