@@ -4,6 +4,7 @@ mod answers;
 mod authorizers;
 mod balance;
 mod bodies;
+mod chaos;
 mod cgi;
 mod counters;
 mod crowds;
