@@ -6,6 +6,7 @@ use petrel_engine::module::{Loaded, ModuleSpec};
 use petrel_engine::settings::directives::{DIRECTIVES, DirectiveSpec, Effect, Scope};
 
 use crate::MODULES;
+use crate::gateway::options::HOST_OPTIONS;
 use crate::not_built;
 
 /// The text of `docs/directives.md`.
@@ -21,11 +22,21 @@ pub fn reference() -> String {
             module.directives,
         );
     }
+    options_of_backends(&mut text);
     text.push_str(NOT_BUILT);
     for module in not_built::MODULES {
         section(&mut text, module.name, module.doc, module.directives);
     }
     text
+}
+
+fn options_of_backends(text: &mut String) {
+    text.push_str(BACKENDS);
+    for option in HOST_OPTIONS {
+        let doc = option.doc.replace('|', "\\|");
+        let (name, kind, default) = (option.name, option.kind.name(), option.default);
+        writeln!(text, "| `{name}` | {kind} | {default} | {doc} |").expect("writing to a string");
+    }
 }
 
 fn introduction(module: &ModuleSpec) -> String {
@@ -140,6 +151,17 @@ Keys of `server.feature-flags` that change something:
 | `server.errorlog-high-precision` | disable | the error log shows nanoseconds |
 ";
 
+const BACKENDS: &str = "
+## Options of a backend
+
+What stands in the inner parentheses of `fastcgi.server`, `scgi.server`, `proxy.server` and `ajp13.server`:
+`( \".php\" => (( \"socket\" => \"/run/php.sock\", \"read-timeout\" => 60 )) )`. `proxy-core.*` has directives
+for some of them, and the defaults for the others.
+
+| option | type | default | meaning |
+|---|---|---|---|
+";
+
 const NOT_BUILT: &str = "
 # Modules that are not built
 
@@ -162,12 +184,21 @@ mod tests {
     }
 
     #[test]
+    fn every_option_of_a_backend_is_there() {
+        let text = reference();
+        for option in HOST_OPTIONS {
+            let row = format!("| `{}` | {} |", option.name, option.kind.name());
+            assert!(text.contains(&row), "{row}");
+        }
+    }
+
+    #[test]
     fn a_row_keeps_its_cells() {
         let rows = reference();
         let rows = rows.lines().filter(|line| line.starts_with("| `"));
         for row in rows {
             let bars = row.replace("\\|", "").matches('|').count();
-            assert!(bars == 7 || bars == 4, "{row}");
+            assert!([7, 5, 4].contains(&bars), "{row}");
         }
     }
 }

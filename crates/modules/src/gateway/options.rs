@@ -13,6 +13,7 @@ mod map;
 mod proxy_core;
 mod server;
 mod spawn;
+mod table;
 #[cfg(test)]
 pub(super) mod testing;
 mod warnings;
@@ -26,6 +27,7 @@ use petrel_engine::settings::Values;
 pub use addresses::addresses;
 pub(super) use host::{shown, tempfile_dirs};
 pub use spawn::spawn_specs;
+pub use table::{HOST_OPTIONS, HostOption, HostOptionKind};
 pub(crate) use warnings::warnings;
 
 /// The gateway that the directives of `module` make of `values`; `None` if they name no backend.

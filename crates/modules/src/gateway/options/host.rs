@@ -7,54 +7,6 @@ use petrel_engine::config::{Config, Diagnostic, Value};
 use super::map::OptionMap;
 use super::{Family, HealthCheck, Host, HostAddress, Mode, Protocol, spawn};
 
-/// Every option of a backend. Others have no effect, and start-up says so.
-pub(super) const KEYS: &[&str] = &[
-    // lighttpd's.
-    "host",
-    "port",
-    "socket",
-    "bin-path",
-    "bin-environment",
-    "bin-copy-environment",
-    "min-procs",
-    "max-procs",
-    "max-load-per-proc",
-    "idle-timeout",
-    "kill-signal",
-    "listen-backlog",
-    "check-local",
-    "mode",
-    "docroot",
-    "disable-time",
-    "connect-timeout",
-    "write-timeout",
-    "read-timeout",
-    "broken-scriptfilename",
-    "strip-request-uri",
-    "fix-root-scriptname",
-    "allow-x-send-file",
-    "x-sendfile",
-    "x-sendfile-docroot",
-    "tcp-fin-propagate",
-    "upgrade",
-    // Our own.
-    "srv",
-    "split-hostnames",
-    "weight",
-    "max-connections",
-    "max-keep-alive-requests",
-    "max-keep-alive-idle",
-    "backlog-size",
-    "backlog-timeout",
-    "proxy-protocol",
-    "health-check-path",
-    "health-check-interval",
-    "slow-start",
-    "tempfile-dirs",
-    "user",
-    "group",
-];
-
 /// Reads one backend. `label` is its key in the configuration, if it has one.
 pub(super) fn read(
     config: &Config,

@@ -6,7 +6,7 @@ use petrel_engine::config::{Config, Diagnostic, Element, Entry};
 
 use super::super::header_map;
 use super::map::OptionMap;
-use super::{FAMILIES, Family, host, server};
+use super::{FAMILIES, Family, host, server, table};
 
 /// Warnings about the gateways in `config`.
 pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
@@ -57,11 +57,12 @@ fn about_option(element: &Element) -> Option<Diagnostic> {
             let warning = Diagnostic::warning(message, element.span);
             Some(warning.with_hint("it is \"responder\" or \"authorizer\""))
         }
-        known if host::KEYS.contains(&known) => None,
+        known if table::find(known).is_some() => None,
         unknown => {
             let message = format!("there is no option {unknown:?} of a backend: it has no effect");
             let warning = Diagnostic::warning(message, key.span).with_label("unknown");
-            let near = nearest(unknown, host::KEYS.iter().copied());
+            let known = table::HOST_OPTIONS.iter().map(|option| option.name);
+            let near = nearest(unknown, known);
             Some(match near.as_slice() {
                 [] => warning,
                 near => warning.with_hint(format!("did you mean {}?", near.join(" or "))),
