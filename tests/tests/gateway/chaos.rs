@@ -139,6 +139,21 @@ fn run(speaks: Speaks, mode: u8) {
             .collect()
     });
     assert_eq!(failures, Vec::<String>::new(), "{speaks:?}, {mode}");
+    let mut posted: Vec<String> = backend
+        .requests()
+        .iter()
+        .filter(|request| request.complete && request.param("REQUEST_METHOD") == Some("POST"))
+        .filter_map(|request| request.param("REQUEST_URI").map(str::to_owned))
+        .collect();
+    let count = posted.len();
+    assert!(count > 50, "{count}");
+    posted.sort();
+    posted.dedup();
+    assert_eq!(
+        posted.len(),
+        count,
+        "{speaks:?}, {mode}: what was read whole was posted again"
+    );
     calm(&server);
     assert_eq!(
         server.processes().busiest(),
