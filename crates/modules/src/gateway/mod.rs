@@ -1,4 +1,46 @@
 //! Requests answered by backends, over connections that are kept.
+//!
+//! One core for all protocols: `fastcgi.server`, `scgi.server`, `proxy.server`, `ajp13.server` and
+//! `proxy-core.*` become the same [`options::Gateway`], and [`cgi`] joins in with the pipes of a program. The
+//! engine knows none of this; it calls hooks and polls what they answer with. Who starts backend
+//! programs is not known here either: that is the keeper's, which reads [`options::spawn_specs`] and hears
+//! of [`overload`].
+//!
+//! # Where to look
+//!
+//! | files | |
+//! |---|---|
+//! | `directives`, [`options`] | the tables of directives; text to typed options |
+//! | [`route`], `hook` | which URLs, and when that is decided |
+//! | `upstream`, [`resolve`], [`balance`] | the backends of a route, their addresses, the choice |
+//! | [`health`], [`active_check`] | whether one works: what requests learn, what checks learn |
+//! | `backend`, `pool`, `limit` | one backend: its connections, who waits, how many there may be |
+//! | `connection`, `stream`, `unix` | one connection and its socket |
+//! | `request`, `talk`, `failure` | one request: its stages, its conversation, what can go wrong |
+//! | [`protocol`], [`environment`], [`header_map`] | what is said to backends and understood of them |
+//! | `answer`, `reply`, [`offload`], `reroute` | what becomes of a reply |
+//! | [`limits`], [`counters`], `debug`, [`overload`] | bounds, and what others get to know |
+//!
+//! # The way of a request
+//!
+//! `hook` finds the route, sees to the request body and answers with a `request::GatewayRequest`, which
+//! the phase loop polls in the task of the client's connection: look up names, choose, queue, connect,
+//! talk. A `talk::Talk` owns a connection until the reply is complete; it sends what the
+//! [`protocol::Conversation`] encodes and hands out what it decodes. `answer` says what a head means. A body is
+//! collected and sent when it is whole, or `reply::Reply` becomes the body of the answer and is polled
+//! while that is sent. Dropped before, because the client has left, a talk finishes without listeners,
+//! within limits, if its backend would work on anyway.
+//!
+//! # What must stay true
+//!
+//! - Workers share a `backend::SharedBackend` for each address: health, load and permits, all atomic. Connections
+//!   belong to one worker.
+//! - Whoever holds a connection holds its permit; both end by being dropped.
+//! - A request is repeated by one rule only (`Talk::may_be_repeated`), and while all of its body is held.
+//! - A connection is given back only when the reply is complete, the request is sent, and nothing is
+//!   left over.
+//! - Times of backends are checked when the client's connection is polled; it is woken by
+//!   `Exchange::wake_at`.
 
 pub mod active_check;
 mod answer;
