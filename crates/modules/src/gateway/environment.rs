@@ -10,8 +10,12 @@
 mod fields;
 mod text;
 
+use std::net::SocketAddr;
+use std::rc::Rc;
+
 use petrel_engine::Exchange;
-use petrel_engine::exchange::Peer;
+use petrel_engine::exchange::{Peer, Scheme};
+use petrel_engine::listener::ListenerFacts;
 use petrel_engine::proto::http1::Version;
 
 use super::header_map::Rewriting;
@@ -27,9 +31,7 @@ pub fn build(
     body: BodyLength,
     add: &mut impl FnMut(&[u8], &[u8]),
 ) {
-    let script = Script::new(exchange, host);
-    let original = origin_form(&exchange.request.original_target);
-    build_with(exchange, host, body, &script, original, add);
+    build_rewritten(exchange, host, body, &Rewriting::default(), add);
 }
 
 /// The same with the rules of proxy-core.rewrite-request.
@@ -40,8 +42,40 @@ pub fn build_rewritten(
     rules: &Rewriting,
     add: &mut impl FnMut(&[u8], &[u8]),
 ) {
+    build_some(exchange, host, body, rules, Extent::All, add);
+}
+
+/// The same without what [`constants`] adds, which has to come first then: of two variables with the
+/// same name programs take the last one.
+pub fn build_varying(
+    exchange: &Exchange,
+    host: &Host,
+    body: BodyLength,
+    rules: &Rewriting,
+    add: &mut impl FnMut(&[u8], &[u8]),
+) {
+    build_some(exchange, host, body, rules, Extent::Varying, add);
+}
+
+/// How much is built.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    All,
+    Varying,
+}
+
+fn build_some(
+    exchange: &Exchange,
+    host: &Host,
+    body: BodyLength,
+    rules: &Rewriting,
+    extent: Extent,
+    add: &mut impl FnMut(&[u8], &[u8]),
+) {
     if rules.is_empty() {
-        return build(exchange, host, body, add);
+        let script = Script::new(exchange, host);
+        let original = origin_form(&exchange.request.original_target);
+        return build_with(exchange, host, body, &script, original, extent, add);
     }
     let original = origin_form(&exchange.request.original_target);
     let uri = rules.uri(exchange, original);
@@ -62,7 +96,7 @@ pub fn build_rewritten(
         let changed = field.and_then(|field| rules.field(exchange, &field, value));
         add(variable, changed.as_deref().unwrap_or(value));
     };
-    build_with(exchange, host, body, &script, uri, with_fields);
+    build_with(exchange, host, body, &script, uri, extent, with_fields);
 }
 
 fn build_with(
@@ -71,6 +105,7 @@ fn build_with(
     body: BodyLength,
     script: &Script<'_>,
     uri: &[u8],
+    extent: Extent,
     add: &mut impl FnMut(&[u8], &[u8]),
 ) {
     let is_authorizer = host.mode == Mode::Authorizer;
@@ -83,7 +118,7 @@ fn build_with(
     }
     url(exchange, host, uri, add);
     script.add_to(is_authorizer, add);
-    server(exchange, add);
+    server(exchange, extent, add);
     client(exchange, add);
     fields::build(&exchange.request.head, add);
     own(exchange, add);
@@ -164,10 +199,32 @@ impl<'e> Script<'e> {
     }
 }
 
-/// Method, versions, and the server's own names.
-fn server(exchange: &Exchange, add: &mut impl FnMut(&[u8], &[u8])) {
+/// What [`constants`] depends on. Where it is the same, they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConstantsKey {
+    profile: u32,
+    listener: *const ListenerFacts,
+    local_address: Option<SocketAddr>,
+    version: Version,
+    scheme: Scheme,
+}
+
+impl ConstantsKey {
+    /// The key for `exchange`. Keys of different workers must not be compared.
+    pub fn of(exchange: &Exchange) -> ConstantsKey {
+        ConstantsKey {
+            profile: exchange.settings.profile,
+            listener: Rc::as_ptr(&exchange.connection.listener),
+            local_address: exchange.local_address(),
+            version: exchange.request.head.version(),
+            scheme: exchange.scheme(),
+        }
+    }
+}
+
+/// Versions, and the server's own address: the same for request after request.
+pub fn constants(exchange: &Exchange, add: &mut impl FnMut(&[u8], &[u8])) {
     let request = &exchange.request;
-    add(b"REQUEST_METHOD", request.method.as_str().as_bytes());
     add(
         b"SERVER_PROTOCOL",
         match request.head.version() {
@@ -186,21 +243,32 @@ fn server(exchange: &Exchange, add: &mut impl FnMut(&[u8], &[u8])) {
     }
     let port = exchange.connection.listener.port;
     add(b"SERVER_PORT", Decimal::new(port.into()).text());
-    let address = exchange
-        .local_address()
-        .map(|address| ip_text(address.ip()));
-    let address = address.as_ref().map_or(&b""[..], |text| text.as_bytes());
-    add(b"SERVER_ADDR", address);
-    let name = match (
+    with_address(exchange, |address| add(b"SERVER_ADDR", address));
+}
+
+/// Method, and the name by which the server was asked.
+fn server(exchange: &Exchange, extent: Extent, add: &mut impl FnMut(&[u8], &[u8])) {
+    let request = &exchange.request;
+    add(b"REQUEST_METHOD", request.method.as_str().as_bytes());
+    if extent == Extent::All {
+        constants(exchange, add);
+    }
+    match (
         &exchange.settings.core.name,
         request.head.host_without_port(),
     ) {
-        (Some(name), _) => name,
+        (Some(name), _) => add(b"SERVER_NAME", name),
         // RFC 3875 4.1.14 has no request without one; lighttpd sends an empty one here.
-        (None, b"") => address,
-        (None, host) => host,
-    };
-    add(b"SERVER_NAME", name);
+        (None, b"") => with_address(exchange, |address| add(b"SERVER_NAME", address)),
+        (None, host) => add(b"SERVER_NAME", host),
+    }
+}
+
+/// Calls `take` with the text of the address the client connected to; empty for a unix socket.
+fn with_address(exchange: &Exchange, mut take: impl FnMut(&[u8])) {
+    let address = exchange.local_address();
+    let text = address.map(|address| ip_text(address.ip()));
+    take(text.as_ref().map_or(&b""[..], |text| text.as_bytes()));
 }
 
 /// Who asks. A client of a unix socket has that socket's path for an address, as in lighttpd.

@@ -41,6 +41,15 @@ impl<'o> ParamsEncoder<'o> {
         }
     }
 
+    /// Appends pairs that [`write_pair`] has encoded.
+    #[inline]
+    pub fn add_encoded(&mut self, pairs: &[u8]) {
+        if self.room() < pairs.len() && self.out.len() > self.content_start {
+            self.close_and_open();
+        }
+        self.append(pairs);
+    }
+
     /// Ends the stream.
     #[inline]
     pub fn finish(mut self) {
@@ -195,6 +204,19 @@ fn header(kind: u8, id: u16, length: u16, padding: u8) -> [u8; HEADER_BYTES] {
 #[inline]
 fn padding(length: usize) -> u8 {
     (length.wrapping_neg() & 7) as u8
+}
+
+/// Appends a pair as it stands within a stream of pairs. A name or value of over 2 GiB is left out.
+pub fn write_pair(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    if name.len() > LENGTH_MAX || value.len() > LENGTH_MAX {
+        return;
+    }
+    let mut lengths = [0; 8];
+    let used = put_length(&mut lengths, 0, name.len());
+    let used = put_length(&mut lengths, used, value.len());
+    for part in [&lengths[..used], name, value] {
+        out.extend_from_slice(part);
+    }
 }
 
 /// Puts a length of one byte, or of four with the highest bit set, at `position`; says where it

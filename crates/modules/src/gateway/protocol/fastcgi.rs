@@ -4,6 +4,9 @@
 //! its id is free again (section 3.3 of the specification), so it is 1 always. Applications do not
 //! multiplex: php-fpm answers FCGI_MPXS_CONNS with 0, and others take what comes as it comes.
 
+use std::cell::RefCell;
+
+use petrel_engine::Exchange;
 use petrel_engine::proto::fastcgi::{
     self, AfterRequest, ParamsEncoder, ProtocolStatus, RecordError, ReplyDecoder, Role, Stream,
     kind,
@@ -12,11 +15,45 @@ use petrel_engine::proto::reply_head::ReplyHead;
 
 use super::cgi_reply::CgiReply;
 use super::{Conversation, Decoded, Outgoing, ReplyError, ReplyEvent, RequestError};
+use crate::gateway::environment::ConstantsKey;
 use crate::gateway::options::Mode;
 use crate::gateway::{environment, limits};
 
 /// The application refused the request because it has no room for it. It has done nothing with it.
 pub const OVERLOADED: ReplyError = ReplyError("the FastCGI application is overloaded");
+
+thread_local! {
+    /// Those of the last request of this worker. One site after the other makes them anew, which
+    /// costs what it would cost without them.
+    static CONSTANTS: RefCell<Constants> = const { RefCell::new(Constants::new()) };
+}
+
+/// Variables that are the same for request after request, encoded once.
+struct Constants {
+    key: Option<ConstantsKey>,
+    pairs: Vec<u8>,
+}
+
+impl Constants {
+    const fn new() -> Constants {
+        Constants {
+            key: None,
+            pairs: Vec::new(),
+        }
+    }
+
+    fn pairs(&mut self, exchange: &Exchange) -> &[u8] {
+        let key = ConstantsKey::of(exchange);
+        if self.key != Some(key) {
+            self.pairs.clear();
+            environment::constants(exchange, &mut |name, value| {
+                fastcgi::write_pair(&mut self.pairs, name, value);
+            });
+            self.key = Some(key);
+        }
+        &self.pairs
+    }
+}
 
 /// Requests and replies over one FastCGI connection.
 pub struct FastCgiConversation {
@@ -96,7 +133,10 @@ impl Conversation for FastCgiConversation {
         out.reserve(USUAL_HEAD_BYTES);
         fastcgi::write_begin_request(out, ID, role, AfterRequest::Keep);
         let mut params = ParamsEncoder::new(out, ID);
-        environment::build_rewritten(
+        CONSTANTS.with_borrow_mut(|constants| {
+            params.add_encoded(constants.pairs(request.exchange));
+        });
+        environment::build_varying(
             request.exchange,
             request.host,
             request.body,
