@@ -6,7 +6,8 @@
 //!
 //! Scripts are held to what can be passed on safely, and to nothing more: lines may end in LF alone,
 //! a status line may stand where RFC 3875 wants a `Status` field (as nph scripts and uwsgi
-//! applications write it), and no field has to be there. But names are tokens, values hold no control
+//! applications write it), and no field has to be there: an empty line alone is a head, which is what
+//! PHP sends when a script has taken its Content-Type away. But names are tokens, values hold no control
 //! bytes, lines are not folded, and lengths do not contradict each other.
 
 use crate::http1::is_token;
@@ -207,9 +208,9 @@ impl HeadDecoder {
         if within.len() < self.limits.bytes_max {
             return Ok(Parsed::Partial);
         }
-        Err(match self.line_start {
-            0 => HeadError::NoHead,
-            _ => HeadError::TooLong,
+        Err(match memchr::memchr(b':', within) {
+            None => HeadError::NoHead,
+            Some(_) => HeadError::TooLong,
         })
     }
 
@@ -364,9 +365,6 @@ impl HeadDecoder {
     }
 
     fn complete(&mut self, head: &mut ReplyHead) -> Result<Parsed, HeadError> {
-        if self.fields == 0 && !self.has_status_line {
-            return Err(HeadError::NoHead);
-        }
         let kind = self.finish(head)?;
         Ok(Parsed::Complete {
             length: self.line_start,

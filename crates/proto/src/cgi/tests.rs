@@ -151,8 +151,6 @@ fn interim_heads_are_told_apart() {
 #[test]
 fn a_reply_without_head_is_refused() {
     for input in [
-        "\n",
-        "\r\n\r\nbody",
         "hello\nA: b\n\n",
         "<html>\n",
         &"x".repeat(200),
@@ -161,6 +159,16 @@ fn a_reply_without_head_is_refused() {
     }
     assert_eq!(read("hello"), Ok(None));
     assert_eq!(read("A: b\r\n\r"), Ok(None));
+}
+
+#[test]
+fn an_empty_line_is_a_head() {
+    for (input, length) in [("\n", 1), ("\r\n\r\nbody", 2)] {
+        let head = complete(input);
+        assert_eq!((head.kind, head.status), (Kind::Final, 200), "{input:?}");
+        assert_eq!((head.length, head.fields.len()), (length, 0), "{input:?}");
+    }
+    assert_eq!(read("\r"), Ok(None));
 }
 
 #[test]
@@ -225,7 +233,7 @@ fn limits_hold() {
     let line = |length: usize| format!("A:{}\n\n", "b".repeat(length - 4));
     assert_eq!(complete(&line(200)).length, 200);
     assert_eq!(refusal(&format!("A: b\n{}", line(200))), HeadError::TooLong);
-    assert_eq!(refusal(&line(202)), HeadError::NoHead);
+    assert_eq!(refusal(&line(202)), HeadError::TooLong);
 }
 
 #[test]
