@@ -129,3 +129,24 @@ fastcgi.server += ( ".php" =>
     let request = backend.last();
     assert_eq!(request.param("PATH_INFO"), Some("/a"));
 }
+
+#[test]
+fn a_script_is_its_backend_s_wherever_mod_staticfile_is_listed() {
+    let backend = Backend::start(Speaks::FastCgi, |exchange| exchange.say("php"));
+    for excluded in ["static-file.exclude-extensions = ( \".php\" )", ""] {
+        let server = Server::build()
+            .file("www/index.php", "<?php the source")
+            .file("www/page.html", "the page")
+            .config("server.modules = ( \"mod_staticfile\", \"mod_fastcgi\" )")
+            .config(
+                "fastcgi.server = ( \".php\" => (( \"socket\" => \"SOCKET\" )) )"
+                    .replace("SOCKET", backend.name().trim_start_matches("unix:"))
+                    .as_str(),
+            )
+            .config(excluded)
+            .start();
+        let response = server.get("/index.php");
+        assert_eq!(response.text(), "php", "{excluded}: {response}");
+        assert_eq!(server.get("/page.html").text(), "the page");
+    }
+}

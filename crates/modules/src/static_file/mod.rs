@@ -84,7 +84,8 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
         has_path_info: !values.bool("static-file.disable-pathinfo").unwrap_or(false),
         precompressed: Precompressed::new(values)?,
     };
-    configure.add(Phase::Content, hook);
+    // Last, wherever the module is listed: a script is its backend's, and its source nobody's.
+    configure.add_last(Phase::Content, hook);
     Ok(())
 }
 
