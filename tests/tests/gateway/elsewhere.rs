@@ -202,3 +202,24 @@ fn what_is_left_out_of_stderr_is_told() {
         server.expect_log("stderr: 524288 more bytes are left out");
     }
 }
+
+#[test]
+fn who_is_named_for_the_answer_is_not_sought_among_authorizers() {
+    let (first, second) = (dispatcher(), named("second"));
+    let authorizer = Backend::start(Speaks::FastCgi, |exchange: &mut Exchange<'_>| {
+        exchange.answer(200, &[], "");
+    });
+    let server = core(&[&first, &second], REWRITE)
+        .config(&format!(
+            "server.modules += ( \"mod_fastcgi\" )
+            fastcgi.server = ( \"/app\" => (( {}, \"mode\" => \"authorizer\", \"check-local\" => \"disable\" )) )",
+            authorizer.host()
+        ))
+        .start();
+    let to = second.name();
+    let response = server
+        .client()
+        .request("GET", "/app/", &[("To-Backend", &to)]);
+    assert_eq!(response.text(), "second GET /app/ petrel.test ");
+    assert_eq!(authorizer.requests().len(), 2, "it is asked each time");
+}

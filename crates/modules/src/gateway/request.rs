@@ -187,7 +187,9 @@ impl GatewayRequest {
             return Some(self.give_up(exchange));
         }
         let chosen = match reroute::named(exchange) {
-            Some(named) if !named.0.is_empty() => self.choose_named(&upstream, &named.0),
+            Some(named) if !named.0.is_empty() && upstream.answers() => {
+                self.choose_named(&upstream, &named.0)
+            }
             _ => upstream.choose(exchange, &self.tried),
         };
         let (backend, choice) = match chosen {
@@ -758,4 +760,22 @@ fn due_after(exchange: &Exchange, time: std::time::Duration) -> u32 {
 
 fn is_over(exchange: &Exchange, due_s: u32) -> bool {
     due_s <= exchange.worker.clock().seconds()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_time_of_zero_is_no_limit() {
+        let tree = crate::testing::Tree::new(&[]);
+        let answer = tree.site("", &[]).get("/");
+        let exchange = answer.exchange();
+        let now_s = exchange.worker.clock().seconds();
+        let due_s = due_after(exchange, Duration::ZERO);
+        assert!(!is_over(exchange, due_s));
+        assert_eq!(due_s, u32::MAX, "the deadlines' word for never");
+        assert_eq!(due_after(exchange, Duration::from_secs(7)), now_s + 8);
+    }
 }

@@ -17,7 +17,7 @@ use petrel_engine::worker::Worker;
 
 use super::backend::{Backend, SharedBackends, now_ms};
 use super::balance::{Balancer, Choice, NoBackend, RequestKey, Tried};
-use super::options::{Balance, Host, HostAddress, Route};
+use super::options::{Balance, Host, HostAddress, Mode, Route};
 use super::resolve::{self, Resolved};
 use super::stream::{InTurn, SocketAddress};
 
@@ -144,6 +144,12 @@ impl Upstream {
         Ok((Rc::clone(backend), choice))
     }
 
+    /// Whether these backends make answers: they are no authorizers.
+    pub fn answers(&self) -> bool {
+        let mut members = self.members.iter();
+        members.all(|member| member.host.mode == Mode::Responder)
+    }
+
     /// The backend with this address or label.
     pub fn named(&self, name: &[u8]) -> Option<Rc<Backend>> {
         if self.members.iter().any(Member::has_moved) {
@@ -267,3 +273,38 @@ const NANOS_PER_MILLI: u64 = 1_000_000;
 
 /// Between two looks at idle connections.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::options::testing::host;
+
+    /// Names and weights of the backends that a host with two addresses makes.
+    fn backends_of(options: &str) -> Vec<(String, u32)> {
+        let addresses =
+            ["10.0.0.1:81", "10.0.0.2:81"].map(|text| text.parse().expect("an address"));
+        let member = Member {
+            host: Rc::new(host(options)),
+            place: Place::Named(Arc::new(Resolved::of(&addresses))),
+            seen: Cell::new(0),
+        };
+        let endpoints = member.endpoints().into_iter();
+        endpoints
+            .map(|(address, weight, _)| (address.to_string(), weight))
+            .collect()
+    }
+
+    #[test]
+    fn addresses_of_a_name_are_one_backend_unless_they_are_split() {
+        let name = "\"host\" => \"app\", \"port\" => 81, \"weight\" => 3";
+        assert_eq!(backends_of(name), [("app:81".to_owned(), 3)]);
+        let each = [("10.0.0.1:81".to_owned(), 6), ("10.0.0.2:81".to_owned(), 6)];
+        let split = format!("{name}, \"split-hostnames\" => \"enable\"");
+        assert_eq!(backends_of(&split), each);
+        // The targets of a service are hosts of their own.
+        assert_eq!(
+            backends_of("\"srv\" => \"_a._tcp.b\", \"weight\" => 3"),
+            each
+        );
+    }
+}
