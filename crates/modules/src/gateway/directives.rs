@@ -84,8 +84,14 @@ pub static AJP13: ModuleSpec = module(
     |configure| install("mod_ajp13", configure),
 );
 
-/// mod_proxy_core.
-pub static PROXY_CORE: ModuleSpec = module(
+/// mod_proxy_core. Its directives are of no other module, so they are heard without naming it: the
+/// configurations in articles about lighttpd 1.5 run as they stand.
+pub static PROXY_CORE: ModuleSpec = ModuleSpec {
+    loaded: Loaded::Compat,
+    ..PROXY_CORE_LISTED
+};
+
+const PROXY_CORE_LISTED: ModuleSpec = module(
     "mod_proxy_core",
     "The gateway of lighttpd 1.5, for all backend protocols.",
     directives! {
