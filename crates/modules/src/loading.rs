@@ -207,7 +207,7 @@ mod tests {
                 assert_eq!(site.get(target).status(), 503, "{target}: {config}");
             }
         }
-        let all = "server.compat-module-load = \"disable\"\nproxy-core.backends = ( \"a:1\" )\nproxy-core.protocol = \"http\"";
+        let all = "server.modules = ()\nserver.compat-module-load = \"disable\"\nproxy-core.backends = ( \"a:1\" )\nproxy-core.protocol = \"http\"";
         assert_eq!(tree.site(all, MODULES).get("/a.html").status(), 503);
     }
 }
