@@ -195,7 +195,8 @@ impl Balancer {
             Balance::First => contenders.first().map(|first| first.index),
             Balance::Cookie => {
                 let named = self.named_by_cookie(contenders, request.cookies);
-                set_cookie = named.is_none();
+                // With one backend there is nothing to come back to.
+                set_cookie = named.is_none() && count > 1;
                 named.or_else(shortest)
             }
         };

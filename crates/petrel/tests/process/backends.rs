@@ -397,6 +397,19 @@ fn a_program_that_cannot_be_run_keeps_the_server_from_starting() {
 }
 
 #[test]
+fn a_socket_in_no_directory_is_found_by_the_check() {
+    let site = site_with_app("#!/bin/sh\n");
+    let socket = format!("{:?}", site.path("sock"));
+    let text = app(&site, ONE).replace(&socket, "\"/nonexistent/sock\"");
+    let file = site.configure(&text);
+    let output = petrel().arg("-tt").arg("-f").arg(&file).output();
+    let output = output.expect("started");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(255), "{message}");
+    assert!(message.contains("/nonexistent: No such file"), "{message}");
+}
+
+#[test]
 fn programs_end_when_the_server_cannot_start() {
     let site = site_with_app("#!/bin/sh\necho $$ > pid\nexec sleep 1000\n");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -270,6 +270,13 @@ fn a_cookie_brings_the_client_back() {
 }
 
 #[test]
+fn one_backend_needs_no_cookie() {
+    let backends = backends(&[1]);
+    let choice = balancer(Balance::Cookie).choose(&backends, &REQUEST, &Tried::new(), 0);
+    assert_eq!(choice.map(|choice| choice.set_cookie), Ok(false));
+}
+
+#[test]
 fn a_cookie_that_cannot_be_followed_is_replaced() {
     let backends = backends(&[1, 1]);
     let balancer = balancer(Balance::Cookie);

@@ -131,7 +131,11 @@ impl Conversation for FastCgiConversation {
             Mode::Authorizer => Role::Authorizer,
         };
         out.reserve(USUAL_HEAD_BYTES);
-        fastcgi::write_begin_request(out, ID, role, AfterRequest::Keep);
+        let after = match request.host.keep_alive_idle.is_zero() {
+            true => AfterRequest::Close,
+            false => AfterRequest::Keep,
+        };
+        fastcgi::write_begin_request(out, ID, role, after);
         let mut params = ParamsEncoder::new(out, ID);
         CONSTANTS.with_borrow_mut(|constants| {
             params.add_encoded(constants.pairs(request.exchange));

@@ -78,7 +78,25 @@ impl Plan {
             spec,
         };
         plan.check_program()?;
+        plan.check_directory()?;
         Ok(plan)
+    }
+
+    /// The directory of a unix socket must be there.
+    fn check_directory(&self) -> Result<(), String> {
+        let HostAddress::Unix(path) = &self.spec.address else {
+            return Ok(());
+        };
+        let path = self.outside(Path::new(OsStr::from_bytes(path)));
+        let directory = path.parent().unwrap_or(&path);
+        match fs::metadata(directory) {
+            Ok(data) if data.is_dir() => Ok(()),
+            Ok(_) => Err(format!(
+                "socket: {}: it is no directory",
+                directory.display()
+            )),
+            Err(error) => Err(format!("socket: {}: {error}", directory.display())),
+        }
     }
 
     /// The program's file must be there and executable.

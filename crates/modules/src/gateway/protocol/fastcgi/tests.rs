@@ -40,11 +40,13 @@ const ERR: u8 = kind::STDERR;
 #[test]
 fn a_request_is_begun_described_and_ended() {
     let mut host = host(Protocol::FastCgi);
-    for (mode, role) in [
-        (Mode::Responder, Role::Responder),
-        (Mode::Authorizer, Role::Authorizer),
+    for (mode, role, after) in [
+        (Mode::Responder, Role::Responder, AfterRequest::Keep),
+        (Mode::Authorizer, Role::Authorizer, AfterRequest::Close),
     ] {
         host.mode = mode;
+        let is_kept = after == AfterRequest::Keep;
+        host.keep_alive_idle = std::time::Duration::from_secs(is_kept.into());
         let wire = sent(&mut FastCgiConversation::new(), &get(), &host, b"body");
         let mut decoder = RequestDecoder::new();
         let mut position = 0;
@@ -64,7 +66,7 @@ fn a_request_is_begun_described_and_ended() {
         let begin = RequestEvent::Begin {
             id: ID,
             role: Some(role),
-            after: AfterRequest::Keep,
+            after,
         };
         let ends = [
             begin,
