@@ -150,11 +150,7 @@ fn interim_heads_are_told_apart() {
 
 #[test]
 fn a_reply_without_head_is_refused() {
-    for input in [
-        "hello\nA: b\n\n",
-        "<html>\n",
-        &"x".repeat(200),
-    ] {
+    for input in ["hello\nA: b\n\n", "<html>\n", &"x".repeat(200)] {
         assert_eq!(refusal(input), HeadError::NoHead, "{input}");
     }
     assert_eq!(read("hello"), Ok(None));
