@@ -65,6 +65,7 @@ pub struct Backend {
     pub shared: Arc<SharedBackend>,
     priority: u16,
     weight: u32,
+    #[expect(clippy::vec_box, reason = "the box itself goes from here to requests and back")]
     idle: RefCell<Vec<Box<BackendConnection>>>,
     queue: Queue,
     signal: Arc<Signal>,

@@ -53,7 +53,7 @@ pub fn reply_head(gateway: &Gateway, exchange: &Exchange, backend: &str, head: &
 
 fn field(gateway: &Gateway, exchange: &Exchange, whose: &str, name: &[u8], value: &[u8]) {
     let is_secret = |secret: &&str| name.eq_ignore_ascii_case(secret.as_bytes());
-    let value: &[u8] = match SECRETS.iter().any(|secret| is_secret(secret)) {
+    let value: &[u8] = match SECRETS.iter().any(is_secret) {
         true => b"(left out)",
         false => value,
     };

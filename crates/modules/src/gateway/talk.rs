@@ -111,8 +111,7 @@ impl Talk {
         exchange: &Exchange,
         gateway: &Gateway,
         host: Rc<Host>,
-        backend: Option<Rc<Backend>>,
-        in_flight: Option<InFlight>,
+        backend: Option<(Rc<Backend>, InFlight)>,
         mut connection: Box<BackendConnection>,
         body: BodyLength,
         upgrade: bool,
@@ -131,6 +130,7 @@ impl Talk {
             upgrade,
         };
         conversation.encode_head(&outgoing, out)?;
+        let (backend, in_flight) = backend.unzip();
         Ok(Talk {
             connection: Some(connection),
             backend,

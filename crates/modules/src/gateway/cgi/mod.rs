@@ -137,7 +137,6 @@ impl Cgi {
             &self.gateway,
             host,
             None,
-            None,
             Box::new(connection),
             body,
             program.may_upgrade,

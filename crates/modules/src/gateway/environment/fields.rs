@@ -70,7 +70,7 @@ fn build_many(head: &RequestHead, add: &mut impl FnMut(&[u8], &[u8])) {
         .collect();
     fields.sort_unstable();
     let groups = fields.chunk_by(|one, other| one.0 == other.0);
-    let mut groups: Vec<&[(Vec<u8>, usize, &[u8])]> = groups.collect();
+    let mut groups: Vec<_> = groups.collect();
     groups.sort_unstable_by_key(|group| group[0].1);
     for group in groups {
         let name = &group[0].0;

@@ -70,6 +70,10 @@ impl IpText {
 }
 
 /// Two texts in a row: lent if one of them is empty, on the stack if they are short.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it lives on the stack, for as long as it takes to copy it"
+)]
 pub(super) enum Joined<'t> {
     Lent(&'t [u8]),
     Short([u8; JOINED_BYTES_MAX], usize),
