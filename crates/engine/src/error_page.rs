@@ -34,9 +34,10 @@ pub(crate) fn handler_for(exchange: &Exchange) -> Option<Rc<[u8]>> {
 /// Sends the exchange through the phases again, with the handler's path as its URL.
 pub(crate) fn run_handler(exchange: &mut Exchange, handler: &Rc<[u8]>) {
     let status = exchange.response.status;
+    let is_for_all = exchange.settings.core.error_handler.is_some();
     exchange.progress.error = Some(HandledError {
         status,
-        keeps_status: exchange.settings.core.error_handler.is_some(),
+        keeps_status: is_for_all,
     });
     exchange.response.clear();
     exchange
@@ -44,8 +45,13 @@ pub(crate) fn run_handler(exchange: &mut Exchange, handler: &Rc<[u8]>) {
         .set("REDIRECT_STATUS", status.0.to_string().as_bytes());
     let original = exchange.request.original_target.clone();
     exchange.environment.set("REDIRECT_URI", &original);
-    if exchange.request.method != Method::Head {
-        exchange.request.method = Method::Get;
+    if is_for_all {
+        // It makes an error page. The other one may be the site's script, which gets the request as
+        // it came.
+        if exchange.request.method != Method::Head {
+            exchange.request.method = Method::Get;
+        }
+        exchange.request.body.give_up();
     }
     let options = exchange.worker.process().url_options;
     if exchange

@@ -30,6 +30,8 @@ enum Use {
     Hold,
     /// They are taken while they come.
     Stream(Ahead),
+    /// They were, until nobody needed them any more: they are received and thrown away.
+    GivenUp,
 }
 
 /// How far the client may be ahead of who takes a streamed body.
@@ -63,27 +65,31 @@ impl RequestBody {
         self.use_ = Use::Stream(ahead);
     }
 
-    /// Nobody wants what is still to come.
+    /// Nobody wants what is held, or what is still to come: from now on it is a body without a
+    /// byte, whatever the client sends.
     pub fn give_up(&mut self) {
-        self.use_ = Use::None;
+        self.use_ = Use::GivenUp;
         self.spool.clear();
+        self.failure = None;
     }
 
     /// Whether a handler asked for the bytes.
     pub fn is_wanted(&self) -> bool {
-        self.use_ != Use::None
+        !matches!(self.use_, Use::None | Use::GivenUp)
     }
 
-    /// Whether a handler takes the bytes while they come.
+    /// Whether the bytes are received while the exchange goes on.
     pub fn is_streamed(&self) -> bool {
-        matches!(self.use_, Use::Stream(_))
+        matches!(self.use_, Use::Stream(_) | Use::GivenUp)
     }
 
     /// Whether more may be received now.
     pub fn has_room(&self) -> bool {
         match self.use_ {
             Use::Stream(Ahead::Bounded) => self.spool.held() < limits::STREAM_BUFFER_BYTES_MAX,
-            Use::None | Use::Hold | Use::Stream(Ahead::Unbounded) => self.failure.is_none(),
+            Use::None | Use::Hold | Use::GivenUp | Use::Stream(Ahead::Unbounded) => {
+                self.failure.is_none()
+            }
         }
     }
 
@@ -108,9 +114,9 @@ impl RequestBody {
         self.complete = true;
     }
 
-    /// Whether everything has been received.
+    /// Whether everything that is wanted has been received.
     pub fn is_complete(&self) -> bool {
-        self.complete
+        self.complete || self.use_ == Use::GivenUp
     }
 
     /// Bytes that were received and wanted.
@@ -160,6 +166,19 @@ mod tests {
         assert!(!body.has_room());
         body.release(1);
         assert!(body.has_room());
+    }
+
+    #[test]
+    fn what_is_given_up_is_empty_and_takes_no_room() {
+        let mut body = RequestBody::default();
+        body.stream(Ahead::Bounded);
+        body.receive(b"abc", &[]);
+        body.give_up();
+        body.receive(&vec![1; 10_000_000], &["/nonexistent".into()]);
+        assert_eq!((body.received(), body.spool().held()), (0, 0));
+        assert!(body.is_complete() && body.has_room() && body.failure().is_none());
+        body.clear();
+        assert!(!body.is_complete());
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::task::{Context, Poll, ready};
 
 use petrel_proto::status::Status;
 
-use crate::deadlines::DeadlineId;
+use crate::deadlines::{DeadlineId, Deadlines};
 use crate::exchange::{ConnectionFacts, Exchange, Peer, Proxied};
 use crate::ledger::Stage;
 use crate::limits;
@@ -204,16 +204,25 @@ impl Connection {
     /// The next deadline is the hook's, or that of the body's next bytes.
     fn wait_for_hook(&mut self, waits_for_body: bool) {
         let exchange = self.exchange.as_ref().expect("a request is under way");
-        let mut due_s = exchange.wake_at_s;
-        if waits_for_body {
-            if self.body_due_s == 0 {
-                self.body_due_s = self.due_after(exchange.settings.core.read_idle_s);
-            }
-            due_s = due_s.min(self.body_due_s);
-        }
+        let due_s = exchange.wake_at_s;
+        let due_s = due_s.min(self.body_due_s(waits_for_body));
         if let Some(deadline) = self.deadline {
             self.worker.deadlines.set(deadline, due_s);
         }
+    }
+
+    /// The second in which more of a streamed body must have come. The time begins when the client is
+    /// the one who is waited for: not while there is no room for what it could send.
+    fn body_due_s(&mut self, is_waited_for: bool) -> u32 {
+        if !is_waited_for {
+            self.body_due_s = 0;
+            return Deadlines::NEVER;
+        }
+        if self.body_due_s == 0 {
+            let exchange = self.exchange.as_ref().expect("a request is under way");
+            self.body_due_s = self.due_after(exchange.settings.core.read_idle_s);
+        }
+        self.body_due_s
     }
 
     fn poll_interim(&mut self, context: &mut Context<'_>) -> std::io::Result<()> {
@@ -288,7 +297,10 @@ impl Connection {
         phase::log(exchange);
         let next = match (exchange.sent.keep_alive, exchange.receiving.is_finished()) {
             (true, true) => State::Head,
-            (true, false) => State::Discard,
+            (true, false) => {
+                exchange.request.body.give_up();
+                State::Discard
+            }
             // Nothing unread: closing cannot cost the client its answer (no reset is sent).
             (false, true) if self.input.is_empty() && !exchange.receiving.is_given_up() => {
                 State::Over
@@ -439,6 +451,11 @@ impl Connection {
                 Status::REQUEST_TIMEOUT,
                 format_args!("the request body came too slowly"),
             ),
+            // The answer's maker may wait for the body just as well.
+            State::Send if self.waits_for_maker && self.is_body_late() => {
+                self.abort(format_args!("the request body came too slowly"));
+                State::Over
+            }
             // It is not the client who is waited for; whoever it is looks at the clock.
             State::Send if self.waits_for_maker => State::Send,
             State::Send => {

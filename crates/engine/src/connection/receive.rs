@@ -308,7 +308,7 @@ impl Connection {
         self.exchange.as_ref().is_some_and(|exchange| {
             let body = &exchange.request.body;
             let is_tunnel = exchange.receiving.is_tunnel();
-            let wants_more = body.is_streamed() && body.has_room();
+            let wants_more = body.is_streamed() && body.is_wanted() && body.has_room();
             wants_more && !is_tunnel && !exchange.receiving.is_finished()
         })
     }

@@ -269,8 +269,10 @@ impl Connection {
         self.waits_for_maker = true;
         let exchange = self.exchange.as_mut().expect("an answer is under way");
         let wake_at_s = exchange.response.body.wake_at_s();
+        let waits_for_body = self.waits_for_streamed_body();
+        let body_due_s = self.body_due_s(waits_for_body);
         if let Some(deadline) = self.deadline {
-            let due_s = wake_at_s.unwrap_or(Deadlines::NEVER);
+            let due_s = wake_at_s.unwrap_or(Deadlines::NEVER).min(body_due_s);
             self.worker.deadlines.set(deadline, due_s);
         }
         match self.poll_leaving(context) {

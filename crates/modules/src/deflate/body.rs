@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use petrel_engine::body::{Body, BodySource, Piece};
+use petrel_engine::body::{Body, BodySource, Piece, RequestBody};
 use petrel_engine::proto::accept::Coding;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -250,6 +250,18 @@ impl BodySource for CompressedBody {
 
     fn remaining(&self) -> Option<u64> {
         None
+    }
+
+    fn work(&mut self, request_body: &mut RequestBody, context: &mut Context<'_>) {
+        self.source.work(request_body, context);
+    }
+
+    fn wake_at_s(&self) -> Option<u32> {
+        self.source.wake_at_s()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.source.has_failed()
     }
 }
 

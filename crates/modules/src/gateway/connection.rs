@@ -134,6 +134,12 @@ impl BackendConnection {
         Poll::Ready(Ok(()))
     }
 
+    /// Forgets what is encoded and not sent.
+    pub fn drop_unsent(&mut self) {
+        self.outgoing.clear();
+        self.outgoing_sent = 0;
+    }
+
     /// The first bytes of a request are sent.
     pub fn request_is_written(&mut self, now_ms: u64) {
         if self.standing == Standing::New

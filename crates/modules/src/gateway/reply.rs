@@ -141,15 +141,19 @@ impl BodySource for Reply {
     }
 
     fn work(&mut self, request_body: &mut RequestBody, context: &mut Context<'_>) {
-        if let Some(talk) = &mut self.talk
-            && !self.cannot_send
-        {
-            let sent = talk.poll_send(request_body, &self.worker, context);
-            if let Poll::Ready(Err(_)) = sent {
-                // The reply may be there all the same; what it is missing shows by itself.
-                self.cannot_send = true;
-                request_body.give_up();
+        let open = self.talk.as_mut().filter(|talk| talk.is_open());
+        match open.filter(|_| !self.cannot_send) {
+            Some(talk) => {
+                let sent = talk.poll_send(request_body, &self.worker, context);
+                if let Poll::Ready(Err(_)) = sent {
+                    // The reply may be there all the same; what it is missing shows by itself.
+                    self.cannot_send = true;
+                    request_body.give_up();
+                }
             }
+            // The backend has said everything without waiting for the rest.
+            None if request_body.is_wanted() => request_body.give_up(),
+            None => {}
         }
         if self.ahead == Ahead::Unbounded {
             while self.receive(context).is_ready() && !self.has_ended && self.failure.is_none() {}

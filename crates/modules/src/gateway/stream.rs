@@ -204,6 +204,11 @@ impl BackendStream {
         }
     }
 
+    /// Whether these are the pipes of a CGI program.
+    pub fn is_program(&self) -> bool {
+        matches!(self, BackendStream::Program(_))
+    }
+
     /// Whether it is a unix socket, on which a reset tells that the request was not read.
     pub fn is_unix(&self) -> bool {
         matches!(self, BackendStream::Unix(_))

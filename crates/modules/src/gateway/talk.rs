@@ -42,6 +42,8 @@ pub struct Talk {
     has_ended: bool,
     log_bytes_dropped: u64,
     is_tunnel: bool,
+    /// The end of the client's side of a tunnel was passed on.
+    is_end_told: bool,
     began_ns: u64,
     /// When something was last received.
     now_ns: u64,
@@ -144,6 +146,7 @@ impl Talk {
             has_ended: false,
             log_bytes_dropped: 0,
             is_tunnel: false,
+            is_end_told: false,
             began_ns: exchange.worker.clock().latest(),
             now_ns: exchange.worker.clock().latest(),
             progress_s: exchange.worker.clock().seconds(),
@@ -175,7 +178,7 @@ impl Talk {
             if connection.unsent() == 0 {
                 return match self.body_is_sent {
                     true => {
-                        connection.stream.request_is_sent();
+                        self.request_is_sent();
                         Poll::Ready(Ok(()))
                     }
                     false => Poll::Pending,
@@ -192,9 +195,27 @@ impl Talk {
             }
             match flushed {
                 Poll::Ready(Ok(())) => {}
+                // It need not read what it is given, and may answer all the same.
+                Poll::Ready(Err(_)) if connection.stream.is_program() => {
+                    connection.drop_unsent();
+                    self.body_is_sent = true;
+                    body.give_up();
+                }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(Failure::Write(error))),
                 Poll::Pending => return Poll::Pending,
             }
+        }
+    }
+
+    /// Everything the client sends is with the kernel.
+    fn request_is_sent(&mut self) {
+        let Some(connection) = &self.connection else {
+            return;
+        };
+        if !self.is_tunnel {
+            connection.stream.request_is_sent();
+        } else if !std::mem::replace(&mut self.is_end_told, true) {
+            connection.stream.shutdown_write();
         }
     }
 
@@ -352,7 +373,10 @@ impl Talk {
             Protocol::Http | Protocol::Scgi | Protocol::Uwsgi => self.is_nearly_over(),
         };
         let has_backend = self.backend.is_some();
-        if self.has_ended || !self.body_is_sent || self.is_tunnel || !finishes || !has_backend {
+        // Nobody will send what is left of the request.
+        let unsent = self.connection.as_ref().map_or(0, |c| c.unsent());
+        let is_whole = self.body_is_sent && unsent == 0;
+        if self.has_ended || !is_whole || self.is_tunnel || !finishes || !has_backend {
             return;
         }
         let worker = Rc::clone(worker);
@@ -438,9 +462,6 @@ impl Talk {
             } else if there == 0 && body.is_complete() {
                 conversation.encode_end(out);
                 self.body_is_sent = true;
-                if self.is_tunnel && connection.unsent() == 0 {
-                    connection.stream.shutdown_write();
-                }
             } else {
                 break;
             }

@@ -69,5 +69,7 @@ fn restart_at(exchange: &mut Exchange, target: &[u8]) -> Result<(), &'static str
     if exchange.request.method != Method::Head {
         exchange.request.method = Method::Get;
     }
+    // It was for who has answered (RFC 3875 6.2.2).
+    exchange.request.body.give_up();
     Ok(())
 }
