@@ -46,9 +46,13 @@ fn misbehave(exchange: &mut Exchange<'_>, random: &Random, speaks: Speaks) {
             exchange.reset();
         }
         4 => {
-            let noise: Vec<u8> = (0..random.below(300))
+            let mut noise: Vec<u8> = (0..random.below(300))
                 .map(|_| random.below(256) as u8)
                 .collect();
+            // A line end in front would be a head without fields, and make a body of the rest.
+            if let Some(first) = noise.first_mut() {
+                *first |= 0x80;
+            }
             exchange.raw(noise);
             exchange.close();
         }
