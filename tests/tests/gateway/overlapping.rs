@@ -219,3 +219,50 @@ fn fields_that_are_about_the_backend_s_connection_go_no_further() {
     assert_eq!(response.field("X-End"), Some("kept"));
     assert_eq!(response.text(), "ok");
 }
+
+#[test]
+fn a_client_that_takes_nothing_is_not_kept_by_a_backend_that_goes_on() {
+    let backend = Backend::start(Speaks::Scgi, |exchange| {
+        exchange.head(200, &[]);
+        exchange.body(vec![b'x'; 16 << 20]);
+        for _ in 0..80 {
+            exchange.body("a little more");
+            exchange.pause(Duration::from_millis(100));
+            if exchange.is_alone() {
+                return exchange.close();
+            }
+        }
+        exchange.end();
+    });
+    let server = in_front_of(&backend)
+        .config("server.stream-response-body = 1")
+        .config("server.max-write-idle = 1")
+        .start();
+    let mut client = server.client().with_receive_buffer(4096);
+    client.send("GET /app/ HTTP/1.1\r\nHost: a\r\n\r\n");
+    backend.expect_requests(1);
+    let begin = Instant::now();
+    assert!(eventually(|| backend.open_connections() == 0));
+    assert!(
+        begin.elapsed() < Duration::from_secs(6),
+        "{:?}",
+        begin.elapsed()
+    );
+}
+
+#[test]
+fn an_upgrade_over_http_1_0_is_not_asked_for() {
+    let backend = Backend::start(Speaks::Http, |exchange| {
+        let asked = exchange.param("Upgrade").to_owned();
+        exchange.say(&format!("[{asked}]"));
+    });
+    let server = in_front_of(&backend)
+        .config("proxy.header = ( \"upgrade\" => \"enable\" )")
+        .start();
+    for (version, asked) in [("1.0", "[]"), ("1.1", "[a]")] {
+        let response = server.exchange(format!(
+            "GET /app/ HTTP/{version}\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: a\r\n\r\n"
+        ));
+        assert_eq!(response.text(), asked);
+    }
+}

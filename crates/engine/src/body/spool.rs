@@ -223,7 +223,10 @@ impl Memory {
     }
 
     fn give_back(&mut self) {
-        COUNTED.set(COUNTED.get() - std::mem::take(&mut self.counted));
+        let counted = std::mem::take(&mut self.counted);
+        // Bytes that another thread was given count there: nobody does that, and it would only make
+        // the budget wrong.
+        COUNTED.set(COUNTED.get().saturating_sub(counted));
     }
 
     /// The bytes; they count until nobody holds them.

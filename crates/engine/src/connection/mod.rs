@@ -56,6 +56,8 @@ pub(crate) struct Connection {
     waits_for_maker: bool,
     /// The second in which more of a streamed body must have come; 0: none is waited for.
     body_due_s: u32,
+    /// The second in which the client must have taken more of the answer; 0: it takes what there is.
+    write_due_s: u32,
 }
 
 /// What the connection is doing. Names say what we are waiting for.
@@ -111,6 +113,7 @@ impl Connection {
             head_begun: false,
             waits_for_maker: false,
             body_due_s: 0,
+            write_due_s: 0,
             worker: Rc::clone(worker),
         }
     }
@@ -263,6 +266,7 @@ impl Connection {
         let keep_alive = self.may_keep_alive();
         let exchange = self.exchange.as_mut().expect("a request is under way");
         head::write(exchange, keep_alive);
+        self.write_due_s = 0;
         State::Send
     }
 

@@ -375,6 +375,11 @@ impl Connection {
     /// Tells a waiting client that its body is welcome. False: the client is gone.
     fn poll_send_continue(&mut self, context: &mut Context<'_>) -> Poll<bool> {
         let exchange = self.exchange.as_mut().expect("a request is under way");
+        if exchange.receiving.waits_for_continue && !exchange.interim.is_empty() {
+            // Behind what the client has not taken yet.
+            exchange.receiving.waits_for_continue = false;
+            exchange.interim.extend_from_slice(CONTINUE);
+        }
         if std::mem::take(&mut exchange.receiving.waits_for_continue) && self.input.is_empty() {
             // 25 bytes into an empty send buffer, unless the client does not read at all.
             match self.transport.poll_write(context, CONTINUE) {

@@ -195,6 +195,7 @@ impl Connection {
             }
             let Some(allowed) = exchange.poll_allowance(context) else {
                 self.no_deadline();
+                self.write_due_s = 0;
                 return Poll::Pending;
             };
             let backend = self.worker.process().network_backend;
@@ -218,6 +219,7 @@ impl Connection {
                 Poll::Ready(Ok(count)) => {
                     exchange.account(count);
                     turn = turn.saturating_sub(count as u64);
+                    self.write_due_s = 0;
                     if !exchange.sending.is_drained() {
                         self.set_deadline(write_idle_s);
                     }
@@ -227,7 +229,7 @@ impl Connection {
                     return Poll::Ready(State::Over);
                 }
                 Poll::Pending => {
-                    self.set_deadline(write_idle_s);
+                    self.wait_for_client(write_idle_s);
                     return Poll::Pending;
                 }
             }
@@ -264,9 +266,21 @@ impl Connection {
         None
     }
 
+    /// The client takes nothing. Its time goes on while others wake the connection: a backend that has
+    /// more for it, or its own request body.
+    fn wait_for_client(&mut self, write_idle_s: u32) {
+        if self.write_due_s == 0 {
+            self.write_due_s = self.due_after(write_idle_s);
+        }
+        if let Some(deadline) = self.deadline {
+            self.worker.deadlines.set(deadline, self.write_due_s);
+        }
+    }
+
     /// The body's maker waits; that is not the client's fault.
     fn wait_for_maker(&mut self, context: &mut Context<'_>) -> Poll<State> {
         self.waits_for_maker = true;
+        self.write_due_s = 0;
         let exchange = self.exchange.as_mut().expect("an answer is under way");
         let wake_at_s = exchange.response.body.wake_at_s();
         let waits_for_body = self.waits_for_streamed_body();

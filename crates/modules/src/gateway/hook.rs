@@ -10,7 +10,7 @@ use std::rc::Rc;
 use petrel_engine::Exchange;
 use petrel_engine::body::Ahead;
 use petrel_engine::module::{Configure, Hook, Outcome, Phase};
-use petrel_engine::proto::http1::BodyFraming;
+use petrel_engine::proto::http1::{BodyFraming, Version};
 
 use super::options::{Gateway, Mode, Protocol, Route};
 use super::request::GatewayRequest;
@@ -212,8 +212,10 @@ pub(super) fn prepare_body(exchange: &mut Exchange, protocol: Protocol) -> bool 
     true
 }
 
+/// HTTP/1.0 has no Upgrade (RFC 9110 7.8).
 pub(super) fn wants_upgrade(exchange: &Exchange) -> bool {
-    exchange.request.head.value_of("upgrade").is_some()
+    let head = &exchange.request.head;
+    head.version() == Version::Http11 && head.value_of("upgrade").is_some()
 }
 
 fn is_virtual(route: &Route) -> bool {

@@ -618,6 +618,7 @@ impl GatewayRequest {
                 format_args!("tries again after: {failure};"),
             );
             self.reply = Collected::default();
+            self.told_end = false;
             exchange.response.clear();
             self.failed = Some(failure);
             return None;

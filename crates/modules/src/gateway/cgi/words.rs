@@ -92,6 +92,7 @@ impl Words {
         let line = self.line.trim_ascii_end();
         if !line.is_empty() {
             let (name, line) = (self.name.escape_debug(), String::from_utf8_lossy(line));
+            let line = line.escape_debug();
             self.log
                 .error(format_args!("(content) cgi: {name} says: {line}"));
         }
