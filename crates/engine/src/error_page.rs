@@ -32,6 +32,10 @@ pub(crate) fn handler_for(exchange: &Exchange) -> Option<Rc<[u8]>> {
 }
 
 /// Sends the exchange through the phases again, with the handler's path as its URL.
+///
+/// `server.error-handler` tells what happened, so it is asked by GET and without the body, which may be
+/// gone. `server.error-handler-404` is what applications have as their front controller: it gets the
+/// request as it came.
 pub(crate) fn run_handler(exchange: &mut Exchange, handler: &Rc<[u8]>) {
     let status = exchange.response.status;
     let is_for_all = exchange.settings.core.error_handler.is_some();
@@ -68,9 +72,7 @@ pub(crate) fn run_handler(exchange: &mut Exchange, handler: &Rc<[u8]>) {
 /// Gives the response the status and body an error should have in the end.
 pub(crate) fn finish(exchange: &mut Exchange) {
     if let Some(error) = exchange.progress.error {
-        let own = exchange.response.status;
-        let handler_failed = matches!(own, Status::NOT_FOUND | Status::FORBIDDEN);
-        if error.keeps_status || handler_failed {
+        if !is_application_s(exchange) && (error.keeps_status || handler_failed(exchange)) {
             exchange.response.status = error.status;
         }
     }
@@ -85,6 +87,19 @@ pub(crate) fn finish(exchange: &mut Exchange) {
     if wants_page && !error_file(exchange) {
         builtin_page(exchange);
     }
+}
+
+/// Whether an application has answered whose status counts.
+fn is_application_s(exchange: &Exchange) -> bool {
+    exchange.response.is_final && !exchange.settings.core.error_intercept
+}
+
+/// Whether the handler of an error is missing itself, or is a file and the method is none for files.
+fn handler_failed(exchange: &Exchange) -> bool {
+    matches!(
+        exchange.response.status,
+        Status::NOT_FOUND | Status::FORBIDDEN | Status::METHOD_NOT_ALLOWED
+    )
 }
 
 /// Whether this is the error of a gateway that `server.error-intercept` replaces. What an error handler

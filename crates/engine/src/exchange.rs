@@ -84,7 +84,7 @@ pub struct Request {
     pub body: RequestBody,
     /// Bytes of the body that came in, wanted or not.
     pub body_bytes: u64,
-    /// Method to act on; HEAD or GET when an error handler runs.
+    /// Method to act on; HEAD or GET when `server.error-handler` runs.
     pub method: Method,
 }
 

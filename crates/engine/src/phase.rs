@@ -35,7 +35,7 @@ pub(crate) struct Progress {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HandledError {
     pub status: Status,
-    /// `server.error-handler`: the error's status is sent whatever the handler says.
+    /// `server.error-handler`: the error's status is sent, unless an application answers for it.
     pub keeps_status: bool,
 }
 

@@ -1,8 +1,8 @@
 //! Errors of backends and errors of ours: who sees which page.
 
-use petrel_tests::{Backend, Builder, Exchange, Speaks};
+use petrel_tests::{Backend, Builder, Exchange, Server, Speaks};
 
-use crate::{in_front_of, in_front_of_with, name};
+use crate::{in_front_of, in_front_of_with, name, post};
 
 /// A backend that answers with the status that the URL names, or not at all.
 fn failing() -> Backend {
@@ -134,4 +134,70 @@ fn intercepted_errors_of_applications_are_as_ours() {
         with_handler.get("/app/200").text(),
         "the application's words"
     );
+}
+
+/// An application that says 200 unless asked for an error, for all scripts.
+fn front_controller(directive: &str) -> (Backend, Server) {
+    let backend = Backend::start(Speaks::FastCgi, |exchange| {
+        exchange.read_body();
+        let status = match exchange.param("REQUEST_URI").contains("gone") {
+            true => 410,
+            false => 200,
+        };
+        exchange.answer(status, &[], "the application");
+    });
+    let server = Server::build()
+        .file("www/index.php", "<?php")
+        .config(&format!("{directive} = \"/index.php\""))
+        .config(&backend.directive(".php", ""))
+        .start();
+    (backend, server)
+}
+
+#[test]
+fn a_front_controller_gets_the_request_as_it_came() {
+    let (backend, server) = front_controller("server.error-handler-404");
+    let mut client = server.client();
+    for method in ["POST", "PUT", "DELETE"] {
+        let request = post("/pretty/url?a", "the body").replacen("POST", method, 1);
+        let response = client.send(request).response();
+        assert_eq!(
+            (response.status, response.text().as_str()),
+            (200, "the application")
+        );
+        let request = backend.last();
+        assert_eq!(request.param("REQUEST_METHOD"), Some(method));
+        assert_eq!(request.param("REDIRECT_STATUS"), Some("404"));
+        assert_eq!(request.body, b"the body");
+    }
+    assert_eq!(client.get("/gone").status, 410);
+}
+
+#[test]
+fn an_application_that_handles_errors_is_asked_by_get_and_says_the_status() {
+    let (backend, server) = front_controller("server.error-handler");
+    let mut client = server.client();
+    let large = "x".repeat(300_000);
+    for body in ["the body", &large] {
+        assert_eq!(
+            client.send(post("/pretty/url?a", body)).response().status,
+            200
+        );
+        let request = backend.last();
+        assert_eq!(request.param("REQUEST_METHOD"), Some("GET"));
+        assert_eq!(request.param("CONTENT_LENGTH"), Some("0"));
+        assert_eq!(request.body, b"");
+    }
+    assert_eq!(client.get("/gone").status, 410);
+}
+
+#[test]
+fn a_file_does_not_handle_the_error_of_a_method_that_files_do_not_have() {
+    let server = Server::build()
+        .file("www/sorry.txt", "sorry")
+        .config("server.error-handler-404 = \"/sorry.txt\"")
+        .start();
+    assert_eq!(server.get("/missing").status, 200);
+    let put = post("/missing", "body").replacen("POST", "PUT", 1);
+    assert_eq!(server.exchange(put).status, 404);
 }
