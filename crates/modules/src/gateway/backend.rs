@@ -65,7 +65,10 @@ pub struct Backend {
     pub shared: Arc<SharedBackend>,
     priority: u16,
     weight: u32,
-    #[expect(clippy::vec_box, reason = "the box itself goes from here to requests and back")]
+    #[expect(
+        clippy::vec_box,
+        reason = "the box itself goes from here to requests and back"
+    )]
     idle: RefCell<Vec<Box<BackendConnection>>>,
     queue: Queue,
     signal: Arc<Signal>,
@@ -361,7 +364,7 @@ impl Backend {
         let has_idle = !self.idle.borrow().is_empty();
         let limit = &self.shared.limit;
         let pause_ms = if !self.queue.is_empty() || (has_idle && limit.has_newcomers()) {
-            limits::PATIENCE_MS_MIN
+            limits::LOOK_AROUND_MS
         } else if has_idle && limit.is_learned() {
             limits::TENURE_MS
         } else {

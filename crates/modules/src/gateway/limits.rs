@@ -42,8 +42,12 @@ pub const PROBE_PAUSE_MS_MIN: u64 = 100;
 pub const PROBE_PAUSE_MS_MAX: u64 = 10_000;
 
 /// Milliseconds after which a connection on which nothing came back is late, if requests usually
-/// take no time at all.
-pub const PATIENCE_MS_MIN: u64 = 20;
+/// take no time at all. Where 64 processes share a core, one that has accepted a connection may wait
+/// for the processor for 100; taking that for a full backend costs connections for nothing.
+pub const PATIENCE_MS_MIN: u64 = 150;
+
+/// Milliseconds between two looks around while requests wait for a connection.
+pub const LOOK_AROUND_MS: u64 = 20;
 
 /// How many times the usual duration of a request makes a connection late.
 pub const PATIENCE_FACTOR: u64 = 4;
