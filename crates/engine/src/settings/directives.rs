@@ -149,9 +149,9 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "server.errorfile-prefix", String, Request, "unset", Works,
         "Error pages: the page for 404 is this text followed by 404.html.";
     "server.error-handler", String, Request, "unset", Works,
-        "The URL path that answers in place of any error from 400 up. The error's status stays.";
+        "The URL path that answers in place of any error from 400 up, asked by GET. The error's status stays, unless an application answers and server.error-intercept is off.";
     "server.error-handler-404", String, Request, "unset", Works,
-        "The URL path that answers in place of 404 and 403. The status becomes 200 unless the handler sets one.";
+        "The URL path that answers in place of 404 and 403, with the method and body of the request. The status becomes 200 unless the handler sets one.";
     "server.error-intercept", Bool, Request, "disable", Works,
         "Applies error pages and error handlers also to the errors of gateways.";
     "server.force-lowercase-filenames", Bool, Request, "disable", Works,
