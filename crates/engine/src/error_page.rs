@@ -71,10 +71,11 @@ pub(crate) fn run_handler(exchange: &mut Exchange, handler: &Rc<[u8]>) {
 
 /// Gives the response the status and body an error should have in the end.
 pub(crate) fn finish(exchange: &mut Exchange) {
-    if let Some(error) = exchange.progress.error {
-        if !is_application_s(exchange) && (error.keeps_status || handler_failed(exchange)) {
-            exchange.response.status = error.status;
-        }
+    if let Some(error) = exchange.progress.error
+        && !is_application_s(exchange)
+        && (error.keeps_status || handler_failed(exchange))
+    {
+        exchange.response.status = error.status;
     }
     if is_intercepted(exchange) {
         forget_words(exchange);

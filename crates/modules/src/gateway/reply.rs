@@ -10,7 +10,7 @@ use petrel_engine::settings::Settings;
 use petrel_engine::worker::Worker;
 
 use super::failure::Failure;
-use super::talk::{Event, Flow, Received, Talk};
+use super::talk::{Event, Flow, Received, Talk, name_of};
 
 /// The body of such a reply. Passes a streamed request body on meanwhile, and both directions of
 /// a tunnel.
@@ -61,11 +61,12 @@ impl Reply {
             Ahead::Unbounded => u64::MAX,
         };
         let mut spooled = Ok(());
+        let (backend, host) = (talk.backend().cloned(), Rc::clone(&talk.host));
         let directories = &worker.process().upload_directories;
         let received = talk.poll_receive(worker, context, &mut |event| {
             match event {
                 Event::Body(bytes) => spooled = spool.push(bytes, directories),
-                Event::Log(bytes) => log(settings, bytes),
+                Event::Log(bytes) => log(settings, name_of(backend.as_ref(), &host), bytes),
                 Event::Interim(_) | Event::Head(_) => {}
             }
             match spooled.is_ok() && spool.held() < held_max {
@@ -192,12 +193,12 @@ pub fn log_dropped(settings: &Settings, talk: &Talk) {
 }
 
 /// What an application says for the error log, line by line.
-pub fn log(settings: &Settings, bytes: &[u8]) {
+pub fn log(settings: &Settings, backend: &str, bytes: &[u8]) {
     for line in bytes.split(|byte| *byte == b'\n') {
         let line = line.trim_ascii_end();
         if !line.is_empty() {
             settings.core.error_log.error(format_args!(
-                "(backend-reply) stderr: {}",
+                "(backend-reply) stderr: {} backend={backend}",
                 String::from_utf8_lossy(line).escape_debug()
             ));
         }

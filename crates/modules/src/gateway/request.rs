@@ -31,7 +31,7 @@ use super::protocol::BodyLength;
 use super::reply::{self, Reply};
 use super::reroute;
 use super::stream::Connecting;
-use super::talk::{Event, Flow, InFlight, Received, Talk};
+use super::talk::{Event, Flow, InFlight, Received, Talk, name_of};
 use super::upstream::Upstream;
 
 /// A request on its way.
@@ -692,7 +692,10 @@ fn receive(
     talk.poll_receive(&worker, context, &mut |event| {
         match event {
             Event::Interim(head) => answer::inform(exchange, head),
-            Event::Log(bytes) => reply::log(&exchange.settings, bytes),
+            Event::Log(bytes) => {
+                let name = name_of(backend.as_ref(), &host);
+                reply::log(&exchange.settings, name, bytes);
+            }
             Event::Head(conversation) => {
                 let name = backend.as_ref().map_or(&host.label, |it| &it.shared.name);
                 debug::reply_head(gateway, exchange, name, conversation.head());

@@ -86,6 +86,14 @@ pub enum Received {
     End,
 }
 
+/// What logs call a backend, or a program, which has no address.
+pub fn name_of<'a>(backend: Option<&'a Rc<Backend>>, host: &'a Host) -> &'a str {
+    match backend {
+        Some(backend) => &backend.shared.name,
+        None => &host.label,
+    }
+}
+
 impl InFlight {
     /// Counts a request.
     pub fn new(backend: &Backend) -> InFlight {
@@ -340,10 +348,7 @@ impl Talk {
 
     /// The name of the backend, for logs.
     pub fn backend_name(&self) -> &str {
-        match &self.backend {
-            Some(backend) => &backend.shared.name,
-            None => &self.host.label,
-        }
+        name_of(self.backend.as_ref(), &self.host)
     }
 
     /// The conversation, for its head and what is still to come.

@@ -120,7 +120,9 @@ pub(super) fn unix(path: &str) -> Result<HostAddress, String> {
 pub(super) fn keep_alive_idle_s(protocol: Protocol) -> u32 {
     match protocol {
         Protocol::Http => 4,
-        Protocol::FastCgi | Protocol::Scgi | Protocol::Uwsgi | Protocol::Ajp13 => 10,
+        // Such a connection holds a process that another front end, or another route to the same
+        // backend, may wait for.
+        Protocol::FastCgi | Protocol::Scgi | Protocol::Uwsgi | Protocol::Ajp13 => 2,
     }
 }
 

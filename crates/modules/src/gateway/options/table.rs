@@ -126,7 +126,7 @@ pub static HOST_OPTIONS: &[HostOption] = options! {
         "Connections of all workers together. 0 finds out by itself how many a FastCGI application can work on; others have no limit then.";
     "max-keep-alive-requests", Number, "0",
         "Requests on one connection. 0 is no limit.";
-    "max-keep-alive-idle", Number, "10, or 4 for HTTP",
+    "max-keep-alive-idle", Number, "2, or 4 for HTTP",
         "Seconds that a connection without work is kept. 0 keeps none.";
     "backlog-size", Number, "1024",
         "Requests that wait for a connection; more are answered 503.";
