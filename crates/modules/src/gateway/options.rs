@@ -4,8 +4,8 @@
 //! lighttpd 1.4's maps (`fastcgi.server` and its siblings) and 1.5's `proxy-core.*` become the same
 //! thing: a [`Gateway`] with [`Route`]s that share [`Host`]s. Opens nothing and resolves nothing.
 //!
-//! [`gateways`] is what the modules ask for each set of merged settings, [`spawn_specs`] what the
-//! keeper asks once for the programs to run, [`warnings`] what start-up tells.
+//! [`gateway()`] is what the modules ask for each set of merged settings, [`spawn_specs`] what the
+//! keeper asks once for the programs to run, [`warnings()`] what start-up tells.
 
 mod addresses;
 mod host;
