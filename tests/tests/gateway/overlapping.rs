@@ -1,10 +1,12 @@
 //! Requests whose body, answer or program does not end when one expects it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use petrel_tests::{Backend, Builder, Server, Speaks, eventually};
 
-use crate::{in_front_of, post};
+use crate::{in_front_of, name, post};
 
 fn streaming(backend: &Backend) -> Builder {
     in_front_of(backend)
@@ -152,7 +154,7 @@ fn the_site_s_script_for_what_is_missing_gets_the_request_as_it_came() {
         .config("server.error-handler = \"/app/index\"")
         .start();
     let response = all.exchange(post("/pretty/url", "a=b"));
-    assert_eq!((response.status, response.text()), (404, "GET ".into()));
+    assert_eq!((response.status, response.text()), (200, "GET ".into()));
 }
 
 #[test]
@@ -264,5 +266,100 @@ fn an_upgrade_over_http_1_0_is_not_asked_for() {
             "GET /app/ HTTP/{version}\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: a\r\n\r\n"
         ));
         assert_eq!(response.text(), asked);
+    }
+}
+
+/// Waits until so many are there at the same time, or for some seconds; says how many were.
+fn together(there: &AtomicUsize, count: usize) -> usize {
+    there.fetch_add(1, Ordering::SeqCst);
+    eventually(|| there.load(Ordering::SeqCst) >= count);
+    there.load(Ordering::SeqCst)
+}
+
+#[test]
+fn no_connection_is_lost_to_clients_that_leave_at_any_point() {
+    const CONNECTIONS: usize = 3;
+    for speaks in [Speaks::FastCgi, Speaks::Http] {
+        let there = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&there);
+        let backend = Backend::start(speaks, move |exchange| match name(exchange) {
+            "together" => {
+                let there = together(&count, CONNECTIONS);
+                exchange.say(&there.to_string());
+            }
+            number => {
+                let number: u64 = number.parse().unwrap_or(0);
+                exchange.pause(Duration::from_micros(number % 7 * 300));
+                match number % 11 {
+                    0 => exchange.close(),
+                    1 => exchange.reset(),
+                    _ => exchange.say(&"x".repeat(number as usize * 100)),
+                }
+            }
+        });
+        let options = format!("\"max-connections\" => {CONNECTIONS}, \"disable-time\" => 0, ");
+        let server = Server::build()
+            .config(&backend.directive(crate::KEY, &format!("{options}{}", crate::OPTIONS)))
+            .config("server.max-worker = 4")
+            .config("server.stream-response-body = 2")
+            .config("server.stream-request-body = 2")
+            .start();
+        std::thread::scope(|scope| {
+            for thread in 0..8_u64 {
+                let server = &server;
+                scope.spawn(move || {
+                    for number in (thread..800).step_by(8) {
+                        let request = post(&format!("/app/{number}"), &"b".repeat(2000));
+                        let mut client = server.client();
+                        let sent = (number * 37 % request.len() as u64) as usize;
+                        match number % 4 {
+                            0 => client.send(&request[..sent]),
+                            _ => client.send(&request),
+                        };
+                        std::thread::sleep(Duration::from_micros(number % 13 * 200));
+                        match number % 3 {
+                            0 => client.abort(),
+                            1 => drop(client),
+                            _ if number % 4 > 0 => drop(client.try_response()),
+                            _ => {}
+                        }
+                    }
+                });
+            }
+        });
+        for _ in 0..3 {
+            there.store(0, Ordering::SeqCst);
+            std::thread::scope(|scope| {
+                let ask = || server.get("/app/together").text();
+                let asked: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(ask)).collect();
+                for answer in asked {
+                    let answer = answer.join().expect("no panic");
+                    assert_eq!(answer, CONNECTIONS.to_string(), "{speaks:?}");
+                }
+            });
+        }
+        assert!(backend.open_connections() <= CONNECTIONS, "{speaks:?}");
+    }
+}
+
+#[test]
+fn an_answer_ends_whatever_room_its_last_bytes_leave() {
+    for speaks in Speaks::ALL {
+        let backend = Backend::start(speaks, |exchange| {
+            let length = name(exchange).parse().expect("a number");
+            exchange.say(&"x".repeat(length));
+        });
+        for mode in 0..3 {
+            let server = in_front_of(&backend)
+                .config(&format!("server.stream-response-body = {mode}"))
+                .start();
+            let mut client = server.client();
+            for length in [
+                0, 1, 65_000, 65_300, 65_536, 65_537, 66_500, 131_072, 200_000,
+            ] {
+                let response = client.get(&format!("/app/{length}"));
+                assert_eq!(response.text().len(), length, "{speaks:?}, {mode}");
+            }
+        }
     }
 }

@@ -353,6 +353,9 @@ impl Backend {
                     // It must not be kept for long.
                     self.signal.notify.notify_one();
                 }
+                // Its request may have left instead of using it, and whoever began to wait a moment ago
+                // has not seen it.
+                self.let_others_have_one();
             }
             (Some(Grant::Kept(connection)), true) => drop(connection),
             (Some(Grant::Open), _) => self.shared.give_permit(false),
@@ -382,10 +385,19 @@ impl Backend {
             let grant = match self.take_idle() {
                 Some(connection) => Grant::Kept(connection),
                 None if self.shared.limit.try_probe(now_ms) => Grant::Open,
-                None => return,
+                None => {
+                    // One that has become idle elsewhere since this began to wait.
+                    self.shared.call_idle(&self.signal);
+                    return;
+                }
             };
             self.give(grant);
         }
+        self.let_others_have_one();
+    }
+
+    /// Gives up an idle connection if others wait for one.
+    fn let_others_have_one(&self) {
         if self.is_wanted_elsewhere() {
             let idle = self.idle.borrow_mut().pop();
             self.count_idle();

@@ -40,6 +40,8 @@ pub struct Talk {
     written: u64,
     reply_has_begun: bool,
     has_ended: bool,
+    /// Who takes the reply has said stop, so that there may be an event without another byte: the end.
+    is_stopped: bool,
     log_bytes_dropped: u64,
     is_tunnel: bool,
     /// The end of the client's side of a tunnel was passed on.
@@ -152,6 +154,7 @@ impl Talk {
             written: 0,
             reply_has_begun: false,
             has_ended: false,
+            is_stopped: false,
             log_bytes_dropped: 0,
             is_tunnel: false,
             is_end_told: false,
@@ -482,7 +485,7 @@ impl Talk {
         let Some(connection) = &mut self.connection else {
             return Ok(Some(Received::End));
         };
-        if connection.input.is_empty() {
+        if connection.input.is_empty() && !std::mem::take(&mut self.is_stopped) {
             return Ok(None);
         }
         let input = std::mem::take(&mut connection.input);
@@ -537,6 +540,7 @@ impl Talk {
                 }
             };
             if flow == Flow::Stop {
+                self.is_stopped = true;
                 connection
                     .input
                     .extend_from_slice(bytes.get(used..).unwrap_or_default());
