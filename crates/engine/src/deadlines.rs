@@ -5,7 +5,10 @@
 //! is why there is no wheel.
 
 use std::cell::{Cell, RefCell};
-use std::task::Waker;
+use std::rc::Rc;
+use std::task::{Context, Waker};
+
+use crate::worker::Worker;
 
 /// Deadlines of all connections of a worker.
 #[derive(Default)]
@@ -34,6 +37,15 @@ impl Deadlines {
         due.push(Cell::new(Self::NEVER));
         self.wakers.borrow_mut().push(Some(waker));
         DeadlineId(u32::try_from(due.len() - 1).expect("fewer connections than 2^32"))
+    }
+
+    /// From now on `waker` is woken.
+    pub fn replace_waker(&self, id: DeadlineId, waker: &Waker) {
+        if let Some(Some(known)) = self.wakers.borrow_mut().get_mut(id.0 as usize)
+            && !known.will_wake(waker)
+        {
+            known.clone_from(waker);
+        }
     }
 
     /// Gives the place back.
@@ -81,6 +93,53 @@ impl Deadlines {
     }
 }
 
+/// The deadline of something that its owner polls: it has a place in the table as soon as it needs one,
+/// and wakes whoever polled last.
+pub(crate) struct Alarm {
+    worker: Rc<Worker>,
+    place: Option<DeadlineId>,
+}
+
+impl Alarm {
+    /// An alarm that is not set.
+    pub fn new(worker: &Rc<Worker>) -> Alarm {
+        Alarm {
+            worker: Rc::clone(worker),
+            place: None,
+        }
+    }
+
+    /// Wakes the task of `context` when the worker's clock says `due_s`, which may be
+    /// [`Deadlines::NEVER`].
+    pub fn set(&mut self, due_s: u32, context: &Context<'_>) {
+        let deadlines = &self.worker.deadlines;
+        let place = match self.place {
+            None if due_s == Deadlines::NEVER => return,
+            None => *self.place.insert(deadlines.insert(context.waker().clone())),
+            Some(place) => {
+                deadlines.replace_waker(place, context.waker());
+                place
+            }
+        };
+        deadlines.set(place, due_s);
+    }
+
+    /// Wakes nobody for now.
+    pub fn clear(&mut self) {
+        if let Some(place) = self.place {
+            self.worker.deadlines.clear(place);
+        }
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.worker.deadlines.remove(place);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -110,6 +169,26 @@ mod tests {
         deadlines.sweep(10);
         assert_eq!(count.0.load(Ordering::Relaxed), 1);
         assert!(deadlines.is_over(late, 10) && !deadlines.is_over(early, 10));
+    }
+
+    #[test]
+    fn an_alarm_wakes_whoever_polled_last() {
+        let site = crate::testing::Site::new("", &[]);
+        let [first, last] = [(); 2].map(|()| Arc::new(Count::default()));
+        let mut alarm = Alarm::new(site.worker());
+        for count in [&first, &last] {
+            let waker = Waker::from(Arc::clone(count));
+            alarm.set(7, &Context::from_waker(&waker));
+        }
+        let sweep = || site.worker().deadlines.sweep(7);
+        sweep();
+        let woken = |count: &Arc<Count>| count.0.load(Ordering::Relaxed);
+        assert_eq!((woken(&first), woken(&last)), (0, 1));
+        alarm.clear();
+        sweep();
+        drop(alarm);
+        sweep();
+        assert_eq!((woken(&first), woken(&last)), (0, 1));
     }
 
     #[test]

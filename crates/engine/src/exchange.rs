@@ -28,6 +28,7 @@ use crate::module::{Outcome, Phase};
 use crate::response::Response;
 use crate::settings::scope::ConditionValues;
 use crate::settings::{ConnectionScope, HostScope, Settings};
+use crate::subrequest::Lineage;
 use crate::worker::Worker;
 
 /// One request and its answer.
@@ -67,6 +68,7 @@ pub struct Exchange {
     pub(crate) progress: crate::phase::Progress,
     pub(crate) receiving: Receiving,
     pub(crate) sending: Sending,
+    pub(crate) lineage: Lineage,
 }
 
 /// The request as it is now: hooks may have changed it.
@@ -196,6 +198,7 @@ impl Exchange {
             progress: crate::phase::Progress::default(),
             receiving: Receiving::default(),
             sending: Sending::default(),
+            lineage: Lineage::default(),
         }
     }
 
@@ -223,6 +226,7 @@ impl Exchange {
         self.progress = crate::phase::Progress::default();
         self.receiving = Receiving::default();
         self.sending.clear();
+        self.lineage = Lineage::default();
     }
 
     /// Answers with `status`; error pages and handlers come later.
@@ -378,6 +382,18 @@ impl Exchange {
     /// ranges of the request do not apply to it.
     pub fn handles_error(&self) -> bool {
         self.progress.error.is_some()
+    }
+
+    /// Whether this is a [`Subrequest`](crate::subrequest::Subrequest): the server made it, for a request
+    /// of the client that [`Exchange::connection`] names.
+    pub fn is_subrequest(&self) -> bool {
+        self.subrequest_depth() > 0
+    }
+
+    /// 0 for a client's request, 1 for its subrequests, 2 for theirs; at most
+    /// [`limits::SUBREQUEST_DEPTH_MAX`].
+    pub fn subrequest_depth(&self) -> u8 {
+        self.lineage.depth()
     }
 
     /// The name to use for this server in answers: `server.name`, the request's host, or the

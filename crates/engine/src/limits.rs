@@ -117,3 +117,16 @@ pub const STREAM_BUFFER_BYTES_MAX: u64 = 64 * 1024;
 
 /// Bytes of interim responses (103 Early Hints) that wait for a client that does not read.
 pub const INTERIM_BYTES_MAX: usize = 16 * 1024;
+
+/// How deep subrequests may lie in one another. A page that includes itself is found out after that many.
+pub const SUBREQUEST_DEPTH_MAX: u8 = 8;
+
+/// Subrequests that one request of a client may lead to, those of its subrequests included.
+pub const SUBREQUESTS_PER_REQUEST_MAX: u32 = 256;
+
+/// Subrequests of a worker that go on without a client at the same time: refreshes of cached pages. Each
+/// has an exchange and often a connection to a backend.
+pub const DETACHED_SUBREQUESTS_MAX: u32 = 128;
+
+/// Seconds after which a subrequest without a client is given up, whatever it waits for.
+pub const DETACHED_SUBREQUEST_S_MAX: u64 = 300;

@@ -161,7 +161,9 @@ pub enum Outcome {
     /// [`crate::limits::RESTARTS_MAX`] times an exchange; then the answer is 500.
     Again(Phase),
     /// The request body is needed first: receive it into memory, as much as
-    /// `server.max-request-size` allows, then call the same hook again.
+    /// `server.max-request-size` allows, then call the same hook again. In any phase before the answer.
+    /// Said by a [`Pending`], it begins the hook anew; one that wants to go on where it is calls
+    /// [`RequestBody::want`](crate::body::RequestBody::want) and waits.
     NeedBody,
     /// Waits: polled until it is ready, then its outcome counts.
     Later(Box<dyn Pending>),

@@ -43,7 +43,8 @@ pub(crate) struct HandledError {
 pub(crate) enum Walked {
     /// The response is complete and transformed.
     Answered,
-    /// A hook needs the request body.
+    /// A hook needs the whole request body: one that is to be called again, or one that is pending
+    /// and is polled again.
     NeedBody,
 }
 
@@ -57,6 +58,9 @@ pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<W
                     Poll::Ready(outcome) => outcome,
                     Poll::Pending => {
                         exchange.progress.pending = Some(pending);
+                        if exchange.request.body.is_held_incomplete() {
+                            return Poll::Ready(Walked::NeedBody);
+                        }
                         return Poll::Pending;
                     }
                 }
@@ -86,6 +90,9 @@ pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<W
 /// Answers with `status` without any phase but transform: the request itself is wrong.
 pub(crate) fn refuse(exchange: &mut Exchange, status: Status) {
     exchange.progress.pending = None;
+    // No hook that changes the answer gets more of the body, or waits for it.
+    exchange.request.body.clear();
+    exchange.request.body.complete();
     exchange.response.answer(status);
     exchange.response.close = true;
     exchange.progress.error = Some(HandledError {

@@ -12,15 +12,18 @@
 //! time-outs) is missing. The answer keeps its [`Exchange`], so that a test can look at the
 //! physical path or the environment. Built with the feature `testing` only.
 
+use std::future::poll_fn;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use petrel_config::{Config, Diagnostic, LoadOptions, Schema, Style, parse_str, render};
 use petrel_proto::http1::Parsed;
 
-use crate::body::Body;
+use crate::body::{Body, Piece};
+use crate::deadlines::{Alarm, Deadlines};
 use crate::exchange::{ConnectionFacts, Exchange, Peer};
 use crate::listener::ListenerFacts;
 use crate::log::LogRegistry;
@@ -29,7 +32,7 @@ use crate::phase::{self, Walked};
 use crate::settings::directives::DIRECTIVES;
 use crate::settings::{ConnectionScope, ProcessSettings, SettingsTable, loaded_modules};
 use crate::shared::Shared;
-use crate::worker::Worker;
+use crate::worker::{self, Worker};
 
 /// A configuration that requests can be made to.
 pub struct Site {
@@ -128,13 +131,68 @@ impl Site {
     /// # Panics
     /// If the head is refused or incomplete, or a hook waits for something that never happens.
     pub fn request(&self, request: &str) -> Answer {
-        let mut exchange = Box::new(Exchange::new(Rc::clone(&self.worker), self.facts.clone()));
-        exchange.ledger.start(self.worker.clock().now());
+        let mut exchange = self.exchange();
         let body = self.begin(&mut exchange, request.as_bytes());
         self.walk(&mut exchange, body);
         let body = collect(std::mem::take(&mut exchange.response.body));
         phase::log(&mut exchange);
         Answer { exchange, body }
+    }
+
+    /// The same with the waker of the task it is awaited in, for hooks that wait for timers, sockets or
+    /// other tasks (`#[tokio::test(flavor = "local")]`). The worker's clock goes on meanwhile, and a hook
+    /// is called again when it said by [`Exchange::wake_at`].
+    ///
+    /// # Panics
+    /// As [`Site::request`], and if there is no whole answer after some seconds.
+    pub async fn request_async(&self, request: &str) -> Answer {
+        let mut exchange = self.exchange();
+        let body = self.begin(&mut exchange, request.as_bytes());
+        let mut alarm = Alarm::new(&self.worker);
+        let mut pulled = Vec::new();
+        let answered = async {
+            poll_fn(|context| walk_awake(&mut exchange, body, &mut alarm, context)).await;
+            poll_fn(|context| work_and_pull(&mut exchange, &mut pulled, &mut alarm, context)).await;
+        };
+        tokio::select! {
+            in_time = tokio::time::timeout(ANSWER_TIME_MAX, answered) => {
+                assert!(in_time.is_ok(), "no answer after {ANSWER_TIME_MAX:?}: {request:?}");
+            }
+            () = worker::tick(Rc::clone(&self.worker)) => unreachable!("the clock never stops"),
+        }
+        phase::log(&mut exchange);
+        Answer {
+            exchange,
+            body: pulled,
+        }
+    }
+
+    /// [`Site::get`] in the manner of [`Site::request_async`].
+    ///
+    /// # Panics
+    /// See [`Site::request_async`].
+    pub async fn get_async(&self, target: &str) -> Answer {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: a.example\r\n\r\n");
+        self.request_async(&request).await
+    }
+
+    /// A request whose settings are chosen and that has not gone through any phase, for tests of what
+    /// hooks call. What follows the head is its body, which is complete.
+    ///
+    /// # Panics
+    /// If the head is refused or incomplete.
+    pub fn unanswered(&self, request: &str) -> Box<Exchange> {
+        let mut exchange = self.exchange();
+        let body = self.begin(&mut exchange, request.as_bytes());
+        exchange.request.body.want();
+        give_body(&mut exchange, body);
+        exchange
+    }
+
+    fn exchange(&self) -> Box<Exchange> {
+        let mut exchange = Box::new(Exchange::new(Rc::clone(&self.worker), self.facts.clone()));
+        exchange.ledger.start(self.worker.clock().now());
+        exchange
     }
 
     /// Reads the head and chooses the settings; answers with the body.
@@ -162,11 +220,7 @@ impl Site {
         for _ in 0..POLLS_MAX {
             match phase::walk(exchange, &mut context) {
                 Poll::Ready(Walked::Answered) => return,
-                Poll::Ready(Walked::NeedBody) => {
-                    exchange.request.body.receive(body, &[std::env::temp_dir()]);
-                    exchange.request.body_bytes = body.len() as u64;
-                    exchange.request.body.complete();
-                }
+                Poll::Ready(Walked::NeedBody) => give_body(exchange, body),
                 Poll::Pending => std::thread::yield_now(),
             }
         }
@@ -211,27 +265,83 @@ impl Answer {
     }
 }
 
+/// The body comes, all at once, when it is asked for.
+fn give_body(exchange: &mut Exchange, body: &[u8]) {
+    exchange.request.body.receive(body, &[std::env::temp_dir()]);
+    exchange.request.body_bytes = body.len() as u64;
+    exchange.request.body.complete();
+}
+
 fn collect(mut body: Body) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut context = Context::from_waker(Waker::noop());
     for _ in 0..POLLS_MAX {
         match body.poll_piece(&mut context) {
             Poll::Ready(None) => return bytes,
-            Poll::Ready(Some(piece)) => {
-                let mut piece = piece.expect("the body can be made");
-                let start = bytes.len();
-                bytes.resize(start + usize::try_from(piece.length()).expect("it fits"), 0);
-                let mut filled = start;
-                while filled < bytes.len() {
-                    filled += piece
-                        .read(&mut bytes[filled..])
-                        .expect("the piece can be read");
-                }
-            }
+            Poll::Ready(Some(piece)) => append(&mut bytes, piece.expect("the body can be made")),
             Poll::Pending => std::thread::yield_now(),
         }
     }
     panic!("the body has no end after {POLLS_MAX} polls");
+}
+
+/// What a connection does while hooks are at work.
+fn walk_awake(
+    exchange: &mut Exchange,
+    body: &[u8],
+    alarm: &mut Alarm,
+    context: &mut Context<'_>,
+) -> Poll<()> {
+    loop {
+        match phase::walk(exchange, context) {
+            Poll::Ready(Walked::Answered) => return Poll::Ready(()),
+            Poll::Ready(Walked::NeedBody) => give_body(exchange, body),
+            Poll::Pending => {
+                let of_request = &exchange.request.body;
+                if !of_request.is_streamed() || of_request.is_complete() {
+                    alarm.set(exchange.wake_at_s, context);
+                    return Poll::Pending;
+                }
+                give_body(exchange, body);
+            }
+        }
+    }
+}
+
+/// What a connection does while it sends, to the last byte. The body of the answer is empty then.
+fn work_and_pull(
+    exchange: &mut Exchange,
+    pulled: &mut Vec<u8>,
+    alarm: &mut Alarm,
+    context: &mut Context<'_>,
+) -> Poll<()> {
+    let body = &mut exchange.response.body;
+    loop {
+        body.work(&mut exchange.request.body, context);
+        match body.poll_piece(context) {
+            Poll::Ready(Some(piece)) => {
+                append(pulled, piece.expect("the body can be made"));
+            }
+            Poll::Ready(None) => break,
+            Poll::Pending => {
+                alarm.set(body.wake_at_s().unwrap_or(Deadlines::NEVER), context);
+                return Poll::Pending;
+            }
+        }
+    }
+    *body = Body::Empty;
+    Poll::Ready(())
+}
+
+fn append(bytes: &mut Vec<u8>, mut piece: Piece) {
+    let start = bytes.len();
+    bytes.resize(start + usize::try_from(piece.length()).expect("it fits"), 0);
+    let mut filled = start;
+    while filled < bytes.len() {
+        filled += piece
+            .read(&mut bytes[filled..])
+            .expect("the piece can be read");
+    }
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -243,6 +353,9 @@ const LISTENER: &str = "127.0.0.1:80";
 
 /// Turns given to a hook or body that waits.
 const POLLS_MAX: usize = 100_000;
+
+/// How long an answer that is awaited may take.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Files a site keeps open.
 const OPEN_FILES_MAX: usize = 64;

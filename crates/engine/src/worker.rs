@@ -37,6 +37,8 @@ pub struct Worker {
     connection_ended: Notify,
     connection_ids: Cell<u64>,
     requests: Cell<u64>,
+    /// Subrequests that go on without a client.
+    pub(crate) detached: Cell<u32>,
     belongings: RefCell<Vec<Rc<dyn Any>>>,
 }
 
@@ -77,6 +79,7 @@ impl Worker {
             connection_ended: Notify::new(),
             connection_ids: Cell::new(0),
             requests: Cell::new(0),
+            detached: Cell::new(0),
             belongings: RefCell::default(),
         })
     }

@@ -53,7 +53,10 @@ impl RequestBody {
         self.failure = None;
     }
 
-    /// Asks the connection to keep the whole body.
+    /// Asks the connection to keep the whole body. A [`Pending`](crate::module::Pending) that has asked
+    /// and waits is polled again when it is complete, and not before; a hook says
+    /// [`NeedBody`](crate::module::Outcome::NeedBody) instead. Nothing happens to a body that is streamed
+    /// or was given up.
     pub fn want(&mut self) {
         if self.use_ == Use::None {
             self.use_ = Use::Hold;
@@ -76,6 +79,11 @@ impl RequestBody {
     /// Whether a handler asked for the bytes.
     pub fn is_wanted(&self) -> bool {
         !matches!(self.use_, Use::None | Use::GivenUp)
+    }
+
+    /// Whether somebody waits for the last byte of a body that is kept.
+    pub(crate) fn is_held_incomplete(&self) -> bool {
+        self.use_ == Use::Hold && !self.complete
     }
 
     /// Whether the bytes are received while the exchange goes on.

@@ -28,8 +28,8 @@ use crate::settings::ConnectionScope;
 use crate::transport::{Peeked, Transport};
 use crate::worker::Worker;
 
-pub(crate) use receive::Receiving;
 use receive::Streamed;
+pub(crate) use receive::{Receiving, status_of_failure};
 pub(crate) use send::Sending;
 
 /// One client connection.

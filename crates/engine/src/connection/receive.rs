@@ -406,7 +406,7 @@ pub(super) enum Streamed {
 }
 
 /// What the client is told when its body cannot be kept: the disk is full, or broken.
-pub(super) fn status_of_failure(failure: &std::io::Error) -> Status {
+pub(crate) fn status_of_failure(failure: &std::io::Error) -> Status {
     match failure.kind() {
         std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
             Status::INSUFFICIENT_STORAGE

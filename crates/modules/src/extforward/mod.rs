@@ -144,7 +144,8 @@ impl Hook for ExtForward {
         if self.takes_certificate {
             tell_certificate(exchange);
         }
-        if !self.trust.includes(exchange.connection.peer.ip()) {
+        // A subrequest has the client that was found for its parent.
+        if exchange.is_subrequest() || !self.trust.includes(exchange.connection.peer.ip()) {
             return Outcome::Next;
         }
         match self.client(exchange) {

@@ -1,0 +1,66 @@
+//! Subrequests that outlive the client they were made for: refreshes of cached pages.
+
+use std::future::Future;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::{RefusedSubrequest, Subrequest};
+use crate::limits;
+use crate::worker::Worker;
+
+impl Subrequest {
+    /// Has `work` pull it in a task of its own, whatever becomes of its parent. The task ends with
+    /// `work`, after [`limits::DETACHED_SUBREQUEST_S_MAX`], or with the worker, which does not wait for
+    /// it: what is half done then must be as good as not begun. A worker that drains lets it go on
+    /// until the last connection has ended, as clients may wait for what it fetches.
+    ///
+    /// # Errors
+    /// [`RefusedSubrequest::TooManyDetached`] at the limit of the worker, and
+    /// [`RefusedSubrequest::Stopping`] when the worker drains; it is dropped then.
+    pub fn detach<Work>(
+        self,
+        work: impl FnOnce(Subrequest) -> Work,
+    ) -> Result<(), RefusedSubrequest>
+    where
+        Work: Future<Output = ()> + 'static,
+    {
+        let worker = Rc::clone(&self.exchange().worker);
+        let place = Place::take(worker)?;
+        let work = work(self);
+        tokio::task::spawn_local(async move {
+            let time = Duration::from_secs(limits::DETACHED_SUBREQUEST_S_MAX);
+            if tokio::time::timeout(time, work).await.is_err() {
+                let settings = place.0.base_settings();
+                settings.core.error_log.error(format_args!(
+                    "(subrequest) given up after {} s without a client",
+                    time.as_secs()
+                ));
+            }
+            drop(place);
+        });
+        Ok(())
+    }
+}
+
+/// One of the places a worker has for subrequests without a client.
+struct Place(Rc<Worker>);
+
+impl Place {
+    fn take(worker: Rc<Worker>) -> Result<Place, RefusedSubrequest> {
+        if worker.draining().is_some() {
+            return Err(RefusedSubrequest::Stopping);
+        }
+        let taken = worker.detached.get();
+        if taken >= limits::DETACHED_SUBREQUESTS_MAX {
+            return Err(RefusedSubrequest::TooManyDetached);
+        }
+        worker.detached.set(taken + 1);
+        Ok(Place(worker))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.detached.set(self.0.detached.get() - 1);
+    }
+}
