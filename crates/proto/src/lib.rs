@@ -13,6 +13,7 @@
 //! | [`header_block`] | response header fields in wire form |
 //! | [`range`], [`conditional`], [`etag`], [`date`], [`accept`] | RFC 9110's small languages |
 //! | [`fastcgi`], [`scgi`], [`uwsgi`], [`ajp13`] | the protocols of application servers |
+//! | [`resp`], [`memcached`] | the protocols of stores: Redis and memcached
 //! | [`cgi`] | the heads of CGI replies, whatever carries them |
 //! | [`reply_head`] | what decoders of backends' replies fill in |
 //! | [`proxy_protocol`], [`forwarded`] | whom a proxy in front has got a request from |
@@ -24,6 +25,7 @@ pub mod accept;
 pub mod ajp13;
 pub mod cgi;
 pub mod conditional;
+mod crlf_line;
 pub mod date;
 pub mod escape;
 pub mod etag;
@@ -31,10 +33,12 @@ pub mod fastcgi;
 pub mod forwarded;
 pub mod header_block;
 pub mod http1;
+pub mod memcached;
 pub mod method;
 pub mod proxy_protocol;
 pub mod range;
 pub mod reply_head;
+pub mod resp;
 pub mod scgi;
 pub mod status;
 pub mod url;

@@ -1,0 +1,482 @@
+//! Replies, read as they come.
+
+use super::{RespError, Value};
+use crate::crlf_line::{Line, LineError, Scanned};
+
+/// How large a reply may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyLimits {
+    /// Bytes of one string.
+    pub bulk_bytes_max: usize,
+    /// Bytes of one reply: all of its strings, and for each of its values what a [`Value`] takes in
+    /// memory.
+    pub reply_bytes_max: usize,
+    /// Aggregates within each other.
+    pub depth_max: usize,
+}
+
+/// 16 MiB for a string, 32 MiB for a reply, 32 levels.
+impl Default for ReplyLimits {
+    fn default() -> ReplyLimits {
+        ReplyLimits {
+            bulk_bytes_max: 16 << 20,
+            reply_bytes_max: 32 << 20,
+            depth_max: 32,
+        }
+    }
+}
+
+/// Takes the replies of one connection apart.
+///
+/// Memory is taken for what has come, never for what was announced; what is announced and could not be
+/// taken is refused at once. After an error every call answers with that error.
+#[derive(Debug)]
+pub struct ReplyDecoder {
+    limits: ReplyLimits,
+    step: Step,
+    line: Line,
+    /// Aggregates that are not complete, the innermost last.
+    open: Vec<Aggregate>,
+    /// Bytes of this reply, as [`ReplyLimits::reply_bytes_max`] counts them.
+    spent: usize,
+    failed: Option<RespError>,
+}
+
+/// What became of some input.
+#[derive(Debug, PartialEq)]
+pub struct Fed {
+    /// Bytes of the input that were used. All of them, unless a reply is complete.
+    pub consumed: usize,
+    /// A complete reply; what follows in the input belongs to the next one.
+    pub value: Option<Value>,
+}
+
+/// What is expected next.
+#[derive(Debug)]
+enum Step {
+    Type,
+    Line(Type),
+    String {
+        kind: StringType,
+        length: usize,
+        bytes: Vec<u8>,
+    },
+    /// The line end behind a string, of which so many bytes have come.
+    StringEnd {
+        kind: StringType,
+        bytes: Vec<u8>,
+        seen: usize,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Type {
+    Status,
+    Error,
+    Integer,
+    Double,
+    Boolean,
+    BigNumber,
+    Nil,
+    String(StringType),
+    Aggregate(AggregateType),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StringType {
+    Bulk,
+    Error,
+    Verbatim,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AggregateType {
+    Array,
+    Map,
+    Set,
+    Push,
+    Attributes,
+}
+
+#[derive(Debug)]
+struct Aggregate {
+    kind: AggregateType,
+    /// Values that have not come.
+    missing: usize,
+    values: Vec<Value>,
+}
+
+impl ReplyDecoder {
+    /// A decoder at the beginning of a reply.
+    pub fn new(limits: ReplyLimits) -> ReplyDecoder {
+        ReplyDecoder {
+            limits,
+            step: Step::Type,
+            line: Line::default(),
+            open: Vec::new(),
+            spent: 0,
+            failed: None,
+        }
+    }
+
+    /// Whether nothing of another reply has come.
+    pub fn is_between_replies(&self) -> bool {
+        matches!(self.step, Step::Type) && self.open.is_empty() && self.failed.is_none()
+    }
+
+    /// Takes `input` up to the end of a reply.
+    ///
+    /// # Errors
+    /// What comes is no reply, or one beyond the limits.
+    pub fn feed(&mut self, input: &[u8]) -> Result<Fed, RespError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let fed = self.read(input);
+        self.failed = fed.as_ref().err().copied();
+        fed
+    }
+
+    fn read(&mut self, input: &[u8]) -> Result<Fed, RespError> {
+        let mut rest = input;
+        while !rest.is_empty() {
+            let value = match std::mem::replace(&mut self.step, Step::Type) {
+                Step::Type => self.read_type(&mut rest)?,
+                Step::Line(kind) => self.read_line(kind, &mut rest)?,
+                Step::String {
+                    kind,
+                    length,
+                    bytes,
+                } => self.read_string(kind, length, bytes, &mut rest),
+                Step::StringEnd { kind, bytes, seen } => {
+                    self.read_string_end(kind, bytes, seen, &mut rest)?
+                }
+            };
+            if let Some(value) = value
+                && let Some(reply) = self.add(value)?
+            {
+                self.spent = 0;
+                return Ok(Fed {
+                    consumed: input.len() - rest.len(),
+                    value: Some(reply),
+                });
+            }
+        }
+        Ok(Fed {
+            consumed: input.len(),
+            value: None,
+        })
+    }
+
+    fn read_type(&mut self, rest: &mut &[u8]) -> Result<Option<Value>, RespError> {
+        if let Some((&first, behind)) = rest.split_first() {
+            self.step = Step::Line(type_of(first)?);
+            *rest = behind;
+        }
+        Ok(None)
+    }
+
+    fn read_line(&mut self, kind: Type, rest: &mut &[u8]) -> Result<Option<Value>, RespError> {
+        match self.line.scan(rest, kind.line_bytes_max())? {
+            Scanned::More => {
+                *rest = &[];
+                self.step = Step::Line(kind);
+                return Ok(None);
+            }
+            Scanned::Complete(used) => *rest = rest.get(used..).unwrap_or_default(),
+        }
+        let value = self.value_of_line(kind)?;
+        self.line.clear();
+        Ok(value)
+    }
+
+    /// The value that consists of the complete line, if it does; else what is to come is prepared for.
+    fn value_of_line(&mut self, kind: Type) -> Result<Option<Value>, RespError> {
+        Ok(Some(match kind {
+            Type::Status => Value::Status(self.text()?),
+            Type::Error => Value::Error(self.text()?),
+            Type::BigNumber => {
+                if !is_decimal(self.line.text()) {
+                    return Err(RespError::Number);
+                }
+                Value::BigNumber(self.text()?)
+            }
+            Type::Integer => Value::Integer(number(self.line.text())?),
+            Type::Double => Value::Double(double(self.line.text())?),
+            Type::Boolean => Value::Boolean(boolean(self.line.text())?),
+            Type::Nil if self.line.text().is_empty() => Value::Nil,
+            Type::Nil => return Err(RespError::Length),
+            Type::String(kind) => return self.begin_string(kind),
+            Type::Aggregate(kind) => return self.begin_aggregate(kind),
+        }))
+    }
+
+    fn text(&mut self) -> Result<Vec<u8>, RespError> {
+        let text = self.line.take();
+        self.spend(text.len())?;
+        Ok(text)
+    }
+
+    fn begin_string(&mut self, kind: StringType) -> Result<Option<Value>, RespError> {
+        let line = self.line.text();
+        if kind == StringType::Bulk && line == b"-1" {
+            return Ok(Some(Value::Nil));
+        }
+        let length = length(line)?;
+        if length > self.limits.bulk_bytes_max {
+            return Err(RespError::BulkTooLong);
+        }
+        self.spend(length)?;
+        self.step = match length {
+            0 => Step::StringEnd {
+                kind,
+                bytes: Vec::new(),
+                seen: 0,
+            },
+            _ => Step::String {
+                kind,
+                length,
+                bytes: Vec::new(),
+            },
+        };
+        Ok(None)
+    }
+
+    fn begin_aggregate(&mut self, kind: AggregateType) -> Result<Option<Value>, RespError> {
+        let line = self.line.text();
+        if kind == AggregateType::Array && line == b"-1" {
+            return Ok(Some(Value::Nil));
+        }
+        let count = length(line)?;
+        let values = match kind {
+            AggregateType::Map | AggregateType::Attributes => count.checked_mul(2),
+            _ => Some(count),
+        };
+        let missing = values.ok_or(RespError::TooLarge)?;
+        if self.open.len() >= self.limits.depth_max {
+            return Err(RespError::TooDeep);
+        }
+        let bytes = missing.checked_mul(size_of::<Value>());
+        self.spend(bytes.ok_or(RespError::TooLarge)?)?;
+        let aggregate = Aggregate {
+            kind,
+            missing,
+            values: Vec::with_capacity(missing.min(CAPACITY_AT_FIRST)),
+        };
+        if missing == 0 {
+            return Ok(aggregate.complete());
+        }
+        self.open.push(aggregate);
+        Ok(None)
+    }
+
+    fn read_string(
+        &mut self,
+        kind: StringType,
+        length: usize,
+        mut bytes: Vec<u8>,
+        rest: &mut &[u8],
+    ) -> Option<Value> {
+        let missing = length - bytes.len();
+        let (part, behind) = rest.split_at(missing.min(rest.len()));
+        bytes.extend_from_slice(part);
+        *rest = behind;
+        self.step = match part.len() == missing {
+            true => Step::StringEnd {
+                kind,
+                bytes,
+                seen: 0,
+            },
+            false => Step::String {
+                kind,
+                length,
+                bytes,
+            },
+        };
+        None
+    }
+
+    fn read_string_end(
+        &mut self,
+        kind: StringType,
+        bytes: Vec<u8>,
+        seen: usize,
+        rest: &mut &[u8],
+    ) -> Result<Option<Value>, RespError> {
+        let missing = b"\r\n".get(seen..).unwrap_or_default();
+        let (part, behind) = rest.split_at(missing.len().min(rest.len()));
+        if !missing.starts_with(part) {
+            return Err(RespError::LineEnd);
+        }
+        *rest = behind;
+        if part.len() < missing.len() {
+            let seen = seen + part.len();
+            self.step = Step::StringEnd { kind, bytes, seen };
+            return Ok(None);
+        }
+        Ok(Some(match kind {
+            StringType::Bulk => Value::Bulk(bytes),
+            StringType::Error => Value::Error(bytes),
+            StringType::Verbatim => verbatim(bytes)?,
+        }))
+    }
+
+    /// Puts a complete value where it belongs. Answers with the reply if that makes it complete.
+    fn add(&mut self, value: Value) -> Result<Option<Value>, RespError> {
+        let mut value = value;
+        while let Some(aggregate) = self.open.last_mut() {
+            aggregate.values.push(value);
+            aggregate.missing -= 1;
+            if aggregate.missing > 0 {
+                return Ok(None);
+            }
+            let complete = self.open.pop().and_then(Aggregate::complete);
+            match complete {
+                Some(complete) => value = complete,
+                // Attributes: what they are about follows.
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(value))
+    }
+
+    fn spend(&mut self, bytes: usize) -> Result<(), RespError> {
+        self.spent = self.spent.saturating_add(bytes);
+        match self.spent <= self.limits.reply_bytes_max {
+            true => Ok(()),
+            false => Err(RespError::TooLarge),
+        }
+    }
+}
+
+impl From<LineError> for RespError {
+    fn from(error: LineError) -> RespError {
+        match error {
+            LineError::TooLong => RespError::LineTooLong,
+            LineError::End => RespError::LineEnd,
+        }
+    }
+}
+
+impl Aggregate {
+    /// The value; `None` for attributes.
+    fn complete(self) -> Option<Value> {
+        Some(match self.kind {
+            AggregateType::Array => Value::Array(self.values),
+            AggregateType::Set => Value::Set(self.values),
+            AggregateType::Push => Value::Push(self.values),
+            AggregateType::Map => Value::Map(pairs(self.values)),
+            AggregateType::Attributes => return None,
+        })
+    }
+}
+
+fn pairs(values: Vec<Value>) -> Vec<(Value, Value)> {
+    let mut pairs = Vec::with_capacity(values.len() / 2);
+    let mut values = values.into_iter();
+    while let (Some(key), Some(value)) = (values.next(), values.next()) {
+        pairs.push((key, value));
+    }
+    pairs
+}
+
+impl Type {
+    fn line_bytes_max(self) -> usize {
+        match self {
+            Type::Status | Type::Error | Type::BigNumber => TEXT_BYTES_MAX,
+            _ => NUMBER_BYTES_MAX,
+        }
+    }
+}
+
+fn type_of(byte: u8) -> Result<Type, RespError> {
+    Ok(match byte {
+        b'+' => Type::Status,
+        b'-' => Type::Error,
+        b':' => Type::Integer,
+        b'$' => Type::String(StringType::Bulk),
+        b'*' => Type::Aggregate(AggregateType::Array),
+        b'_' => Type::Nil,
+        b'#' => Type::Boolean,
+        b',' => Type::Double,
+        b'(' => Type::BigNumber,
+        b'!' => Type::String(StringType::Error),
+        b'=' => Type::String(StringType::Verbatim),
+        b'%' => Type::Aggregate(AggregateType::Map),
+        b'~' => Type::Aggregate(AggregateType::Set),
+        b'>' => Type::Aggregate(AggregateType::Push),
+        b'|' => Type::Aggregate(AggregateType::Attributes),
+        _ => return Err(RespError::UnknownType),
+    })
+}
+
+/// Decimal digits, perhaps behind a sign.
+fn is_decimal(text: &[u8]) -> bool {
+    let digits = match text {
+        [b'+' | b'-', digits @ ..] => digits,
+        digits => digits,
+    };
+    !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
+}
+
+fn number(text: &[u8]) -> Result<i64, RespError> {
+    let text = std::str::from_utf8(text).map_err(|_| RespError::Number)?;
+    // What the standard library takes for a number is the same as here: digits, perhaps behind a sign.
+    text.parse().map_err(|_| RespError::Number)
+}
+
+fn length(text: &[u8]) -> Result<usize, RespError> {
+    if text == b"?" {
+        return Err(RespError::Streamed);
+    }
+    if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
+        return Err(RespError::Length);
+    }
+    let text = std::str::from_utf8(text).map_err(|_| RespError::Length)?;
+    // Digits that are too many for a number of this machine are more than any limit.
+    text.parse().map_err(|_| RespError::TooLarge)
+}
+
+fn double(text: &[u8]) -> Result<f64, RespError> {
+    match text {
+        b"inf" => return Ok(f64::INFINITY),
+        b"-inf" => return Ok(f64::NEG_INFINITY),
+        b"nan" | b"-nan" => return Ok(f64::NAN),
+        _ => {}
+    }
+    let is_numeric = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
+    if !text.iter().all(is_numeric) {
+        return Err(RespError::Number);
+    }
+    let text = std::str::from_utf8(text).map_err(|_| RespError::Number)?;
+    text.parse().map_err(|_| RespError::Number)
+}
+
+fn boolean(text: &[u8]) -> Result<bool, RespError> {
+    match text {
+        b"t" => Ok(true),
+        b"f" => Ok(false),
+        _ => Err(RespError::Number),
+    }
+}
+
+/// Three bytes of format, a colon, the text.
+fn verbatim(mut bytes: Vec<u8>) -> Result<Value, RespError> {
+    let Some(&[first, second, third, b':']) = bytes.first_chunk() else {
+        return Err(RespError::Verbatim);
+    };
+    bytes.drain(..4);
+    Ok(Value::Verbatim {
+        format: [first, second, third],
+        text: bytes,
+    })
+}
+
+/// Bytes of a status, an error or a big number.
+const TEXT_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes of any other line. A double has 24 at most.
+const NUMBER_BYTES_MAX: usize = 64;
+
+/// Values that an aggregate has room for before the first of them has come.
+const CAPACITY_AT_FIRST: usize = 16;
