@@ -29,6 +29,8 @@ pub const TARGETS: &[&str] = &[
     "ajp13",
     "response",
     "proxied",
+    "resp",
+    "memcached",
 ];
 
 /// The manifest of the targets, from the root.
