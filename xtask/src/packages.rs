@@ -84,6 +84,8 @@ const NEEDS: &[Need] = &[
         "/usr/share/dokuwiki/doku.php",
         Tests("with DokuWiki"),
     ),
+    need("redis-server", "redis-server", Tests("with Redis")),
+    need("memcached", "memcached", Tests("with memcached")),
 ];
 
 const fn need(package: &'static str, sign: &'static str, purpose: Purpose) -> Need {
