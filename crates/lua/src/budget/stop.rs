@@ -1,0 +1,218 @@
+//! How a running script is stopped: a signal, its handler, and the hook that it sets.
+//!
+//! The signal is SIGURG, which nobody else sends to a thread and which is ignored by default.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use mlua::ffi;
+
+use super::Excess;
+use super::watchdog::Slot;
+
+const SIGNAL: c_int = libc::SIGURG;
+
+const WITHIN: u8 = 0;
+const OUT_OF_TIME: u8 = 1;
+const OUT_OF_MEMORY: u8 = 2;
+
+unsafe extern "C-unwind" {
+    /// Of LuaJIT 2.1; mlua does not declare it.
+    fn lua_isyieldable(state: *mut ffi::lua_State) -> c_int;
+}
+
+/// What this thread runs. Plain memory without a destructor, so that a signal handler may read it.
+struct Running {
+    state: Cell<*mut ffi::lua_State>,
+    slot: Cell<*const Slot>,
+    verdict: AtomicU8,
+}
+
+thread_local! {
+    static RUNNING: Running = const {
+        Running {
+            state: Cell::new(ptr::null_mut()),
+            slot: Cell::new(ptr::null()),
+            verdict: AtomicU8::new(WITHIN),
+        }
+    };
+}
+
+/// A thread, for as long as it is registered.
+#[derive(Clone, Copy)]
+pub(super) struct ThreadId {
+    thread: libc::pthread_t,
+    clock: libc::clockid_t,
+}
+
+impl ThreadId {
+    /// The calling thread. Its mask lets the signal through from now on.
+    pub fn current() -> io::Result<ThreadId> {
+        // SAFETY: no arguments, cannot fail.
+        let thread = unsafe { libc::pthread_self() };
+        let mut clock = 0;
+        // SAFETY: the thread exists, it is this one; `clock` is valid for a write.
+        check(unsafe { libc::pthread_getcpuclockid(thread, &mut clock) })?;
+        let mut signals = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: sigemptyset initialises the set that the other calls read; the old mask is not wanted.
+        check(unsafe {
+            libc::sigemptyset(signals.as_mut_ptr());
+            libc::sigaddset(signals.as_mut_ptr(), SIGNAL);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, signals.as_ptr(), ptr::null_mut())
+        })?;
+        Ok(ThreadId { thread, clock })
+    }
+
+    /// Processor time of the thread; zero if it has ended.
+    pub fn processor_time(self) -> Duration {
+        let mut time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: the pointer is valid for a write. A clock of a thread that is gone is an error.
+        unsafe { libc::clock_gettime(self.clock, &mut time) };
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+    }
+
+    /// Makes the thread look whether its script has to stop.
+    pub fn interrupt(self) {
+        // SAFETY: the caller holds the lock under which threads are forgotten before they end.
+        unsafe { libc::pthread_kill(self.thread, SIGNAL) };
+    }
+}
+
+/// Installs the signal handler, once a process.
+pub(super) fn install() -> io::Result<()> {
+    static INSTALLED: OnceLock<i32> = OnceLock::new();
+    let errno = *INSTALLED.get_or_init(|| {
+        let handler: extern "C" fn(c_int) = on_signal;
+        // SAFETY: all zeroes is a valid sigaction without flags and with an empty mask.
+        let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+        action.sa_sigaction = handler as libc::sighandler_t;
+        // What the thread waits for in the kernel goes on.
+        action.sa_flags = libc::SA_RESTART;
+        // SAFETY: `action` is initialised; the handler does only what a handler may, see there.
+        match unsafe { libc::sigaction(SIGNAL, &action, ptr::null_mut()) } {
+            0 => 0,
+            _ => io::Error::last_os_error()
+                .raw_os_error()
+                .unwrap_or(libc::EINVAL),
+        }
+    });
+    check(errno)
+}
+
+/// Whether Lua runs in this thread already.
+pub(super) fn is_running() -> bool {
+    RUNNING.with(|running| !running.state.get().is_null())
+}
+
+/// Lua runs in this thread until [`Entered::leave`].
+pub(super) struct Entered {
+    state: *mut ffi::lua_State,
+}
+
+impl Entered {
+    pub fn new(state: *mut ffi::lua_State, slot: &Slot) -> Entered {
+        // SAFETY: `state` is a live state of this thread; this reads a counter.
+        let used = unsafe { memory_used(state) };
+        let most = used.saturating_add(slot.budget.growth_bytes);
+        slot.memory_max.store(most, Ordering::Relaxed);
+        RUNNING.with(|running| {
+            running.verdict.store(WITHIN, Ordering::Relaxed);
+            running.slot.set(slot);
+            // Last: from now on the handler does something.
+            std::sync::atomic::compiler_fence(Ordering::SeqCst);
+            running.state.set(state);
+        });
+        Entered { state }
+    }
+
+    /// Tells whether the script was stopped.
+    pub fn leave(self) -> Option<Excess> {
+        RUNNING.with(|running| {
+            running.state.set(ptr::null_mut());
+            std::sync::atomic::compiler_fence(Ordering::SeqCst);
+            let verdict = running.verdict.load(Ordering::Relaxed);
+            running.slot.set(ptr::null());
+            let excess = match verdict {
+                OUT_OF_TIME => Excess::Time,
+                OUT_OF_MEMORY => Excess::Memory,
+                _ => return None,
+            };
+            // SAFETY: the state is alive, belongs to this thread, and no handler touches it any more.
+            unsafe { ffi::lua_sethook(self.state, None, 0, 0) };
+            Some(excess)
+        })
+    }
+}
+
+/// Runs on the thread that runs Lua, anywhere in it. Reads memory of its own thread, atomics, and calls
+/// `lua_sethook`, which LuaJIT documents for use in signal handlers (its own interpreter stops scripts
+/// that way).
+extern "C" fn on_signal(_: c_int) {
+    RUNNING.with(|running| {
+        let state = running.state.get();
+        if state.is_null() {
+            return;
+        }
+        // SAFETY: the slot outlives the run: `Meter::measure` holds it, and leaving clears `state` first.
+        let slot = unsafe { &*running.slot.get() };
+        let is_out_of_time =
+            slot.out_of_time.load(Ordering::Acquire) == slot.sequence.load(Ordering::Acquire);
+        // SAFETY: `state` is alive while Lua runs in it; this reads a counter.
+        let used = unsafe { memory_used(state) };
+        let verdict = match is_out_of_time {
+            true => OUT_OF_TIME,
+            false if used > slot.memory_max.load(Ordering::Relaxed) => OUT_OF_MEMORY,
+            false => return,
+        };
+        running.verdict.store(verdict, Ordering::Relaxed);
+        // SAFETY: see above. Taken away first: should an earlier signal have come in the middle of a change
+        // of LuaJIT's own dispatch tables, they are made anew.
+        unsafe {
+            ffi::lua_sethook(state, None, 0, 0);
+            ffi::lua_sethook(state, Some(stop), ffi::LUA_MASKCOUNT, 1);
+        }
+    });
+}
+
+/// The hook: called before the next instruction, and each one after.
+unsafe extern "C-unwind" fn stop(state: *mut ffi::lua_State, _: *mut ffi::lua_Debug) {
+    // SAFETY: LuaJIT calls hooks with a valid state; yielding without values is what a hook may do, and
+    // there is nothing on this frame that has to be dropped.
+    unsafe {
+        if lua_isyieldable(state) != 0 {
+            ffi::lua_yield(state, 0);
+        } else {
+            ffi::luaL_error(
+                state,
+                c"the script is stopped: its budget is used up".as_ptr(),
+            );
+        }
+    }
+}
+
+/// Bytes that the state's collector knows of.
+///
+/// # Safety
+/// `state` is alive and belongs to the calling thread.
+unsafe fn memory_used(state: *mut ffi::lua_State) -> usize {
+    // SAFETY: by the contract of this function. LUA_GCCOUNT reads and changes nothing.
+    let kib = unsafe { ffi::lua_gc(state, ffi::LUA_GCCOUNT, 0) };
+    usize::try_from(kib).unwrap_or(0).saturating_mul(1024)
+}
+
+fn check(errno: c_int) -> io::Result<()> {
+    match errno {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}

@@ -1,0 +1,145 @@
+//! The thread that notices scripts which run for long.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
+use std::time::Duration;
+
+use super::{Budget, stop};
+
+/// How often the watchdog looks.
+pub const TICK: Duration = Duration::from_millis(1);
+
+/// Ticks without any script after which it sleeps until one starts.
+const IDLE_TICKS: u32 = 1000;
+
+/// A thread that runs Lua.
+pub(super) struct Slot {
+    /// Odd while Lua runs; a new number for each time.
+    pub sequence: AtomicU64,
+    /// What it may use.
+    pub budget: Budget,
+    /// The watchdog found that its time is up, for the run with this sequence number.
+    pub out_of_time: AtomicU64,
+    /// Bytes the state may have at most in this run.
+    pub memory_max: AtomicUsize,
+    thread: stop::ThreadId,
+}
+
+/// What the watchdog knows of a slot from its last look.
+struct Watched {
+    slot: Arc<Slot>,
+    sequence: u64,
+    /// Processor time of the thread when the run was first seen.
+    since: Duration,
+}
+
+struct Watchdog {
+    watched: Mutex<Vec<Watched>>,
+    thread: Thread,
+    sleeps: AtomicBool,
+}
+
+static WATCHDOG: OnceLock<Watchdog> = OnceLock::new();
+static START: Mutex<()> = Mutex::new(());
+
+/// Makes the calling thread known, and starts the watchdog if it is the first.
+pub(super) fn register(budget: Budget) -> io::Result<Arc<Slot>> {
+    let slot = Arc::new(Slot {
+        sequence: AtomicU64::new(0),
+        budget,
+        out_of_time: AtomicU64::new(0),
+        memory_max: AtomicUsize::new(usize::MAX),
+        thread: stop::ThreadId::current()?,
+    });
+    lock(&started()?.watched).push(Watched {
+        slot: Arc::clone(&slot),
+        sequence: 0,
+        since: Duration::ZERO,
+    });
+    Ok(slot)
+}
+
+/// Forgets a thread: it is about to end, or to run no more Lua.
+pub(super) fn forget(slot: &Arc<Slot>) {
+    if let Some(watchdog) = WATCHDOG.get() {
+        lock(&watchdog.watched).retain(|watched| !Arc::ptr_eq(&watched.slot, slot));
+    }
+}
+
+/// A script starts. A load, unless the watchdog sleeps.
+#[inline]
+pub(super) fn wake() {
+    if let Some(watchdog) = WATCHDOG.get()
+        && watchdog.sleeps.load(Ordering::Relaxed)
+        && watchdog.sleeps.swap(false, Ordering::SeqCst)
+    {
+        watchdog.thread.unpark();
+    }
+}
+
+fn started() -> io::Result<&'static Watchdog> {
+    let _one = lock(&START);
+    if let Some(watchdog) = WATCHDOG.get() {
+        return Ok(watchdog);
+    }
+    let thread = std::thread::Builder::new()
+        .name("lua-watchdog".into())
+        .spawn(|| {
+            // `started` sets it right after this thread exists.
+            let watchdog = WATCHDOG.wait();
+            watch(watchdog);
+        })?;
+    Ok(WATCHDOG.get_or_init(|| Watchdog {
+        watched: Mutex::default(),
+        thread: thread.thread().clone(),
+        sleeps: AtomicBool::new(false),
+    }))
+}
+
+fn watch(watchdog: &Watchdog) {
+    let mut idle = 0;
+    loop {
+        std::thread::sleep(TICK);
+        let mut is_idle = true;
+        for watched in lock(&watchdog.watched).iter_mut() {
+            is_idle &= !look(watched);
+        }
+        idle = if is_idle { idle + 1 } else { 0 };
+        if idle > IDLE_TICKS {
+            watchdog.sleeps.store(true, Ordering::SeqCst);
+            std::thread::park();
+            watchdog.sleeps.store(false, Ordering::SeqCst);
+            idle = 0;
+        }
+    }
+}
+
+/// Looks at one thread; false if it has run nothing since the last time.
+fn look(watched: &mut Watched) -> bool {
+    let slot = &watched.slot;
+    let sequence = slot.sequence.load(Ordering::Acquire);
+    let runs = sequence % 2 == 1;
+    if sequence != watched.sequence {
+        watched.sequence = sequence;
+        if runs {
+            watched.since = slot.thread.processor_time();
+        }
+        return true;
+    }
+    if runs {
+        let used = slot.thread.processor_time().saturating_sub(watched.since);
+        // It may have begun right after the look before the first one that saw it.
+        if used + 2 * TICK >= slot.budget.time {
+            slot.out_of_time.store(sequence, Ordering::Release);
+        }
+        slot.thread.interrupt();
+    }
+    runs
+}
+
+/// Nothing that is guarded here can be half changed by a panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

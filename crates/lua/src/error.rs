@@ -1,0 +1,168 @@
+//! What can be wrong with a script.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::budget::{Budget, Excess};
+use crate::syntax;
+
+/// Why a script did not end well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScriptError {
+    /// What happened.
+    pub cause: Cause,
+    /// Lua's words for it, which begin with file and line where Lua knows them.
+    pub message: String,
+    /// The stack at that time, one call a line; empty if it is not known.
+    pub stack: String,
+}
+
+/// The kinds of things that go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The file is no Lua that LuaJIT understands, or not text.
+    Syntax,
+    /// The script raised an error, or something that it called did.
+    Error,
+    /// It ran for too long and was stopped.
+    Time,
+    /// It used too much memory and was stopped.
+    Memory,
+}
+
+impl ScriptError {
+    /// An error that Lua or a library reports while a script runs.
+    pub(crate) fn of_run(error: &mlua::Error) -> ScriptError {
+        let cause = match root(error) {
+            mlua::Error::MemoryError(_) => Cause::Memory,
+            _ => Cause::Error,
+        };
+        let (message, stack) = taken_apart(&without_wrapping(error));
+        ScriptError {
+            cause,
+            message,
+            stack,
+        }
+    }
+
+    /// An error of the compiler about `source`.
+    pub(crate) fn of_source(error: &mlua::Error, source: &[u8]) -> ScriptError {
+        let (mut message, stack) = taken_apart(&without_wrapping(error));
+        if let Some(construct) = syntax::explain(source) {
+            message = format!("{message} ({construct})");
+        }
+        ScriptError {
+            cause: Cause::Syntax,
+            message,
+            stack,
+        }
+    }
+
+    /// A script that is no text.
+    pub(crate) fn binary(name: &str) -> ScriptError {
+        ScriptError {
+            cause: Cause::Syntax,
+            message: format!("{name}: binary chunks are not accepted, only source"),
+            stack: String::new(),
+        }
+    }
+
+    /// A script that was stopped at `place`.
+    pub(crate) fn stopped(excess: Excess, budget: &Budget, name: &str, stack: &str) -> ScriptError {
+        let (cause, message) = match excess {
+            Excess::Time => (
+                Cause::Time,
+                format!(
+                    "{name}: stopped, it ran for more than {} without a wait",
+                    shown(budget.time)
+                ),
+            ),
+            Excess::Memory => (
+                Cause::Memory,
+                format!(
+                    "{name}: stopped, it used more than {} MiB of memory",
+                    budget.growth_bytes >> 20
+                ),
+            ),
+        };
+        ScriptError {
+            cause,
+            message,
+            stack: taken_apart(&format!("\n{}", stack.trim_start())).1,
+        }
+    }
+}
+
+impl fmt::Display for ScriptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        if !self.stack.is_empty() {
+            write!(f, "\n{}", self.stack)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ScriptError {}
+
+/// What went wrong, for a script that may catch it: the words without the stack.
+pub(crate) fn message_of(error: &mlua::Error) -> String {
+    taken_apart(&without_wrapping(root(error))).0
+}
+
+fn shown(time: Duration) -> String {
+    format!("{} ms", time.as_millis())
+}
+
+/// The error below those that say where it passed through.
+fn root(error: &mlua::Error) -> &mlua::Error {
+    match error {
+        mlua::Error::CallbackError { cause, .. } => root(cause),
+        mlua::Error::WithContext { cause, .. } => root(cause),
+        error => error,
+    }
+}
+
+/// Lua's words without mlua's.
+fn without_wrapping(error: &mlua::Error) -> String {
+    match error {
+        mlua::Error::CallbackError { traceback, cause } => {
+            format!("{}\n{traceback}", without_wrapping(cause))
+        }
+        mlua::Error::WithContext { context, cause } => {
+            format!("{context}: {}", without_wrapping(cause))
+        }
+        mlua::Error::RuntimeError(text) | mlua::Error::MemoryError(text) => text.clone(),
+        mlua::Error::SyntaxError { message, .. } => message.clone(),
+        error => error.to_string(),
+    }
+}
+
+/// The message and the stack below it. Lines of our own driver are nobody's business.
+fn taken_apart(text: &str) -> (String, String) {
+    let (message, stack) = match text.split_once("\nstack traceback:") {
+        Some((message, stack)) => (message, stack),
+        None => (text, ""),
+    };
+    let lines = stack.lines().map(str::trim).filter(|line| {
+        !line.is_empty() && !line.contains("petrel/") && *line != "stack traceback:"
+    });
+    (
+        message.trim_end().to_owned(),
+        lines.collect::<Vec<_>>().join("\n"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_and_stack_are_told_apart() {
+        let text = "a.lua:3: oh\nstack traceback:\n\ta.lua:3: in function 'f'\n\tpetrel/run.lua:9: in function <x>\n";
+        let (message, stack) = taken_apart(text);
+        assert_eq!(message, "a.lua:3: oh");
+        assert_eq!(stack, "a.lua:3: in function 'f'");
+        assert_eq!(taken_apart("x").0, "x");
+    }
+}

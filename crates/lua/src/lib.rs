@@ -1,0 +1,27 @@
+//! LuaJIT for the server: states, compiled scripts, runs that may wait, and budgets.
+//!
+//! A [`Machine`] is a Lua state of one thread, with libraries that know nothing of HTTP. A [`Script`] is
+//! source that was compiled in it; a [`Run`] executes one in an environment of its own and is polled
+//! like a future, because a script may wait. Who runs scripts (modules of the server, programs) adds functions
+//! by [`Machine::lua`] and [`Machine::waiting`], and lends them what they work on by [`Lent`].
+//!
+//! Knows nothing of requests, of configuration or of sockets.
+
+pub mod budget;
+mod error;
+mod lent;
+pub mod library;
+mod machine;
+mod run;
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod run_tests;
+mod script;
+pub mod syntax;
+
+pub use error::{Cause, ScriptError};
+pub use lent::Lent;
+pub use machine::{Machine, Options};
+pub use mlua;
+pub use run::{Progress, Run};
+pub use script::{Script, Scripts, Stamp};

@@ -1,0 +1,218 @@
+//! One Lua state.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use mlua::{
+    FromLuaMulti, Function, IntoLuaMulti, LightUserData, Lua, LuaOptions, MultiValue, StdLib,
+    Table, Thread,
+};
+
+use crate::budget::{Budget, Meter};
+use crate::error::ScriptError;
+use crate::library;
+use crate::script::{Script, Scripts};
+
+/// How states are made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What each stretch of a run may use.
+    pub budget: Budget,
+    /// Bytes a state may have between runs; see [`Machine::is_worn_out`].
+    pub state_bytes_max: usize,
+    /// What scripts are offered.
+    pub library: library::Options,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            budget: Budget {
+                time: Duration::from_millis(10),
+                growth_bytes: 64 << 20,
+            },
+            state_bytes_max: 128 << 20,
+            library: library::Options::default(),
+        }
+    }
+}
+
+/// A Lua state of the thread that made it, with its libraries, scripts and coroutines.
+pub struct Machine {
+    lua: Lua,
+    meter: Meter,
+    options: Options,
+    scripts: Scripts,
+    loop_function: Function,
+    waiting: Function,
+    stack_of: Function,
+    /// Coroutines between two runs.
+    idle: RefCell<Vec<Thread>>,
+    /// What the function that was called last waits for, until its run takes it.
+    pub(crate) started: Rc<RefCell<Option<Wait>>>,
+    is_spent: Cell<bool>,
+}
+
+/// Something a script waits for: the values that its call returns.
+pub(crate) type Wait = Pin<Box<dyn Future<Output = mlua::Result<MultiValue>>>>;
+
+/// Coroutines that wait for their next run.
+const IDLE_MAX: usize = 256;
+
+/// What a coroutine yields when its script has ended.
+pub(crate) const DONE: LightUserData = LightUserData(16 as *mut std::ffi::c_void);
+/// What it yields when a function waits.
+pub(crate) const WAIT: LightUserData = LightUserData(32 as *mut std::ffi::c_void);
+
+/// Under which the libraries find [`WAIT`].
+const WAIT_NAME: &str = "petrel.wait";
+
+impl Machine {
+    /// A state with the libraries of `options`. It may be used by the calling thread only.
+    ///
+    /// # Errors
+    /// There is no memory for it, or no thread for the watchdog.
+    pub fn new(options: Options) -> mlua::Result<Rc<Machine>> {
+        let lua_options = LuaOptions::new();
+        // SAFETY: the libraries are loaded whole and taken apart at once by `library::open`; a script
+        // gets what may break this process only if the configuration says so.
+        let lua = unsafe { Lua::unsafe_new_with(StdLib::ALL, lua_options) };
+        lua.set_named_registry_value(WAIT_NAME, WAIT)?;
+        let driver: (Function, Function, Function, Function, Function) = lua
+            .load(include_str!("run.lua"))
+            .set_name("=petrel/run.lua")
+            .call((DONE, WAIT))?;
+        let (loop_function, waiting, xpcall, shown_stack, stack_of) = driver;
+        lua.globals().set("xpcall", xpcall)?;
+        let debug: Table = lua.globals().get("debug")?;
+        debug.set("traceback", shown_stack)?;
+        library::open(&lua, &options.library)?;
+        let meter = Meter::new(options.budget).map_err(mlua::Error::external)?;
+        Ok(Rc::new(Machine {
+            lua,
+            meter,
+            options,
+            scripts: Scripts::default(),
+            loop_function,
+            waiting,
+            stack_of,
+            idle: RefCell::default(),
+            started: Rc::default(),
+            is_spent: Cell::new(false),
+        }))
+    }
+
+    /// The state, to add functions and tables to.
+    pub fn lua(&self) -> &Lua {
+        &self.lua
+    }
+
+    /// How it was made.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The scripts that were compiled for files.
+    pub fn scripts(&self) -> &Scripts {
+        &self.scripts
+    }
+
+    /// Compiles `source`. `name` is what messages call it.
+    ///
+    /// # Errors
+    /// `source` is not text or not the Lua that LuaJIT understands.
+    pub fn compile(&self, name: &str, source: &[u8]) -> Result<Rc<Script>, ScriptError> {
+        Script::compile(&self.lua, name, source).map(Rc::new)
+    }
+
+    /// A Lua function that waits without blocking anything: `start` is called with its arguments, and the
+    /// script goes on with what the future comes to. The future is polled where the run is polled,
+    /// with the same things lent.
+    ///
+    /// # Errors
+    /// There is no memory for the function.
+    pub fn waiting<A, F, R>(
+        &self,
+        start: impl Fn(&Lua, A) -> mlua::Result<F> + 'static,
+    ) -> mlua::Result<Function>
+    where
+        A: FromLuaMulti,
+        F: Future<Output = mlua::Result<R>> + 'static,
+        R: IntoLuaMulti,
+    {
+        let started = Rc::clone(&self.started);
+        let start = self.lua.create_function(move |lua, arguments: A| {
+            let future = start(lua, arguments)?;
+            let weak = lua.weak();
+            let wait: Wait = Box::pin(async move {
+                let result = future.await?;
+                // The state is there: it is about to be resumed.
+                let Some(lua) = weak.try_upgrade() else {
+                    return Ok(MultiValue::new());
+                };
+                result.into_lua_multi(&lua)
+            });
+            *started.borrow_mut() = Some(wait);
+            Ok(())
+        })?;
+        self.waiting.call(start)
+    }
+
+    /// Whether the state should make way for a new one: a script was stopped in it, or too much memory
+    /// stays in use. Runs that wait go on in it.
+    pub fn is_worn_out(&self) -> bool {
+        if !self.is_spent.get() && self.lua.used_memory() > self.options.state_bytes_max {
+            // What is garbage does not count.
+            let _ = self.lua.gc_collect();
+            self.is_spent
+                .set(self.lua.used_memory() > self.options.state_bytes_max / 2);
+        }
+        self.is_spent.get()
+    }
+
+    /// A fresh table of globals: what is not in it is looked up in those of the state, which no script
+    /// can change. For makers of environments that are not hot; others do the same in Lua.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn environment(&self) -> mlua::Result<Table> {
+        let environment = self.lua.create_table()?;
+        let meta = self.lua.create_table()?;
+        meta.set("__index", self.lua.globals())?;
+        meta.set("__metatable", false)?;
+        environment.set_metatable(Some(meta))?;
+        environment.raw_set("_G", &environment)?;
+        Ok(environment)
+    }
+
+    /// The stack of a coroutine, for the log.
+    pub(crate) fn stack_of(&self, thread: &Thread) -> mlua::Result<String> {
+        self.stack_of.call((thread.clone(), "", 0))
+    }
+
+    pub(crate) fn wear_out(&self) {
+        self.is_spent.set(true);
+    }
+
+    pub(crate) fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    pub(crate) fn take_thread(&self) -> mlua::Result<Thread> {
+        let idle = self.idle.borrow_mut().pop();
+        match idle {
+            Some(thread) => Ok(thread),
+            None => self.lua.create_thread(self.loop_function.clone()),
+        }
+    }
+
+    pub(crate) fn give_thread(&self, thread: Thread) {
+        let mut idle = self.idle.borrow_mut();
+        if idle.len() < IDLE_MAX {
+            idle.push(thread);
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Runs: their results, waits, and how they are stopped.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use mlua::{Function, Value};
+
+use crate::budget::Budget;
+use crate::{Cause, Machine, Options, Progress, Run, ScriptError};
+
+fn machine() -> Rc<Machine> {
+    Machine::new(Options::default()).expect("a state")
+}
+
+fn environment(machine: &Machine) -> Function {
+    machine
+        .lua()
+        .load("local globals = ... return function() return setmetatable({}, { __index = globals }) end")
+        .call(machine.lua().globals())
+        .expect("sound")
+}
+
+fn run(machine: &Rc<Machine>, source: &str) -> Result<Value, ScriptError> {
+    let script = machine.compile("test.lua", source.as_bytes())?;
+    match Run::start(machine, &script, &environment(machine))? {
+        (_, Progress::Ended(value)) => Ok(value),
+        (mut run, Progress::Waits) => loop {
+            if let Poll::Ready(result) = run.poll(&mut Context::from_waker(Waker::noop())) {
+                return result;
+            }
+        },
+    }
+}
+
+fn cause(source: &str) -> (Cause, String) {
+    let error = run(&machine(), source).expect_err("it must fail");
+    (error.cause, error.to_string())
+}
+
+#[test]
+fn scripts_return_a_value_and_leave_no_globals() {
+    let machine = machine();
+    let five = run(&machine, "x = 2; return x + 3").expect("sound");
+    assert_eq!(five.as_i64(), Some(5));
+    assert!(run(&machine, "return x").expect("sound").is_nil());
+}
+
+#[test]
+fn errors_name_line_and_stack() {
+    let (cause, text) = cause("\nlocal function f()\n error('oh') end\nf() return 1");
+    assert_eq!(cause, Cause::Error);
+    assert!(text.starts_with("test.lua:3: oh\n"), "{text}");
+    assert!(text.contains("test.lua:4: in"), "{text}");
+    assert!(!text.contains("petrel/"), "{text}");
+}
+
+#[test]
+fn source_that_is_not_lua_is_told() {
+    for (source, says) in [
+        ("return 1 +", "test.lua:1:"),
+        ("x = = 2", "test.lua:1:"),
+        ("end return function() ", "'<eof>' expected"),
+        ("\x1bLJ\x02", "binary chunks"),
+    ] {
+        let (cause, text) = cause(source);
+        assert_eq!(cause, Cause::Syntax, "{source}");
+        assert!(text.contains(says), "{source}: {text}");
+    }
+    assert!(run(&machine(), "#!/usr/bin/lua\nreturn 1 -- end").is_ok());
+}
+
+/// Every loop that a script can get into and that pcall, handlers, coroutines or C functions might hide.
+const ENDLESS: &[&str] = &[
+    "while true do end",
+    "local x = 0 while true do x = x + 1 end",
+    "for i = 1, math.huge do end",
+    "while true do pcall(function() while true do end end) end",
+    "local function f() return f() end f()",
+    "local function f() return pcall(f) end while true do f() end",
+    "while true do pcall(error) end",
+    "xpcall(error, function() while true do end end)",
+    "xpcall(error, function() while true do pcall(function() while true do end end) end end)",
+    "while true do xpcall(function() while true do end end, function() while true do end end) end",
+    "local co = coroutine.wrap(function() while true do end end) while true do co() end",
+    "while true do coroutine.wrap(function() while true do coroutine.yield() end end)() end",
+    "local s = ('a'):rep(100) while true do s:gsub('.', function() while true do end end) end",
+    "table.sort({ 5, 4, 3, 2, 1 }, function() while true do pcall(function() while true do end end) end end)",
+    "local t = setmetatable({}, { __index = function() while true do end end }) return t.x",
+    "local t = setmetatable({}, { __tostring = function() while true do end end }) return tostring(t)",
+    "local t = {} for i = 1, 1e12 do t[i % 100] = {} end",
+    "local t = setmetatable({}, { __lt = function() while true do end end }) return t < t",
+    "repeat local f = load('while true do end') f() until false",
+];
+
+#[test]
+fn endless_scripts_are_stopped_in_time() {
+    for source in ENDLESS {
+        let machine = machine();
+        let begun = Instant::now();
+        let error = run(&machine, source).expect_err(source);
+        assert_eq!(error.cause, Cause::Time, "{source}: {error}");
+        assert!(error.message.starts_with("test.lua: stopped"), "{error}");
+        // Processor time counts: the machine may be busy with other tests.
+        assert!(begun.elapsed() < Duration::from_secs(2), "{source}");
+        assert!(machine.is_worn_out(), "{source}");
+    }
+}
+
+#[test]
+fn endless_recursion_is_an_error() {
+    let (cause, text) = cause("local function f() return 1 + f() end return f()");
+    assert_eq!(cause, Cause::Error);
+    assert!(text.contains("stack overflow"), "{text}");
+}
+
+#[test]
+fn memory_that_grows_is_stopped() {
+    let options = Options {
+        budget: Budget {
+            time: Duration::from_secs(20),
+            growth_bytes: 16 << 20,
+        },
+        ..Options::default()
+    };
+    for source in [
+        "local t = {} while true do t[#t + 1] = {} end",
+        "local s = 'x' while true do s = s .. s end",
+        "local t = {} while true do pcall(function() t[#t + 1] = ('x'):rep(1000) .. #t end) end",
+    ] {
+        let machine = Machine::new(options.clone()).expect("a state");
+        let error = run(&machine, source).expect_err(source);
+        assert_eq!(error.cause, Cause::Memory, "{source}: {error}");
+        assert!(machine.lua().used_memory() < 128 << 20, "{source}");
+    }
+}
+
+#[test]
+fn a_script_that_was_stopped_hurts_no_other_of_the_state() {
+    let machine = machine();
+    let waits = waiting_run(&machine, "local a = wait(3) return a + 1");
+    assert!(run(&machine, "while true do end").is_err());
+    let seven = run(
+        &machine,
+        "local n = 0 for i = 1, 7 do n = n + 1 end return n",
+    );
+    assert_eq!(seven.expect("sound").as_i64(), Some(7));
+    assert_eq!(ended(waits).expect("sound").as_i64(), Some(4));
+}
+
+/// A function `wait(n)` that waits for n polls and returns n.
+fn add_wait(machine: &Machine) {
+    let wait = machine.waiting(|_, polls: u32| {
+        let left = Cell::new(polls);
+        Ok(std::future::poll_fn(move |_| match left.get() {
+            0 => Poll::Ready(if polls == 13 {
+                Err(mlua::Error::runtime("thirteen"))
+            } else {
+                Ok(polls)
+            }),
+            n => {
+                left.set(n - 1);
+                Poll::Pending
+            }
+        }))
+    });
+    let wait = wait.expect("a function");
+    machine.lua().globals().set("wait", wait).expect("room");
+}
+
+fn waiting_run(machine: &Rc<Machine>, source: &str) -> Run {
+    add_wait(machine);
+    let script = machine
+        .compile("test.lua", source.as_bytes())
+        .expect("sound");
+    let (run, progress) = Run::start(machine, &script, &environment(machine)).expect("sound");
+    assert!(matches!(progress, Progress::Waits));
+    run
+}
+
+fn ended(mut run: Run) -> Result<Value, ScriptError> {
+    for _ in 0..100 {
+        if let Poll::Ready(result) = run.poll(&mut Context::from_waker(Waker::noop())) {
+            return result;
+        }
+    }
+    panic!("it never ends");
+}
+
+#[test]
+fn scripts_wait_and_go_on_also_many_of_one_script() {
+    let machine = machine();
+    add_wait(&machine);
+    let source = b"local n = ... local sum = wait(2) + wait(3) x = (x or 0) + sum return x";
+    let script = machine.compile("test.lua", source).expect("sound");
+    let environment = environment(&machine);
+    let start = || {
+        Run::start(&machine, &script, &environment)
+            .expect("sound")
+            .0
+    };
+    let runs: Vec<Run> = (0..10).map(|_| start()).collect();
+    for run in runs {
+        assert_eq!(ended(run).expect("sound").as_i64(), Some(5));
+    }
+}
+
+#[test]
+fn errors_of_a_wait_are_raised_where_it_was_called() {
+    let machine = machine();
+    let run = waiting_run(&machine, "\nwait(13)");
+    let error = ended(run).expect_err("thirteen");
+    assert!(error.message.starts_with("test.lua:2: thirteen"), "{error}");
+    let run = waiting_run(
+        &machine,
+        "local ok, text = pcall(wait, 13) return ok == false and tostring(text)",
+    );
+    let text = ended(run).expect("caught");
+    assert!(format!("{text:?}").contains("thirteen"), "{text:?}");
+}
+
+#[test]
+fn a_run_may_be_dropped_while_it_waits() {
+    let machine = machine();
+    drop(waiting_run(&machine, "wait(1000)"));
+    assert!(run(&machine, "return wait(1)").is_ok());
+}
+
+#[test]
+fn yielding_by_oneself_is_an_error() {
+    let (cause, text) = cause("coroutine.yield(1)");
+    assert_eq!(cause, Cause::Error);
+    assert!(text.contains("outside a coroutine"), "{text}");
+}
+
+#[test]
+fn waiting_where_nobody_can_wait_is_an_error_and_forgotten() {
+    let machine = machine();
+    add_wait(&machine);
+    let source = "for k in string.gmatch('a', setmetatable({}, { __tostring = function() wait(1) end })) do end";
+    assert!(run(&machine, source).is_err());
+    let source = "return load(function() wait(1) return nil end)";
+    let _ = run(&machine, source);
+    assert!(machine.started.borrow().is_none());
+}

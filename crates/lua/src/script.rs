@@ -1,0 +1,167 @@
+//! Compiled scripts, and where they wait to be run again.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::SystemTime;
+
+use mlua::chunk::ChunkMode;
+use mlua::{Function, Lua};
+
+use crate::error::ScriptError;
+
+/// Scripts of one state at most. Names come from configurations and document roots; a directory full of
+/// scripts must not fill memory.
+pub const SCRIPTS_MAX: usize = 4096;
+
+/// Functions of one script that wait to be used again.
+const IDLE_MAX: usize = 64;
+
+/// A script, compiled. A script that waits is entered again by other requests, each time by a
+/// function of its own: what is kept is what makes such functions.
+pub struct Script {
+    name: String,
+    make: Function,
+    idle: RefCell<Vec<Function>>,
+}
+
+/// What a file was when it was read. Two stamps that are equal stand for the same content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The file system.
+    pub device: u64,
+    /// The inode.
+    pub inode: u64,
+    /// Bytes.
+    pub size: u64,
+    /// When the content was changed.
+    pub modified: SystemTime,
+    /// When anything about the inode was changed, in nanoseconds since 1970.
+    pub changed_ns: i128,
+}
+
+/// The scripts of one state, by name.
+#[derive(Default)]
+pub struct Scripts {
+    known: RefCell<HashMap<Vec<u8>, Known>>,
+    clock: Cell<u64>,
+}
+
+struct Known {
+    stamp: Stamp,
+    script: Rc<Script>,
+    used: u64,
+}
+
+impl Script {
+    /// Compiles `source`. `name` is what messages call it, a path as a rule.
+    ///
+    /// # Errors
+    /// `source` is not text or not the Lua that LuaJIT understands.
+    pub(crate) fn compile(lua: &Lua, name: &str, source: &[u8]) -> Result<Script, ScriptError> {
+        let source = without_first_line_of_programs(source);
+        if source.first() == Some(&0x1b) {
+            return Err(ScriptError::binary(name));
+        }
+        let chunk_name = format!("@{name}");
+        let load = |source: &[u8]| {
+            lua.load(source)
+                .set_name(&chunk_name)
+                .set_mode(ChunkMode::Text)
+                .into_function()
+        };
+        // By itself first: it must be whole, and messages must be about it.
+        load(source).map_err(|error| ScriptError::of_source(&error, source))?;
+        let mut factory = Vec::with_capacity(source.len() + 32);
+        factory.extend_from_slice(b"return function(...) ");
+        factory.extend_from_slice(source);
+        factory.extend_from_slice(b"\nend");
+        let make = load(&factory).map_err(|error| ScriptError::of_source(&error, source))?;
+        Ok(Script {
+            name: name.to_owned(),
+            make,
+            idle: RefCell::default(),
+        })
+    }
+
+    /// What messages call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A function that nobody else runs.
+    pub(crate) fn function(&self) -> mlua::Result<Function> {
+        match self.idle.borrow_mut().pop() {
+            Some(function) => Ok(function),
+            None => self.make.call(()),
+        }
+    }
+
+    /// Takes back a function whose run is over.
+    pub(crate) fn give_back(&self, function: Function) {
+        let mut idle = self.idle.borrow_mut();
+        if idle.len() < IDLE_MAX {
+            idle.push(function);
+        }
+    }
+}
+
+impl Scripts {
+    /// The script that was compiled when the file had this `stamp`.
+    pub fn get(&self, path: &[u8], stamp: &Stamp) -> Option<Rc<Script>> {
+        let mut known = self.known.borrow_mut();
+        let entry = known.get_mut(path).filter(|entry| entry.stamp == *stamp)?;
+        entry.used = self.tick();
+        Some(Rc::clone(&entry.script))
+    }
+
+    /// Keeps `script` for `path`. Beyond [`SCRIPTS_MAX`] the one that was not used for longest goes.
+    pub fn put(&self, path: &[u8], stamp: Stamp, script: Rc<Script>) {
+        let used = self.tick();
+        let mut known = self.known.borrow_mut();
+        if known.len() >= SCRIPTS_MAX && !known.contains_key(path) {
+            let oldest = known.iter().min_by_key(|(_, entry)| entry.used);
+            if let Some(path) = oldest.map(|(path, _)| path.clone()) {
+                known.remove(&path);
+            }
+        }
+        let entry = Known {
+            stamp,
+            script,
+            used,
+        };
+        known.insert(path.to_vec(), entry);
+    }
+
+    fn tick(&self) -> u64 {
+        self.clock.set(self.clock.get() + 1);
+        self.clock.get()
+    }
+}
+
+impl Stamp {
+    /// The stamp of a file.
+    pub fn of(metadata: &std::fs::Metadata) -> Stamp {
+        use std::os::unix::fs::MetadataExt;
+        Stamp {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            modified: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+            changed_ns: i128::from(metadata.ctime()) * 1_000_000_000
+                + i128::from(metadata.ctime_nsec()),
+        }
+    }
+}
+
+/// `#!/usr/bin/lua` is no Lua, but may stand first. The line break stays, for the line numbers.
+fn without_first_line_of_programs(source: &[u8]) -> &[u8] {
+    let source = source.strip_prefix(b"\xef\xbb\xbf").unwrap_or(source);
+    if !source.starts_with(b"#") {
+        return source;
+    }
+    let end = source.iter().position(|byte| *byte == b'\n');
+    source
+        .get(end.unwrap_or(source.len())..)
+        .unwrap_or_default()
+}
