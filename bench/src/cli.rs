@@ -1,5 +1,6 @@
 //! The command line: one block an option, help from the same text.
 
+use crate::backend::{BODY_BYTES, SLOW_REDIS_DELAY};
 use crate::workload::Suite;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -26,8 +27,16 @@ pub enum Command {
     Gateway(Options),
     /// Compare large answers that PHP sends itself or leaves to the server
     Tempfile(Options),
-    /// The table of the article "Reducing Requests-Setup-Costs", and what a request does
+    /// The tables of the article "Reducing Requests-Setup-Costs", and what a request does
     Article(Options),
+    /// Compare servers by scripts that run in them
+    Lua(Options),
+    /// Compare Lua by FastCGI with PHP, the CPU time of both sides together
+    FcgiMagnet(Options),
+    /// Compare pages from the server's cache with files
+    Cache(Options),
+    /// Static files while a thousand requests wait for a slow Redis
+    SlowRedis(SlowRedisOptions),
     /// A small php-fpm behind two servers and many clients, slow ones among them
     Starvation(StarvationOptions),
     /// Serve one canned response with the fewest system calls (started by the comparison)
@@ -39,9 +48,9 @@ pub enum Command {
 /// How a comparison is run.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Servers to run, in this order; without it every server that is installed
+    /// Servers to run, in this order; without it those of the suite that are installed
     #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
-    pub servers: Vec<String>,
+    servers: Vec<String>,
     /// Workloads to run; without it all of the suite
     #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
     pub workloads: Vec<String>,
@@ -75,6 +84,16 @@ pub struct Options {
 }
 
 impl Options {
+    /// Servers to run: those that are named, or else the suite's.
+    pub fn servers(&self, suite: Suite) -> Vec<String> {
+        let usual = suite.servers().iter().copied().map(str::to_owned);
+        if self.servers.is_empty() {
+            usual.collect()
+        } else {
+            self.servers.clone()
+        }
+    }
+
     /// With how many connections to run each workload.
     pub fn connections(&self, suite: Suite) -> &[u16] {
         match self.connections.as_slice() {
@@ -123,6 +142,59 @@ pub struct StarvationOptions {
     pub placement: Placement,
 }
 
+/// How static files beside waiting requests are measured.
+#[derive(Debug, Args)]
+pub struct SlowRedisOptions {
+    /// Servers to run, in this order
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NAME,...",
+        default_value = "petrel,nginx"
+    )]
+    pub servers: Vec<String>,
+    /// Requests that wait
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=4000))]
+    pub waiting: u16,
+    /// Requests for a file that are due in a second
+    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub rate: u32,
+    /// How often both runs are made
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeats: u32,
+    /// Length of each run
+    #[arg(long, value_name = "S", default_value_t = 4.0, value_parser = seconds)]
+    seconds: f64,
+    /// One short repeat: to see that everything works, not to quote
+    #[arg(long, conflicts_with_all = ["repeats", "seconds"])]
+    quick: bool,
+    /// Where report.txt and results.json go, in a directory `slow-redis`
+    #[arg(long, value_name = "DIR", default_value = "bench/results")]
+    pub out: PathBuf,
+    /// The petrel binary; without it the one next to this program
+    #[arg(long, value_name = "FILE")]
+    pub petrel: Option<PathBuf>,
+    /// Install what is missing with apt-get first (as root)
+    #[arg(long)]
+    pub install: bool,
+    /// Which cores client and server run on
+    #[arg(long, value_enum, default_value_t = Placement::Apart)]
+    pub placement: Placement,
+}
+
+impl SlowRedisOptions {
+    /// How many rounds to run.
+    pub fn rounds(&self) -> u32 {
+        if self.quick { 1 } else { self.repeats }
+    }
+
+    /// How long a run lasts. The requests that wait must outlast it.
+    pub fn run_length(&self) -> Duration {
+        let seconds = if self.quick { 1.0 } else { self.seconds };
+        Duration::from_secs_f64(seconds).min(SLOW_REDIS_DELAY / 2)
+    }
+}
+
 /// Which cores client and server run on. The same for every server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -169,9 +241,25 @@ pub struct BackendOptions {
     /// Port on 127.0.0.1 to listen on
     #[arg(long, conflicts_with = "socket")]
     pub port: Option<u16>,
-    /// Unix socket that tells the number of connections accepted so far
+    /// Unix socket that tells the numbers of connections and requests so far
     #[arg(long, value_name = "FILE")]
     pub control: Option<PathBuf>,
+    /// Length of every reply's body
+    #[arg(long, value_name = "N", default_value_t = BODY_BYTES, value_parser = clap::value_parser!(u64).range(..=1 << 20))]
+    pub bytes: u64,
+    /// Seconds that caches may keep a reply (HTTP)
+    #[arg(long, value_name = "S")]
+    pub max_age: Option<u32>,
+    /// Milliseconds that a reply takes (slow Redis)
+    #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=60_000))]
+    pub delay_ms: u64,
+}
+
+impl BackendOptions {
+    /// How long a reply takes.
+    pub fn delay(&self) -> Duration {
+        Duration::from_millis(self.delay_ms)
+    }
 }
 
 /// What our responders speak.
@@ -181,6 +269,8 @@ pub enum BackendProtocol {
     Fastcgi,
     /// HTTP/1.1
     Http,
+    /// RESP, whose answers take their time
+    SlowRedis,
 }
 
 /// A run shorter than this measures start-up effects; a longer one, patience.

@@ -13,6 +13,7 @@ mod backend;
 mod calibrate;
 mod cli;
 mod floor;
+mod goals;
 mod install;
 mod interrupt;
 mod load;
@@ -24,6 +25,7 @@ mod plot;
 mod report;
 mod results;
 mod schedule;
+mod slow_redis;
 mod stage;
 mod starvation;
 mod syscalls;
@@ -38,6 +40,10 @@ fn main() -> ExitCode {
         cli::Command::Tempfile(options) => occupation::run(&options),
         cli::Command::Starvation(options) => starvation::run(&options),
         cli::Command::Article(options) => article::run(&options),
+        cli::Command::Lua(options) => compare(&options, workload::Suite::Lua),
+        cli::Command::FcgiMagnet(options) => compare(&options, workload::Suite::FcgiMagnet),
+        cli::Command::Cache(options) => compare(&options, workload::Suite::Cache),
+        cli::Command::SlowRedis(options) => slow_redis::run(&options),
         cli::Command::Backend(options) => {
             backend::serve(&options).map_err(|error| error.to_string())
         }
@@ -77,15 +83,16 @@ fn measure_all(options: &cli::Options, suite: workload::Suite) -> Result<Compare
         .map_err(|error| format!("cannot make {}: {error}", out.display()))?;
     let workloads = workload::choose(suite, &options.workloads)?;
     let services: Vec<_> = workloads.iter().map(|workload| workload.needs).collect();
+    let names = options.servers(suite);
     if options.install {
         let kinds: Vec<_> = workloads
             .iter()
             .filter_map(|workload| workload.backend)
             .collect();
-        let peers = peers::able(&options.servers, &services)?;
+        let peers = peers::able(&names, &services)?;
         install::all(&peers, &kinds, suite.tools())?;
     }
-    let servers = peers::choose(&options.servers, options.petrel.as_deref(), &services)?;
+    let servers = peers::choose(&names, options.petrel.as_deref(), &services)?;
     let machine = machine::facts(&servers);
     println!("{machine}");
     let runs = schedule::run(options, &servers, &workloads)?;

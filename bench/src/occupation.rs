@@ -31,8 +31,8 @@ pub fn run(options: &Options) -> Result<(), String> {
 
 /// One line for each server and way.
 fn large_answers(options: &Options, servers: &[Chosen]) -> Result<String, String> {
-    let place =
-        Place::new(options.placement).map_err(|error| format!("cannot prepare: {error}"))?;
+    let place = Place::new(options.placement, options.petrel.as_deref())
+        .map_err(|error| format!("cannot prepare: {error}"))?;
     let workloads = choose(Suite::Tempfile, &[])?;
     files::make(&place.root, &workloads).map_err(|error| format!("cannot make files: {error}"))?;
     let mut rows = vec![

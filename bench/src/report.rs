@@ -1,5 +1,6 @@
 //! Results as text and JSON. Looks, never computes more than a ratio.
 
+use crate::goals;
 use crate::results::{Cell, Outcome, Repeat, Results, Summary};
 use crate::syscalls::Tracer;
 use std::collections::BTreeSet;
@@ -21,6 +22,7 @@ pub fn text(results: &Results) -> String {
         view.backends(&mut out);
         view.system_calls(&mut out);
     }
+    out.push_str(&goals::text(results));
     soundness(results, &mut out);
     errors(results, &mut out);
     out
@@ -117,6 +119,16 @@ impl View<'_> {
         self.table(out, "Backend CPU a request, µs, normalised", &|summary| {
             show(summary.backend_cpu_us.map(|spread| number(spread.median)))
         });
+        self.table(
+            out,
+            "Server and backend CPU a request, µs, normalised",
+            &|summary| show(summary.both_cpu_us.map(|spread| number(spread.median))),
+        );
+        self.table(
+            out,
+            "Requests that got to the backend, for a request",
+            &|summary| show(summary.passed_on.map(|rate| format!("{rate:.4}"))),
+        );
         self.table(out, "Backend connections made for a request", &|summary| {
             show(summary.connects.map(|rate| format!("{rate:.4}")))
         });

@@ -1,6 +1,7 @@
 //! Runs to results: normalised, medians of the repeats, per cell.
 
 use crate::ab::Ab;
+use crate::backend::Counts;
 use crate::calibrate::{Distances, Sample};
 use crate::machine::Machine;
 use crate::peers::Chosen;
@@ -87,6 +88,12 @@ pub struct Summary {
     /// Backend CPU a request, µs, normalised.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_cpu_us: Option<Spread>,
+    /// Server and backend CPU a request together, µs, normalised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub both_cpu_us: Option<Spread>,
+    /// Requests that got to the backend for a request, if it counts them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub passed_on: Option<f64>,
     /// Backend connections made for a request: as the backend counted them, or else by system calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connects: Option<f64>,
@@ -284,7 +291,11 @@ impl Summary {
             proportional_mib: each(&|run| run.memory.proportional as f64 / MIB),
             client_cpu_us: normalised(&|run| run.client_cpu.as_secs_f64() * 1e6 / requests(run)),
             backend_cpu_us: has_backend.then(|| normalised(&Figures::backend_cpu_us)),
-            connects: accepted(runs).or_else(|| calls.rate("connect").filter(|_| has_backend)),
+            both_cpu_us: has_backend
+                .then(|| normalised(&|run| run.cpu_us() + run.backend_cpu_us())),
+            passed_on: counted(runs, |counts| counts.requests),
+            connects: counted(runs, |counts| counts.accepted)
+                .or_else(|| calls.rate("connect").filter(|_| has_backend)),
             occupied_us: occupied(runs).map(Spread::of),
             latency_ms: Latency::of(runs),
             ab: all.iter().find_map(|run| run.ab.clone()),
@@ -310,12 +321,14 @@ impl Repeat {
     }
 }
 
-/// Connections that the backend accepted in all runs, for each request; `None` if it does not count.
-fn accepted(runs: &[&Figures]) -> Option<f64> {
+/// What the backend counted in all runs, for each request; `None` if it does not count.
+fn counted(runs: &[&Figures], which: fn(Counts) -> u64) -> Option<f64> {
     let requests: u64 = runs.iter().map(|run| run.outcome.requests).sum();
-    let counts = runs.iter().map(|run| run.backend.as_ref()?.accepted);
-    let accepted: Option<u64> = counts.sum();
-    Some(accepted? as f64 / requests.max(1) as f64)
+    let counts = runs
+        .iter()
+        .map(|run| run.backend.as_ref()?.counts.map(which));
+    let all: Option<u64> = counts.sum();
+    Some(all? as f64 / requests.max(1) as f64)
 }
 
 /// µs a request in each run; `None` if the backend does not tell.

@@ -6,7 +6,7 @@
 //! a time.
 
 use crate::ab::{self, Ab};
-use crate::backend::Backend;
+use crate::backend::{Backend, Counts as BackendCounts};
 use crate::calibrate::{Calibrator, Distances, Sample};
 use crate::cli::Options;
 use crate::load::{self, Client, Outcome, Target, Until};
@@ -59,8 +59,8 @@ pub struct Figures {
 pub struct Behind {
     /// Its CPU time.
     pub cpu: Cpu,
-    /// Connections it accepted meanwhile, if it counts them.
-    pub accepted: Option<u64>,
+    /// Connections it accepted and requests it got meanwhile, if it counts them.
+    pub counts: Option<BackendCounts>,
     /// Time that requests occupied its workers, if it tells.
     pub occupied: Option<Duration>,
 }
@@ -115,8 +115,8 @@ pub fn run(
     servers: &[Chosen],
     workloads: &[&'static Workload],
 ) -> Result<Vec<Run>, String> {
-    let place =
-        Place::new(options.placement).map_err(|error| format!("cannot prepare: {error}"))?;
+    let place = Place::new(options.placement, options.petrel.as_deref())
+        .map_err(|error| format!("cannot prepare: {error}"))?;
     files::make(&place.root, workloads).map_err(|error| format!("cannot make files: {error}"))?;
     let calibrator = Calibrator::new(place.server_cores);
     let calibrator = calibrator.map_err(|error| format!("cannot calibrate: {error}"))?;
@@ -363,7 +363,7 @@ impl<'a> Visit<'a> {
 /// A backend at one moment.
 struct Side {
     cpu: Snapshot,
-    accepted: Option<u64>,
+    counts: Option<BackendCounts>,
     occupied: Option<Duration>,
 }
 
@@ -371,16 +371,19 @@ impl Side {
     fn take(backend: &Backend) -> Self {
         Self {
             cpu: Snapshot::take(&backend.running),
-            accepted: backend.accepted(),
+            counts: backend.counts(),
             occupied: backend.occupied(),
         }
     }
 
     fn until(&self, later: &Self) -> Behind {
-        let accepted = later.accepted.zip(self.accepted);
+        let counts = later.counts.zip(self.counts);
         Behind {
             cpu: self.cpu.used_until(&later.cpu),
-            accepted: accepted.map(|(later, earlier)| later - earlier),
+            counts: counts.map(|(later, earlier)| BackendCounts {
+                accepted: later.accepted - earlier.accepted,
+                requests: later.requests - earlier.requests,
+            }),
             occupied: later
                 .occupied
                 .zip(self.occupied)

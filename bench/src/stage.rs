@@ -5,7 +5,7 @@
 use crate::backend::{Backend, Kind};
 use crate::cli::Placement;
 use crate::peers::process::Running;
-use crate::peers::{self, Chosen, Site, Upstream};
+use crate::peers::{self, Chosen, Site, TEMPORARY, Upstream};
 use crate::workload::{Service, Workload};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
@@ -30,14 +30,18 @@ pub struct Served {
     pub port: u16,
     /// Its own files. Goes last: the server still writes to it.
     pub directory: TempDir,
+    /// The same in memory.
+    _memory: TempDir,
 }
 
 impl Stage {
     /// Starts what a workload needs.
     pub fn new(place: &Place, chosen: &Chosen, workload: &Workload) -> Result<Self, String> {
         let directory = place.directory()?;
-        let start = |kind: Kind| place.start(|| Backend::start(kind, directory.path()));
-        let backend = workload.backend.map(start).transpose()?;
+        let backend = workload
+            .backend
+            .map(|kind| place.backend(kind, directory.path()));
+        let backend = backend.transpose()?;
         Ok(Self {
             served: Served::new(place, chosen, workload, backend.as_ref())?,
             backend,
@@ -56,25 +60,30 @@ impl Served {
     ) -> Result<Self, String> {
         let port = peers::free_port().map_err(|error| error.to_string())?;
         let directory = place.directory()?;
+        let memory = open_directory(Path::new(TEMPORARY)).map_err(|error| error.to_string())?;
         let site = Site {
             root: &place.root,
             directory: directory.path(),
             port,
             workload,
-            upstream: backend
-                .zip(workload.backend)
-                .map(|(backend, kind)| Upstream {
-                    route: kind.route(),
+            memory: memory.path(),
+            upstream: backend.zip(workload.backend.and_then(Kind::route)).map(
+                |(backend, route)| Upstream {
+                    route,
                     address: &backend.address,
                     keep: workload.backend_reuse,
                     sends_files: workload.needs == Service::SendTempfile,
-                }),
+                    cached: matches!(workload.needs, Service::PageCache(_)),
+                },
+            ),
+            store: backend.map(|backend| &backend.address),
         };
         let server = place.start(|| Running::start(chosen, &site))?;
         Ok(Self {
             server,
             port,
             directory,
+            _memory: memory,
         })
     }
 }
@@ -84,6 +93,8 @@ pub struct Place {
     directory: TempDir,
     /// The document root.
     pub root: PathBuf,
+    /// Where Petrel is, if it was said: it is a backend too.
+    petrel: Option<PathBuf>,
     /// How many cores there are, whoever runs on them.
     pub all_cores: usize,
     /// Those that servers and backends run on.
@@ -104,7 +115,7 @@ fn open_directory(parent: &Path) -> io::Result<TempDir> {
 
 impl Place {
     /// Makes the directories, divides the cores.
-    pub fn new(placement: Placement) -> io::Result<Self> {
+    pub fn new(placement: Placement, petrel: Option<&Path>) -> io::Result<Self> {
         let directory = open_directory(&std::env::temp_dir())?;
         let root = directory.path().join("root");
         std::fs::create_dir(&root)?;
@@ -117,6 +128,7 @@ impl Place {
         Ok(Self {
             directory,
             root,
+            petrel: petrel.map(Path::to_owned),
             all_cores,
             server_cores,
             client_cores,
@@ -126,6 +138,11 @@ impl Place {
     /// A directory for somebody's own files.
     pub fn directory(&self) -> Result<TempDir, String> {
         open_directory(self.directory.path()).map_err(|error| error.to_string())
+    }
+
+    /// Starts a backend whose own files go to `directory`.
+    pub fn backend(&self, kind: Kind, directory: &Path) -> Result<Backend, String> {
+        self.start(|| Backend::start(kind, directory, self.petrel.as_deref()))
     }
 
     /// Starts something on the server's cores: a child inherits ours.

@@ -20,8 +20,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// All listings: each server's own calls, then PHP's behind the first of them that keeps.
 pub fn all(options: &Options, servers: &[Chosen]) -> Result<String, String> {
-    let place =
-        Place::new(options.placement).map_err(|error| format!("cannot prepare: {error}"))?;
+    let place = Place::new(options.placement, options.petrel.as_deref())
+        .map_err(|error| format!("cannot prepare: {error}"))?;
     let workloads = choose(Suite::Article, &[])?;
     files::make(&place.root, &workloads).map_err(|error| format!("cannot make files: {error}"))?;
     let mut out = String::from("\nThe system calls of one request, with times under strace\n");

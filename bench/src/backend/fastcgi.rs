@@ -3,7 +3,7 @@
 //! Of a request only the ends of records are looked at: type, id and length. It is answered when
 //! its FCGI_STDIN ends, whatever was asked for.
 
-use super::responder::{Answers, Malformed};
+use super::responder::{Answers, Malformed, Taken};
 
 /// One reply: head and body in one FCGI_STDOUT, its end, and FCGI_END_REQUEST.
 pub struct FastCgi {
@@ -40,8 +40,8 @@ impl FastCgi {
 }
 
 impl Answers for FastCgi {
-    fn take(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(usize, bool), Malformed> {
-        let (mut at, mut used, mut close) = (0, 0, false);
+    fn take(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<Taken, Malformed> {
+        let (mut at, mut close, mut taken) = (0, false, Taken::default());
         while let Some(length) = record_length(&bytes[at..]) {
             let record = &bytes[at..at + length];
             if record[0] != VERSION {
@@ -54,15 +54,16 @@ impl Answers for FastCgi {
                 }
                 (STDIN, true) => {
                     self.answer([record[2], record[3]], out);
-                    used = at;
+                    taken.used = at;
+                    taken.requests += 1;
                     if close {
-                        return Ok((used, true));
+                        return Ok(Taken { close, ..taken });
                     }
                 }
                 _ => {}
             }
         }
-        Ok((used, false))
+        Ok(taken)
     }
 }
 
@@ -163,15 +164,18 @@ mod tests {
         request[end + 3] = 7;
         for cut in 0..request.len() {
             let mut out = Vec::new();
-            assert!(matches!(
-                fastcgi.take(&request[..cut], &mut out),
-                Ok((0, false))
-            ));
+            let taken = fastcgi.take(&request[..cut], &mut out).unwrap();
+            assert_eq!(taken, Taken::default());
             assert!(out.is_empty());
         }
         let mut out = Vec::new();
-        let taken = fastcgi.take(&request, &mut out);
-        assert!(matches!(taken, Ok((used, false)) if used == request.len()));
+        let taken = fastcgi.take(&request, &mut out).unwrap();
+        let all = Taken {
+            used: request.len(),
+            requests: 1,
+            close: false,
+        };
+        assert_eq!(taken, all);
         assert_eq!((out[1], out[3]), (STDOUT, 7));
         let last = &out[out.len() - 16..];
         assert_eq!((last[1], last[3]), (END_REQUEST, 7));
@@ -182,7 +186,7 @@ mod tests {
         let mut request = request("/", "/srv");
         request[10] = 0;
         let taken = FastCgi::new(b"").take(&request, &mut Vec::new());
-        assert!(matches!(taken, Ok((_, true))));
+        assert!(taken.unwrap().close);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! HTTP/1.1, as little of it as a responder needs: a request is whole when its head is.
 
-use super::responder::{Answers, Malformed};
+use super::responder::{Answers, Malformed, Taken};
 use memchr::memmem;
 
 /// One reply for all requests, in two versions.
@@ -10,12 +10,15 @@ pub struct Http {
 }
 
 impl Http {
-    /// Answers with `body`.
-    pub fn new(body: &[u8]) -> Self {
+    /// Answers with `body`, which caches may keep for `max_age` seconds.
+    pub fn new(body: &[u8], max_age: Option<u32>) -> Self {
+        let cached = max_age.map_or_else(String::new, |seconds| {
+            format!("Cache-Control: public, max-age={seconds}\r\n")
+        });
         let reply = |connection: &str| {
             let mut reply = format!(
                 "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\n\
-                 Connection: {connection}\r\n\r\n",
+                 {cached}Connection: {connection}\r\n\r\n",
                 body.len()
             )
             .into_bytes();
@@ -30,21 +33,23 @@ impl Http {
 }
 
 impl Answers for Http {
-    fn take(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(usize, bool), Malformed> {
-        let mut used = 0;
-        while let Some(end) = memmem::find(&bytes[used..], b"\r\n\r\n") {
-            let head = &bytes[used..used + end];
-            used += end + 4;
+    fn take(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<Taken, Malformed> {
+        let mut taken = Taken::default();
+        while let Some(end) = memmem::find(&bytes[taken.used..], b"\r\n\r\n") {
+            let head = &bytes[taken.used..taken.used + end];
+            taken.used += end + 4;
+            taken.requests += 1;
             if !head.starts_with(b"GET ") {
                 return Err(Malformed);
             }
             if is_last(head) {
                 out.extend_from_slice(&self.closing);
-                return Ok((used, true));
+                taken.close = true;
+                return Ok(taken);
             }
             out.extend_from_slice(&self.kept);
         }
-        Ok((used, false))
+        Ok(taken)
     }
 }
 
@@ -70,10 +75,17 @@ mod tests {
 
     fn taken(request: &[u8]) -> (usize, bool, Vec<u8>) {
         let mut out = Vec::new();
-        let Ok((used, close)) = Http::new(b"hello").take(request, &mut out) else {
-            panic!("refused");
-        };
-        (used, close, out)
+        let taken = Http::new(b"hello", None).take(request, &mut out).unwrap();
+        (taken.used, taken.close, out)
+    }
+
+    #[test]
+    fn caches_are_told_how_long() {
+        let mut out = Vec::new();
+        let taken = Http::new(b"hello", Some(60)).take(b"GET / HTTP/1.1\r\n\r\n", &mut out);
+        assert_eq!(taken.unwrap().requests, 1);
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("\r\nCache-Control: public, max-age=60\r\n"));
     }
 
     #[test]
@@ -95,7 +107,7 @@ mod tests {
     #[test]
     fn what_is_no_get_is_refused() {
         assert!(
-            Http::new(b"")
+            Http::new(b"", None)
                 .take(b"POST / HTTP/1.1\r\n\r\n", &mut Vec::new())
                 .is_err()
         );

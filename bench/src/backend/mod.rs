@@ -1,14 +1,16 @@
-//! What stands behind a gateway: two responders of our own, and php-fpm.
+//! What stands behind a gateway: responders of our own, php-fpm, and Petrel running Lua.
 //!
 //! The responders answer with a few instructions, so that what is measured is the gateway. They
-//! count the connections they accept; `tally` asks for it over a socket of its own. A backend is a
+//! count connections and requests; `tally` asks for it over a socket of its own. A backend is a
 //! process beside the server and never one of its children: their CPU times are told apart.
 
 mod fastcgi;
 mod http;
+mod magnet;
 mod php;
 mod responder;
 mod script;
+mod slow_redis;
 
 pub use fastcgi::request as fastcgi_request;
 pub use php::{Cgi, Pool};
@@ -34,6 +36,8 @@ pub enum Kind {
     FastCgi,
     /// HTTP/1.1 by a responder of ours, on a TCP port.
     Http,
+    /// The same with so many bytes in a reply, which may be kept for an hour.
+    Cacheable(u64),
     /// php-fpm with OPcache.
     PhpFpm,
     /// The same, telling how long each request occupied a worker.
@@ -46,6 +50,10 @@ pub enum Kind {
     Python,
     /// Ruby's fcgi.
     Ruby,
+    /// `petrel fcgi-magnet`: Lua.
+    FcgiMagnet,
+    /// A Redis that takes its time, on a TCP port. No gateway's, but a script's.
+    SlowRedis,
 }
 
 /// Which requests are a backend's, and what it speaks.
@@ -57,22 +65,30 @@ pub enum Route {
     Http,
     /// `*.php`, by FastCGI.
     Php,
+    /// `*.lua`, by FastCGI.
+    Lua,
 }
 
 impl Kind {
-    /// How requests get to it.
-    pub const fn route(self) -> Route {
-        match self {
+    /// How requests get to it; `None`: not through a gateway.
+    pub const fn route(self) -> Option<Route> {
+        Some(match self {
             Self::FastCgi | Self::Perl | Self::Python | Self::Ruby => Route::FastCgi,
-            Self::Http => Route::Http,
+            Self::Http | Self::Cacheable(_) => Route::Http,
             Self::PhpFpm | Self::PhpFpmTimed | Self::PhpCgi(_) => Route::Php,
-        }
+            Self::FcgiMagnet => Route::Lua,
+            Self::SlowRedis => return None,
+        })
     }
 
     /// What has to be installed for it.
     pub fn packages(self) -> &'static [Package] {
         match self {
-            Self::FastCgi | Self::Http => &[],
+            Self::FastCgi
+            | Self::Http
+            | Self::Cacheable(_)
+            | Self::FcgiMagnet
+            | Self::SlowRedis => &[],
             Self::PhpFpm | Self::PhpFpmTimed => &[php::FPM],
             Self::PhpCgi(_) => &[php::CGI],
             Self::Perl => &[script::PERL],
@@ -104,7 +120,7 @@ pub struct Backend {
 enum Tally {
     /// It does not.
     None,
-    /// A responder of ours: the number of connections, to whoever connects here.
+    /// A responder of ours: the numbers of connections and requests, to whoever connects here.
     Control(PathBuf),
     /// php-fpm: scripts write a line for each request, with the microseconds that it took.
     Times(PathBuf),
@@ -112,14 +128,29 @@ enum Tally {
 
 impl Backend {
     /// Starts a backend whose own files go to `directory`, which servers of any user must be able to
-    /// enter.
-    pub fn start(kind: Kind, directory: &Path) -> Result<Self, String> {
+    /// enter. `petrel`: where that is, if it was said.
+    pub fn start(kind: Kind, directory: &Path, petrel: Option<&Path>) -> Result<Self, String> {
         let socket = || Address::Unix(directory.join("backend.sock"));
+        let port = || {
+            let port = crate::peers::free_port().map_err(|error| error.to_string())?;
+            Ok::<_, String>(Address::Tcp(port))
+        };
         match kind {
-            Kind::FastCgi => Self::ourselves("fastcgi", socket(), directory),
-            Kind::Http => {
-                let port = crate::peers::free_port().map_err(|error| error.to_string())?;
-                Self::ourselves("http", Address::Tcp(port), directory)
+            Kind::FastCgi => Self::ourselves(&["fastcgi"], socket(), directory),
+            Kind::Http => Self::ourselves(&["http"], port()?, directory),
+            Kind::Cacheable(bytes) => {
+                let bytes = bytes.to_string();
+                let arguments = ["http", "--bytes", &bytes, "--max-age", MAX_AGE];
+                Self::ourselves(&arguments, port()?, directory)
+            }
+            Kind::SlowRedis => {
+                let delay = SLOW_REDIS_DELAY.as_millis().to_string();
+                Self::ourselves(&["slow-redis", "--delay-ms", &delay], port()?, directory)
+            }
+            Kind::FcgiMagnet => {
+                let address = socket();
+                let command = magnet::command(petrel, &address)?;
+                Self::run(command, address, Tally::None, directory)
             }
             Kind::PhpFpm => Self::php_fpm(&Pool::default(), directory),
             Kind::PhpFpmTimed => Self::php_fpm(&Pool::timed(), directory),
@@ -166,8 +197,8 @@ impl Backend {
         })
     }
 
-    /// Connections accepted since the start; `None` where the backend does not count them.
-    pub fn accepted(&self) -> Option<u64> {
+    /// What it has done since the start; `None` where the backend does not count it.
+    pub fn counts(&self) -> Option<Counts> {
         let mut words = String::new();
         let Tally::Control(path) = &self.tally else {
             return None;
@@ -176,7 +207,11 @@ impl Backend {
             .ok()?
             .read_to_string(&mut words)
             .ok()?;
-        words.trim().parse().ok()
+        let (accepted, requests) = words.trim().split_once(' ')?;
+        Some(Counts {
+            accepted: accepted.parse().ok()?,
+            requests: requests.parse().ok()?,
+        })
     }
 
     /// Time that requests have occupied workers since the start; `None` where it is not counted.
@@ -192,11 +227,12 @@ impl Backend {
         Some(Duration::from_micros(microseconds))
     }
 
-    fn ourselves(protocol: &str, address: Address, directory: &Path) -> Result<Self, String> {
+    /// `arguments`: the protocol and what else it has to be told.
+    fn ourselves(arguments: &[&str], address: Address, directory: &Path) -> Result<Self, String> {
         let control = directory.join("control.sock");
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = Command::new(program);
-        command.args(["backend", protocol]);
+        command.arg("backend").args(arguments);
         match &address {
             Address::Unix(path) => command.arg("--socket").arg(path),
             Address::Tcp(port) => command.arg("--port").arg(port.to_string()),
@@ -204,6 +240,15 @@ impl Backend {
         command.arg("--control").arg(&control).stdin(Stdio::null());
         Self::run(command, address, Tally::Control(control), directory)
     }
+}
+
+/// What a responder of ours has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Requests that came.
+    pub requests: u64,
 }
 
 impl Address {
@@ -291,9 +336,13 @@ pub fn serve(options: &BackendOptions) -> io::Result<()> {
 }
 
 /// The body of every reply of our responders.
-pub fn body() -> Vec<u8> {
-    files::content("backend", BODY_BYTES)
+pub fn body(bytes: u64) -> Vec<u8> {
+    files::content("backend", bytes)
 }
 
-/// Its length.
+/// Its length, if nothing else is said.
 pub const BODY_BYTES: u64 = 100;
+/// How long the slow Redis thinks.
+pub const SLOW_REDIS_DELAY: Duration = Duration::from_secs(10);
+/// Seconds that caches may keep what is made to be kept.
+const MAX_AGE: &str = "3600";

@@ -3,7 +3,7 @@
 //! It knows connections, not protocols: those say what to answer ([`Answers`]). An answer always
 //! fits the socket's buffer, as a gateway has one request under way on a connection.
 
-use super::{body, fastcgi::FastCgi, http::Http};
+use super::{body, fastcgi::FastCgi, http::Http, slow_redis};
 use crate::cli::{BackendOptions, BackendProtocol};
 use rustix::event::epoll;
 use rustix::fd::{AsFd, OwnedFd};
@@ -18,9 +18,19 @@ use std::path::Path;
 
 /// A protocol of a responder.
 pub trait Answers {
-    /// Answers the whole requests at the start of `bytes`. Says how many bytes those were, and
-    /// whether the connection is to be closed after the answer.
-    fn take(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(usize, bool), Malformed>;
+    /// Answers the whole requests at the start of `bytes`.
+    fn take(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<Taken, Malformed>;
+}
+
+/// What has been answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Bytes of whole requests.
+    pub used: usize,
+    /// Those requests.
+    pub requests: u64,
+    /// Whether the connection is to be closed after the answer.
+    pub close: bool,
 }
 
 /// The bytes are not of the protocol; the connection is closed.
@@ -35,10 +45,18 @@ pub fn serve(options: &BackendOptions) -> io::Result<()> {
         (None, None) => return Err(io::Error::other("neither --socket nor --port")),
     };
     let control = options.control.as_deref().map(listen_unix).transpose()?;
-    let body = body();
+    let body = body(options.bytes);
     match options.protocol {
         BackendProtocol::Fastcgi => Responder::new(FastCgi::new(&body), listener, control)?.run(),
-        BackendProtocol::Http => Responder::new(Http::new(&body), listener, control)?.run(),
+        BackendProtocol::Http => {
+            // A large reply must fit; inherited by accepted sockets.
+            sockopt::set_socket_send_buffer_size(&listener, SEND_BUFFER_BYTES + body.len())?;
+            let http = Http::new(&body, options.max_age);
+            Responder::new(http, listener, control)?.run()
+        }
+        BackendProtocol::SlowRedis => {
+            slow_redis::serve(&listener, control.as_ref(), options.delay())
+        }
     }?;
     Ok(())
 }
@@ -52,6 +70,8 @@ struct Responder<A> {
     connections: HashMap<u64, Connection>,
     /// Key of the connection that comes next; never used twice.
     key_next: u64,
+    /// Requests answered.
+    requests: u64,
     buffer: Vec<u8>,
     out: Vec<u8>,
 }
@@ -78,6 +98,7 @@ impl<A: Answers> Responder<A> {
             epoll,
             connections: HashMap::new(),
             key_next: CONNECTION_FIRST,
+            requests: 0,
             buffer: vec![0; BUFFER_BYTES],
             out: Vec::new(),
         })
@@ -117,16 +138,9 @@ impl<A: Answers> Responder<A> {
         Ok(())
     }
 
-    /// The number of connections ever accepted, to each who asks.
     fn tell(&self) -> rustix::io::Result<()> {
-        let Some(control) = &self.control else {
-            return Ok(());
-        };
-        while let Some(socket) = accept_one(control)? {
-            let words = format!("{}\n", self.key_next - CONNECTION_FIRST);
-            let _asker_left = net::send(&socket, words.as_bytes(), SendFlags::NOSIGNAL);
-        }
-        Ok(())
+        let connections = self.key_next - CONNECTION_FIRST;
+        tell(self.control.as_ref(), connections, self.requests)
     }
 
     fn drive(&mut self, key: u64, ended: bool) {
@@ -134,9 +148,10 @@ impl<A: Answers> Responder<A> {
             return;
         };
         let (buffer, out) = (&mut self.buffer, &mut self.out);
-        let kept = connection
+        let (requests, kept) = connection
             .drive(&self.answers, buffer, out)
-            .unwrap_or(false);
+            .unwrap_or((0, false));
+        self.requests += requests;
         if ended || !kept {
             self.connections.remove(&key);
         }
@@ -144,47 +159,64 @@ impl<A: Answers> Responder<A> {
 }
 
 impl Connection {
-    /// Receives once, answers what is whole; says whether the connection stays. A receive that
-    /// comes back short has drained the socket, and no request fills the buffer.
+    /// Receives once, answers what is whole; says how many requests that were and whether the
+    /// connection stays. A receive that comes back short has drained the socket, and no request
+    /// fills the buffer.
     fn drive<A: Answers>(
         &mut self,
         answers: &A,
         buffer: &mut [u8],
         out: &mut Vec<u8>,
-    ) -> rustix::io::Result<bool> {
+    ) -> rustix::io::Result<(u64, bool)> {
         let got = match net::recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
-            Ok((_, 0)) => return Ok(false),
+            Ok((_, 0)) => return Ok((0, false)),
             Ok((_, got)) => got,
-            Err(Errno::AGAIN) => return Ok(true),
+            Err(Errno::AGAIN) => return Ok((0, true)),
             Err(errno) => return Err(errno),
         };
         out.clear();
         let taken = if self.pending.is_empty() {
             let taken = answers.take(&buffer[..got], out);
-            if let Ok((used, _)) = taken {
-                self.pending.extend_from_slice(&buffer[used..got]);
+            if let Ok(taken) = &taken {
+                self.pending.extend_from_slice(&buffer[taken.used..got]);
             }
             taken
         } else {
             self.pending.extend_from_slice(&buffer[..got]);
             let taken = answers.take(&self.pending, out);
-            if let Ok((used, _)) = taken {
-                self.pending.drain(..used);
+            if let Ok(taken) = &taken {
+                self.pending.drain(..taken.used);
             }
             taken
         };
-        let Ok((_, close)) = taken else {
-            return Ok(false);
+        let Ok(Taken {
+            requests, close, ..
+        }) = taken
+        else {
+            return Ok((0, false));
         };
         if !out.is_empty() && net::send(&self.socket, out, SendFlags::NOSIGNAL)? < out.len() {
-            return Ok(false);
+            return Ok((requests, false));
         }
-        Ok(!close && self.pending.len() < PENDING_BYTES_MAX)
+        let kept = !close && self.pending.len() < PENDING_BYTES_MAX;
+        Ok((requests, kept))
     }
 }
 
+/// The numbers of connections ever accepted and of requests answered, to each who asks.
+pub fn tell(control: Option<&OwnedFd>, connections: u64, requests: u64) -> rustix::io::Result<()> {
+    let Some(control) = control else {
+        return Ok(());
+    };
+    while let Some(socket) = accept_one(control)? {
+        let words = format!("{connections} {requests}\n");
+        let _asker_left = net::send(&socket, words.as_bytes(), SendFlags::NOSIGNAL);
+    }
+    Ok(())
+}
+
 /// The next connection that waits.
-fn accept_one(listener: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
+pub fn accept_one(listener: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
     loop {
         match net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
             Ok(socket) => return Ok(Some(socket)),
@@ -237,6 +269,8 @@ const CONTROL: u64 = 1;
 const CONNECTION_FIRST: u64 = 2;
 const BACKLOG: i32 = 4096;
 const EVENTS_MAX: usize = 512;
+/// For the head of a reply, and for what the kernel adds to each piece.
+const SEND_BUFFER_BYTES: usize = 256 << 10;
 /// Taken from a socket in one receive.
 const BUFFER_BYTES: usize = 64 << 10;
 /// More than this of one request is nonsense.

@@ -219,12 +219,18 @@ mod tests {
             socket: Some(socket.clone()),
             port: None,
             control: Some(control.clone()),
+            bytes: backend::BODY_BYTES,
+            max_age: None,
+            delay_ms: 0,
         };
         std::thread::spawn(move || backend::serve(&responder));
         let tally = || {
             let mut words = String::new();
             let told = UnixStream::connect(&control)?.read_to_string(&mut words);
-            told.map(|_| words.trim().parse::<u32>().unwrap())
+            told.map(|_| {
+                let connections = words.split(' ').next().unwrap_or_default();
+                connections.parse::<u32>().unwrap()
+            })
         };
         let before = (0..1000).find_map(|_| {
             std::thread::sleep(Duration::from_millis(5));

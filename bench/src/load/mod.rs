@@ -11,10 +11,12 @@
 mod browser;
 mod chunks;
 mod connection;
+mod open_loop;
 mod reply;
 mod verify;
 
 pub use browser::{Answer, Browser};
+pub use reply::status;
 pub use verify::verify;
 
 use crate::interrupt;
@@ -93,7 +95,8 @@ impl Target {
         let request = |path: &String| {
             format!(
                 "GET {path} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: petrel-bench\r\n\
-                 Accept: */*\r\n\r\n"
+                 Accept: */*\r\n{}\r\n",
+                workload.request_fields()
             )
             .into_bytes()
         };

@@ -18,8 +18,15 @@ pub fn verify(workload: &Workload, bodies: Bodies, port: u16) -> Result<usize, S
             status: workload.status,
             body_bytes: workload.body_bytes(),
         };
-        let (head, body) =
-            fetch(path, port, &expected).map_err(|error| format!("GET {path}: {error}"))?;
+        let (head, body) = fetch(path, port, workload, &expected)
+            .map_err(|error| format!("GET {path}: {error}"))?;
+        let fields = match bodies {
+            Bodies::AsAsked => workload.reply_fields(),
+            Bodies::FirstOnly => &[],
+        };
+        if let Some(missing) = missing_field(&head, fields) {
+            return Err(format!("GET {path}: no {missing:?}"));
+        }
         let sent = if bodies == Bodies::AsAsked {
             path
         } else {
@@ -34,13 +41,19 @@ pub fn verify(workload: &Workload, bodies: Bodies, port: u16) -> Result<usize, S
 }
 
 /// Head and body of a reply whose head is as expected.
-fn fetch(path: &str, port: u16, expected: &Expected) -> io::Result<(Vec<u8>, Vec<u8>)> {
+fn fetch(
+    path: &str,
+    port: u16,
+    workload: &Workload,
+    expected: &Expected,
+) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let wrong = |wrong: Wrong| io::Error::new(io::ErrorKind::InvalidData, wrong.to_string());
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     let request = format!(
         "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUser-Agent: petrel-bench\r\n\
-         Accept: */*\r\n\r\n"
+         Accept: */*\r\n{}\r\n",
+        workload.request_fields()
     );
     stream.write_all(request.as_bytes())?;
     let mut came = Vec::new();
@@ -57,6 +70,13 @@ fn fetch(path: &str, port: u16, expected: &Expected) -> io::Result<(Vec<u8>, Vec
         Framing::Chunked => unchunked(&mut stream, body)?,
     };
     Ok((came, body))
+}
+
+/// The first of `fields` (`Name: value`) that a head does not have.
+fn missing_field(head: &[u8], fields: &[&'static str]) -> Option<&'static str> {
+    let head = String::from_utf8_lossy(head);
+    let has = |field: &str| head.lines().any(|line| line.eq_ignore_ascii_case(field));
+    fields.iter().copied().find(|field| !has(field))
 }
 
 fn whole(stream: &mut TcpStream, mut body: Vec<u8>, length: u64) -> io::Result<Vec<u8>> {
@@ -92,3 +112,18 @@ fn read_some(stream: &mut TcpStream, came: &mut Vec<u8>) -> io::Result<()> {
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Of the paths of a large tree so many are looked at.
 const PATHS_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_field_is_named() {
+        let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\n\r\n";
+        assert_eq!(missing_field(head, &["Content-Type: text/html"]), None);
+        assert_eq!(
+            missing_field(head, &["Content-Type: text/html", "Age: 1"]),
+            Some("Age: 1")
+        );
+    }
+}

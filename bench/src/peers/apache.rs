@@ -1,8 +1,12 @@
 //! Apache httpd with the event MPM.
 
-use super::{ALL_SERVICES, Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
+use super::{Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
 use crate::backend::{Address, Route};
+use crate::workload::scripts::InServer;
+use crate::workload::{Reuse, Service};
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -14,22 +18,46 @@ pub const PEER: Peer = Peer {
         package: "apache2",
     },
     version: &["-v"],
-    serves: ALL_SERVICES,
+    serves: &[
+        Service::Files,
+        Service::Gateway(Route::FastCgi),
+        Service::Gateway(Route::Http),
+        Service::Gateway(Route::Php),
+        Service::Gateway(Route::Lua),
+        Service::LargeAnswers,
+        Service::Reconnect,
+        Service::KeepFastCgi,
+        Service::Scripts,
+        Service::PageCache(Route::Http),
+        Service::PageCache(Route::Php),
+    ],
     choice: Choice::Default,
     bodies: Bodies::AsAsked,
     prepare,
 };
 
 fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
-    let file = site.configure("apache.conf", &configuration(site))?;
+    let script = site
+        .script()
+        .and_then(|script| script.perl.zip(Some(script)));
+    let perl = script.map(|((package, text), script)| {
+        let file = site.write_script(script, "pm", text)?;
+        Ok::<_, io::Error>(mod_perl(script, package, &file))
+    });
+    let perl = perl.transpose()?;
+    if site.upstream.is_some_and(|upstream| upstream.cached) {
+        // It serves as nobody.
+        std::fs::set_permissions(site.memory, Permissions::from_mode(0o777))?;
+    }
+    let file = site.configure("apache.conf", &configuration(site, perl.as_deref()))?;
     let mut command = Command::new(program);
     command.arg("-f").arg(file).arg("-DFOREGROUND");
     Ok(command)
 }
 
-/// Two processes of 64 threads: with fewer threads than connections it hands more of them over.
-/// It refuses to serve as root; `nobody` can read the document root.
-fn configuration(site: &Site<'_>) -> String {
+/// It refuses to serve as root; `nobody` can read the document root. With mod_perl it runs as it
+/// always has: a process a connection, each with its interpreter.
+fn configuration(site: &Site<'_>, perl: Option<&str>) -> String {
     let Site {
         root,
         directory,
@@ -37,14 +65,20 @@ fn configuration(site: &Site<'_>) -> String {
         ..
     } = site;
     let (root, directory) = (root.display(), directory.display());
-    let gateway = site.upstream.map(gateway).unwrap_or_default();
+    let gateway = site
+        .upstream
+        .map(|upstream| gateway(upstream, site.memory))
+        .unwrap_or_default();
+    let (processes, script) = match perl {
+        Some(perl) => (PREFORK.to_owned(), perl),
+        None => (event(), ""),
+    };
     let root_user = rustix::process::geteuid().is_root();
     let user = if root_user {
         "User nobody\nGroup nogroup"
     } else {
         ""
     };
-    let threads = 64 * WORKERS;
     format!(
         "{user}
 ServerRoot {directory}
@@ -53,23 +87,14 @@ PidFile {directory}/apache.pid
 ErrorLog {directory}/error.log
 LogLevel emerg
 Mutex file:{directory}
-LoadModule mpm_event_module {MODULES}/mod_mpm_event.so
-LoadModule authz_core_module {MODULES}/mod_authz_core.so
+{processes}LoadModule authz_core_module {MODULES}/mod_authz_core.so
 LoadModule mime_module {MODULES}/mod_mime.so
 TypesConfig /dev/null
 AddType text/html .html
 AddType image/jpeg .jpg
 Listen 127.0.0.1:{port}
 ListenBacklog 4096
-StartServers {WORKERS}
-ServerLimit {WORKERS}
-ThreadLimit 64
-ThreadsPerChild 64
-MaxRequestWorkers {threads}
-MinSpareThreads 1
-MaxSpareThreads {threads}
 MaxConnectionsPerChild 0
-AsyncRequestWorkerFactor 64
 KeepAlive On
 MaxKeepAliveRequests 0
 KeepAliveTimeout 3600
@@ -82,24 +107,65 @@ DocumentRoot {root}
     Options FollowSymLinks
     Require all granted
 </Directory>
-{gateway}"
+{gateway}{script}"
+    )
+}
+
+/// Two processes of 64 threads: with fewer threads than connections it hands more of them over.
+fn event() -> String {
+    let threads = 64 * WORKERS;
+    format!(
+        "LoadModule mpm_event_module {MODULES}/mod_mpm_event.so
+StartServers {WORKERS}
+ServerLimit {WORKERS}
+ThreadLimit 64
+ThreadsPerChild 64
+MaxRequestWorkers {threads}
+MinSpareThreads 1
+MaxSpareThreads {threads}
+AsyncRequestWorkerFactor 64
+"
+    )
+}
+
+/// The module is loaded and compiled before the processes are forked.
+fn mod_perl(script: &InServer, package: &str, file: &Path) -> String {
+    let (place, file) = (script.only_path().unwrap_or("/"), file.display());
+    format!(
+        "LoadModule perl_module {MODULES}/mod_perl.so
+PerlRequire {file}
+<Location {place}>
+    SetHandler modperl
+    PerlResponseHandler {package}
+</Location>
+"
     )
 }
 
 /// Backend connections are kept when told so, by each process as many as it has threads.
-fn gateway(upstream: Upstream<'_>) -> String {
-    let Upstream { route, address, .. } = upstream;
+fn gateway(upstream: Upstream<'_>, memory: &Path) -> String {
+    let Upstream {
+        route,
+        address,
+        keep,
+        cached,
+        ..
+    } = upstream;
     let scheme = if route == Route::Http { "http" } else { "fcgi" };
     let url = match address {
         Address::Unix(path) => format!("unix:{}|{scheme}://backend", path.display()),
         Address::Tcp(_) => format!("{scheme}://{address}"),
     };
-    let reuse = "enablereuse=on max=64 ttl=3600";
+    let reuse = match keep {
+        Reuse::Keep => "enablereuse=on max=64 ttl=3600",
+        Reuse::Close => "disablereuse=on",
+    };
+    let cache = if cached { cache(memory) } else { String::new() };
     let pass = match route {
         Route::FastCgi => format!("ProxyPass /fcgi {url}/fcgi {reuse}"),
         Route::Http => format!("ProxyPass /http {url}/http {reuse}"),
-        Route::Php => format!(
-            "<FilesMatch \"\\.php$\">
+        Route::Php | Route::Lua => format!(
+            "<FilesMatch \"\\.(php|lua)$\">
     SetHandler \"proxy:{url}/\"
 </FilesMatch>
 <Proxy \"fcgi://backend/\" {reuse}>
@@ -111,9 +177,30 @@ fn gateway(upstream: Upstream<'_>) -> String {
 LoadModule proxy_fcgi_module {MODULES}/mod_proxy_fcgi.so
 LoadModule proxy_http_module {MODULES}/mod_proxy_http.so
 {pass}
+{cache}"
+    )
+}
+
+/// Files in memory: its other cache copies each answer in and out of a shared segment.
+fn cache(memory: &Path) -> String {
+    let memory = memory.display();
+    format!(
+        "LoadModule cache_module {MODULES}/mod_cache.so
+LoadModule cache_disk_module {MODULES}/mod_cache_disk.so
+CacheRoot {memory}
+CacheEnable disk /
+CacheQuickHandler on
 "
     )
 }
 
+/// More processes than there are client connections.
+const PREFORK: &str = "LoadModule mpm_prefork_module /usr/lib/apache2/modules/mod_mpm_prefork.so
+StartServers 96
+ServerLimit 96
+MaxRequestWorkers 96
+MinSpareServers 1
+MaxSpareServers 96
+";
 /// Where Debian keeps them.
 const MODULES: &str = "/usr/lib/apache2/modules";

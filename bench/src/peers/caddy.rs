@@ -68,13 +68,13 @@ fn gateway(upstream: Upstream<'_>) -> String {
     };
     let (matcher, transport) = match route {
         Route::FastCgi => ("/fcgi*", "fastcgi"),
-        Route::Php => ("@php", "fastcgi {\n\t\t\tsplit .php\n\t\t}"),
+        Route::Php | Route::Lua => ("@php", "fastcgi {\n\t\t\tsplit .php .lua\n\t\t}"),
         Route::Http => (
             "/http*",
             "http {\n\t\t\tkeepalive 1h\n\t\t\tkeepalive_idle_conns_per_host 128\n\t\t}",
         ),
     };
     format!(
-        "\t@php path *.php\n\treverse_proxy {matcher} {to} {{\n\t\ttransport {transport}\n\t}}\n"
+        "\t@php path *.php *.lua\n\treverse_proxy {matcher} {to} {{\n\t\ttransport {transport}\n\t}}\n"
     )
 }

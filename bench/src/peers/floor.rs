@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-/// Pretends to serve files: it sends one reply of the right size to whatever it is asked.
+/// Pretends to serve files, to run scripts and to keep pages: it sends one reply of the right size to whatever it is asked.
 pub const PEER: Peer = Peer {
     name: "floor",
     program: Program::Ourselves,
@@ -17,6 +17,8 @@ pub const PEER: Peer = Peer {
         Service::Gateway(Route::FastCgi),
         Service::Gateway(Route::Http),
         Service::Gateway(Route::Php),
+        Service::Scripts,
+        Service::PageCache(Route::Http),
     ],
     choice: Choice::Default,
     bodies: Bodies::FirstOnly,
@@ -32,13 +34,15 @@ fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
     command
         .arg("--status")
         .arg(site.workload.status.to_string());
-    if let Some(upstream) = site.upstream {
-        relay(&mut command, site, upstream)?;
-    } else if site.workload.body_bytes().is_some() {
-        // Where replies differ, any file of the right length does.
-        command
-            .arg("--file")
-            .arg(site.root.join(&site.workload.paths()[0][1..]));
+    let path = &site.workload.paths()[0];
+    match site.upstream {
+        Some(upstream) if !upstream.cached => relay(&mut command, site, upstream)?,
+        _ => {
+            // Where replies differ, any body of the right length does.
+            if let Some(body) = site.workload.body(path) {
+                command.arg("--file").arg(site.write("body", &body)?);
+            }
+        }
     }
     Ok(command)
 }
@@ -48,7 +52,9 @@ fn relay(command: &mut Command, site: &Site<'_>, upstream: Upstream<'_>) -> io::
     let Upstream { route, address, .. } = upstream;
     let path = &site.workload.paths()[0];
     let request = match route {
-        Route::FastCgi | Route::Php => fastcgi_request(path, &site.root.to_string_lossy()),
+        Route::FastCgi | Route::Php | Route::Lua => {
+            fastcgi_request(path, &site.root.to_string_lossy())
+        }
         Route::Http => format!(
             "GET {path} HTTP/1.1\r\nHost: backend\r\nUser-Agent: petrel-bench\r\n\
              Accept: */*\r\n\r\n"

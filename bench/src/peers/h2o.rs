@@ -79,11 +79,11 @@ fn gateway(root: &str, upstream: Upstream<'_>) -> String {
     };
     match route {
         Route::FastCgi => format!("      /fcgi:\n{}", fastcgi("        ")),
-        Route::Php => format!(
+        Route::Php | Route::Lua => format!(
             "      /:
         file.dir: {root}
         file.custom-handler:
-          extension: .php
+          extension: [\".php\", \".lua\"]
 {}",
             fastcgi("          ")
         ),

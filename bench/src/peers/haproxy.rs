@@ -20,6 +20,7 @@ pub const PEER: Peer = Peer {
         Service::Gateway(Route::Http),
         Service::Gateway(Route::Php),
         Service::LargeAnswers,
+        Service::PageCache(Route::Http),
     ],
     choice: Choice::Default,
     bodies: Bodies::AsAsked,
@@ -37,6 +38,8 @@ fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
 fn configuration(site: &Site<'_>) -> String {
     let Site { root, port, .. } = site;
     let server = site.upstream.map(server).unwrap_or_default();
+    let cached = site.upstream.is_some_and(|upstream| upstream.cached);
+    let (cache, use_cache) = if cached { (CACHE, USE_CACHE) } else { ("", "") };
     let root = root.display();
     format!(
         "global
@@ -50,7 +53,7 @@ defaults
     timeout server 1h
     timeout http-keep-alive 1h
     maxconn 8192
-fcgi-app application
+{cache}fcgi-app application
     docroot {root}
     option keep-conn
 frontend clients
@@ -58,10 +61,19 @@ frontend clients
     default_backend responders
 backend responders
     http-reuse always
-{server}
+{use_cache}{server}
 "
     )
 }
+
+const CACHE: &str = "cache pages
+    total-max-size 64
+    max-object-size 1000000
+    max-age 3600
+";
+const USE_CACHE: &str = "    http-request cache-use pages
+    http-response cache-store pages
+";
 
 /// It purges idle connections every few seconds unless told not to.
 fn server(upstream: Upstream<'_>) -> String {
@@ -72,7 +84,7 @@ fn server(upstream: Upstream<'_>) -> String {
     };
     let pool = "pool-max-conn 1000 pool-purge-delay 1h";
     match route {
-        Route::FastCgi | Route::Php => {
+        Route::FastCgi | Route::Php | Route::Lua => {
             format!("    use-fcgi-app application\n    server backend {address} proto fcgi {pool}")
         }
         Route::Http => format!("    server backend {address} {pool}"),

@@ -3,6 +3,7 @@
 use super::{Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
 use crate::backend::{Address, Route};
 use crate::workload::Service;
+use crate::workload::scripts::InServer;
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -20,8 +21,10 @@ pub const PEER: Peer = Peer {
         Service::Gateway(Route::FastCgi),
         Service::Gateway(Route::Http),
         Service::Gateway(Route::Php),
+        Service::Gateway(Route::Lua),
         Service::LargeAnswers,
         Service::Reconnect,
+        Service::Scripts,
     ],
     choice: Choice::Default,
     bodies: Bodies::AsAsked,
@@ -30,7 +33,7 @@ pub const PEER: Peer = Peer {
 
 fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
     // What it finds out with inotify it need not stat again.
-    let text = configuration(site, "") + "server.stat-cache-engine = \"inotify\"\n";
+    let text = configuration(site, "")? + "server.stat-cache-engine = \"inotify\"\n";
     let file = site.configure("lighttpd.conf", &text)?;
     let mut command = Command::new(program);
     command.arg("-D").arg("-f").arg(file);
@@ -39,7 +42,7 @@ fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
 
 /// What lighttpd and Petrel read alike; `options`: of the backend, beside its address. 65535 is the largest number of requests a connection can
 /// have; the client then opens it again.
-pub fn configuration(site: &Site<'_>, options: &str) -> String {
+pub fn configuration(site: &Site<'_>, options: &str) -> io::Result<String> {
     let Site {
         root,
         directory,
@@ -47,11 +50,15 @@ pub fn configuration(site: &Site<'_>, options: &str) -> String {
         ..
     } = site;
     let (root, directory) = (root.display(), directory.display());
-    let (modules, gateway) = site
+    let (mut modules, mut directives) = site
         .upstream
         .map(|upstream| gateway(upstream, options))
         .unwrap_or_default();
-    format!(
+    if let Some(script) = site.script() {
+        modules += "\"mod_magnet\"";
+        directives += &magnet(site, script)?;
+    }
+    Ok(format!(
         "server.document-root = \"{root}\"
 server.bind = \"127.0.0.1\"
 server.port = {port}
@@ -64,8 +71,20 @@ server.max-keep-alive-idle = 3600
 server.errorlog = \"{directory}/error.log\"
 server.modules = ( {modules} )
 mimetype.assign = ( \".html\" => \"text/html\", \".jpg\" => \"image/jpeg\" )
-{gateway}"
-    )
+{directives}"
+    ))
+}
+
+/// A script runs once it is known which file a URL would be, or before anything is.
+fn magnet(site: &Site<'_>, script: &InServer) -> io::Result<String> {
+    let file = site.write_script(script, "lua", script.lighty)?;
+    let file = file.display();
+    Ok(match script.only_path() {
+        Some(path) => format!(
+            "$HTTP[\"url\"] == \"{path}\" {{ magnet.attract-physical-path-to = ( \"{file}\" ) }}\n"
+        ),
+        None => format!("magnet.attract-raw-url-to = ( \"{file}\" )\n"),
+    })
 }
 
 /// The modules and their directives. Petrel keeps backend connections unasked; lighttpd never does.
@@ -86,6 +105,10 @@ fn gateway(upstream: Upstream<'_>, options: &str) -> (String, String) {
         Route::Php => (
             "mod_fastcgi",
             format!("fastcgi.server = ( \".php\" => (( {host} )) )"),
+        ),
+        Route::Lua => (
+            "mod_fastcgi",
+            format!("fastcgi.server = ( \".lua\" => (( {host} )) )"),
         ),
         Route::Http => (
             "mod_proxy",

@@ -16,7 +16,8 @@ mod petrel;
 pub mod process;
 
 use crate::backend::{Address, Route};
-use crate::workload::{Reuse, Service, Workload};
+use crate::workload::scripts::InServer;
+use crate::workload::{Reuse, Service, Urls, Workload};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -94,8 +95,12 @@ pub struct Site<'a> {
     pub port: u16,
     /// The workload to come. Only for the floor, which knows nothing but one reply.
     pub workload: &'a Workload,
+    /// A directory in memory, for what the server keeps.
+    pub memory: &'a Path,
     /// What requests are handed on to.
     pub upstream: Option<Upstream<'a>>,
+    /// What stands behind it for scripts, whether it hands requests on to that or not.
+    pub store: Option<&'a Address>,
 }
 
 /// A backend of a gateway.
@@ -109,6 +114,8 @@ pub struct Upstream<'a> {
     pub keep: Reuse,
     /// Whether it may name files below [`TEMPORARY`] to be sent and removed.
     pub sends_files: bool,
+    /// Whether the server is to keep the answers that may be kept.
+    pub cached: bool,
 }
 
 /// A server that is going to be run.
@@ -120,6 +127,24 @@ pub struct Chosen {
 }
 
 impl Site<'_> {
+    /// The script that the server itself is to run.
+    fn script(&self) -> Option<&'static InServer> {
+        match self.workload.urls {
+            Urls::InServer(script) => Some(script),
+            _ => None,
+        }
+    }
+
+    /// Writes a text of that script.
+    fn write_script(&self, script: &InServer, suffix: &str, text: &str) -> io::Result<PathBuf> {
+        let port = match self.store {
+            Some(Address::Tcp(port)) => Some(*port),
+            _ => None,
+        };
+        let text = script.complete(text, port);
+        self.write(&format!("{}.{suffix}", script.name), text.as_bytes())
+    }
+
     /// Writes a configuration file and returns its path.
     fn configure(&self, name: &str, text: &str) -> io::Result<PathBuf> {
         self.write(name, text.as_bytes())
@@ -239,17 +264,6 @@ const ALL_SERVICES: &[Service] = &[
     Service::Gateway(Route::Php),
     Service::LargeAnswers,
 ];
-/// The same, and kept connections to FastCGI backends or none, as is asked for.
-const ARTICLE_SERVICES: &[Service] = &[
-    Service::Files,
-    Service::Gateway(Route::FastCgi),
-    Service::Gateway(Route::Http),
-    Service::Gateway(Route::Php),
-    Service::LargeAnswers,
-    Service::Reconnect,
-    Service::KeepFastCgi,
-];
-
 /// Workers of every server: processes or threads that accept.
 const WORKERS: u32 = 2;
 

@@ -1,8 +1,9 @@
 //! nginx.
 
-use super::{ARTICLE_SERVICES, Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
+use super::{Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
 use crate::backend::{Address, Route};
-use crate::workload::Reuse;
+use crate::workload::scripts::InServer;
+use crate::workload::{Reuse, Service};
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +16,20 @@ pub const PEER: Peer = Peer {
         package: "nginx",
     },
     version: &["-v"],
-    serves: ARTICLE_SERVICES,
+    serves: &[
+        Service::Files,
+        Service::Gateway(Route::FastCgi),
+        Service::Gateway(Route::Http),
+        Service::Gateway(Route::Php),
+        Service::Gateway(Route::Lua),
+        Service::LargeAnswers,
+        Service::Reconnect,
+        Service::KeepFastCgi,
+        Service::Scripts,
+        Service::WaitingScripts,
+        Service::PageCache(Route::Http),
+        Service::PageCache(Route::Php),
+    ],
     choice: Choice::Default,
     bodies: Bodies::AsAsked,
     prepare: |program, site| prepare(program, site, "on"),
@@ -30,7 +44,9 @@ pub const WITHOUT_SENDFILE: Peer = Peer {
 };
 
 fn prepare(program: &Path, site: &Site<'_>, sendfile: &str) -> io::Result<Command> {
-    let file = site.configure("nginx.conf", &configuration(site, sendfile))?;
+    let script = site.script().map(|script| script_location(site, script));
+    let text = configuration(site, sendfile, &script.transpose()?.unwrap_or_default());
+    let file = site.configure("nginx.conf", &text)?;
     let mut command = Command::new(program);
     command.arg("-p").arg(site.directory).arg("-c").arg(file);
     Ok(command)
@@ -39,7 +55,7 @@ fn prepare(program: &Path, site: &Site<'_>, sendfile: &str) -> io::Result<Comman
 /// `tcp_nopush off`: corking costs two calls and gains nothing where head and body are small.
 /// `reuseport`: a queue for each worker, or one of them gets most of the connections.
 /// `open_file_cache_errors on`: its negative cache, for the 404s.
-fn configuration(site: &Site<'_>, sendfile: &str) -> String {
+fn configuration(site: &Site<'_>, sendfile: &str, script: &str) -> String {
     let Site {
         root,
         directory,
@@ -47,7 +63,11 @@ fn configuration(site: &Site<'_>, sendfile: &str) -> String {
         ..
     } = site;
     let (root, directory) = (root.display(), directory.display());
-    let (upstream, locations) = site.upstream.map(gateway).unwrap_or_default();
+    let (upstream, locations) = site
+        .upstream
+        .map(|upstream| gateway(upstream, site.memory))
+        .unwrap_or_default();
+    let modules = if script.is_empty() { "" } else { LUA };
     let user = if rustix::process::geteuid().is_root() {
         "user root;"
     } else {
@@ -55,7 +75,7 @@ fn configuration(site: &Site<'_>, sendfile: &str) -> String {
     };
     format!(
         "daemon off;
-{user}
+{modules}{user}
 worker_processes {WORKERS};
 worker_rlimit_nofile 65536;
 pid {directory}/nginx.pid;
@@ -84,19 +104,33 @@ http {{
 {upstream}    server {{
         listen 127.0.0.1:{port} reuseport backlog=4096;
         root {root};
-{locations}    }}
+{locations}{script}    }}
 }}
 "
     )
 }
 
+/// Lua with LuaJIT. Compiled scripts are kept by default; it is written out all the same.
+fn script_location(site: &Site<'_>, script: &InServer) -> io::Result<String> {
+    let file = site.write_script(script, "nginx.lua", script.nginx)?;
+    let place = match script.only_path() {
+        Some(path) => format!("= {path}"),
+        None => "/".to_owned(),
+    };
+    let file = file.display();
+    Ok(format!(
+        "        location {place} {{ lua_code_cache on; content_by_lua_file {file}; }}\n"
+    ))
+}
+
 /// What has to be told: backend connections are kept, by each worker as many as there are clients.
 /// The parameters are Debian's.
-fn gateway(upstream: Upstream<'_>) -> (String, String) {
+fn gateway(upstream: Upstream<'_>, memory: &Path) -> (String, String) {
     let Upstream {
         route,
         address,
         keep,
+        cached,
         ..
     } = upstream;
     let server = match address {
@@ -111,17 +145,47 @@ fn gateway(upstream: Upstream<'_>) -> (String, String) {
     let place = match route {
         Route::FastCgi => "/fcgi",
         Route::Php => "~ \\.php$",
+        Route::Lua => "~ \\.lua$",
         Route::Http => "/http",
     };
     let pass = match route {
-        Route::FastCgi | Route::Php => format!("fastcgi_pass backend; {keep_conn}{PARAMS}"),
+        Route::FastCgi | Route::Php | Route::Lua => {
+            format!("fastcgi_pass backend; {keep_conn}{PARAMS}")
+        }
         Route::Http => "proxy_pass http://backend; proxy_http_version 1.1; \
                        proxy_set_header Connection \"\";"
             .to_owned(),
     };
-    (group, format!("        location {place} {{ {pass} }}\n"))
+    let protocol = if route == Route::Http {
+        "proxy"
+    } else {
+        "fastcgi"
+    };
+    let (path, cache) = if cached {
+        cache(protocol, memory)
+    } else {
+        Default::default()
+    };
+    let location = format!("        location {place} {{ {pass}{cache} }}\n");
+    (path + &group, location)
 }
 
+/// Where a cache is, and that it is used. The files of it are in memory, and kept open like others.
+fn cache(protocol: &str, memory: &Path) -> (String, String) {
+    let memory = memory.display();
+    (
+        format!(
+            "    {protocol}_cache_path {memory} levels=1:2 keys_zone=pages:10m max_size=64m \
+             inactive=1h use_temp_path=off;\n"
+        ),
+        format!(" {protocol}_cache pages; {protocol}_cache_key $request_uri;"),
+    )
+}
+
+/// Where Debian keeps them.
+const LUA: &str = "load_module /usr/lib/nginx/modules/ndk_http_module.so;
+load_module /usr/lib/nginx/modules/ngx_http_lua_module.so;
+";
 const KEPT: &str = "        keepalive 128;
         keepalive_requests 1000000000;
         keepalive_timeout 3600s;

@@ -17,10 +17,16 @@ pub const PEER: Peer = Peer {
         Service::Gateway(Route::FastCgi),
         Service::Gateway(Route::Http),
         Service::Gateway(Route::Php),
+        Service::Gateway(Route::Lua),
         Service::LargeAnswers,
         Service::Reconnect,
         Service::KeepFastCgi,
         Service::SendTempfile,
+        Service::Scripts,
+        Service::WaitingScripts,
+        Service::PageCache(Route::Http),
+        Service::PageCache(Route::Php),
+        Service::Cml,
     ],
     choice: Choice::Default,
     bodies: Bodies::AsAsked,
@@ -28,13 +34,23 @@ pub const PEER: Peer = Peer {
 };
 
 fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
-    let file = site.configure(
-        "petrel.conf",
-        &lighttpd::configuration(site, &options(site)),
-    )?;
+    let text = lighttpd::configuration(site, &options(site))? + further(site);
+    let file = site.configure("petrel.conf", &text)?;
     let mut command = Command::new(program);
     command.arg("-D").arg("-f").arg(file);
     Ok(command)
+}
+
+/// What only Petrel has.
+fn further(site: &Site<'_>) -> &'static str {
+    if site.upstream.is_some_and(|upstream| upstream.cached) {
+        "server.modules += ( \"mod_page_cache\" )\npage-cache.enable = \"enable\"\n"
+    } else if site.workload.needs == Service::Cml {
+        "server.modules += ( \"mod_cml\" )\ncml.extension = \".cml\"\n\
+         index-file.names = ( \"index.cml\" )\n"
+    } else {
+        ""
+    }
 }
 
 /// Connections are kept unless told otherwise.

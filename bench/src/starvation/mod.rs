@@ -34,8 +34,8 @@ pub fn run(options: &StarvationOptions) -> Result<(), String> {
     let servers = peers::choose(&options.servers, options.petrel.as_deref(), &services)?;
     let machine = machine::facts(&servers);
     println!("{machine}");
-    let place =
-        Place::new(options.placement).map_err(|error| format!("cannot prepare: {error}"))?;
+    let place = Place::new(options.placement, options.petrel.as_deref())
+        .map_err(|error| format!("cannot prepare: {error}"))?;
     files::make_scripts(&place.root).map_err(|error| format!("cannot make files: {error}"))?;
     let length = Duration::from_secs_f64(options.seconds);
     let mut found = Vec::new();

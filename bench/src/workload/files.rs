@@ -53,6 +53,22 @@ pub static PRINT_123: Script = Script {
     text: "<?php print \"123\"; ?>",
     prints: || b"123".to_vec(),
 };
+/// The same for caches.
+pub static CACHED_123: Script = Script {
+    name: "cached.php",
+    text: "<?php header('Cache-Control: public, max-age=3600'); print \"123\"; ?>",
+    prints: || b"123".to_vec(),
+};
+/// The same in Lua, by FastCGI.
+pub static LUA_123: Script = Script {
+    name: "123.lua",
+    text: "print(\"Content-Type: text/html\\r\\n\\r\\n123\")\n",
+    prints: || b"123".to_vec(),
+};
+/// Where the page that mod_cml puts together is, below the document root.
+pub const CML_DIRECTORY: &str = "cml";
+/// What it consists of.
+pub const CML_PRINTS: &str = "123";
 /// The end of a script: all has been sent, the worker is free but for this.
 macro_rules! tell_time {
     () => {
@@ -106,6 +122,11 @@ pub static SLEEP_5_MS: Script = Script {
     prints: || b"123".to_vec(),
 };
 
+const CML_SCRIPT: &str = "output_contenttype = \"text/html\"
+output_include = { \"part.html\" }
+return CACHE_HIT
+";
+
 fn large_answer() -> Vec<u8> {
     b"0123456789abcdef".repeat(512 * 64)
 }
@@ -121,7 +142,12 @@ pub fn make(root: &Path, workloads: &[&Workload]) -> io::Result<()> {
         match workload.urls {
             Urls::File(file) => write(root, file.name, file.bytes)?,
             Urls::Tree => make_tree(root)?,
-            Urls::Missing | Urls::Virtual(..) | Urls::Printing(..) => {}
+            Urls::Missing
+            | Urls::Virtual(..)
+            | Urls::Printing(..)
+            | Urls::Sized(..)
+            | Urls::InServer(_) => {}
+            Urls::Cml => make_cml(root)?,
             Urls::Script(script) => fs::write(root.join(script.name), script.text)?,
         }
     }
@@ -156,6 +182,14 @@ pub fn content(name: &str, bytes: u64) -> Vec<u8> {
         b'a' + (state % 26) as u8
     };
     std::iter::repeat_with(next).take(bytes as usize).collect()
+}
+
+/// A page of one part that is always fresh.
+fn make_cml(root: &Path) -> io::Result<()> {
+    let directory = root.join(CML_DIRECTORY);
+    fs::create_dir_all(&directory)?;
+    fs::write(directory.join("part.html"), CML_PRINTS)?;
+    fs::write(directory.join("index.cml"), CML_SCRIPT)
 }
 
 fn make_tree(root: &Path) -> io::Result<()> {

@@ -1,13 +1,16 @@
 //! What is asked of every server, and what must come back: one table.
 //!
 //! A workload names the [`Service`] it needs; a peer names those it offers, and is left out of the
-//! workloads it cannot serve. Knows nothing of servers or sockets. Files are in [`files`].
+//! workloads it cannot serve. Knows nothing of servers or sockets. Files are in [`files`], scripts that
+//! run in servers in [`scripts`].
 
 pub mod files;
+pub mod scripts;
 
 use crate::backend::{self, Cgi, Kind, Route};
 use crate::install::Package;
 use files::{File, Script, TREE_FILES};
+use scripts::InServer;
 use std::time::Duration;
 
 /// A group of workloads that is run and reported together.
@@ -19,8 +22,16 @@ pub enum Suite {
     Gateway,
     /// 512 KiB made by PHP, sent by it or by the server.
     Tempfile,
-    /// The table of the article "Reducing Requests-Setup-Costs".
+    /// The tables of the article "Reducing Requests-Setup-Costs".
     Article,
+    /// Scripts that run in the server.
+    Lua,
+    /// Lua and PHP by FastCGI.
+    FcgiMagnet,
+    /// Answers from the server's cache.
+    Cache,
+    /// Static files while other requests wait.
+    SlowRedis,
 }
 
 /// Something a server must be able to do for a workload.
@@ -38,6 +49,14 @@ pub enum Service {
     Reconnect,
     /// Hand requests on by FastCGI over kept connections.
     KeepFastCgi,
+    /// Run a script that makes the answer.
+    Scripts,
+    /// Run a script that waits for a Redis.
+    WaitingScripts,
+    /// Keep a backend's answers and answer with them.
+    PageCache(Route),
+    /// Put an answer together from files, as a script of mod_cml says.
+    Cml,
 }
 
 /// One thing to measure.
@@ -80,6 +99,12 @@ pub enum Urls {
     Script(&'static Script),
     /// A path that is the backend's, and what it prints there.
     Printing(&'static str, &'static str),
+    /// A path that is the backend's, and the length of what it sends.
+    Sized(&'static str, u64),
+    /// A script that runs in the server.
+    InServer(&'static InServer),
+    /// The directory of a page that mod_cml puts together.
+    Cml,
 }
 
 /// What becomes of a connection after a reply.
@@ -130,7 +155,25 @@ impl Workload {
             Urls::Missing => vec!["/no/such-file.html".to_owned()],
             Urls::Virtual(prefix, bytes) => vec![virtual_path(prefix, bytes)],
             Urls::Script(script) => vec![format!("/{}", script.name)],
-            Urls::Printing(path, _) => vec![path.to_owned()],
+            Urls::Printing(path, _) | Urls::Sized(path, _) => vec![path.to_owned()],
+            Urls::InServer(script) => script.paths.iter().map(|path| (*path).into()).collect(),
+            Urls::Cml => vec![format!("/{}/", files::CML_DIRECTORY)],
+        }
+    }
+
+    /// Header fields of every request besides the usual ones.
+    pub fn request_fields(&self) -> &'static str {
+        match self.urls {
+            Urls::InServer(script) => script.request_fields,
+            _ => "",
+        }
+    }
+
+    /// Header fields that every reply must have.
+    pub fn reply_fields(&self) -> &'static [&'static str] {
+        match self.urls {
+            Urls::InServer(script) => script.reply_fields,
+            _ => &[],
         }
     }
 
@@ -143,6 +186,12 @@ impl Workload {
             Urls::Virtual(..) => Some(backend::BODY_BYTES),
             Urls::Script(script) => Some((script.prints)().len() as u64),
             Urls::Printing(_, text) => Some(text.len() as u64),
+            Urls::Sized(_, bytes) => Some(bytes),
+            Urls::InServer(script) => {
+                let first = script.paths.first().copied().unwrap_or_default();
+                Some((script.prints)(first).len() as u64)
+            }
+            Urls::Cml => Some(files::CML_PRINTS.len() as u64),
         }
     }
 
@@ -150,9 +199,11 @@ impl Workload {
     pub fn body(&self, path: &str) -> Option<Vec<u8>> {
         let bytes = self.body_bytes()?;
         Some(match self.urls {
-            Urls::Virtual(..) => backend::body(),
+            Urls::Virtual(..) | Urls::Sized(..) => backend::body(bytes),
             Urls::Script(script) => (script.prints)(),
             Urls::Printing(_, text) => text.into(),
+            Urls::InServer(script) => (script.prints)(path).into_bytes(),
+            Urls::Cml => files::CML_PRINTS.into(),
             _ => files::content(path.trim_start_matches('/'), bytes),
         })
     }
@@ -166,15 +217,30 @@ impl Suite {
             Self::Gateway => "gateway",
             Self::Tempfile => "tempfile",
             Self::Article => "article",
+            Self::Lua => "lua",
+            Self::FcgiMagnet => "fcgi-magnet",
+            Self::Cache => "cache",
+            Self::SlowRedis => "slow-redis",
         }
     }
 
     /// Numbers of client connections when none are asked for.
     pub fn connections(self) -> &'static [u16] {
         match self {
-            Self::Static | Self::Gateway => &[64, 1],
+            Self::Static | Self::Gateway | Self::Lua | Self::FcgiMagnet | Self::Cache => &[64, 1],
             Self::Tempfile => &[1, 16],
             Self::Article => &[1],
+            Self::SlowRedis => &[FAST_CONNECTIONS],
+        }
+    }
+
+    /// Servers to run when none are named; none: all that can do any of it.
+    pub fn servers(self) -> &'static [&'static str] {
+        match self {
+            Self::FcgiMagnet => &["petrel", "nginx", "lighttpd"],
+            Self::Cache => &["petrel", "nginx", "apache", "haproxy", "floor"],
+            Self::Article => &["petrel", "nginx", "lighttpd", "apache"],
+            _ => &[],
         }
     }
 
@@ -185,6 +251,19 @@ impl Suite {
                 ("perf", "linux-perf"),
                 ("strace", "strace"),
                 ("ab", "apache2-utils"),
+                ("nginx", "libnginx-mod-http-lua"),
+                ("lighttpd", "lighttpd-modules-lua"),
+                ("apache2", "libapache2-mod-perl2"),
+            ],
+            Self::Lua => &[
+                ("perf", "linux-perf"),
+                ("nginx", "libnginx-mod-http-lua"),
+                ("lighttpd", "lighttpd-modules-lua"),
+                ("apache2", "libapache2-mod-perl2"),
+            ],
+            Self::SlowRedis => &[
+                ("nginx", "libnginx-mod-http-lua"),
+                ("nginx", "lua-nginx-redis"),
             ],
             _ => &[("perf", "linux-perf")],
         }
@@ -281,9 +360,55 @@ pub static WORKLOADS: &[Workload] = &[
         Kind::PhpCgi(CGI_PATCHED),
     ),
     of_article("php-fpm", "php-fpm, kept too", Kind::PhpFpm),
-    of_article("perl", "Perl FCGI", Kind::Perl),
-    of_article("python", "Python flup", Kind::Python),
-    of_article("ruby", "Ruby fcgi", Kind::Ruby),
+    of_language("perl", "Perl FCGI", Kind::Perl),
+    of_language("python", "Python flup", Kind::Python),
+    of_language("ruby", "Ruby fcgi", Kind::Ruby),
+    of_language("lua-fastcgi", "Lua, fcgi-magnet", Kind::FcgiMagnet),
+    Workload {
+        suite: Suite::Article,
+        ..in_server(
+            "in-core",
+            "Lua in the server (Apache: Perl)",
+            &scripts::PRINT,
+        )
+    },
+    Workload {
+        needs: Service::PageCache(Route::Php),
+        urls: Urls::Script(&files::CACHED_123),
+        ..of_article("cached", "PHP's page from the cache", Kind::PhpFpm)
+    },
+    Workload {
+        suite: Suite::Article,
+        needs: Service::Cml,
+        urls: Urls::Cml,
+        ..on_file("cml", "index.cml, cache hit", &files::SMALL)
+    },
+    in_server("lua-print", "print 123 in the server", &scripts::PRINT),
+    in_server("lua-page", "page of 2 KiB, ten routes", &scripts::PAGE),
+    Workload {
+        suite: Suite::FcgiMagnet,
+        ..on_backend(
+            "fcgi-lua",
+            "Lua, fcgi-magnet, print \"123\"",
+            Kind::FcgiMagnet,
+            Urls::Script(&files::LUA_123),
+        )
+    },
+    Workload {
+        suite: Suite::FcgiMagnet,
+        ..on_backend(
+            "fcgi-php",
+            "PHP, php-fpm, print \"123\"",
+            Kind::PhpFpm,
+            Urls::Script(&files::PRINT_123),
+        )
+    },
+    beside_cache("file-100b", "a file of 100 B", &files::SMALL),
+    cached("cache-100b", "cached, 100 B", files::SMALL.bytes),
+    beside_cache("file-4k", "a file of 4 KiB", &files::PAGE),
+    cached("cache-4k", "cached, 4 KiB", files::PAGE.bytes),
+    beside_cache("file-100k", "a file of 100 KiB", &files::PICTURE),
+    cached("cache-100k", "cached, 100 KiB", files::PICTURE.bytes),
 ];
 
 const fn on_file(name: &'static str, title: &'static str, file: &'static File) -> Workload {
@@ -304,7 +429,10 @@ const fn on_file(name: &'static str, title: &'static str, file: &'static File) -
 const fn on_backend(name: &'static str, title: &'static str, kind: Kind, urls: Urls) -> Workload {
     Workload {
         suite: Suite::Gateway,
-        needs: Service::Gateway(kind.route()),
+        needs: match kind.route() {
+            Some(route) => Service::Gateway(route),
+            None => Service::WaitingScripts,
+        },
         backend: Some(kind),
         urls,
         ..on_file(name, title, &files::SMALL)
@@ -325,8 +453,9 @@ const fn on_large_script(
 
 const fn of_article(name: &'static str, title: &'static str, kind: Kind) -> Workload {
     let urls = match kind.route() {
-        Route::Php => Urls::Script(&files::PRINT_123),
-        Route::FastCgi | Route::Http => Urls::Printing("/fcgi/123", "123"),
+        Some(Route::Php) => Urls::Script(&files::PRINT_123),
+        Some(Route::Lua) => Urls::Script(&files::LUA_123),
+        _ => Urls::Printing("/fcgi/123", "123"),
     };
     Workload {
         suite: Suite::Article,
@@ -334,6 +463,59 @@ const fn of_article(name: &'static str, title: &'static str, kind: Kind) -> Work
         ..on_backend(name, title, kind, urls)
     }
 }
+
+/// By servers that keep the connections and by those that do not.
+const fn of_language(name: &'static str, title: &'static str, kind: Kind) -> Workload {
+    let of_article = of_article(name, title, kind);
+    Workload {
+        needs: on_backend(name, title, kind, of_article.urls).needs,
+        ..of_article
+    }
+}
+
+const fn in_server(name: &'static str, title: &'static str, script: &'static InServer) -> Workload {
+    Workload {
+        suite: Suite::Lua,
+        needs: Service::Scripts,
+        urls: Urls::InServer(script),
+        ..on_file(name, title, &files::SMALL)
+    }
+}
+
+const fn cached(name: &'static str, title: &'static str, bytes: u64) -> Workload {
+    let (kind, urls) = (Kind::Cacheable(bytes), Urls::Sized("/http/page", bytes));
+    Workload {
+        suite: Suite::Cache,
+        needs: Service::PageCache(Route::Http),
+        ..on_backend(name, title, kind, urls)
+    }
+}
+
+const fn beside_cache(name: &'static str, title: &'static str, file: &'static File) -> Workload {
+    Workload {
+        suite: Suite::Cache,
+        ..on_file(name, title, file)
+    }
+}
+
+/// The script that waits.
+pub static WAITING: Workload = Workload {
+    suite: Suite::SlowRedis,
+    backend: Some(Kind::SlowRedis),
+    needs: Service::WaitingScripts,
+    ..in_server(
+        "waiting",
+        "a script that waits for Redis",
+        &scripts::ASK_REDIS,
+    )
+};
+/// The files beside it.
+pub static BESIDE_WAITING: Workload = Workload {
+    suite: Suite::SlowRedis,
+    ..on_file("beside", "a file of 4 KiB beside it", &files::PAGE)
+};
+/// Connections that ask for those.
+const FAST_CONNECTIONS: u16 = 64;
 
 /// What a small php-fpm is asked for by many: a script of 5 ms.
 pub static SLEEP: Workload = Workload {
