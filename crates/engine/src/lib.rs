@@ -5,6 +5,7 @@
 //! Knows no module by name: what they do comes in as [`module::ModuleSpec`] tables.
 #![forbid(unsafe_code)]
 
+pub mod blocking;
 pub mod body;
 pub mod clock;
 mod connection;

@@ -130,3 +130,13 @@ pub const DETACHED_SUBREQUESTS_MAX: u32 = 128;
 
 /// Seconds after which a subrequest without a client is given up, whatever it waits for.
 pub const DETACHED_SUBREQUEST_S_MAX: u64 = 300;
+
+/// Threads of the process for work that waits for the disk. Disks take a few requests at once; more
+/// threads would wait for one another.
+pub const BLOCKING_THREADS_MAX: usize = 8;
+
+/// Pieces of such work that wait for a thread; more are refused.
+pub const BLOCKING_QUEUE_MAX: usize = 1024;
+
+/// Seconds such a thread waits for work before it ends.
+pub const BLOCKING_IDLE_S: u64 = 10;

@@ -1,0 +1,246 @@
+//! Files, for those who must not wait for them.
+
+use std::ffi::OsString;
+use std::fs::{self, File, FileType, Metadata, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use rustix::fs::{Mode, OFlags};
+
+use super::run_io;
+
+/// Reads the whole of a regular file.
+///
+/// # Errors
+/// Those of open(2) and read(2); [`FileTooLarge`](io::ErrorKind::FileTooLarge) if it is longer than
+/// `bytes_max`, [`InvalidInput`](io::ErrorKind::InvalidInput) if it is a directory, a device or a pipe;
+/// and those of [`run_io`].
+pub async fn read_file(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
+    let path = path.to_owned();
+    run_io(move || read(&path, bytes_max)).await
+}
+
+/// Makes `bytes` the content of the file: others see the old one or the new one, whole, also when the
+/// process ends meanwhile. A new file is made each time, with the permissions that the umask leaves. It
+/// is not forced to the disk: after a power failure the file may be the old one, or empty. If the process
+/// ends meanwhile, a file `.petrel-*.part` may stay beside it.
+///
+/// # Errors
+/// Those of open(2), write(2) and rename(2), and of [`run_io`]. The file is the old one then.
+pub async fn write_file_atomically(path: &Path, bytes: Bytes) -> io::Result<()> {
+    let path = path.to_owned();
+    run_io(move || replace(&path, &bytes)).await
+}
+
+/// What is at `path`, behind symlinks.
+///
+/// # Errors
+/// Those of stat(2) and of [`run_io`].
+pub async fn stat(path: &Path) -> io::Result<Metadata> {
+    let path = path.to_owned();
+    run_io(move || fs::metadata(path)).await
+}
+
+/// Removes a file. It is no error if there is none.
+///
+/// # Errors
+/// Those of unlink(2) and of [`run_io`].
+pub async fn remove_file(path: &Path) -> io::Result<()> {
+    let path = path.to_owned();
+    run_io(move || match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    })
+    .await
+}
+
+/// What is in a directory, in no order, without `.` and `..`.
+///
+/// # Errors
+/// Those of opendir(3) and readdir(3); [`FileTooLarge`](io::ErrorKind::FileTooLarge) if there are more
+/// than `entries_max`; and those of [`run_io`].
+pub async fn read_directory(path: &Path, entries_max: usize) -> io::Result<Vec<DirectoryEntry>> {
+    let path = path.to_owned();
+    run_io(move || list(&path, entries_max)).await
+}
+
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectoryEntry {
+    /// The name, any bytes but `/` and NUL.
+    pub name: OsString,
+    /// What bears it; symlinks are not followed.
+    pub file_type: FileType,
+}
+
+fn read(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
+    // Opening a pipe or a terminal must not keep the thread.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let length = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
+    if length > bytes_max {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let mut bytes = Vec::with_capacity(length);
+    // It may grow while it is read, and files of /proc say that they are empty.
+    file.take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > bytes_max {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(bytes)
+}
+
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let unfinished = beside(path)?;
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&unfinished)
+        .and_then(|mut file| file.write_all(bytes))
+        .and_then(|()| fs::rename(&unfinished, path));
+    if written.is_err() {
+        // It may not even have been made; the first error is the one to tell.
+        let _ = fs::remove_file(&unfinished);
+    }
+    written
+}
+
+/// A name in the same directory that nobody else uses.
+fn beside(path: &Path) -> io::Result<PathBuf> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!(".petrel-{}-{count}.part", std::process::id());
+    Ok(path.with_file_name(name))
+}
+
+fn list(path: &Path, entries_max: usize) -> io::Result<Vec<DirectoryEntry>> {
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entries.len() >= entries_max {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        entries.push(DirectoryEntry {
+            name: entry.file_name(),
+            file_type: entry.file_type()?,
+        });
+    }
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory that goes with the test.
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new(name: &str) -> Directory {
+            let name = format!("petrel-blocking-{name}-{}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            fs::create_dir_all(&path).expect("mkdir");
+            Directory(path)
+        }
+
+        fn names(&self) -> Vec<String> {
+            let entries = list(&self.0, 100).expect("it is ours");
+            let name = |entry: DirectoryEntry| entry.name.to_string_lossy().into_owned();
+            let mut names: Vec<String> = entries.into_iter().map(name).collect();
+            names.sort();
+            names
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn kind<T: std::fmt::Debug>(result: io::Result<T>) -> io::ErrorKind {
+        result.expect_err("it fails").kind()
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn a_file_is_written_read_replaced_and_removed() {
+        let directory = Directory::new("files");
+        let path = directory.0.join("a.txt");
+        for text in ["one", "another", ""] {
+            let bytes = Bytes::from_static(text.as_bytes());
+            write_file_atomically(&path, bytes).await.expect("written");
+            let read = read_file(&path, 7).await.expect("read");
+            assert_eq!(read, text.as_bytes());
+            assert_eq!(stat(&path).await.expect("there").len(), text.len() as u64);
+        }
+        assert_eq!(directory.names(), ["a.txt"]);
+        remove_file(&path).await.expect("removed");
+        remove_file(&path).await.expect("gone already");
+        assert_eq!(kind(stat(&path).await), io::ErrorKind::NotFound);
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn what_fails_leaves_nothing_behind() {
+        let directory = Directory::new("fails");
+        let inner = directory.0.join("inner");
+        fs::create_dir(&inner).expect("mkdir");
+        let bytes = Bytes::from_static(b"x");
+        // A directory is in the way.
+        let in_the_way = write_file_atomically(&inner, bytes.clone()).await;
+        assert_eq!(kind(in_the_way), io::ErrorKind::IsADirectory);
+        let nowhere = write_file_atomically(&directory.0.join("no/a"), bytes.clone()).await;
+        assert_eq!(kind(nowhere), io::ErrorKind::NotFound);
+        let no_name = write_file_atomically(Path::new("/.."), bytes).await;
+        assert_eq!(kind(no_name), io::ErrorKind::InvalidInput);
+        assert_eq!(directory.names(), ["inner"]);
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn only_regular_files_within_the_limit_are_read() {
+        let directory = Directory::new("limits");
+        let path = directory.0.join("four");
+        fs::write(&path, "four").expect("written");
+        assert_eq!(read_file(&path, 4).await.expect("read"), b"four");
+        assert_eq!(kind(read_file(&path, 3).await), io::ErrorKind::FileTooLarge);
+        // Says that it is empty, and is not.
+        let grows = Path::new("/proc/self/status");
+        assert_eq!(
+            kind(read_file(grows, 10).await),
+            io::ErrorKind::FileTooLarge
+        );
+        for other in [&directory.0, Path::new("/dev/zero")] {
+            assert_eq!(kind(read_file(other, 4).await), io::ErrorKind::InvalidInput);
+        }
+        let pipe = directory.0.join("pipe");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            Mode::RUSR | Mode::WUSR,
+            0,
+        )
+        .expect("mkfifo");
+        assert_eq!(kind(read_file(&pipe, 4).await), io::ErrorKind::InvalidInput);
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn a_directory_is_listed_whole_or_not_at_all() {
+        let directory = Directory::new("list");
+        for name in ["a", "b", ".c"] {
+            fs::write(directory.0.join(name), "").expect("written");
+        }
+        let mut listed = read_directory(&directory.0, 3).await.expect("three");
+        listed.sort_by(|one, other| one.name.cmp(&other.name));
+        assert!(listed.iter().all(|entry| entry.file_type.is_file()));
+        assert_eq!(directory.names(), [".c", "a", "b"]);
+        let fewer = read_directory(&directory.0, 2).await;
+        assert_eq!(kind(fewer), io::ErrorKind::FileTooLarge);
+    }
+}
