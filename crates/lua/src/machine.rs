@@ -13,7 +13,7 @@ use mlua::{
 
 use crate::budget::{Budget, Meter};
 use crate::error::ScriptError;
-use crate::library;
+use crate::library::{self, Overlays};
 use crate::script::{Script, Scripts};
 
 /// How states are made.
@@ -46,6 +46,7 @@ pub struct Machine {
     meter: Meter,
     options: Options,
     scripts: Scripts,
+    overlays: Overlays,
     loop_function: Function,
     waiting: Function,
     stack_of: Function,
@@ -92,16 +93,17 @@ impl Machine {
         library::open(&lua, &options.library)?;
         let meter = Meter::new(options.budget).map_err(mlua::Error::external)?;
         Ok(Rc::new(Machine {
-            lua,
             meter,
             options,
             scripts: Scripts::default(),
+            overlays: Overlays::of(&lua).unwrap_or_default(),
             loop_function,
             waiting,
             stack_of,
             idle: RefCell::default(),
             started: Rc::default(),
             is_spent: Cell::new(false),
+            lua,
         }))
     }
 
@@ -173,19 +175,23 @@ impl Machine {
         self.is_spent.get()
     }
 
-    /// A fresh table of globals: what is not in it is looked up in those of the state, which no script
-    /// can change. For makers of environments that are not hot; others do the same in Lua.
-    ///
-    /// # Errors
-    /// There is no memory for it.
-    pub fn environment(&self) -> mlua::Result<Table> {
-        let environment = self.lua.create_table()?;
-        let meta = self.lua.create_table()?;
-        meta.set("__index", self.lua.globals())?;
-        meta.set("__metatable", false)?;
-        environment.set_metatable(Some(meta))?;
-        environment.raw_set("_G", &environment)?;
-        Ok(environment)
+    /// Puts the libraries in place as a run has changed them. Runs that change none cost a look at a flag.
+    pub(crate) fn put_overlay(&self, overlay: Option<Table>) -> Result<(), ScriptError> {
+        match overlay {
+            None => Ok(()),
+            Some(overlay) => self
+                .overlays
+                .switch(&self.lua, Some(&overlay))
+                .map(drop)
+                .map_err(|error| ScriptError::of_run(&error)),
+        }
+    }
+
+    /// Puts the unchanged libraries in place; answers with what the run had made of them.
+    pub(crate) fn take_overlay(&self) -> Result<Option<Table>, ScriptError> {
+        self.overlays
+            .switch(&self.lua, None)
+            .map_err(|error| ScriptError::of_run(&error))
     }
 
     /// The stack of a coroutine, for the log.

@@ -3,10 +3,14 @@ local yield, setfenv, pcall, error, type = coroutine.yield, setfenv, pcall, erro
 local native_xpcall, native_traceback = xpcall, debug.traceback
 local DONE, WAIT = ...
 
-local function loop(script, environment)
+local function loop(run, environment, argument)
    while true do
-      setfenv(script, environment())
-      script, environment = yield(DONE, script())
+      if environment then
+         setfenv(run, environment())
+         run, environment, argument = yield(DONE, run())
+      else
+         run, environment, argument = yield(DONE, run(argument))
+      end
    end
 end
 

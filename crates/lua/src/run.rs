@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use mlua::{FromLuaMulti, Function, IntoLuaMulti, Lua, MultiValue, Thread, Value};
+use mlua::{FromLuaMulti, Function, IntoLua, IntoLuaMulti, Lua, MultiValue, Table, Thread, Value};
 
 use crate::budget::Excess;
 use crate::error::{ScriptError, message_of};
@@ -14,10 +14,19 @@ use crate::script::Script;
 /// ends it where it is.
 pub struct Run {
     machine: Rc<Machine>,
-    script: Rc<Script>,
+    what: What,
     thread: Option<Thread>,
-    function: Option<Function>,
     wait: Option<Wait>,
+    /// What it has changed in libraries, while it waits.
+    overlay: Option<Table>,
+}
+
+/// What runs.
+enum What {
+    /// A script, by this function of it, until it has ended.
+    Script(Rc<Script>, Option<Function>),
+    /// A function that a script has made, and what messages call it.
+    Function(Rc<str>),
 }
 
 /// How far a run has come.
@@ -54,14 +63,42 @@ impl Run {
             Ok((function, thread))
         });
         let (function, thread) = begun.map_err(|error| ScriptError::of_run(&error))?;
+        let what = What::Script(Rc::clone(script), Some(function.clone()));
+        Run::begin(machine, what, thread, (function, environment))
+    }
+
+    /// Runs a function of a script with one argument until it ends or waits; `name` is what messages
+    /// call it. Its globals are those of the script that made it.
+    ///
+    /// # Errors
+    /// Whatever it did wrong, or its being stopped.
+    pub fn call(
+        machine: &Rc<Machine>,
+        name: &str,
+        function: &Function,
+        argument: impl IntoLua,
+    ) -> Result<(Run, Progress), ScriptError> {
+        let thread = machine
+            .take_thread()
+            .map_err(|error| ScriptError::of_run(&error))?;
+        let what = What::Function(name.into());
+        Run::begin(machine, what, thread, (function, Value::Nil, argument))
+    }
+
+    fn begin(
+        machine: &Rc<Machine>,
+        what: What,
+        thread: Thread,
+        arguments: impl IntoLuaMulti,
+    ) -> Result<(Run, Progress), ScriptError> {
         let mut run = Run {
             machine: Rc::clone(machine),
-            script: Rc::clone(script),
+            what,
             thread: Some(thread),
-            function: Some(function.clone()),
             wait: None,
+            overlay: None,
         };
-        let progress = run.resume((function, environment))?;
+        let progress = run.resume(arguments)?;
         Ok((run, progress))
     }
 
@@ -88,9 +125,12 @@ impl Run {
         }
     }
 
-    /// The script that runs.
-    pub fn script(&self) -> &Rc<Script> {
-        &self.script
+    /// What messages call the script.
+    pub fn name(&self) -> &str {
+        match &self.what {
+            What::Script(script, _) => script.name(),
+            What::Function(name) => name,
+        }
     }
 
     /// The state it runs in.
@@ -102,10 +142,12 @@ impl Run {
         let Some(thread) = self.thread.take() else {
             return Ok(Progress::Ended(Value::Nil));
         };
+        self.machine.put_overlay(self.overlay.take())?;
         let (result, excess) = self
             .machine
             .meter()
             .measure(thread.state(), || thread.resume::<Yielded>(arguments));
+        let overlay = self.machine.take_overlay()?;
         if let Some(excess) = excess {
             return Err(self.stopped(excess, &thread));
         }
@@ -113,20 +155,23 @@ impl Run {
             Ok(Yielded::Done(value)) => {
                 self.forget_started();
                 self.machine.give_thread(thread);
-                if let Some(function) = self.function.take() {
-                    self.script.give_back(function);
+                if let What::Script(script, function) = &mut self.what
+                    && let Some(function) = function.take()
+                {
+                    script.give_back(function);
                 }
                 Ok(Progress::Ended(value))
             }
             Ok(Yielded::Wait) => {
                 self.wait = self.machine.started.borrow_mut().take();
+                self.overlay = overlay;
                 self.thread = Some(thread);
                 Ok(Progress::Waits)
             }
             Ok(Yielded::Other | Yielded::Nothing) => {
                 let error = mlua::Error::runtime(format_args!(
                     "{}: attempt to yield from outside a coroutine",
-                    self.script.name()
+                    self.name()
                 ));
                 Err(ScriptError::of_run(&error))
             }
@@ -148,7 +193,7 @@ impl Run {
         // Without memory for it the message has to do.
         let stack = self.machine.stack_of(thread).unwrap_or_default();
         let budget = &self.machine.options().budget;
-        ScriptError::stopped(excess, budget, self.script.name(), &stack)
+        ScriptError::stopped(excess, budget, self.name(), &stack)
     }
 }
 

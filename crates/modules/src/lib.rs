@@ -17,6 +17,8 @@ pub mod extforward;
 pub mod gateway;
 pub mod index_file;
 mod loading;
+pub mod lua;
+mod lua_api;
 mod not_built;
 pub mod redirect;
 mod reference;
@@ -47,6 +49,7 @@ pub static MODULES: &[&ModuleSpec] = &[
     &deflate::MODULE,
     &simple_vhost::MODULE,
     &evhost::MODULE,
+    &lua::MODULE,
     &gateway::cgi::MODULE,
     &gateway::FASTCGI,
     &gateway::SCGI,

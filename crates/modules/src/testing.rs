@@ -33,6 +33,11 @@ impl Tree {
         format!("{}/{name}", self.root.display())
     }
 
+    /// Writes the file `name`, which may exist.
+    pub(crate) fn write(&self, name: &str, content: &str) {
+        std::fs::write(self.root.join(name), content).expect("a file can be written");
+    }
+
     /// A site with this tree as its document root. `ROOT` in `config` stands for the tree's path.
     pub(crate) fn site(&self, config: &str, modules: &[&'static ModuleSpec]) -> Site {
         Site::new(&self.config(config), modules)

@@ -1,0 +1,268 @@
+//! The Lua state of a worker.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use petrel_engine::Exchange;
+use petrel_engine::worker::Worker;
+use petrel_lua::mlua::{self, Function, Value};
+use petrel_lua::{Lent, Machine, Progress, Run, Script, ScriptError};
+
+use super::Options;
+use super::load::{LoadFailure, Loaded};
+use crate::lua_api;
+
+/// Everything Lua of one worker.
+pub struct Host {
+    options: Options,
+    state: RefCell<Option<Rc<State>>>,
+    lent: Rc<Lent<Exchange>>,
+}
+
+/// A Lua state with what modules have made in it.
+pub struct State {
+    machine: Rc<Machine>,
+    loaded: Loaded,
+    lent: Rc<Lent<Exchange>>,
+    worker: Rc<Worker>,
+    extensions: RefCell<Vec<Rc<dyn Any>>>,
+}
+
+impl Host {
+    /// The one of `worker`. Its options are the same wherever they are read: they are the server's.
+    pub fn of(worker: &Rc<Worker>, options: &Options) -> Rc<Host> {
+        worker.belonging(|| Host {
+            options: options.clone(),
+            state: RefCell::default(),
+            lent: Rc::default(),
+        })
+    }
+
+    /// The state for the next script. A new one if the last is worn out: runs that wait in that go on.
+    ///
+    /// # Errors
+    /// There is no memory for a state, or no thread for its watchdog.
+    pub fn state(&self, worker: &Rc<Worker>) -> mlua::Result<Rc<State>> {
+        if let Some(state) = &*self.state.borrow()
+            && !state.machine.is_worn_out()
+        {
+            return Ok(Rc::clone(state));
+        }
+        let state = Rc::new(State {
+            machine: Machine::new(self.options.machine.clone())?,
+            loaded: Loaded::default(),
+            lent: Rc::clone(&self.lent),
+            worker: Rc::clone(worker),
+            extensions: RefCell::default(),
+        });
+        lua_api::open(&state)?;
+        self.state.replace(Some(Rc::clone(&state)));
+        Ok(state)
+    }
+}
+
+impl State {
+    /// Lua itself.
+    pub fn machine(&self) -> &Rc<Machine> {
+        &self.machine
+    }
+
+    /// Where functions that scripts call find the request. It is there while a script runs and while
+    /// what it waits for is polled, but not for scripts that go on after their answer has begun.
+    pub fn lent(&self) -> &Rc<Lent<Exchange>> {
+        &self.lent
+    }
+
+    /// The worker it belongs to.
+    pub fn worker(&self) -> &Rc<Worker> {
+        &self.worker
+    }
+
+    /// What a module keeps for this state, made when it is first asked for.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn extension<T: Any>(
+        self: &Rc<State>,
+        make: impl FnOnce(&Rc<State>) -> mlua::Result<T>,
+    ) -> mlua::Result<Rc<T>> {
+        let find = || {
+            let extensions = self.extensions.borrow();
+            let mut known = extensions.iter().map(Rc::clone);
+            known.find_map(|known| known.downcast::<T>().ok())
+        };
+        if let Some(known) = find() {
+            return Ok(known);
+        }
+        let made = Rc::new(make(self)?);
+        let kept = Rc::clone(&made) as Rc<dyn Any>;
+        self.extensions.borrow_mut().push(kept);
+        Ok(made)
+    }
+
+    /// The script in the file `path`, which is absolute. Compiled anew when the file has changed.
+    ///
+    /// # Errors
+    /// There is none, or it is wrong.
+    pub fn script(&self, exchange: &Exchange, path: &[u8]) -> Result<Rc<Script>, LoadFailure> {
+        self.loaded.get(&self.machine, exchange, path)
+    }
+
+    /// Runs `script` for `exchange` until it ends or waits, with the globals that the Lua function
+    /// `environment` makes.
+    ///
+    /// # Errors
+    /// What the script did wrong, or its being stopped.
+    pub fn start(
+        &self,
+        exchange: &mut Exchange,
+        script: &Rc<Script>,
+        environment: &Function,
+    ) -> Result<(Run, Progress), ScriptError> {
+        let start = || Run::start(&self.machine, script, environment);
+        self.lent.lend(exchange, start)
+    }
+
+    /// Goes on with a run that waits.
+    pub fn poll(
+        &self,
+        exchange: &mut Exchange,
+        run: &mut Run,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Value, ScriptError>> {
+        self.lent.lend(exchange, || run.poll(context))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Pending, Phase};
+    use petrel_engine::proto::status::Status;
+
+    use super::*;
+    use crate::testing::Tree;
+
+    /// Runs /script.lua below the document root and answers with what it returns.
+    static RUNS: ModuleSpec = ModuleSpec {
+        name: "mod_runs",
+        doc: "Runs a script.",
+        loaded: Loaded::Always,
+        directives: &[],
+        log_directives: &[],
+        configure: |configure: &mut Configure<'_>| {
+            let options = Options::read(configure.values)?;
+            configure.add(Phase::Content, Runs(options));
+            Ok(())
+        },
+    };
+
+    struct Runs(Options);
+
+    struct Waits(Rc<State>, Run);
+
+    impl Hook for Runs {
+        fn run(&self, exchange: &mut Exchange) -> Outcome {
+            let worker = Rc::clone(&exchange.worker);
+            let state = Host::of(&worker, &self.0).state(&worker).expect("a state");
+            let path = [&exchange.physical.document_root, &b"/script.lua"[..]].concat();
+            let environment = state.extension(|state| {
+                let lua = state.machine().lua();
+                let source = "local globals = ... return function() return setmetatable({}, { __index = globals }) end";
+                lua.load(source).call::<Function>(lua.globals())
+            });
+            let environment = environment.expect("sound");
+            let script = match state.script(exchange, &path) {
+                Ok(script) => script,
+                Err(failure) => return show(exchange, 500, &failure.to_string()),
+            };
+            match state.start(exchange, &script, &environment) {
+                Ok((_, Progress::Ended(value))) => show(exchange, 200, &text(&value)),
+                Ok((run, Progress::Waits)) => Outcome::Later(Box::new(Waits(state, run))),
+                Err(error) => show(exchange, 500, &error.to_string()),
+            }
+        }
+    }
+
+    impl Pending for Waits {
+        fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
+            self.0
+                .poll(exchange, &mut self.1, context)
+                .map(|result| match result {
+                    Ok(value) => show(exchange, 200, &text(&value)),
+                    Err(error) => show(exchange, 500, &error.to_string()),
+                })
+        }
+    }
+
+    fn text(value: &Value) -> String {
+        value.to_string().unwrap_or_default()
+    }
+
+    fn show(exchange: &mut Exchange, status: u16, text: &str) -> Outcome {
+        exchange.response.answer(Status(status));
+        exchange.response.is_final = true;
+        exchange.response.body = text.as_bytes().to_vec().into();
+        Outcome::Answer
+    }
+
+    fn run(script: &str) -> (u16, String) {
+        let tree = Tree::new(&[("script.lua", script), ("a.txt", "file")]);
+        let answer = tree.site("", &[&RUNS]).get("/script.lua");
+        let text = String::from_utf8_lossy(answer.body()).into_owned();
+        (answer.status(), text)
+    }
+
+    #[test]
+    fn a_script_runs_and_is_compiled_anew_when_it_changes() {
+        let tree = Tree::new(&[("script.lua", "return 'one'")]);
+        let site = tree.site("", &[&RUNS]);
+        assert_eq!(site.get("/script.lua").body(), b"one");
+        assert_eq!(site.get("/script.lua").body(), b"one");
+        tree.write("script.lua", "return 'two'");
+        site.worker().files().flush();
+        assert_eq!(site.get("/script.lua").body(), b"two");
+        tree.write("script.lua", "return 'half");
+        site.worker().files().flush();
+        let answer = site.get("/script.lua");
+        assert_eq!(answer.status(), 500);
+        let text = String::from_utf8_lossy(answer.body()).into_owned();
+        assert!(text.contains("script.lua:1: unfinished string"), "{text}");
+    }
+
+    #[test]
+    fn a_script_that_is_stopped_costs_its_own_request_alone() {
+        let script = "if stop then while true do end end return tostring(petrel ~= nil)";
+        let tree = Tree::new(&[("script.lua", &script.replace("stop", "true"))]);
+        let site = tree.site("lua.max-run-time = 5", &[&super::super::MODULE, &RUNS]);
+        let answer = site.get("/script.lua");
+        assert_eq!(answer.status(), 500);
+        let text = String::from_utf8_lossy(answer.body()).into_owned();
+        assert!(text.contains("more than 5 ms"), "{text}");
+        tree.write("script.lua", script);
+        site.worker().files().flush();
+        assert_eq!(site.get("/script.lua").body(), b"true");
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn waiting_functions_wait() {
+        let (status, text) = run("local t = petrel.now() petrel.sleep(0) return petrel.now() >= t");
+        assert_eq!((status, text.as_str()), (200, "true"));
+        let (status, text) = run("petrel.sleep('x')");
+        assert_eq!(status, 500);
+        assert!(text.contains("a number of seconds"), "{text}");
+    }
+
+    #[test]
+    fn directives_are_checked() {
+        for (config, says) in [
+            ("lua.max-run-time = 0", "1 to 60000"),
+            ("lua.max-run-memory = 3", "1024 at least"),
+            ("lua.allow = ( \"fifi\" )", "\"fifi\" is no part of Lua"),
+        ] {
+            let refusal = crate::testing::refusal(config, &[&super::super::MODULE]);
+            assert!(refusal.contains(says), "{config}: {refusal}");
+        }
+    }
+}

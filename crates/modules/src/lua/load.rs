@@ -1,0 +1,121 @@
+//! From a path to a compiled script, by the worker's file cache: a warm script costs two look-ups in
+//! tables and no system call.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::rc::Rc;
+
+use petrel_engine::Exchange;
+use petrel_engine::file_cache::{FileEntry, FileKind, Symlinks};
+use petrel_lua::{Machine, Script, ScriptError};
+
+/// Bytes of source at most.
+const SOURCE_BYTES_MAX: u64 = 16 << 20;
+
+/// Scripts of one state at most: a directory full of scripts must not fill memory.
+const SCRIPTS_MAX: usize = 4096;
+
+/// Why there is no script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoadFailure {
+    /// There is no such file.
+    Missing,
+    /// It is not for this process to read.
+    Denied,
+    /// It is a directory or something else that is no file, or one of more than 16 MiB.
+    NoScript,
+    /// It could not be read.
+    Unreadable(std::io::ErrorKind),
+    /// It is not the Lua that LuaJIT understands.
+    Wrong(ScriptError),
+}
+
+/// The scripts of one state.
+#[derive(Default)]
+pub(super) struct Loaded {
+    scripts: RefCell<HashMap<Vec<u8>, Known>>,
+}
+
+/// What became of a file, as long as it stays the same.
+struct Known {
+    file: Rc<FileEntry>,
+    script: Result<Rc<Script>, LoadFailure>,
+}
+
+impl Loaded {
+    /// The script at `path`, which is absolute.
+    pub fn get(
+        &self,
+        machine: &Machine,
+        exchange: &Exchange,
+        path: &[u8],
+    ) -> Result<Rc<Script>, LoadFailure> {
+        let worker = &exchange.worker;
+        // Scripts are the administrator's choice: rules about symlinks are about what URLs name.
+        let file = worker
+            .files()
+            .lookup(path, Symlinks::Follow, worker.clock().seconds());
+        if let Some(known) = self.scripts.borrow().get(path)
+            && Rc::ptr_eq(&known.file, &file)
+        {
+            return known.script.clone();
+        }
+        let script = load(machine, path, &file);
+        self.put(path, file, script.clone());
+        script
+    }
+
+    fn put(&self, path: &[u8], file: Rc<FileEntry>, script: Result<Rc<Script>, LoadFailure>) {
+        let mut scripts = self.scripts.borrow_mut();
+        if scripts.len() >= SCRIPTS_MAX {
+            scripts.clear();
+        }
+        scripts.insert(path.to_vec(), Known { file, script });
+    }
+}
+
+fn load(machine: &Machine, path: &[u8], file: &FileEntry) -> Result<Rc<Script>, LoadFailure> {
+    match file.kind() {
+        FileKind::Regular => {}
+        FileKind::Denied => return Err(LoadFailure::Denied),
+        kind if kind.exists() => return Err(LoadFailure::NoScript),
+        _ => return Err(LoadFailure::Missing),
+    }
+    if file.stat().size > SOURCE_BYTES_MAX {
+        return Err(LoadFailure::NoScript);
+    }
+    let source = read(file).map_err(|error| LoadFailure::Unreadable(error.kind()))?;
+    machine
+        .compile(&String::from_utf8_lossy(path), &source)
+        .map_err(LoadFailure::Wrong)
+}
+
+fn read(file: &FileEntry) -> std::io::Result<Vec<u8>> {
+    if let Some(content) = file.content() {
+        return Ok(content.to_vec());
+    }
+    let mut source = Vec::new();
+    let mut buffer = [0; 16 << 10];
+    loop {
+        match file.read_at(&mut buffer, source.len() as u64)? {
+            0 => return Ok(source),
+            count => source.extend_from_slice(buffer.get(..count).unwrap_or_default()),
+        }
+        if source.len() as u64 > SOURCE_BYTES_MAX {
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+    }
+}
+
+impl fmt::Display for LoadFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LoadFailure::Missing => f.write_str("there is no such script"),
+            LoadFailure::Denied => f.write_str("the script may not be read"),
+            LoadFailure::NoScript => f.write_str("it is no file, or one too large for a script"),
+            LoadFailure::Unreadable(kind) => write!(f, "the script cannot be read: {kind}"),
+            LoadFailure::Wrong(error) => write!(f, "{error}"),
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! What everything that runs Lua in the server has in common: one state a worker, the scripts of its
+//! files, and the request lent to what scripts call.
+//!
+//! mod_magnet, mod_cml and others bring environments and functions of their own; this knows none of them.
+//! Functions of `petrel.*` are in [`crate::lua_api`].
+
+mod host;
+mod load;
+mod options;
+
+use petrel_engine::config::Diagnostic;
+use petrel_engine::module::{Configure, Loaded, ModuleSpec};
+
+pub use host::{Host, State};
+pub use load::LoadFailure;
+pub use options::Options;
+
+/// Settings of the Lua states. Part of the core: mod_magnet and mod_cml read them.
+pub static MODULE: ModuleSpec = ModuleSpec {
+    name: "mod_lua",
+    doc: "What Lua scripts may use, whichever module runs them.",
+    loaded: Loaded::Always,
+    directives: options::DIRECTIVES,
+    log_directives: &[],
+    configure,
+};
+
+/// Finds wrong values; who runs scripts reads them.
+fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
+    Options::read(configure.values).map(drop)
+}

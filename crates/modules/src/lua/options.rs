@@ -1,0 +1,87 @@
+//! The directives of the Lua states.
+
+use std::time::Duration;
+
+use petrel_engine::config::{Diagnostic, DirectiveSpec};
+use petrel_engine::settings::Values;
+use petrel_engine::settings::directives::Effect::Works;
+use petrel_lua::budget::Budget;
+
+pub(super) static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
+    "lua.max-run-time", Int, Server, "10", Works,
+        "Milliseconds of processor time that a script may run without a wait. One that runs on is stopped, named in the error log and answered with 500. 1 to 60000. Petrel's own.";
+    "lua.max-run-memory", Int, Server, "65536", Works,
+        "KiB by which a script may make its Lua state grow before it waits or ends. One that takes more is stopped. Petrel's own.";
+    "lua.max-state-memory", Int, Server, "131072", Works,
+        "KiB that a worker's Lua state may have between two scripts. Beyond it the next script gets a new state; what waits goes on in the old one. Petrel's own.";
+    "lua.allow", List, Server, "()", Works,
+        "Parts of Lua that scripts are offered only if they are named here, because they can break or block the server: \"ffi\", \"jit\", \"debug\", \"os.exit\", \"io.popen\" (with os.execute). Petrel's own.";
+};
+
+/// How states are made, as configured.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Limits and libraries.
+    pub machine: petrel_lua::Options,
+}
+
+impl Options {
+    /// Reads them from the settings that are being built.
+    ///
+    /// # Errors
+    /// A value that is not possible.
+    pub fn read(values: &Values<'_>) -> Result<Options, Diagnostic> {
+        let mut machine = petrel_lua::Options::default();
+        let time = values.unsigned("lua.max-run-time", 10);
+        if !(1..=60_000).contains(&time) {
+            return Err(values.error(
+                "lua.max-run-time",
+                "lua.max-run-time is a number of milliseconds from 1 to 60000",
+            ));
+        }
+        machine.budget = Budget {
+            time: Duration::from_millis(u64::from(time)),
+            growth_bytes: bytes(values, "lua.max-run-memory", 64 << 10)?,
+        };
+        machine.state_bytes_max = bytes(values, "lua.max-state-memory", 128 << 10)?;
+        for part in values.strings("lua.allow") {
+            if !allow(&mut machine.library, part) {
+                let error = values.error(
+                    "lua.allow",
+                    format!("\"{part}\" is no part of Lua that can be allowed"),
+                );
+                return Err(
+                    error.with_hint("\"ffi\", \"jit\", \"debug\", \"os.exit\" or \"io.popen\"")
+                );
+            }
+        }
+        Ok(Options { machine })
+    }
+}
+
+/// Offers scripts a part of Lua; false if there is no such part.
+pub fn allow(library: &mut petrel_lua::library::Options, part: &str) -> bool {
+    match part {
+        "ffi" => library.ffi = true,
+        "jit" => library.jit = true,
+        "debug" => library.debug = true,
+        "os.exit" => library.os_exit = true,
+        "io.popen" => library.io_popen = true,
+        _ => return false,
+    }
+    true
+}
+
+/// A state takes about 300 KiB before the first script.
+const MEMORY_KIB_MIN: u32 = 1024;
+
+fn bytes(values: &Values<'_>, name: &str, default: u32) -> Result<usize, Diagnostic> {
+    let kib = values.unsigned(name, default);
+    if kib < MEMORY_KIB_MIN {
+        let message = format!("{name} is a number of KiB, {MEMORY_KIB_MIN} at least");
+        return Err(values.error(name, message));
+    }
+    Ok(usize::try_from(kib)
+        .unwrap_or(usize::MAX)
+        .saturating_mul(1024))
+}

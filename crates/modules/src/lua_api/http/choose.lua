@@ -1,0 +1,14 @@
+-- petrel.http(url or table): a path is asked of this server, a URL of another.
+local here, elsewhere = ...
+local byte, type = string.byte, type
+
+return function(asked)
+   local url = asked
+   if type(asked) == "table" then
+      url = asked.url
+   end
+   if type(url) == "string" and byte(url) == 47 then
+      return here(asked)
+   end
+   return elsewhere(asked)
+end

@@ -1,0 +1,333 @@
+//! An HTTP/1.1 client of one worker: connections are kept, replies are read whole.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use petrel_engine::proto::header_block::HeaderBlock;
+use petrel_engine::proto::http1::{
+    Asked as Expected, ResponseDecoder, ResponseEvent, ResponseLimits, write_content_length,
+};
+use petrel_engine::proto::method::Method;
+use petrel_engine::worker::Worker;
+
+use super::super::asked::Asked;
+use super::super::reply::Reply;
+use super::target::Target;
+use crate::gateway::stream::BackendStream;
+use crate::remote_store::{Place, StoreAddress};
+
+/// Connections to one server that wait for the next request.
+const IDLE_MAX: usize = 16;
+/// How long they wait. Servers close theirs after five seconds or more.
+const IDLE_TIME: Duration = Duration::from_secs(4);
+/// Servers that are remembered. Names come from scripts, perhaps from clients.
+const SERVERS_MAX: usize = 1024;
+/// Room of an input buffer that is read into at once.
+const READ_BYTES: usize = 16 << 10;
+
+/// The client of a worker.
+#[derive(Default)]
+pub(super) struct Client {
+    servers: RefCell<HashMap<StoreAddress, Rc<Server>>>,
+}
+
+struct Server {
+    place: Place,
+    idle: RefCell<Vec<(BackendStream, Instant)>>,
+}
+
+/// Why there is no reply, and whether asking again is safe.
+struct Failure {
+    text: String,
+    /// The connection was closed before anything of a reply came.
+    is_silent: bool,
+}
+
+impl Client {
+    /// The one of `worker`.
+    pub fn of(worker: &Rc<Worker>) -> Rc<Client> {
+        worker.belonging(Client::default)
+    }
+
+    /// Asks `target` and collects the reply.
+    ///
+    /// # Errors
+    /// A sentence that names the server.
+    pub async fn fetch(&self, target: &Target, asked: &Asked) -> Result<Reply, String> {
+        let server = self.server(&target.address)?;
+        let request = encode(target, asked)?;
+        let fetched = tokio::time::timeout(asked.timeout, server.fetch(&request, asked)).await;
+        let name = &target.address;
+        match fetched {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(failure)) => Err(format!("{name}: {}", failure.text)),
+            Err(_) => Err(format!(
+                "{name}: no answer after {} s",
+                asked.timeout.as_secs_f64()
+            )),
+        }
+    }
+
+    fn server(&self, address: &StoreAddress) -> Result<Rc<Server>, String> {
+        let mut servers = self.servers.borrow_mut();
+        if let Some(server) = servers.get(address) {
+            return Ok(Rc::clone(server));
+        }
+        if servers.len() >= SERVERS_MAX {
+            servers.clear();
+        }
+        let place = address
+            .place_now()
+            .map_err(|error| format!("{address}: {error}"))?;
+        let server = Rc::new(Server {
+            place,
+            idle: RefCell::default(),
+        });
+        servers.insert(address.clone(), Rc::clone(&server));
+        Ok(server)
+    }
+}
+
+impl Server {
+    async fn fetch(&self, request: &[u8], asked: &Asked) -> Result<Reply, Failure> {
+        if let Some(stream) = self.take_idle() {
+            match self.exchange(stream, request, asked).await {
+                // It was closed while it was idle; only what changes nothing may be asked twice.
+                Err(failure) if failure.is_silent && is_idempotent(asked.method) => {}
+                result => return result,
+            }
+        }
+        let stream = self.place.connect().await.map_err(|text| Failure {
+            text,
+            is_silent: false,
+        })?;
+        self.exchange(stream, request, asked).await
+    }
+
+    fn take_idle(&self) -> Option<BackendStream> {
+        let mut idle = self.idle.borrow_mut();
+        idle.retain(|(stream, since)| since.elapsed() < IDLE_TIME && !stream.is_stale());
+        idle.pop().map(|(stream, _)| stream)
+    }
+
+    async fn exchange(
+        &self,
+        mut stream: BackendStream,
+        request: &[u8],
+        asked: &Asked,
+    ) -> Result<Reply, Failure> {
+        let mut progress = Progress::new(asked);
+        let reusable =
+            poll_fn(|context| progress.poll(context, &mut stream, request)).await?;
+        let mut idle = self.idle.borrow_mut();
+        if reusable && idle.len() < IDLE_MAX {
+            idle.push((stream, Instant::now()));
+        }
+        Ok(progress.reply())
+    }
+}
+
+/// One request and its reply on their way.
+struct Progress {
+    decoder: ResponseDecoder,
+    bytes_max: usize,
+    written: usize,
+    input: Vec<u8>,
+    has_begun: bool,
+    has_head: bool,
+    status: u16,
+    fields: Vec<(String, Vec<u8>)>,
+    body: Vec<u8>,
+}
+
+impl Progress {
+    fn new(asked: &Asked) -> Progress {
+        let mut decoder = ResponseDecoder::new(ResponseLimits::default());
+        decoder.begin(Expected {
+            method: asked.method,
+            upgrade: false,
+        });
+        Progress {
+            decoder,
+            bytes_max: asked.bytes_max,
+            written: 0,
+            input: Vec::new(),
+            has_begun: false,
+            has_head: false,
+            status: 0,
+            fields: Vec::new(),
+            body: Vec::new(),
+        }
+    }
+
+    fn reply(self) -> Reply {
+        Reply {
+            status: self.status,
+            fields: self.fields,
+            body: Bytes::from(self.body),
+        }
+    }
+
+    /// Ready when the reply is whole: whether the connection can be used again.
+    fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        stream: &mut BackendStream,
+        request: &[u8],
+    ) -> Poll<Result<bool, Failure>> {
+        while let Some(rest) = request.get(self.written..).filter(|rest| !rest.is_empty()) {
+            match stream.poll_write(context, rest) {
+                Poll::Ready(Ok(count)) if count > 0 => self.written += count,
+                Poll::Pending => break,
+                // It may have answered before it closed.
+                Poll::Ready(_) => break,
+            }
+        }
+        loop {
+            let begin = self.input.len();
+            self.input.resize(begin + READ_BYTES, 0);
+            let room = self.input.get_mut(begin..).unwrap_or_default();
+            let read = stream.poll_read(context, room);
+            let count = match read {
+                Poll::Ready(Ok(count)) => count,
+                Poll::Pending => {
+                    self.input.truncate(begin);
+                    return Poll::Pending;
+                }
+                Poll::Ready(Err(error)) => {
+                    self.input.truncate(begin);
+                    return Poll::Ready(Err(self.failure(error.to_string())));
+                }
+            };
+            self.input.truncate(begin + count);
+            let step = match count {
+                0 => self.end_of_input(),
+                _ => self.decode(request.len()),
+            };
+            if let Some(result) = step {
+                return Poll::Ready(result);
+            }
+        }
+    }
+
+    fn decode(&mut self, request_length: usize) -> Option<Result<bool, Failure>> {
+        self.has_begun = true;
+        let mut used = 0;
+        loop {
+            let rest = self.input.get(used..).unwrap_or_default();
+            let decoded = match self.decoder.decode(rest) {
+                Ok(decoded) => decoded,
+                Err(error) => return Some(Err(self.failure(error.sentence().to_owned()))),
+            };
+            match decoded.event {
+                ResponseEvent::NeedMore => {
+                    used += decoded.consumed;
+                    break;
+                }
+                ResponseEvent::Interim => {}
+                ResponseEvent::Head => self.take_head(),
+                ResponseEvent::Body(range) => {
+                    let bytes = rest.get(range).unwrap_or_default();
+                    if self.body.len() + bytes.len() > self.bytes_max {
+                        let text = format!("the answer is longer than {} bytes", self.bytes_max);
+                        return Some(Err(self.failure(text)));
+                    }
+                    self.body.extend_from_slice(bytes);
+                }
+                ResponseEvent::End { reusable } => {
+                    used += decoded.consumed;
+                    let is_clean = used == self.input.len() && self.written == request_length;
+                    return Some(Ok(reusable && is_clean));
+                }
+            }
+            used += decoded.consumed;
+        }
+        self.input.drain(..used);
+        None
+    }
+
+    fn end_of_input(&mut self) -> Option<Result<bool, Failure>> {
+        match self.decoder.end_of_input() {
+            Ok(ResponseEvent::End { .. }) => Some(Ok(false)),
+            Ok(_) => Some(Err(self.failure("it closed the connection".to_owned()))),
+            Err(error) => Some(Err(self.failure(error.sentence().to_owned()))),
+        }
+    }
+
+    fn take_head(&mut self) {
+        if self.has_head {
+            return;
+        }
+        self.has_head = true;
+        let head = self.decoder.head();
+        self.status = head.status().0;
+        let fields = head.fields();
+        self.fields = fields
+            .map(|(name, value)| (name.to_owned(), value.to_vec()))
+            .collect();
+    }
+
+    fn failure(&self, text: String) -> Failure {
+        Failure {
+            text,
+            is_silent: !self.has_begun,
+        }
+    }
+}
+
+fn encode(target: &Target, asked: &Asked) -> Result<Vec<u8>, String> {
+    let mut fields = HeaderBlock::new();
+    let host = asked.host.as_deref().unwrap_or(target.host.as_bytes());
+    if host.iter().any(|byte| *byte <= b' ') {
+        return Err("host: it is not one".to_owned());
+    }
+    fields.append("Host", host);
+    for (name, value) in &asked.fields {
+        if is_ours(name) {
+            return Err(format!("headers: {name} is not for a script to set"));
+        }
+        if name.is_empty() || !name.bytes().all(is_token) {
+            return Err(format!("headers: {name:?} is no name of a field"));
+        }
+        fields.append(name, value);
+    }
+    let mut text = Vec::with_capacity(fields.as_bytes().len() + target.path.len() + 64);
+    text.extend_from_slice(asked.method.as_str().as_bytes());
+    text.push(b' ');
+    text.extend_from_slice(&target.path);
+    text.extend_from_slice(b" HTTP/1.1\r\n");
+    text.extend_from_slice(fields.as_bytes());
+    if !asked.body.is_empty() || matches!(asked.method, Method::Post | Method::Put) {
+        write_content_length(&mut text, asked.body.len() as u64);
+    }
+    text.extend_from_slice(b"\r\n");
+    text.extend_from_slice(&asked.body);
+    Ok(text)
+}
+
+/// Fields that say where the request ends and what becomes of the connection.
+fn is_ours(name: &str) -> bool {
+    const OURS: &[&str] = &[
+        "host", "connection", "content-length", "transfer-encoding", "expect", "upgrade", "te",
+        "trailer", "keep-alive", "proxy-connection",
+    ];
+    OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours))
+}
+
+/// RFC 9110 5.6.2.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// RFC 9110 9.2.2.
+fn is_idempotent(method: Method) -> bool {
+    matches!(
+        method,
+        Method::Get | Method::Head | Method::Put | Method::Delete | Method::Options
+    )
+}

@@ -1,0 +1,33 @@
+//! `petrel.http`: requests to other servers, over connections that are kept.
+//!
+//! A URL that begins with a slash is a subrequest: so a script asks a backend that is configured.
+
+mod client;
+mod target;
+
+use std::rc::Rc;
+
+use petrel_lua::mlua::{self, Table};
+
+use super::asked::Asked;
+use crate::lua::State;
+use client::Client;
+use target::Target;
+
+/// Adds it to `petrel`.
+pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
+    let worker = Rc::downgrade(state.worker());
+    let elsewhere = state.machine().waiting(move |_, asked: Asked| {
+        let worker = worker.upgrade().ok_or_else(super::no_request)?;
+        let target = Target::parse(&asked.url).map_err(mlua::Error::runtime)?;
+        let client = Client::of(&worker);
+        Ok(async move { client.fetch(&target, &asked).await.map_err(mlua::Error::runtime) })
+    })?;
+    let here: mlua::Function = petrel.get("subrequest")?;
+    let choose = state
+        .machine()
+        .lua()
+        .load(include_str!("choose.lua"))
+        .set_name("=petrel/http.lua");
+    petrel.set("http", choose.call::<mlua::Function>((here, elsewhere))?)
+}

@@ -1,0 +1,90 @@
+//! Where a URL of a script leads.
+
+use crate::remote_store::StoreAddress;
+
+/// A server and what it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub address: StoreAddress,
+    /// Value of the Host field.
+    pub host: String,
+    /// Path and query.
+    pub path: Vec<u8>,
+}
+
+impl Target {
+    /// Reads `http://host[:port]/path?query` or `http://unix:/path/of/socket:/path?query`.
+    ///
+    /// # Errors
+    /// It is neither. A sentence.
+    pub fn parse(url: &[u8]) -> Result<Target, String> {
+        let shown = || url.escape_ascii().to_string();
+        if !url.iter().all(|byte| *byte > b' ' && *byte != 0x7f) {
+            return Err(format!("\"{}\" has to be percent-encoded", shown()));
+        }
+        let url_text = std::str::from_utf8(url).map_err(|_| format!("\"{}\" is no URL", shown()))?;
+        if url_text.starts_with("https:") {
+            return Err("https is not there yet: petrel.http speaks HTTP in the clear".to_owned());
+        }
+        let rest = url_text
+            .strip_prefix("http://")
+            .ok_or_else(|| format!("\"{url_text}\" begins with neither http:// nor a slash"))?;
+        let rest = rest.split('#').next().unwrap_or_default();
+        if let Some(socket) = rest.strip_prefix("unix:") {
+            let (socket, path) = socket.split_once(':').unwrap_or((socket, "/"));
+            return Ok(Target {
+                address: StoreAddress::parse(socket, 0)?,
+                host: "localhost".to_owned(),
+                path: with_slash(path),
+            });
+        }
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        if authority.contains('@') {
+            return Err("a user name in a URL is not sent: use an Authorization field".to_owned());
+        }
+        Ok(Target {
+            address: StoreAddress::parse(authority, 80)?,
+            host: authority.to_owned(),
+            path: with_slash(path),
+        })
+    }
+}
+
+fn with_slash(path: &str) -> Vec<u8> {
+    match path.starts_with('/') {
+        true => path.as_bytes().to_vec(),
+        false => format!("/{path}").into_bytes(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_apart() {
+        for (url, address, host, path) in [
+            ("http://a.example/x?y=1#z", "a.example:80", "a.example", "/x?y=1"),
+            ("http://127.0.0.1:8080", "127.0.0.1:8080", "127.0.0.1:8080", "/"),
+            ("http://a.example?q", "a.example:80", "a.example", "/?q"),
+            ("http://[::1]:81/", "[::1]:81", "[::1]:81", "/"),
+            ("http://unix:/run/a.sock:/p?q", "unix:/run/a.sock", "localhost", "/p?q"),
+        ] {
+            let target = Target::parse(url.as_bytes()).expect(url);
+            assert_eq!(target.address.to_string(), address);
+            assert_eq!(target.host, host);
+            assert_eq!(target.path, path.as_bytes());
+        }
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused() {
+        for url in [
+            "", "a.example/", "https://a.example/", "http://", "http:///x", "http://u@a.example/",
+            "http://a.example/a b", "http://a.example/\r\nX: y", "ftp://a.example/", "http://unix:x:/",
+        ] {
+            assert!(Target::parse(url.as_bytes()).is_err(), "{url}");
+        }
+    }
+}

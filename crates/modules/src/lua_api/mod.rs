@@ -1,0 +1,36 @@
+//! `petrel.*`: what scripts find beyond lighttpd's functions, whichever module runs them.
+//!
+//! Functions that wait for something (a time, a backend, a store, a disk) suspend the script, not the
+//! worker. Those that need the request work while the script runs for it; see [`State::lent`].
+
+mod asked;
+mod files;
+
+mod reply;
+mod subrequest;
+mod time;
+
+use std::rc::Rc;
+
+use petrel_lua::{library, mlua};
+
+use crate::lua::State;
+
+/// Opens the table `petrel` in a new state.
+///
+/// # Errors
+/// There is no memory for it.
+pub(crate) fn open(state: &Rc<State>) -> mlua::Result<()> {
+    let lua = state.machine().lua();
+    let petrel = lua.create_table()?;
+    time::open(state, &petrel)?;
+    subrequest::open(state, &petrel)?;
+
+    files::open(state, &petrel)?;
+    lua.globals().set("petrel", library::protect(lua, &petrel)?)
+}
+
+/// A function was called that needs a request, and there is none (any more).
+fn no_request() -> mlua::Error {
+    mlua::Error::runtime("there is no request any more: its answer has begun")
+}
