@@ -1,9 +1,225 @@
-//! What a script may have meant that LuaJIT does not understand.
+//! What a script says that LuaJIT cannot read: the constructs of Lua 5.3 and later.
+//!
+//! LuaJIT's own message for `a // b` is "unexpected symbol near '/'", which helps nobody. [`explain`] looks
+//! for the first such construct, outside strings and comments, so that the message can name it and say
+//! what to write instead. It reads tokens, not sentences: it is asked only about chunks that were
+//! refused already, and only to find better words.
 
-/// A construct of Lua 5.3 or later.
-pub type Construct = String;
+/// A construct of a later Lua, and where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Construct {
+    /// Line in the source, from one.
+    pub line: usize,
+    /// How it is written, `//` for example.
+    pub token: &'static str,
+    /// What it is and what to write instead.
+    pub advice: &'static str,
+}
 
-/// Finds it.
-pub fn explain(_source: &[u8]) -> Option<Construct> {
+impl std::fmt::Display for Construct {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "line {}: `{}` is {}", self.line, self.token, self.advice)
+    }
+}
+
+/// The first construct in `source` that LuaJIT has not, if there is one.
+#[must_use]
+pub fn explain(source: &[u8]) -> Option<Construct> {
+    let mut reader = Reader {
+        rest: source,
+        line: 1,
+    };
+    while !reader.rest.is_empty() {
+        if let Some((token, advice)) = reader.step() {
+            return Some(Construct {
+                line: reader.line,
+                token,
+                advice,
+            });
+        }
+    }
     None
+}
+
+/// Longest first, where one is the beginning of another.
+const CONSTRUCTS: &[(&str, &str)] = &[
+    ("//", "integer division of Lua 5.3; use math.floor(a / b)"),
+    ("<<", "a shift of Lua 5.3; use bit.lshift(a, n)"),
+    (">>", "a shift of Lua 5.3; use bit.rshift(a, n)"),
+    ("<const>", "an attribute of Lua 5.4; leave it out"),
+    (
+        "<close>",
+        "an attribute of Lua 5.4; call the closing function yourself",
+    ),
+    ("&", "a bitwise operator of Lua 5.3; use bit.band(a, b)"),
+    ("|", "a bitwise operator of Lua 5.3; use bit.bor(a, b)"),
+    (
+        "~",
+        "a bitwise operator of Lua 5.3; use bit.bxor(a, b) or bit.bnot(a)",
+    ),
+];
+
+struct Reader<'a> {
+    rest: &'a [u8],
+    line: usize,
+}
+
+impl Reader<'_> {
+    /// Goes over one token, or reports it.
+    fn step(&mut self) -> Option<(&'static str, &'static str)> {
+        match self.rest {
+            [b'\n', ..] => {
+                self.line += 1;
+                self.skip(1);
+            }
+            [b'-', b'-', ..] => self.comment(),
+            [b'[', b'[' | b'=', ..] => {
+                let length = self.long_bracket().unwrap_or(1);
+                self.skip_lines(length);
+            }
+            [quote @ (b'"' | b'\''), ..] => self.string(*quote),
+            [b'~', b'=', ..] | [b'<' | b'>', b'=', ..] => self.skip(2),
+            [b'<', ..] => {
+                if let Some(attribute) = self.attribute() {
+                    return Some(attribute);
+                }
+                return self.operator();
+            }
+            _ => return self.operator(),
+        }
+        None
+    }
+
+    fn operator(&mut self) -> Option<(&'static str, &'static str)> {
+        let found = CONSTRUCTS
+            .iter()
+            .find(|(token, _)| self.rest.starts_with(token.as_bytes()));
+        if found.is_none() {
+            self.skip(1);
+        }
+        found.copied()
+    }
+
+    /// `<const>` and `<close>` with blanks inside.
+    fn attribute(&self) -> Option<(&'static str, &'static str)> {
+        let inside = self.rest.get(1..)?.trim_ascii_start();
+        CONSTRUCTS
+            .iter()
+            .find(|(token, _)| {
+                token
+                    .strip_prefix('<')
+                    .and_then(|token| token.strip_suffix('>'))
+                    .filter(|name| name.len() > 1)
+                    .and_then(|name| inside.strip_prefix(name.as_bytes()))
+                    .is_some_and(|after| after.trim_ascii_start().first() == Some(&b'>'))
+            })
+            .copied()
+    }
+
+    fn comment(&mut self) {
+        self.skip(2);
+        match self.long_bracket() {
+            Some(length) => self.skip_lines(length),
+            None => {
+                let length = memchr::memchr(b'\n', self.rest).unwrap_or(self.rest.len());
+                self.skip(length);
+            }
+        }
+    }
+
+    /// Length of the `[==[ … ]==]` that begins here.
+    fn long_bracket(&self) -> Option<usize> {
+        let after = self.rest.strip_prefix(b"[")?;
+        let level = after.iter().take_while(|byte| **byte == b'=').count();
+        if after.get(level) != Some(&b'[') {
+            return None;
+        }
+        let mut closing = vec![b'='; level + 2];
+        closing[0] = b']';
+        closing[level + 1] = b']';
+        let start = level + 2;
+        let text = self.rest.get(start..)?;
+        let end = memchr::memmem::find(text, &closing).unwrap_or(text.len());
+        Some((start + end + closing.len()).min(self.rest.len()))
+    }
+
+    fn string(&mut self, quote: u8) {
+        self.skip(1);
+        loop {
+            match self.rest {
+                [] | [b'\n', ..] => return,
+                [b'\\', b'z', ..] => {
+                    self.skip(2);
+                    let blanks = self.rest.len() - self.rest.trim_ascii_start().len();
+                    self.skip_lines(blanks);
+                }
+                [b'\\', _, ..] => self.skip_lines(2),
+                [byte, ..] if *byte == quote => return self.skip(1),
+                _ => self.skip(1),
+            }
+        }
+    }
+
+    fn skip(&mut self, count: usize) {
+        self.rest = self.rest.get(count..).unwrap_or_default();
+    }
+
+    /// Skips bytes among which there may be ends of lines.
+    fn skip_lines(&mut self, count: usize) {
+        let skipped = self.rest.get(..count).unwrap_or(self.rest);
+        self.line += memchr::memchr_iter(b'\n', skipped).count();
+        self.skip(count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(source: &str) -> Option<String> {
+        explain(source.as_bytes()).map(|construct| construct.to_string())
+    }
+
+    #[test]
+    fn constructs_of_later_versions_are_named_with_their_line() {
+        let integer_division = "line 2: `//` is integer division of Lua 5.3; use math.floor(a / b)";
+        assert_eq!(
+            words("local a = 1\nreturn a // 2").as_deref(),
+            Some(integer_division)
+        );
+        for (source, token) in [
+            ("return a & b", "&"),
+            ("return a | b", "|"),
+            ("return ~a", "~"),
+            ("return a << 1", "<<"),
+            ("return a >> 1", ">>"),
+            ("local x <const> = 1", "<const>"),
+            ("local x < close > = f()", "<close>"),
+        ] {
+            assert_eq!(
+                explain(source.as_bytes()).map(|found| found.token),
+                Some(token),
+                "{source}"
+            );
+        }
+    }
+
+    #[test]
+    fn strings_and_comments_are_passed_over() {
+        assert_eq!(words("-- a // b\nlocal s = 'a // b' .. \"\\\" & |\""), None);
+        assert_eq!(words("--[==[ // ]] & \n ]==] local s = [[ a | b ]]"), None);
+        assert_eq!(
+            words("x = a ~= b and a <= b and a < b goto done ::done::"),
+            None
+        );
+        let after = words("local s = [[\n\n]] --[[\n]]\nx = 'a\\\nb'\nreturn 1 // 2");
+        assert!(after.is_some_and(|words| words.starts_with("line 7:")));
+    }
+
+    #[test]
+    fn broken_text_ends_the_search() {
+        for source in ["'abc", "[==[ abc", "--[[", "\"a\\", "[=", "<", "--"] {
+            assert_eq!(words(source), None, "{source}");
+        }
+    }
 }

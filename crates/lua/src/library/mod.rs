@@ -1,11 +1,260 @@
 //! What every script finds, whoever runs it: Lua's own libraries with limits on their work, functions
 //! of later Lua versions, and codecs.
+//!
+//! [`open`] turns a fresh LuaJIT into that. Three things are different from a plain one:
+//!
+//! * *Nothing leaks.* All runs of a state share one set of libraries, which no script can reach: it
+//!   sees proxies, and what it writes there (`function string.starts(s, p)`) lasts as long as its run.
+//!   [`Overlays`] is what the driver of the runs calls when it goes from one run to another.
+//!   Chunks are taken as text only, environments of others stay theirs.
+//! * *No call works for long.* A budget stops a loop by a hook, which code in C never reaches. So
+//!   what may take long in C is limited ([`Limits`]), or written in Lua.
+//! * *Scripts may wait anywhere*, also in comparisons of `table.sort`, replacements of `string.gsub`
+//!   and coroutines of their own: see `lua/coroutine.lua`.
+//!
+//! The codecs ([`json`], [`base64`], [`hash`], [`regex`], [`random`], [`dict`]) are tables that others
+//! place where they like, through [`protect`].
+//!
+//! Knows nothing of HTTP, configuration, budgets or memory limits: the crate's root puts these around it.
 
-/// What is offered.
-#[derive(Clone, Debug, Default)]
-pub struct Options {}
+use std::cell::Cell;
+use std::rc::Rc;
 
-/// Opens.
-pub fn open(_lua: &mlua::Lua, _options: &Options) -> mlua::Result<()> {
+use mlua::{Function, Lua, Result, Table, Value};
+
+pub mod pattern;
+pub mod random;
+mod strings;
+
+/// Which libraries and functions that can break the server a script may use. None by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// `ffi` and `string.buffer`: reads and writes any memory, calls any function of the process.
+    pub ffi: bool,
+    /// `jit`: steers the compiler of the whole state.
+    pub jit: bool,
+    /// All of `debug`, which undoes every protection. Without it there are `debug.traceback`, and
+    /// `debug.getinfo` of a level of the stack without its function.
+    pub debug: bool,
+    /// `os.exit`, which ends the server.
+    pub os_exit: bool,
+    /// `io.popen` and `os.execute`: run commands, and the worker stands still until they end.
+    pub io_popen: bool,
+    /// How much work a single call may make.
+    pub limits: Limits,
+}
+
+/// Limits of single calls of library functions. An excess is an error that names the function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest result, in bytes, of `string.rep`, `string.gsub`, `table.concat` and of the codecs.
+    pub string_bytes_max: usize,
+    /// Steps of one match of a Lua pattern, before what [`pattern::steps_for`] adds for the length of
+    /// the subject. A step takes about two nanoseconds.
+    pub pattern_steps_max: u64,
+    /// Length, in bytes, of a source text that `load`, `dofile` or `require` compiles.
+    pub source_bytes_max: usize,
+    /// Nesting of arrays and objects in JSON.
+    pub json_depth_max: usize,
+    /// Match limit of PCRE2 for one match of a regular expression, see [`regex`].
+    pub regex_steps_max: u32,
+    /// Length, in bytes, of a subject of a regular expression.
+    pub regex_subject_bytes_max: usize,
+}
+
+impl Default for Limits {
+    /// 64 MiB of text, 4 million steps of a pattern (about 8 ms), 4 MiB of source, JSON 128 deep, a
+    /// million steps of a regular expression over 1 MiB of subject.
+    fn default() -> Limits {
+        Limits {
+            string_bytes_max: 64 << 20,
+            pattern_steps_max: 4_000_000,
+            source_bytes_max: 4 << 20,
+            json_depth_max: 128,
+            regex_steps_max: 1_000_000,
+            regex_subject_bytes_max: 1 << 20,
+        }
+    }
+}
+
+/// Turns a fresh state into what scripts get; see the module's words.
+///
+/// The state must have been made with `StdLib::ALL_SAFE` or `StdLib::ALL` (the latter where `ffi` or
+/// `debug` is allowed, and for stack traces in `debug.traceback`), and must not have run a script yet.
+/// The registry's value [`WAIT`] is taken as what a waiting function yields, and made if it is absent.
+///
+/// # Errors
+/// When a library is missing or memory runs out.
+pub fn open(lua: &Lua, options: &Options) -> Result<()> {
+    let wait = wait_sentinel(lua)?;
+    let overlays = Overlays::default();
+    let host = host_table(lua, options, wait, &overlays)?;
+    let mut last = Value::Nil;
+    for (name, source) in SOURCES {
+        last = lua.load(*source).set_name(*name).call(&host)?;
+    }
+    let Value::Table(handles) = last else {
+        return Err(mlua::Error::runtime("the libraries did not open"));
+    };
+    for key in ["switch", "protect", "environment"] {
+        let function: Function = handles.get(key)?;
+        lua.set_named_registry_value(&format!("petrel.{key}"), function)?;
+    }
+    lua.set_app_data(overlays);
     Ok(())
 }
+
+/// Name of the registry's value that a waiting function yields to the driver of its run.
+pub const WAIT: &str = "petrel.wait";
+
+/// A fresh set of global variables for a run: the libraries show through, and what the script sets
+/// stays in it. `_G` is the table itself.
+///
+/// # Errors
+/// When memory runs out.
+pub fn environment(lua: &Lua) -> Result<Table> {
+    lua.named_registry_value::<Function>("petrel.environment")?
+        .call(())
+}
+
+/// The proxy of a library table: scripts may use it, and extend it for their own run only.
+///
+/// `table` must not be given to scripts itself, and its metatable is not looked at.
+///
+/// # Errors
+/// When memory runs out.
+pub fn protect(lua: &Lua, table: &Table) -> Result<Table> {
+    lua.named_registry_value::<Function>("petrel.protect")?
+        .call(table)
+}
+
+/// What runs have changed in libraries, and which of it is in place.
+///
+/// The driver of runs holds one (`Overlays::of`), and calls [`Overlays::switch`] whenever the run that
+/// executes changes: `let mine = overlays.switch(&lua, next)?` gives it what the last one had made. Runs
+/// that change no library have none, and then the call looks at one flag.
+#[derive(Clone, Debug, Default)]
+pub struct Overlays {
+    /// Whether an overlay is in place.
+    made: Rc<Cell<bool>>,
+}
+
+impl Overlays {
+    /// The overlays of a state that [`open`] has prepared.
+    #[must_use]
+    pub fn of(lua: &Lua) -> Option<Overlays> {
+        lua.app_data_ref::<Overlays>()
+            .map(|overlays| overlays.clone())
+    }
+
+    /// Puts `next` in place; `None` is the unchanged libraries. Answers what was in place before.
+    ///
+    /// # Errors
+    /// When memory runs out; the libraries are then the unchanged ones or those of `next`.
+    pub fn switch(&self, lua: &Lua, next: Option<&Table>) -> Result<Option<Table>> {
+        if !self.made.get() && next.is_none() {
+            return Ok(None);
+        }
+        let switch: Function = lua.named_registry_value("petrel.switch")?;
+        self.made.set(next.is_some());
+        switch.call(next)
+    }
+}
+
+fn wait_sentinel(lua: &Lua) -> Result<Value> {
+    let value: Value = lua.named_registry_value(WAIT)?;
+    if !value.is_nil() {
+        return Ok(value);
+    }
+    let sentinel = lua.create_table()?;
+    lua.set_named_registry_value(WAIT, &sentinel)?;
+    Ok(Value::Table(sentinel))
+}
+
+/// What the Lua side of the libraries works with: see the head of each file in `lua/`.
+fn host_table(lua: &Lua, options: &Options, wait: Value, overlays: &Overlays) -> Result<Table> {
+    let host = lua.create_table()?;
+    host.set("globals", lua.globals())?;
+    host.set("wait", wait)?;
+    host.set("options", options_table(lua, options)?)?;
+    host.set("limits", limits_table(lua, &options.limits)?)?;
+    let rust = lua.create_table()?;
+    strings::add_to(lua, &rust, &options.limits)?;
+    let made = Rc::clone(&overlays.made);
+    rust.set(
+        "overlay_made",
+        lua.create_function(move |_, ()| {
+            made.set(true);
+            Ok(())
+        })?,
+    )?;
+    rust.set("traceback", lua.create_function(traceback)?)?;
+    rust.set("explain", lua.create_function(explain)?)?;
+    rust.set("random_seed", lua.create_function(random_seed)?)?;
+    host.set("rust", rust)?;
+    Ok(host)
+}
+
+fn options_table(lua: &Lua, options: &Options) -> Result<Table> {
+    lua.create_table_from([
+        ("ffi", options.ffi),
+        ("jit", options.jit),
+        ("debug", options.debug),
+        ("os_exit", options.os_exit),
+        ("io_popen", options.io_popen),
+    ])
+}
+
+fn limits_table(lua: &Lua, limits: &Limits) -> Result<Table> {
+    lua.create_table_from([
+        ("string_bytes_max", limits.string_bytes_max),
+        ("source_bytes_max", limits.source_bytes_max),
+        ("plain_steps_max", PLAIN_STEPS_MAX),
+    ])
+}
+
+/// `debug.traceback` of a state without the `debug` library.
+fn traceback(lua: &Lua, message: Value) -> Result<Value> {
+    match message {
+        Value::Nil => Ok(Value::String(lua.traceback(None, 0)?)),
+        Value::String(text) => {
+            let text = text.to_string_lossy();
+            Ok(Value::String(lua.traceback(Some(&text), 0)?))
+        }
+        other => Ok(other),
+    }
+}
+
+/// Better words for a source text that LuaJIT refused.
+fn explain(_: &Lua, source: mlua::LuaString) -> Result<Option<String>> {
+    Ok(crate::syntax::explain(&source.as_bytes()).map(|construct| construct.to_string()))
+}
+
+/// A seed for `math.random` that nobody can guess.
+fn random_seed(_: &Lua, (): ()) -> Result<f64> {
+    let mut bytes = [0; 8];
+    random::fill(&mut bytes).map_err(mlua::Error::external)?;
+    Ok((u64::from_ne_bytes(bytes) >> 11) as f64)
+}
+
+/// Compares of bytes that a plain search in C may make; a longer one uses an algorithm that is linear.
+const PLAIN_STEPS_MAX: usize = 4_000_000;
+
+/// The Lua side of the libraries, in the order in which it is loaded: `overlay` provides the proxies,
+/// `seal` puts them in place, and the others replace functions of the real tables.
+const SOURCES: &[(&str, &str)] = &[
+    ("=petrel/overlay.lua", include_str!("lua/overlay.lua")),
+    ("=petrel/base.lua", include_str!("lua/base.lua")),
+    ("=petrel/system.lua", include_str!("lua/system.lua")),
+    ("=petrel/coroutine.lua", include_str!("lua/coroutine.lua")),
+    ("=petrel/math.lua", include_str!("lua/math.lua")),
+    ("=petrel/table.lua", include_str!("lua/table.lua")),
+    ("=petrel/string.lua", include_str!("lua/string.lua")),
+    ("=petrel/utf8.lua", include_str!("lua/utf8.lua")),
+    ("=petrel/bit32.lua", include_str!("lua/bit32.lua")),
+    ("=petrel/module.lua", include_str!("lua/module.lua")),
+    ("=petrel/seal.lua", include_str!("lua/seal.lua")),
+];
+
+#[cfg(test)]
+mod tests;

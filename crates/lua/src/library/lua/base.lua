@@ -1,0 +1,251 @@
+-- Basic functions: chunks in text form only, environments of the script only, raw access and the
+-- collector within limits.
+
+local host = ...
+local globals = host.globals
+local type, error, select, tostring, tonumber = globals.type, globals.error, globals.select, globals.tostring, globals.tonumber
+local rawget, rawset = globals.rawget, globals.rawset
+local getmetatable, setmetatable, pcall = globals.getmetatable, globals.setmetatable, globals.pcall
+local getfenv, setfenv, loadstring, ipairs = globals.getfenv, globals.setfenv, globals.loadstring, globals.ipairs
+local collectgarbage = globals.collectgarbage
+local byte, sub, gsub, concat, find = globals.string.byte, globals.string.sub, globals.string.gsub, globals.table.concat, globals.string.find
+local open = globals.io.open
+local explain = host.rust.explain
+local is_protected = host.is_protected
+local source_bytes_max = host.limits.source_bytes_max
+
+-- Environments -------------------------------------------------------------------------------------
+
+local environment_meta = { __index = globals, __metatable = false }
+
+-- A fresh set of global variables: reading goes through to the libraries, writing stays here.
+local function environment()
+  local env = setmetatable({}, environment_meta)
+  env._G = env
+  return env
+end
+host.environment = environment
+host.environment_meta = environment_meta
+
+-- Environments of modules, which all runs share: only the module itself may exchange them.
+local shared = setmetatable({}, { __mode = "k" })
+host.shared_environments = shared
+
+local function is_private(env)
+  return env == globals
+end
+
+-- The environment of the nearest function of a script: our own functions, and those of C, live in
+-- `globals` and are passed over.
+local function script_environment()
+  local level = 1
+  while true do
+    local ok, env = pcall(getfenv, level)
+    if not ok then return environment() end
+    if not is_private(env) then return env end
+    level = level + 1
+  end
+end
+host.script_environment = script_environment
+
+function globals.getfenv(target)
+  if type(target) == "function" then
+    local env = getfenv(target)
+    if is_private(env) then env = script_environment() end
+    return env
+  end
+  local level = tonumber(target == nil and 1 or target)
+  if level == nil then error("bad argument #1 to 'getfenv' (number expected, got " .. type(target) .. ")", 2) end
+  if level == 0 then return script_environment() end
+  if level < 0 then error("bad argument #1 to 'getfenv' (invalid level)", 2) end
+  local ok, env = pcall(getfenv, level + 2)
+  if not ok then error("bad argument #1 to 'getfenv' (invalid level)", 2) end
+  if is_private(env) then env = script_environment() end
+  return env
+end
+
+function globals.setfenv(target, env)
+  if type(env) ~= "table" then
+    error("bad argument #2 to 'setfenv' (table expected, got " .. type(env) .. ")", 2)
+  end
+  if type(target) == "function" then
+    local old = getfenv(target)
+    if is_private(old) or shared[old] then
+      error("'setfenv' cannot change the environment of a function that others share", 2)
+    end
+    return setfenv(target, env)
+  end
+  local level = tonumber(target)
+  if level == nil then error("bad argument #1 to 'setfenv' (number expected, got " .. type(target) .. ")", 2) end
+  if level == 0 then error("'setfenv' cannot change the environment of the whole program", 2) end
+  local ok, old = pcall(getfenv, level + 2)
+  if not ok or level < 0 then error("bad argument #1 to 'setfenv' (invalid level)", 2) end
+  if is_private(old) or (level ~= 1 and shared[old]) then
+    error("'setfenv' cannot change the environment of a function that others share", 2)
+  end
+  local changed = setfenv(level + 1, env)
+  return changed
+end
+
+-- Chunks -------------------------------------------------------------------------------------------
+
+local binary_refused = "binary chunks are not accepted"
+
+-- Compiles `source` into a function whose globals are `env`.
+local function compile(source, name, mode, env)
+  if byte(source) == 27 then return nil, binary_refused end
+  if mode ~= nil and not find(mode, "t", 1, true) then
+    return nil, "attempt to load chunk with wrong mode"
+  end
+  if #source > source_bytes_max then
+    return nil, "chunk of " .. #source .. " bytes is longer than " .. source_bytes_max
+  end
+  local chunk, message = loadstring(source, name)
+  if chunk == nil then
+    local reason = explain(source)
+    if reason then message = message .. " (" .. reason .. ")" end
+    return nil, message
+  end
+  setfenv(chunk, env)
+  return chunk
+end
+
+-- The pieces that a reader function hands out. The reader may wait, as it is called from Lua.
+local function read_pieces(reader)
+  local pieces, count, bytes = {}, 0, 0
+  while true do
+    local piece = reader()
+    if piece == nil or piece == "" then break end
+    if type(piece) ~= "string" then return nil, "reader function must return a string" end
+    count = count + 1
+    bytes = bytes + #piece
+    if bytes > source_bytes_max then
+      return nil, "chunk of more than " .. source_bytes_max .. " bytes"
+    end
+    pieces[count] = piece
+  end
+  return concat(pieces)
+end
+
+local function load_with(default, chunk, name, mode, env_count, env)
+  if env_count == 0 then env = default end
+  if type(env) ~= "table" then return nil, "the environment of a chunk must be a table" end
+  if type(chunk) == "function" then
+    local source, message = read_pieces(chunk)
+    if source == nil then return nil, message end
+    return compile(source, name or "=(load)", mode, env)
+  end
+  if type(chunk) == "number" then chunk = tostring(chunk) end
+  if type(chunk) ~= "string" then
+    error("bad argument #1 to 'load' (function or string expected, got " .. type(chunk) .. ")", 3)
+  end
+  return compile(chunk, name or chunk, mode, env)
+end
+
+function globals.load(chunk, name, mode, ...)
+  local loaded, message = load_with(script_environment(), chunk, name, mode, select("#", ...), (...))
+  return loaded, message
+end
+
+function globals.loadstring(chunk, name)
+  local loaded, message = load_with(script_environment(), chunk, name, nil, 0)
+  return loaded, message
+end
+
+-- The text of a file of Lua; a first line for the shell becomes an empty one.
+local function read_file(path)
+  local file, message = open(path, "rb")
+  if file == nil then return nil, "cannot open " .. message end
+  local source
+  source, message = file:read("*a")
+  file:close()
+  if source == nil then return nil, "cannot read " .. path .. ": " .. tostring(message) end
+  if sub(source, 1, 3) == "\239\187\191" then source = sub(source, 4) end
+  if byte(source) == 35 then source = gsub(source, "^[^\n]*", "", 1) end
+  return source
+end
+
+-- Compiles the file at `path`; `nil, message` when it cannot be read or compiled.
+function host.compile_file(path, mode, env)
+  local source, message = read_file(path)
+  if source == nil then return nil, message end
+  return compile(source, "@" .. path, mode, env)
+end
+local compile_file = host.compile_file
+
+function globals.loadfile(path, mode, ...)
+  if type(path) ~= "string" then error("'loadfile' needs the name of a file", 2) end
+  local env = script_environment()
+  if select("#", ...) > 0 then env = (...) end
+  if type(env) ~= "table" then return nil, "the environment of a chunk must be a table" end
+  local loaded, message = compile_file(path, mode, env)
+  return loaded, message
+end
+
+function globals.dofile(path)
+  if type(path) ~= "string" then error("'dofile' needs the name of a file", 2) end
+  local chunk, message = compile_file(path, nil, script_environment())
+  if chunk == nil then error(message, 2) end
+  return chunk()
+end
+
+-- Raw access ---------------------------------------------------------------------------------------
+
+function globals.rawset(t, key, value)
+  if is_protected[t] then error("'rawset' cannot change a library", 2) end
+  return rawset(t, key, value)
+end
+
+function globals.rawget(t, key)
+  if is_protected[t] then return t[key] end
+  return rawget(t, key)
+end
+
+-- `ipairs` of Lua 5.3: elements that a metatable supplies count.
+local function next_element(t, index)
+  index = index + 1
+  local value = t[index]
+  if value ~= nil then return index, value end
+end
+
+function globals.ipairs(...)
+  local t = ...
+  local meta = getmetatable(t)
+  if meta == nil or t == nil or type(t) == "string" then return ipairs(...) end
+  if type(meta) == "table" and rawget(meta, "__ipairs") then return ipairs(...) end
+  return next_element, t, 0
+end
+
+-- The collector belongs to all runs of the state: a script may ask and trigger, not steer.
+function globals.collectgarbage(what, ...)
+  if what == nil or what == "collect" or what == "count" or what == "step" then
+    return collectgarbage(what, ...)
+  end
+  if what == "isrunning" then return true end
+  if what == "stop" or what == "restart" or what == "setpause" or what == "setstepmul"
+    or what == "generational" or what == "incremental" then
+    return 0
+  end
+  error("bad argument #1 to 'collectgarbage' (invalid option '" .. tostring(what) .. "')", 2)
+end
+
+-- A finaliser runs where no hook reaches, in whatever run is executing; only `newproxy` can set one.
+globals.newproxy = nil
+globals.gcinfo = nil
+
+-- Warnings of Lua 5.4 go where the host sends them; "@on" and "@off" last as long as the run.
+function globals.warn(...)
+  local text = ...
+  if select("#", ...) == 1 and (text == "@on" or text == "@off") then
+    host.set_slot("warn", text)
+    return
+  end
+  if host.slot("warn") == "@off" then return end
+  local parts = { ... }
+  for index = 1, select("#", ...) do
+    if type(parts[index]) ~= "string" and type(parts[index]) ~= "number" then
+      error("bad argument #" .. index .. " to 'warn' (string expected, got " .. type(parts[index]) .. ")", 2)
+    end
+  end
+  globals.print("warning: " .. concat(parts))
+end

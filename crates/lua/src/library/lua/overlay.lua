@@ -1,0 +1,181 @@
+-- Library tables that a script may extend for itself and for nobody else.
+--
+-- All runs of a state share one set of libraries. A script never gets the real table but an empty
+-- proxy in front of it: reading goes through to the real table, which the JIT compiler resolves, and
+-- writing makes a `front` table that belongs to the run. The fronts of one run are its overlay.
+-- `switch` takes the overlay of one run away and puts that of another in place; runs that change
+-- nothing have none and cost nothing.
+
+local host = ...
+local globals = host.globals
+local getmetatable, setmetatable, next, rawset = globals.getmetatable, globals.setmetatable, globals.next, globals.rawset
+local type, error, sub = globals.type, globals.error, globals.string.sub
+local overlay_made = host.rust.overlay_made
+
+-- The overlay of the run that is executing: record of a library -> its front.
+local current = nil
+
+-- proxy -> record. A key here is a table that no raw access of a script may reach.
+local records = {}
+
+-- The metatable of strings is a library too: `getmetatable("")` hands out a proxy of it.
+local strings = getmetatable("")
+
+local string_record
+
+-- Fields that the run put into the metatable of strings.
+local operators = { placed = {} }
+
+local function install(record, front)
+  record.meta.__index = front or record.real
+  if record == string_record and not operators.placed.__index then strings.__index = front or record.real end
+end
+
+local function install_operators(front)
+  for key in next, operators.placed do
+    strings[key] = nil
+    if key == "__index" then strings.__index = string_record.meta.__index end
+  end
+  operators.placed = {}
+  for key, value in next, front or {} do
+    strings[key] = value
+    operators.placed[key] = true
+  end
+end
+
+-- A front shows the real library behind it, except for the names that the run has removed.
+local function new_front(record)
+  local hidden, real = {}, record.real
+  local front = setmetatable({}, { __index = real })
+  record.hidden[front] = hidden
+  return front
+end
+
+local function hide(record, front, key)
+  local hidden, real = record.hidden[front], record.real
+  hidden[key] = true
+  front[key] = nil
+  getmetatable(front).__index = function(_, wanted)
+    if not hidden[wanted] then return real[wanted] end
+  end
+end
+
+local function overlay_for_writing()
+  if current == nil then
+    current = {}
+    overlay_made()
+  end
+  return current
+end
+
+local function front_for_writing(record)
+  local overlay = overlay_for_writing()
+  local front = overlay[record]
+  if front == nil then
+    front = new_front(record)
+    overlay[record] = front
+    install(record, front)
+  end
+  return front
+end
+
+local function assign(proxy, key, value)
+  local record = records[proxy]
+  local front = front_for_writing(record)
+  if value == nil then
+    hide(record, front, key)
+  else
+    record.hidden[front][key] = nil
+    rawset(front, key, value)
+  end
+end
+
+local function enumerate(proxy)
+  local record = records[proxy]
+  local all = {}
+  for key, value in next, record.real do all[key] = value end
+  local front = current and current[record]
+  if front then
+    for key in next, record.hidden[front] do all[key] = nil end
+    for key, value in next, front do all[key] = value end
+  end
+  return next, all, nil
+end
+
+-- The proxy of `real`, which nobody but the host may touch from now on.
+function host.protect(real)
+  if records[real] then return real end
+  local meta = { __index = real, __newindex = assign, __pairs = enumerate, __metatable = false }
+  local proxy = setmetatable({}, meta)
+  records[proxy] = { meta = meta, real = real, hidden = setmetatable({}, { __mode = "k" }) }
+  return proxy
+end
+
+-- Whether raw access to `value` must not happen.
+host.is_protected = records
+
+-- Metamethods of strings that would reach beyond the run, or undo the protection.
+local fixed = { __gc = true, __mode = true, __metatable = true }
+
+-- What `getmetatable("")` answers: `__index` is the library, changes last as long as the run.
+function host.protect_strings(library)
+  string_record = records[library]
+  local meta = { __metatable = false }
+  local proxy = setmetatable({}, meta)
+  function meta.__index(_, key)
+    if operators.placed[key] then return strings[key] end
+    if key == "__index" then return library end
+  end
+  function meta.__newindex(_, key, value)
+    if type(key) ~= "string" or sub(key, 1, 2) ~= "__" or fixed[key] then
+      error("this field of the metatable of strings cannot be changed", 2)
+    end
+    local overlay = overlay_for_writing()
+    overlay[operators] = overlay[operators] or {}
+    if value == library then value = nil end
+    overlay[operators][key] = value
+    install_operators(overlay[operators])
+  end
+  strings.__metatable = proxy
+  records[proxy] = { meta = meta, real = {}, hidden = {} }
+end
+
+-- Puts `overlay` in place and answers the one that was there.
+function host.switch(overlay)
+  local previous = current
+  install_operators(nil)
+  for record in next, previous or {} do
+    if record ~= operators then install(record, nil) end
+  end
+  for record, front in next, overlay or {} do
+    if record ~= operators then install(record, front) end
+  end
+  if overlay then install_operators(overlay[operators]) end
+  current = overlay
+  return previous
+end
+
+-- Adds everything that `overlay` holds to the overlay of the executing run.
+function host.adopt(overlay)
+  for record, front in next, overlay do
+    if record == operators then
+      for key, value in next, front do strings.__metatable[key] = value end
+    else
+      local mine = front_for_writing(record)
+      for key, value in next, front do
+        record.hidden[mine][key] = nil
+        rawset(mine, key, value)
+      end
+    end
+  end
+end
+
+-- A value that lasts as long as the run: what `io.output` chose, for example.
+local slots = { real = {}, meta = {}, hidden = setmetatable({}, { __mode = "k" }) }
+function host.slot(key)
+  local front = current and current[slots]
+  return front and front[key]
+end
+function host.set_slot(key, value)
+  front_for_writing(slots)[key] = value
+end

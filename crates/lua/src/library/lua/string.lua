@@ -1,0 +1,184 @@
+-- Strings: LuaJIT's own functions where their worst case is small, our matcher with a limit where it
+-- is not.
+--
+-- `longest[p]` is the length of the longest subject on which the native matcher surely needs few
+-- steps for the pattern `p`; Rust computes it once. Native calls are made as tail calls, so that an
+-- error names the line of the script.
+
+local host = ...
+local globals = host.globals
+local rust, limits = host.rust, host.limits
+local string = globals.string
+local find, match, gmatch, gsub, rep, sub = string.find, string.match, string.gmatch, string.gsub, string.rep, string.sub
+local type, error, select, tostring, tonumber, next = globals.type, globals.error, globals.select, globals.tostring, globals.tonumber, globals.next
+local getmetatable, concat = globals.getmetatable, globals.table.concat
+local string_bytes_max, plain_steps_max = limits.string_bytes_max, limits.plain_steps_max
+local native_subject_max = rust.native_subject_max
+local rust_find, rust_match, rust_gmatch, rust_gsub, rust_find_plain =
+  rust.string_find, rust.string_match, rust.string_gmatch, rust.string_gsub, rust.string_find_plain
+
+local longest = {}
+local known = 0
+
+-- Fills `longest[p]`, and forgets everything when scripts make up ever new patterns.
+local function learn(p)
+  if type(p) == "number" then p = tostring(p) end
+  if type(p) ~= "string" then return 1 / 0 end
+  local bytes = native_subject_max(p)
+  if #p <= 256 then
+    if known == 1000 then
+      for key in next, longest do longest[key] = nil end
+      known = 0
+    end
+    known = known + 1
+    longest[p] = bytes
+  end
+  return bytes
+end
+
+-- Results of Rust: true and values, or false and a message.
+local function results(ok, ...)
+  if not ok then error((...), 2) end
+  return ...
+end
+
+function string.match(s, p, init)
+  if type(s) == "string" and #s > (longest[p] or learn(p)) then
+    return results(rust_match(s, p, init))
+  end
+  return match(s, p, init)
+end
+
+function string.find(s, p, init, plain)
+  if plain then
+    if type(s) == "string" and type(p) == "string" and #s * #p > plain_steps_max then
+      return rust_find_plain(s, p, init)
+    end
+    return find(s, p, init, true)
+  end
+  if type(s) == "string" and #s > (longest[p] or learn(p)) then
+    return results(rust_find(s, p, init))
+  end
+  return find(s, p, init)
+end
+local limited_find = string.find
+
+-- One step of an iteration in Rust: whether it worked, where to go on, captures.
+local function matched(state, ok, position, ...)
+  if not ok then
+    state.position = nil
+    error(position, 2)
+  end
+  state.position = position
+  return ...
+end
+
+function string.gmatch(s, p)
+  if type(s) == "string" and #s > (longest[p] or learn(p)) then
+    local state = { position = 1 }
+    return function()
+      if state.position == nil then return nil end
+      return matched(state, rust_gmatch(s, p, state.position))
+    end
+  end
+  return gmatch(s, p)
+end
+
+-- What takes the place of one match.
+local function replacement(original, value)
+  if not value then return original end
+  if type(value) ~= "string" and type(value) ~= "number" then
+    error("invalid replacement value (a " .. type(value) .. ")", 4)
+  end
+  return value
+end
+
+local function from_function(call, original, capture, ...)
+  if capture == nil then return replacement(original, call(original)) end
+  return replacement(original, call(capture, ...))
+end
+
+local function from_table(values, original, capture)
+  if capture == nil then capture = original end
+  return replacement(original, values[capture])
+end
+
+-- `gsub` whose replacement calls into the script: all of it in Lua, so that the script may wait.
+local function gsub_calling(s, p, value, count_max)
+  s, p = tostring(s), tostring(p)
+  local replace = type(value) == "function" and from_function or from_table
+  local anchored = sub(p, 1, 1) == "^"
+  local parts, used, count, position, copied, bytes = {}, 0, 0, 1, 1, 0
+  local function one(first, last, ...)
+    if first == nil then return false end
+    local piece = replace(value, sub(s, first, last), ...)
+    parts[used + 1] = sub(s, copied, first - 1)
+    parts[used + 2] = piece
+    used = used + 2
+    bytes = bytes + (first - copied) + #tostring(piece)
+    if bytes > string_bytes_max then
+      error("string.gsub: the result is longer than " .. string_bytes_max .. " bytes", 3)
+    end
+    count = count + 1
+    copied = last + 1
+    position = last >= first and copied or first + 1
+    return true
+  end
+  while count < count_max and position <= #s + 1 do
+    if not one(limited_find(s, p, position)) or anchored then break end
+  end
+  parts[used + 1] = sub(s, copied)
+  return concat(parts), count
+end
+
+local function count_of(limit)
+  if limit == nil then return 1 / 0 end
+  return tonumber(limit) or error("bad argument #4 to 'gsub' (number expected, got " .. type(limit) .. ")", 3)
+end
+
+-- Longest result that a text can make: every byte and the end may match, every `%n` repeats part of it.
+local function replaced_bytes_max(s, value)
+  return (2 * #s + 1) * #value + #s
+end
+
+function string.gsub(s, p, value, ...)
+  local kind = type(value)
+  if (kind == "string" or kind == "number") and type(s) == "string" then
+    if #s > (longest[p] or learn(p)) or replaced_bytes_max(s, tostring(value)) > string_bytes_max then
+      return results(rust_gsub(s, p, tostring(value), ...))
+    end
+  elseif (kind == "function" or (kind == "table" and getmetatable(value) ~= nil))
+    and (type(s) == "string" or type(s) == "number") and (type(p) == "string" or type(p) == "number") then
+    return gsub_calling(s, p, value, count_of((...)))
+  elseif kind == "table" and type(s) == "string" and #s > (longest[p] or learn(p)) then
+    return gsub_calling(s, p, value, count_of((...)))
+  end
+  return gsub(s, p, value, ...)
+end
+
+function string.rep(s, count, separator)
+  local text, n = s, tonumber(count)
+  if type(text) == "number" then text = tostring(text) end
+  if type(text) == "string" and n then
+    local each = #text
+    if type(separator) == "string" or type(separator) == "number" then each = each + #tostring(separator) end
+    if each == 0 then return "" end
+    if not (each * n <= string_bytes_max) then
+      error("string.rep: the result is longer than " .. string_bytes_max .. " bytes", 2)
+    end
+  end
+  if separator == nil then return rep(s, count) end
+  return rep(s, count, separator)
+end
+
+-- Lua 5.3: binary data. Errors come back as messages.
+local function packed(ok, ...)
+  if not ok then error((...), 2) end
+  return ...
+end
+
+function string.pack(...) return packed(rust.string_pack(...)) end
+function string.unpack(...) return packed(rust.string_unpack(...)) end
+function string.packsize(...) return packed(rust.string_packsize(...)) end
+
+string.gfind = nil

@@ -1,0 +1,44 @@
+//! Random bytes from the kernel (`getrandom(2)`), fit for keys and tokens.
+
+use mlua::{Lua, LuaString, Result, Table};
+
+/// Fills `bytes`.
+///
+/// # Errors
+/// When the kernel has no random numbers to give, which a running system does not see.
+pub fn fill(bytes: &mut [u8]) -> std::io::Result<()> {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let count = rustix::rand::getrandom(&mut *rest, rustix::rand::GetRandomFlags::empty())?;
+        rest = rest.get_mut(count..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// Most bytes of one call of `bytes`.
+pub const BYTES_MAX: usize = 65_536;
+
+/// The library as a table: `bytes(count)` is a string of so many random bytes, `hex(count)` the same
+/// as lower-case hexadecimal digits.
+///
+/// # Errors
+/// When memory runs out.
+pub fn table(lua: &Lua) -> Result<Table> {
+    let library = lua.create_table()?;
+    library.set("bytes", lua.create_function(bytes)?)?;
+    Ok(library)
+}
+
+fn bytes(lua: &Lua, count: f64) -> Result<LuaString> {
+    lua.create_string(draw(count)?)
+}
+
+fn draw(count: f64) -> Result<Vec<u8>> {
+    if !(0.0..=BYTES_MAX as f64).contains(&count) {
+        let words = format!("random: a count is from 0 to {BYTES_MAX}");
+        return Err(mlua::Error::runtime(words));
+    }
+    let mut drawn = vec![0; count as usize];
+    fill(&mut drawn).map_err(mlua::Error::external)?;
+    Ok(drawn)
+}

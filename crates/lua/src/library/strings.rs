@@ -1,0 +1,353 @@
+//! Lua's view of [`super::pattern`]: what `lua/string.lua` calls for subjects that are too long for the
+//! native matcher.
+//!
+//! Faults come back as `false, message`, so that the wrapper in Lua raises a plain string with the
+//! script's line. Compiled patterns are kept per state.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use mlua::{IntoLuaMulti, Lua, LuaString, MultiValue, Result, Table, Value};
+
+use super::Limits;
+use super::pattern::{Capture, Found, Pattern, Stop, steps_for};
+
+/// Puts the functions into `rust`.
+pub(super) fn add_to(lua: &Lua, rust: &Table, limits: &Limits) -> Result<()> {
+    rust.set(
+        "native_subject_max",
+        lua.create_function(|_, pattern: LuaString| Ok(native_subject_max(&pattern.as_bytes())))?,
+    )?;
+    rust.set("string_find_plain", lua.create_function(find_plain)?)?;
+    let matching = Rc::new(Matching::new(limits));
+    let this = Rc::clone(&matching);
+    let find = lua.create_function(move |lua, args: FindArguments| this.find(lua, args))?;
+    rust.set("string_find", find)?;
+    let this = Rc::clone(&matching);
+    let function = lua.create_function(move |lua, args: FindArguments| this.first(lua, args))?;
+    rust.set("string_match", function)?;
+    let this = Rc::clone(&matching);
+    let function = lua.create_function(move |lua, args: NextArguments| this.next(lua, args))?;
+    rust.set("string_gmatch", function)?;
+    let function = lua.create_function(move |lua, args: GsubArguments| matching.gsub(lua, args))?;
+    rust.set("string_gsub", function)
+}
+
+/// Steps of LuaJIT's matcher that a native call may need at most: it makes some 300 million a second.
+const NATIVE_STEPS_MAX: f64 = 2_000_000.0;
+
+/// Most patterns that are kept compiled, and the longest of them in bytes.
+const KEPT_MAX: usize = 512;
+const KEPT_BYTES_MAX: usize = 1024;
+
+type FindArguments = (LuaString, LuaString, Option<f64>);
+type NextArguments = (LuaString, LuaString, f64);
+type GsubArguments = (LuaString, LuaString, LuaString, Option<f64>);
+
+/// Length of the longest subject on which the native matcher is harmless. A pattern without magic
+/// bytes counts as a plain search; `^` is looked at as an anchor although `gmatch` does not.
+fn native_subject_max(pattern: &[u8]) -> usize {
+    let literal = Pattern::literal(pattern).native_subject_max(NATIVE_STEPS_MAX);
+    if pattern.first() == Some(&b'^') {
+        return Pattern::new(pattern).native_subject_max(NATIVE_STEPS_MAX);
+    }
+    literal
+}
+
+/// The patterns and limits of one state.
+struct Matching {
+    kept: RefCell<HashMap<Box<[u8]>, Rc<Pattern>>>,
+    steps_max: u64,
+    bytes_max: usize,
+}
+
+impl Matching {
+    fn new(limits: &Limits) -> Matching {
+        Matching {
+            kept: RefCell::default(),
+            steps_max: limits.pattern_steps_max,
+            bytes_max: limits.string_bytes_max,
+        }
+    }
+
+    fn pattern(&self, text: &[u8]) -> Rc<Pattern> {
+        if let Some(pattern) = self.kept.borrow().get(text) {
+            return Rc::clone(pattern);
+        }
+        let pattern = Rc::new(Pattern::new(text));
+        if text.len() <= KEPT_BYTES_MAX {
+            let mut kept = self.kept.borrow_mut();
+            if kept.len() >= KEPT_MAX {
+                kept.clear();
+            }
+            kept.insert(text.into(), Rc::clone(&pattern));
+        }
+        pattern
+    }
+
+    /// `string.find`: true, the places of the first and last byte, captures; or true, nil.
+    fn find(&self, lua: &Lua, (subject, pattern, init): FindArguments) -> Result<MultiValue> {
+        let bytes = subject.as_bytes();
+        let mut steps = steps_for(self.steps_max, bytes.len());
+        let found = start_of(init, bytes.len()).map(|from| {
+            self.pattern(&pattern.as_bytes())
+                .find(&bytes, from, &mut steps)
+        });
+        let found = match found.transpose() {
+            Ok(found) => found.flatten(),
+            Err(stop) => return self.fault(lua, "string.find", stop, bytes.len()),
+        };
+        let Some(found) = found else {
+            return (true, Value::Nil).into_lua_multi(lua);
+        };
+        let mut values = vec![
+            Value::Boolean(true),
+            place(found.start + 1),
+            place(found.end),
+        ];
+        match push_captures(lua, &bytes, &found, &mut values)? {
+            Ok(()) => Ok(MultiValue::from_vec(values)),
+            Err(stop) => self.fault(lua, "string.find", stop, bytes.len()),
+        }
+    }
+
+    /// `string.match`: true, then the captures or the whole match; or true, nil.
+    fn first(&self, lua: &Lua, (subject, pattern, init): FindArguments) -> Result<MultiValue> {
+        let bytes = subject.as_bytes();
+        let mut steps = steps_for(self.steps_max, bytes.len());
+        let found = start_of(init, bytes.len()).map(|from| {
+            self.pattern(&pattern.as_bytes())
+                .find(&bytes, from, &mut steps)
+        });
+        let found = match found.transpose() {
+            Ok(found) => found.flatten(),
+            Err(stop) => return self.fault(lua, "string.match", stop, bytes.len()),
+        };
+        let Some(found) = found else {
+            return (true, Value::Nil).into_lua_multi(lua);
+        };
+        let mut values = vec![Value::Boolean(true)];
+        match push_match(lua, &bytes, &found, &mut values)? {
+            Ok(()) => Ok(MultiValue::from_vec(values)),
+            Err(stop) => self.fault(lua, "string.match", stop, bytes.len()),
+        }
+    }
+
+    /// One step of `string.gmatch` from the place `position` (from one) on: true, where to go on, then
+    /// what the loop gets; or true, nil.
+    fn next(&self, lua: &Lua, (subject, pattern, position): NextArguments) -> Result<MultiValue> {
+        let bytes = subject.as_bytes();
+        let mut steps = steps_for(self.steps_max, bytes.len());
+        let text = pattern.as_bytes();
+        let pattern = match text.first() {
+            Some(b'^') => Rc::new(Pattern::literal(&text)),
+            _ => self.pattern(&text),
+        };
+        let found = match start_of(Some(position), bytes.len())
+            .map(|from| pattern.find(&bytes, from, &mut steps))
+            .transpose()
+        {
+            Ok(found) => found.flatten(),
+            Err(stop) => return self.fault(lua, "string.gmatch", stop, bytes.len()),
+        };
+        let Some(found) = found else {
+            return (true, Value::Nil).into_lua_multi(lua);
+        };
+        // An empty match moves on by a byte, so that the loop ends.
+        let onwards = found.end + usize::from(found.end == found.start) + 1;
+        let mut values = vec![Value::Boolean(true), place(onwards)];
+        match push_match(lua, &bytes, &found, &mut values)? {
+            Ok(()) => Ok(MultiValue::from_vec(values)),
+            Err(stop) => self.fault(lua, "string.gmatch", stop, bytes.len()),
+        }
+    }
+
+    /// `string.gsub` with a text as the replacement: true, the result, the number of matches.
+    fn gsub(&self, lua: &Lua, args: GsubArguments) -> Result<MultiValue> {
+        let (subject, pattern, replacement, count_max) = args;
+        let bytes = subject.as_bytes();
+        let pattern = self.pattern(&pattern.as_bytes());
+        let mut work = Substitution {
+            subject: &bytes,
+            replacement: &replacement.as_bytes(),
+            result: Vec::with_capacity(bytes.len()),
+            bytes_max: self.bytes_max,
+        };
+        let count_max = count_max.map_or(usize::MAX, |count| count.max(0.0) as usize);
+        let mut steps = steps_for(self.steps_max, bytes.len());
+        match work.run(&pattern, count_max, &mut steps) {
+            Ok(count) => {
+                let result = lua.create_string(&work.result)?;
+                (true, result, count).into_lua_multi(lua)
+            }
+            Err(Fault::Stop(stop)) => self.fault(lua, "string.gsub", stop, bytes.len()),
+            Err(Fault::TooLong) => {
+                let words = format!(
+                    "string.gsub: the result is longer than {} bytes",
+                    self.bytes_max
+                );
+                (false, words).into_lua_multi(lua)
+            }
+        }
+    }
+
+    fn fault(&self, lua: &Lua, function: &str, stop: Stop, bytes: usize) -> Result<MultiValue> {
+        let words = match stop {
+            Stop::Steps => format!(
+                "{function}: the pattern needs more than {} steps",
+                steps_for(self.steps_max, bytes)
+            ),
+            other => other.message().to_owned(),
+        };
+        (false, words).into_lua_multi(lua)
+    }
+}
+
+/// A `gsub` under way.
+struct Substitution<'a> {
+    subject: &'a [u8],
+    replacement: &'a [u8],
+    result: Vec<u8>,
+    bytes_max: usize,
+}
+
+enum Fault {
+    Stop(Stop),
+    TooLong,
+}
+
+impl From<Stop> for Fault {
+    fn from(stop: Stop) -> Fault {
+        Fault::Stop(stop)
+    }
+}
+
+impl Substitution<'_> {
+    fn run(
+        &mut self,
+        pattern: &Pattern,
+        count_max: usize,
+        steps: &mut u64,
+    ) -> std::result::Result<usize, Fault> {
+        let (mut at, mut copied, mut count) = (0, 0, 0);
+        while count < count_max && at <= self.subject.len() {
+            let Some(found) = pattern.find(self.subject, at, steps)? else {
+                break;
+            };
+            count += 1;
+            self.copy(copied, found.start)?;
+            self.replace(&found)?;
+            copied = found.end;
+            at = found.end + usize::from(found.end == found.start);
+            if pattern.is_anchored() {
+                break;
+            }
+        }
+        self.copy(copied, self.subject.len())?;
+        Ok(count)
+    }
+
+    /// Writes the replacement of one match: `%0` is the match, `%1` to `%9` are captures.
+    fn replace(&mut self, found: &Found) -> std::result::Result<(), Fault> {
+        let mut bytes = self.replacement.iter();
+        while let Some(byte) = bytes.next() {
+            if *byte != b'%' {
+                self.push(&[*byte])?;
+                continue;
+            }
+            match bytes.next() {
+                Some(b'0') => self.copy(found.start, found.end)?,
+                Some(digit @ b'1'..=b'9') => match found.capture(usize::from(digit - b'1'))? {
+                    Capture::Text(start, end) => self.copy(start, end)?,
+                    Capture::Position(at) | Capture::Unfinished(at) => {
+                        self.push((at + 1).to_string().as_bytes())?;
+                    }
+                },
+                Some(other) => self.push(&[*other])?,
+                // LuaJIT reads the zero byte behind its strings here.
+                None => self.push(&[0])?,
+            }
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, start: usize, end: usize) -> std::result::Result<(), Fault> {
+        let text: &[u8] = self.subject;
+        self.push(text.get(start..end).unwrap_or_default())
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> std::result::Result<(), Fault> {
+        if self.result.len() + bytes.len() > self.bytes_max {
+            return Err(Fault::TooLong);
+        }
+        self.result.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// `string.find` for a fixed text, in time that is linear.
+fn find_plain(
+    _: &Lua,
+    (subject, text, init): FindArguments,
+) -> Result<(Option<usize>, Option<usize>)> {
+    let (bytes, text) = (subject.as_bytes(), text.as_bytes());
+    let Some(from) = start_of(init, bytes.len()) else {
+        return Ok((None, None));
+    };
+    let rest = bytes.get(from..).unwrap_or_default();
+    let Some(found) = memchr::memmem::find(rest, &text) else {
+        return Ok((None, None));
+    };
+    let start = from + found;
+    Ok((Some(start + 1), Some(start + text.len())))
+}
+
+/// Offset at which a search begins that a script asks for with `init`; `None` is behind the end.
+fn start_of(init: Option<f64>, bytes: usize) -> Option<usize> {
+    let init = init.unwrap_or(1.0).trunc();
+    let start = if init < 0.0 {
+        (bytes as f64 + init).max(0.0)
+    } else {
+        (init - 1.0).max(0.0)
+    };
+    (start <= bytes as f64).then_some(start as usize)
+}
+
+fn place(place: usize) -> Value {
+    Value::Number(place as f64)
+}
+
+/// Appends the captures, or the whole match if the pattern has none.
+fn push_match(
+    lua: &Lua,
+    subject: &[u8],
+    found: &Found,
+    values: &mut Vec<Value>,
+) -> Result<std::result::Result<(), Stop>> {
+    if found.captures().is_empty() {
+        let text = subject.get(found.start..found.end).unwrap_or_default();
+        values.push(Value::String(lua.create_string(text)?));
+        return Ok(Ok(()));
+    }
+    push_captures(lua, subject, found, values)
+}
+
+fn push_captures(
+    lua: &Lua,
+    subject: &[u8],
+    found: &Found,
+    values: &mut Vec<Value>,
+) -> Result<std::result::Result<(), Stop>> {
+    for capture in found.captures() {
+        values.push(match capture {
+            Capture::Text(start, end) => {
+                let text = subject.get(*start..*end).unwrap_or_default();
+                Value::String(lua.create_string(text)?)
+            }
+            Capture::Position(at) => place(at + 1),
+            Capture::Unfinished(_) => return Ok(Err(Stop::UnfinishedCapture)),
+        });
+    }
+    Ok(Ok(()))
+}
