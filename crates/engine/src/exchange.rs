@@ -436,7 +436,7 @@ impl ConditionValues for Exchange {
             Subject::Cookie => with(field(KnownField::Cookie)),
             Subject::UserAgent => with(field(KnownField::UserAgent)),
             Subject::RemoteIp => with(self.connection.peer.address_text().as_bytes()),
-            Subject::RequestMethod => with(head.method_bytes()),
+            Subject::RequestMethod => with(self.request.method.as_str().as_bytes()),
             Subject::Language => with(field(KnownField::AcceptLanguage)),
             Subject::RequestHeader(name) => with(head.value_of(name).unwrap_or_default()),
             Subject::PhysicalPath => with(&self.physical.path),

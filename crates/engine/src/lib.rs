@@ -7,6 +7,7 @@
 
 pub mod blocking;
 pub mod body;
+mod change;
 pub mod clock;
 mod connection;
 mod deadlines;

@@ -140,3 +140,7 @@ pub const BLOCKING_QUEUE_MAX: usize = 1024;
 
 /// Seconds such a thread waits for work before it ends.
 pub const BLOCKING_IDLE_S: u64 = 10;
+
+/// Bytes that scripts may add to the fields of a request, beyond `server.max-request-field-size`. What a
+/// value is replaced by counts as well.
+pub const CHANGED_FIELDS_BYTES_MAX: usize = 256 * 1024;

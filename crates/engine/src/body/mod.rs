@@ -184,6 +184,16 @@ impl Piece {
         }
     }
 
+    /// Forgets what comes behind the first `length` bytes.
+    pub fn truncate(&mut self, length: u64) {
+        match self {
+            Piece::Bytes(bytes) => bytes.truncate(usize::try_from(length).unwrap_or(usize::MAX)),
+            Piece::File { range, .. } => {
+                range.end = range.end.min(range.start.saturating_add(length));
+            }
+        }
+    }
+
     /// Reads up to `buffer.len()` bytes from the front of the piece and forgets them. For those
     /// who need the bytes themselves: filters, TLS.
     ///
@@ -249,5 +259,10 @@ mod tests {
         assert_eq!(&buffer, b"hel");
         assert_eq!(piece.read(&mut buffer).expect("memory"), 2);
         assert_eq!(piece.length(), 0);
+        let mut piece = Piece::Bytes(Bytes::from_static(b"hello"));
+        piece.truncate(9);
+        assert_eq!(piece.in_memory(), Some(&b"hello"[..]));
+        piece.truncate(2);
+        assert_eq!(piece.in_memory(), Some(&b"he"[..]));
     }
 }

@@ -332,6 +332,11 @@ impl RequestHead {
         &self.bytes[..self.head_length]
     }
 
+    /// Bytes of the head as it was received and of all that was set later, also of what has been replaced.
+    pub fn field_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Bytes of memory held for reuse, whatever is in them.
     pub fn capacity(&self) -> usize {
         self.bytes.capacity()

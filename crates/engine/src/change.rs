@@ -1,0 +1,379 @@
+//! What scripts may change of a request that is under way: URL, host, scheme, method, fields, file.
+//!
+//! Every change obeys the rules that the client's own request did, or is not made: nothing that a script
+//! puts together can split a head, leave the document root by `..`, or make server and client disagree
+//! about where an answer ends. Conditions are looked at again when the caller says
+//! [`Outcome::Again`] or calls [`Exchange::resettle`]; only a change of host or scheme does so at once.
+
+use petrel_proto::escape;
+use petrel_proto::http1::KnownField;
+use petrel_proto::method::Method;
+use petrel_proto::status::Status;
+use petrel_proto::url::{Url, UrlError, UrlOptions};
+
+use crate::exchange::{Exchange, Scheme};
+use crate::limits;
+use crate::map;
+use crate::module::Outcome;
+
+impl Exchange {
+    /// Makes `target` (path, and query behind `?`) the URL, percent-encoded as a client would send it.
+    /// Spaces and control characters are encoded first. What the client sent stays
+    /// [`original_target`](crate::exchange::Request::original_target).
+    ///
+    /// # Errors
+    /// Those that a client's target has; the URL is as before then.
+    pub fn set_target(&mut self, target: &[u8]) -> Result<(), UrlError> {
+        let options = self.worker.process().url_options;
+        let mut url = self.request.url.clone();
+        url.set_path_and_query(&encode_unsafe(target, b""), &options)?;
+        self.request.url = url;
+        Ok(())
+    }
+
+    /// Makes `path` the decoded path, which rules match and files are looked up by. A missing slash in
+    /// front is added, and segments `.` and `..` are resolved. Target and query stay, and so does what
+    /// HTTP backends are asked for, unless [`Exchange::set_target`] is called as well.
+    pub fn set_url_path(&mut self, path: &[u8]) {
+        let mut encoded = Vec::with_capacity(path.len() + 1);
+        if path.first() != Some(&b'/') {
+            encoded.push(b'/');
+        }
+        escape::percent_encode_path(&mut encoded, path);
+        // Without normalisation nothing is refused; the decoded path is made safe in any case.
+        let options = UrlOptions {
+            normalize: false,
+            ..UrlOptions::default()
+        };
+        let mut url = Url::new();
+        let safe = match url.set_path_and_query(&encoded, &options) {
+            Ok(()) => url.path(),
+            Err(_) => b"/",
+        };
+        self.request.url.set_path(safe);
+    }
+
+    /// Makes `query` the query of the URL, without `?`, under the rules of [`Exchange::set_target`].
+    ///
+    /// # Errors
+    /// Those that a client's query has, and for `OPTIONS *`; the URL is as before then.
+    pub fn set_url_query(&mut self, query: &[u8]) -> Result<(), UrlError> {
+        let options = self.worker.process().url_options;
+        let before = &self.request.url;
+        let mut target = before.path_raw().to_vec();
+        if !query.is_empty() {
+            target.push(b'?');
+            target.extend_from_slice(&encode_unsafe(query, b"#"));
+        }
+        let mut url = before.clone();
+        url.set_path_and_query(&target, &options)?;
+        // An index file may have made another one of it.
+        url.set_path(before.path());
+        self.request.url = url;
+        Ok(())
+    }
+
+    /// Makes `authority` the host, and the value of Host; settings follow at once. False, and nothing
+    /// changed, if it is malformed.
+    pub fn set_authority(&mut self, authority: &[u8]) -> bool {
+        let options = self.worker.process().head_options;
+        let is_replaced = self.request.head.replace_host(authority, &options);
+        if is_replaced {
+            self.set_client(self.connection.peer, self.scheme);
+        }
+        is_replaced
+    }
+
+    /// Takes the request for one over `scheme`; settings follow at once.
+    pub fn set_scheme(&mut self, scheme: Scheme) {
+        self.set_client(self.connection.peer, scheme);
+    }
+
+    /// Makes `method` the one to act on, which conditions look at and backends are asked with. The answer
+    /// still goes to the client's own request, so no other method becomes HEAD: its answer
+    /// would have no body where the client waits for one. Nor does any become CONNECT. False, and
+    /// nothing changed, then.
+    pub fn set_method(&mut self, method: Method) -> bool {
+        let is_head = self.request.head.method() == Method::Head;
+        let is_allowed = match method {
+            Method::Head => is_head,
+            Method::Connect => false,
+            _ => true,
+        };
+        if is_allowed {
+            self.request.method = method;
+        }
+        is_allowed
+    }
+
+    /// Gives the request field `name` this value, for conditions, backends and scripts; an empty one
+    /// removes it. Host is [`Exchange::set_authority`]. False, and nothing changed, where `name` or, for
+    /// Host, `value` is malformed, for fields that belong to the framing (Content-Length,
+    /// Transfer-Encoding), for a value for those that are about the client's connection (Upgrade,
+    /// Expect and the like), and when the fields have become too long
+    /// ([`limits::CHANGED_FIELDS_BYTES_MAX`]).
+    pub fn set_request_field(&mut self, name: &str, value: &[u8]) -> bool {
+        match KnownField::from_name(name.as_bytes()) {
+            Some(KnownField::Host) => return self.set_authority(value),
+            Some(KnownField::ContentLength | KnownField::TransferEncoding) => return false,
+            Some(known) if !value.is_empty() && is_of_connection(known) => return false,
+            _ => {}
+        }
+        let head = &mut self.request.head;
+        if value.is_empty() {
+            head.remove_field(name);
+            return true;
+        }
+        let added = head.field_bytes() + name.len() + value.len();
+        if added
+            > self.worker.process().head_options.head_bytes_max + limits::CHANGED_FIELDS_BYTES_MAX
+        {
+            return false;
+        }
+        head.set_field(name, value);
+        head.value_of(name).is_some()
+    }
+
+    /// Makes `path` the physical path, absolute and as the file system has it, and looks up what is
+    /// there. Says what the core says about what it finds: [`Outcome::Next`], or an answer (404, 403, the
+    /// redirect of a directory without its slash). It is the caller who answers for where it leads; no
+    /// rule about URLs is asked again. Conditions on the physical path are.
+    pub fn set_physical_path(&mut self, path: &[u8]) -> Outcome {
+        let is_sound = path.first() == Some(&b'/') && memchr::memchr(0, path).is_none();
+        if !is_sound || path.len() > limits::PATH_BYTES_MAX {
+            return self.answer(Status::NOT_FOUND);
+        }
+        let physical = &mut self.physical;
+        physical.path.clear();
+        physical.path.extend_from_slice(path);
+        physical.path_info.clear();
+        physical.is_virtual = false;
+        if !path.starts_with(&physical.base) {
+            // The file may be anywhere; path-info begins behind the first that is one.
+            physical.base.clear();
+            physical.relative.clear();
+            physical.relative.extend_from_slice(path);
+        } else {
+            physical.relative.clear();
+            physical
+                .relative
+                .extend_from_slice(path.get(physical.base.len()..).unwrap_or_default());
+        }
+        let outcome = map::resolve(self);
+        self.resettle();
+        outcome
+    }
+}
+
+/// Encodes what no target may hold as it is: spaces, control characters and those of `also`.
+fn encode_unsafe(text: &[u8], also: &[u8]) -> Vec<u8> {
+    let mut encoded = Vec::with_capacity(text.len());
+    for &byte in text {
+        if byte <= b' ' || byte == 0x7f || also.contains(&byte) {
+            encoded.extend_from_slice(format!("%{byte:02X}").as_bytes());
+        } else {
+            encoded.push(byte);
+        }
+    }
+    encoded
+}
+
+/// RFC 9110 7.6.1: fields about the client's connection, which are none of a script's business.
+fn is_of_connection(field: KnownField) -> bool {
+    matches!(
+        field,
+        KnownField::Connection
+            | KnownField::Upgrade
+            | KnownField::Expect
+            | KnownField::KeepAlive
+            | KnownField::Te
+            | KnownField::Trailer
+            | KnownField::ProxyConnection
+            | KnownField::Http2Settings
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Site;
+
+    fn exchange(config: &str, request: &str) -> Box<Exchange> {
+        Site::new(config, &[]).unanswered(request)
+    }
+
+    fn get(target: &str) -> Box<Exchange> {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: a.example\r\nX-A: 1\r\n\r\n");
+        exchange("", &request)
+    }
+
+    fn shown(exchange: &Exchange) -> (String, String, String) {
+        let url = &exchange.request.url;
+        let [target, path, query] = [url.target(), url.path(), url.query()]
+            .map(|part| String::from_utf8_lossy(part).into_owned());
+        (target, path, query)
+    }
+
+    #[test]
+    fn a_target_is_replaced_as_a_client_would_have_sent_it() {
+        for (target, expected) in [
+            ("/b?c=d", ("/b?c=d", "/b", "c=d")),
+            ("/b c?d e", ("/b%20c?d%20e", "/b c", "d%20e")),
+            ("/x/../../etc", ("/etc", "/etc", "")),
+            ("/%2e%2e/a#frag", ("/a", "/a", "")),
+            ("//b", ("/b", "/b", "")),
+        ] {
+            let mut exchange = get("/old?q");
+            exchange.set_target(target.as_bytes()).expect("it is sound");
+            let (target, path, query) = shown(&exchange);
+            assert_eq!((&*target, &*path, &*query), expected);
+            assert_eq!(exchange.request.original_target, b"/old?q");
+        }
+    }
+
+    #[test]
+    fn a_target_that_is_refused_leaves_the_url_alone() {
+        for target in ["", "b", "http://b/", "/a\r\nX: 1", "/%00"] {
+            let mut exchange = get("/old?q");
+            assert!(
+                exchange.set_target(target.as_bytes()).is_err(),
+                "{target:?}"
+            );
+            assert_eq!(shown(&exchange).0, "/old?q");
+        }
+        let mut exchange = get("/old?q");
+        assert!(exchange.set_url_query(b"a\nb").is_err());
+        assert_eq!(shown(&exchange).0, "/old?q");
+    }
+
+    #[test]
+    fn a_path_is_taken_as_it_is_and_made_safe() {
+        for (path, expected) in [
+            ("/a b?c#d%41", "/a b?c#d%41"),
+            ("x", "/x"),
+            ("/../../etc//passwd", "/etc/passwd"),
+            ("/a/\n", "/a/_"),
+            ("", "/"),
+        ] {
+            let mut exchange = get("/old?q");
+            exchange.set_url_path(path.as_bytes());
+            let (target, path, query) = shown(&exchange);
+            assert_eq!((&*target, &*path, &*query), ("/old?q", expected, "q"));
+        }
+    }
+
+    #[test]
+    fn a_query_is_replaced_and_the_path_stays() {
+        let mut exchange = get("/old?q");
+        exchange.set_url_path(b"/index.html");
+        exchange.set_url_query(b"a=b#c d").expect("sound");
+        let (target, path, query) = shown(&exchange);
+        assert_eq!(target, "/old?a=b%23c%20d");
+        assert_eq!((&*path, &*query), ("/index.html", "a=b%23c%20d"));
+        exchange.set_url_query(b"").expect("sound");
+        assert_eq!(shown(&exchange).0, "/old");
+    }
+
+    #[test]
+    fn settings_follow_host_and_scheme() {
+        let config = "$HTTP[\"host\"] == \"b.example\" { server.name = \"b\" }\n\
+                      $HTTP[\"scheme\"] == \"https\" { server.tag = \"s\" }";
+        let mut exchange = exchange(config, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
+        assert!(!exchange.set_authority(b"a/b") && !exchange.set_authority(b"b\r\nX: 1"));
+        assert_eq!(exchange.request.head.host(), b"a.example");
+        assert!(exchange.set_request_field("host", b"B.example:80"));
+        assert_eq!(exchange.settings.core.name.as_deref(), Some(&b"b"[..]));
+        let line = exchange.settings.core.server_line.to_vec();
+        exchange.set_scheme(Scheme::Https);
+        assert_ne!(line, exchange.settings.core.server_line.to_vec());
+        assert_eq!(exchange.settings.core.name.as_deref(), Some(&b"b"[..]));
+    }
+
+    #[test]
+    fn a_method_is_what_conditions_see_and_never_hides_a_body_from_the_client() {
+        let config = "$HTTP[\"request-method\"] == \"PUT\" { server.name = \"put\" }";
+        let request = |method| format!("{method} / HTTP/1.1\r\nHost: a.example\r\n\r\n");
+        let mut get = exchange(config, &request("GET"));
+        assert!(!get.set_method(Method::Head) && !get.set_method(Method::Connect));
+        assert_eq!(get.request.method, Method::Get);
+        assert!(get.set_method(Method::Put));
+        get.resettle();
+        assert!(get.settings.core.name.is_some());
+        let mut head = exchange(config, &request("HEAD"));
+        assert!(head.set_method(Method::Get) && head.set_method(Method::Head));
+        assert_eq!(head.request.head.method(), Method::Head);
+    }
+
+    #[test]
+    fn request_fields_are_set_and_removed_but_for_the_framing() {
+        let mut exchange = get("/");
+        let value = |exchange: &Exchange, name: &str| {
+            let value = exchange.request.head.value_of(name);
+            value.map(|value| String::from_utf8_lossy(value).into_owned())
+        };
+        assert!(exchange.set_request_field("x-a", b"2\r\nX-B: 3"));
+        assert_eq!(value(&exchange, "X-A").as_deref(), Some("2  X-B: 3"));
+        assert!(exchange.set_request_field("Cookie", b"a=b"));
+        assert!(exchange.set_request_field("x-a", b""));
+        assert_eq!(value(&exchange, "X-A"), None);
+        assert_eq!(
+            exchange.request.head.field(KnownField::Cookie),
+            Some(&b"a=b"[..])
+        );
+        for name in [
+            "Content-Length",
+            "transfer-encoding",
+            "Upgrade",
+            "EXPECT",
+            "a b",
+            "",
+        ] {
+            assert!(!exchange.set_request_field(name, b"1"), "{name}");
+            assert_eq!(value(&exchange, name), None);
+        }
+        assert!(exchange.set_request_field("upgrade", b""));
+    }
+
+    #[test]
+    fn a_script_cannot_make_the_head_grow_for_ever() {
+        let mut exchange = get("/");
+        let long = vec![b'x'; 10_000];
+        let sets = (0..10_000).take_while(|_| exchange.set_request_field("X-Long", &long));
+        let sets = sets.count();
+        assert!((2..100).contains(&sets), "{sets}");
+        assert_eq!(exchange.request.head.value_of("x-long"), Some(&long[..]));
+    }
+
+    #[test]
+    fn a_physical_path_is_looked_up() {
+        let root = std::env::temp_dir().join(format!("petrel-change-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("d")).expect("mkdir");
+        std::fs::write(root.join("d/file"), "x").expect("write");
+        let root = root.canonicalize().expect("it was just made");
+        let text = root.to_str().expect("a plain name");
+        let config = format!(
+            "server.document-root = {root:?}\n\
+             $PHYSICAL[\"path\"] =~ \"file$\" {{ server.name = \"file\" }}"
+        );
+        let mut exchange = exchange(&config, "GET /x HTTP/1.1\r\nHost: a.example\r\n\r\n");
+        exchange.physical.map(text.as_bytes(), b"/x");
+        for (path, status) in [
+            (format!("{text}/none"), 404),
+            (format!("{text}/d"), 301),
+            ("relative".to_owned(), 404),
+            (format!("{text}/d\0"), 404),
+            (format!("/{}", "x".repeat(5000)), 404),
+        ] {
+            let outcome = exchange.set_physical_path(path.as_bytes());
+            assert!(matches!(outcome, Outcome::Answer), "{path:?}");
+            assert_eq!(exchange.response.status.0, status, "{path:?}");
+            assert!(exchange.settings.core.name.is_none());
+        }
+        let outcome = exchange.set_physical_path(format!("{text}/d/file/info").as_bytes());
+        assert!(matches!(outcome, Outcome::Next));
+        assert_eq!(exchange.physical.path_info, b"/info");
+        assert_eq!(exchange.physical.relative, b"/d/file");
+        assert!(exchange.settings.core.name.is_some());
+        std::fs::remove_dir_all(&root).expect("remove");
+    }
+}
