@@ -73,5 +73,12 @@ fn apt_get(arguments: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Packages whose programs are other packages'.
-const LIBRARIES: [&str; 2] = ["libfcgi-perl", "ruby-fcgi"];
+/// Packages whose programs are other packages': nothing in the path says whether they are there.
+const LIBRARIES: [&str; 6] = [
+    "libfcgi-perl",
+    "ruby-fcgi",
+    "libnginx-mod-http-lua",
+    "lighttpd-modules-lua",
+    "libapache2-mod-perl2",
+    "lua-nginx-redis",
+];

@@ -186,14 +186,16 @@ fn panel(out: &mut String, (x, y): (f64, f64), bars: &[Bar], full: f64) {
     );
 }
 
-fn rectangle(out: &mut String, (x, y): (f64, f64), (width, height): (f64, f64), style: &str) {
+/// A rectangle; `style`: attributes.
+pub fn rectangle(out: &mut String, (x, y): (f64, f64), (width, height): (f64, f64), style: &str) {
     let _infallible = writeln!(
         out,
         "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" {style}/>"
     );
 }
 
-fn text(out: &mut String, (x, y): (f64, f64), style: &str, words: &str) {
+/// Words at the left end of their base line; `style`: attributes.
+pub fn text(out: &mut String, (x, y): (f64, f64), style: &str, words: &str) {
     let words = words.replace('&', "&amp;").replace('<', "&lt;");
     let _infallible = writeln!(
         out,
@@ -202,7 +204,7 @@ fn text(out: &mut String, (x, y): (f64, f64), style: &str, words: &str) {
 }
 
 /// One for each server, in their order; told apart also by people who see few colours.
-const COLOURS: [&str; 9] = [
+pub const COLOURS: [&str; 9] = [
     "#0072b2", "#009e73", "#56b4e9", "#e69f00", "#cc79a7", "#d55e00", "#8c6bb1", "#a6761d",
     "#777777",
 ];

@@ -15,7 +15,7 @@ use crate::peers::Chosen;
 use crate::report::connections_title;
 use crate::stage::{Place, Stage};
 use crate::syscalls::{Counting, Counts, Tracer};
-use crate::workload::{Suite, Workload, files};
+use crate::workload::{Service, Suite, Workload, files};
 use crate::{interrupt, measure::own_cpu};
 use std::time::Duration;
 
@@ -289,6 +289,14 @@ impl<'a> Visit<'a> {
         let cores = self.round.place.all_cores;
         let foreign_share = measure::foreign_share(busy, ours, outcome.elapsed, cores);
         let memory = measure::memory(&self.stage.served.server);
+        if let (Service::PageCache(_), Some(cpu)) = (self.workload.needs, behind_cpu) {
+            let each_us = cpu.as_secs_f64() * 1e6 / outcome.requests as f64;
+            if each_us > CACHED_BACKEND_US_MAX {
+                return Err(format!(
+                    "not from the cache: the backend worked {each_us:.1} µs a request"
+                ));
+            }
+        }
         let after = conditions.sample()?;
         let (samples, head_bytes) = ([before, after], self.head_bytes);
         let (calls, ab) = (None, None);
@@ -394,6 +402,8 @@ impl Side {
 
 /// Above it a run is disturbed. Ticks alone make an error of two percent in a second.
 const FOREIGN_SHARE_MAX: f64 = 0.05;
+/// A backend that works more than this for each request is asked, although a cache was to answer.
+const CACHED_BACKEND_US_MAX: f64 = 0.5;
 /// How often a run is made before it is taken as it is.
 const ATTEMPTS_MAX: u32 = 5;
 /// After the last reply a server still closes, logs or collects garbage for a moment.

@@ -62,10 +62,7 @@ fn scenes<'a>(servers: &'a [Chosen], workloads: &[&'static Workload]) -> Vec<Sce
             .find(|workload| workload.name == name)
     };
     for server in servers {
-        for workload in ["php-close", "php-reconnect", "php-kept"]
-            .into_iter()
-            .filter_map(named)
-        {
+        for workload in OF_SERVERS.iter().copied().filter_map(named) {
             if can(server, workload) {
                 scenes.push(Scene {
                     title: format!("{}: {}", server.peer.name, workload.title),
@@ -106,8 +103,25 @@ fn scenes<'a>(servers: &'a [Chosen], workloads: &[&'static Workload]) -> Vec<Sce
             });
         }
     }
+    if let Some(workload) = named("lua-fastcgi") {
+        scenes.push(Scene {
+            title: format!("fcgi-magnet behind {}", server.peer.name),
+            server,
+            workload: workload.clone(),
+            side: Side::Backend,
+        });
+    }
     scenes
 }
+
+/// Workloads of which the servers' own calls are listed.
+const OF_SERVERS: [&str; 5] = [
+    "php-close",
+    "php-reconnect",
+    "php-kept",
+    "in-core",
+    "cached",
+];
 
 impl Scene<'_> {
     fn listing(&self, place: &Place) -> Result<String, String> {

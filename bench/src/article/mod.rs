@@ -1,8 +1,11 @@
 //! The measurements of the article "Reducing Requests-Setup-Costs", made again.
 //!
-//! Its table is a comparison like any other, with one connection; [`table`] shows it with the
-//! article's columns, and [`listing`] the system calls of one request.
+//! Its tables are a comparison like any other, with one connection: [`final_table`] and [`chart`]
+//! show what it came to, [`table`] all figures with the article's columns, and [`listing`] the
+//! system calls of one request.
 
+mod chart;
+mod final_table;
 mod listing;
 
 use crate::cli::Options;
@@ -16,7 +19,7 @@ use std::fmt::Write as _;
 /// Measures, lists, prints and writes.
 pub fn run(options: &Options) -> Result<(), String> {
     let compared = measure_all(options, Suite::Article)?;
-    let table = table(&compared.results);
+    let table = final_table::text(&compared.results) + &table(&compared.results);
     println!("{table}");
     let listings = listing::all(options, &compared.servers)?;
     println!("{listings}");
@@ -24,21 +27,15 @@ pub fn run(options: &Options) -> Result<(), String> {
     let text = format!("{}\n{table}\n{listings}", report::text(&results));
     let written = report::write(&results, &text, &out)
         .and_then(|()| plot::write(&results, &out))
-        .and_then(|()| plot::write_rates(&results, &out));
+        .and_then(|()| plot::write_rates(&results, &out))
+        .and_then(|()| chart::write(&results, &out));
     told(written, &out)
 }
-
-/// Requests a second of the article, on its author's machine: AMD Duron 1.3 GHz, 2007.
-pub const ARTICLE: &[(&str, &str)] = &[
-    ("php-close", "2.9 ms, 345/s"),
-    ("php-reconnect", "2.4 ms, 416/s"),
-    ("php-patched", "2.1 ms, 465/s (client keep-alive only)"),
-];
 
 /// One block for each row of the article's table, one line for each server.
 fn table(results: &Results) -> String {
     let mut out = String::from(
-        "\nThe article's table: one connection, one request at a time. Times in ms, of our client; beside them what ab\n\
+        "\nAll of its columns: one connection, one request at a time. Times in ms, of our client; beside them what ab\n\
          says (c: the server did not keep its HTTP/1.0 connections).\n",
     );
     let head = [
@@ -55,9 +52,7 @@ fn table(results: &Results) -> String {
         "min mean +/-sd median max",
     ];
     for workload in &results.workloads {
-        let then = ARTICLE.iter().find(|(name, _)| *name == workload.name);
-        let then = then.map_or_else(String::new, |(_, then)| format!(" (article: {then})"));
-        let _infallible = writeln!(out, "\n{}{then}", workload.title);
+        let _infallible = writeln!(out, "\n{}", workload.title);
         let mut rows = vec![head.map(str::to_owned).to_vec()];
         for peer in PEERS {
             let cell = results.cell(peer.name, workload.name, 1);

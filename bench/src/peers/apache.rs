@@ -128,12 +128,15 @@ AsyncRequestWorkerFactor 64
     )
 }
 
-/// The module is loaded and compiled before the processes are forked.
+/// The module is loaded and compiled before the processes are forked. The script's URL is no file's,
+/// and Apache is kept from looking for one.
 fn mod_perl(script: &InServer, package: &str, file: &Path) -> String {
     let (place, file) = (script.only_path().unwrap_or("/"), file.display());
     format!(
         "LoadModule perl_module {MODULES}/mod_perl.so
 PerlRequire {file}
+PerlTransHandler Apache2::Const::OK
+PerlMapToStorageHandler Apache2::Const::OK
 <Location {place}>
     SetHandler modperl
     PerlResponseHandler {package}
@@ -176,6 +179,7 @@ fn gateway(upstream: Upstream<'_>, memory: &Path) -> String {
         "LoadModule proxy_module {MODULES}/mod_proxy.so
 LoadModule proxy_fcgi_module {MODULES}/mod_proxy_fcgi.so
 LoadModule proxy_http_module {MODULES}/mod_proxy_http.so
+ProxyFCGIBackendType GENERIC
 {pass}
 {cache}"
     )

@@ -362,7 +362,11 @@ pub static WORKLOADS: &[Workload] = &[
     of_article("php-fpm", "php-fpm, kept too", Kind::PhpFpm),
     of_language("perl", "Perl FCGI", Kind::Perl),
     of_language("python", "Python flup", Kind::Python),
-    of_language("ruby", "Ruby fcgi", Kind::Ruby),
+    Workload {
+        // Its library closes each connection after one request, whatever it is asked.
+        backend_reuse: Reuse::Close,
+        ..of_language("ruby", "Ruby fcgi", Kind::Ruby)
+    },
     of_language("lua-fastcgi", "Lua, fcgi-magnet", Kind::FcgiMagnet),
     Workload {
         suite: Suite::Article,
