@@ -20,8 +20,10 @@ mod loading;
 pub mod lua;
 mod lua_api;
 mod not_built;
+pub mod page_cache;
 pub mod redirect;
 mod reference;
+pub mod remote_store;
 pub mod setenv;
 pub mod simple_vhost;
 pub mod static_file;
@@ -50,6 +52,7 @@ pub static MODULES: &[&ModuleSpec] = &[
     &simple_vhost::MODULE,
     &evhost::MODULE,
     &lua::MODULE,
+    &page_cache::MODULE,
     &gateway::cgi::MODULE,
     &gateway::FASTCGI,
     &gateway::SCGI,

@@ -68,7 +68,7 @@ mod request;
 mod reroute;
 pub mod resolve;
 pub mod route;
-mod stream;
+pub(crate) mod stream;
 mod talk;
 mod unix;
 mod upstream;

@@ -14,7 +14,7 @@ use petrel_engine::proto::status::Status;
 use petrel_engine::settings::directives::Effect::{NotYet, Works};
 use petrel_engine::shared::Shared;
 
-use crate::gateway;
+use crate::{gateway, page_cache, remote_store};
 
 /// mod_status.
 pub static MODULE: ModuleSpec = ModuleSpec {
@@ -39,7 +39,12 @@ pub static MODULE: ModuleSpec = ModuleSpec {
 type Read = fn(&Shared, &mut BTreeMap<String, u64>);
 
 /// Who counts.
-static COUNTERS: &[Read] = &[of_server, gateway::counters::read];
+static COUNTERS: &[Read] = &[
+    of_server,
+    gateway::counters::read,
+    page_cache::counters::read,
+    remote_store::counters::read,
+];
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let name = "status.statistics-url";

@@ -39,6 +39,8 @@ pub struct ReplyDecoder {
     open: Vec<Aggregate>,
     /// Bytes of this reply, as [`ReplyLimits::reply_bytes_max`] counts them.
     spent: usize,
+    /// The same of the latest complete reply.
+    complete_bytes: usize,
     failed: Option<RespError>,
 }
 
@@ -115,6 +117,7 @@ impl ReplyDecoder {
             line: Line::default(),
             open: Vec::new(),
             spent: 0,
+            complete_bytes: 0,
             failed: None,
         }
     }
@@ -122,6 +125,12 @@ impl ReplyDecoder {
     /// Whether nothing of another reply has come.
     pub fn is_between_replies(&self) -> bool {
         matches!(self.step, Step::Type) && self.open.is_empty() && self.failed.is_none()
+    }
+
+    /// Bytes of the latest complete reply, as [`ReplyLimits::reply_bytes_max`] counts them, and for the
+    /// reply itself as for the values within it.
+    pub fn reply_bytes(&self) -> usize {
+        self.complete_bytes + size_of::<Value>()
     }
 
     /// Takes `input` up to the end of a reply.
@@ -155,7 +164,7 @@ impl ReplyDecoder {
             if let Some(value) = value
                 && let Some(reply) = self.add(value)?
             {
-                self.spent = 0;
+                self.complete_bytes = std::mem::take(&mut self.spent);
                 return Ok(Fed {
                     consumed: input.len() - rest.len(),
                     value: Some(reply),

@@ -183,6 +183,15 @@ fn limits_hold_for_all_of_a_reply_and_each_reply_anew() {
 }
 
 #[test]
+fn a_decoder_tells_what_a_reply_takes() {
+    let mut decoder = ReplyDecoder::new(ReplyLimits::default());
+    for (wire, values, bytes) in [(&b"*2\r\n$3\r\nabc\r\n:1\r\n"[..], 3, 3), (b":1\r\n", 1, 0)] {
+        decoder.feed(wire).expect("it is sound");
+        assert_eq!(decoder.reply_bytes(), values * size_of::<Value>() + bytes);
+    }
+}
+
+#[test]
 fn a_decoder_knows_whether_it_is_between_replies() {
     let mut decoder = ReplyDecoder::new(ReplyLimits::default());
     for (piece, is_between) in [

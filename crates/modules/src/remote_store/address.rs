@@ -1,0 +1,233 @@
+//! Where a store is.
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use petrel_engine::log::LogHandle;
+
+use crate::gateway::limits::QUEUE_FULL_PAUSE_MS;
+use crate::gateway::options::HostAddress;
+use crate::gateway::resolve::{self, Resolved};
+use crate::gateway::stream::{BackendStream, InTurn, SocketAddress};
+
+/// The address of a server, as it is configured.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct StoreAddress {
+    address: HostAddress,
+}
+
+impl StoreAddress {
+    /// Reads `host:port`, `[address]:port`, `unix:/path` or `/path`. A host, also an IPv6 address, may
+    /// stand without a port.
+    ///
+    /// # Errors
+    /// It is none of these. A sentence without its full stop.
+    pub fn parse(text: &str, port_default: u16) -> Result<StoreAddress, String> {
+        let wrong =
+            || format!("{text:?} is no address: it takes host:port, [address]:port or unix:/path");
+        let path = text.strip_prefix("unix:").unwrap_or(text);
+        if path.starts_with('/') {
+            if path.len() > SOCKET_PATH_BYTES_MAX || path.contains('\0') {
+                return Err(format!("{path:?} is longer than the path of a unix socket"));
+            }
+            let address = HostAddress::Unix(path.as_bytes().to_vec());
+            return Ok(StoreAddress { address });
+        }
+        if let Ok(ip) = text.parse::<IpAddr>() {
+            let address = HostAddress::Tcp(ip.to_string(), port_default);
+            return Ok(StoreAddress { address });
+        }
+        let (host, port) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (ip, behind) = rest.split_once(']').ok_or_else(wrong)?;
+                let ip: std::net::Ipv6Addr = ip.parse().map_err(|_| wrong())?;
+                let port = match behind {
+                    "" => None,
+                    _ => Some(behind.strip_prefix(':').ok_or_else(wrong)?),
+                };
+                (ip.to_string(), port)
+            }
+            None => match text.split_once(':') {
+                Some((host, port)) => (host.to_owned(), Some(port)),
+                None => (text.to_owned(), None),
+            },
+        };
+        let port = match port {
+            None => port_default,
+            Some(port) if port.bytes().all(|byte| byte.is_ascii_digit()) => {
+                port.parse().map_err(|_| wrong())?
+            }
+            Some(_) => return Err(wrong()),
+        };
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:".contains(&byte);
+        if host.is_empty() || host.len() > NAME_BYTES_MAX || port == 0 || !host.bytes().all(is_name)
+        {
+            return Err(wrong());
+        }
+        let address = HostAddress::Tcp(host, port);
+        Ok(StoreAddress { address })
+    }
+
+    /// Host and port, if it has them.
+    pub fn host_and_port(&self) -> Option<(&str, u16)> {
+        match &self.address {
+            HostAddress::Tcp(host, port) => Some((host, *port)),
+            _ => None,
+        }
+    }
+
+    /// A place that can be connected to. Names are looked up by the resolver's thread from now on.
+    pub(super) fn place(&self, log: &LogHandle) -> io::Result<Place> {
+        match &self.address {
+            HostAddress::Unix(path) => {
+                let path = PathBuf::from(OsStr::from_bytes(path));
+                Ok(Place::Fixed(SocketAddress::Unix(path)))
+            }
+            address => match resolve::numeric(address) {
+                Some(address) => Ok(Place::Fixed(SocketAddress::Ip(address))),
+                None => Ok(Place::Named {
+                    name: self.to_string(),
+                    resolved: resolve::shared(log)?.watch(address),
+                    latest: RefCell::default(),
+                }),
+            },
+        }
+    }
+}
+
+impl fmt::Display for StoreAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.address {
+            HostAddress::Unix(path) => write!(f, "unix:{}", String::from_utf8_lossy(path)),
+            HostAddress::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            HostAddress::Tcp(host, port) => write!(f, "{host}:{port}"),
+            HostAddress::Srv(name) => f.write_str(name),
+        }
+    }
+}
+
+/// Where to connect to.
+pub(super) enum Place {
+    /// Always there.
+    Fixed(SocketAddress),
+    /// Where a name leads to at present.
+    Named {
+        name: String,
+        resolved: Arc<Resolved>,
+        /// What it led to when the resolver's generation was this.
+        latest: RefCell<Option<(u64, SocketAddress)>>,
+    },
+}
+
+impl Place {
+    /// Connects.
+    ///
+    /// # Errors
+    /// A sentence about why it could not be.
+    pub async fn connect(&self) -> Result<BackendStream, String> {
+        let address = match self {
+            Place::Fixed(address) => address.clone(),
+            Place::Named {
+                name,
+                resolved,
+                latest,
+            } => {
+                poll_fn(|context| resolved.poll_answered(context)).await;
+                current(name, resolved, &mut latest.borrow_mut())?
+            }
+        };
+        loop {
+            match address.connect().await {
+                // The queue of a unix socket is full: its server is there.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    tokio::time::sleep(Duration::from_millis(QUEUE_FULL_PAUSE_MS)).await;
+                }
+                connected => return connected.map_err(|error| error.to_string()),
+            }
+        }
+    }
+}
+
+/// Where `name` leads to now, if it leads anywhere.
+fn current(
+    name: &str,
+    resolved: &Resolved,
+    latest: &mut Option<(u64, SocketAddress)>,
+) -> Result<SocketAddress, String> {
+    let generation = resolved.generation();
+    if let Some((known, address)) = latest
+        && *known == generation
+    {
+        return Ok(address.clone());
+    }
+    let endpoints = resolved.current();
+    let addresses: Vec<SocketAddr> = endpoints.iter().map(|endpoint| endpoint.address).collect();
+    if addresses.is_empty() {
+        return Err("its name cannot be resolved".to_owned());
+    }
+    let address = SocketAddress::Several(InTurn::new(name.to_owned(), addresses.into()));
+    *latest = Some((generation, address.clone()));
+    Ok(address)
+}
+
+/// See unix(7): 108 bytes with the zero at the end.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// RFC 1035 section 2.3.4.
+const NAME_BYTES_MAX: usize = 253;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_one_form_each() {
+        for (text, shown) in [
+            ("127.0.0.1:6380", "127.0.0.1:6380"),
+            ("127.0.0.1", "127.0.0.1:6379"),
+            ("localhost", "localhost:6379"),
+            ("cache-1.example.org:1", "cache-1.example.org:1"),
+            ("[::1]:6380", "[::1]:6380"),
+            ("[::1]", "[::1]:6379"),
+            ("::1", "[::1]:6379"),
+            ("unix:/run/redis.sock", "unix:/run/redis.sock"),
+            ("/run/redis.sock", "unix:/run/redis.sock"),
+        ] {
+            let address = StoreAddress::parse(text, 6379).expect(text);
+            assert_eq!(address.to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        let long = format!("/{}", "a".repeat(107));
+        for text in [
+            "",
+            ":1",
+            "a:",
+            "a:0",
+            "a:65536",
+            "a:+1",
+            "a:b",
+            "a b:1",
+            "[::1",
+            "[::1]6380",
+            "[a]:1",
+            "unix:run",
+            "::1:x",
+            "a:1:2",
+            "a\r\n:1",
+            &long,
+        ] {
+            assert!(StoreAddress::parse(text, 6379).is_err(), "{text:?}");
+        }
+    }
+}

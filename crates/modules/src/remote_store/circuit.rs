@@ -1,0 +1,151 @@
+//! Whether a server is worth trying: pure, times come in as arguments.
+//!
+//! One that cannot be connected to, or that has let several operations in a row run out of time, is
+//! *down*: operations fail at once, for a pause that doubles. After it one operation tries; the others
+//! still fail until that one knows.
+
+use std::time::{Duration, Instant};
+
+use super::limits;
+
+/// What is known of a server.
+#[derive(Debug, Default)]
+pub(super) struct Circuit {
+    down: Option<Down>,
+    timeouts_in_a_row: u32,
+}
+
+#[derive(Debug)]
+struct Down {
+    until: Instant,
+    pause: Duration,
+    is_being_tried: bool,
+    why: String,
+}
+
+/// Whether an operation may go on.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// It may.
+    Up,
+    /// It may, and will find out for all others. [`Circuit::trial_ends`] has to be called.
+    Trial,
+    /// It may not; why it is down.
+    Down(String),
+}
+
+impl Circuit {
+    /// Whether an operation may go on.
+    pub fn admit(&mut self, now: Instant) -> Admission {
+        match &mut self.down {
+            None => Admission::Up,
+            Some(down) if now < down.until || down.is_being_tried => {
+                Admission::Down(down.why.clone())
+            }
+            Some(down) => {
+                down.is_being_tried = true;
+                Admission::Trial
+            }
+        }
+    }
+
+    /// A trial is over, whether or not it has come to a result.
+    pub fn trial_ends(&mut self) {
+        if let Some(down) = &mut self.down {
+            down.is_being_tried = false;
+        }
+    }
+
+    /// The server has answered.
+    pub fn answered(&mut self) {
+        self.timeouts_in_a_row = 0;
+        self.down = None;
+    }
+
+    /// It could not be connected to.
+    pub fn unreachable(&mut self, now: Instant, why: &str) {
+        let pause = match &self.down {
+            None => Duration::from_millis(limits::DOWN_PAUSE_MS_MIN),
+            // Others that had begun before fail as well; that is no news.
+            Some(down) if now < down.until => return,
+            Some(down) => {
+                let longest = Duration::from_millis(limits::DOWN_PAUSE_MS_MAX);
+                down.pause.saturating_mul(2).min(longest)
+            }
+        };
+        self.down = Some(Down {
+            until: now + pause,
+            pause,
+            is_being_tried: false,
+            why: why.to_owned(),
+        });
+    }
+
+    /// An operation that should not take long ran out of time.
+    pub fn timed_out(&mut self, now: Instant, why: &str) {
+        self.timeouts_in_a_row = self.timeouts_in_a_row.saturating_add(1);
+        if self.timeouts_in_a_row >= limits::TIMEOUTS_IN_A_ROW_MAX {
+            self.unreachable(now, why);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(start: Instant, ms: u64) -> Instant {
+        start + Duration::from_millis(ms)
+    }
+
+    fn down() -> Admission {
+        Admission::Down("refused".to_owned())
+    }
+
+    #[test]
+    fn pauses_double_and_end_with_an_answer() {
+        let (mut circuit, start) = (Circuit::default(), Instant::now());
+        assert_eq!(circuit.admit(start), Admission::Up);
+        let mut now = 0;
+        for pause in [250, 500, 1000, 2000, 4000, 5000, 5000] {
+            circuit.unreachable(after(start, now), "refused");
+            // One that had begun before.
+            circuit.unreachable(after(start, now + 1), "refused");
+            assert_eq!(circuit.admit(after(start, now + pause - 1)), down());
+            now += pause;
+            assert_eq!(circuit.admit(after(start, now)), Admission::Trial);
+            assert_eq!(circuit.admit(after(start, now)), down(), "one tries");
+        }
+        circuit.answered();
+        circuit.trial_ends();
+        assert_eq!(circuit.admit(after(start, now)), Admission::Up);
+        circuit.unreachable(after(start, now), "refused");
+        assert_eq!(circuit.admit(after(start, now + 249)), down());
+        assert_eq!(circuit.admit(after(start, now + 250)), Admission::Trial);
+    }
+
+    #[test]
+    fn a_trial_that_is_given_up_leaves_it_to_the_next() {
+        let (mut circuit, start) = (Circuit::default(), Instant::now());
+        circuit.unreachable(start, "refused");
+        for _ in 0..2 {
+            assert_eq!(circuit.admit(after(start, 300)), Admission::Trial);
+            circuit.trial_ends();
+        }
+    }
+
+    #[test]
+    fn only_timeouts_in_a_row_count() {
+        let (mut circuit, start) = (Circuit::default(), Instant::now());
+        for _ in 0..3 {
+            circuit.timed_out(start, "refused");
+        }
+        circuit.answered();
+        for _ in 0..3 {
+            circuit.timed_out(start, "refused");
+        }
+        assert_eq!(circuit.admit(start), Admission::Up);
+        circuit.timed_out(start, "refused");
+        assert_eq!(circuit.admit(start), down());
+    }
+}

@@ -1,0 +1,219 @@
+//! A connection to a store, and one exchange on it.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll};
+
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
+use super::error::{Kind, Stage};
+use super::limits;
+use crate::gateway::stream::BackendStream;
+
+/// A connection. Between two exchanges nothing is under way on it.
+pub(super) struct Link {
+    stream: BackendStream,
+}
+
+/// What takes the replies to the commands of one exchange.
+pub(super) trait Replies {
+    /// Takes `input` up to the end of the last reply; answers with how much of it that was.
+    ///
+    /// # Errors
+    /// It is no reply, or not one to these commands: a sentence.
+    fn feed(&mut self, input: &[u8]) -> Result<usize, &'static str>;
+
+    /// Whether the last reply is complete.
+    fn is_complete(&self) -> bool;
+
+    /// Whether what was answered leaves the connection as it was.
+    fn leave_it_sound(&self) -> bool {
+        true
+    }
+}
+
+/// Where everything is read into: one for all clients of a worker.
+pub(super) type ReceiveBuffer = RefCell<Box<[u8]>>;
+
+/// What became of an exchange whose replies are complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Afterwards {
+    /// The connection can have another one.
+    Reusable,
+    /// Not all was sent, or the connection is not what it was.
+    Spent,
+}
+
+/// An exchange that has failed. The connection is of no use any more.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub kind: Kind,
+    pub stage: Stage,
+    pub text: String,
+    /// Bytes of the commands that the socket has taken.
+    pub written: usize,
+    /// Whether anything of a reply came.
+    pub has_reply_begun: bool,
+    /// On a unix socket the other side has closed without having read everything.
+    pub is_unread: bool,
+}
+
+impl Link {
+    pub fn new(stream: BackendStream) -> Link {
+        Link { stream }
+    }
+
+    /// Whether a connection that nobody uses is of no use: closed, or something has come that nobody
+    /// asked for. Asks the kernel, since what has arrived in this turn of the worker is not known yet,
+    /// and would be taken for the reply to what is sent next.
+    pub fn is_stale(&self) -> bool {
+        if self.stream.is_stale() {
+            return true;
+        }
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let mut byte = [0; 1];
+        let peeked = match &self.stream {
+            BackendStream::Tcp(stream) => rustix::net::recv(stream, &mut byte, flags),
+            BackendStream::Unix(socket) => match socket.descriptor() {
+                Some(descriptor) => rustix::net::recv(descriptor, &mut byte, flags),
+                None => return true,
+            },
+            BackendStream::Program(_) => return true,
+        };
+        !matches!(peeked, Err(Errno::AGAIN))
+    }
+
+    /// Sends `commands` and reads the `replies`, both at a time: a server may stop reading while nobody
+    /// takes what it answers. `stage` tells how far it is.
+    pub async fn exchange(
+        &mut self,
+        commands: &[u8],
+        replies: &mut dyn Replies,
+        buffer: &ReceiveBuffer,
+        stage: &Cell<Stage>,
+    ) -> Result<Afterwards, Failure> {
+        stage.set(Stage::Write);
+        let mut progress = Progress::default();
+        poll_fn(|context| self.poll(context, commands, replies, buffer, &mut progress, stage)).await
+    }
+
+    fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        commands: &[u8],
+        replies: &mut dyn Replies,
+        buffer: &ReceiveBuffer,
+        progress: &mut Progress,
+        stage: &Cell<Stage>,
+    ) -> Poll<Result<Afterwards, Failure>> {
+        self.poll_write(context, commands, progress);
+        if progress.written == commands.len() {
+            stage.set(Stage::Read);
+        }
+        for _ in 0..limits::READS_AT_ONCE_MAX {
+            let mut buffer = buffer.borrow_mut();
+            let Poll::Ready(read) = self.stream.poll_read(context, &mut buffer) else {
+                // What could not be written will never be read: nothing more is to be waited for.
+                return match progress.write_error.take() {
+                    Some(error) => Poll::Ready(Err(self.lost(progress, Stage::Write, &error))),
+                    None => Poll::Pending,
+                };
+            };
+            let count = match read {
+                Ok(0) => {
+                    let error = progress.write_error.take();
+                    let error = error.unwrap_or_else(|| closed(progress));
+                    return Poll::Ready(Err(self.lost(progress, stage.get(), &error)));
+                }
+                Ok(count) => count,
+                Err(error) => {
+                    return Poll::Ready(Err(self.lost(progress, stage.get(), &error)));
+                }
+            };
+            progress.has_reply_begun = true;
+            let input = buffer.get(..count).unwrap_or_default();
+            match replies.feed(input) {
+                Err(text) => return Poll::Ready(Err(not_understood(progress, text))),
+                Ok(used) if replies.is_complete() => {
+                    return Poll::Ready(match used == input.len() {
+                        true => Ok(progress.afterwards(commands, replies)),
+                        false => Err(not_understood(progress, "it says more than it was asked")),
+                    });
+                }
+                Ok(_) => {}
+            }
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Sends what the socket takes. An error is kept: the server may have said why before it closed.
+    fn poll_write(&mut self, context: &mut Context<'_>, commands: &[u8], progress: &mut Progress) {
+        while progress.write_error.is_none() {
+            let rest = commands.get(progress.written..).unwrap_or_default();
+            if rest.is_empty() {
+                return;
+            }
+            match self.stream.poll_write(context, rest) {
+                Poll::Pending => return,
+                Poll::Ready(Ok(0)) => {
+                    progress.write_error = Some(io::ErrorKind::WriteZero.into());
+                }
+                Poll::Ready(Ok(count)) => progress.written += count,
+                Poll::Ready(Err(error)) => progress.write_error = Some(error),
+            }
+        }
+    }
+
+    fn lost(&self, progress: &Progress, stage: Stage, error: &io::Error) -> Failure {
+        let is_reset = error.kind() == io::ErrorKind::ConnectionReset;
+        Failure {
+            kind: Kind::Lost,
+            stage,
+            text: error.to_string(),
+            written: progress.written,
+            has_reply_begun: progress.has_reply_begun,
+            is_unread: is_reset && self.stream.is_unix(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Progress {
+    written: usize,
+    write_error: Option<io::Error>,
+    has_reply_begun: bool,
+}
+
+impl Progress {
+    fn afterwards(&self, commands: &[u8], replies: &dyn Replies) -> Afterwards {
+        let is_sent = self.written == commands.len() && self.write_error.is_none();
+        match is_sent && replies.leave_it_sound() {
+            true => Afterwards::Reusable,
+            false => Afterwards::Spent,
+        }
+    }
+}
+
+fn closed(progress: &Progress) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::UnexpectedEof,
+        match progress.has_reply_begun {
+            true => "it has closed the connection in the middle of its reply",
+            false => "it has closed the connection without a reply",
+        },
+    )
+}
+
+fn not_understood(progress: &Progress, text: &str) -> Failure {
+    Failure {
+        kind: Kind::Protocol,
+        stage: Stage::Read,
+        text: text.to_owned(),
+        written: progress.written,
+        has_reply_begun: true,
+        is_unread: false,
+    }
+}

@@ -1,0 +1,613 @@
+//! The client of one or several memcached servers.
+
+mod hashing;
+mod join;
+mod keys;
+mod replies;
+mod servers;
+
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use petrel_engine::proto::memcached::{Command, Direction, Item, Key, Reply, Write, binary, text};
+
+use super::address::StoreAddress;
+use super::error::{Kind, Stage, StoreError};
+use super::limits;
+use super::pool::{Operation, Pool};
+
+use keys::{KeyRule, SentKey};
+use replies::{Expected, MemcachedReplies};
+use servers::Ring;
+
+pub use hashing::HashName;
+pub use keys::KeyForm;
+pub use servers::Distribution;
+
+/// Where the servers are and how they are talked to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemcachedOptions {
+    /// Where they listen, one at least. The order matters to [`Distribution::Modula`].
+    pub servers: Vec<StoreAddress>,
+    /// How keys are spread over them.
+    pub distribution: Distribution,
+    /// The hash by which they are; `None`: the one that goes with the distribution.
+    pub hash: Option<HashName>,
+    /// Put before a key when it is sent. Has no part in where a key goes.
+    pub namespace: Vec<u8>,
+    /// Put before every key.
+    pub prefix: Vec<u8>,
+    /// What becomes of keys that cannot be sent.
+    pub key_form: KeyForm,
+    /// Which protocol is spoken.
+    pub wire: Wire,
+    /// The longest value that is sent, in bytes; a longer one is refused here.
+    pub value_bytes_max: usize,
+    /// Milliseconds to connect.
+    pub connect_timeout_ms: u64,
+    /// Milliseconds for a whole operation, the wait for a connection included.
+    pub timeout_ms: u64,
+    /// Connections that one worker may have to each server.
+    pub connections_max: usize,
+}
+
+/// A protocol of memcached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Wire {
+    /// Lines.
+    #[default]
+    Text,
+    /// Packets.
+    Binary,
+}
+
+/// Some memcached servers. Cheap to make again: connections belong to the worker, not to this.
+pub struct Memcached {
+    servers: Vec<Rc<Pool>>,
+    ring: Ring,
+    keys: KeyRule,
+    wire: Wire,
+    value_bytes_max: usize,
+    timeout: Duration,
+    opaque: Cell<u32>,
+}
+
+/// A value that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredValue {
+    /// The value.
+    pub data: Bytes,
+    /// What it was stored with.
+    pub flags: u32,
+    /// For [`Memcached::cas`]; only [`Memcached::gets`] asks for it.
+    pub cas: Option<u64>,
+}
+
+/// What became of a [`Memcached::cas`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CasOutcome {
+    /// Written.
+    Stored,
+    /// Somebody else has written it since.
+    Changed,
+    /// It is not there any more.
+    NotFound,
+}
+
+impl MemcachedOptions {
+    /// The port that a memcached has unless told otherwise.
+    pub const PORT_DEFAULT: u16 = 11211;
+
+    /// These servers, all else as usual.
+    pub fn new(servers: Vec<StoreAddress>) -> MemcachedOptions {
+        MemcachedOptions {
+            servers,
+            distribution: Distribution::default(),
+            hash: None,
+            namespace: Vec::new(),
+            prefix: Vec::new(),
+            key_form: KeyForm::default(),
+            wire: Wire::default(),
+            value_bytes_max: limits::MEMCACHED_VALUE_BYTES_MAX,
+            connect_timeout_ms: limits::CONNECT_TIMEOUT_MS,
+            timeout_ms: limits::TIMEOUT_MS,
+            connections_max: limits::MEMCACHED_CONNECTIONS_MAX,
+        }
+    }
+}
+
+impl Memcached {
+    /// `servers` belong to the addresses of `options`, of which there is one at least.
+    pub(super) fn new(
+        options: &MemcachedOptions,
+        servers: Vec<Rc<Pool>>,
+    ) -> Result<Memcached, String> {
+        let keys = KeyRule::new(options.key_form, &options.namespace, &options.prefix);
+        let names: Vec<String> = options.servers.iter().map(ToString::to_string).collect();
+        let names: Vec<(&str, u16)> = options
+            .servers
+            .iter()
+            .zip(&names)
+            .map(|(address, name)| {
+                let path = name.strip_prefix("unix:").unwrap_or(name);
+                address.host_and_port().unwrap_or((path, 0))
+            })
+            .collect();
+        let hash = options.hash.unwrap_or(options.distribution.hash_default());
+        Ok(Memcached {
+            servers,
+            ring: Ring::new(options.distribution, hash, &names),
+            keys: keys.map_err(|error| format!("namespace and prefix leave no key: {error}"))?,
+            wire: options.wire,
+            value_bytes_max: options.value_bytes_max,
+            timeout: Duration::from_millis(options.timeout_ms),
+            opaque: Cell::new(0),
+        })
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// As for all operations here: the key is none, or its server gives no answer, or says that it
+    /// cannot.
+    pub async fn get(&self, key: &[u8]) -> Result<Option<StoredValue>, StoreError> {
+        self.get_one(key, false).await
+    }
+
+    /// The value of `key` with what [`Memcached::cas`] wants.
+    ///
+    /// # Errors
+    /// See [`Memcached::get`].
+    pub async fn gets(&self, key: &[u8]) -> Result<Option<StoredValue>, StoreError> {
+        self.get_one(key, true).await
+    }
+
+    /// The values of several keys in their order, from all servers at the same time. What is on a
+    /// server that gives no answer counts as not there, as long as another one does.
+    ///
+    /// # Errors
+    /// A key is none, there are too many, or no server gives an answer.
+    pub async fn get_many<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+    ) -> Result<Vec<Option<StoredValue>>, StoreError> {
+        if keys.len() > limits::KEYS_AT_ONCE_MAX {
+            return Err(self.refused(0, "too many keys at once"));
+        }
+        let sent: Result<Vec<SentKey>, StoreError> =
+            keys.iter().map(|key| self.sent(key.as_ref())).collect();
+        let sent = sent?;
+        let mut shares: Vec<Vec<usize>> = vec![Vec::new(); self.servers.len()];
+        for (index, key) in sent.iter().enumerate() {
+            if let Some(share) = shares.get_mut(self.ring.server_of(key.without_namespace())) {
+                share.push(index);
+            }
+        }
+        let asked = shares
+            .iter()
+            .enumerate()
+            .filter(|(_, share)| !share.is_empty());
+        let fetches = asked.map(|(server, share)| {
+            let keys: Vec<Key<'_>> = share
+                .iter()
+                .filter_map(|index| sent.get(*index))
+                .map(SentKey::key)
+                .collect();
+            async move { self.fetch(server, &keys, false).await }
+        });
+        let fetched = join::all(fetches.collect()).await;
+        let mut values = vec![None; keys.len()];
+        let (mut has_answer, mut failure) = (fetched.is_empty(), None);
+        for items in fetched {
+            match items {
+                Ok(items) => {
+                    has_answer = true;
+                    hand_out(items, &sent, &mut values);
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        match failure {
+            Some(error) if !has_answer => Err(error),
+            _ => Ok(values),
+        }
+    }
+
+    /// Writes a value. `expiry_s`: seconds to live, 0 for ever, above 30 days the Unix time of the end
+    /// (see [`Memcached::expiry_of`]).
+    ///
+    /// # Errors
+    /// See [`Memcached::get`]; also when the value is too long.
+    pub async fn set(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        flags: u32,
+        expiry_s: u32,
+    ) -> Result<(), StoreError> {
+        let (server, reply) = self.store(Write::Set, key, value, flags, expiry_s).await?;
+        match reply {
+            Reply::Stored => Ok(()),
+            other => Err(self.unexpected(server, &other)),
+        }
+    }
+
+    /// Writes a value if there is none. Answers whether it did.
+    ///
+    /// # Errors
+    /// See [`Memcached::set`].
+    pub async fn add(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        flags: u32,
+        expiry_s: u32,
+    ) -> Result<bool, StoreError> {
+        self.store_if(Write::Add, key, value, flags, expiry_s).await
+    }
+
+    /// Writes a value if there is one. Answers whether it did.
+    ///
+    /// # Errors
+    /// See [`Memcached::set`].
+    pub async fn replace(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        flags: u32,
+        expiry_s: u32,
+    ) -> Result<bool, StoreError> {
+        self.store_if(Write::Replace, key, value, flags, expiry_s)
+            .await
+    }
+
+    /// Writes behind a value, which keeps its flags and its time. Answers whether there is one.
+    ///
+    /// # Errors
+    /// See [`Memcached::set`].
+    pub async fn append(&self, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
+        self.store_if(Write::Append, key, value, 0, 0).await
+    }
+
+    /// Writes in front of a value, which keeps its flags and its time. Answers whether there is one.
+    ///
+    /// # Errors
+    /// See [`Memcached::set`].
+    pub async fn prepend(&self, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
+        self.store_if(Write::Prepend, key, value, 0, 0).await
+    }
+
+    /// Writes a value if nobody else has since [`Memcached::gets`] said `cas`.
+    ///
+    /// # Errors
+    /// See [`Memcached::set`].
+    pub async fn cas(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        flags: u32,
+        expiry_s: u32,
+        cas: u64,
+    ) -> Result<CasOutcome, StoreError> {
+        let (server, reply) = self
+            .store(Write::Cas(cas), key, value, flags, expiry_s)
+            .await?;
+        match reply {
+            Reply::Stored => Ok(CasOutcome::Stored),
+            Reply::Exists => Ok(CasOutcome::Changed),
+            Reply::NotFound => Ok(CasOutcome::NotFound),
+            other => Err(self.unexpected(server, &other)),
+        }
+    }
+
+    /// Removes a value. Answers whether there was one.
+    ///
+    /// # Errors
+    /// See [`Memcached::get`].
+    pub async fn delete(&self, key: &[u8]) -> Result<bool, StoreError> {
+        let sent = self.sent(key)?;
+        let server = self.ring.server_of(sent.without_namespace());
+        match self
+            .one(server, &Command::Delete { key: sent.key() })
+            .await?
+        {
+            Reply::Deleted => Ok(true),
+            Reply::NotFound => Ok(false),
+            other => Err(self.unexpected(server, &other)),
+        }
+    }
+
+    /// Adds to a value that is a decimal number; behind 2⁶⁴ - 1 comes 0. Answers with what it has
+    /// become, `None` if there is none.
+    ///
+    /// # Errors
+    /// See [`Memcached::get`]; also when it is no number.
+    pub async fn increment(&self, key: &[u8], by: u64) -> Result<Option<u64>, StoreError> {
+        self.count(Direction::Up, key, by).await
+    }
+
+    /// Takes from a value that is a decimal number, not below 0. Answers with what it has become, `None`
+    /// if there is none.
+    ///
+    /// # Errors
+    /// See [`Memcached::increment`].
+    pub async fn decrement(&self, key: &[u8], by: u64) -> Result<Option<u64>, StoreError> {
+        self.count(Direction::Down, key, by).await
+    }
+
+    /// Gives a value another time to live. Answers whether there is one.
+    ///
+    /// # Errors
+    /// See [`Memcached::get`].
+    pub async fn touch(&self, key: &[u8], expiry_s: u32) -> Result<bool, StoreError> {
+        let sent = self.sent(key)?;
+        let server = self.ring.server_of(sent.without_namespace());
+        let key = sent.key();
+        match self.one(server, &Command::Touch { key, expiry_s }).await? {
+            Reply::Touched => Ok(true),
+            Reply::NotFound => Ok(false),
+            other => Err(self.unexpected(server, &other)),
+        }
+    }
+
+    /// Removes everything from all servers, in so many seconds.
+    ///
+    /// # Errors
+    /// One of them did not. The others did, or were told to.
+    pub async fn flush_all(&self, delay_s: u32) -> Result<(), StoreError> {
+        let command = Command::FlushAll { delay_s };
+        let flushes = (0..self.servers.len()).map(|server| self.one(server, &command));
+        let replies = join::all(flushes.collect()).await;
+        for (server, reply) in replies.into_iter().enumerate() {
+            match reply? {
+                Reply::Ok => {}
+                other => return Err(self.unexpected(server, &other)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The release of the first server.
+    ///
+    /// # Errors
+    /// See [`Memcached::get`].
+    pub async fn version(&self) -> Result<Vec<u8>, StoreError> {
+        match self.one(0, &Command::Version).await? {
+            Reply::Version(release) => Ok(release),
+            other => Err(self.unexpected(0, &other)),
+        }
+    }
+
+    /// What stands for `ttl_s` seconds to live, at this Unix time: memcached takes more than 30 days for
+    /// a date. 0 is for ever.
+    pub fn expiry_of(ttl_s: u64, wall_s: u64) -> u32 {
+        match ttl_s {
+            0..=RELATIVE_S_MAX => ttl_s as u32,
+            _ => u32::try_from(wall_s.saturating_add(ttl_s)).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// The longest value that is sent.
+    pub fn value_bytes_max(&self) -> usize {
+        self.value_bytes_max
+    }
+
+    /// The server that has `key`, as it stands in messages.
+    ///
+    /// # Errors
+    /// The key is none.
+    pub fn server_of(&self, key: &[u8]) -> Result<&str, StoreError> {
+        let sent = self.sent(key)?;
+        Ok(self.peer(self.ring.server_of(sent.without_namespace())))
+    }
+
+    async fn get_one(&self, key: &[u8], with_cas: bool) -> Result<Option<StoredValue>, StoreError> {
+        let sent = self.sent(key)?;
+        let server = self.ring.server_of(sent.without_namespace());
+        let items = self.fetch(server, &[sent.key()], with_cas).await?;
+        Ok(items.into_iter().next().map(StoredValue::from))
+    }
+
+    /// The values of keys that are all on one server. None of them is of any other key.
+    async fn fetch(
+        &self,
+        server: usize,
+        keys: &[Key<'_>],
+        with_cas: bool,
+    ) -> Result<Vec<Item>, StoreError> {
+        let replies = self
+            .perform(server, &Command::Get { keys, with_cas })
+            .await?;
+        if let Some(reply) = replies.reply {
+            return Err(self.unexpected(server, &reply));
+        }
+        let asked: HashSet<&[u8]> = keys.iter().map(|key| key.bytes()).collect();
+        match replies
+            .items
+            .iter()
+            .all(|item| asked.contains(&item.key[..]))
+        {
+            true => Ok(replies.items),
+            false => {
+                let text = "a value of a key that nobody asked for";
+                let peer = self.peer_rc(server);
+                Err(StoreError::new(&peer, Stage::Read, Kind::Protocol, text))
+            }
+        }
+    }
+
+    async fn store_if(
+        &self,
+        how: Write,
+        key: &[u8],
+        value: &[u8],
+        flags: u32,
+        expiry_s: u32,
+    ) -> Result<bool, StoreError> {
+        let (server, reply) = self.store(how, key, value, flags, expiry_s).await?;
+        match reply {
+            Reply::Stored => Ok(true),
+            Reply::NotStored | Reply::Exists | Reply::NotFound => Ok(false),
+            other => Err(self.unexpected(server, &other)),
+        }
+    }
+
+    async fn store(
+        &self,
+        how: Write,
+        key: &[u8],
+        data: &[u8],
+        flags: u32,
+        expiry_s: u32,
+    ) -> Result<(usize, Reply), StoreError> {
+        let sent = self.sent(key)?;
+        let server = self.ring.server_of(sent.without_namespace());
+        if data.len() > self.value_bytes_max {
+            return Err(self.refused(server, "the value is longer than allowed"));
+        }
+        let command = Command::Store {
+            how,
+            key: sent.key(),
+            flags,
+            expiry_s,
+            data,
+        };
+        Ok((server, self.one(server, &command).await?))
+    }
+
+    async fn count(
+        &self,
+        direction: Direction,
+        key: &[u8],
+        by: u64,
+    ) -> Result<Option<u64>, StoreError> {
+        let sent = self.sent(key)?;
+        let server = self.ring.server_of(sent.without_namespace());
+        let key = sent.key();
+        match self
+            .one(server, &Command::Count { direction, key, by })
+            .await?
+        {
+            Reply::Number(number) => Ok(Some(number)),
+            Reply::NotFound => Ok(None),
+            other => Err(self.unexpected(server, &other)),
+        }
+    }
+
+    /// A command that is answered once.
+    async fn one(&self, server: usize, command: &Command<'_>) -> Result<Reply, StoreError> {
+        let replies = self.perform(server, command).await?;
+        let reply = replies.reply;
+        reply.ok_or_else(|| self.refused(server, "the command has no reply"))
+    }
+
+    async fn perform(
+        &self,
+        server: usize,
+        command: &Command<'_>,
+    ) -> Result<MemcachedReplies, StoreError> {
+        let mut commands = Vec::new();
+        let opaque = match self.wire {
+            Wire::Text => {
+                text::write(&mut commands, command);
+                None
+            }
+            Wire::Binary => {
+                let opaque = self.opaque.get().wrapping_add(1);
+                self.opaque.set(opaque);
+                binary::write(&mut commands, command, opaque);
+                Some(opaque)
+            }
+        };
+        let operation = Operation {
+            commands: &commands,
+            first_command_bytes: commands.len(),
+            is_repeatable: is_repeatable(command),
+            may_block: false,
+            changes_connection: false,
+            timeout: self.timeout,
+        };
+        let expected = match command {
+            Command::Get { keys, .. } => Expected::Values(keys.len()),
+            _ => Expected::One,
+        };
+        let pool = self.servers.get(server);
+        let pool = pool.expect("the ring knows as many servers as there are pools");
+        let replies = || MemcachedReplies::new(expected, opaque);
+        pool.perform(operation, replies).await
+    }
+
+    fn sent(&self, key: &[u8]) -> Result<SentKey, StoreError> {
+        let sent = self.keys.apply(key);
+        sent.map_err(|error| self.refused(0, &error.to_string()))
+    }
+
+    fn peer_rc(&self, server: usize) -> Rc<str> {
+        let pool = self.servers.get(server);
+        pool.map_or_else(|| Rc::from("memcached"), |pool| Rc::clone(pool.peer()))
+    }
+
+    fn peer(&self, server: usize) -> &str {
+        self.servers
+            .get(server)
+            .map_or("memcached", |pool| pool.peer())
+    }
+
+    fn refused(&self, server: usize, text: &str) -> StoreError {
+        StoreError::refused(&self.peer_rc(server), text)
+    }
+
+    /// The error that a reply is which is none of those that were hoped for.
+    fn unexpected(&self, server: usize, reply: &Reply) -> StoreError {
+        let text: &[u8] = match reply {
+            Reply::ServerError(text) | Reply::ClientError(text) => text,
+            Reply::Unsupported => b"it does not know the command",
+            Reply::NotStored | Reply::Exists | Reply::NotFound => b"not stored",
+            _ => {
+                let text = "a reply to something else";
+                let peer = self.peer_rc(server);
+                return StoreError::new(&peer, Stage::Read, Kind::Protocol, text);
+            }
+        };
+        StoreError::said(&self.peer_rc(server), Stage::Read, text)
+    }
+}
+
+impl From<Item> for StoredValue {
+    fn from(item: Item) -> StoredValue {
+        StoredValue {
+            data: item.data.into(),
+            flags: item.flags,
+            cas: item.cas,
+        }
+    }
+}
+
+/// Puts each item to all places that asked for its key.
+fn hand_out(items: Vec<Item>, sent: &[SentKey], values: &mut [Option<StoredValue>]) {
+    let with_key = |mut item: Item| (std::mem::take(&mut item.key), StoredValue::from(item));
+    let found: HashMap<Vec<u8>, StoredValue> = items.into_iter().map(with_key).collect();
+    for (place, asked) in values.iter_mut().zip(sent) {
+        if let Some(value) = found.get(asked.key().bytes()) {
+            *place = Some(value.clone());
+        }
+    }
+}
+
+/// Whether a command leaves the same behind, and has the same answer, when it is done twice.
+fn is_repeatable(command: &Command<'_>) -> bool {
+    match command {
+        Command::Store { how, .. } => *how == Write::Set,
+        Command::Get { .. } | Command::Touch { .. } | Command::Version => true,
+        Command::FlushAll { delay_s } => *delay_s == 0,
+        Command::Delete { .. } | Command::Count { .. } => false,
+    }
+}
+
+const RELATIVE_S_MAX: u64 = 30 * 24 * 3600;
+
+#[cfg(test)]
+mod tests;

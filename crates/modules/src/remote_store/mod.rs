@@ -1,0 +1,176 @@
+//! Clients of Redis and memcached, for whatever runs on a worker and may wait: scripts, and caches that
+//! several machines share.
+//!
+//! [`Stores::of`] a worker has its connections. [`Redis`] and [`Memcached`] are handles that borrow them,
+//! an operation at a time; their operations are futures to be polled on the worker's thread. The
+//! protocols are `petrel_proto`'s; nothing here knows what is stored, or why.
+//!
+//! | files | |
+//! |---|---|
+//! | [`redis`](Redis), [`memcached`](Memcached) | what a program calls |
+//! | [`tier`] | what both can do alike, for caches |
+//! | `pool`, `link` | a server's connections, and one exchange on one |
+//! | `circuit` | whether a server is worth trying |
+//! | `address`, `error`, [`limits`], [`counters`] | |
+//!
+//! # What must stay true
+//!
+//! - A connection is used again only after an exchange whose replies are complete, with nothing left
+//!   over and nothing unsent. An operation that ends in any other way, also by being dropped, closes it:
+//!   nobody ever reads what was meant for somebody else.
+//! - An operation is sent again by one rule (`pool::Operation::may_be_repeated`), once, on a new
+//!   connection, and only if the first one was a kept one.
+//! - Every operation has an end: one time-out spans the wait for a connection, connecting and the reply.
+//! - A server that is away costs one attempt a pause; everybody else is told at once.
+//! - Memory is taken for what has come, not for what is announced, and ends at `limits`.
+
+mod address;
+mod circuit;
+pub mod counters;
+mod error;
+pub mod limits;
+mod link;
+mod memcached;
+mod pool;
+mod redis;
+#[cfg(test)]
+mod testing;
+pub mod tier;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use petrel_engine::log::LogHandle;
+use petrel_engine::worker::Worker;
+
+pub use address::StoreAddress;
+pub use error::{Kind, Stage, StoreError};
+pub use memcached::{
+    CasOutcome, Distribution, HashName, KeyForm, Memcached, MemcachedOptions, StoredValue, Wire,
+};
+pub use petrel_engine::proto::resp::Value;
+pub use redis::{Pipeline, Redis, RedisOptions};
+
+use counters::StoreCounters;
+use link::ReceiveBuffer;
+use pool::{Login, Pool, PoolOptions};
+
+/// The connections of one worker to all stores.
+pub struct Stores {
+    pools: RefCell<Vec<Entry>>,
+    buffer: Rc<ReceiveBuffer>,
+    counters: Arc<StoreCounters>,
+    log: LogHandle,
+}
+
+struct Entry {
+    key: PoolKey,
+    pool: Rc<Pool>,
+}
+
+/// Connections are shared by those who would make the same ones.
+#[derive(Clone, PartialEq, Eq)]
+struct PoolKey {
+    kind: &'static str,
+    address: StoreAddress,
+    login: Vec<u8>,
+    connect_timeout_ms: u64,
+    connections_max: usize,
+}
+
+impl Stores {
+    /// Those of `worker`. To be kept by whoever asks often.
+    pub fn of(worker: &Rc<Worker>) -> Rc<Stores> {
+        worker.belonging(|| Stores {
+            pools: RefCell::default(),
+            buffer: Rc::new(RefCell::new(vec![0; limits::RECEIVE_BUFFER_BYTES].into())),
+            counters: worker.shared().belonging(StoreCounters::default),
+            log: worker.logs().error_log(None),
+        })
+    }
+
+    /// A Redis. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// There are too many servers already, or its name cannot be looked up for lack of a thread.
+    pub fn redis(&self, options: &RedisOptions) -> Result<Rc<Redis>, StoreError> {
+        let login = options.login();
+        let key = PoolKey {
+            kind: "redis",
+            address: options.address.clone(),
+            login: login
+                .as_ref()
+                .map_or_else(Vec::new, |login| login.commands.clone()),
+            connect_timeout_ms: options.connect_timeout_ms,
+            connections_max: options.connections_max,
+        };
+        let pool = self.pool(key, login)?;
+        Ok(Rc::new(Redis::new(pool, options.timeout_ms)))
+    }
+
+    /// One memcached or several. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// The options name no server, too many, or a namespace and prefix that leave no key; or see
+    /// [`Stores::redis`].
+    pub fn memcached(&self, options: &MemcachedOptions) -> Result<Rc<Memcached>, StoreError> {
+        let refused = |text: String| StoreError::refused(&Rc::from("memcached"), text);
+        if options.servers.is_empty() {
+            return Err(refused("no server is named".to_owned()));
+        }
+        if options.servers.len() > limits::MEMCACHED_SERVERS_MAX {
+            return Err(refused("too many servers are named".to_owned()));
+        }
+        let pool = |address: &StoreAddress| {
+            let key = PoolKey {
+                kind: "memcached",
+                address: address.clone(),
+                login: Vec::new(),
+                connect_timeout_ms: options.connect_timeout_ms,
+                connections_max: options.connections_max,
+            };
+            self.pool(key, None)
+        };
+        let pools: Result<Vec<_>, StoreError> = options.servers.iter().map(pool).collect();
+        let memcached = Memcached::new(options, pools?);
+        memcached.map(Rc::new).map_err(refused)
+    }
+
+    fn pool(&self, key: PoolKey, login: Option<Login>) -> Result<Rc<Pool>, StoreError> {
+        let mut pools = self.pools.borrow_mut();
+        if let Some(known) = pools.iter().find(|entry| entry.key == key) {
+            return Ok(Rc::clone(&known.pool));
+        }
+        let peer: Rc<str> = format!("{} {}", key.kind, key.address).into();
+        if pools.len() >= limits::POOLS_MAX {
+            // The oldest that no handle and no operation has.
+            let unused = |entry: &Entry| Rc::strong_count(&entry.pool) == 1;
+            let Some(oldest) = pools.iter().position(unused) else {
+                return Err(StoreError::refused(&peer, "too many stores are in use"));
+            };
+            pools.remove(oldest);
+        }
+        let place = key.address.place(&self.log).map_err(|error| {
+            StoreError::refused(&peer, format!("its name cannot be looked up: {error}"))
+        })?;
+        let pool = Rc::new(Pool::new(PoolOptions {
+            counters: self.counters.of(&peer),
+            peer,
+            place,
+            login,
+            connect_timeout: Duration::from_millis(key.connect_timeout_ms),
+            connections_max: key.connections_max,
+            buffer: Rc::clone(&self.buffer),
+        }));
+        pools.push(Entry {
+            key,
+            pool: Rc::clone(&pool),
+        });
+        Ok(pool)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! The client of a Redis.
+
+mod commands;
+mod replies;
+
+use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
+
+use petrel_engine::proto::resp::{Value, write_command};
+
+use super::address::StoreAddress;
+use super::error::{Stage, StoreError};
+use super::limits;
+use super::pool::{Login, LoginReplies, Operation, Pool};
+
+use commands::Effect;
+use replies::RedisReplies;
+
+/// Where a Redis is and how it is talked to.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedisOptions {
+    /// Where it listens.
+    pub address: StoreAddress,
+    /// Number of the database; 0 is the one that every connection begins with.
+    pub database: u32,
+    /// Who we are, since Redis 6; empty: the default user.
+    pub user: Vec<u8>,
+    /// Empty: none is sent.
+    pub password: Vec<u8>,
+    /// Milliseconds to connect and log in.
+    pub connect_timeout_ms: u64,
+    /// Milliseconds for a whole operation, the wait for a connection included.
+    pub timeout_ms: u64,
+    /// Connections that one worker may have.
+    pub connections_max: usize,
+}
+
+/// A Redis. Cheap to make again: connections belong to the worker, not to this.
+pub struct Redis {
+    pool: Rc<Pool>,
+    timeout: Duration,
+}
+
+/// Commands that are sent together and answered in their order. Other clients' commands may come in
+/// between; `MULTI` and `EXEC` make them one.
+#[derive(Clone, Debug, Default)]
+pub struct Pipeline {
+    wire: Vec<u8>,
+    commands: usize,
+    first_command_bytes: usize,
+    has_unrepeatable: bool,
+    may_block: bool,
+    changes_connection: bool,
+    is_in_transaction: bool,
+}
+
+impl RedisOptions {
+    /// The port that a Redis has unless told otherwise.
+    pub const PORT_DEFAULT: u16 = 6379;
+
+    /// The Redis at `address`, all else as usual.
+    pub fn new(address: StoreAddress) -> RedisOptions {
+        RedisOptions {
+            address,
+            database: 0,
+            user: Vec::new(),
+            password: Vec::new(),
+            connect_timeout_ms: limits::CONNECT_TIMEOUT_MS,
+            timeout_ms: limits::TIMEOUT_MS,
+            connections_max: limits::REDIS_CONNECTIONS_MAX,
+        }
+    }
+
+    /// What is said on a new connection.
+    pub(super) fn login(&self) -> Option<Login> {
+        let mut commands = Vec::new();
+        let has_credentials = !(self.user.is_empty() && self.password.is_empty());
+        match (has_credentials, self.user.is_empty()) {
+            (false, _) => {}
+            (true, true) => write_command(&mut commands, &[&b"AUTH"[..], &self.password]),
+            (true, false) => {
+                write_command(&mut commands, &[&b"AUTH"[..], &self.user, &self.password]);
+            }
+        }
+        if self.database != 0 {
+            let database = self.database.to_string();
+            write_command(&mut commands, &[&b"SELECT"[..], database.as_bytes()]);
+        }
+        let replies: fn() -> Box<dyn LoginReplies> = match (has_credentials, self.database != 0) {
+            (false, false) => return None,
+            (true, true) => || Box::new(RedisReplies::to(2)),
+            _ => || Box::new(RedisReplies::to(1)),
+        };
+        Some(Login { commands, replies })
+    }
+}
+
+/// Without the password.
+impl fmt::Debug for RedisOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisOptions")
+            .field("address", &self.address)
+            .field("database", &self.database)
+            .field("connect_timeout_ms", &self.connect_timeout_ms)
+            .field("timeout_ms", &self.timeout_ms)
+            .field("connections_max", &self.connections_max)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Redis {
+    pub(super) fn new(pool: Rc<Pool>, timeout_ms: u64) -> Redis {
+        Redis {
+            pool,
+            timeout: Duration::from_millis(timeout_ms),
+        }
+    }
+
+    /// The server's name, as it stands in messages.
+    pub fn peer(&self) -> &str {
+        self.pool.peer()
+    }
+
+    /// The same Redis, with another time for each operation.
+    pub fn with_timeout(&self, timeout_ms: u64) -> Redis {
+        Redis::new(Rc::clone(&self.pool), timeout_ms)
+    }
+
+    /// Sends a command, its name first, and answers with its reply.
+    ///
+    /// # Errors
+    /// There is no reply, or it is an error ([`super::Kind::Said`]); or the command is not one for a
+    /// connection that others use, such as SUBSCRIBE.
+    pub async fn command<A: AsRef<[u8]>>(&self, arguments: &[A]) -> Result<Value, StoreError> {
+        self.perform(arguments, Repeat::AsKnown).await
+    }
+
+    /// The same, for a command that may be done twice although that is not known of it.
+    pub(super) async fn command_repeatable<A: AsRef<[u8]>>(
+        &self,
+        arguments: &[A],
+    ) -> Result<Value, StoreError> {
+        self.perform(arguments, Repeat::Always).await
+    }
+
+    async fn perform<A: AsRef<[u8]>>(
+        &self,
+        arguments: &[A],
+        repeat: Repeat,
+    ) -> Result<Value, StoreError> {
+        let mut single = Pipeline::default();
+        let added = single.add(arguments);
+        added.map_err(|text| StoreError::refused(self.pool.peer(), text))?;
+        single.has_unrepeatable &= repeat == Repeat::AsKnown;
+        match self.pipeline(&single).await?.pop() {
+            Some(Value::Error(text)) => Err(StoreError::said(self.pool.peer(), Stage::Read, &text)),
+            Some(value) => Ok(value),
+            None => Err(StoreError::refused(self.pool.peer(), "there is no command")),
+        }
+    }
+
+    /// Sends all commands at once and answers with their replies in the same order. A command that
+    /// fails is a [`Value::Error`] in its place. Without commands nothing is sent.
+    ///
+    /// # Errors
+    /// There are not all replies. What the server has done by then is not known.
+    pub async fn pipeline(&self, pipeline: &Pipeline) -> Result<Vec<Value>, StoreError> {
+        if pipeline.commands == 0 {
+            return Ok(Vec::new());
+        }
+        let operation = Operation {
+            commands: &pipeline.wire,
+            first_command_bytes: pipeline.first_command_bytes,
+            is_repeatable: !pipeline.has_unrepeatable,
+            may_block: pipeline.may_block,
+            changes_connection: pipeline.changes_connection || pipeline.is_in_transaction,
+            timeout: self.timeout,
+        };
+        let replies = || RedisReplies::to(pipeline.commands);
+        let replies = self.pool.perform(operation, replies).await?;
+        Ok(replies.into_values())
+    }
+
+    #[cfg(test)]
+    pub(super) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+}
+
+impl Pipeline {
+    /// No commands.
+    pub fn new() -> Pipeline {
+        Pipeline::default()
+    }
+
+    /// Adds a command, its name first.
+    ///
+    /// # Errors
+    /// It is none, or not one for a connection that others use, or there are too many: a sentence
+    /// without its full stop. It is not added then.
+    pub fn add<A: AsRef<[u8]>>(&mut self, arguments: &[A]) -> Result<(), &'static str> {
+        let name_bytes = arguments.first().map_or(0, |name| name.as_ref().len());
+        if name_bytes == 0 {
+            return Err("a command has a name");
+        }
+        let effect = commands::effect_of(arguments);
+        if effect == Effect::TakesConnection {
+            return Err("the command is not one for a connection that others use");
+        }
+        let bytes: usize = arguments.iter().map(|part| part.as_ref().len()).sum();
+        if self.commands >= limits::PIPELINE_COMMANDS_MAX
+            || self.wire.len().saturating_add(bytes) > limits::REQUEST_BYTES_MAX
+        {
+            return Err("the commands are more than can be sent at once");
+        }
+        write_command(&mut self.wire, arguments);
+        if self.commands == 0 {
+            self.first_command_bytes = self.wire.len();
+        }
+        self.commands += 1;
+        self.note(effect);
+        Ok(())
+    }
+
+    /// Commands so far.
+    pub fn len(&self) -> usize {
+        self.commands
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.commands == 0
+    }
+
+    fn note(&mut self, effect: Effect) {
+        self.has_unrepeatable |= effect != Effect::Repeatable;
+        match effect {
+            Effect::Blocks => self.may_block = true,
+            Effect::ChangesConnection => self.changes_connection = true,
+            Effect::BeginsTransaction => self.is_in_transaction = true,
+            Effect::EndsTransaction => self.is_in_transaction = false,
+            Effect::Ordinary | Effect::Repeatable | Effect::TakesConnection => {}
+        }
+    }
+}
+
+/// Whether a command may be sent again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Repeat {
+    /// As the table of commands says.
+    AsKnown,
+    /// It may.
+    Always,
+}
