@@ -22,6 +22,9 @@ use std::rc::Rc;
 
 use mlua::{Function, Lua, Result, Table, Value};
 
+pub mod base64;
+pub mod hash;
+pub mod json;
 pub mod pattern;
 pub mod random;
 mod strings;
@@ -47,15 +50,18 @@ pub struct Options {
 /// Limits of single calls of library functions. An excess is an error that names the function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest result, in bytes, of `string.rep`, `string.gsub`, `table.concat` and of the codecs.
+    /// Longest result, in bytes, of `string.rep`, `string.gsub` and `table.concat`, and of a replacement
+    /// by a regular expression.
     pub string_bytes_max: usize,
     /// Steps of one match of a Lua pattern, before what [`pattern::steps_for`] adds for the length of
     /// the subject. A step takes about two nanoseconds.
     pub pattern_steps_max: u64,
     /// Length, in bytes, of a source text that `load`, `dofile` or `require` compiles.
     pub source_bytes_max: usize,
-    /// Nesting of arrays and objects in JSON.
+    /// Nesting of arrays and objects in JSON; [`json::DEPTH_MAX`] at most.
     pub json_depth_max: usize,
+    /// Length, in bytes, of a JSON text that is read or written; a mebibyte takes some ten milliseconds.
+    pub json_bytes_max: usize,
     /// Match limit of PCRE2 for one match of a regular expression, see [`regex`].
     pub regex_steps_max: u32,
     /// Length, in bytes, of a subject of a regular expression.
@@ -63,7 +69,8 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 64 MiB of text, 4 million steps of a pattern (about 8 ms), 4 MiB of source, JSON 128 deep, a
+    /// 64 MiB of text, 4 million steps of a pattern (about 8 ms), 4 MiB of source, JSON
+    /// of 16 MiB and 128 deep, a
     /// million steps of a regular expression over 1 MiB of subject.
     fn default() -> Limits {
         Limits {
@@ -71,6 +78,7 @@ impl Default for Limits {
             pattern_steps_max: 4_000_000,
             source_bytes_max: 4 << 20,
             json_depth_max: 128,
+            json_bytes_max: 16 << 20,
             regex_steps_max: 1_000_000,
             regex_subject_bytes_max: 1 << 20,
         }

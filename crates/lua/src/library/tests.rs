@@ -323,8 +323,8 @@ fn errors_name_the_line_of_the_script() {
             "script:3: bad argument #2 to 'match' (string expected, got table)",
         ),
         (
-            "local x = ('x'):rep()",
-            "script:1: bad argument #2 to 'rep' (number expected, got no value)",
+            "local x = string.rep('x')",
+            "script:1: bad argument #2 to 'rep' (number expected, got nil)",
         ),
         (
             "local x = table.concat({1, {}})",
