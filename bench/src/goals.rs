@@ -81,6 +81,12 @@ static GOALS: &[Goal] = &[
         ("nginx", "lua-page"),
         0.9,
     ),
+    goal(
+        "the same in one script: Petrel ÷ nginx with LuaJIT",
+        ("petrel", "lua-flat"),
+        ("nginx", "lua-flat"),
+        0.9,
+    ),
     Goal {
         figure: |summary| summary.both_cpu_us.map(|both| both.median),
         ..goal(

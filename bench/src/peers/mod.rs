@@ -135,14 +135,23 @@ impl Site<'_> {
         }
     }
 
-    /// Writes a text of that script.
+    /// Writes a text of that script, and its module beside it.
     fn write_script(&self, script: &InServer, suffix: &str, text: &str) -> io::Result<PathBuf> {
         let port = match self.store {
             Some(Address::Tcp(port)) => Some(*port),
             _ => None,
         };
+        if let Some((name, text)) = script.module {
+            let text = script.complete(text, port);
+            self.write(&format!("{name}.lua"), text.as_bytes())?;
+        }
         let text = script.complete(text, port);
         self.write(&format!("{}.{suffix}", script.name), text.as_bytes())
+    }
+
+    /// Where Lua looks for modules.
+    fn lua_path(&self) -> String {
+        format!("{}/?.lua;;", self.directory.display())
     }
 
     /// Writes a configuration file and returns its path.

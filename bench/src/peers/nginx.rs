@@ -67,7 +67,13 @@ fn configuration(site: &Site<'_>, sendfile: &str, script: &str) -> String {
         .upstream
         .map(|upstream| gateway(upstream, site.memory))
         .unwrap_or_default();
-    let modules = if script.is_empty() { "" } else { LUA };
+    let (modules, lua_path) = match script {
+        "" => ("", String::new()),
+        _ => (
+            LUA,
+            format!("    lua_package_path \"{}\";\n", site.lua_path()),
+        ),
+    };
     let user = if rustix::process::geteuid().is_root() {
         "user root;"
     } else {
@@ -101,7 +107,7 @@ http {{
     open_file_cache_valid 60s;
     open_file_cache_min_uses 1;
     open_file_cache_errors on;
-{upstream}    server {{
+{lua_path}{upstream}    server {{
         listen 127.0.0.1:{port} reuseport backlog=4096;
         root {root};
 {locations}{script}    }}

@@ -38,6 +38,7 @@ fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
     let file = site.configure("petrel.conf", &text)?;
     let mut command = Command::new(program);
     command.arg("-D").arg("-f").arg(file);
+    command.env("LUA_PATH", site.lua_path());
     Ok(command)
 }
 

@@ -388,7 +388,8 @@ pub static WORKLOADS: &[Workload] = &[
         ..on_file("cml", "index.cml, cache hit", &files::SMALL)
     },
     in_server("lua-print", "print 123 in the server", &scripts::PRINT),
-    in_server("lua-page", "page of 2 KiB, ten routes", &scripts::PAGE),
+    in_server("lua-page", "page of 2 KiB, with a module", &scripts::PAGE),
+    in_server("lua-flat", "the same page, one script", &scripts::FLAT),
     Workload {
         suite: Suite::FcgiMagnet,
         ..on_backend(

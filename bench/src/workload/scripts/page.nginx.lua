@@ -1,20 +1,8 @@
-local template = [==[@TEMPLATE@]==]
-
-local routes = {
-  ["GET /news"] = "news", ["GET /shop"] = "shop", ["GET /help"] = "help", ["GET /team"] = "team",
-  ["GET /jobs"] = "jobs", ["GET /blog"] = "blog", ["GET /docs"] = "docs", ["GET /wiki"] = "wiki",
-  ["POST /shop"] = "sale", ["POST /blog"] = "post",
-}
-local titles = {
-  news = "Latest news", shop = "Ship stores", help = "Helping you", team = "Our masters",
-  jobs = "All aboard!", blog = "The logbook", docs = "Regulations", wiki = "Sea stories",
-  sale = "It is yours", post = "It is noted",
-}
-local entities = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;", ["'"] = "&#39;" }
+local harbour = require "harbour"
 
 local var = ngx.var
 local method, path = ngx.req.get_method(), var.uri
-local page = routes[method .. " " .. path]
+local page = harbour.routes[method .. " " .. path]
 if not page then
   return ngx.exit(404)
 end
@@ -27,14 +15,14 @@ head["Cache-Control"] = "private, no-cache"
 head["X-Frame-Options"] = "SAMEORIGIN"
 head["Set-Cookie"] = "visits=" .. visits .. "; Path=/; HttpOnly"
 
-local agent = var.http_user_agent or "a browser without a name"
-local body = template:gsub("{{(%w+)}}", {
-  title = titles[page],
-  heading = titles[page] .. " from the harbour",
+local title = harbour.titles[page]
+local body = harbour.fill({
+  title = title,
+  heading = title .. " from the harbour",
   class = page,
   method = method,
-  path = (path:gsub("[&<>\"']", entities)),
-  agent = (agent:gsub("[&<>\"']", entities)),
+  path = harbour.escape(path),
+  agent = harbour.escape(var.http_user_agent or "a browser without a name"),
   canonical = "https://harbour.example" .. path,
   next = path .. "?page=2",
   visits = visits,
