@@ -1,0 +1,320 @@
+//! One stored answer, and how fresh it is.
+//!
+//! An entry never changes: a validation makes a new one around the same body. What does change are a few
+//! flags: whether it still counts, whether it was used, whether somebody refreshes it. So workers read
+//! entries without a lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+
+use bytes::Bytes;
+use petrel_engine::proto::date;
+use petrel_engine::proto::http1::RequestHead;
+use petrel_engine::proto::status::Status;
+
+use super::limits;
+use super::vary::{self, Varying};
+
+/// A stored answer.
+#[derive(Debug)]
+pub struct Entry {
+    /// What it was made of.
+    pub page: Page,
+    /// Second of Last-Modified, as a number.
+    pub modified_s: Option<u64>,
+    is_gone: AtomicBool,
+    was_used: AtomicBool,
+    /// Second until which somebody refreshes it; 0 is nobody.
+    refreshed_until_s: AtomicU32,
+    /// Second until which the backend is not asked for it, as it has failed just now.
+    failing_until_s: AtomicU32,
+}
+
+/// Everything about a stored answer that lasts.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// What it is found by, all of it.
+    pub key: Arc<[u8]>,
+    /// What the answer depends on besides its key.
+    pub vary: Box<[Varying]>,
+    /// Its status.
+    pub status: Status,
+    /// Its fields in wire form, but for Date, Server and Age.
+    pub fields: Box<[u8]>,
+    /// Date: of whoever made it, or when it came.
+    pub date: [u8; 29],
+    /// Server, if the backend named itself.
+    pub server: Option<Box<[u8]>>,
+    /// The whole body.
+    pub body: Bytes,
+    /// Until when it is what.
+    pub times: Times,
+    /// By which it can be purged.
+    pub tags: Box<[Box<[u8]>]>,
+    /// What making it took the backend.
+    pub took_ms: u32,
+}
+
+/// Until when an answer is what. Seconds of the wall clock and lengths of time in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// When it came.
+    pub received_s: u64,
+    /// How old it was then.
+    pub age_s: u32,
+    /// The age up to which it is fresh.
+    pub lifetime_s: u32,
+    /// For how long after that it may be sent while it is fetched anew.
+    pub stale_while_revalidate_s: u32,
+    /// For how long after that it may be sent if the backend fails.
+    pub stale_if_error_s: u32,
+    /// Requests with Authorization may have it too (RFC 9111 3.5).
+    pub is_shareable: bool,
+}
+
+/// How fresh an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freshness {
+    /// For this many more seconds.
+    Fresh(u32),
+    /// It has been stale for this many seconds.
+    Stale(u32),
+}
+
+impl Times {
+    /// The current age (RFC 9111 4.2.3).
+    pub fn age(&self, now_s: u64) -> u32 {
+        let resident = u32::try_from(now_s.saturating_sub(self.received_s)).unwrap_or(u32::MAX);
+        self.age_s.saturating_add(resident)
+    }
+
+    /// RFC 9111 4.2.
+    pub fn freshness(&self, now_s: u64) -> Freshness {
+        let age = self.age(now_s);
+        match self.lifetime_s.checked_sub(age) {
+            Some(left) if left > 0 => Freshness::Fresh(left),
+            _ => Freshness::Stale(age - self.lifetime_s),
+        }
+    }
+
+    /// Whether it may be sent now while somebody fetches a newer one.
+    pub fn serves_while_revalidating(&self, now_s: u64) -> bool {
+        match self.freshness(now_s) {
+            Freshness::Fresh(_) => true,
+            Freshness::Stale(by) => by < self.stale_while_revalidate_s,
+        }
+    }
+
+    /// Whether it may be sent now because the backend fails.
+    pub fn serves_on_error(&self, now_s: u64) -> bool {
+        match self.freshness(now_s) {
+            Freshness::Fresh(_) => true,
+            Freshness::Stale(by) => by < self.stale_if_error_s,
+        }
+    }
+
+    /// Whether every use needs a validation.
+    pub fn needs_validation_always(&self) -> bool {
+        self.lifetime_s == 0 && self.stale_while_revalidate_s == 0
+    }
+
+    /// The last second in which the answer can be of use without a validation.
+    pub fn useful_until_s(&self) -> u64 {
+        let window = self.stale_while_revalidate_s.max(self.stale_if_error_s);
+        let left = u64::from(self.lifetime_s).saturating_sub(u64::from(self.age_s));
+        self.received_s
+            .saturating_add(left)
+            .saturating_add(u64::from(window))
+    }
+}
+
+impl Entry {
+    /// An entry that counts.
+    pub fn new(page: Page) -> Arc<Entry> {
+        let modified_s = page.field("Last-Modified").and_then(date::parse);
+        Arc::new(Entry {
+            page,
+            modified_s,
+            is_gone: AtomicBool::new(false),
+            was_used: AtomicBool::new(false),
+            refreshed_until_s: AtomicU32::new(0),
+            failing_until_s: AtomicU32::new(0),
+        })
+    }
+
+    /// Whether it still counts.
+    #[inline]
+    pub fn is_live(&self) -> bool {
+        !self.is_gone.load(Relaxed)
+    }
+
+    /// It was purged, replaced or evicted.
+    pub fn end(&self) {
+        self.is_gone.store(true, Relaxed);
+    }
+
+    /// Somebody gets it.
+    #[inline]
+    pub fn touch(&self) {
+        // Read first: a line that nobody writes is shared by all processors.
+        if !self.was_used.load(Relaxed) {
+            self.was_used.store(true, Relaxed);
+        }
+    }
+
+    /// Whether somebody got it since the last time this was asked.
+    pub fn take_used(&self) -> bool {
+        self.was_used.swap(false, Relaxed)
+    }
+
+    /// Whether the caller is the one who refreshes it. `now_s` is monotonic.
+    pub fn begin_refresh(&self, now_s: u32) -> bool {
+        let until_s = self.refreshed_until_s.load(Relaxed);
+        if now_s < until_s {
+            return false;
+        }
+        let next_s = now_s.saturating_add(limits::REFRESH_S);
+        self.refreshed_until_s
+            .compare_exchange(until_s, next_s, Relaxed, Relaxed)
+            .is_ok()
+    }
+
+    /// Nobody refreshes it any more; not before `second` again.
+    pub fn end_refresh(&self, second: u32) {
+        self.refreshed_until_s.store(second, Relaxed);
+    }
+
+    /// The backend has failed: it is asked again in [`limits::RETRY_S`]. `now_s` is monotonic.
+    pub fn fail(&self, now_s: u32) {
+        let retry_s = now_s.saturating_add(limits::RETRY_S);
+        self.failing_until_s.store(retry_s, Relaxed);
+        self.end_refresh(retry_s);
+    }
+
+    /// Whether the backend has failed just now.
+    pub fn is_failing(&self, now_s: u32) -> bool {
+        now_s < self.failing_until_s.load(Relaxed)
+    }
+
+    /// Whether it answers a request with this head.
+    #[inline]
+    pub fn answers(&self, head: &RequestHead) -> bool {
+        vary::matches(&self.page.vary, head)
+    }
+
+    /// Whether both would answer the same requests.
+    pub fn is_same_variant(&self, other: &Entry) -> bool {
+        self.page.vary == other.page.vary
+    }
+}
+
+impl Page {
+    /// The value of the first field of that name.
+    pub fn field(&self, name: &str) -> Option<&[u8]> {
+        let lines = self.fields.split(|byte| *byte == b'\n');
+        lines
+            .filter_map(|line| {
+                let colon = memchr::memchr(b':', line)?;
+                let (found, value) = line.split_at(colon);
+                let is_it = found.eq_ignore_ascii_case(name.as_bytes());
+                is_it.then(|| value.get(1..).unwrap_or_default().trim_ascii())
+            })
+            .next()
+    }
+
+    /// Bytes of memory, roughly.
+    pub fn size(&self) -> usize {
+        let vary = self.vary.iter().map(|varying| {
+            varying.name.len() + varying.value.as_ref().map_or(0, |value| value.len()) + 32
+        });
+        let tags = self.tags.iter().map(|tag| tag.len() + 16);
+        limits::ENTRY_BYTES
+            + self.body.len()
+            + self.fields.len()
+            + 2 * self.key.len()
+            + vary.sum::<usize>()
+            + tags.sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A page for tests: `body` under `key`, fresh for `lifetime_s` from second `now_s` on.
+    pub fn page(key: &[u8], body: &str, now_s: u64, lifetime_s: u32) -> Page {
+        Page {
+            key: key.into(),
+            vary: Box::default(),
+            status: Status::OK,
+            fields: b"Content-Type: text/plain\r\nETag: \"1\"\r\n"[..].into(),
+            date: *b"Sun, 06 Nov 1994 08:49:37 GMT",
+            server: None,
+            body: Bytes::copy_from_slice(body.as_bytes()),
+            times: Times {
+                received_s: now_s,
+                lifetime_s,
+                ..Times::default()
+            },
+            tags: Box::default(),
+            took_ms: 3,
+        }
+    }
+
+    #[test]
+    fn freshness_follows_the_age() {
+        let times = Times {
+            received_s: 100,
+            age_s: 5,
+            lifetime_s: 10,
+            stale_while_revalidate_s: 3,
+            stale_if_error_s: 6,
+            is_shareable: false,
+        };
+        for (now_s, freshness, revalidating, on_error) in [
+            (90, Freshness::Fresh(5), true, true),
+            (100, Freshness::Fresh(5), true, true),
+            (104, Freshness::Fresh(1), true, true),
+            (105, Freshness::Stale(0), true, true),
+            (107, Freshness::Stale(2), true, true),
+            (108, Freshness::Stale(3), false, true),
+            (111, Freshness::Stale(6), false, false),
+        ] {
+            assert_eq!(times.freshness(now_s), freshness, "{now_s}");
+            assert_eq!(times.serves_while_revalidating(now_s), revalidating, "{now_s}");
+            assert_eq!(times.serves_on_error(now_s), on_error, "{now_s}");
+        }
+        assert_eq!(times.useful_until_s(), 111);
+    }
+
+    #[test]
+    fn times_that_overflow_are_as_long_as_can_be() {
+        let times = Times {
+            received_s: u64::MAX - 1,
+            age_s: 0,
+            lifetime_s: u32::MAX,
+            stale_if_error_s: u32::MAX,
+            ..Times::default()
+        };
+        assert_eq!(times.useful_until_s(), u64::MAX);
+        let old = Times::default();
+        assert_eq!(old.freshness(u64::MAX), Freshness::Stale(u32::MAX));
+    }
+
+    #[test]
+    fn one_refreshes_at_a_time() {
+        let entry = Entry::new(page(b"k", "x", 0, 1));
+        assert!(entry.begin_refresh(10));
+        assert!(!entry.begin_refresh(10));
+        assert!(entry.begin_refresh(10 + limits::REFRESH_S));
+        entry.end_refresh(0);
+        assert!(entry.begin_refresh(11));
+    }
+
+    #[test]
+    fn fields_are_found_in_any_case() {
+        let page = page(b"k", "x", 0, 1);
+        assert_eq!(page.field("etag"), Some(&b"\"1\""[..]));
+        assert_eq!(page.field("eta"), None);
+    }
+}

@@ -1,0 +1,354 @@
+//! Parts of pages with a lifetime each, shared by pages and workers: made by scripts, kept here.
+//!
+//! A script asks for its turn ([`PageCache::fragment`]): it gets what is stored, or it is the one to make
+//! it while others who want the same wait. Fragments have memory of their own, so that neither they nor
+//! whole pages push the other out. Keys are the scripts' own; nothing of a request is in them but what the
+//! script puts there.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::hash::{BuildHasher, RandomState};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use petrel_engine::worker::Worker;
+
+use super::flight::{Boarding, Flights, Landing, Pilot};
+use super::limits;
+use super::shared::PageCache;
+use super::sieve::Sieve;
+
+/// The fragments of all workers.
+#[derive(Debug)]
+pub struct Fragments {
+    parts: Box<[Mutex<Part>]>,
+    flights: Arc<Flights>,
+    hasher: RandomState,
+    bytes: AtomicUsize,
+    bytes_max: usize,
+    entries: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Part {
+    by_key: HashMap<Arc<[u8]>, (usize, Arc<Fragment>)>,
+    queue: Sieve<Arc<Fragment>>,
+}
+
+#[derive(Debug)]
+struct Fragment {
+    key: Arc<[u8]>,
+    bytes: Bytes,
+    /// Second of the monotonic clock from which on it does not count.
+    until_s: u32,
+    was_used: AtomicBool,
+}
+
+impl Fragment {
+    fn size(&self) -> usize {
+        self.bytes.len() + self.key.len() + FRAGMENT_BYTES
+    }
+}
+
+/// What surrounds a fragment in memory, roughly.
+const FRAGMENT_BYTES: usize = 200;
+
+/// What somebody who wants a fragment gets.
+pub enum Turn {
+    /// The fragment.
+    Found(Bytes),
+    /// It has to be made, and others wait for it.
+    Make(Maker),
+    /// It is being made by somebody else for longer than the caller wants to wait, or what is made cannot
+    /// be stored: to be made without anybody waiting for it.
+    Alone,
+}
+
+/// The one who makes a fragment. Dropped without a word, it lets the next one try.
+pub struct Maker {
+    pilot: Pilot,
+    cache: Rc<PageCache>,
+    key: Box<[u8]>,
+    now_s: u32,
+}
+
+impl Maker {
+    /// Stores what was made for `lifetime_s` seconds, and lets those go on who wait.
+    pub fn finish(self, bytes: Bytes, lifetime_s: u32) {
+        let is_stored = self.cache.set_fragment(&self.key, bytes, self.now_s, lifetime_s);
+        self.pilot.land(match is_stored {
+            true => Landing::Stored,
+            false => Landing::NotStored,
+        });
+    }
+
+    /// There is none: those who wait make their own.
+    pub fn give_up(self) {
+        self.pilot.land(Landing::NotStored);
+    }
+}
+
+impl PageCache {
+    /// The fragment stored under `key`, if it still counts.
+    pub fn fragment_get(&self, worker: &Worker, key: &[u8]) -> Option<Bytes> {
+        let found = self.shared.fragments.find(key, worker.clock().seconds());
+        match found {
+            Some(_) => self.counters.fragment_hits.add(),
+            None => self.counters.fragment_misses.add(),
+        }
+        found
+    }
+
+    /// Stores a fragment for `lifetime_s` seconds in place of an older one. False: it is larger than all
+    /// the memory there is, or would not last.
+    pub fn fragment_set(&self, worker: &Worker, key: &[u8], bytes: Bytes, lifetime_s: u32) -> bool {
+        self.set_fragment(key, bytes, worker.clock().seconds(), lifetime_s)
+    }
+
+    /// Removes a fragment. False: there was none.
+    pub fn fragment_purge(&self, key: &[u8]) -> bool {
+        self.shared.fragments.remove(key)
+    }
+
+    /// Gets the fragment under `key`, or the turn to make it. Waits for somebody else who makes it, but not
+    /// longer than `wait`.
+    pub async fn fragment(self: &Rc<Self>, worker: &Worker, key: &[u8], wait: Duration) -> Turn {
+        let fragments = &self.shared.fragments;
+        let due = tokio::time::Instant::now() + wait;
+        loop {
+            if let Some(bytes) = self.fragment_get(worker, key) {
+                return Turn::Found(bytes);
+            }
+            let mut passenger = match fragments.flights.board(key, fragments.hash(key)) {
+                Boarding::Pilot(pilot) => {
+                    return Turn::Make(Maker {
+                        pilot,
+                        cache: Rc::clone(self),
+                        key: key.into(),
+                        now_s: worker.clock().seconds(),
+                    });
+                }
+                Boarding::Passenger(passenger) => passenger,
+            };
+            let landed = poll_fn(|context| passenger.poll(context));
+            match tokio::time::timeout_at(due, landed).await {
+                Ok(Landing::Stored | Landing::Crashed) => {}
+                Ok(Landing::NotStored) | Err(_) => return Turn::Alone,
+            }
+        }
+    }
+
+    fn set_fragment(&self, key: &[u8], bytes: Bytes, now_s: u32, lifetime_s: u32) -> bool {
+        let is_stored = self.shared.fragments.insert(key, bytes, now_s, lifetime_s);
+        if is_stored {
+            self.counters.fragment_stores.add();
+        }
+        is_stored
+    }
+}
+
+impl Fragments {
+    /// None, with room for so many bytes.
+    pub fn new(bytes_max: usize) -> Fragments {
+        let parts = (0..limits::SHARDS).map(|_| Mutex::default());
+        Fragments {
+            parts: parts.collect(),
+            flights: Arc::default(),
+            hasher: RandomState::new(),
+            bytes: AtomicUsize::new(0),
+            bytes_max,
+            entries: AtomicUsize::new(0),
+        }
+    }
+
+    /// How many there are, also such as do not count any more.
+    pub fn entries(&self) -> usize {
+        self.entries.load(Relaxed)
+    }
+
+    /// Bytes that they take.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
+    fn find(&self, key: &[u8], now_s: u32) -> Option<Bytes> {
+        let mut part = self.part(self.hash(key));
+        let (number, fragment) = part.by_key.get(key)?;
+        if now_s < fragment.until_s {
+            fragment.was_used.store(true, Relaxed);
+            return Some(fragment.bytes.clone());
+        }
+        let number = *number;
+        self.take_out(&mut part, number);
+        None
+    }
+
+    fn insert(&self, key: &[u8], bytes: Bytes, now_s: u32, lifetime_s: u32) -> bool {
+        let key: Arc<[u8]> = key.into();
+        let fragment = Arc::new(Fragment {
+            key: Arc::clone(&key),
+            // A view of something larger would keep all of that.
+            bytes: Bytes::copy_from_slice(&bytes),
+            until_s: now_s.saturating_add(lifetime_s),
+            was_used: AtomicBool::new(false),
+        });
+        self.remove(&key);
+        if fragment.size() > self.bytes_max || lifetime_s == 0 {
+            return false;
+        }
+        let hash = self.hash(&key);
+        let mut part = self.part(hash);
+        // Somebody else may have been quicker since the lock was given back.
+        if let Some((number, _)) = part.by_key.get(&key) {
+            let number = *number;
+            self.take_out(&mut part, number);
+        }
+        self.bytes.fetch_add(fragment.size(), Relaxed);
+        self.entries.fetch_add(1, Relaxed);
+        let number = part.queue.insert(Arc::clone(&fragment));
+        part.by_key.insert(key, (number, fragment));
+        drop(part);
+        self.make_room(hash);
+        true
+    }
+
+    fn remove(&self, key: &[u8]) -> bool {
+        let mut part = self.part(self.hash(key));
+        let Some((number, _)) = part.by_key.get(key) else {
+            return false;
+        };
+        let number = *number;
+        self.take_out(&mut part, number);
+        true
+    }
+
+    fn make_room(&self, hash: u64) {
+        for step in 0..limits::SHARDS as u64 {
+            while self.bytes() > self.bytes_max {
+                let mut part = self.part(hash.wrapping_add(step));
+                if part.queue.len() <= usize::from(step == 0) {
+                    break;
+                }
+                let was_used = |fragment: &Arc<Fragment>| fragment.was_used.swap(false, Relaxed);
+                let Some(fragment) = part.queue.evict(was_used) else {
+                    break;
+                };
+                part.by_key.remove(&fragment.key);
+                self.account_end(&fragment);
+            }
+        }
+    }
+
+    fn take_out(&self, part: &mut Part, number: usize) {
+        if let Some(fragment) = part.queue.remove(number) {
+            part.by_key.remove(&fragment.key);
+            self.account_end(&fragment);
+        }
+    }
+
+    fn account_end(&self, fragment: &Fragment) {
+        self.bytes.fetch_sub(fragment.size(), Relaxed);
+        self.entries.fetch_sub(1, Relaxed);
+    }
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
+    fn part(&self, hash: u64) -> MutexGuard<'_, Part> {
+        let at = usize::try_from(hash % limits::SHARDS as u64).unwrap_or(0);
+        self.parts[at].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use petrel_engine::testing::Site;
+
+    use super::*;
+
+    fn bytes(text: &'static str) -> Bytes {
+        Bytes::from_static(text.as_bytes())
+    }
+
+    #[test]
+    fn fragments_last_as_long_as_they_are_told() {
+        let fragments = Fragments::new(10_000);
+        assert!(fragments.insert(b"a", bytes("x"), 10, 5));
+        assert_eq!(fragments.find(b"a", 14), Some(bytes("x")));
+        assert_eq!(fragments.find(b"b", 14), None);
+        assert_eq!(fragments.find(b"a", 15), None);
+        assert_eq!((fragments.entries(), fragments.bytes()), (0, 0));
+        assert!(!fragments.insert(b"a", bytes("x"), 10, 0));
+        assert!(fragments.insert(b"a", bytes("x"), 10, u32::MAX));
+        assert!(fragments.insert(b"a", bytes("y"), 10, 1));
+        assert_eq!((fragments.entries(), fragments.find(b"a", 10)), (1, Some(bytes("y"))));
+        assert!(fragments.remove(b"a") && !fragments.remove(b"a"));
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_is_used_stays() {
+        let fragments = Fragments::new(20_000);
+        assert!(fragments.insert(b"hot", bytes("hot"), 0, 100));
+        for number in 0..1000 {
+            let key = format!("{number}");
+            assert!(fragments.insert(key.as_bytes(), vec![b'x'; 700].into(), 0, 100));
+            assert!(fragments.bytes() <= 20_000);
+            assert!(fragments.find(b"hot", 1).is_some(), "{number}");
+        }
+        assert!(!fragments.insert(b"hot", vec![b'x'; 20_000].into(), 0, 100));
+        assert!(fragments.find(b"hot", 1).is_none(), "the old one does not count any more");
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn one_makes_and_the_others_wait() {
+        let site = Site::new("", &[]);
+        let worker = Rc::clone(site.worker());
+        let cache = PageCache::of(&worker);
+        let wait = Duration::from_secs(5);
+        let Turn::Make(maker) = cache.fragment(&worker, b"k", wait).await else {
+            panic!("nobody makes it");
+        };
+        let waiting: Vec<_> = (0..3)
+            .map(|_| {
+                let (cache, worker) = (Rc::clone(&cache), Rc::clone(&worker));
+                tokio::task::spawn_local(async move {
+                    match cache.fragment(&worker, b"k", wait).await {
+                        Turn::Found(bytes) => bytes,
+                        Turn::Make(_) | Turn::Alone => panic!("somebody makes it"),
+                    }
+                })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        maker.finish(bytes("made"), 60);
+        for task in waiting {
+            assert_eq!(task.await.expect("it ends"), bytes("made"));
+        }
+        assert_eq!(cache.counters.fragment_stores.count(), 1);
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn a_maker_that_fails_makes_nobody_wait() {
+        let site = Site::new("", &[]);
+        let worker = Rc::clone(site.worker());
+        let cache = PageCache::of(&worker);
+        let turn = async |wait_ms| {
+            let wait = Duration::from_millis(wait_ms);
+            cache.fragment(&worker, b"k", wait).await
+        };
+        let Turn::Make(first) = turn(1000).await else {
+            panic!("nobody makes it");
+        };
+        assert!(matches!(turn(1).await, Turn::Alone), "it has waited long enough");
+        drop(first);
+        let Turn::Make(second) = turn(1000).await else {
+            panic!("the next one tries");
+        };
+        let (other, ()) = tokio::join!(turn(5000), async { second.give_up() });
+        assert!(matches!(other, Turn::Alone));
+    }
+}

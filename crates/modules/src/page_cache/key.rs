@@ -1,0 +1,452 @@
+//! What a stored answer is found by.
+//!
+//! A key is a row of components, each with a mark and its length in front, so that no two different
+//! requests have the same one. It begins with what names the page (its *base*: scheme, host, path and
+//! query, as far as they are in `page-cache.key`), by which it can be purged. Behind that stands what
+//! tells requests for one page apart before Vary is known.
+//!
+//! The path is that of the request line: applications see it as REQUEST_URI whatever a rewrite rule
+//! made of it. A target that was rewritten is in the key as well.
+
+use petrel_engine::Exchange;
+use petrel_engine::exchange::Scheme;
+use petrel_engine::proto::http1::KnownField;
+
+use super::limits;
+use super::options::{Name, Options};
+
+/// A part of `page-cache.key`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// `scheme`
+    Scheme,
+    /// `host`: in lower case, with the port unless it is the scheme's own.
+    Host,
+    /// `path`
+    Path,
+    /// `query`
+    Query,
+    /// `cookie:NAME`
+    Cookie(Box<str>),
+    /// `header:NAME`
+    Header(Box<str>),
+    /// `env:NAME`: what modules and the configuration set for backends.
+    Environment(Box<str>),
+}
+
+impl Part {
+    /// The part that the configuration names so.
+    pub fn parse(text: &str) -> Option<Part> {
+        Some(match text {
+            "scheme" => Part::Scheme,
+            "host" => Part::Host,
+            "path" => Part::Path,
+            "query" => Part::Query,
+            _ => {
+                let (kind, name) = text.split_once(':').filter(|(_, name)| !name.is_empty())?;
+                match kind {
+                    "cookie" => Part::Cookie(name.into()),
+                    "header" => Part::Header(name.into()),
+                    "env" => Part::Environment(name.into()),
+                    _ => return None,
+                }
+            }
+        })
+    }
+}
+
+/// What the mark in front of a component says it is.
+mod mark {
+    pub const SCHEME: u8 = 1;
+    pub const HOST: u8 = 2;
+    pub const PATH: u8 = 3;
+    pub const QUERY: u8 = 4;
+    /// The end of the base; never a component by itself.
+    pub const END_OF_BASE: u8 = 0;
+    pub const COOKIE: u8 = 0x80;
+    pub const HEADER: u8 = 0x81;
+    pub const ENVIRONMENT: u8 = 0x82;
+    pub const REWRITTEN: u8 = 0x83;
+    pub const CONTEXT: u8 = 0x84;
+    pub const TRUSTED: u8 = 0x85;
+    pub const ABSENT: u8 = 0xff;
+}
+
+/// A request is not looked up: its key would be too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong;
+
+/// Writes the key of the request into `out`, which is cleared first. `has_trusted_fields`: fields that
+/// would make an unknown client pass the cache by come from a trusted proxy.
+///
+/// # Errors
+/// It is longer than [`limits::KEY_BYTES_MAX`].
+pub fn write(
+    out: &mut Vec<u8>,
+    exchange: &Exchange,
+    options: &Options,
+    has_trusted_fields: bool,
+) -> Result<(), TooLong> {
+    write_base(out, exchange, options);
+    for part in &options.key {
+        write_part(out, exchange, part);
+    }
+    if let Some(context) = &options.context {
+        component(out, mark::CONTEXT, context);
+    }
+    write_rewritten(out, exchange, options);
+    write_environment(out, exchange, options);
+    if has_trusted_fields {
+        for name in options.bypass_headers.iter() {
+            for value in exchange.request.head.fields_named(name) {
+                component(out, mark::TRUSTED, name.as_bytes());
+                component(out, mark::TRUSTED, value);
+            }
+        }
+    }
+    match out.len() <= limits::KEY_BYTES_MAX {
+        true => Ok(()),
+        false => Err(TooLong),
+    }
+}
+
+/// Writes the base of the request's key alone, by which all its variants can be purged.
+pub fn write_base(out: &mut Vec<u8>, exchange: &Exchange, options: &Options) {
+    let (path, query) = target(exchange);
+    write_base_of(out, exchange, options, path, query);
+}
+
+/// The same for another path and query of the same host.
+pub fn write_base_of(
+    out: &mut Vec<u8>,
+    exchange: &Exchange,
+    options: &Options,
+    path: &[u8],
+    query: Option<&[u8]>,
+) {
+    out.clear();
+    let has = |part: &Part| options.key.contains(part);
+    if has(&Part::Scheme) {
+        component(out, mark::SCHEME, exchange.scheme().as_str().as_bytes());
+    }
+    if has(&Part::Host) {
+        component(out, mark::HOST, host(exchange));
+    }
+    component(out, mark::PATH, path);
+    if has(&Part::Query)
+        && let Some(query) = query
+    {
+        write_query(out, mark::QUERY, query, &options.query_ignore);
+    }
+    out.push(mark::END_OF_BASE);
+}
+
+/// The base of a whole key.
+pub fn base(key: &[u8]) -> &[u8] {
+    let mut at = 0;
+    while let Some(&mark) = key.get(at) {
+        if mark == mark::END_OF_BASE {
+            return key.get(..=at).unwrap_or(key);
+        }
+        let length = key.get(at + 1..at + 5).and_then(|bytes| bytes.try_into().ok());
+        let length = length.map_or(0, u32::from_le_bytes);
+        at = at.saturating_add(5).saturating_add(length as usize);
+    }
+    key
+}
+
+/// The host without the port that its scheme has anyway.
+fn host(exchange: &Exchange) -> &[u8] {
+    let host = exchange.request.head.host();
+    let port: &[u8] = match exchange.scheme() {
+        Scheme::Http => b":80",
+        Scheme::Https => b":443",
+    };
+    host.strip_suffix(port).unwrap_or(host)
+}
+
+/// Path and query of the request line.
+fn target(exchange: &Exchange) -> (&[u8], Option<&[u8]>) {
+    split(without_origin(&exchange.request.original_target))
+}
+
+/// What follows scheme and authority of an absolute target (RFC 9112 3.2.2).
+pub fn without_origin(target: &[u8]) -> &[u8] {
+    if target.starts_with(b"/") {
+        return target;
+    }
+    let Some(at) = memchr::memmem::find(target, b"://") else {
+        return target;
+    };
+    let rest = target.get(at + 3..).unwrap_or_default();
+    match memchr::memchr2(b'/', b'?', rest) {
+        Some(at) if rest.get(at) == Some(&b'/') => rest.get(at..).unwrap_or_default(),
+        _ => b"/",
+    }
+}
+
+/// Path and query; a fragment is no part of either.
+pub fn split(target: &[u8]) -> (&[u8], Option<&[u8]>) {
+    let end = memchr::memchr(b'#', target).unwrap_or(target.len());
+    let target = target.get(..end).unwrap_or_default();
+    match memchr::memchr(b'?', target) {
+        Some(at) => (
+            target.get(..at).unwrap_or_default(),
+            target.get(at + 1..),
+        ),
+        None => (target, None),
+    }
+}
+
+fn component(out: &mut Vec<u8>, mark: u8, value: &[u8]) {
+    out.push(mark);
+    let length = u32::try_from(value.len()).unwrap_or(u32::MAX);
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(value);
+}
+
+fn optional(out: &mut Vec<u8>, mark: u8, value: Option<&[u8]>) {
+    match value {
+        Some(value) => component(out, mark, value),
+        None => component(out, mark::ABSENT, b""),
+    }
+}
+
+/// Without ignored parameters; a query that has no others is none at all.
+fn write_query(out: &mut Vec<u8>, mark: u8, query: &[u8], ignored: &[Name]) {
+    if ignored.is_empty() {
+        return component(out, mark, query);
+    }
+    let start = out.len();
+    component(out, mark, b"");
+    let content = out.len();
+    let mut is_first = true;
+    for parameter in query.split(|byte| *byte == b'&') {
+        let name = parameter.split(|byte| *byte == b'=').next();
+        let name = name.unwrap_or_default();
+        if parameter.is_empty() || ignored.iter().any(|known| known.is(name)) {
+            continue;
+        }
+        if !std::mem::replace(&mut is_first, false) {
+            out.push(b'&');
+        }
+        out.extend_from_slice(parameter);
+    }
+    if is_first {
+        return out.truncate(start);
+    }
+    let length = u32::try_from(out.len() - content).unwrap_or(u32::MAX);
+    if let Some(place) = out.get_mut(start + 1..content) {
+        place.copy_from_slice(&length.to_le_bytes());
+    }
+}
+
+/// The parts that are not in the base.
+fn write_part(out: &mut Vec<u8>, exchange: &Exchange, part: &Part) {
+    let head = &exchange.request.head;
+    match part {
+        Part::Scheme | Part::Host | Part::Path | Part::Query => {}
+        Part::Cookie(name) => {
+            let cookies = head.field(KnownField::Cookie).unwrap_or_default();
+            let mut named = cookies_of(cookies).filter(|(found, _)| *found == name.as_bytes());
+            optional(out, mark::COOKIE, named.next().map(|(_, value)| value));
+        }
+        Part::Header(name) => {
+            for value in head.fields_named(name) {
+                component(out, mark::HEADER, value);
+            }
+            component(out, mark::ABSENT, b"");
+        }
+        Part::Environment(name) => {
+            optional(out, mark::ENVIRONMENT, exchange.environment.get(name));
+        }
+    }
+}
+
+/// What a rewrite rule or a script has made of the target, if that is something else.
+fn write_rewritten(out: &mut Vec<u8>, exchange: &Exchange, options: &Options) {
+    let now = exchange.request.url.target();
+    if now == without_origin(&exchange.request.original_target) {
+        return;
+    }
+    let (path, query) = split(now);
+    component(out, mark::REWRITTEN, path);
+    if let Some(query) = query {
+        write_query(out, mark::REWRITTEN, query, &options.query_ignore);
+    }
+}
+
+/// Variables reach backends, which may answer by them.
+fn write_environment(out: &mut Vec<u8>, exchange: &Exchange, options: &Options) {
+    for (name, value) in exchange.environment.iter() {
+        let is_known = |part: &Part| matches!(part, Part::Environment(known) if **known == *name);
+        let is_neutral = NEUTRAL.iter().any(|prefix| name.starts_with(prefix));
+        if !is_neutral && !options.key.iter().any(is_known) {
+            component(out, mark::ENVIRONMENT, name.as_bytes());
+            component(out, mark::ENVIRONMENT, value);
+        }
+    }
+}
+
+/// Beginnings of names of variables that are about the connection, or are another one for each request:
+/// no page depends on them that could be shared at all.
+const NEUTRAL: [&str; 7] = [
+    "_L_EXTFORWARD_",
+    "SSL_",
+    "HTTPS",
+    "UNIQUE_ID",
+    "REQUEST_ID",
+    "AUTH_TYPE",
+    "REMOTE_USER",
+];
+
+/// Names and values of a Cookie field (RFC 6265 4.2.1).
+pub fn cookies_of(field: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let pairs = field.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+    pairs.filter(|pair| !pair.is_empty()).map(|pair| {
+        match memchr::memchr(b'=', pair) {
+            Some(at) => (
+                pair.get(..at).unwrap_or_default().trim_ascii(),
+                pair.get(at + 1..).unwrap_or_default().trim_ascii(),
+            ),
+            None => (pair, &b""[..]),
+        }
+    })
+}
+
+#[cfg(test)]
+pub(super) mod testing {
+    use super::*;
+
+    /// The key of a page of this name, which is its own base.
+    pub fn key_of(name: &str) -> Vec<u8> {
+        let mut key = Vec::new();
+        component(&mut key, mark::PATH, name.as_bytes());
+        key.push(mark::END_OF_BASE);
+        key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Tree;
+
+    fn key(request: &str, options: &Options) -> Vec<u8> {
+        let tree = Tree::new(&[]);
+        let site = tree.site("", &[]);
+        let answer = site.request(request);
+        let mut out = Vec::new();
+        write(&mut out, answer.exchange(), options, false).expect("it is short");
+        out
+    }
+
+    fn get(target: &str, fields: &str, options: &Options) -> Vec<u8> {
+        key(&format!("GET {target} HTTP/1.1\r\n{fields}\r\n"), options)
+    }
+
+    fn of(target: &str) -> Vec<u8> {
+        get(target, "Host: a.example\r\n", &Options::default())
+    }
+
+    #[test]
+    fn different_requests_have_different_keys() {
+        let targets = ["/", "/?", "/?a", "/a", "/A", "/a?b", "/a?b&c", "/a%3fb", "/a/", "/a?b=/a"];
+        let keys: std::collections::HashSet<_> = targets.iter().map(|target| of(target)).collect();
+        assert_eq!(keys.len(), targets.len());
+        let other_host = get("/", "Host: b.example\r\n", &Options::default());
+        assert!(!keys.contains(&other_host));
+        let port = get("/", "Host: a.example:8080\r\n", &Options::default());
+        assert!(!keys.contains(&port));
+    }
+
+    #[test]
+    fn one_host_has_one_spelling() {
+        let options = Options::default();
+        let plain = of("/x");
+        for fields in ["Host: A.Example\r\n", "Host: a.example:80\r\n"] {
+            assert_eq!(get("/x", fields, &options), plain, "{fields}");
+        }
+        let absolute = get("http://a.example/x", "Host: other\r\n", &options);
+        assert_eq!(absolute, plain);
+        let bare = get("http://a.example", "Host: a.example\r\n", &options);
+        assert_eq!(bare, of("/"));
+    }
+
+    #[test]
+    fn parameters_that_are_ignored_are_left_out() {
+        let options = Options {
+            query_ignore: vec![Name::Beginning(b"utm_"[..].into()), Name::Exactly(b"x"[..].into())],
+            ..Options::default()
+        };
+        let of = |target: &str| get(target, "Host: a\r\n", &options);
+        assert_eq!(of("/a?utm_source=1&b=2&utm_m=3"), of("/a?b=2"));
+        assert_eq!(of("/a?x=1"), of("/a"));
+        assert_ne!(of("/a?xy=1"), of("/a"));
+        assert_ne!(of("/a?b=2&c=3"), of("/a?c=3&b=2"));
+    }
+
+    #[test]
+    fn cookies_and_fields_count_where_they_are_named() {
+        let options = Options {
+            key: ["path", "cookie:lang", "header:x-d"]
+                .iter()
+                .filter_map(|text| Part::parse(text))
+                .collect(),
+            ..Options::default()
+        };
+        let of = |fields: &str| get("/", &format!("Host: a\r\n{fields}"), &options);
+        assert_eq!(of("Cookie: a=1; lang=de\r\n"), of("Cookie: lang=de; b=2\r\n"));
+        assert_ne!(of("Cookie: lang=de\r\n"), of("Cookie: lang=en\r\n"));
+        assert_ne!(of("Cookie: lang=\r\n"), of(""));
+        assert_ne!(of("X-D: 1\r\n"), of(""));
+        assert_ne!(of("X-D: 1\r\nX-D: 2\r\n"), of("X-D: 1\r\n"));
+        assert_eq!(of("X-E: 1\r\n"), of(""));
+    }
+
+    #[test]
+    fn the_base_is_the_beginning_of_the_key() {
+        let tree = Tree::new(&[]);
+        let answer = tree.site("", &[]).get("/a?b");
+        let options = Options {
+            key: vec![Part::Path, Part::Query, Part::Cookie("c".into())],
+            ..Options::default()
+        };
+        let (mut base, mut whole) = (Vec::new(), Vec::new());
+        write_base(&mut base, answer.exchange(), &options);
+        write(&mut whole, answer.exchange(), &options, false).expect("it is short");
+        assert!(whole.starts_with(&base) && whole.len() > base.len());
+        assert_eq!(super::base(&whole), base);
+        assert_eq!(super::base(&whole[..base.len() - 1]), &whole[..base.len() - 1]);
+        let mut shorter = Vec::new();
+        write_base_of(&mut shorter, answer.exchange(), &options, b"/a", None);
+        assert!(!whole.starts_with(&shorter), "a base is no beginning of another");
+    }
+
+    #[test]
+    fn a_key_that_is_too_long_is_none() {
+        let tree = Tree::new(&[]);
+        let config = "server.max-request-field-size = 65536";
+        let answer = tree.site(config, &[]).get(&format!("/{}", "a".repeat(20_000)));
+        let mut out = Vec::new();
+        let written = write(&mut out, answer.exchange(), &Options::default(), false);
+        assert_eq!(written, Err(TooLong));
+    }
+
+    #[test]
+    fn targets_are_split_where_rfc_9112_says() {
+        for (target, expected) in [
+            ("/a?b", "/a?b"),
+            ("http://h", "/"),
+            ("http://h?q", "/"),
+            ("http://h/a?b=://c", "/a?b=://c"),
+            ("/x://y/z", "/x://y/z"),
+            ("*", "*"),
+        ] {
+            let found = without_origin(target.as_bytes());
+            assert_eq!(found, expected.as_bytes(), "{target}");
+        }
+        assert_eq!(split(b"/a?b#c"), (&b"/a"[..], Some(&b"b"[..])));
+        assert_eq!(split(b"/a"), (&b"/a"[..], None));
+    }
+}

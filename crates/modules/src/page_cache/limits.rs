@@ -1,0 +1,43 @@
+//! What the page cache may make grow, and how far.
+
+/// Stored variants of one URL (RFC 9111 4.1). The oldest makes room for a newer one.
+pub const VARIANTS_MAX: usize = 32;
+
+/// Field names in Vary. An answer that depends on more is not stored.
+pub const VARY_NAMES_MAX: usize = 16;
+
+/// Tags of one answer; more of them are left out, which a warning tells.
+pub const TAGS_MAX: usize = 256;
+
+/// Bytes of a key. A request with a longer one is not looked up.
+pub const KEY_BYTES_MAX: usize = 16 * 1024;
+
+/// Bytes of the header fields of a stored answer.
+pub const FIELDS_BYTES_MAX: usize = 64 * 1024;
+
+/// Keys in each of the two generations that a worker remembers by itself.
+pub const FRONT_KEYS_MAX: usize = 4096;
+
+/// Longer keys are looked up in the shared memory each time.
+pub const FRONT_KEY_BYTES_MAX: usize = 1024;
+
+/// Seconds for which a URL whose answer could not be stored is fetched without waiting for others.
+pub const PASS_S: u32 = 60;
+
+/// Seconds after which a backend is asked again that has failed to bring a page.
+pub const RETRY_S: u32 = 3;
+
+/// How often a request waits for somebody else's fetch before it goes by itself.
+pub const WAITS_MAX: u8 = 3;
+
+/// Seconds after which a background refresh that has not ended may be begun once more.
+pub const REFRESH_S: u32 = 60;
+
+/// Purges that are remembered, so that what was fetched before one is not stored after it.
+pub const PURGES_MAX: usize = 1024;
+
+/// Parts of the shared memory, each with a lock of its own.
+pub const SHARDS: usize = 32;
+
+/// Bytes that an entry takes besides its key, fields and body, roughly.
+pub const ENTRY_BYTES: usize = 512;

@@ -1,0 +1,294 @@
+//! The hook in front of everybody who answers: is there a stored answer?
+//!
+//! It runs when all that protects a URL has had its say, so that a hit skips none of it. What is not
+//! answered here goes on to backends with a [`Fetch`], which [`super::store`] takes.
+
+use std::cell::OnceCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use petrel_engine::Exchange;
+use petrel_engine::module::{Hook, Outcome};
+use petrel_engine::proto::status::Status;
+
+use super::answer::{self, By};
+use super::entry::{Entry, Freshness};
+use super::fetch::{Fetch, Forward, PageFetch};
+use super::flight::{Boarding, Landing, Pilot};
+use super::key;
+use super::limits;
+use super::options::Options;
+use super::refresh;
+use super::request::{self, Class, Reason, Wanted};
+use super::shared::PageCache;
+use super::wait::Waiting;
+
+/// The cache for requests with one set of settings.
+pub struct Gate {
+    /// What they obey.
+    pub options: Options,
+    cache: OnceCell<Rc<PageCache>>,
+}
+
+/// Answers from the cache.
+pub struct Lookup(pub Rc<Gate>);
+
+impl Hook for Lookup {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        if Fetch::is_kept(exchange) {
+            return self.0.look_again(exchange);
+        }
+        match exchange.handles_error() {
+            // An error page answers another request than that for its URL.
+            true => Outcome::Next,
+            false => self.0.look(exchange, 0),
+        }
+    }
+}
+
+/// What is known of a request while it is looked up.
+struct Question<'a> {
+    cache: &'a PageCache,
+    key: &'a [u8],
+    wanted: Wanted,
+    now_s: u64,
+    /// How often it has waited for others.
+    waits: u8,
+}
+
+impl Gate {
+    /// For requests with these options.
+    pub fn new(options: Options) -> Gate {
+        Gate {
+            options,
+            cache: OnceCell::new(),
+        }
+    }
+
+    /// The cache of this worker.
+    pub fn cache(&self, exchange: &Exchange) -> &Rc<PageCache> {
+        self.cache.get_or_init(|| PageCache::of(&exchange.worker))
+    }
+
+    /// Looks for a stored answer. `waits`: how often the request has waited for others.
+    pub fn look(self: &Rc<Self>, exchange: &mut Exchange, waits: u8) -> Outcome {
+        let cache = Rc::clone(self.cache(exchange));
+        let wanted = match request::classify(exchange, &self.options) {
+            Class::Page(wanted) => wanted,
+            Class::Ignored => return Outcome::Next,
+            Class::Unsafe => {
+                Fetch::Unsafe.keep(exchange);
+                return Outcome::Next;
+            }
+            Class::Bypass(reason) => return bypass(exchange, &cache, reason),
+        };
+        let mut key = cache.key.take();
+        let outcome =
+            match key::write(&mut key, exchange, &self.options, wanted.has_trusted_fields) {
+                Ok(()) => {
+                    let question = Question {
+                        now_s: cache.now_s(&exchange.worker),
+                        cache: &cache,
+                        key: &key,
+                        wanted,
+                        waits,
+                    };
+                    self.answer_or_fetch(exchange, &question)
+                }
+                Err(key::TooLong) => bypass(exchange, &cache, Reason::Key),
+            };
+        cache.key.replace(key);
+        outcome
+    }
+
+    /// The exchange has begun anew, for an error page or because a backend has named another URL. What was
+    /// begun goes on.
+    fn look_again(&self, exchange: &mut Exchange) -> Outcome {
+        let now_s = self.cache(exchange).now_s(&exchange.worker);
+        if exchange.handles_error() && Fetch::fallback(exchange, now_s).is_some() {
+            // The transform phase puts what is stored in its place.
+            exchange.response.answer(Status::SERVICE_UNAVAILABLE);
+            exchange.response.is_final = true;
+            return Outcome::Answer;
+        }
+        Outcome::Next
+    }
+
+    fn answer_or_fetch(self: &Rc<Self>, exchange: &mut Exchange, question: &Question<'_>) -> Outcome {
+        let found = question.find(exchange);
+        let is_known = found.is_some();
+        let usable = found.filter(|entry| question.may_have(entry));
+        if let Some(entry) = &usable
+            && let Some(outcome) = self.answer(exchange, question, entry)
+        {
+            return outcome;
+        }
+        if question.wanted.directives.only_if_cached {
+            return exchange.answer(Status::GATEWAY_TIMEOUT);
+        }
+        let forward = match &usable {
+            Some(entry) => match entry.page.times.freshness(question.now_s) {
+                Freshness::Fresh(_) => Forward::Request,
+                Freshness::Stale(_) => Forward::Stale,
+            },
+            None if is_known || !question.cache.shared.memory.find(question.key).is_empty() => {
+                Forward::VaryMiss
+            }
+            None => Forward::UriMiss,
+        };
+        self.fetch(exchange, question, usable, forward)
+    }
+
+    /// Answers with what is stored, if it is good enough.
+    fn answer(
+        self: &Rc<Self>,
+        exchange: &mut Exchange,
+        question: &Question<'_>,
+        entry: &Arc<Entry>,
+    ) -> Option<Outcome> {
+        let times = &entry.page.times;
+        let (cache, now_s) = (question.cache, question.now_s);
+        let left_s = match times.freshness(now_s) {
+            Freshness::Fresh(left_s) => left_s,
+            Freshness::Stale(_) => 0,
+        };
+        if question.wanted.refuses(times.age(now_s), left_s) {
+            return None;
+        }
+        let by = match question.waits {
+            0 => By::Hit,
+            _ => By::Collapsed,
+        };
+        if left_s > 0 {
+            cache.counters.hits.add();
+        } else if times.serves_while_revalidating(now_s) {
+            cache.counters.stale.add();
+            refresh::begin(exchange, cache, question.key, entry);
+        } else if times.serves_on_error(now_s) && entry.is_failing(exchange.worker.clock().seconds())
+        {
+            cache.counters.stale.add();
+        } else {
+            return None;
+        }
+        cache.counters.saved_ms.add_many(entry.page.took_ms.into());
+        Some(answer::send(exchange, entry, now_s, by))
+    }
+
+    /// Sends the request on, or lets it wait for somebody who asks the same.
+    fn fetch(
+        self: &Rc<Self>,
+        exchange: &mut Exchange,
+        question: &Question<'_>,
+        old: Option<Arc<Entry>>,
+        forward: Forward,
+    ) -> Outcome {
+        let cache = question.cache;
+        let pilot = match self.may_wait(exchange, question, old.as_deref()) {
+            false => None,
+            true => {
+                let hash = cache.shared.memory.hash(question.key);
+                match cache.shared.flights.board(question.key, hash) {
+                    Boarding::Passenger(passenger) => {
+                        if question.waits == 0 {
+                            cache.counters.waits.add();
+                        }
+                        let waiting = Waiting::new(self, passenger, question.waits);
+                        return Outcome::Later(Box::new(waiting));
+                    }
+                    Boarding::Pilot(pilot) => match self.landed_before(exchange, question, pilot) {
+                        Ok(outcome) => return outcome,
+                        Err(pilot) => Some(pilot),
+                    },
+                }
+            }
+        };
+        cache.counters.misses.add();
+        let mut fetch = PageFetch {
+            key: question.key.into(),
+            forward,
+            wanted: question.wanted,
+            old,
+            validates: false,
+            pilot,
+            conditions: Vec::new(),
+            since: cache.shared.purges.number(),
+            at_s: question.now_s,
+        };
+        let wanted = &question.wanted;
+        let is_whole = !wanted.is_head && !wanted.has_range && !wanted.has_hard_conditions;
+        if fetch.pilot.is_some() || fetch.old.is_some() && is_whole {
+            fetch.take_conditions(exchange);
+        }
+        Fetch::Page(Box::new(fetch)).keep(exchange);
+        Outcome::Next
+    }
+
+    /// Whether the request fetches for others as well, or may wait for one that does.
+    fn may_wait(&self, exchange: &Exchange, question: &Question<'_>, old: Option<&Entry>) -> bool {
+        let wanted = &question.wanted;
+        let now_s = exchange.worker.clock().seconds();
+        let is_plain = !wanted.is_head
+            && !wanted.has_range
+            && !wanted.has_hard_conditions
+            && !wanted.is_authorized
+            && !wanted.directives.no_store;
+        is_plain
+            && question.waits < limits::WAITS_MAX
+            && !self.options.lock_timeout.is_zero()
+            && !old.is_some_and(|old| old.page.times.needs_validation_always())
+            && !question.cache.front.borrow_mut().passes(question.key, now_s)
+    }
+
+    /// Somebody else's fetch may have ended between looking and beginning one's own.
+    fn landed_before(
+        self: &Rc<Self>,
+        exchange: &mut Exchange,
+        question: &Question<'_>,
+        pilot: Pilot,
+    ) -> Result<Outcome, Pilot> {
+        let found = question.find_shared(exchange);
+        let Some(entry) = found.filter(|entry| question.may_have(entry)) else {
+            return Err(pilot);
+        };
+        match entry.page.times.freshness(question.now_s) {
+            Freshness::Fresh(_) => match self.answer(exchange, question, &entry) {
+                Some(outcome) => {
+                    pilot.land(Landing::Stored);
+                    Ok(outcome)
+                }
+                None => Err(pilot),
+            },
+            Freshness::Stale(_) => Err(pilot),
+        }
+    }
+}
+
+impl Question<'_> {
+    /// The stored answer: as this worker remembers, or as all do.
+    fn find(&self, exchange: &Exchange) -> Option<Arc<Entry>> {
+        let head = &exchange.request.head;
+        let found = self.cache.front.borrow_mut().find(self.key, head);
+        found.or_else(|| self.find_shared(exchange))
+    }
+
+    fn find_shared(&self, exchange: &Exchange) -> Option<Arc<Entry>> {
+        let variants = self.cache.shared.memory.find(self.key);
+        if variants.is_empty() {
+            return None;
+        }
+        self.cache.front.borrow_mut().learn(self.key, &variants);
+        let head = &exchange.request.head;
+        variants.into_iter().find(|entry| entry.answers(head))
+    }
+
+    /// RFC 9111 3.5. What was stored for everybody is not for a client who is known, unless it says so.
+    fn may_have(&self, entry: &Entry) -> bool {
+        !self.wanted.is_authorized || entry.page.times.is_shareable
+    }
+}
+
+fn bypass(exchange: &mut Exchange, cache: &PageCache, reason: Reason) -> Outcome {
+    cache.counters.bypassed.add();
+    Fetch::Bypass(reason).keep(exchange);
+    Outcome::Next
+}

@@ -1,0 +1,311 @@
+//! The memory of all workers: stored answers by key, up to so many bytes.
+//!
+//! Cut into parts by key, each with a lock that is held for a look or a change, never over anything that
+//! takes time. All variants of a page are in one part, so that a purge looks at one. Workers keep weak
+//! references of their own to what is here ([`super::front`]), and are told by the entry itself when it
+//! has ended.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::entry::Entry;
+use super::limits;
+use super::sieve::Sieve;
+
+/// The shared memory.
+#[derive(Debug)]
+pub struct Memory {
+    parts: Box<[Mutex<Part>]>,
+    hasher: RandomState,
+    bytes: AtomicUsize,
+    bytes_max: usize,
+    entries: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Part {
+    by_key: HashMap<Arc<[u8]>, Vec<Stored>>,
+    queue: Sieve<Arc<Entry>>,
+}
+
+/// An entry and its number in the queue.
+#[derive(Debug)]
+struct Stored {
+    entry: Arc<Entry>,
+    number: usize,
+}
+
+impl Memory {
+    /// Nothing, with room for so many bytes.
+    pub fn new(bytes_max: usize) -> Memory {
+        let parts = (0..limits::SHARDS).map(|_| Mutex::default());
+        Memory {
+            parts: parts.collect(),
+            hasher: RandomState::new(),
+            bytes: AtomicUsize::new(0),
+            bytes_max,
+            entries: AtomicUsize::new(0),
+        }
+    }
+
+    /// Bytes that are taken.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
+    /// Entries there are.
+    pub fn entries(&self) -> usize {
+        self.entries.load(Relaxed)
+    }
+
+    /// The hash of the base of `key`, which chooses the part.
+    pub fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash_one(super::key::base(key))
+    }
+
+    /// All variants under `key`, the latest first.
+    pub fn find(&self, key: &[u8]) -> Vec<Arc<Entry>> {
+        let part = self.part(self.hash(key));
+        let variants = part.by_key.get(key).map(Vec::as_slice).unwrap_or_default();
+        let entries = variants.iter().rev();
+        entries.map(|stored| Arc::clone(&stored.entry)).collect()
+    }
+
+    /// Takes `entry` in, in place of the same variant. Says how many others had to go for it. What is
+    /// larger than all there is room for is not taken in.
+    pub fn insert(&self, entry: &Arc<Entry>) -> usize {
+        let size = entry.page.size();
+        if size > self.bytes_max {
+            self.remove_variants(&entry.page.key, |other| other.is_same_variant(entry));
+            entry.end();
+            return 0;
+        }
+        let hash = self.hash(&entry.page.key);
+        let mut part = self.part(hash);
+        let number = part.queue.insert(Arc::clone(entry));
+        let key = Arc::clone(&entry.page.key);
+        let variants = part.by_key.entry(key).or_default();
+        let same = variants
+            .iter()
+            .position(|stored| stored.entry.is_same_variant(entry));
+        let surplus = (variants.len() >= limits::VARIANTS_MAX).then_some(0);
+        let old = same.or(surplus).map(|at| variants.remove(at));
+        variants.push(Stored {
+            entry: Arc::clone(entry),
+            number,
+        });
+        self.bytes.fetch_add(size, Relaxed);
+        self.entries.fetch_add(1, Relaxed);
+        if let Some(old) = old {
+            part.queue.remove(old.number);
+            self.account_end(&old.entry);
+        }
+        drop(part);
+        self.make_room(hash)
+    }
+
+    /// Removes every entry whose key begins with `base`. Says how many.
+    pub fn purge_base(&self, base: &[u8]) -> usize {
+        let mut part = self.part(self.hash(base));
+        let keys = part.by_key.keys().filter(|key| key.starts_with(base));
+        let keys: Vec<Arc<[u8]>> = keys.cloned().collect();
+        let mut count = 0;
+        for key in keys {
+            for stored in part.by_key.remove(&key).into_iter().flatten() {
+                part.queue.remove(stored.number);
+                self.account_end(&stored.entry);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Removes every entry that `is_it` says so of, wherever it is. Says how many.
+    pub fn purge_all(&self, is_it: impl Fn(&Entry) -> bool) -> usize {
+        let mut count = 0;
+        for part in &self.parts {
+            let mut part = lock(part);
+            let gone = part.queue.iter().filter(|(_, entry)| is_it(entry));
+            let gone: Vec<usize> = gone.map(|(number, _)| number).collect();
+            count += gone.len();
+            for number in gone {
+                if let Some(entry) = part.queue.remove(number) {
+                    self.forget(&mut part, &entry);
+                }
+            }
+        }
+        count
+    }
+
+    /// Removes the variants under one key that `is_it` says so of.
+    pub fn remove_variants(&self, key: &[u8], is_it: impl Fn(&Entry) -> bool) {
+        let mut part = self.part(self.hash(key));
+        let variants = part.by_key.get(key).map(Vec::as_slice).unwrap_or_default();
+        let gone: Vec<usize> = variants
+            .iter()
+            .filter(|stored| is_it(&stored.entry))
+            .map(|stored| stored.number)
+            .collect();
+        for number in gone {
+            if let Some(entry) = part.queue.remove(number) {
+                self.forget(&mut part, &entry);
+            }
+        }
+    }
+
+    /// Evicts until there is room: where the latest entry is first, then wherever there is something.
+    fn make_room(&self, hash: u64) -> usize {
+        let mut count = 0;
+        for step in 0..limits::SHARDS as u64 {
+            while self.bytes() > self.bytes_max {
+                let mut part = self.part(hash.wrapping_add(step));
+                // The one that was just taken in is not the one to go, unless it is alone.
+                if part.queue.len() <= usize::from(step == 0) {
+                    break;
+                }
+                let Some(entry) = part.queue.evict(|entry| entry.take_used()) else {
+                    break;
+                };
+                self.forget(&mut part, &entry);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Takes an entry out of its key's list that has left the queue.
+    fn forget(&self, part: &mut Part, entry: &Arc<Entry>) {
+        if let Some(variants) = part.by_key.get_mut(&entry.page.key) {
+            variants.retain(|stored| !Arc::ptr_eq(&stored.entry, entry));
+            if variants.is_empty() {
+                part.by_key.remove(&entry.page.key);
+            }
+        }
+        self.account_end(entry);
+    }
+
+    fn account_end(&self, entry: &Entry) {
+        entry.end();
+        self.bytes.fetch_sub(entry.page.size(), Relaxed);
+        self.entries.fetch_sub(1, Relaxed);
+    }
+
+    fn part(&self, hash: u64) -> MutexGuard<'_, Part> {
+        let at = usize::try_from(hash % limits::SHARDS as u64).unwrap_or(0);
+        lock(&self.parts[at])
+    }
+}
+
+/// A panic of somebody else leaves a part usable: at worst an entry is counted that is not there.
+fn lock(part: &Mutex<Part>) -> MutexGuard<'_, Part> {
+    part.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::tests::page;
+    use super::super::vary::Varying;
+    use super::*;
+
+    fn key(name: &str) -> Vec<u8> {
+        super::super::key::testing::key_of(name)
+    }
+
+    fn entry(name: &str, bytes: usize) -> Arc<Entry> {
+        Entry::new(page(&key(name), &"x".repeat(bytes), 0, 1))
+    }
+
+    fn entry_for(name: &str, language: &str) -> Arc<Entry> {
+        let mut page = page(&key(name), language, 0, 1);
+        page.vary = Box::new([Varying {
+            name: "accept-language".into(),
+            value: Some(language.as_bytes().into()),
+        }]);
+        Entry::new(page)
+    }
+
+    #[test]
+    fn the_same_variant_is_replaced_and_others_stay() {
+        let memory = Memory::new(1 << 20);
+        let (old, new, other) = (entry_for("a", "de"), entry_for("a", "de"), entry_for("a", "en"));
+        for entry in [&old, &other, &new] {
+            memory.insert(entry);
+        }
+        assert!(!old.is_live() && new.is_live() && other.is_live());
+        let found = memory.find(&key("a"));
+        assert!(Arc::ptr_eq(&found[0], &new) && Arc::ptr_eq(&found[1], &other));
+        assert_eq!((found.len(), memory.entries()), (2, 2));
+        assert_eq!(memory.bytes(), new.page.size() + other.page.size());
+    }
+
+    #[test]
+    fn variants_of_one_page_are_limited() {
+        let memory = Memory::new(1 << 20);
+        let entries: Vec<_> = (0..limits::VARIANTS_MAX + 3)
+            .map(|number| entry_for("a", &number.to_string()))
+            .collect();
+        for entry in &entries {
+            memory.insert(entry);
+        }
+        let live = entries.iter().map(|entry| entry.is_live());
+        assert_eq!(live.clone().filter(|live| *live).count(), limits::VARIANTS_MAX);
+        assert_eq!(live.take_while(|live| !live).count(), 3);
+        assert_eq!(memory.entries(), limits::VARIANTS_MAX);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_is_used_stays() {
+        let hot = entry("hot", 1000);
+        let memory = Memory::new(20 * hot.page.size());
+        memory.insert(&hot);
+        let mut evicted = 0;
+        for number in 0..1000 {
+            hot.touch();
+            evicted += memory.insert(&entry(&number.to_string(), 1000));
+            assert!(memory.bytes() <= 20 * hot.page.size());
+        }
+        assert!(hot.is_live(), "used all the time");
+        assert!(evicted >= 900, "{evicted}");
+        let large = entry("large", 1 << 20);
+        memory.insert(&large);
+        assert!(!large.is_live() && memory.find(&key("large")).is_empty());
+    }
+
+    #[test]
+    fn purges_find_pages_by_base_and_by_anything_else() {
+        let memory = Memory::new(1 << 20);
+        let entries = [entry_for("a", "de"), entry_for("a", "en"), entry_for("b", "de")];
+        for entry in &entries {
+            memory.insert(entry);
+        }
+        assert_eq!(memory.purge_base(&key("a")), 2);
+        assert_eq!(memory.purge_base(&key("a")), 0);
+        assert!(!entries[0].is_live() && !entries[1].is_live() && entries[2].is_live());
+        assert_eq!(memory.purge_all(|entry| &entry.page.body[..] == b"de"), 1);
+        assert_eq!((memory.bytes(), memory.entries()), (0, 0));
+    }
+
+    #[test]
+    fn threads_that_store_and_purge_leave_it_whole() {
+        let memory = Arc::new(Memory::new(50_000));
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let memory = Arc::clone(&memory);
+                scope.spawn(move || {
+                    for number in 0..2000 {
+                        let name = ((number * 7 + thread) % 50).to_string();
+                        memory.insert(&entry(&name, 500));
+                        if number % 10 == 0 {
+                            memory.purge_base(&key(&name));
+                        }
+                    }
+                });
+            }
+        });
+        assert!(memory.bytes() <= 50_000);
+        memory.purge_all(|_| true);
+        assert_eq!((memory.bytes(), memory.entries()), (0, 0));
+    }
+}

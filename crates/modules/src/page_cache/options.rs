@@ -1,0 +1,475 @@
+//! The directives of the page cache: their table, and the checked values.
+//!
+//! [`Options`] are those of a request, one object for each set of settings. [`Places`] are those of the
+//! whole server: memory, disk and the store that several machines share.
+
+use std::time::Duration;
+
+use petrel_engine::config::{AddressRange, Diagnostic, DirectiveSpec};
+use petrel_engine::settings::Values;
+use petrel_engine::settings::directives::Effect::Works;
+
+use super::context;
+use super::key::Part;
+use super::policy;
+
+/// The table.
+pub static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
+    "page-cache.enable", Bool, Request, "disable", Works,
+        "Keep answers of backends and scripts, and answer from what is kept (RFC 9111). Petrel's own, as all of page-cache.*.";
+    "page-cache.key", List, Request, "( \"scheme\", \"host\", \"path\", \"query\" )", Works,
+        "What tells one stored page from another: \"scheme\", \"host\", \"path\", \"query\", and values such as \"cookie:lang\", \"header:X-Device\" or \"env:COUNTRY\". Vary of the answers counts in any case.";
+    "page-cache.query-ignore", List, Request, "()", Works,
+        "Parameters of the query that are left out of the key, such as \"fbclid\" or \"utm_*\". Backends still get them.";
+    "page-cache.methods", List, Request, "( \"GET\", \"HEAD\" )", Works,
+        "Methods that are answered from the cache: GET, HEAD or both. Only answers to GET are stored.";
+    "page-cache.status", Any, Request, "( 200, 203, 204, 300, 301, 302, 307, 308, 404, 405, 410, 414, 501 )", Works,
+        "Status codes of answers that may be stored.";
+    "page-cache.default-ttl", Int, Request, "0", Works,
+        "Seconds for which answers are fresh that do not say it themselves; 0 stores none of them.";
+    "page-cache.max-ttl", Int, Request, "0", Works,
+        "Seconds for which an answer is fresh at most, whatever it says; 0 is no limit.";
+    "page-cache.stale-while-revalidate", Int, Request, "0", Works,
+        "Seconds after its freshness in which an answer is still sent while it is fetched anew in the background, if the answer itself does not say (RFC 5861).";
+    "page-cache.stale-if-error", Int, Request, "0", Works,
+        "Seconds after its freshness in which an answer is still sent when the backend fails or answers 500, 502, 503 or 504, if the answer itself does not say (RFC 5861).";
+    "page-cache.store-set-cookie", Bool, Request, "disable", Works,
+        "Store also answers that set cookies. The cookies are not stored: only the client that caused the fetch gets them.";
+    "page-cache.store-authorized", Bool, Request, "disable", Works,
+        "Store also answers to requests with Authorization that do not allow it by public, s-maxage or must-revalidate, and send them to everybody.";
+    "page-cache.bypass-cookies", List, Request, "()", Works,
+        "Names of cookies, such as \"PHPSESSID\" or \"wordpress_logged_in_*\": a request with one of them goes to the backend, and its answer is not stored.";
+    "page-cache.bypass-headers", List, Request, "the X-Forwarded-* and X-Original-* that are known to change answers", Works,
+        "Request fields that may change an answer without being in its key: a request with one of them from a client that is no trusted proxy goes to the backend, and its answer is not stored. Fields named in page-cache.key do not count.";
+    "page-cache.honour-client-no-cache", Bool, Request, "disable", Works,
+        "Let Cache-Control (no-cache, max-age, min-fresh) and Pragma of clients demand a fresh answer. Whoever may do that may also load the backends.";
+    "page-cache.max-object-size", Int, Request, "1024", Works,
+        "Kilobytes of the largest body that is stored.";
+    "page-cache.lock-timeout", Int, Request, "5000", Works,
+        "Milliseconds to wait for an answer that is being fetched for somebody else already; then the request goes to the backend itself. 0 never waits.";
+    "page-cache.purge", List, Request, "()", Works,
+        "Addresses and networks, such as \"127.0.0.1\" or \"10.0.0.0/8\", that may remove stored answers by the method PURGE; \"unix\" stands for clients on unix sockets.";
+    "page-cache.tags-header", String, Request, "unset", Works,
+        "Field of answers that lists tags to purge by, such as \"Surrogate-Key\" (separated by spaces) or \"Cache-Tag\" (by commas). It is removed from the answer; in a PURGE request it names the tags.";
+    "page-cache.memory-size", Int, Server, "64", Works,
+        "Megabytes of memory for stored answers, in all workers together.";
+    "page-cache.fragments-size", Int, Server, "16", Works,
+        "Megabytes of memory for fragments of pages, which scripts share.";
+    "page-cache.disk-path", String, Server, "unset", Works,
+        "Directory in which answers are kept as well, also over a restart. It belongs to the cache alone, and is made if it is not there.";
+    "page-cache.disk-size", Int, Server, "1024", Works,
+        "Megabytes that the files below page-cache.disk-path take at most.";
+    "page-cache.second-tier", String, Server, "unset", Works,
+        "A store that several machines share: \"redis:host:port\", \"redis:/path/of/socket\", \"memcached:host:port,host:port\". When it cannot be reached the cache works without it.";
+    "page-cache.second-tier-prefix", String, Server, "petrel:", Works,
+        "What the names of all entries in page-cache.second-tier begin with.";
+};
+
+/// What a request obeys.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `page-cache.key`, in the order of the configuration.
+    pub key: Vec<Part>,
+    /// `page-cache.query-ignore`.
+    pub query_ignore: Vec<Name>,
+    /// `page-cache.methods` has GET.
+    pub answers_get: bool,
+    /// `page-cache.methods` has HEAD.
+    pub answers_head: bool,
+    /// `page-cache.status`.
+    pub statuses: Vec<u16>,
+    /// `page-cache.default-ttl`.
+    pub default_ttl_s: u32,
+    /// `page-cache.max-ttl`; 0 is no limit.
+    pub max_ttl_s: u32,
+    /// `page-cache.stale-while-revalidate`.
+    pub stale_while_revalidate_s: u32,
+    /// `page-cache.stale-if-error`.
+    pub stale_if_error_s: u32,
+    /// `page-cache.store-set-cookie`.
+    pub stores_set_cookie: bool,
+    /// `page-cache.store-authorized`.
+    pub stores_authorized: bool,
+    /// `page-cache.bypass-cookies`.
+    pub bypass_cookies: Vec<Name>,
+    /// `page-cache.bypass-headers` without those of the key.
+    pub bypass_headers: FieldNames,
+    /// `page-cache.honour-client-no-cache`.
+    pub honours_client: bool,
+    /// `page-cache.max-object-size` in bytes.
+    pub object_bytes_max: usize,
+    /// `page-cache.lock-timeout`.
+    pub lock_timeout: Duration,
+    /// `page-cache.purge`.
+    pub purgers: Purgers,
+    /// `page-cache.tags-header`.
+    pub tags_header: Option<Box<str>>,
+    /// Tells apart requests for which conditions of the configuration chose differently.
+    pub context: Option<[u8; context::BYTES]>,
+}
+
+/// A name, or the beginning of names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// This one.
+    Exactly(Box<[u8]>),
+    /// Those that begin so: written with a star at the end.
+    Beginning(Box<[u8]>),
+}
+
+/// Names of request fields, in lower case.
+#[derive(Clone, Debug, Default)]
+pub struct FieldNames {
+    names: Vec<Box<str>>,
+    /// Bit n: one of them is n bytes long; those of 63 bytes and more share the last bit.
+    lengths: u64,
+}
+
+impl FieldNames {
+    /// These names.
+    pub fn new(names: impl Iterator<Item = Box<str>>) -> FieldNames {
+        let names: Vec<Box<str>> = names.map(|name| name.to_ascii_lowercase().into()).collect();
+        let lengths = names.iter().fold(0, |bits, name| bits | length_bit(name.len()));
+        FieldNames { names, lengths }
+    }
+
+    /// The names.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(|name| &**name)
+    }
+
+    /// The name among them that `name` is, in any letter case. Most are told by their length alone.
+    #[inline]
+    pub fn find(&self, name: &[u8]) -> Option<&str> {
+        if self.lengths & length_bit(name.len()) == 0 {
+            return None;
+        }
+        self.iter().find(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+    }
+}
+
+fn length_bit(length: usize) -> u64 {
+    1 << length.min(63)
+}
+
+/// Who may purge.
+#[derive(Clone, Debug, Default)]
+pub struct Purgers {
+    /// Networks.
+    pub ranges: Vec<AddressRange>,
+    /// Clients on unix sockets.
+    pub unix: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            key: vec![Part::Scheme, Part::Host, Part::Path, Part::Query],
+            query_ignore: Vec::new(),
+            answers_get: true,
+            answers_head: true,
+            statuses: policy::STATUSES.to_vec(),
+            default_ttl_s: 0,
+            max_ttl_s: 0,
+            stale_while_revalidate_s: 0,
+            stale_if_error_s: 0,
+            stores_set_cookie: false,
+            stores_authorized: false,
+            bypass_cookies: Vec::new(),
+            bypass_headers: FieldNames::new(BYPASS_HEADERS.map(Box::from).into_iter()),
+            honours_client: false,
+            object_bytes_max: 1024 * 1024,
+            lock_timeout: Duration::from_secs(5),
+            purgers: Purgers::default(),
+            tags_header: None,
+            context: None,
+        }
+    }
+}
+
+impl Options {
+    /// The values of one set of settings; `None` if the cache is not enabled.
+    ///
+    /// # Errors
+    /// A value that means nothing.
+    pub fn new(values: &Values<'_>) -> Result<Option<Options>, Diagnostic> {
+        if !values.bool("page-cache.enable").unwrap_or(false) {
+            return Ok(None);
+        }
+        let mut options = Options::default();
+        if values.value("page-cache.key").is_some() {
+            options.key = key(values)?;
+        }
+        options.read_methods(values)?;
+        if values.value("page-cache.status").is_some() {
+            options.statuses = statuses(values)?;
+        }
+        let number = |name| values.unsigned(name, 0);
+        options.default_ttl_s = number("page-cache.default-ttl");
+        options.max_ttl_s = number("page-cache.max-ttl");
+        options.stale_while_revalidate_s = number("page-cache.stale-while-revalidate");
+        options.stale_if_error_s = number("page-cache.stale-if-error");
+        let switch = |name| values.bool(name).unwrap_or(false);
+        options.stores_set_cookie = switch("page-cache.store-set-cookie");
+        options.stores_authorized = switch("page-cache.store-authorized");
+        options.honours_client = switch("page-cache.honour-client-no-cache");
+        options.query_ignore = names(values, "page-cache.query-ignore");
+        options.bypass_cookies = names(values, "page-cache.bypass-cookies");
+        options.read_bypass_headers(values);
+        let kilobytes = values.unsigned("page-cache.max-object-size", 1024);
+        options.object_bytes_max = usize::try_from(u64::from(kilobytes) * 1024).unwrap_or(usize::MAX);
+        let wait = values.unsigned("page-cache.lock-timeout", 5000);
+        options.lock_timeout = Duration::from_millis(wait.into());
+        options.purgers = purgers(values)?;
+        options.tags_header = tags_header(values)?;
+        options.context = context::of(values);
+        Ok(Some(options))
+    }
+
+    fn read_methods(&mut self, values: &Values<'_>) -> Result<(), Diagnostic> {
+        let name = "page-cache.methods";
+        if values.value(name).is_none() {
+            return Ok(());
+        }
+        let methods = values.strings(name);
+        if let Some(other) = methods.iter().find(|text| !matches!(**text, "GET" | "HEAD")) {
+            let error = values.error(name, format!("answers to {other} are not stored"));
+            return Err(error.with_hint("it takes \"GET\" and \"HEAD\""));
+        }
+        self.answers_get = methods.contains(&"GET");
+        self.answers_head = methods.contains(&"HEAD");
+        Ok(())
+    }
+
+    fn read_bypass_headers(&mut self, values: &Values<'_>) {
+        let name = "page-cache.bypass-headers";
+        let own = values.strings(name);
+        let names = match values.value(name) {
+            Some(_) => own,
+            None => BYPASS_HEADERS.to_vec(),
+        };
+        let key = &self.key;
+        let is_in_key = |name: &str| {
+            key.iter()
+                .any(|part| matches!(part, Part::Header(known) if known.eq_ignore_ascii_case(name)))
+        };
+        let names = names.into_iter().filter(|name| !is_in_key(name));
+        self.bypass_headers = FieldNames::new(names.map(Box::from));
+    }
+}
+
+impl Name {
+    fn parse(text: &str) -> Name {
+        match text.strip_suffix('*') {
+            Some(beginning) => Name::Beginning(beginning.as_bytes().into()),
+            None => Name::Exactly(text.as_bytes().into()),
+        }
+    }
+
+    /// Whether it stands for `name`.
+    pub fn is(&self, name: &[u8]) -> bool {
+        match self {
+            Name::Exactly(known) => **known == *name,
+            Name::Beginning(beginning) => name.starts_with(beginning),
+        }
+    }
+}
+
+impl Purgers {
+    /// Whether nobody may.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty() && !self.unix
+    }
+
+    /// Whether a client with this address (`None` is a unix socket) may.
+    pub fn include(&self, client: Option<std::net::IpAddr>) -> bool {
+        match client {
+            Some(address) => self.ranges.iter().any(|range| range.contains(address)),
+            None => self.unix,
+        }
+    }
+}
+
+/// The values of the whole server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// `page-cache.memory-size` in bytes.
+    pub memory_bytes: usize,
+    /// `page-cache.fragments-size` in bytes.
+    pub fragments_bytes: usize,
+    /// `page-cache.disk-path`.
+    pub disk_path: Option<String>,
+    /// `page-cache.disk-size` in bytes.
+    pub disk_bytes: u64,
+    /// `page-cache.second-tier`.
+    pub second_tier: Option<String>,
+    /// `page-cache.second-tier-prefix`.
+    pub second_tier_prefix: String,
+}
+
+impl Places {
+    /// Reads them from the global block, where alone they can stand.
+    pub fn of(config: &petrel_engine::config::Config) -> Places {
+        let global = config.global();
+        let value = |name| global.entry(name).map(|entry| &entry.value);
+        let megabytes = |name, default: u64| {
+            let number = value(name).and_then(|value| value.as_integer());
+            let number = number.map_or(default, |number| u64::try_from(number).unwrap_or(0));
+            number.saturating_mul(1024 * 1024)
+        };
+        let text = |name| {
+            let text = value(name).and_then(|value| value.as_str());
+            text.filter(|text| !text.is_empty()).map(str::to_owned)
+        };
+        let of_memory = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        Places {
+            memory_bytes: of_memory(megabytes("page-cache.memory-size", 64)),
+            fragments_bytes: of_memory(megabytes("page-cache.fragments-size", 16)),
+            disk_path: text("page-cache.disk-path"),
+            disk_bytes: megabytes("page-cache.disk-size", 1024),
+            second_tier: text("page-cache.second-tier"),
+            second_tier_prefix: value("page-cache.second-tier-prefix")
+                .and_then(|value| value.as_str())
+                .unwrap_or("petrel:")
+                .to_owned(),
+        }
+    }
+}
+
+fn key(values: &Values<'_>) -> Result<Vec<Part>, Diagnostic> {
+    let name = "page-cache.key";
+    let mut parts = Vec::new();
+    for text in values.strings(name) {
+        let part = Part::parse(text).ok_or_else(|| {
+            let error = values.error(name, format!("{text:?} is no part of a key"));
+            error.with_hint(
+                "there are scheme, host, path, query, cookie:NAME, header:NAME and env:NAME",
+            )
+        })?;
+        if !parts.contains(&part) {
+            parts.push(part);
+        }
+    }
+    if !parts.contains(&Part::Path) {
+        let error = values.error(name, "a key without \"path\" would give one page for all URLs");
+        return Err(error.with_hint("add \"path\""));
+    }
+    Ok(parts)
+}
+
+fn names(values: &Values<'_>, directive: &str) -> Vec<Name> {
+    values.strings(directive).into_iter().map(Name::parse).collect()
+}
+
+fn statuses(values: &Values<'_>) -> Result<Vec<u16>, Diagnostic> {
+    let name = "page-cache.status";
+    let wrong = || {
+        let error = values.error(name, "page-cache.status takes a list of status codes");
+        error.with_hint("for example ( 200, 301, 404 ); 206 and 304 are never stored")
+    };
+    let list = values.array(name).ok_or_else(wrong)?;
+    let code = |value: &petrel_engine::config::Value| {
+        let code = u16::try_from(value.as_integer()?).ok()?;
+        ((200..600).contains(&code) && code != 206 && code != 304).then_some(code)
+    };
+    list.iter()
+        .map(|element| code(&element.value).ok_or_else(wrong))
+        .collect()
+}
+
+fn purgers(values: &Values<'_>) -> Result<Purgers, Diagnostic> {
+    let name = "page-cache.purge";
+    let mut purgers = Purgers::default();
+    for text in values.strings(name) {
+        if text == "unix" {
+            purgers.unix = true;
+            continue;
+        }
+        let range = AddressRange::parse(text)
+            .map_err(|why| values.error(name, format!("{text:?} is no address: {why}")))?;
+        purgers.ranges.push(range);
+    }
+    Ok(purgers)
+}
+
+fn tags_header(values: &Values<'_>) -> Result<Option<Box<str>>, Diagnostic> {
+    let name = "page-cache.tags-header";
+    let Some(text) = values.string(name) else {
+        return Ok(None);
+    };
+    let is_name = text
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+    match is_name {
+        true => Ok(Some(text.into())),
+        false => Err(values.error(name, format!("{text:?} is no name of a field"))),
+    }
+}
+
+/// Fields by which frameworks and application servers take other hosts, schemes, paths or methods than
+/// those of the request line, and which no key has. X-Forwarded-For is not one of them: every proxy
+/// sends it.
+const BYPASS_HEADERS: [&str; 18] = [
+    "forwarded",
+    "front-end-https",
+    "x-forwarded-host",
+    "x-forwarded-path",
+    "x-forwarded-port",
+    "x-forwarded-prefix",
+    "x-forwarded-proto",
+    "x-forwarded-protocol",
+    "x-forwarded-scheme",
+    "x-forwarded-server",
+    "x-forwarded-ssl",
+    "x-host",
+    "x-http-method-override",
+    "x-method-override",
+    "x-http-method",
+    "x-original-url",
+    "x-rewrite-url",
+    "x-url-scheme",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page_cache::MODULE;
+    use crate::testing::refusal;
+
+    #[test]
+    fn values_that_mean_nothing_are_refused() {
+        for (config, says) in [
+            ("page-cache.key = (\"path\", \"colour\")", "no part of a key"),
+            ("page-cache.key = (\"host\")", "without \"path\""),
+            ("page-cache.methods = (\"POST\")", "POST are not stored"),
+            ("page-cache.status = (200, 206)", "list of status codes"),
+            ("page-cache.status = \"all\"", "list of status codes"),
+            ("page-cache.purge = (\"localhost\")", "is no address"),
+            ("page-cache.tags-header = \"a b\"", "no name of a field"),
+        ] {
+            let config = format!("page-cache.enable = \"enable\"\n{config}");
+            let message = refusal(&config, &[&MODULE]);
+            assert!(message.contains(says), "{config}: {message}");
+        }
+    }
+
+    #[test]
+    fn names_of_fields_are_found_in_any_case() {
+        let long = "x".repeat(100);
+        let names = FieldNames::new(["X-Host".into(), long.clone().into()].into_iter());
+        assert_eq!(names.find(b"x-hOST"), Some("x-host"));
+        assert_eq!(names.find(b"x-Most"), None);
+        assert_eq!(names.find(b"x-hosts"), None);
+        assert!(names.find(long.as_bytes()).is_some());
+        assert!(names.find("x".repeat(101).as_bytes()).is_none());
+    }
+
+    #[test]
+    fn names_with_a_star_are_beginnings() {
+        let utm = Name::parse("utm_*");
+        assert!(utm.is(b"utm_source") && utm.is(b"utm_") && !utm.is(b"utm"));
+        let exact = Name::parse("id");
+        assert!(exact.is(b"id") && !exact.is(b"id2"));
+        assert!(Name::parse("*").is(b"anything"));
+    }
+}

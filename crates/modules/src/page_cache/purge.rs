@@ -1,0 +1,90 @@
+//! Removing what is stored: by PURGE, and after requests that change something (RFC 9111 4.4).
+
+use std::rc::Rc;
+
+use petrel_engine::Exchange;
+use petrel_engine::module::{Hook, Outcome};
+use petrel_engine::proto::method::Method;
+use petrel_engine::proto::status::Status;
+
+use super::key;
+use super::lookup::Gate;
+use super::options::Options;
+use super::shared::PageCache;
+
+/// Answers PURGE.
+pub struct Purge(pub Rc<Gate>);
+
+impl Hook for Purge {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        if exchange.request.method != Method::Purge {
+            return Outcome::Next;
+        }
+        let options = &self.0.options;
+        if !options.purgers.include(exchange.connection.peer.ip()) {
+            return exchange.answer(Status::FORBIDDEN);
+        }
+        let cache = Rc::clone(self.0.cache(exchange));
+        let tags = options.tags_header.as_deref();
+        let tags: Vec<Box<[u8]>> = tags
+            .into_iter()
+            .flat_map(|name| exchange.request.head.fields_named(name))
+            .flat_map(tags_in)
+            .map(Box::from)
+            .collect();
+        let count = match tags.is_empty() {
+            false => tags.iter().map(|tag| cache.purge_tag(tag)).sum(),
+            true => {
+                let mut base = Vec::new();
+                key::write_base(&mut base, exchange, options);
+                cache.purge_base(&base)
+            }
+        };
+        exchange.response.answer(Status::OK);
+        exchange.response.set("Content-Type", b"text/plain");
+        exchange.response.set("Cache-Control", b"no-store");
+        exchange.response.is_final = true;
+        exchange.response.body = format!("purged: {count}\n").into_bytes().into();
+        Outcome::Answer
+    }
+}
+
+/// Forgets what is stored about the URL of an unsafe request that has succeeded, and about those of the same
+/// host that its answer names in Location and Content-Location.
+pub fn invalidate(exchange: &Exchange, cache: &PageCache, options: &Options) {
+    let mut base = Vec::new();
+    key::write_base(&mut base, exchange, options);
+    cache.purge_base(&base);
+    for name in ["Location", "Content-Location"] {
+        let named = exchange.response.get(name);
+        if let Some(target) = named.and_then(|value| target_here(exchange, value)) {
+            let (path, query) = key::split(target);
+            key::write_base_of(&mut base, exchange, options, path, query);
+            cache.purge_base(&base);
+        }
+    }
+}
+
+/// The target of a reference, if it is an absolute one to the same origin. Nobody may make the cache forget
+/// pages of others (RFC 9111 4.4).
+fn target_here<'a>(exchange: &Exchange, reference: &'a [u8]) -> Option<&'a [u8]> {
+    if reference.starts_with(b"/") && !reference.starts_with(b"//") {
+        return Some(reference);
+    }
+    let rest = reference.strip_prefix(exchange.scheme().as_str().as_bytes())?;
+    let rest = rest.strip_prefix(b"://")?;
+    let host = exchange.request.head.host();
+    let (begin, path) = rest.split_at_checked(host.len())?;
+    let is_here = !host.is_empty() && begin.eq_ignore_ascii_case(host);
+    match path.first() {
+        None if is_here => Some(b"/"),
+        Some(b'/') if is_here => Some(path),
+        _ => None,
+    }
+}
+
+/// Tags in a field: between spaces, as Surrogate-Key has them, or commas, as Cache-Tag.
+pub fn tags_in(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let parts = value.split(|byte| matches!(byte, b' ' | b'\t' | b','));
+    parts.filter(|tag| !tag.is_empty())
+}

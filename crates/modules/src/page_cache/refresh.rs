@@ -1,0 +1,84 @@
+//! Fetching a stale answer anew in the background, while clients get the stale one (RFC 5861 3).
+//!
+//! The fetch is a subrequest that asks what the client has asked, by whose rules it obeys: it goes the same
+//! way through all phases. It passes this cache by and is stored like every other answer.
+
+use std::sync::Arc;
+
+use petrel_engine::Exchange;
+use petrel_engine::proto::http1::KnownField;
+use petrel_engine::proto::method::Method;
+use petrel_engine::subrequest::{Inherit, Subrequest, SubrequestHead};
+
+use super::entry::Entry;
+use super::fetch::{Fetch, Forward, KEPT, PageFetch, validators};
+use super::flight::Boarding;
+use super::key;
+use super::limits;
+use super::request::Wanted;
+use super::shared::PageCache;
+
+/// Begins to fetch `entry` anew, unless somebody does already.
+pub fn begin(
+    exchange: &Exchange,
+    cache: &PageCache,
+    key: &[u8],
+    entry: &Arc<Entry>,
+) {
+    let now_s = exchange.worker.clock().seconds();
+    if !entry.begin_refresh(now_s) {
+        return;
+    }
+    let hash = cache.shared.memory.hash(key);
+    let Boarding::Pilot(pilot) = cache.shared.flights.board(key, hash) else {
+        return;
+    };
+    let fetch = PageFetch {
+        key: key.into(),
+        forward: Forward::Stale,
+        wanted: Wanted::default(),
+        old: Some(Arc::clone(entry)),
+        validates: validators(entry).next().is_some(),
+        pilot: Some(pilot),
+        conditions: Vec::new(),
+        since: cache.shared.purges.number(),
+        at_s: cache.now_s(&exchange.worker),
+    };
+    let begun = Subrequest::new(exchange, head(exchange, entry)).and_then(|mut subrequest| {
+        subrequest.keep(KEPT, Fetch::Page(Box::new(fetch)).into_kept());
+        subrequest.detach(async move |mut subrequest: Subrequest| {
+            // What it brings is stored on the way.
+            while let Some(Ok(_)) = subrequest.piece().await {}
+        })
+    });
+    match begun {
+        Ok(()) => cache.counters.refreshes.add(),
+        // Clients get the stale answer as long as they may, and then a fetch of their own.
+        Err(_) => entry.end_refresh(now_s.saturating_add(limits::RETRY_S)),
+    }
+}
+
+/// What the client has asked, with the conditions of the stored answer in place of its own.
+fn head(exchange: &Exchange, entry: &Entry) -> SubrequestHead {
+    let target = key::without_origin(&exchange.request.original_target);
+    let (path, query) = key::split(target);
+    let mut target = path.to_vec();
+    if let Some(query) = query {
+        target.push(b'?');
+        target.extend_from_slice(query);
+    }
+    let mut fields: Vec<(String, Vec<u8>)> = validators(entry)
+        .map(|(field, value)| (field.name().to_owned(), value.to_vec()))
+        .collect();
+    if let Some(codings) = exchange.request.head.field(KnownField::AcceptEncoding) {
+        fields.push((KnownField::AcceptEncoding.name().to_owned(), codings.to_vec()));
+    }
+    SubrequestHead {
+        method: Method::Get,
+        target,
+        host: None,
+        fields,
+        inherit: Inherit::All,
+        body: Default::default(),
+    }
+}

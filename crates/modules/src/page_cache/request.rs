@@ -1,0 +1,271 @@
+//! What a request wants of the cache: looked up, passed by, or reason to forget something.
+
+use petrel_engine::Exchange;
+use petrel_engine::proto::http1::{BodyFraming, KnownField};
+use petrel_engine::proto::method::Method;
+
+use super::cache_control::RequestDirectives;
+use super::key::cookies_of;
+use super::options::Options;
+use crate::extforward::ACTUAL_FOR;
+
+/// What is to be done about a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Nothing: OPTIONS, PROPFIND and others that are safe and never stored.
+    Ignored,
+    /// It may change what is stored about its URL (RFC 9111 4.4).
+    Unsafe,
+    /// It goes to the backend, and its answer is not stored.
+    Bypass(Reason),
+    /// It is looked up.
+    Page(Wanted),
+}
+
+/// Why a request passes the cache by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Its method is none of `page-cache.methods`.
+    Method,
+    /// It has one of `page-cache.bypass-cookies`.
+    Cookie,
+    /// It has one of `page-cache.bypass-headers`, from somebody who is not trusted.
+    Header,
+    /// It has a body.
+    Body,
+    /// It wants another protocol.
+    Upgrade,
+    /// Its key would be too long.
+    Key,
+}
+
+impl Reason {
+    /// A word for `detail` of Cache-Status.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Reason::Method => "method",
+            Reason::Cookie => "cookie",
+            Reason::Header => "request-field",
+            Reason::Body => "request-body",
+            Reason::Upgrade => "upgrade",
+            Reason::Key => "key-too-long",
+        }
+    }
+}
+
+/// What a request that is looked up wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// It is HEAD: its answer is not stored.
+    pub is_head: bool,
+    /// It has Authorization, or somebody has found out who the client is (RFC 9111 3.5).
+    pub is_authorized: bool,
+    /// It has a Range field.
+    pub has_range: bool,
+    /// It has conditions that only the backend or a whole answer can judge: If-Match,
+    /// If-Unmodified-Since, If-Range.
+    pub has_hard_conditions: bool,
+    /// Fields that would make an unknown client pass the cache by come from a trusted proxy.
+    pub has_trusted_fields: bool,
+    /// Cache-Control and Pragma.
+    pub directives: RequestDirectives,
+}
+
+impl Wanted {
+    /// Whether the client wants another answer than a fresh one of this age, with so many seconds left.
+    pub fn refuses(&self, age_s: u32, left_s: u32) -> bool {
+        let directives = &self.directives;
+        directives.no_cache
+            || directives.max_age_s.is_some_and(|max| age_s > max)
+            || directives.min_fresh_s.is_some_and(|min| left_s < min)
+    }
+}
+
+/// Looks at a request. Allocates nothing.
+pub fn classify(exchange: &Exchange, options: &Options) -> Class {
+    let head = &exchange.request.head;
+    match exchange.request.method {
+        Method::Get if options.answers_get => {}
+        Method::Head if options.answers_head => {}
+        Method::Get | Method::Head => return Class::Bypass(Reason::Method),
+        method if is_safe(method) => return Class::Ignored,
+        _ => return Class::Unsafe,
+    }
+    if !matches!(head.framing(), BodyFraming::None | BodyFraming::Length(0)) {
+        return Class::Bypass(Reason::Body);
+    }
+    if head.field(KnownField::Upgrade).is_some() && head.connection_has("upgrade") {
+        return Class::Bypass(Reason::Upgrade);
+    }
+    if has_bypass_cookie(exchange, options) {
+        return Class::Bypass(Reason::Cookie);
+    }
+    let mut names = head.iter().map(|(name, _)| name);
+    let has_fields = names.any(|name| options.bypass_headers.find(name).is_some());
+    let is_trusted = exchange.environment.get(ACTUAL_FOR).is_some();
+    if has_fields && !is_trusted {
+        return Class::Bypass(Reason::Header);
+    }
+    let has = |field| head.field(field).is_some();
+    let known = ["REMOTE_USER", "AUTH_TYPE"];
+    Class::Page(Wanted {
+        is_head: exchange.request.method == Method::Head,
+        is_authorized: has(KnownField::Authorization)
+            || known.iter().any(|name| exchange.environment.get(name).is_some()),
+        has_range: has(KnownField::Range),
+        has_hard_conditions: has(KnownField::IfMatch)
+            || has(KnownField::IfUnmodifiedSince)
+            || has(KnownField::IfRange),
+        has_trusted_fields: has_fields,
+        directives: directives(exchange, options),
+    })
+}
+
+/// Demands for a fresh answer count only where they are honoured; the others always do.
+fn directives(exchange: &Exchange, options: &Options) -> RequestDirectives {
+    let all = RequestDirectives::of(&exchange.request.head);
+    match options.honours_client {
+        true => all,
+        false => RequestDirectives {
+            no_store: all.no_store,
+            only_if_cached: all.only_if_cached,
+            ..RequestDirectives::default()
+        },
+    }
+}
+
+fn has_bypass_cookie(exchange: &Exchange, options: &Options) -> bool {
+    if options.bypass_cookies.is_empty() {
+        return false;
+    }
+    let field = exchange.request.head.field(KnownField::Cookie);
+    cookies_of(field.unwrap_or_default()).any(|(name, _)| {
+        let mut known = options.bypass_cookies.iter();
+        known.any(|known| known.is(name))
+    })
+}
+
+/// Methods that change nothing (RFC 9110 9.2.1, and those registered as safe).
+fn is_safe(method: Method) -> bool {
+    matches!(
+        method,
+        Method::Get
+            | Method::Head
+            | Method::Options
+            | Method::Trace
+            | Method::Query
+            | Method::Connect
+            | Method::Propfind
+            | Method::Report
+            | Method::Search
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::options::Name;
+    use super::*;
+    use crate::extforward;
+    use crate::testing::Tree;
+
+    const TRUSTING: &str = "extforward.forwarder = (\"127.0.0.1\" => \"trust\")";
+
+    fn class(config: &str, request: &str, options: &Options) -> Class {
+        let tree = Tree::new(&[]);
+        let site = tree.site(config, &[&extforward::MODULE]);
+        classify(site.request(request).exchange(), options)
+    }
+
+    fn get(fields: &str, options: &Options) -> Class {
+        class("", &format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"), options)
+    }
+
+    #[test]
+    fn only_plain_requests_are_looked_up() {
+        let options = Options {
+            bypass_cookies: vec![Name::Beginning(b"wp_"[..].into())],
+            answers_head: false,
+            ..Options::default()
+        };
+        for (request, expected) in [
+            ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", Class::Page(Wanted::default())),
+            ("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n", Class::Bypass(Reason::Method)),
+            ("OPTIONS / HTTP/1.1\r\nHost: a\r\n\r\n", Class::Ignored),
+            ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", Class::Unsafe),
+            ("DELETE / HTTP/1.1\r\nHost: a\r\n\r\n", Class::Unsafe),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nCookie: a=1; wp_x=2\r\n\r\n",
+                Class::Bypass(Reason::Cookie),
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nCookie: a=wp_x\r\n\r\n",
+                Class::Page(Wanted::default()),
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+                Class::Bypass(Reason::Upgrade),
+            ),
+        ] {
+            assert_eq!(class("", request, &options), expected, "{request}");
+        }
+        let body = "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx";
+        let config = "server.http-parseopts = (\"method-get-body\" => \"enable\")";
+        assert_eq!(class(config, body, &options), Class::Bypass(Reason::Body));
+    }
+
+    #[test]
+    fn fields_that_change_answers_are_believed_of_trusted_proxies_only() {
+        let options = Options::default();
+        for field in ["X-Forwarded-Host: b", "x-original-url: /admin", "Forwarded: host=b"] {
+            let fields = format!("{field}\r\n");
+            assert_eq!(get(&fields, &options), Class::Bypass(Reason::Header), "{field}");
+        }
+        assert!(matches!(get("X-Forwarded-For: 10.1.1.1\r\n", &options), Class::Page(_)));
+        let request =
+            "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 10.1.1.1\r\nX-Forwarded-Host: b\r\n\r\n";
+        let wanted = Wanted {
+            has_trusted_fields: true,
+            ..Wanted::default()
+        };
+        assert_eq!(class(TRUSTING, request, &options), Class::Page(wanted));
+    }
+
+    #[test]
+    fn clients_are_heard_where_that_is_configured() {
+        let fields = "Cache-Control: no-cache, no-store, only-if-cached, max-age=5\r\n";
+        let Class::Page(wanted) = get(fields, &Options::default()) else {
+            panic!("it is looked up");
+        };
+        assert!(wanted.directives.no_store && wanted.directives.only_if_cached);
+        assert!(!wanted.refuses(100, 0));
+        let options = Options {
+            honours_client: true,
+            ..Options::default()
+        };
+        for (fields, refuses) in [
+            ("Cache-Control: no-cache\r\n", true),
+            ("Pragma: no-cache\r\n", true),
+            ("Pragma: no-cache\r\nCache-Control: max-age=20\r\n", false),
+            ("Cache-Control: max-age=9\r\n", true),
+            ("Cache-Control: max-age=10\r\n", false),
+            ("Cache-Control: min-fresh=6\r\n", true),
+            ("Cache-Control: min-fresh=5\r\n", false),
+            ("Cache-Control: max-stale\r\n", false),
+        ] {
+            let Class::Page(wanted) = get(fields, &options) else {
+                panic!("it is looked up");
+            };
+            assert_eq!(wanted.refuses(10, 5), refuses, "{fields}");
+        }
+    }
+
+    #[test]
+    fn who_is_known_is_not_everybody() {
+        for fields in ["Authorization: Basic eDp5\r\n"] {
+            let Class::Page(wanted) = get(fields, &Options::default()) else {
+                panic!("it is looked up");
+            };
+            assert!(wanted.is_authorized, "{fields}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Cache-Status (RFC 9211): what the cache did for a request, in a line that needs no allocation.
+
+use petrel_engine::response::Response;
+
+/// One member of the list, begun with the name of this cache.
+#[derive(Clone, Debug)]
+pub struct CacheStatus {
+    text: [u8; LENGTH_MAX],
+    length: usize,
+}
+
+/// Longer than all that is ever written; what would not fit is left out.
+const LENGTH_MAX: usize = 160;
+
+impl Default for CacheStatus {
+    fn default() -> CacheStatus {
+        CacheStatus::new()
+    }
+}
+
+impl CacheStatus {
+    /// The name alone.
+    pub fn new() -> CacheStatus {
+        let mut status = CacheStatus {
+            text: [0; LENGTH_MAX],
+            length: 0,
+        };
+        status.push(&[b"petrel"]);
+        status
+    }
+
+    /// Adds a parameter that is true.
+    pub fn word(&mut self, name: &str) {
+        self.push(&[b"; ", name.as_bytes()]);
+    }
+
+    /// Adds a parameter whose value is a token.
+    pub fn parameter(&mut self, name: &str, value: &str) {
+        self.push(&[b"; ", name.as_bytes(), b"=", value.as_bytes()]);
+    }
+
+    /// Adds a parameter whose value is a number.
+    pub fn number(&mut self, name: &str, value: i64) {
+        self.parameter(name, itoa::Buffer::new().format(value));
+    }
+
+    /// The value of the field.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.text.get(..self.length).unwrap_or_default()
+    }
+
+    /// Adds the field behind those of caches nearer to the origin.
+    pub fn append_to(&self, response: &mut Response) {
+        response.append("Cache-Status", self.as_bytes());
+    }
+
+    fn push(&mut self, parts: &[&[u8]]) {
+        let length = parts.iter().map(|part| part.len()).sum::<usize>();
+        let Some(mut place) = self.text.get_mut(self.length..self.length + length) else {
+            return;
+        };
+        for part in parts {
+            let (here, rest) = place.split_at_mut(part.len());
+            here.copy_from_slice(part);
+            place = rest;
+        }
+        self.length += length;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_follow_the_name() {
+        let mut status = CacheStatus::new();
+        status.word("hit");
+        status.number("ttl", -7);
+        status.parameter("detail", "x");
+        assert_eq!(status.as_bytes(), b"petrel; hit; ttl=-7; detail=x");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_out_whole() {
+        let mut status = CacheStatus::new();
+        status.word(&"a".repeat(LENGTH_MAX));
+        assert_eq!(status.as_bytes(), b"petrel");
+        status.word(&"a".repeat(LENGTH_MAX - 8));
+        assert_eq!(status.as_bytes().len(), LENGTH_MAX);
+        status.word("b");
+        assert_eq!(status.as_bytes().len(), LENGTH_MAX);
+    }
+}

@@ -1,0 +1,413 @@
+//! The hook behind everybody who answers: may this answer be stored?
+//!
+//! It is the first of the transform phase, so that what is stored is what the backend said, before it is
+//! compressed or given other fields; the hooks behind it see an answer from the cache as they see one from
+//! the backend. A whole answer is stored at once, one that is sent while it comes when its last byte has
+//! come.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use petrel_engine::Exchange;
+use petrel_engine::body::{Body, Piece};
+use petrel_engine::ledger::Stage;
+use petrel_engine::module::{Hook, Outcome};
+use petrel_engine::proto::date;
+use petrel_engine::proto::header_block::HeaderBlock;
+use petrel_engine::proto::status::Status;
+
+use super::answer::{self, By};
+use super::entry::{Entry, Page, Times};
+use super::fetch::{Fetch, PageFetch};
+use super::flight::Landing;
+use super::limits;
+use super::lookup::Gate;
+use super::policy::{self, ACCEL_EXPIRES, Asked, Verdict, Why};
+use super::purge;
+use super::shared::PageCache;
+use super::status::CacheStatus;
+use super::tee::{Draft, Tee};
+use super::vary;
+use crate::static_file;
+
+/// Stores answers.
+pub struct Store(pub Rc<Gate>);
+
+impl Hook for Store {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        match Fetch::take(exchange) {
+            None => {}
+            Some(Fetch::Bypass(reason)) => {
+                self.take_tags(exchange);
+                let mut status = CacheStatus::new();
+                status.parameter("fwd", "bypass");
+                status.parameter("detail", reason.word());
+                status.append_to(&mut exchange.response);
+            }
+            Some(Fetch::Unsafe) => {
+                self.take_tags(exchange);
+                if !exchange.response.status.is_error() {
+                    purge::invalidate(exchange, self.0.cache(exchange), &self.0.options);
+                }
+            }
+            Some(Fetch::Page(fetch)) => self.page(exchange, *fetch),
+        }
+        Outcome::Next
+    }
+}
+
+impl Store {
+    fn page(&self, exchange: &mut Exchange, mut fetch: PageFetch) {
+        let cache = Rc::clone(self.0.cache(exchange));
+        let now_s = cache.now_s(&exchange.worker);
+        let is_judged_here = !fetch.conditions.is_empty();
+        fetch.give_conditions_back(exchange);
+        if is_failure(exchange.response.status)
+            && let Some(old) = fetch.old.take_if(|old| old.page.times.serves_on_error(now_s))
+            && old.is_live()
+        {
+            return serve_stale(exchange, &cache, fetch, &old, now_s);
+        }
+        if exchange.response.status == Status::NOT_MODIFIED && fetch.validates {
+            return self.freshen(exchange, &cache, fetch, now_s);
+        }
+        let tags = self.take_tags(exchange);
+        let asked = Asked {
+            is_authorized: fetch.wanted.is_authorized,
+            no_store: fetch.wanted.directives.no_store,
+            at_s: fetch.at_s,
+        };
+        let response = &exchange.response;
+        let verdict = match exchange.handles_error() {
+            true => Verdict::Not(Why::Status),
+            false => policy::decide(
+                response.status,
+                response.fields(),
+                &asked,
+                &self.0.options,
+                now_s,
+            ),
+        };
+        exchange.response.remove(ACCEL_EXPIRES);
+        let has_range = fetch.wanted.has_range;
+        match verdict {
+            Verdict::Not(why) => forget(exchange, &cache, fetch, why),
+            Verdict::Store { times, withheld } => {
+                let page = page(exchange, &fetch, times, &withheld, tags, now_s);
+                self.keep(exchange, &cache, fetch, page);
+            }
+        }
+        if is_judged_here || has_range {
+            judge_conditions(exchange);
+        }
+    }
+
+    /// Stores the answer with its body, now or when it has come.
+    fn keep(&self, exchange: &mut Exchange, cache: &Rc<PageCache>, fetch: PageFetch, page: Page) {
+        let bytes_max = self.0.options.object_bytes_max;
+        let length = exchange.response.body.length();
+        let why = if fetch.wanted.is_head {
+            Some(Why::Partial)
+        } else if is_file(exchange) {
+            Some(Why::File)
+        } else {
+            (length.is_some_and(|length| length > bytes_max as u64)).then_some(Why::TooLarge)
+        };
+        if let Some(why) = why {
+            return forget(exchange, cache, fetch, why);
+        }
+        let forward = fetch.forward;
+        let draft = Draft {
+            page,
+            since: fetch.since,
+            pilot: fetch.pilot,
+        };
+        let body = std::mem::take(&mut exchange.response.body);
+        match in_memory(&body) {
+            Some(bytes) => {
+                draft.finish(cache, bytes);
+                exchange.response.body = body;
+            }
+            None => {
+                let tee = Tee::new(body, draft, Rc::clone(cache), bytes_max);
+                exchange.response.body = Body::Source(Box::new(tee));
+            }
+        }
+        let mut status = CacheStatus::new();
+        status.parameter("fwd", forward.word());
+        status.word("stored");
+        status.append_to(&mut exchange.response);
+    }
+
+    /// The backend says that what is stored still counts (RFC 9111 4.3.4).
+    fn freshen(
+        &self,
+        exchange: &mut Exchange,
+        cache: &Rc<PageCache>,
+        mut fetch: PageFetch,
+        now_s: u64,
+    ) {
+        let Some(old) = fetch.old.take() else {
+            return;
+        };
+        let mut tags = self.take_tags(exchange);
+        if tags.is_empty() {
+            tags = old.page.tags.clone();
+        }
+        let fields = updated(&old.page, exchange.response.fields());
+        let asked = Asked {
+            is_authorized: fetch.wanted.is_authorized,
+            no_store: fetch.wanted.directives.no_store,
+            at_s: fetch.at_s,
+        };
+        let verdict = policy::decide(old.page.status, &fields, &asked, &self.0.options, now_s);
+        let (times, withheld) = match verdict {
+            Verdict::Store { times, withheld } => (Some(times), withheld),
+            Verdict::Not(_) => (None, vec!["date".into(), "age".into(), "server".into()]),
+        };
+        let page = Page {
+            vary: vary::varying(vary::names(&fields).unwrap_or_default(), &exchange.request.head),
+            fields: stored_fields(&fields, &withheld),
+            date: date_of(&fields, now_s),
+            times: times.unwrap_or(Times {
+                received_s: now_s,
+                ..Times::default()
+            }),
+            tags,
+            ..old.page.clone()
+        };
+        let entry = Entry::new(page);
+        cache.counters.revalidated.add();
+        let landing = match times {
+            Some(_) => cache.store(&entry, fetch.since),
+            None => {
+                remove(cache, &old);
+                Landing::NotStored
+            }
+        };
+        answer::send(exchange, &entry, now_s, By::Revalidation);
+        if let Some(pilot) = fetch.pilot {
+            pilot.land(landing);
+        }
+    }
+
+    /// The tags of the answer, whose field goes no further.
+    fn take_tags(&self, exchange: &mut Exchange) -> Box<[Box<[u8]>]> {
+        let Some(name) = &self.0.options.tags_header else {
+            return Box::default();
+        };
+        let mut tags: Vec<Box<[u8]>> = Vec::new();
+        for (found, value) in exchange.response.fields().iter() {
+            if found.eq_ignore_ascii_case(name.as_bytes()) {
+                tags.extend(purge::tags_in(value).map(Box::from));
+            }
+        }
+        tags.sort_unstable();
+        tags.dedup();
+        if tags.len() > limits::TAGS_MAX {
+            exchange.log_error(
+                Stage::Transform.name(),
+                format_args!("{name} has more than {} tags;", limits::TAGS_MAX),
+            );
+            tags.truncate(limits::TAGS_MAX);
+        }
+        exchange.response.remove(name);
+        tags.into()
+    }
+}
+
+/// The backend has failed, and what is stored may be sent in place of its error (RFC 5861 4).
+fn serve_stale(
+    exchange: &mut Exchange,
+    cache: &PageCache,
+    fetch: PageFetch,
+    old: &Arc<Entry>,
+    now_s: u64,
+) {
+    let failed = exchange.response.status;
+    old.fail(exchange.worker.clock().seconds());
+    cache.counters.stale.add();
+    answer::send(exchange, old, now_s, By::Failure(failed));
+    // Those who wait get the same.
+    if let Some(pilot) = fetch.pilot {
+        pilot.land(Landing::Stored);
+    }
+}
+
+/// The answer is not stored: others who ask for the same do not wait for each other for a while, and what
+/// was stored before does not count any more, unless the backend has only failed.
+fn forget(exchange: &mut Exchange, cache: &PageCache, fetch: PageFetch, why: Why) {
+    let now_s = exchange.worker.clock().seconds();
+    let has_failed = is_failure(exchange.response.status);
+    let is_whole = !fetch.wanted.is_head && !fetch.wanted.has_range;
+    if let Some(old) = &fetch.old {
+        match has_failed || !is_whole {
+            true => old.end_refresh(now_s.saturating_add(limits::RETRY_S)),
+            false => remove(cache, old),
+        }
+    }
+    if is_whole {
+        let time_s = match has_failed {
+            true => limits::RETRY_S,
+            false => limits::PASS_S,
+        };
+        let mut front = cache.front.borrow_mut();
+        front.pass(&fetch.key, now_s.saturating_add(time_s));
+    }
+    if why != Why::File {
+        let mut status = CacheStatus::new();
+        status.parameter("fwd", fetch.forward.word());
+        status.parameter("detail", why.word());
+        status.append_to(&mut exchange.response);
+    }
+    if let Some(pilot) = fetch.pilot {
+        pilot.land(Landing::NotStored);
+    }
+}
+
+fn remove(cache: &PageCache, old: &Entry) {
+    let is_it = |other: &Entry| std::ptr::eq(other, old);
+    cache.shared.memory.remove_variants(&old.page.key, is_it);
+    old.end();
+}
+
+/// The client's own conditions were kept from the backend: they are judged by its answer. What is still on
+/// its way is sent whole.
+fn judge_conditions(exchange: &mut Exchange) {
+    if exchange.response.status != Status::OK || exchange.handles_error() {
+        return;
+    }
+    let modified_s = exchange.response.get("Last-Modified").and_then(date::parse);
+    match std::mem::take(&mut exchange.response.body) {
+        Body::Piece(whole) => static_file::answer_as_asked(exchange, whole, modified_s),
+        other => exchange.response.body = other,
+    }
+}
+
+/// The answer as it is stored, without its body.
+fn page(
+    exchange: &Exchange,
+    fetch: &PageFetch,
+    times: Times,
+    withheld: &[Box<str>],
+    tags: Box<[Box<[u8]>]>,
+    now_s: u64,
+) -> Page {
+    let fields = exchange.response.fields();
+    let names = vary::names(fields).unwrap_or_default();
+    Page {
+        key: Arc::clone(&fetch.key),
+        vary: vary::varying(names, &exchange.request.head),
+        status: exchange.response.status,
+        fields: stored_fields(fields, withheld),
+        date: date_of(fields, now_s),
+        server: fields.get("Server").map(Box::from),
+        body: Bytes::new(),
+        times,
+        tags,
+        took_ms: took_ms(exchange),
+    }
+}
+
+fn stored_fields(fields: &HeaderBlock, withheld: &[Box<str>]) -> Box<[u8]> {
+    let mut stored = HeaderBlock::new();
+    for (name, value) in fields.iter() {
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        let is_withheld = withheld.iter().any(|known| is(known)) || is(ACCEL_EXPIRES);
+        if let Ok(name) = std::str::from_utf8(name)
+            && !is_withheld
+        {
+            stored.append(name, value);
+        }
+    }
+    stored.as_bytes().into()
+}
+
+/// RFC 9110 6.6.1: where there is none, the time at which the answer came.
+fn date_of(fields: &HeaderBlock, now_s: u64) -> [u8; 29] {
+    let made_s = fields.get("Date").and_then(date::parse).unwrap_or(now_s);
+    let mut text = [0; 29];
+    date::format_imf(made_s.min(date::UNIX_SECONDS_MAX), &mut text);
+    text
+}
+
+/// The fields of a stored answer with those of a 304 in their place (RFC 9111 3.2).
+fn updated(old: &Page, fields: &HeaderBlock) -> HeaderBlock {
+    let mut updated = HeaderBlock::new();
+    updated.extend_from_wire(&old.fields);
+    let is_kept = |name: &[u8]| {
+        let mut kept = KEPT_FIELDS.iter();
+        kept.any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+    };
+    let mut seen: Vec<&str> = Vec::new();
+    for (name, value) in fields.iter().filter(|(name, _)| !is_kept(name)) {
+        let Ok(name) = std::str::from_utf8(name) else {
+            continue;
+        };
+        if !seen.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+            updated.remove(name);
+            seen.push(name);
+        }
+        updated.append(name, value);
+    }
+    updated
+}
+
+/// Fields about the body that is stored, which a 304 does not have.
+const KEPT_FIELDS: [&str; 5] = [
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "content-range",
+    "transfer-encoding",
+];
+
+/// What is stored is sent instead of these (RFC 5861 4).
+fn is_failure(status: Status) -> bool {
+    matches!(
+        status,
+        Status::INTERNAL_SERVER_ERROR
+            | Status::BAD_GATEWAY
+            | Status::SERVICE_UNAVAILABLE
+            | Status::GATEWAY_TIMEOUT
+    )
+}
+
+/// Whether the body is a file of ours, and not what a backend said.
+fn is_file(exchange: &Exchange) -> bool {
+    let is_file = |piece: &Piece| matches!(piece, Piece::File { .. });
+    let has_file = match &exchange.response.body {
+        Body::Piece(piece) => is_file(piece),
+        Body::Pieces(pieces) => pieces.iter().any(is_file),
+        Body::Empty | Body::Source(_) => false,
+    };
+    has_file && exchange.ledger.stage(Stage::BackendWait) == 0
+}
+
+/// The whole body, if it is in memory: a copy, as what is there may be a part of something larger.
+fn in_memory(body: &Body) -> Option<Bytes> {
+    let bytes = |piece: &Piece| match piece {
+        Piece::Bytes(bytes) => Some(bytes.clone()),
+        Piece::File { .. } => None,
+    };
+    match body {
+        Body::Empty => Some(Bytes::new()),
+        Body::Piece(piece) => bytes(piece).map(|bytes| Bytes::copy_from_slice(&bytes)),
+        Body::Pieces(pieces) => {
+            let mut whole = Vec::new();
+            for piece in pieces {
+                whole.extend_from_slice(&bytes(piece)?);
+            }
+            Some(whole.into())
+        }
+        Body::Source(_) => None,
+    }
+}
+
+/// What a backend has needed, as far as the answer waited for it.
+fn took_ms(exchange: &Exchange) -> u32 {
+    let stages = [Stage::BackendConnect, Stage::BackendWait, Stage::BackendReply];
+    let nanos: u64 = stages.iter().map(|stage| exchange.ledger.stage(*stage)).sum();
+    u32::try_from(nanos / 1_000_000).unwrap_or(u32::MAX)
+}
