@@ -93,6 +93,13 @@ impl ScriptError {
     }
 }
 
+impl From<&mlua::Error> for ScriptError {
+    /// What Lua says outside a run, such as that there is no memory.
+    fn from(error: &mlua::Error) -> ScriptError {
+        ScriptError::of_run(error)
+    }
+}
+
 impl fmt::Display for ScriptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;

@@ -138,78 +138,13 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Pending, Phase};
-    use petrel_engine::proto::status::Status;
-
-    use super::*;
+    use super::super::testing::RUNS;
     use crate::testing::Tree;
 
-    /// Runs /script.lua below the document root and answers with what it returns.
-    static RUNS: ModuleSpec = ModuleSpec {
-        name: "mod_runs",
-        doc: "Runs a script.",
-        loaded: Loaded::Always,
-        directives: &[],
-        log_directives: &[],
-        configure: |configure: &mut Configure<'_>| {
-            let options = Options::read(configure.values)?;
-            configure.add(Phase::Content, Runs(options));
-            Ok(())
-        },
-    };
-
-    struct Runs(Options);
-
-    struct Waits(Rc<State>, Run);
-
-    impl Hook for Runs {
-        fn run(&self, exchange: &mut Exchange) -> Outcome {
-            let worker = Rc::clone(&exchange.worker);
-            let state = Host::of(&worker, &self.0).state(&worker).expect("a state");
-            let path = [&exchange.physical.document_root, &b"/script.lua"[..]].concat();
-            let environment = state.extension(|state| {
-                let lua = state.machine().lua();
-                let source = "local globals = ... return function() return setmetatable({}, { __index = globals }) end";
-                lua.load(source).call::<Function>(lua.globals())
-            });
-            let environment = environment.expect("sound");
-            let script = match state.script(exchange, &path) {
-                Ok(script) => script,
-                Err(failure) => return show(exchange, 500, &failure.to_string()),
-            };
-            match state.start(exchange, &script, &environment) {
-                Ok((_, Progress::Ended(value))) => show(exchange, 200, &text(&value)),
-                Ok((run, Progress::Waits)) => Outcome::Later(Box::new(Waits(state, run))),
-                Err(error) => show(exchange, 500, &error.to_string()),
-            }
-        }
-    }
-
-    impl Pending for Waits {
-        fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
-            self.0
-                .poll(exchange, &mut self.1, context)
-                .map(|result| match result {
-                    Ok(value) => show(exchange, 200, &text(&value)),
-                    Err(error) => show(exchange, 500, &error.to_string()),
-                })
-        }
-    }
-
-    fn text(value: &Value) -> String {
-        value.to_string().unwrap_or_default()
-    }
-
-    fn show(exchange: &mut Exchange, status: u16, text: &str) -> Outcome {
-        exchange.response.answer(Status(status));
-        exchange.response.is_final = true;
-        exchange.response.body = text.as_bytes().to_vec().into();
-        Outcome::Answer
-    }
-
-    fn run(script: &str) -> (u16, String) {
+    async fn run(script: &str) -> (u16, String) {
         let tree = Tree::new(&[("script.lua", script), ("a.txt", "file")]);
-        let answer = tree.site("", &[&RUNS]).get("/script.lua");
+        let site = tree.site("", &[&RUNS]);
+        let answer = site.get_async("/script.lua").await;
         let text = String::from_utf8_lossy(answer.body()).into_owned();
         (answer.status(), text)
     }
@@ -247,9 +182,10 @@ mod tests {
 
     #[tokio::test(flavor = "local")]
     async fn waiting_functions_wait() {
-        let (status, text) = run("local t = petrel.now() petrel.sleep(0) return petrel.now() >= t");
+        let (status, text) =
+            run("local t = petrel.now() petrel.sleep(0) return petrel.now() >= t").await;
         assert_eq!((status, text.as_str()), (200, "true"));
-        let (status, text) = run("petrel.sleep('x')");
+        let (status, text) = run("petrel.sleep('x')").await;
         assert_eq!(status, 500);
         assert!(text.contains("a number of seconds"), "{text}");
     }

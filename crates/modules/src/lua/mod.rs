@@ -7,6 +7,8 @@
 mod host;
 mod load;
 mod options;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use petrel_engine::config::Diagnostic;
 use petrel_engine::module::{Configure, Loaded, ModuleSpec};

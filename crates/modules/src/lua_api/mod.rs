@@ -5,10 +5,17 @@
 
 mod asked;
 mod files;
+mod http;
 
 mod reply;
+mod stores;
+mod stream;
 mod subrequest;
+#[cfg(test)]
+mod tests;
 mod time;
+
+pub(crate) use stream::take_body;
 
 use std::rc::Rc;
 
@@ -26,7 +33,10 @@ pub(crate) fn open(state: &Rc<State>) -> mlua::Result<()> {
     time::open(state, &petrel)?;
     subrequest::open(state, &petrel)?;
 
+    http::open(state, &petrel)?;
     files::open(state, &petrel)?;
+    stores::open(state, &petrel)?;
+    stream::open(state, &petrel)?;
     lua.globals().set("petrel", library::protect(lua, &petrel)?)
 }
 

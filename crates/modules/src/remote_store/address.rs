@@ -85,7 +85,7 @@ impl StoreAddress {
     }
 
     /// A place that can be connected to. Names are looked up by the resolver's thread from now on.
-    pub(super) fn place(&self, log: &LogHandle) -> io::Result<Place> {
+    pub(crate) fn place(&self, log: &LogHandle) -> io::Result<Place> {
         match &self.address {
             HostAddress::Unix(path) => {
                 let path = PathBuf::from(OsStr::from_bytes(path));
@@ -115,7 +115,7 @@ impl fmt::Display for StoreAddress {
 }
 
 /// Where to connect to.
-pub(super) enum Place {
+pub(crate) enum Place {
     /// Always there.
     Fixed(SocketAddress),
     /// Where a name leads to at present.

@@ -45,6 +45,7 @@ use std::time::Duration;
 use petrel_engine::log::LogHandle;
 use petrel_engine::worker::Worker;
 
+pub(crate) use address::Place;
 pub use address::StoreAddress;
 pub use error::{Kind, Stage, StoreError};
 pub use memcached::{

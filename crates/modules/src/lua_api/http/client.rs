@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use petrel_engine::log::LogHandle;
 use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::http1::{
     Asked as Expected, ResponseDecoder, ResponseEvent, ResponseLimits, write_content_length,
@@ -31,9 +32,10 @@ const SERVERS_MAX: usize = 1024;
 const READ_BYTES: usize = 16 << 10;
 
 /// The client of a worker.
-#[derive(Default)]
 pub(super) struct Client {
     servers: RefCell<HashMap<StoreAddress, Rc<Server>>>,
+    /// For what the look-up of names has to say.
+    log: LogHandle,
 }
 
 struct Server {
@@ -51,7 +53,10 @@ struct Failure {
 impl Client {
     /// The one of `worker`.
     pub fn of(worker: &Rc<Worker>) -> Rc<Client> {
-        worker.belonging(Client::default)
+        worker.belonging(|| Client {
+            servers: RefCell::default(),
+            log: worker.logs().error_log(None),
+        })
     }
 
     /// Asks `target` and collects the reply.
@@ -82,7 +87,7 @@ impl Client {
             servers.clear();
         }
         let place = address
-            .place_now()
+            .place(&self.log)
             .map_err(|error| format!("{address}: {error}"))?;
         let server = Rc::new(Server {
             place,
@@ -122,8 +127,7 @@ impl Server {
         asked: &Asked,
     ) -> Result<Reply, Failure> {
         let mut progress = Progress::new(asked);
-        let reusable =
-            poll_fn(|context| progress.poll(context, &mut stream, request)).await?;
+        let reusable = poll_fn(|context| progress.poll(context, &mut stream, request)).await?;
         let mut idle = self.idle.borrow_mut();
         if reusable && idle.len() < IDLE_MAX {
             idle.push((stream, Instant::now()));
@@ -313,8 +317,16 @@ fn encode(target: &Target, asked: &Asked) -> Result<Vec<u8>, String> {
 /// Fields that say where the request ends and what becomes of the connection.
 fn is_ours(name: &str) -> bool {
     const OURS: &[&str] = &[
-        "host", "connection", "content-length", "transfer-encoding", "expect", "upgrade", "te",
-        "trailer", "keep-alive", "proxy-connection",
+        "host",
+        "connection",
+        "content-length",
+        "transfer-encoding",
+        "expect",
+        "upgrade",
+        "te",
+        "trailer",
+        "keep-alive",
+        "proxy-connection",
     ];
     OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours))
 }

@@ -21,7 +21,12 @@ pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
         let worker = worker.upgrade().ok_or_else(super::no_request)?;
         let target = Target::parse(&asked.url).map_err(mlua::Error::runtime)?;
         let client = Client::of(&worker);
-        Ok(async move { client.fetch(&target, &asked).await.map_err(mlua::Error::runtime) })
+        Ok(async move {
+            client
+                .fetch(&target, &asked)
+                .await
+                .map_err(mlua::Error::runtime)
+        })
     })?;
     let here: mlua::Function = petrel.get("subrequest")?;
     let choose = state

@@ -22,7 +22,8 @@ impl Target {
         if !url.iter().all(|byte| *byte > b' ' && *byte != 0x7f) {
             return Err(format!("\"{}\" has to be percent-encoded", shown()));
         }
-        let url_text = std::str::from_utf8(url).map_err(|_| format!("\"{}\" is no URL", shown()))?;
+        let url_text =
+            std::str::from_utf8(url).map_err(|_| format!("\"{}\" is no URL", shown()))?;
         if url_text.starts_with("https:") {
             return Err("https is not there yet: petrel.http speaks HTTP in the clear".to_owned());
         }
@@ -65,11 +66,26 @@ mod tests {
     #[test]
     fn urls_are_taken_apart() {
         for (url, address, host, path) in [
-            ("http://a.example/x?y=1#z", "a.example:80", "a.example", "/x?y=1"),
-            ("http://127.0.0.1:8080", "127.0.0.1:8080", "127.0.0.1:8080", "/"),
+            (
+                "http://a.example/x?y=1#z",
+                "a.example:80",
+                "a.example",
+                "/x?y=1",
+            ),
+            (
+                "http://127.0.0.1:8080",
+                "127.0.0.1:8080",
+                "127.0.0.1:8080",
+                "/",
+            ),
             ("http://a.example?q", "a.example:80", "a.example", "/?q"),
             ("http://[::1]:81/", "[::1]:81", "[::1]:81", "/"),
-            ("http://unix:/run/a.sock:/p?q", "unix:/run/a.sock", "localhost", "/p?q"),
+            (
+                "http://unix:/run/a.sock:/p?q",
+                "unix:/run/a.sock",
+                "localhost",
+                "/p?q",
+            ),
         ] {
             let target = Target::parse(url.as_bytes()).expect(url);
             assert_eq!(target.address.to_string(), address);
@@ -81,8 +97,16 @@ mod tests {
     #[test]
     fn what_is_no_url_is_refused() {
         for url in [
-            "", "a.example/", "https://a.example/", "http://", "http:///x", "http://u@a.example/",
-            "http://a.example/a b", "http://a.example/\r\nX: y", "ftp://a.example/", "http://unix:x:/",
+            "",
+            "a.example/",
+            "https://a.example/",
+            "http://",
+            "http:///x",
+            "http://u@a.example/",
+            "http://a.example/a b",
+            "http://a.example/\r\nX: y",
+            "ftp://a.example/",
+            "http://unix:x:/",
         ] {
             assert!(Target::parse(url.as_bytes()).is_err(), "{url}");
         }

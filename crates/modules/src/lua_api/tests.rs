@@ -1,0 +1,212 @@
+//! What scripts get from `petrel.*`, called as they call it.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread::JoinHandle;
+
+use crate::lua::testing::RUNS;
+use crate::static_file;
+use crate::testing::Tree;
+
+async fn run(script: &str) -> (u16, String) {
+    let tree = Tree::new(&[("script.lua", script), ("a.txt", "a file"), ("d/b", "")]);
+    let script = script.replace("ROOT", &tree.path(""));
+    tree.write("script.lua", &script);
+    let config = "mimetype.assign = ( \".txt\" => \"text/plain\" )";
+    let site = tree.site(config, &[&RUNS, &static_file::MODULE]);
+    let answer = site.get_async("/script.lua").await;
+    let text = String::from_utf8_lossy(answer.body()).into_owned();
+    (answer.status(), text)
+}
+
+async fn returned(script: &str) -> String {
+    let (status, text) = run(script).await;
+    assert_eq!(status, 200, "{text}");
+    text
+}
+
+/// A server that answers one connection with these replies, each to whatever comes in one read;
+/// what it was sent.
+fn server(replies: &'static [&'static str]) -> (u16, JoinHandle<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("it is bound").port();
+    let served = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().expect("somebody connects");
+        let mut heard = String::new();
+        for reply in replies {
+            let mut buffer = [0; 4096];
+            let count = socket.read(&mut buffer).expect("a request");
+            heard.push_str(&String::from_utf8_lossy(&buffer[..count]));
+            socket.write_all(reply.as_bytes()).expect("it listens");
+        }
+        heard
+    });
+    (port, served)
+}
+
+#[tokio::test(flavor = "local")]
+async fn subrequests_are_answered_by_the_same_server() {
+    let script = "local r = petrel.subrequest('/a.txt')
+        return r.status .. ' ' .. r.headers['content-type'] .. ' ' .. r.body";
+    assert_eq!(returned(script).await, "200 text/plain a file");
+    let script = "return petrel.http('/none').status";
+    assert_eq!(returned(script).await, "404");
+    let script = "return petrel.subrequest{ url = '/a.txt', method = 'HEAD' }.body == ''";
+    assert_eq!(returned(script).await, "true");
+    let (status, text) = run("petrel.subrequest('no slash')").await;
+    assert_eq!(status, 500);
+    assert!(text.contains("no slash"), "{text}");
+    let (_, text) = run("return petrel.subrequest{ url = '/', colour = 'red' }").await;
+    assert!(text.contains("colour: it is not known"), "{text}");
+}
+
+#[tokio::test(flavor = "local")]
+async fn subrequests_of_oneself_come_to_an_end() {
+    let script = "local r = petrel.subrequest('/script.lua') return r.status .. r.body";
+    let (_, text) = run(script).await;
+    assert!(text.contains("500"), "{text}");
+}
+
+#[tokio::test(flavor = "local")]
+async fn other_servers_are_asked_over_a_kept_connection() {
+    let (port, served) = server(&[
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-A: 1\r\nX-A: 2\r\n\r\nhi",
+        "HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nnot\r\n0\r\n\r\n",
+    ]);
+    let script = "local base = 'http://127.0.0.1:PORT'
+        local one = petrel.http(base .. '/one?x')
+        local two = petrel.http{ url = base .. '/two', method = 'POST', body = 'abc', headers = { ['X-B'] = 7 } }
+        return one.status .. one.body .. one.headers['x-a'] .. two.status .. two.body";
+    let script = script.replace("PORT", &port.to_string());
+    assert_eq!(returned(&script).await, "200hi1, 2404not");
+    let heard = served.join().expect("it ends");
+    assert!(
+        heard.starts_with("GET /one?x HTTP/1.1\r\nHost: 127.0.0.1:"),
+        "{heard}"
+    );
+    assert!(heard.contains("POST /two HTTP/1.1\r\n"), "{heard}");
+    assert!(
+        heard.ends_with("X-B: 7\r\nContent-Length: 3\r\n\r\nabc"),
+        "{heard}"
+    );
+}
+
+#[tokio::test(flavor = "local")]
+async fn servers_that_fail_are_errors_that_name_them() {
+    for (replies, says) in [
+        (
+            &["HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort"][..],
+            "closed",
+        ),
+        (&["SSH-2.0-x\r\n\r\n"][..], "does not begin with HTTP"),
+        (
+            &["HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n0123456789"][..],
+            "longer than 5",
+        ),
+    ] {
+        let (port, served) = server(replies);
+        let script = format!(
+            "local ok, why = pcall(petrel.http, {{ url = 'http://127.0.0.1:{port}/', max_bytes = 5 }})
+             return tostring(ok) .. tostring(why)"
+        );
+        let text = returned(&script).await;
+        assert!(text.starts_with("false"), "{text}");
+        assert!(text.contains(&format!("127.0.0.1:{port}: ")), "{text}");
+        assert!(
+            text.contains(says) || text.contains("longer than 5"),
+            "{text}"
+        );
+        served.join().expect("it ends");
+    }
+    let nobody = "local ok, why = pcall(petrel.http, 'http://127.0.0.1:1/') return tostring(why)";
+    assert!(returned(nobody).await.contains("refused"));
+    let (status, text) = run("petrel.http('https://a.example/')").await;
+    assert_eq!(status, 500);
+    assert!(text.contains("https is not there"), "{text}");
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let late = silent.local_addr().expect("it is bound").port();
+    let script = format!("petrel.http{{ url = 'http://127.0.0.1:{late}/', timeout = 0.05 }}");
+    assert!(run(&script).await.1.contains("after 0.05 s"));
+}
+
+#[tokio::test(flavor = "local")]
+async fn files_are_read_and_written() {
+    let script = "local f = petrel.file
+        assert(f.write('ROOTnew', 'content'))
+        local there = f.stat('ROOTnew')
+        local none, why = f.read('ROOTmissing')
+        local text = f.read('ROOTnew') .. there.size .. there.type .. table.concat(f.list('ROOT'), ',')
+        assert(f.remove('ROOTnew'))
+        return text .. tostring(none) .. tostring(why ~= nil) .. tostring(f.stat('ROOTnew'))";
+    let text = returned(script).await;
+    assert_eq!(text, "content7filea.txt,d,new,script.luaniltruenil");
+}
+
+#[tokio::test(flavor = "local")]
+async fn answers_can_be_streamed() {
+    let script = "petrel.stream(function(write)
+            for i = 1, 3 do write(i .. ',') petrel.sleep(0.001) end
+            write('') write('end')
+        end)";
+    assert_eq!(returned(script).await, "1,2,3,end");
+    let script = "petrel.stream(function(write)
+            for i = 1, 1000 do write(('x'):rep(1000)) end
+        end)";
+    assert_eq!(returned(script).await.len(), 1_000_000);
+    let script = "petrel.stream(function(write) write('a')
+            write(tostring(pcall(petrel.subrequest, '/')))
+        end)";
+    assert_eq!(returned(script).await, "afalse");
+}
+
+#[tokio::test(flavor = "local")]
+async fn redis_and_memcached_answer_or_are_nil() {
+    let (port, served) = server(&[
+        "+OK\r\n",
+        "$5\r\nvalue\r\n",
+        "*2\r\n:1\r\n$-1\r\n",
+        "-ERR no\r\n",
+        "$-1\r\n",
+    ]);
+    let script = format!(
+        "local r = petrel.redis{{ host = '127.0.0.1', port = {port} }}
+         local a, b, c = r:set('k', 1), r:get('k'), r:mget('a', 'b')
+         local d, why = r:bad()
+         return a .. b .. c[1] .. tostring(c[2]) .. tostring(d) .. why .. tostring(r:get('none'))"
+    );
+    let text = returned(&script).await;
+    let (begin, end) = ("OKvalue1falsenilredis 127.0.0.1:", "ERR nonil");
+    assert!(text.starts_with(begin) && text.ends_with(end), "{text}");
+    assert!(
+        served
+            .join()
+            .expect("it ends")
+            .contains("$3\r\nSET\r\n$1\r\nk\r\n$1\r\n1\r\n")
+    );
+    let script =
+        "local v, why = petrel.redis('127.0.0.1:1'):get('x') return tostring(v) .. tostring(why)";
+    let text = returned(script).await;
+    assert!(
+        text.starts_with("nil") && text.contains("127.0.0.1:1"),
+        "{text}"
+    );
+    let (port, served) = server(&["STORED\r\n", "VALUE k 0 1\r\nv\r\nEND\r\n", "NOT_FOUND\r\n"]);
+    let script = format!(
+        "local m = petrel.memcached('127.0.0.1:{port}')
+         return tostring(m:set('k', 'v', 60)) .. m:get('k') .. tostring(m:incr('n'))"
+    );
+    assert_eq!(returned(&script).await, "truevnil");
+    assert!(served.join().expect("it ends").starts_with("set k 0 60 1"));
+}
+
+#[tokio::test(flavor = "local")]
+async fn petrel_is_not_for_scripts_to_change() {
+    // What a script changes is its own, for its own run.
+    let script = "petrel.sleep = 1 return tostring(petrel.sleep)";
+    assert_eq!(returned(script).await, "1");
+    assert!(
+        returned("return tostring(petrel.sleep)")
+            .await
+            .starts_with("function")
+    );
+}
