@@ -532,3 +532,6 @@ impl Drop for Connection {
         self.worker.connection_ends();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -208,6 +208,11 @@ impl Subrequest {
         self.exchange.as_ref().expect(THERE)
     }
 
+    /// Keeps `what` for `module` with its exchange; see [`Exchange::keep`].
+    pub fn keep(&mut self, module: &'static str, what: Rc<dyn std::any::Any>) {
+        self.exchange_mut().keep(module, what);
+    }
+
     /// What the body does beside being pulled.
     fn work(&mut self, context: &mut Context<'_>) {
         let exchange = self.exchange_mut();

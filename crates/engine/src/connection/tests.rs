@@ -1,0 +1,163 @@
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+use super::*;
+use crate::body::Body;
+use crate::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Pending, Phase};
+use crate::testing::Site;
+
+/// Answers with the body of the request, which it asks for half way.
+static MODULE: ModuleSpec = ModuleSpec {
+    name: "mod_half_way",
+    doc: "For tests.",
+    loaded: Loaded::Always,
+    directives: &[],
+    log_directives: &[],
+    configure: |configure: &mut Configure<'_>| {
+        configure.add(Phase::Translate, Translate);
+        configure.add(Phase::Resolved, NeedsBody);
+        configure.add(Phase::Transform, Transform);
+        Ok(())
+    },
+};
+
+struct Translate;
+
+struct NeedsBody;
+
+struct Transform;
+
+impl Hook for Translate {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        match exchange.request.url.path() {
+            b"/half-way" => Outcome::Later(Box::new(HalfWay::new(HalfWay::answer))),
+            b"/need" if !exchange.request.body.is_complete() => Outcome::NeedBody,
+            b"/need" => HalfWay::answer(exchange),
+            _ => Outcome::Next,
+        }
+    }
+}
+
+impl Hook for NeedsBody {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        match exchange.request.body.is_complete() {
+            false => Outcome::NeedBody,
+            true => HalfWay::answer(exchange),
+        }
+    }
+}
+
+impl Hook for Transform {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        match exchange.request.url.path() {
+            b"/half-way" => Outcome::Later(Box::new(HalfWay::new(|_| Outcome::Next))),
+            _ => Outcome::Next,
+        }
+    }
+}
+
+/// Waits for a moment, then for the body, and goes on where it is.
+struct HalfWay {
+    sleep: Pin<Box<tokio::time::Sleep>>,
+    has_slept: bool,
+    then: fn(&mut Exchange) -> Outcome,
+}
+
+impl HalfWay {
+    fn new(then: fn(&mut Exchange) -> Outcome) -> HalfWay {
+        HalfWay {
+            sleep: Box::pin(tokio::time::sleep(Duration::from_millis(5))),
+            has_slept: false,
+            then,
+        }
+    }
+
+    fn answer(exchange: &mut Exchange) -> Outcome {
+        let body = exchange.request.body.bytes().unwrap_or_default().to_vec();
+        exchange.response.answer(Status::OK);
+        exchange.response.body = Body::from(body);
+        Outcome::Answer
+    }
+}
+
+impl Pending for HalfWay {
+    fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
+        if !self.has_slept {
+            ready!(self.sleep.as_mut().poll(context));
+            self.has_slept = true;
+            exchange.request.body.want();
+        }
+        match exchange.request.body.is_complete() {
+            true => Poll::Ready((self.then)(exchange)),
+            false => Poll::Pending,
+        }
+    }
+}
+
+/// What comes back when `parts` are sent with a pause between them.
+async fn talk(config: &str, parts: &[&str]) -> String {
+    let site = Site::new(config, &[&MODULE]);
+    let worker = site.worker();
+    worker.shared().take_permit_over_limit();
+    let (mut client, server) = UnixStream::pair().expect("two sockets");
+    let listener = Rc::new(ListenerFacts::new("/test.sock".to_owned(), 0));
+    let connection = Connection::new(worker, Transport::Unix(server), Peer::Unix, &listener);
+    let served = tokio::task::spawn_local(connection);
+    for part in parts {
+        client.write_all(part.as_bytes()).await.expect("it reads");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let mut answer = String::new();
+    let all = client.read_to_string(&mut answer);
+    let in_time = tokio::time::timeout(Duration::from_secs(10), all).await;
+    in_time.expect("an answer").expect("whole");
+    drop(client);
+    served.await.expect("the connection ends");
+    answer
+}
+
+fn request(target: &str, fields: &str) -> String {
+    format!("POST {target} HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n{fields}\r\n\r\n")
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_body_is_received_when_a_hook_asks_for_it_in_whatever_way() {
+    for target in ["/half-way", "/need", "/"] {
+        let head = request(target, "Content-Length: 6");
+        let root = "server.document-root = \"/\"";
+        for parts in [
+            vec![&*head, "abc", "def"],
+            vec![&*[&head, "abcdef"].concat()],
+            vec![&*[&head, "abc"].concat(), "def"],
+        ] {
+            let answer = talk(root, &parts).await;
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{target}: {answer}");
+            assert!(answer.ends_with("\r\n\r\nabcdef"), "{target}: {answer}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_client_that_waits_to_be_asked_is_asked_when_a_pending_hook_wants_the_body() {
+    let head = request("/half-way", "Content-Length: 3\r\nExpect: 100-continue");
+    let answer = talk("", &[&head, "abc"]).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 "),
+        "{answer}"
+    );
+    assert!(answer.ends_with("\r\n\r\nabc"), "{answer}");
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_hook_of_the_answer_does_not_wait_for_a_body_that_was_refused() {
+    let head = request("/half-way", "Transfer-Encoding: chunked");
+    let too_long = format!("800\r\n{}", "x".repeat(0x800));
+    let config = "server.max-request-size = 1";
+    for (body, status) in [(&*too_long, 413), ("3\r\nabcNO", 400)] {
+        let answer = talk(config, &[&head, body]).await;
+        let expected = format!("HTTP/1.1 {status} ");
+        assert!(answer.starts_with(&expected), "{answer}");
+    }
+}
