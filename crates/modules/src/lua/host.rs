@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
 
 use petrel_engine::Exchange;
@@ -26,7 +26,7 @@ pub struct State {
     machine: Rc<Machine>,
     loaded: Loaded,
     lent: Rc<Lent<Exchange>>,
-    worker: Rc<Worker>,
+    worker: Weak<Worker>,
     extensions: RefCell<Vec<Rc<dyn Any>>>,
 }
 
@@ -54,7 +54,7 @@ impl Host {
             machine: Machine::new(self.options.machine.clone())?,
             loaded: Loaded::default(),
             lent: Rc::clone(&self.lent),
-            worker: Rc::clone(worker),
+            worker: Rc::downgrade(worker),
             extensions: RefCell::default(),
         });
         lua_api::open(&state)?;
@@ -75,8 +75,8 @@ impl State {
         &self.lent
     }
 
-    /// The worker it belongs to.
-    pub fn worker(&self) -> &Rc<Worker> {
+    /// The worker it belongs to, for functions that outlive nobody.
+    pub fn worker(&self) -> &Weak<Worker> {
         &self.worker
     }
 

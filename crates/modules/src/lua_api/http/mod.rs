@@ -5,7 +5,7 @@
 mod client;
 mod target;
 
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use petrel_lua::mlua::{self, Table};
 
@@ -16,7 +16,7 @@ use target::Target;
 
 /// Adds it to `petrel`.
 pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
-    let worker = Rc::downgrade(state.worker());
+    let worker = Weak::clone(state.worker());
     let elsewhere = state.machine().waiting(move |_, asked: Asked| {
         let worker = worker.upgrade().ok_or_else(super::no_request)?;
         let target = Target::parse(&asked.url).map_err(mlua::Error::runtime)?;

@@ -1,6 +1,6 @@
 //! Operations of a script on memcached.
 
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use bytes::Bytes;
 use petrel_lua::mlua::{self, AnyUserData, Function, Lua, LuaString, Table, Value};
@@ -13,7 +13,7 @@ use crate::remote_store::{
 
 /// `connect(options)`, and a table of the operations.
 pub(super) fn functions(state: &Rc<State>) -> mlua::Result<(Function, Table)> {
-    let worker = Rc::downgrade(state.worker());
+    let worker = Weak::clone(state.worker());
     let lua = state.machine().lua();
     let connect = lua.create_function(move |lua, given: Value| {
         let worker = worker.upgrade().ok_or_else(super::super::no_request)?;

@@ -1,6 +1,6 @@
 //! Commands of a script to Redis.
 
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use petrel_lua::mlua::{self, AnyUserData, Function, IntoLua, Lua, Table, Variadic};
 
@@ -11,7 +11,7 @@ use crate::remote_store::{Pipeline, Redis, RedisOptions, Stores, Value};
 /// `connect(options)`, `command(handle, name, …)` and `pipeline(handle, list)`.
 pub(super) fn functions(state: &Rc<State>) -> mlua::Result<(Function, Function, Function)> {
     let machine = state.machine();
-    let worker = Rc::downgrade(state.worker());
+    let worker = Weak::clone(state.worker());
     let connect = machine
         .lua()
         .create_function(move |lua, given: mlua::Value| {
