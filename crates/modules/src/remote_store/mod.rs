@@ -77,6 +77,8 @@ struct PoolKey {
     kind: &'static str,
     address: StoreAddress,
     login: Vec<u8>,
+    /// A memcached speaks on a connection what it heard there first.
+    wire: Option<Wire>,
     connect_timeout_ms: u64,
     connections_max: usize,
 }
@@ -104,6 +106,7 @@ impl Stores {
             login: login
                 .as_ref()
                 .map_or_else(Vec::new, |login| login.commands.clone()),
+            wire: None,
             connect_timeout_ms: options.connect_timeout_ms,
             connections_max: options.connections_max,
         };
@@ -129,6 +132,7 @@ impl Stores {
                 kind: "memcached",
                 address: address.clone(),
                 login: Vec::new(),
+                wire: Some(options.wire),
                 connect_timeout_ms: options.connect_timeout_ms,
                 connections_max: options.connections_max,
             };

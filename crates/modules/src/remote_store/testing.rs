@@ -1,1 +1,203 @@
+//! For tests: servers that follow a script, real servers, and a worker's stores.
 
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::time::Duration;
+
+use petrel_engine::proto::resp::write_command;
+use petrel_engine::testing::Site;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::{Redis, RedisOptions, StoreAddress, Stores};
+
+/// Runs a test on a runtime like a worker's.
+pub(super) fn run(test: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
+        .block_on(test);
+}
+
+/// The stores of a worker that does nothing else.
+pub(super) fn stores() -> (Site, Rc<Stores>) {
+    let site = Site::new("server.document-root = \"/nonexistent\"", &[]);
+    let stores = Stores::of(site.worker());
+    (site, stores)
+}
+
+/// A Redis there, with a time-out of two seconds.
+pub(super) fn redis_at(stores: &Stores, address: &str) -> Rc<Redis> {
+    stores
+        .redis(&redis_options(address))
+        .expect("it can be made")
+}
+
+/// The options of the same.
+pub(super) fn redis_options(address: &str) -> RedisOptions {
+    let address = StoreAddress::parse(address, 1).expect("it is an address");
+    let mut options = RedisOptions::new(address);
+    options.timeout_ms = 2000;
+    options
+}
+
+/// What a client sends for this command.
+pub(super) fn wire(command: &str) -> Vec<u8> {
+    let mut wire = Vec::new();
+    let arguments: Vec<&str> = command.split(' ').collect();
+    write_command(&mut wire, &arguments);
+    wire
+}
+
+/// What a server does on one connection; after the last step it closes.
+pub(super) enum Step {
+    /// Reads exactly this.
+    Hear(Vec<u8>),
+    /// Waits until something can be read, and leaves it.
+    Await,
+    /// Sends this.
+    Say(&'static [u8]),
+    /// Sends this a byte at a time.
+    Spell(&'static [u8]),
+    /// Does nothing for so many milliseconds.
+    Pause(u64),
+    /// Waits until the client closes, whatever it sends before.
+    Closed,
+}
+
+/// A server that accepts one connection for each script, and none beyond.
+pub(super) struct FakeServer {
+    pub address: String,
+    task: JoinHandle<()>,
+}
+
+impl FakeServer {
+    /// Over TCP.
+    pub async fn start(scripts: Vec<Vec<Step>>) -> FakeServer {
+        FakeServer::start_at("127.0.0.1:0", scripts).await
+    }
+
+    /// Over TCP, there.
+    pub async fn start_at(address: &str, scripts: Vec<Vec<Step>>) -> FakeServer {
+        let listener = TcpListener::bind(address).await.expect("it is free");
+        let address = listener.local_addr().expect("it is bound").to_string();
+        let task = tokio::spawn(async move {
+            let mut connections = Vec::new();
+            for script in scripts {
+                let (stream, _) = listener.accept().await.expect("a connection");
+                connections.push(tokio::spawn(follow(stream, script)));
+            }
+            drop(listener);
+            for connection in connections {
+                connection.await.expect("it went as written");
+            }
+        });
+        FakeServer { address, task }
+    }
+
+    /// Over a unix socket.
+    pub fn start_unix(path: &str, scripts: Vec<Vec<Step>>) -> FakeServer {
+        let listener = UnixListener::bind(path).expect("it can be made");
+        let task = tokio::spawn(async move {
+            for script in scripts {
+                let (stream, _) = listener.accept().await.expect("a connection");
+                if matches!(script.last(), Some(Step::Await)) {
+                    // Closes with what it has not read.
+                    let mut stream = stream;
+                    let (last, before) = script.split_last().expect("there is a step");
+                    debug_assert!(matches!(last, Step::Await));
+                    follow_steps(&mut stream, before).await;
+                    stream.readable().await.expect("something comes");
+                } else {
+                    follow(stream, script).await;
+                }
+            }
+        });
+        FakeServer {
+            address: format!("unix:{path}"),
+            task,
+        }
+    }
+
+    /// All scripts are played to their end.
+    pub async fn finish(self) {
+        let over = timeout(Duration::from_secs(5), self.task).await;
+        over.expect("it ends").expect("it went as written");
+    }
+}
+
+async fn follow<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, script: Vec<Step>) {
+    follow_steps(&mut stream, &script).await;
+}
+
+async fn follow_steps<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, script: &[Step]) {
+    for step in script {
+        match step {
+            Step::Hear(expected) => {
+                let mut heard = vec![0; expected.len()];
+                stream.read_exact(&mut heard).await.expect("it comes");
+                let (heard, expected) = (heard.escape_ascii(), expected.escape_ascii());
+                assert_eq!(heard.to_string(), expected.to_string());
+            }
+            Step::Await => panic!("only a unix socket ends with this"),
+            Step::Say(bytes) => {
+                stream.write_all(bytes).await.expect("it is taken");
+                stream.flush().await.expect("it is sent");
+            }
+            Step::Spell(bytes) => {
+                for byte in bytes.chunks(1) {
+                    stream.write_all(byte).await.expect("it is taken");
+                    sleep(Duration::from_millis(1)).await;
+                }
+            }
+            Step::Pause(ms) => sleep(Duration::from_millis(*ms)).await,
+            Step::Closed => {
+                let mut rest = [0; 4096];
+                while stream.read(&mut rest).await.is_ok_and(|count| count > 0) {}
+            }
+        }
+    }
+}
+
+/// A real server, ended with this.
+pub(super) struct Program {
+    child: Child,
+}
+
+impl Program {
+    /// Starts `name` and waits until its unix socket is there. `None`, and a line that says so, where
+    /// the program is not installed.
+    pub fn start(name: &str, arguments: &[&str], socket: &str) -> Option<Program> {
+        let started = Command::new(name)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let Ok(child) = started else {
+            eprintln!("SKIPPED: {name} is not installed");
+            return None;
+        };
+        let program = Program { child };
+        for _ in 0..500 {
+            let connected = std::os::unix::net::UnixStream::connect(Path::new(socket));
+            if connected.is_ok() {
+                return Some(program);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{name} does not listen on {socket}");
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

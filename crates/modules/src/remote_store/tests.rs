@@ -1,1 +1,5 @@
+//! Servers that do what servers do when things go wrong. Their scripts say what becomes of connections.
 
+mod lost;
+mod pooled;
+mod real;

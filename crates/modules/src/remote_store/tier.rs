@@ -4,7 +4,6 @@
 //! an error that the cache takes for a miss.
 
 use std::pin::Pin;
-use std::rc::Rc;
 
 use bytes::Bytes;
 
@@ -17,7 +16,8 @@ use petrel_engine::proto::resp::Value;
 /// The answer of a tier, when it has come.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + 'a>>;
 
-/// Where several machines put what they share. Errors are those of the store.
+/// Where several machines put what they share: an `Rc<Redis>` or an `Rc<Memcached>` becomes an `Rc<dyn Tier>`.
+/// Errors are those of the store.
 pub trait Tier {
     /// The value of `key`, if it is there.
     fn get<'a>(&'a self, key: &'a [u8]) -> Answer<'a, Option<Bytes>>;
@@ -40,7 +40,7 @@ pub trait Tier {
 }
 
 /// `SET key value EX ttl`, and a lock by `SET key token NX PX ttl`.
-impl Tier for Rc<Redis> {
+impl Tier for Redis {
     fn get<'a>(&'a self, key: &'a [u8]) -> Answer<'a, Option<Bytes>> {
         Box::pin(async move {
             let value = self.command(&[&b"GET"[..], key]).await?;
@@ -91,7 +91,7 @@ impl Tier for Rc<Redis> {
 }
 
 /// `set`, and a lock by `add`, which is freed by a `cas` with a time that is over.
-impl Tier for Rc<Memcached> {
+impl Tier for Memcached {
     fn get<'a>(&'a self, key: &'a [u8]) -> Answer<'a, Option<Bytes>> {
         Box::pin(async move {
             let value = Memcached::get(self, key).await?;

@@ -16,8 +16,8 @@ pub enum Distribution {
     /// `KETAMA_WEIGHTED` and other clients have it by default. Keys are hashed by MD5 unless told
     /// otherwise.
     Ketama,
-    /// libmemcached's plain `KETAMA` or `consistent`: 100 points of each server by the one-at-a-time
-    /// hash.
+    /// libmemcached's plain `KETAMA` or `consistent`: 100 points of each server, by the hash that keys are
+    /// hashed by.
     Consistent,
 }
 
@@ -53,10 +53,10 @@ pub(super) struct Ring {
 impl Ring {
     /// Over servers of these names, each with its port; a unix socket has 0.
     pub fn new(distribution: Distribution, hash: HashName, servers: &[(&str, u16)]) -> Ring {
-        let points_of: fn(&str, usize) -> Vec<u32> = match distribution {
-            Distribution::Modula => |_, _| Vec::new(),
-            Distribution::Ketama => ketama_points,
-            Distribution::Consistent => consistent_points,
+        let points_of = |name: &str| match distribution {
+            Distribution::Modula => Vec::new(),
+            Distribution::Ketama => ketama_points(name, servers.len()),
+            Distribution::Consistent => consistent_points(name, hash),
         };
         let mut points = Vec::new();
         for (index, (host, port)) in servers.iter().enumerate() {
@@ -65,7 +65,7 @@ impl Ring {
                 super::MemcachedOptions::PORT_DEFAULT => (*host).to_owned(),
                 port => format!("{host}:{port}"),
             };
-            let own = points_of(&name, servers.len());
+            let own = points_of(&name);
             points.extend(own.into_iter().map(|point| (point, index)));
         }
         points.sort_by_key(|(point, _)| *point);
@@ -105,10 +105,9 @@ fn digests_of_each(servers: usize) -> u32 {
     (share * KETAMA_POINTS / 4.0 * servers as f32).floor() as u32
 }
 
-fn consistent_points(name: &str, _: usize) -> Vec<u32> {
-    let text = |number| format!("{name}-{number}");
-    let hash = |number| HashName::OneAtATime.hash(text(number).as_bytes());
-    (0..CONSISTENT_POINTS).map(hash).collect()
+fn consistent_points(name: &str, hash: HashName) -> Vec<u32> {
+    let point = |number| hash.hash(format!("{name}-{number}").as_bytes());
+    (0..CONSISTENT_POINTS).map(point).collect()
 }
 
 const KETAMA_POINTS: f32 = 160.0;

@@ -1,0 +1,314 @@
+//! Which connections there are, who gets one, and servers that are down.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use crate::remote_store::testing::Step::{Closed, Hear, Pause, Say};
+use crate::remote_store::testing::{FakeServer, redis_at, redis_options, run, stores, wire};
+use crate::remote_store::{Kind, Stage, Value, counters, limits};
+
+const GET: [&str; 2] = ["GET", "a"];
+
+/// An address where nobody listens.
+async fn nowhere() -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a port");
+    listener.local_addr().expect("it is bound").to_string()
+}
+
+#[test]
+fn a_connection_serves_one_operation_after_the_other() {
+    run(async {
+        let (site, stores) = stores();
+        let mut script = Vec::new();
+        for _ in 0..3 {
+            script.extend([Hear(wire("GET a")), Say(b"$-1\r\n")]);
+        }
+        let server = FakeServer::start(vec![script]).await;
+        for _ in 0..3 {
+            // Handles come and go.
+            let redis = redis_at(&stores, &server.address);
+            assert_eq!(redis.command(&GET).await, Ok(Value::Nil));
+            assert_eq!(redis.pool().idle_connections(), 1);
+        }
+        let mut counted = BTreeMap::new();
+        counters::read(site.worker().shared(), &mut counted);
+        for (name, count) in [("requests", 3), ("connects", 1), ("failures", 0)] {
+            let name = format!("store.redis {}.{name}", server.address);
+            assert_eq!(counted.get(&name), Some(&count), "{name}");
+        }
+        server.finish().await;
+    });
+}
+
+#[test]
+fn each_connection_logs_in_and_chooses_its_database() {
+    run(async {
+        let (_site, stores) = stores();
+        let login = [wire("AUTH me hush"), wire("SELECT 3")].concat();
+        let server = FakeServer::start(vec![vec![
+            Hear(login),
+            Say(b"+OK\r\n+OK\r\n"),
+            Hear(wire("GET a")),
+            Say(b":1\r\n"),
+        ]])
+        .await;
+        let mut options = redis_options(&server.address);
+        (options.user, options.password) = (b"me".into(), b"hush".into());
+        options.database = 3;
+        let redis = stores.redis(&options).expect("it can be made");
+        assert_eq!(redis.command(&GET).await, Ok(Value::Integer(1)));
+        server.finish().await;
+    });
+}
+
+#[test]
+fn a_login_that_is_refused_says_why_and_is_not_tried_at_once_again() {
+    run(async {
+        let (_site, stores) = stores();
+        let script = vec![Hear(wire("AUTH hush")), Say(b"-WRONGPASS no\r\n"), Closed];
+        let server = FakeServer::start(vec![script]).await;
+        let mut options = redis_options(&server.address);
+        options.password = b"hush".into();
+        let redis = stores.redis(&options).expect("it can be made");
+        let error = redis.command(&GET).await.expect_err("refused");
+        assert_eq!((error.kind, error.stage), (Kind::Said, Stage::Login));
+        assert_eq!(error.text, "WRONGPASS no");
+        let error = redis.command(&GET).await.expect_err("it is down");
+        assert_eq!(
+            (error.kind, &error.text[..]),
+            (Kind::Down, "it is down: WRONGPASS no")
+        );
+        server.finish().await;
+    });
+}
+
+#[test]
+fn other_logins_have_other_connections() {
+    run(async {
+        let (_site, stores) = stores();
+        let server = FakeServer::start(vec![
+            vec![
+                Hear(wire("SELECT 1")),
+                Say(b"+OK\r\n"),
+                Hear(wire("GET a")),
+                Say(b":1\r\n"),
+                Closed,
+            ],
+            vec![
+                Hear(wire("SELECT 2")),
+                Say(b"+OK\r\n"),
+                Hear(wire("GET a")),
+                Say(b":2\r\n"),
+                Closed,
+            ],
+        ])
+        .await;
+        for database in 1..=2 {
+            let mut options = redis_options(&server.address);
+            options.database = database;
+            let redis = stores.redis(&options).expect("it can be made");
+            let reply = redis.command(&GET).await;
+            assert_eq!(reply, Ok(Value::Integer(database.into())));
+        }
+        drop((stores, _site));
+        server.finish().await;
+    });
+}
+
+#[test]
+fn a_connection_that_a_command_has_changed_is_not_lent_again() {
+    run(async {
+        for (command, is_kept) in [("SELECT 1", false), ("MULTI", false), ("EXEC", true)] {
+            let (_site, stores) = stores();
+            let script = vec![Hear(wire(command)), Say(b"+OK\r\n"), Closed];
+            let server = FakeServer::start(vec![script]).await;
+            let redis = redis_at(&stores, &server.address);
+            let command: Vec<&str> = command.split(' ').collect();
+            assert!(redis.command(&command).await.expect("a reply").is_ok());
+            assert_eq!(redis.pool().idle_connections(), usize::from(is_kept));
+            drop((redis, stores, _site));
+            server.finish().await;
+        }
+    });
+}
+
+#[test]
+fn who_gets_no_connection_waits_for_one() {
+    run(async {
+        let (_site, stores) = stores();
+        let server = FakeServer::start(vec![vec![
+            Hear(wire("GET a")),
+            Pause(20),
+            Say(b":1\r\n"),
+            Hear(wire("GET a")),
+            Say(b":2\r\n"),
+        ]])
+        .await;
+        let mut options = redis_options(&server.address);
+        options.connections_max = 1;
+        let redis = stores.redis(&options).expect("it can be made");
+        let hurried = redis.with_timeout(10);
+        let (first, second, third) = tokio::join!(
+            redis.command(&GET),
+            hurried.command(&GET),
+            redis.command(&GET)
+        );
+        assert_eq!(first, Ok(Value::Integer(1)));
+        let error = second.expect_err("no connection in time");
+        assert_eq!((error.kind, error.stage), (Kind::TimedOut, Stage::Queue));
+        assert_eq!(third, Ok(Value::Integer(2)));
+        server.finish().await;
+    });
+}
+
+#[test]
+fn there_is_an_end_to_those_who_wait() {
+    run(async {
+        let (_site, stores) = stores();
+        // It is never even accepted.
+        let mut options = redis_options(&nowhere().await);
+        options.connections_max = 1;
+        let redis = stores.redis(&options).expect("it can be made");
+        let mut waiting = Vec::new();
+        for _ in 0..=limits::WAITING_MAX {
+            let mut command = Box::pin(redis.command(&GET));
+            std::future::poll_fn(|context| {
+                assert!(command.as_mut().poll(context).is_pending());
+                std::task::Poll::Ready(())
+            })
+            .await;
+            waiting.push(command);
+        }
+        let error = redis.command(&GET).await.expect_err("too many wait");
+        assert_eq!((error.kind, error.stage), (Kind::Busy, Stage::Queue));
+        waiting.pop();
+        let mut command = Box::pin(redis.command(&GET));
+        let polled = std::future::poll_fn(|context| {
+            std::task::Poll::Ready(command.as_mut().poll(context).is_pending())
+        });
+        assert!(polled.await, "there is room again");
+    });
+}
+
+#[test]
+fn a_server_that_is_away_is_tried_once_a_pause() {
+    run(async {
+        let (site, stores) = stores();
+        let address = nowhere().await;
+        let redis = redis_at(&stores, &address);
+        let error = redis.command(&GET).await.expect_err("nobody listens");
+        assert_eq!(
+            (error.kind, error.stage),
+            (Kind::Unreachable, Stage::Connect)
+        );
+        assert!(!error.is_repeated());
+        let server = FakeServer::start_at(
+            &address,
+            vec![vec![
+                Hear(wire("GET a")),
+                Say(b":1\r\n"),
+                Hear(wire("GET a")),
+                Say(b":1\r\n"),
+            ]],
+        )
+        .await;
+        let begun = Instant::now();
+        for _ in 0..1000 {
+            let error = redis.command(&GET).await.expect_err("it is down");
+            assert!(error.is_repeated(), "{error}");
+        }
+        assert!(begun.elapsed() < Duration::from_millis(200), "it is quick");
+        sleep(Duration::from_millis(limits::DOWN_PAUSE_MS_MIN)).await;
+        // One finds out; who comes meanwhile is still told that it is down.
+        let (first, second) = tokio::join!(redis.command(&GET), redis.command(&GET));
+        assert_eq!(first, Ok(Value::Integer(1)));
+        assert!(second.expect_err("not yet").is_repeated());
+        assert_eq!(redis.command(&GET).await, Ok(Value::Integer(1)));
+        let mut counted = BTreeMap::new();
+        counters::read(site.worker().shared(), &mut counted);
+        let count = |name| {
+            counted
+                .get(&format!("store.redis {address}.{name}"))
+                .copied()
+        };
+        assert_eq!(
+            (count("failures"), count("refused")),
+            (Some(1002), Some(1001))
+        );
+        server.finish().await;
+    });
+}
+
+#[test]
+fn a_server_that_hangs_is_down_after_some_time_outs() {
+    run(async {
+        let (_site, stores) = stores();
+        let hanging = || vec![Hear(wire("GET a")), Closed];
+        let server = FakeServer::start(vec![hanging(), hanging(), hanging(), hanging()]).await;
+        let redis = redis_at(&stores, &server.address).with_timeout(20);
+        for _ in 0..limits::TIMEOUTS_IN_A_ROW_MAX {
+            let error = redis.command(&GET).await.expect_err("it hangs");
+            assert_eq!(error.kind, Kind::TimedOut);
+        }
+        let error = redis.command(&GET).await.expect_err("it is down");
+        assert_eq!(
+            (error.kind, &error.text[..]),
+            (Kind::Down, "it is down: no reply in time")
+        );
+        server.finish().await;
+    });
+}
+
+#[test]
+fn commands_that_are_meant_to_wait_say_nothing_about_the_server() {
+    run(async {
+        let (_site, stores) = stores();
+        let times = limits::TIMEOUTS_IN_A_ROW_MAX + 1;
+        let waiting = |_| vec![Hear(wire("BLPOP a 0")), Closed];
+        let server = FakeServer::start((0..times).map(waiting).collect()).await;
+        let redis = redis_at(&stores, &server.address).with_timeout(20);
+        for _ in 0..times {
+            let error = redis
+                .command(&["BLPOP", "a", "0"])
+                .await
+                .expect_err("too long");
+            assert_eq!(error.kind, Kind::TimedOut);
+        }
+        server.finish().await;
+    });
+}
+
+#[test]
+fn a_name_is_looked_up() {
+    run(async {
+        let (_site, stores) = stores();
+        let server = FakeServer::start(vec![vec![Hear(wire("GET a")), Say(b":1\r\n")]]).await;
+        let port = server.address.rsplit(':').next().expect("a port");
+        let redis = redis_at(&stores, &format!("localhost:{port}"));
+        assert_eq!(redis.command(&GET).await, Ok(Value::Integer(1)));
+        server.finish().await;
+    });
+}
+
+#[test]
+fn pools_that_nobody_uses_make_room() {
+    run(async {
+        let (_site, stores) = stores();
+        let address = |number: usize| format!("127.0.0.1:{}", 1000 + number);
+        let mut held = Vec::new();
+        for number in 0..limits::POOLS_MAX * 2 {
+            drop(redis_at(&stores, &address(number)));
+        }
+        for number in 0..limits::POOLS_MAX {
+            held.push(redis_at(&stores, &address(number)));
+        }
+        let error = stores.redis(&redis_options("127.0.0.1:1")).err();
+        assert_eq!(error.map(|error| error.kind), Some(Kind::Refused));
+        held.pop();
+        assert!(stores.redis(&redis_options("127.0.0.1:1")).is_ok());
+    });
+}
