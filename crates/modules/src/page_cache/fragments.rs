@@ -209,9 +209,9 @@ impl Fragments {
         self.bytes.fetch_add(fragment.size(), Relaxed);
         self.entries.fetch_add(1, Relaxed);
         let number = part.queue.insert(Arc::clone(&fragment));
-        part.by_key.insert(key, (number, fragment));
+        part.by_key.insert(key, (number, Arc::clone(&fragment)));
         drop(part);
-        self.make_room(hash);
+        self.make_room(hash, &fragment);
         true
     }
 
@@ -225,14 +225,14 @@ impl Fragments {
         true
     }
 
-    fn make_room(&self, hash: u64) {
-        for step in 0..limits::SHARDS as u64 {
+    /// As for pages: what was used goes in the second round, the latest not at all.
+    fn make_room(&self, hash: u64, latest: &Arc<Fragment>) {
+        for step in 0..2 * limits::SHARDS as u64 {
             while self.bytes() > self.bytes_max {
                 let mut part = self.part(hash.wrapping_add(step));
-                if part.queue.len() <= usize::from(step == 0) {
-                    break;
-                }
-                let was_used = |fragment: &Arc<Fragment>| fragment.was_used.swap(false, Relaxed);
+                let was_used = |fragment: &Arc<Fragment>| {
+                    Arc::ptr_eq(fragment, latest) || fragment.was_used.swap(false, Relaxed)
+                };
                 let Some(fragment) = part.queue.evict(was_used) else {
                     break;
                 };

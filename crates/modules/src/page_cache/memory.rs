@@ -103,7 +103,7 @@ impl Memory {
             self.account_end(&old.entry);
         }
         drop(part);
-        self.make_room(hash)
+        self.make_room(hash, entry)
     }
 
     /// Removes every entry whose key begins with `base`. Says how many.
@@ -155,17 +155,15 @@ impl Memory {
         }
     }
 
-    /// Evicts until there is room: where the latest entry is first, then wherever there is something.
-    fn make_room(&self, hash: u64) -> usize {
+    /// Evicts until there is room: in the part of the latest entry first, then in the others. What was used
+    /// goes in the second round only, the latest entry not at all.
+    fn make_room(&self, hash: u64, latest: &Arc<Entry>) -> usize {
         let mut count = 0;
-        for step in 0..limits::SHARDS as u64 {
+        for step in 0..2 * limits::SHARDS as u64 {
             while self.bytes() > self.bytes_max {
                 let mut part = self.part(hash.wrapping_add(step));
-                // The one that was just taken in is not the one to go, unless it is alone.
-                if part.queue.len() <= usize::from(step == 0) {
-                    break;
-                }
-                let Some(entry) = part.queue.evict(|entry| entry.take_used()) else {
+                let is_used = |entry: &Arc<Entry>| Arc::ptr_eq(entry, latest) || entry.take_used();
+                let Some(entry) = part.queue.evict(is_used) else {
                     break;
                 };
                 self.forget(&mut part, &entry);

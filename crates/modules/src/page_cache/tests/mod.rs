@@ -1,0 +1,48 @@
+//! The whole cache in a site without sockets, with a backend that says what a test wants.
+
+mod backend;
+mod conditions;
+mod fresh;
+mod purges;
+mod stale;
+mod unshared;
+
+use petrel_engine::testing::{Answer, Site};
+
+use super::{MODULE, PageCache};
+use backend::BACKEND;
+
+const ENABLED: &str = "server.document-root = \"/nonexistent\"\npage-cache.enable = \"enable\"\n";
+
+/// A site whose backend answers as [`backend::say`] was told.
+fn site(config: &str) -> Site {
+    backend::forget();
+    Site::new(&format!("{ENABLED}{config}"), &[&MODULE, &BACKEND])
+}
+
+fn get(site: &Site, target: &str, fields: &str) -> Answer {
+    site.request(&format!("GET {target} HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n"))
+}
+
+/// What the cache says it did, without the time that is left.
+fn status(answer: &Answer) -> String {
+    let status = answer.field("Cache-Status").unwrap_or_default();
+    let parts = status.split("; ").filter(|part| !part.starts_with("ttl="));
+    parts.collect::<Vec<_>>().join("; ")
+}
+
+fn text(answer: &Answer) -> String {
+    String::from_utf8_lossy(answer.body()).into_owned()
+}
+
+/// Lets the wall clock go on.
+fn later(site: &Site, seconds: u64) {
+    let cache = PageCache::of(site.worker());
+    cache.ahead_s.set(cache.ahead_s.get() + seconds);
+}
+
+fn count(site: &Site, name: &str) -> u64 {
+    let mut counters = std::collections::BTreeMap::new();
+    super::counters::read(site.worker().shared(), &mut counters);
+    counters.get(name).copied().unwrap_or_else(|| panic!("no counter {name}"))
+}

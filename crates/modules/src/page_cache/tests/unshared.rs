@@ -1,0 +1,139 @@
+//! What is one client's never gets to another, and nobody can poison what others get.
+
+use super::backend::{asked, say};
+use super::{count, get, site, status, text};
+use crate::extforward;
+
+const FRESH: &str = "Cache-Control: max-age=60";
+
+#[test]
+fn answers_for_one_client_are_not_stored() {
+    for fields in [
+        "Cache-Control: private, max-age=60",
+        "Cache-Control: no-store",
+        "Cache-Control: max-age=60\nSet-Cookie: session=1",
+        "Cache-Control: max-age=60\nVary: *",
+    ] {
+        let site = site("");
+        for body in ["one", "two"] {
+            say(200, fields, body);
+            assert_eq!(text(&get(&site, "/", "")), body, "{fields}");
+        }
+        assert_eq!(count(&site, "page-cache.entries"), 0, "{fields}");
+    }
+}
+
+#[test]
+fn cookies_are_for_the_client_that_caused_the_fetch() {
+    let site = site("page-cache.store-set-cookie = \"enable\"");
+    say(200, "Cache-Control: max-age=60\nSet-Cookie: session=1", "one");
+    assert!(get(&site, "/", "").field("Set-Cookie").is_some());
+    let second = get(&site, "/", "");
+    assert_eq!((second.field("Set-Cookie"), asked().len()), (None, 1));
+}
+
+#[test]
+fn fields_that_are_private_are_not_stored() {
+    let site = site("");
+    say(200, "Cache-Control: max-age=60, private=\"X-User\"\nX-User: me", "one");
+    assert!(get(&site, "/", "").field("X-User").is_some());
+    let second = get(&site, "/", "");
+    assert_eq!((second.field("X-User"), asked().len()), (None, 1));
+}
+
+#[test]
+fn rfc_9111_section_3_5_authorized_answers_are_shared_if_they_say_so() {
+    let authorized = "Authorization: Basic eDp5\r\n";
+    let site = site("");
+    say(200, FRESH, "mine");
+    let answer = get(&site, "/", authorized);
+    assert_eq!(status(&answer), "petrel; fwd=uri-miss; detail=authorization");
+    say(200, FRESH, "everybody's");
+    get(&site, "/", "");
+    say(200, FRESH, "mine");
+    assert_eq!(text(&get(&site, "/", authorized)), "mine");
+    assert_eq!(text(&get(&site, "/", "")), "everybody's");
+    say(200, "Cache-Control: max-age=60, public", "shared");
+    get(&site, "/b", authorized);
+    assert_eq!(text(&get(&site, "/b", authorized)), "shared");
+    assert_eq!(text(&get(&site, "/b", "")), "shared");
+    assert_eq!(asked().len(), 4);
+}
+
+#[test]
+fn fields_that_are_not_in_the_key_poison_nothing() {
+    for field in [
+        "X-Forwarded-Host: evil.example",
+        "X-Original-URL: /admin",
+        "X-HTTP-Method-Override: POST",
+        "Forwarded: host=evil.example",
+        "x-forwarded-PROTO: https",
+    ] {
+        let site = site("");
+        say(200, FRESH, "poison");
+        let answer = get(&site, "/", &format!("{field}\r\n"));
+        assert_eq!(status(&answer), "petrel; fwd=bypass; detail=request-field", "{field}");
+        say(200, FRESH, "clean");
+        assert_eq!(text(&get(&site, "/", "")), "clean", "{field}");
+        // Nor does its sender get what is stored: it may have wanted something else.
+        say(200, FRESH, "poison");
+        assert_eq!(text(&get(&site, "/", &format!("{field}\r\n"))), "poison");
+        assert_eq!(text(&get(&site, "/", "")), "clean");
+    }
+}
+
+#[test]
+fn trusted_proxies_have_pages_of_their_own() {
+    super::backend::forget();
+    let config = "server.document-root = \"/nonexistent\"\npage-cache.enable = \"enable\"\n\
+        extforward.forwarder = (\"127.0.0.1\" => \"trust\")";
+    let modules = [&extforward::MODULE, &super::BACKEND, &super::MODULE];
+    let site = petrel_engine::testing::Site::new(config, &modules);
+    let from = |host: &str| format!("X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Host: {host}\r\n");
+    for host in ["one.example", "two.example"] {
+        say(200, FRESH, host);
+        get(&site, "/", &from(host));
+    }
+    for host in ["one.example", "two.example"] {
+        assert_eq!(text(&get(&site, "/", &from(host))), host);
+    }
+    assert_eq!(asked().len(), 2);
+}
+
+#[test]
+fn cookies_that_mean_a_session_pass_the_cache_by() {
+    let site = site("page-cache.bypass-cookies = (\"PHPSESSID\", \"wp_*\")");
+    say(200, FRESH, "everybody's");
+    get(&site, "/", "");
+    say(200, FRESH, "mine");
+    for cookie in ["PHPSESSID=1", "a=b; wp_x=1"] {
+        let answer = get(&site, "/", &format!("Cookie: {cookie}\r\n"));
+        assert_eq!((text(&answer), status(&answer)), ("mine".into(), "petrel; fwd=bypass; detail=cookie".into()));
+    }
+    assert_eq!(text(&get(&site, "/", "Cookie: a=PHPSESSID\r\n")), "everybody's");
+}
+
+#[test]
+fn a_request_that_says_no_store_is_not_stored() {
+    let site = site("");
+    say(200, FRESH, "one");
+    get(&site, "/", "Cache-Control: no-store\r\n");
+    assert_eq!(count(&site, "page-cache.entries"), 0);
+}
+
+#[test]
+fn a_rewritten_target_does_not_hide_the_one_that_was_asked_for() {
+    super::backend::forget();
+    let config = "server.document-root = \"/nonexistent\"\npage-cache.enable = \"enable\"\n\
+        url.rewrite-once = (\"^/\" => \"/front.php\")";
+    let modules = [&super::MODULE, &crate::redirect::MODULE, &super::BACKEND];
+    let site = match petrel_engine::testing::Site::try_new(config, &modules) {
+        Ok(site) => site,
+        // Rewriting is another module's; where it is not built there is nothing to hide.
+        Err(_) => return,
+    };
+    for target in ["/a", "/b"] {
+        say(200, FRESH, target);
+        assert_eq!(text(&get(&site, target, "")), target);
+    }
+}
