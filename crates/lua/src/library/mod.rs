@@ -23,6 +23,7 @@ use std::rc::Rc;
 use mlua::{Function, Lua, Result, Table, Value};
 
 pub mod base64;
+pub mod dict;
 pub mod hash;
 pub mod json;
 pub mod pattern;
@@ -104,7 +105,7 @@ pub fn open(lua: &Lua, options: &Options) -> Result<()> {
     let Value::Table(handles) = last else {
         return Err(mlua::Error::runtime("the libraries did not open"));
     };
-    for key in ["switch", "protect", "environment"] {
+    for key in ["switch", "protect", "guard", "environment"] {
         let function: Function = handles.get(key)?;
         lua.set_named_registry_value(&format!("petrel.{key}"), function)?;
     }
@@ -134,6 +135,15 @@ pub fn environment(lua: &Lua) -> Result<Table> {
 pub fn protect(lua: &Lua, table: &Table) -> Result<Table> {
     lua.named_registry_value::<Function>("petrel.protect")?
         .call(table)
+}
+
+/// A Lua function that keeps raw access (`rawset`, `table.insert`) away from a table that all runs share, and
+/// answers it. The table's metatable decides what else may be done with it.
+///
+/// # Errors
+/// When memory runs out.
+pub fn guard(lua: &Lua) -> Result<Function> {
+    lua.named_registry_value("petrel.guard")
 }
 
 /// What runs have changed in libraries, and which of it is in place.

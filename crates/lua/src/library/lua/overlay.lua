@@ -114,6 +114,12 @@ end
 -- Whether raw access to `value` must not happen.
 host.is_protected = records
 
+-- Takes raw access to `shared` away, whose metatable decides about the rest.
+function host.guard(shared)
+  records[shared] = records[shared] or { meta = {}, real = shared, hidden = {} }
+  return shared
+end
+
 -- Metamethods of strings that would reach beyond the run, or undo the protection.
 local fixed = { __gc = true, __mode = true, __metatable = true }
 

@@ -1,0 +1,389 @@
+//! A dictionary that all workers share: strings, numbers and booleans under keys, with expiry.
+//!
+//! A [`Dict`] has a limit in bytes. When it is full, what was used longest ago makes way, and that is
+//! counted. Keys are spread over shards with a lock each, held for the time of one lookup; every operation is
+//! atomic, so [`Dict::increment`] is a counter for all workers.
+//!
+//! Nothing is written to disk: the dictionary lives as long as the process. Time is monotonic.
+
+mod shard;
+mod table;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use shard::Shard;
+pub use shard::{Counters, ENTRY_BYTES};
+pub use table::table;
+
+/// What stands under a key.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Item {
+    /// Any bytes.
+    Text(Arc<[u8]>),
+    /// A number.
+    Number(f64),
+    /// A truth value.
+    Boolean(bool),
+}
+
+/// When a write happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// In any case.
+    Always,
+    /// If nothing stands under the key.
+    Absent,
+    /// If something does.
+    Present,
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// It stands there now.
+    Done,
+    /// The condition did not hold.
+    Unchanged,
+    /// The item is larger than a shard may be, and is not kept.
+    TooLarge,
+}
+
+/// Why a number was not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotCounted {
+    /// Nothing stands under the key, and no beginning was given.
+    Absent,
+    /// What stands there is no number.
+    NotANumber,
+    /// There is no room for it.
+    TooLarge,
+}
+
+/// How long an item lasts that expires: `None` is for as long as there is room.
+pub type Lifetime = Option<Duration>;
+
+/// A shared dictionary.
+pub struct Dict {
+    shards: Vec<Mutex<Shard>>,
+    hasher: RandomState,
+    started: Instant,
+    bytes_max: usize,
+}
+
+/// Most shards, and the bytes that make a shard of its own worth while.
+const SHARDS_MAX: usize = 16;
+const SHARD_BYTES: usize = 1 << 20;
+
+impl Dict {
+    /// An empty dictionary of at most `bytes_max` bytes: keys, texts and [`ENTRY_BYTES`] for each item.
+    #[must_use]
+    pub fn new(bytes_max: usize) -> Dict {
+        let count = (bytes_max / SHARD_BYTES).clamp(1, SHARDS_MAX);
+        let shard = || Mutex::new(Shard::new(bytes_max / count));
+        Dict {
+            shards: (0..count).map(|_| shard()).collect(),
+            hasher: RandomState::new(),
+            started: Instant::now(),
+            bytes_max,
+        }
+    }
+
+    /// What stands under `key`.
+    #[must_use]
+    pub fn get(&self, key: &[u8]) -> Option<Item> {
+        let now = self.now();
+        self.shard(key).get(key, now)
+    }
+
+    /// Puts `item` under `key`. Its lifetime replaces the one that was there.
+    pub fn set(&self, key: &[u8], item: Item, lifetime: Lifetime, when: When) -> Written {
+        let now = self.now();
+        let expires = expiry(now, lifetime);
+        self.shard(key).set(key, item, expires, when, now)
+    }
+
+    /// Adds `by` to the number under `key`, and answers with the sum. A key that is absent begins with
+    /// `first`, if that is given, and then lasts for `lifetime`; otherwise the lifetime stays.
+    ///
+    /// # Errors
+    /// When there is no number to change.
+    pub fn increment(
+        &self,
+        key: &[u8],
+        by: f64,
+        first: Option<f64>,
+        lifetime: Lifetime,
+    ) -> Result<f64, NotCounted> {
+        let now = self.now();
+        let expires = expiry(now, lifetime);
+        self.shard(key).increment(key, by, first, expires, now)
+    }
+
+    /// Removes `key`; whether it was there.
+    pub fn delete(&self, key: &[u8]) -> bool {
+        let now = self.now();
+        self.shard(key).delete(key, now)
+    }
+
+    /// Removes everything. The counters stay.
+    pub fn flush(&self) {
+        for shard in &self.shards {
+            locked(shard).flush();
+        }
+    }
+
+    /// Up to `count_max` keys, in no order.
+    #[must_use]
+    pub fn keys(&self, count_max: usize) -> Vec<Box<[u8]>> {
+        let now = self.now();
+        let mut keys = Vec::new();
+        for shard in &self.shards {
+            locked(shard).keys(count_max, now, &mut keys);
+        }
+        keys
+    }
+
+    /// What is left of the lifetime of `key`; `None` if it is absent.
+    #[must_use]
+    pub fn lifetime(&self, key: &[u8]) -> Option<Lifetime> {
+        let now = self.now();
+        let expires = self.shard(key).expires(key, now)?;
+        Some((expires != NEVER).then(|| Duration::from_millis(expires - now)))
+    }
+
+    /// Gives `key` another lifetime from now on; whether it was there.
+    pub fn expire(&self, key: &[u8], lifetime: Lifetime) -> bool {
+        let now = self.now();
+        let expires = expiry(now, lifetime);
+        self.shard(key).set_expires(key, expires, now)
+    }
+
+    /// The counters of all shards together.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let mut all = Counters::default();
+        for shard in &self.shards {
+            all.add(&locked(shard).counters());
+        }
+        all
+    }
+
+    /// The limit in bytes.
+    #[must_use]
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    fn shard(&self, key: &[u8]) -> MutexGuard<'_, Shard> {
+        let index = self.hasher.hash_one(key) as usize % self.shards.len();
+        let shard = self
+            .shards
+            .get(index)
+            .expect("a remainder is below the number of shards");
+        locked(shard)
+    }
+
+    /// Milliseconds since the dictionary was made.
+    fn now(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+}
+
+/// The moment of what does not expire.
+const NEVER: u64 = u64::MAX;
+
+fn expiry(now: u64, lifetime: Lifetime) -> u64 {
+    lifetime.map_or(NEVER, |lifetime| {
+        let millis = u64::try_from(lifetime.as_millis()).unwrap_or(NEVER);
+        now.saturating_add(millis.max(1))
+    })
+}
+
+/// No operation leaves a shard half changed, so one that panicked elsewhere does no harm.
+fn locked(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The dictionaries of a server, by name.
+pub struct Dicts {
+    named: Mutex<HashMap<String, Arc<Dict>>>,
+    bytes_max: usize,
+}
+
+impl Dicts {
+    /// No dictionary yet. Those that [`Dicts::open`] makes have `bytes_max` bytes each.
+    #[must_use]
+    pub fn new(bytes_max: usize) -> Dicts {
+        Dicts {
+            named: Mutex::default(),
+            bytes_max,
+        }
+    }
+
+    /// Makes the dictionary `name` with a limit of its own, if there is none yet.
+    pub fn define(&self, name: &str, bytes_max: usize) {
+        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        named
+            .entry(name.to_owned())
+            .or_insert_with(|| Arc::new(Dict::new(bytes_max)));
+    }
+
+    /// The dictionary `name`, made if it is not there; `None` if there are [`DICTS_MAX`] already.
+    #[must_use]
+    pub fn open(&self, name: &str) -> Option<Arc<Dict>> {
+        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(dict) = named.get(name) {
+            return Some(Arc::clone(dict));
+        }
+        if named.len() >= DICTS_MAX {
+            return None;
+        }
+        let dict = Arc::new(Dict::new(self.bytes_max));
+        named.insert(name.to_owned(), Arc::clone(&dict));
+        Some(dict)
+    }
+
+    /// All of them with their names, in the order of these.
+    #[must_use]
+    pub fn all(&self) -> Vec<(String, Arc<Dict>)> {
+        let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = named
+            .iter()
+            .map(|(name, dict)| (name.clone(), Arc::clone(dict)))
+            .collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all
+    }
+}
+
+/// Most dictionaries of a server: scripts make them by naming them.
+pub const DICTS_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Item {
+        Item::Text(text.as_bytes().into())
+    }
+
+    #[test]
+    fn writes_have_conditions() {
+        let dict = Dict::new(1 << 20);
+        assert_eq!(
+            dict.set(b"k", text("1"), None, When::Present),
+            Written::Unchanged
+        );
+        assert_eq!(dict.set(b"k", text("1"), None, When::Absent), Written::Done);
+        assert_eq!(
+            dict.set(b"k", text("2"), None, When::Absent),
+            Written::Unchanged
+        );
+        assert_eq!(dict.get(b"k"), Some(text("1")));
+        assert_eq!(
+            dict.set(b"k", Item::Boolean(false), None, When::Present),
+            Written::Done
+        );
+        assert_eq!(dict.get(b"k"), Some(Item::Boolean(false)));
+        assert!(dict.delete(b"k") && !dict.delete(b"k"));
+        assert_eq!(dict.get(b"k"), None);
+    }
+
+    #[test]
+    fn items_expire() {
+        let dict = Dict::new(1 << 20);
+        let soon = Some(Duration::from_millis(20));
+        dict.set(b"soon", text("x"), soon, When::Always);
+        dict.set(b"kept", text("x"), soon, When::Always);
+        assert!(
+            dict.lifetime(b"soon")
+                .flatten()
+                .is_some_and(|left| left <= soon.unwrap_or_default())
+        );
+        assert!(dict.expire(b"kept", None));
+        std::thread::sleep(Duration::from_millis(40));
+        assert_eq!(dict.get(b"soon"), None);
+        assert_eq!(dict.lifetime(b"soon"), None);
+        assert_eq!(dict.lifetime(b"kept"), Some(None));
+        assert!(!dict.expire(b"soon", None));
+        assert_eq!(dict.keys(10).len(), 1);
+    }
+
+    #[test]
+    fn counters_of_threads_add_up() {
+        let dict = Dict::new(4 << 20);
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let dict = &dict;
+                scope.spawn(move || {
+                    for round in 0..10_000u32 {
+                        let key = format!("k{}", round % 7);
+                        let counted = dict.increment(key.as_bytes(), 1.0, Some(0.0), None);
+                        assert!(counted.is_ok());
+                        if round % 100 == 0 {
+                            dict.set(
+                                format!("t{thread}").as_bytes(),
+                                text("x"),
+                                None,
+                                When::Always,
+                            );
+                            assert!(dict.keys(5).len() <= 5);
+                        }
+                    }
+                });
+            }
+        });
+        let sum: f64 = (0..7)
+            .map(|index| match dict.get(format!("k{index}").as_bytes()) {
+                Some(Item::Number(number)) => number,
+                _ => 0.0,
+            })
+            .sum();
+        assert_eq!(sum, 80_000.0);
+    }
+
+    #[test]
+    fn the_limit_holds_whatever_threads_write() {
+        let dict = Dict::new(2 << 20);
+        std::thread::scope(|scope| {
+            for thread in 0..4u32 {
+                let dict = &dict;
+                scope.spawn(move || {
+                    for round in 0..4_000u32 {
+                        let key = (round.wrapping_mul(2_654_435_761) ^ thread) % 5_000;
+                        let size = (key % 3_000) as usize;
+                        let item = Item::Text(vec![0; size].into());
+                        dict.set(&key.to_le_bytes(), item, None, When::Always);
+                    }
+                });
+            }
+        });
+        let counters = dict.counters();
+        assert!(counters.bytes <= 2 << 20, "{counters:?}");
+        assert!(counters.evicted > 0 && counters.entries > 0, "{counters:?}");
+        dict.flush();
+        let counters = dict.counters();
+        assert_eq!((counters.entries, counters.bytes), (0, 0));
+    }
+
+    #[test]
+    fn dictionaries_have_names() {
+        let dicts = Dicts::new(1000);
+        dicts.define("large", 5000);
+        assert_eq!(dicts.open("large").map(|dict| dict.bytes_max()), Some(5000));
+        let a = dicts.open("a").expect("room");
+        a.set(b"k", Item::Number(1.0), None, When::Always);
+        assert_eq!(
+            dicts.open("a").and_then(|dict| dict.get(b"k")),
+            Some(Item::Number(1.0))
+        );
+        assert_eq!(dicts.open("b").and_then(|dict| dict.get(b"k")), None);
+        let made = (0..DICTS_MAX)
+            .filter(|index| dicts.open(&format!("n{index}")).is_some())
+            .count();
+        assert_eq!(made, DICTS_MAX - 3);
+    }
+}
