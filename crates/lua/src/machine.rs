@@ -50,6 +50,7 @@ pub struct Machine {
     loop_function: Function,
     waiting: Function,
     stack_of: Function,
+    petrel: Table,
     /// Coroutines between two runs.
     idle: RefCell<Vec<Thread>>,
     /// What the function that was called last waits for, until its run takes it.
@@ -91,6 +92,7 @@ impl Machine {
         let debug: Table = lua.globals().get("debug")?;
         debug.set("traceback", shown_stack)?;
         library::open(&lua, &options.library)?;
+        let petrel = open_petrel(&lua, &options.library.limits)?;
         let meter = Meter::new(options.budget).map_err(mlua::Error::external)?;
         Ok(Rc::new(Machine {
             meter,
@@ -100,6 +102,7 @@ impl Machine {
             loop_function,
             waiting,
             stack_of,
+            petrel,
             idle: RefCell::default(),
             started: Rc::default(),
             is_spent: Cell::new(false),
@@ -110,6 +113,12 @@ impl Machine {
     /// The state, to add functions and tables to.
     pub fn lua(&self) -> &Lua {
         &self.lua
+    }
+
+    /// The table `petrel` of scripts, for functions to be added. They see it through a proxy, which keeps
+    /// it as it is.
+    pub fn petrel(&self) -> &Table {
+        &self.petrel
     }
 
     /// How it was made.
@@ -221,4 +230,20 @@ impl Machine {
             idle.push(thread);
         }
     }
+}
+
+/// The part of `petrel` that needs nothing but Lua.
+fn open_petrel(lua: &Lua, limits: &library::Limits) -> mlua::Result<Table> {
+    let petrel = lua.create_table()?;
+    for (name, table) in [
+        ("json", library::json::table(lua, limits)?),
+        ("base64", library::base64::table(lua)?),
+        ("hash", library::hash::table(lua)?),
+        ("random", library::random::table(lua)?),
+    ] {
+        petrel.set(name, library::protect(lua, &table)?)?;
+    }
+    lua.globals()
+        .set("petrel", library::protect(lua, &petrel)?)?;
+    Ok(petrel)
 }

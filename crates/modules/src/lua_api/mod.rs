@@ -1,4 +1,4 @@
-//! `petrel.*`: what scripts find beyond lighttpd's functions, whichever module runs them.
+//! The part of `petrel.*` that needs the server: what scripts find beyond lighttpd's functions, whichever module runs them.
 //!
 //! Functions that wait for something (a time, a backend, a store, a disk) suspend the script, not the
 //! worker. Those that need the request work while the script runs for it; see [`State::lent`].
@@ -19,25 +19,22 @@ pub(crate) use stream::take_body;
 
 use std::rc::Rc;
 
-use petrel_lua::{library, mlua};
+use petrel_lua::mlua;
 
 use crate::lua::State;
 
-/// Opens the table `petrel` in a new state.
+/// Adds it to the table `petrel` of a new state.
 ///
 /// # Errors
 /// There is no memory for it.
 pub(crate) fn open(state: &Rc<State>) -> mlua::Result<()> {
-    let lua = state.machine().lua();
-    let petrel = lua.create_table()?;
-    time::open(state, &petrel)?;
-    subrequest::open(state, &petrel)?;
-
-    http::open(state, &petrel)?;
-    files::open(state, &petrel)?;
-    stores::open(state, &petrel)?;
-    stream::open(state, &petrel)?;
-    lua.globals().set("petrel", library::protect(lua, &petrel)?)
+    let petrel = state.machine().petrel();
+    time::open(state, petrel)?;
+    subrequest::open(state, petrel)?;
+    http::open(state, petrel)?;
+    files::open(state, petrel)?;
+    stores::open(state, petrel)?;
+    stream::open(state, petrel)
 }
 
 /// A function was called that needs a request, and there is none (any more).

@@ -200,6 +200,15 @@ async fn redis_and_memcached_answer_or_are_nil() {
 }
 
 #[tokio::test(flavor = "local")]
+async fn codecs_are_there() {
+    let script = "local p = petrel
+        return p.json.encode(p.json.decode('{\"a\": [1]}')) .. p.base64.encode('hi') .. #p.random.bytes(8)
+            .. p.hash.md5('')";
+    let text = returned(script).await;
+    assert_eq!(text, "{\"a\":[1]}aGk=8d41d8cd98f00b204e9800998ecf8427e");
+}
+
+#[tokio::test(flavor = "local")]
 async fn petrel_is_not_for_scripts_to_change() {
     // What a script changes is its own, for its own run.
     let script = "petrel.sleep = 1 return tostring(petrel.sleep)";
