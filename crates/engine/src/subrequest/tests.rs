@@ -284,7 +284,7 @@ async fn a_body_is_there_at_once_and_has_the_limit_of_a_client_s() {
         head.body = vec![b'x'; length].into();
         let (answered, body) = ask(&parent, head).await;
         assert_eq!(answered, status);
-        assert_eq!(status != 200 || body.len() == length, true);
+        assert!(status != 200 || body.len() == length);
     }
     let mut head = SubrequestHead::get(b"/echo");
     head.body = Bytes::from_static(b"GET has none");

@@ -1,4 +1,5 @@
 use petrel_engine::config::{LoadOptions, Shell, parse_str};
+use petrel_engine::subrequest::{Subrequest, SubrequestHead};
 use petrel_engine::testing::{Answer, Site};
 
 use super::*;
@@ -251,4 +252,16 @@ fn every_address_of_a_range_is_trusted_and_unix_sockets_by_the_empty_key() {
     assert!(unix.includes(None) && !unix.is_empty());
     assert!(!unix.includes(Some([127, 0, 0, 1].into())));
     assert!(trust("extforward.forwarder = ( \"1.2.3.4\" => \"no\" )").is_empty());
+}
+
+#[test]
+fn a_subrequest_has_the_client_of_its_parent() {
+    let answer = ask(ALL, "X-Forwarded-For: 1.2.3.4");
+    let mut head = SubrequestHead::get(b"/");
+    head.fields = vec![("X-Forwarded-For".to_owned(), b"5.6.7.8".to_vec())];
+    let mut asked = Subrequest::new(answer.exchange(), head).expect("it is sound");
+    let context = &mut std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(asked.poll_head(context).is_ready());
+    let peer = asked.exchange().connection.peer;
+    assert_eq!(peer.address_text(), "1.2.3.4");
 }

@@ -235,13 +235,79 @@ const KEPT: &str = "gateway";
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
 
-    use super::super::FASTCGI;
+    use petrel_engine::proto::method::Method;
+    use petrel_engine::subrequest::{Subrequest, SubrequestHead};
+    use petrel_engine::testing::Site;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::super::{FASTCGI, PROXY};
     use crate::testing::Tree;
     use crate::{index_file, static_file};
 
     const CONFIG: &str = "fastcgi.server = ( \".php\" => (( \"socket\" => \"ROOT/none\" )) )
         index-file.names = ( \"index.php\" )";
+
+    /// A backend that answers every request on one connection with what it was sent, piece by piece.
+    async fn echo(listener: tokio::net::TcpListener, bodies: usize) {
+        let (mut stream, _) = listener.accept().await.expect("the gateway connects");
+        for _ in 0..bodies {
+            let mut received = Vec::new();
+            while !received.ends_with(b"\r\n\r\nbody") {
+                let count = stream.read_buf(&mut received).await.expect("a request");
+                assert!(count > 0, "{}", String::from_utf8_lossy(&received));
+            }
+            let head = b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\nX-B: 1\r\n\r\n";
+            stream.write_all(head).await.expect("sent");
+            for piece in received.chunks(40) {
+                let chunk = [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
+                stream.write_all(&chunk).await.expect("sent");
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            stream.write_all(b"0\r\n\r\n").await.expect("sent");
+        }
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn subrequests_go_to_backends_and_leave_connections_for_the_next() {
+        for stream in [0, 1] {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+            let listener = listener.expect("a free port");
+            let port = listener.local_addr().expect("bound").port();
+            let backend = tokio::task::spawn_local(echo(listener, 2));
+            let config = format!(
+                "server.document-root = \"/nonexistent\"
+                server.stream-response-body = {stream}
+                proxy.server = ( \"/b\" => (( \"host\" => \"127.0.0.1\", \"port\" => {port} )) )"
+            );
+            let site = Site::new(&config, &[&PROXY]);
+            let parent = site.unanswered(
+                "GET / HTTP/1.1\r\nHost: a.example\r\nCookie: a=b\r\nUpgrade: websocket\r\n\
+                 Connection: upgrade\r\nRange: bytes=0-1\r\n\r\n",
+            );
+            for _ in 0..2 {
+                let mut head = SubrequestHead::get(b"/b/x?y");
+                head.method = Method::Post;
+                head.body = "body".into();
+                let mut asked = Subrequest::new(&parent, head).expect("it is sound");
+                assert_eq!(asked.head().await.0, 201);
+                assert_eq!(asked.response().get("x-b"), Some(&b"1"[..]));
+                assert_eq!(asked.response().get("transfer-encoding"), None);
+                let told = asked.collect(10_000).await.expect("it is short");
+                let told = String::from_utf8_lossy(&told).into_owned();
+                assert!(told.starts_with("POST /b/x?y HTTP/1.1\r\n"), "{told}");
+                for field in ["Host: a.example", "Content-Length: 4", "Cookie: a=b"] {
+                    assert!(told.contains(&format!("\r\n{field}\r\n")), "{told}");
+                }
+                assert!(
+                    !told.contains("Range") && !told.contains("Upgrade"),
+                    "{told}"
+                );
+            }
+            backend.await.expect("both came by one connection");
+        }
+    }
 
     /// 503: it is passed on, and nobody is there. 403: it is not.
     #[tokio::test(flavor = "local")]
