@@ -9,6 +9,7 @@ pub mod access;
 pub mod access_log;
 pub mod alias;
 mod cache_dir;
+pub mod cml;
 pub mod deflate;
 pub mod dir_listing;
 pub mod evhost;
@@ -52,6 +53,7 @@ pub static MODULES: &[&ModuleSpec] = &[
     &simple_vhost::MODULE,
     &evhost::MODULE,
     &lua::MODULE,
+    &cml::MODULE,
     &page_cache::MODULE,
     &gateway::cgi::MODULE,
     &gateway::FASTCGI,

@@ -2,15 +2,12 @@
 
 use petrel_engine::directives;
 use petrel_engine::module::ModuleSpec;
-use petrel_engine::settings::directives::Effect::{Accepted, Exposes, NotYet};
+use petrel_engine::settings::directives::Effect::{Accepted, Exposes};
 
 use super::not_built;
 
 /// A script may deny, sign, redirect or generate; a file in its place is the wrong answer.
 const DECIDES: &str = "what a script should decide must not be answered without it";
-
-/// cml.extension is what turns the module on.
-const NO_CML: &str = "it has no meaning without cml.extension, which is not built";
 
 pub(super) static MAGNET: ModuleSpec = not_built(
     "mod_magnet",
@@ -26,20 +23,5 @@ pub(super) static MAGNET: ModuleSpec = not_built(
             "Scripts to run when the header of a backend's response is complete (lighttpd 1.5).";
         "magnet.attract-response-content-to", StringOrList, Request, "()", Accepted("lighttpd 1.5 never ran these scripts either"),
             "Scripts to run on the content of a response.";
-    },
-);
-
-pub(super) static CML: ModuleSpec = not_built(
-    "mod_cml",
-    "Decides by a Lua script between a cached page and the application.",
-    directives! {
-        "cml.extension", String, Request, "unset", Exposes("the source of such a script must not be sent"),
-            "The suffix of the scripts.";
-        "cml.memcache-hosts", List, Request, "()", NotYet(NO_CML),
-            "The memcached servers that scripts may ask.";
-        "cml.memcache-namespace", String, Request, "unset", NotYet(NO_CML),
-            "What keys there begin with.";
-        "cml.power-magnet", String, Request, "unset", Exposes(DECIDES),
-            "A script to run before every request.";
     },
 );

@@ -26,7 +26,6 @@ pub static MODULES: &[&ModuleSpec] = &[
     &access_control::TRIGGER_B4_DL,
     &tls::OPENSSL,
     &lua::MAGNET,
-    &lua::CML,
     &vhosts::VHOSTDB,
     &vhosts::SQL_VHOST_CORE,
     &vhosts::USERDIR,

@@ -1,0 +1,55 @@
+//! What a script of mod_cml sees: its globals, made anew for each run.
+//!
+//! `environment.lua` makes them of the functions that [`super::request`], [`super::files`] and
+//! [`super::memcache`] offer. Everything else is what all scripts of the server have.
+
+use std::rc::Rc;
+
+use petrel_lua::mlua::{self, Function, Table};
+
+use super::{files, memcache, request};
+use crate::lua::State;
+
+/// What mod_cml keeps for a Lua state.
+pub(super) struct Globals {
+    make: Function,
+    take: Function,
+}
+
+impl Globals {
+    /// Those of `state`.
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub fn of(state: &Rc<State>) -> mlua::Result<Rc<Globals>> {
+        state.extension(Globals::new)
+    }
+
+    fn new(state: &Rc<State>) -> mlua::Result<Globals> {
+        let lua = state.machine().lua();
+        let native = lua.create_table()?;
+        let functions = lua.create_table()?;
+        request::add(state, &native)?;
+        files::add(state, &native, &functions)?;
+        memcache::add(state, &functions)?;
+        native.set("functions", functions)?;
+        let (make, take) = lua
+            .load(include_str!("environment.lua"))
+            .set_name("=petrel/cml.lua")
+            .call((lua.globals(), native))?;
+        Ok(Globals { make, take })
+    }
+
+    /// The Lua function that makes the globals of a run.
+    pub fn make(&self) -> &Function {
+        &self.make
+    }
+
+    /// The globals of the run that was started last, once.
+    ///
+    /// # Errors
+    /// None was started.
+    pub fn take(&self) -> mlua::Result<Table> {
+        self.take.call(())
+    }
+}

@@ -1,0 +1,108 @@
+//! What scripts learn of files: `file_mtime`, `file_isreg`, `file_isdir`, `dir_files`, and `md5`.
+//!
+//! Files are looked up in the worker's file cache, so that a warm script makes no system call for them.
+//! A relative path starts from the directory of what the request leads to. A script may look anywhere;
+//! what may become part of a page is decided in [`super::parts`].
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::rc::Rc;
+
+use md5::{Digest, Md5};
+use petrel_engine::Exchange;
+use petrel_engine::file_cache::{FileEntry, FileKind, Symlinks};
+use petrel_lua::mlua::{self, LuaString, Table, Value};
+
+use super::request::directory;
+use crate::lua::State;
+
+/// Adds the functions.
+pub(super) fn add(state: &Rc<State>, native: &Table, functions: &Table) -> mlua::Result<()> {
+    let lua = state.machine().lua();
+    let look = |answer: fn(&FileEntry) -> Value| {
+        let lent = Rc::clone(state.lent());
+        lua.create_function(move |_, path: LuaString| {
+            let file = lent.with(|exchange| look_up(exchange, &path.as_bytes()));
+            Ok(file.flatten().map_or(Value::Nil, |file| answer(&file)))
+        })
+    };
+    functions.set("file_mtime", look(modified)?)?;
+    functions.set("file_isreg", look(|file| is(file, FileKind::Regular))?)?;
+    functions.set("file_isdir", look(|file| is(file, FileKind::Directory))?)?;
+    let lent = Rc::clone(state.lent());
+    native.set(
+        "names_in",
+        lua.create_function(move |lua, path: LuaString| {
+            let path = lent.with(|exchange| absolute(exchange, &path.as_bytes()));
+            let names = lua.create_table()?;
+            for name in path.map(|path| names_in(&path)).unwrap_or_default() {
+                names.raw_push(lua.create_string(name)?)?;
+            }
+            Ok(names)
+        })?,
+    )?;
+    let digest = lua.create_function(|_, text: LuaString| Ok(md5_hex(&text.as_bytes())))?;
+    native.set("md5", &digest)?;
+    functions.set("md5", digest)
+}
+
+/// `path` from the directory of what the request leads to.
+pub(super) fn absolute(exchange: &Exchange, path: &[u8]) -> Vec<u8> {
+    match path.first() {
+        Some(b'/') => path.to_vec(),
+        _ => [directory(exchange), path].concat(),
+    }
+}
+
+fn look_up(exchange: &Exchange, path: &[u8]) -> Option<Rc<FileEntry>> {
+    if path.is_empty() || path.contains(&0) {
+        return None;
+    }
+    let worker = &exchange.worker;
+    let now_s = worker.clock().seconds();
+    let path = absolute(exchange, path);
+    let file = worker.files().lookup(&path, Symlinks::Follow, now_s);
+    file.kind().exists().then_some(file)
+}
+
+/// When the content was changed, in seconds since 1970.
+fn modified(file: &FileEntry) -> Value {
+    Value::Number(file.stat().modified_s as f64)
+}
+
+/// lighttpd has 0 for "is something else", which is true in Lua.
+fn is(file: &FileEntry, kind: FileKind) -> Value {
+    match file.kind() == kind {
+        true => Value::Integer(1),
+        false => Value::Boolean(false),
+    }
+}
+
+/// The names in a directory, in alphabetical order, without `.` and `..`; none if it cannot be read. The
+/// directory is read each time.
+fn names_in(path: &[u8]) -> Vec<Vec<u8>> {
+    let path = Path::new(std::ffi::OsStr::from_bytes(path));
+    let Ok(entries) = std::fs::read_dir(path) else {
+        return Vec::new();
+    };
+    let entries = entries.take(NAMES_MAX).filter_map(Result::ok);
+    let mut names: Vec<Vec<u8>> = entries
+        .map(|entry| entry.file_name().as_bytes().to_vec())
+        .collect();
+    names.sort_unstable();
+    names
+}
+
+/// Names that `dir_files` goes through. A worker reads them in a few tens of milliseconds.
+const NAMES_MAX: usize = 65_536;
+
+fn md5_hex(text: &[u8]) -> String {
+    use std::fmt::Write;
+    let digest = Md5::digest(text);
+    let mut hex = String::with_capacity(32);
+    for byte in digest {
+        // Writing to a string cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex
+}

@@ -1,0 +1,275 @@
+//! The answer that is made of parts: type, ETag, Last-Modified, conditions, a range.
+//!
+//! The ETag stands for all parts in their order and for the type. The page was last modified when the
+//! latest of its parts was; if that is not known of one, there is no Last-Modified.
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
+
+use petrel_engine::body::{Body, Piece};
+use petrel_engine::module::Outcome;
+use petrel_engine::proto::conditional::{Preconditions, Verdict, evaluate};
+use petrel_engine::proto::date;
+use petrel_engine::proto::http1::{KnownField, Version};
+use petrel_engine::proto::method::Method;
+use petrel_engine::proto::range::{self, RangeLimits, RangeOutcome};
+use petrel_engine::proto::status::Status;
+use petrel_engine::settings::CoreSettings;
+use petrel_engine::{Exchange, limits};
+
+use super::parts::Found;
+
+/// Answers with `parts`, as far as the conditions of the request allow.
+pub(super) fn answer(exchange: &mut Exchange, parts: &[Found], content_type: &[u8]) -> Outcome {
+    let response = &mut exchange.response;
+    response.answer(Status::OK);
+    response.set("Content-Type", content_type);
+    let core = &exchange.settings.core;
+    if let Some(etag) = etag(parts, content_type, core) {
+        response.set("ETag", etag.as_bytes());
+    }
+    let modified_s = modified_s(parts);
+    if let Some(modified_s) = modified_s {
+        let mut text = [0; 29];
+        date::format_imf(modified_s, &mut text);
+        response.set("Last-Modified", &text);
+    }
+    let pieces: Vec<Piece> = parts.iter().map(Found::piece).collect();
+    if exchange.handles_error() {
+        exchange.response.body = body(pieces, None);
+        return Outcome::Answer;
+    }
+    as_asked(exchange, pieces, modified_s)
+}
+
+fn as_asked(exchange: &mut Exchange, pieces: Vec<Piece>, modified_s: Option<u64>) -> Outcome {
+    let allows_ranges = exchange.settings.core.range_requests;
+    if allows_ranges {
+        exchange.response.set("Accept-Ranges", b"bytes");
+    }
+    let range = match conditions(exchange, modified_s) {
+        Verdict::NotModified => {
+            exchange.response.status = Status::NOT_MODIFIED;
+            return Outcome::Answer;
+        }
+        Verdict::PreconditionFailed => return exchange.answer(Status::PRECONDITION_FAILED),
+        Verdict::Proceed { honour_range } if honour_range && allows_ranges => {
+            wanted_range(exchange, length(&pieces))
+        }
+        Verdict::Proceed { .. } => RangeOutcome::Ignore,
+    };
+    let size = length(&pieces);
+    match range {
+        RangeOutcome::Unsatisfiable => {
+            let outcome = exchange.answer(Status::RANGE_NOT_SATISFIABLE);
+            let value = format!("bytes */{size}");
+            exchange.response.set("Content-Range", value.as_bytes());
+            return outcome;
+        }
+        RangeOutcome::Single(range) => {
+            let mut value = Vec::new();
+            range::write_content_range(&mut value, &range, size);
+            exchange.response.status = Status::PARTIAL_CONTENT;
+            exchange.response.set("Content-Range", &value);
+            exchange.response.body = body(pieces, Some(range));
+        }
+        // RFC 9110 section 14.2 leaves it to the server. Nobody asks for several parts of such a page.
+        RangeOutcome::Ignore | RangeOutcome::Multiple(_) => {
+            exchange.response.body = body(pieces, None);
+        }
+    }
+    Outcome::Answer
+}
+
+fn conditions(exchange: &Exchange, modified_s: Option<u64>) -> Verdict {
+    let head = &exchange.request.head;
+    let preconditions = Preconditions {
+        if_match: head.field(KnownField::IfMatch),
+        if_none_match: head.field(KnownField::IfNoneMatch),
+        if_modified_since: head.field(KnownField::IfModifiedSince),
+        if_unmodified_since: head.field(KnownField::IfUnmodifiedSince),
+        if_range: head.field(KnownField::IfRange),
+    };
+    let is_get = exchange.request.method.is_get_or_head();
+    evaluate(
+        &preconditions,
+        is_get,
+        exchange.response.get("ETag"),
+        modified_s,
+    )
+}
+
+fn wanted_range(exchange: &Exchange, size: u64) -> RangeOutcome {
+    let head = &exchange.request.head;
+    let version_allows =
+        head.version() == Version::Http11 || exchange.worker.process().features.http10_range;
+    match head.field(KnownField::Range) {
+        Some(field) if version_allows && exchange.request.method == Method::Get => {
+            let ranges_max = limits::RANGES_MAX;
+            range::parse(field, size, RangeLimits { ranges_max })
+        }
+        _ => RangeOutcome::Ignore,
+    }
+}
+
+fn length(pieces: &[Piece]) -> u64 {
+    pieces.iter().map(Piece::length).sum()
+}
+
+/// A strong entity tag, unless files have none by the configuration.
+fn etag(parts: &[Found], content_type: &[u8], core: &CoreSettings) -> Option<String> {
+    let has_file_tags = core.etag_inode || core.etag_size || core.etag_mtime;
+    let mut hasher = DefaultHasher::new();
+    content_type.hash(&mut hasher);
+    let mut length: u64 = 0;
+    for part in parts {
+        length = length.wrapping_add(part.piece().length());
+        match part {
+            Found::File(_) if !has_file_tags => return None,
+            Found::File(file) => {
+                let stat = file.stat();
+                let modified = (stat.modified_s, stat.modified_ns);
+                core.etag_inode
+                    .then_some((stat.device, stat.inode))
+                    .hash(&mut hasher);
+                core.etag_size.then_some(stat.size).hash(&mut hasher);
+                core.etag_mtime.then_some(modified).hash(&mut hasher);
+            }
+            Found::Text(bytes) => bytes.hash(&mut hasher),
+        }
+    }
+    Some(format!("\"{:016x}-{length:x}\"", hasher.finish()))
+}
+
+/// When the latest part was changed, in seconds since 1970.
+fn modified_s(parts: &[Found]) -> Option<u64> {
+    let times = parts.iter().map(|part| match part {
+        Found::File(file) => Some(file.stat().modified_s),
+        Found::Text(_) => None,
+    });
+    times
+        .into_iter()
+        .try_fold(None, |latest: Option<u64>, time| {
+            Some(latest.max(Some(time?)))
+        })?
+}
+
+/// What is in memory and not more than this leaves with the head in one system call.
+const JOINED_BYTES_MAX: u64 = 32 * 1024;
+
+/// A body of `pieces`, or of the bytes `range` of them. Neighbours in memory are joined: each piece is a
+/// system call.
+fn body(pieces: Vec<Piece>, range: Option<Range<u64>>) -> Body {
+    let pieces = match range {
+        Some(range) => cut(pieces, range),
+        None => pieces,
+    };
+    let mut joined: VecDeque<Piece> = VecDeque::with_capacity(pieces.len());
+    let mut run: Vec<Piece> = Vec::new();
+    for piece in pieces {
+        let fits = piece.in_memory().is_some() && length(&run) + piece.length() <= JOINED_BYTES_MAX;
+        if !fits {
+            joined.extend(join(std::mem::take(&mut run)));
+        }
+        run.push(piece);
+    }
+    joined.extend(join(run));
+    match (joined.len(), joined.pop_front()) {
+        (1, Some(piece)) => Body::Piece(piece),
+        (_, Some(first)) => {
+            joined.push_front(first);
+            Body::Pieces(joined)
+        }
+        (_, None) => Body::Empty,
+    }
+}
+
+/// One piece for those of `run`, if they are in memory and several.
+fn join(mut run: Vec<Piece>) -> Option<Piece> {
+    if run.len() <= 1 {
+        return run.pop();
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(length(&run)).unwrap_or_default());
+    for piece in &run {
+        bytes.extend_from_slice(piece.in_memory().unwrap_or_default());
+    }
+    Some(Piece::Bytes(bytes.into()))
+}
+
+/// The bytes `range` of all pieces together.
+fn cut(pieces: Vec<Piece>, range: Range<u64>) -> Vec<Piece> {
+    let mut start = 0;
+    let mut kept = Vec::new();
+    for mut piece in pieces {
+        let end = start + piece.length();
+        if end > range.start && start < range.end {
+            piece.advance(range.start.saturating_sub(start));
+            let excess = end.saturating_sub(range.end);
+            shorten(&mut piece, excess);
+            kept.push(piece);
+        }
+        start = end;
+    }
+    kept
+}
+
+/// Takes the last `excess` bytes away.
+fn shorten(piece: &mut Piece, excess: u64) {
+    match piece {
+        Piece::Bytes(bytes) => {
+            let excess = usize::try_from(excess).unwrap_or(usize::MAX);
+            bytes.truncate(bytes.len().saturating_sub(excess));
+        }
+        Piece::File { range, .. } => range.end = range.end.saturating_sub(excess).max(range.start),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll, Waker};
+
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn bytes_of(mut body: Body) -> Vec<Vec<u8>> {
+        let mut pieces = Vec::new();
+        let mut context = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Some(Ok(piece))) = body.poll_piece(&mut context) {
+            pieces.push(piece.in_memory().expect("memory").to_vec());
+        }
+        pieces
+    }
+
+    fn pieces(texts: &[&'static str]) -> Vec<Piece> {
+        let text = |text: &&'static str| Piece::Bytes(Bytes::from_static(text.as_bytes()));
+        texts.iter().map(text).collect()
+    }
+
+    #[test]
+    fn small_parts_leave_as_one() {
+        assert_eq!(bytes_of(body(pieces(&["ab", "", "c"]), None)), [b"abc"]);
+        assert!(bytes_of(body(Vec::new(), None)).is_empty());
+        let large = Piece::Bytes(vec![b'x'; 32 * 1024].into());
+        let mut all = pieces(&["a", "b"]);
+        all.insert(1, large);
+        let lengths: Vec<_> = bytes_of(body(all, None)).iter().map(Vec::len).collect();
+        assert_eq!(lengths, [1, 32 * 1024, 1]);
+    }
+
+    #[test]
+    fn a_range_goes_across_parts() {
+        let all = ["abc", "def", "ghi"];
+        for (range, expected) in [
+            (0..9, "abcdefghi"),
+            (1..2, "b"),
+            (2..7, "cdefg"),
+            (3..6, "def"),
+            (8..9, "i"),
+        ] {
+            let got = bytes_of(body(pieces(&all), Some(range.clone()))).concat();
+            assert_eq!(got, expected.as_bytes(), "{range:?}");
+        }
+    }
+}

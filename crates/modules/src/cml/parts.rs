@@ -1,0 +1,165 @@
+//! From the parts that a script names to open files, and no further than it may reach.
+//!
+//! A file has to be below the document root, below the directory that an alias leads to, or below one of
+//! `cml.include-directories`. A path is looked at as text once its `..` are resolved; whether symlinks
+//! on the way are followed is decided by `server.follow-symlink`, as for files that a URL names.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use petrel_engine::Exchange;
+use petrel_engine::body::Piece;
+use petrel_engine::file_cache::{FileEntry, FileKind};
+
+use super::files::absolute;
+use super::options::Options;
+use super::verdict::Part;
+
+/// What a part turned out to be.
+pub(super) enum Found {
+    /// A file that can be sent.
+    File(Rc<FileEntry>),
+    /// Bytes.
+    Text(Bytes),
+}
+
+/// Why there is no page.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Lack {
+    /// A file is not there (any more): the page has to be made.
+    Missing(String),
+    /// It must not be sent, or cannot be. A sentence for the log.
+    Refused(String),
+}
+
+impl Found {
+    /// The part as a piece of a body.
+    pub fn piece(&self) -> Piece {
+        match self {
+            Found::File(file) => Piece::File {
+                file: Rc::clone(file),
+                range: 0..file.stat().size,
+            },
+            Found::Text(bytes) => Piece::Bytes(bytes.clone()),
+        }
+    }
+}
+
+/// Finds `part`.
+///
+/// # Errors
+/// See [`Lack`].
+pub(super) fn find(exchange: &Exchange, options: &Options, part: &Part) -> Result<Found, Lack> {
+    match part {
+        Part::File(path) => find_file(exchange, options, path).map(Found::File),
+        Part::Text(bytes) => Ok(Found::Text(bytes.clone())),
+    }
+}
+
+fn find_file(exchange: &Exchange, options: &Options, name: &[u8]) -> Result<Rc<FileEntry>, Lack> {
+    let shown = || String::from_utf8_lossy(name).into_owned();
+    let path = simplified(&absolute(exchange, name))
+        .filter(|path| is_within_reach(exchange, options, path));
+    let Some(path) = path else {
+        let sentence =
+            "output_include: it is outside the document root and cml.include-directories";
+        return Err(Lack::Refused(format!("{sentence} path={:?}", shown())));
+    };
+    let worker = &exchange.worker;
+    let now_s = worker.clock().seconds();
+    let file = worker
+        .files()
+        .lookup(&path, exchange.settings.core.symlinks, now_s);
+    let refused = |why: &str| {
+        Err(Lack::Refused(format!(
+            "output_include: {why} path={:?}",
+            shown()
+        )))
+    };
+    match file.kind() {
+        FileKind::Regular => Ok(file),
+        FileKind::Missing | FileKind::NotADirectory => Err(Lack::Missing(shown())),
+        FileKind::Denied => refused("it may not be read, or a symlink leads there"),
+        FileKind::Directory | FileKind::Special => refused("it is no file"),
+        FileKind::Failed(errno) => refused(&errno.to_string()),
+    }
+}
+
+fn is_within_reach(exchange: &Exchange, options: &Options, path: &[u8]) -> bool {
+    let physical = &exchange.physical;
+    let own = [&*physical.document_root, &*physical.base];
+    // A base that is no directory belongs to an alias for a single file.
+    let own = own.into_iter().filter(|root| !root.is_empty());
+    own.chain(options.include_directories.iter().map(|root| &**root))
+        .any(|root| is_below(path, root))
+}
+
+/// Whether `path` goes on below the directory `root`.
+fn is_below(path: &[u8], root: &[u8]) -> bool {
+    let root = root.strip_suffix(b"/").unwrap_or(root);
+    path.strip_prefix(root)
+        .is_some_and(|rest| rest.first() == Some(&b'/'))
+}
+
+/// An absolute path without `.`, `..` and empty parts; `None` if it leads above the root of the file
+/// system, or no path can be so.
+pub(super) fn simplified(path: &[u8]) -> Option<Vec<u8>> {
+    if path.contains(&0) || path.len() > PATH_BYTES_MAX {
+        return None;
+    }
+    let mut out = Vec::with_capacity(path.len());
+    for part in path.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => {
+                let end = memchr::memrchr(b'/', &out)?;
+                out.truncate(end);
+            }
+            part => {
+                out.push(b'/');
+                out.extend_from_slice(part);
+            }
+        }
+    }
+    Some(out)
+}
+
+/// PATH_MAX.
+const PATH_BYTES_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_resolved_as_text() {
+        for (path, expected) in [
+            ("/srv/www/a", Some("/srv/www/a")),
+            ("/srv//www/./a/", Some("/srv/www/a")),
+            ("/srv/www/../x", Some("/srv/x")),
+            ("/..", None),
+            ("/a/../../b", None),
+            ("/a\0b", None),
+        ] {
+            let expected = expected.map(|path| path.as_bytes().to_vec());
+            assert_eq!(simplified(path.as_bytes()), expected, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_goes_on_is_not_below() {
+        for (path, root, is) in [
+            ("/srv/www/a", "/srv/www", true),
+            ("/srv/www/a", "/srv/www/", true),
+            ("/srv/www2/a", "/srv/www", false),
+            ("/srv/www", "/srv/www", false),
+            ("/a", "/", true),
+        ] {
+            assert_eq!(
+                is_below(path.as_bytes(), root.as_bytes()),
+                is,
+                "{path} {root}"
+            );
+        }
+    }
+}

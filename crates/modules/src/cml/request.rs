@@ -1,0 +1,273 @@
+//! What scripts learn of the request: `request`, `get`, `cookie` and `session`.
+
+use std::rc::Rc;
+
+use petrel_engine::Exchange;
+use petrel_engine::proto::http1::KnownField;
+use petrel_lua::Lent;
+use petrel_lua::mlua::{self, LuaString, Table};
+
+use super::KEPT;
+use super::options::Options;
+use crate::lua::State;
+
+/// Adds what `environment.lua` takes its tables about the request from.
+pub(super) fn add(state: &Rc<State>, native: &Table) -> mlua::Result<()> {
+    let lua = state.machine().lua();
+    let lent = Rc::clone(state.lent());
+    native.set(
+        "request",
+        lua.create_function(move |lua, name: mlua::Value| {
+            let mlua::Value::String(name) = name else {
+                return Ok(None);
+            };
+            let value = lent.with(|exchange| variable(exchange, &name.as_bytes()));
+            value
+                .flatten()
+                .map(|value| lua.create_string(value))
+                .transpose()
+        })?,
+    )?;
+    let lent = Rc::clone(state.lent());
+    native.set(
+        "fill_request",
+        lua.create_function(move |lua, table: Table| {
+            let values = lent.with(|exchange| NAMES.map(|name| variable(exchange, name)));
+            table.set_metatable(None)?;
+            let values = NAMES.iter().zip(values.into_iter().flatten());
+            for (name, value) in values {
+                let Some(value) = value else { continue };
+                // What the script has set itself stays.
+                let name = lua.create_string(name)?;
+                if table.raw_get::<mlua::Value>(&name)?.is_nil() {
+                    table.raw_set(name, lua.create_string(value)?)?;
+                }
+            }
+            Ok(())
+        })?,
+    )?;
+    add_filler(state, native, "fill_get", parameters)?;
+    add_filler(state, native, "fill_cookie", cookies)?;
+    let lent = Rc::clone(state.lent());
+    native.set(
+        "session",
+        lua.create_function(move |lua, name: mlua::Value| {
+            let mlua::Value::String(name) = name else {
+                return Ok(None);
+            };
+            let value = lent.with(|exchange| session(exchange, &name.as_bytes()));
+            value
+                .flatten()
+                .map(|value| lua.create_string(value))
+                .transpose()
+        })?,
+    )?;
+    let lent = Rc::clone(state.lent());
+    native.set(
+        "print",
+        lua.create_function(move |_, text: LuaString| {
+            lent.with(|exchange| {
+                exchange.log_error("content", format_args!("{}", text.to_string_lossy()));
+            });
+            Ok(())
+        })?,
+    )
+}
+
+/// The options that hold for the request, while a script of this module runs for it.
+pub(super) fn options(lent: &Lent<Exchange>) -> Option<Rc<Options>> {
+    lent.with(|exchange| exchange.kept::<Options>(KEPT))
+        .flatten()
+}
+
+/// The directory of what the request leads to, with a slash at its end: what relative paths start from.
+pub(super) fn directory(exchange: &Exchange) -> &[u8] {
+    up_to_slash(&exchange.physical.path)
+}
+
+/// The path up to its last slash, the slash included.
+pub(super) fn up_to_slash(path: &[u8]) -> &[u8] {
+    let end = memchr::memrchr(b'/', path).map_or(0, |slash| slash + 1);
+    path.get(..end).unwrap_or_default()
+}
+
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// A function that turns the table it gets into a plain one with what `pairs` finds; the last of a name
+/// counts.
+fn add_filler(
+    state: &Rc<State>,
+    native: &Table,
+    name: &str,
+    pairs: fn(&Exchange) -> Pairs,
+) -> mlua::Result<()> {
+    let lent = Rc::clone(state.lent());
+    let fill = state
+        .machine()
+        .lua()
+        .create_function(move |lua, table: Table| {
+            table.set_metatable(None)?;
+            for (name, value) in lent.with(|exchange| pairs(exchange)).unwrap_or_default() {
+                table.raw_set(lua.create_string(name)?, lua.create_string(value)?)?;
+            }
+            Ok(())
+        })?;
+    native.set(name, fill)
+}
+
+const NAMES: [&[u8]; 9] = [
+    b"REQUEST_URI",
+    b"SCRIPT_NAME",
+    b"SCRIPT_FILENAME",
+    b"DOCUMENT_ROOT",
+    b"PATH_INFO",
+    b"QUERY_STRING",
+    b"REQUEST_METHOD",
+    b"CWD",
+    b"BASEURL",
+];
+
+fn variable(exchange: &Exchange, name: &[u8]) -> Option<Vec<u8>> {
+    let (request, physical) = (&exchange.request, &exchange.physical);
+    let value: &[u8] = match name {
+        b"REQUEST_URI" => &request.original_target,
+        b"SCRIPT_NAME" => script_name(exchange),
+        b"SCRIPT_FILENAME" => &physical.path,
+        b"DOCUMENT_ROOT" => return Some(document_root(exchange)),
+        b"PATH_INFO" if physical.path_info.is_empty() => return None,
+        b"PATH_INFO" => &physical.path_info,
+        b"QUERY_STRING" => request.url.query(),
+        b"REQUEST_METHOD" => request.head.method_bytes(),
+        b"CWD" => directory(exchange),
+        b"BASEURL" => up_to_slash(script_name(exchange)),
+        _ => return None,
+    };
+    Some(value.to_vec())
+}
+
+/// The URL path without what path-info is.
+pub(super) fn script_name(exchange: &Exchange) -> &[u8] {
+    let path = exchange.request.url.path();
+    let info = &exchange.physical.path_info;
+    path.strip_suffix(info.as_slice()).unwrap_or(path)
+}
+
+/// With the slash at its end that the configuration has: scripts put names right behind it.
+fn document_root(exchange: &Exchange) -> Vec<u8> {
+    let mut root = exchange.physical.document_root.clone();
+    let options = exchange.kept::<Options>(KEPT);
+    let written = options
+        .as_ref()
+        .and_then(|options| options.root_with_slash.as_deref());
+    if written == Some(&root) {
+        root.push(b'/');
+    }
+    root
+}
+
+/// The parameters of the query, decoded as forms are (`+` is a space).
+fn parameters(exchange: &Exchange) -> Pairs {
+    let query = exchange.request.url.query();
+    let parts = query
+        .split(|byte| *byte == b'&')
+        .filter(|part| !part.is_empty());
+    parts
+        .map(|part| {
+            let equals = memchr::memchr(b'=', part).unwrap_or(part.len());
+            let (name, value) = part.split_at(equals);
+            (decoded(name), decoded(value.get(1..).unwrap_or_default()))
+        })
+        .collect()
+}
+
+fn decoded(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, behind)) = rest.split_first() {
+        rest = behind;
+        match (byte, behind) {
+            (b'+', _) => out.push(b' '),
+            (b'%', [high, low, behind @ ..]) => match (digit(*high), digit(*low)) {
+                (Some(high), Some(low)) => {
+                    out.push(high << 4 | low);
+                    rest = behind;
+                }
+                _ => out.push(byte),
+            },
+            _ => out.push(byte),
+        }
+    }
+    out
+}
+
+fn digit(byte: u8) -> Option<u8> {
+    let digit = char::from(byte).to_digit(16)?;
+    u8::try_from(digit).ok()
+}
+
+/// The cookies of the request as they were sent.
+fn cookies(exchange: &Exchange) -> Pairs {
+    let fields = exchange
+        .request
+        .head
+        .fields_named(KnownField::Cookie.name());
+    let parts = fields.flat_map(|field| field.split(|byte| *byte == b';'));
+    parts
+        .filter_map(|part| {
+            let part = part.trim_ascii();
+            let equals = memchr::memchr(b'=', part)?;
+            let (name, value) = part.split_at(equals);
+            Some((name.to_vec(), value.get(1..)?.to_vec()))
+        })
+        .collect()
+}
+
+/// The session id that a cookie of this name holds, or else a parameter of the query; `id` stands for
+/// PHP's name. Only what looks like an id: it can become part of a file name or a key.
+fn session(exchange: &Exchange, name: &[u8]) -> Option<Vec<u8>> {
+    let name = match name {
+        b"id" => b"PHPSESSID",
+        name => name,
+    };
+    let in_cookies = cookies(exchange).into_iter();
+    let all = in_cookies.chain(parameters(exchange));
+    let mut values = all
+        .filter(|(known, _)| known == name)
+        .map(|(_, value)| value);
+    values.find(|value| is_session_id(value))
+}
+
+fn is_session_id(value: &[u8]) -> bool {
+    let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-,_".contains(byte);
+    (1..=SESSION_ID_BYTES_MAX).contains(&value.len()) && value.iter().all(is_allowed)
+}
+
+/// What PHP makes at most (session.sid_length).
+const SESSION_ID_BYTES_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percent_encoding_that_is_none_stays() {
+        for (text, expected) in [
+            ("a%20b+c", "a b c"),
+            ("%", "%"),
+            ("%4", "%4"),
+            ("%zz%41", "%zzA"),
+            ("", ""),
+        ] {
+            assert_eq!(decoded(text.as_bytes()), expected.as_bytes(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_session_id_is_no_path() {
+        assert!(is_session_id(b"abc-DEF,09_"));
+        for value in [&b""[..], b"../x", b"a/b", b"a b", b"a\0"] {
+            assert!(!is_session_id(value), "{value:?}");
+        }
+        assert!(!is_session_id(&[b'a'; 257]));
+    }
+}

@@ -1,0 +1,172 @@
+//! Running a script for a request, and doing what it has decided.
+
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use petrel_engine::Exchange;
+use petrel_engine::module::{Outcome, Pending};
+use petrel_engine::proto::status::Status;
+use petrel_engine::settings::mime;
+use petrel_lua::mlua::{Table, Value};
+use petrel_lua::{Progress, Run, ScriptError};
+
+use super::environment::Globals;
+use super::options::Options;
+use super::parts::{self, Lack};
+use super::verdict::{Part, Says, Verdict};
+use super::{KEPT, page, trigger};
+use crate::lua::{Host, State};
+
+/// What a script is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// The request leads to it: it answers, or somebody else does whom it names.
+    Script,
+    /// It looks at every request, and most go on.
+    PowerMagnet,
+}
+
+/// Runs the script at `path` for the request.
+pub(super) fn run(
+    exchange: &mut Exchange,
+    options: &Rc<Options>,
+    path: &[u8],
+    role: Role,
+) -> Outcome {
+    match begin(exchange, options, path, role) {
+        Ok(outcome) => outcome,
+        Err(sentence) => failed(exchange, &sentence, path),
+    }
+}
+
+/// A script that waits.
+struct Waiting {
+    state: Rc<State>,
+    run: Run,
+    globals: Table,
+    options: Rc<Options>,
+    role: Role,
+}
+
+impl Pending for Waiting {
+    fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
+        let ended = ready!(self.state.poll(exchange, &mut self.run, context));
+        let outcome = ended.map_err(|error| shown(&error)).and_then(|returned| {
+            conclude(exchange, &self.options, self.role, &returned, &self.globals)
+        });
+        Poll::Ready(
+            outcome
+                .unwrap_or_else(|sentence| failed(exchange, &sentence, self.run.name().as_bytes())),
+        )
+    }
+}
+
+/// What it came to, or a sentence about what is wrong.
+fn begin(
+    exchange: &mut Exchange,
+    options: &Rc<Options>,
+    path: &[u8],
+    role: Role,
+) -> Result<Outcome, String> {
+    let worker = Rc::clone(&exchange.worker);
+    let host = Host::of(&worker, &options.lua);
+    let no_state = |error: petrel_lua::mlua::Error| format!("there is no Lua state: {error}");
+    let state = host.state(&worker).map_err(no_state)?;
+    let globals = Globals::of(&state).map_err(no_state)?;
+    let script = state
+        .script(exchange, path)
+        .map_err(|failure| failure.to_string())?;
+    exchange.keep(KEPT, Rc::clone(options) as Rc<dyn std::any::Any>);
+    let started = state.start(exchange, &script, globals.make());
+    let (run, progress) = started.map_err(|error| shown(&error))?;
+    let globals = globals.take().map_err(no_state)?;
+    match progress {
+        Progress::Ended(returned) => conclude(exchange, options, role, &returned, &globals),
+        Progress::Waits => Ok(Outcome::Later(Box::new(Waiting {
+            state,
+            run,
+            globals,
+            options: Rc::clone(options),
+            role,
+        }))),
+    }
+}
+
+/// Does what a script has decided.
+fn conclude(
+    exchange: &mut Exchange,
+    options: &Options,
+    role: Role,
+    returned: &Value,
+    globals: &Table,
+) -> Result<Outcome, String> {
+    let verdict = Verdict::read(returned, globals)?;
+    let missing = match &verdict.says {
+        Says::Hit(parts) => match hit(exchange, options, &verdict, parts) {
+            Ok(outcome) => return Ok(outcome),
+            Err(Lack::Refused(sentence)) => return Err(sentence),
+            Err(Lack::Missing(path)) => Some(path),
+        },
+        Says::Miss => None,
+    };
+    match (&verdict.trigger, missing, role) {
+        (Some(handler), _, _) => trigger::go_on(exchange, handler),
+        (None, Some(path), _) => Err(format!(
+            "output_include: there is no such file, and no trigger_handler path={path:?}"
+        )),
+        (None, None, Role::PowerMagnet) => Ok(Outcome::Next),
+        (None, None, Role::Script) => Err("CACHE_MISS without a trigger_handler".to_owned()),
+    }
+}
+
+fn hit(
+    exchange: &mut Exchange,
+    options: &Options,
+    verdict: &Verdict,
+    parts: &[Part],
+) -> Result<Outcome, Lack> {
+    let mut found = Vec::with_capacity(parts.len());
+    for part in parts {
+        found.push(parts::find(exchange, options, part)?);
+    }
+    if !exchange.request.method.is_get_or_head() && !is_post(exchange) {
+        // As for a file: the core says which methods there are.
+        return Ok(Outcome::Next);
+    }
+    let core = Rc::clone(&exchange.settings);
+    let content_type = verdict
+        .content_type
+        .as_deref()
+        .or_else(|| type_of_first(parts, &core.core.mime_types))
+        .unwrap_or(HTML);
+    Ok(page::answer(exchange, &found, content_type))
+}
+
+fn is_post(exchange: &Exchange) -> bool {
+    exchange.request.method == petrel_engine::proto::method::Method::Post
+}
+
+/// A page without a type has that of its first file, if its name tells one.
+fn type_of_first<'t>(parts: &[Part], types: &'t mime::MimeTypes) -> Option<&'t [u8]> {
+    parts.iter().find_map(|part| match part {
+        Part::File(path) => types.content_type_of(path),
+        Part::Text(_) => None,
+    })
+}
+
+const HTML: &[u8] = b"text/html";
+
+/// Tells the log and answers 500.
+fn failed(exchange: &mut Exchange, sentence: &str, script: &[u8]) -> Outcome {
+    let script = String::from_utf8_lossy(script);
+    exchange.log_error("content", format_args!("{sentence} script={script:?}"));
+    exchange.answer(Status::INTERNAL_SERVER_ERROR)
+}
+
+/// An error in one line.
+fn shown(error: &ScriptError) -> String {
+    match error.stack.is_empty() {
+        true => error.message.clone(),
+        false => format!("{} [{}]", error.message, error.stack.replace('\n', " < ")),
+    }
+}

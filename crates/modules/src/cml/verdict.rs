@@ -1,0 +1,129 @@
+//! What a script has decided, read from its return value and its globals.
+
+use bytes::Bytes;
+use petrel_lua::mlua::{self, Table, Value};
+
+/// A script's decision.
+#[derive(Debug, PartialEq)]
+pub(super) struct Verdict {
+    /// What it returned.
+    pub says: Says,
+    /// `trigger_handler`: who makes the page.
+    pub trigger: Option<Vec<u8>>,
+    /// `output_contenttype`.
+    pub content_type: Option<Vec<u8>>,
+}
+
+/// What a script returned.
+#[derive(Debug, PartialEq)]
+pub(super) enum Says {
+    /// `CACHE_HIT`: these are the parts of the page, from `output_include`.
+    Hit(Vec<Part>),
+    /// `CACHE_MISS`.
+    Miss,
+}
+
+/// A part of a page, as the script names it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Part {
+    /// The file at this path.
+    File(Vec<u8>),
+    /// These bytes.
+    Text(Bytes),
+}
+
+/// Parts of one page. Each holds a place in memory while the page is sent.
+pub(super) const PARTS_MAX: usize = 1024;
+
+impl Verdict {
+    /// Reads what a script has left: what it returned, and its globals.
+    ///
+    /// # Errors
+    /// A sentence about what is not as it should be.
+    pub fn read(returned: &Value, globals: &Table) -> Result<Verdict, String> {
+        let says = match number(returned)? {
+            0 => Says::Hit(parts(globals)?),
+            1 => Says::Miss,
+            other => {
+                return Err(format!(
+                    "the script returned {other}, which is neither CACHE_HIT nor CACHE_MISS"
+                ));
+            }
+        };
+        Ok(Verdict {
+            says,
+            trigger: text(globals, "trigger_handler")?.filter(|text| !text.is_empty()),
+            content_type: text(globals, "output_contenttype")?.filter(|text| !text.is_empty()),
+        })
+    }
+}
+
+/// A script that returns nothing has said CACHE_HIT, as in lighttpd.
+fn number(returned: &Value) -> Result<i64, String> {
+    match returned {
+        Value::Nil => Ok(0),
+        Value::Integer(number) => Ok(*number),
+        Value::Number(number) => Ok(*number as i64),
+        other => Err(format!(
+            "the script returned a {}, which is neither CACHE_HIT nor CACHE_MISS",
+            other.type_name()
+        )),
+    }
+}
+
+fn text(globals: &Table, name: &str) -> Result<Option<Vec<u8>>, String> {
+    match globals.raw_get(name).map_err(|error| error.to_string())? {
+        Value::Nil => Ok(None),
+        Value::String(text) => Ok(Some(text.as_bytes().to_vec())),
+        other => Err(format!("{name} is a {}, not a string", other.type_name())),
+    }
+}
+
+/// The entries of `output_include` in the order of their numbers. There may be gaps.
+fn parts(globals: &Table) -> Result<Vec<Part>, String> {
+    let list: Value = globals
+        .raw_get("output_include")
+        .map_err(|error| error.to_string())?;
+    let Value::Table(list) = list else {
+        return Err("output_include is missing or not a table".to_owned());
+    };
+    let mut numbered = Vec::new();
+    for entry in list.pairs::<Value, Value>() {
+        let (key, value) = entry.map_err(|error| error.to_string())?;
+        let number = match key {
+            Value::Integer(number) => number as f64,
+            Value::Number(number) => number,
+            _ => return Err("output_include has a name in it; it is a list".to_owned()),
+        };
+        if numbered.len() >= PARTS_MAX {
+            return Err(format!("output_include has more than {PARTS_MAX} entries"));
+        }
+        numbered.push((number, part(value)?));
+    }
+    // They come in this order, unless the list was made in another.
+    numbered.sort_by(|(left, _), (right, _)| left.total_cmp(right));
+    Ok(numbered.into_iter().map(|(_, part)| part).collect())
+}
+
+fn part(value: Value) -> Result<Part, String> {
+    match value {
+        Value::String(path) => Ok(Part::File(path.as_bytes().to_vec())),
+        Value::Table(table) => part_of_table(&table).map_err(|error| error.to_string())?,
+        other => Err(format!(
+            "output_include has a {} in it; an entry is the name of a file, or a table",
+            other.type_name()
+        )),
+    }
+}
+
+fn part_of_table(table: &Table) -> mlua::Result<Result<Part, String>> {
+    if let Some(text) = table.raw_get::<Option<mlua::LuaString>>("text")? {
+        return Ok(Ok(Part::Text(Bytes::copy_from_slice(&text.as_bytes()))));
+    }
+    if let Some(path) = table.raw_get::<Option<mlua::LuaString>>("file")? {
+        return Ok(Ok(Part::File(path.as_bytes().to_vec())));
+    }
+    Ok(Err(
+        "output_include has a table in it with neither file nor text".to_owned(),
+    ))
+}
