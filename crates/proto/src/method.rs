@@ -1,6 +1,7 @@
 //! Request methods, from one table.
 //!
-//! The table is the set lighttpd 1.4 knows: RFC 9110, PATCH, QUERY, WebDAV and its extensions.
+//! The table is the set lighttpd 1.4 knows (RFC 9110, PATCH, QUERY, WebDAV and its extensions), and PURGE,
+//! by which caches are told to forget something.
 //! Method names are case-sensitive (RFC 9110 9.1). What a method may do is decided elsewhere.
 
 macro_rules! methods {
@@ -62,6 +63,7 @@ methods! {
     Patch "PATCH",
     Propfind "PROPFIND",
     Proppatch "PROPPATCH",
+    Purge "PURGE",
     Rebind "REBIND",
     Report "REPORT",
     Search "SEARCH",

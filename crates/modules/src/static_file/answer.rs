@@ -41,18 +41,23 @@ pub(crate) fn for_backend(exchange: &mut Exchange, file: Rc<FileEntry>, path: &[
     }
     let modified_s = response.get("Last-Modified").and_then(date::parse);
     let modified_s = modified_s.unwrap_or(file.stat().modified_s);
-    as_asked(exchange, file, modified_s);
+    as_asked(exchange, piece_of(file), Some(modified_s));
 }
 
 /// Answers with all of `file`.
 pub(super) fn whole(exchange: &mut Exchange, file: Rc<FileEntry>) {
-    let range = 0..file.stat().size;
-    exchange.response.body = Body::Piece(Piece::File { file, range });
+    exchange.response.body = Body::Piece(piece_of(file));
 }
 
-/// Answers with `file` or a part of it, as far as the conditions of the request allow. The ETag is
+/// All of `file`.
+pub(super) fn piece_of(file: Rc<FileEntry>) -> Piece {
+    let range = 0..file.stat().size;
+    Piece::File { file, range }
+}
+
+/// Answers with `whole` or a part of it, as far as the conditions of the request allow. The ETag is
 /// that of the response, which was last changed at `modified_s`.
-pub(super) fn as_asked(exchange: &mut Exchange, file: Rc<FileEntry>, modified_s: u64) {
+pub(crate) fn as_asked(exchange: &mut Exchange, whole: Piece, modified_s: Option<u64>) {
     let head = &exchange.request.head;
     let preconditions = Preconditions {
         if_match: head.field(KnownField::IfMatch),
@@ -65,7 +70,7 @@ pub(super) fn as_asked(exchange: &mut Exchange, file: Rc<FileEntry>, modified_s:
     if !preconditions.is_empty() {
         let etag = exchange.response.get("ETag");
         let is_get = exchange.request.method.is_get_or_head();
-        match evaluate(&preconditions, is_get, etag, Some(modified_s)) {
+        match evaluate(&preconditions, is_get, etag, modified_s) {
             Verdict::Proceed {
                 honour_range: honour,
             } => honour_range = honour,
@@ -79,7 +84,7 @@ pub(super) fn as_asked(exchange: &mut Exchange, file: Rc<FileEntry>, modified_s:
             }
         }
     }
-    if !honour_range || !ranges::apply(exchange, &file) {
-        whole(exchange, file);
+    if !honour_range || !ranges::apply(exchange, &whole) {
+        exchange.response.body = Body::Piece(whole);
     }
 }

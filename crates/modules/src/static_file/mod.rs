@@ -20,6 +20,7 @@ use petrel_engine::proto::method::Method;
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::{CoreSettings, mime};
 
+pub(crate) use answer::as_asked as answer_as_asked;
 pub(crate) use answer::for_backend as answer_for_backend;
 use precompressed::Precompressed;
 
@@ -138,7 +139,7 @@ impl StaticFile {
         let modified_s = file.stat().modified_s;
         match exchange.handles_error() {
             true => answer::whole(exchange, file),
-            false => answer::as_asked(exchange, file, modified_s),
+            false => answer::as_asked(exchange, answer::piece_of(file), Some(modified_s)),
         }
     }
 

@@ -1,19 +1,17 @@
-//! Byte ranges of a file (RFC 9110 section 14).
+//! Byte ranges of an answer that is known as a whole (RFC 9110 section 14).
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::rc::Rc;
 
 use petrel_engine::body::{Body, Piece};
-use petrel_engine::file_cache::FileEntry;
 use petrel_engine::proto::http1::{KnownField, Version};
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::range::{self, RangeLimits, RangeOutcome};
 use petrel_engine::proto::status::Status;
 use petrel_engine::{Exchange, limits};
 
-/// Answers with the ranges of `file` the request asks for. False: with none, send it whole.
-pub(super) fn apply(exchange: &mut Exchange, file: &Rc<FileEntry>) -> bool {
+/// Answers with the ranges of `whole` the request asks for. False: with none, send it whole.
+pub(super) fn apply(exchange: &mut Exchange, whole: &Piece) -> bool {
     let Some(wanted) = exchange.request.head.field(KnownField::Range) else {
         return false;
     };
@@ -26,7 +24,7 @@ pub(super) fn apply(exchange: &mut Exchange, file: &Rc<FileEntry>) -> bool {
     {
         return false;
     }
-    let size = file.stat().size;
+    let size = whole.length();
     match range::parse(
         wanted,
         size,
@@ -36,8 +34,8 @@ pub(super) fn apply(exchange: &mut Exchange, file: &Rc<FileEntry>) -> bool {
     ) {
         RangeOutcome::Ignore => return false,
         RangeOutcome::Unsatisfiable => unsatisfiable(exchange, size),
-        RangeOutcome::Single(range) => single(exchange, file, range),
-        RangeOutcome::Multiple(ranges) => multiple(exchange, file, &ranges),
+        RangeOutcome::Single(range) => single(exchange, whole, range),
+        RangeOutcome::Multiple(ranges) => multiple(exchange, whole, &ranges),
     }
     true
 }
@@ -49,19 +47,24 @@ fn unsatisfiable(exchange: &mut Exchange, size: u64) {
         .set("Content-Range", format!("bytes */{size}").as_bytes());
 }
 
-fn single(exchange: &mut Exchange, file: &Rc<FileEntry>, range: Range<u64>) {
-    let mut content_range = Vec::new();
-    range::write_content_range(&mut content_range, &range, file.stat().size);
-    exchange.response.status = Status::PARTIAL_CONTENT;
-    exchange.response.set("Content-Range", &content_range);
-    exchange.response.body = Body::Piece(Piece::File {
-        file: Rc::clone(file),
-        range,
-    });
+/// Bytes `range` of `whole`, which has them.
+fn part(whole: &Piece, range: &Range<u64>) -> Piece {
+    let mut part = whole.clone();
+    part.advance(range.start);
+    part.truncate(range.end - range.start);
+    part
 }
 
-fn multiple(exchange: &mut Exchange, file: &Rc<FileEntry>, ranges: &[Range<u64>]) {
-    let size = file.stat().size;
+fn single(exchange: &mut Exchange, whole: &Piece, range: Range<u64>) {
+    let mut content_range = Vec::new();
+    range::write_content_range(&mut content_range, &range, whole.length());
+    exchange.response.status = Status::PARTIAL_CONTENT;
+    exchange.response.set("Content-Range", &content_range);
+    exchange.response.body = Body::Piece(part(whole, &range));
+}
+
+fn multiple(exchange: &mut Exchange, whole: &Piece, ranges: &[Range<u64>]) {
+    let size = whole.length();
     let boundary = boundary(exchange);
     let content_type = exchange
         .response
@@ -73,10 +76,7 @@ fn multiple(exchange: &mut Exchange, file: &Rc<FileEntry>, ranges: &[Range<u64>]
         let mut head = Vec::new();
         range::write_part_header(&mut head, &boundary, &content_type, range, size);
         pieces.push_back(Piece::Bytes(head.into()));
-        pieces.push_back(Piece::File {
-            file: Rc::clone(file),
-            range: range.clone(),
-        });
+        pieces.push_back(part(whole, range));
     }
     let mut end = Vec::new();
     range::write_closing_boundary(&mut end, &boundary);
