@@ -33,10 +33,13 @@ pub struct State {
 impl Host {
     /// The one of `worker`. Its options are the same wherever they are read: they are the server's.
     pub fn of(worker: &Rc<Worker>, options: &Options) -> Rc<Host> {
-        worker.belonging(|| Host {
-            options: options.clone(),
-            state: RefCell::default(),
-            lent: Rc::default(),
+        worker.belonging(|| {
+            lua_api::define_dictionaries(worker, options);
+            Host {
+                options: options.clone(),
+                state: RefCell::default(),
+                lent: Rc::default(),
+            }
         })
     }
 
@@ -195,6 +198,8 @@ mod tests {
         for (config, says) in [
             ("lua.max-run-time = 0", "1 to 60000"),
             ("lua.max-run-memory = 3", "1024 at least"),
+            ("lua.dictionaries = ( \"a\" => 0 )", "a name and a size"),
+            ("lua.dictionaries = ( 7 )", "takes a map"),
             ("lua.allow = ( \"fifi\" )", "\"fifi\" is no part of Lua"),
         ] {
             let refusal = crate::testing::refusal(config, &[&super::super::MODULE]);

@@ -14,6 +14,8 @@ pub(super) static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
         "KiB by which a script may make its Lua state grow before it waits or ends. One that takes more is stopped. Petrel's own.";
     "lua.max-state-memory", Int, Server, "131072", Works,
         "KiB that a worker's Lua state may have between two scripts. Beyond it the next script gets a new state; what waits goes on in the old one. Petrel's own.";
+    "lua.dictionaries", Map, Server, "()", Works,
+        "Sizes in KiB of the dictionaries that scripts share through petrel.dict(NAME), by name. One without a size has 1024. Petrel's own.";
     "lua.allow", List, Server, "()", Works,
         "Parts of Lua that scripts are offered only if they are named here, because they can break or block the server: \"ffi\", \"jit\", \"debug\", \"os.exit\", \"io.popen\" (with os.execute). Petrel's own.";
 };
@@ -23,6 +25,8 @@ pub(super) static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
 pub struct Options {
     /// Limits and libraries.
     pub machine: petrel_lua::Options,
+    /// Dictionaries and their sizes in bytes.
+    pub dictionaries: Vec<(String, usize)>,
 }
 
 impl Options {
@@ -55,8 +59,31 @@ impl Options {
                 );
             }
         }
-        Ok(Options { machine })
+        Ok(Options {
+            machine,
+            dictionaries: dictionaries(values)?,
+        })
     }
+}
+
+fn dictionaries(values: &Values<'_>) -> Result<Vec<(String, usize)>, Diagnostic> {
+    let name = "lua.dictionaries";
+    let Some(array) = values.array(name) else {
+        return Ok(Vec::new());
+    };
+    let mut dictionaries = Vec::new();
+    for element in array.iter() {
+        let size = element.value.as_integer();
+        let kib = size
+            .and_then(|size| usize::try_from(size).ok())
+            .filter(|size| *size > 0);
+        let (Some(key), Some(kib)) = (element.key(), kib) else {
+            let error = values.error(name, "a dictionary has a name and a size in KiB");
+            return Err(error.with_hint("write lua.dictionaries = ( \"counters\" => 1024 )"));
+        };
+        dictionaries.push((key.to_owned(), kib.saturating_mul(1024)));
+    }
+    Ok(dictionaries)
 }
 
 /// Offers scripts a part of Lua; false if there is no such part.

@@ -4,6 +4,7 @@
 //! worker. Those that need the request work while the script runs for it; see [`State::lent`].
 
 mod asked;
+mod dict;
 mod files;
 mod http;
 
@@ -15,6 +16,7 @@ mod subrequest;
 mod tests;
 mod time;
 
+pub(crate) use dict::{define as define_dictionaries, read as read_counters};
 pub(crate) use stream::take_body;
 
 use std::rc::Rc;
@@ -33,6 +35,7 @@ pub(crate) fn open(state: &Rc<State>) -> mlua::Result<()> {
     subrequest::open(state, petrel)?;
     http::open(state, petrel)?;
     files::open(state, petrel)?;
+    dict::open(state, petrel)?;
     stores::open(state, petrel)?;
     stream::open(state, petrel)
 }

@@ -200,6 +200,20 @@ async fn redis_and_memcached_answer_or_are_nil() {
 }
 
 #[tokio::test(flavor = "local")]
+async fn dictionaries_outlive_runs_and_count() {
+    let script = "local d = petrel.dict('visits') return d:incr('n', 1, 0)";
+    let tree = Tree::new(&[("script.lua", script)]);
+    let config = "lua.dictionaries = ( \"visits\" => 64 )";
+    let site = tree.site(config, &[&crate::lua::MODULE, &RUNS]);
+    for expected in [&b"1"[..], b"2", b"3"] {
+        assert_eq!(site.get("/script.lua").body(), expected);
+    }
+    let mut counters = std::collections::BTreeMap::new();
+    super::read_counters(site.worker().shared(), &mut counters);
+    assert_eq!(counters.get("lua.dict.visits.entries"), Some(&1));
+}
+
+#[tokio::test(flavor = "local")]
 async fn codecs_are_there() {
     let script = "local p = petrel
         return p.json.encode(p.json.decode('{\"a\": [1]}')) .. p.base64.encode('hi') .. #p.random.bytes(8)
