@@ -12,6 +12,8 @@ pub fn command(petrel: Option<&Path>, address: &Address) -> Result<Command, Stri
     };
     let mut command = Command::new(Program::Petrel.find(petrel)?);
     command.arg("fcgi-magnet").arg("--socket").arg(socket);
+    // Servers run as several users.
+    command.args(["--mode", "0666"]);
     command.stdin(Stdio::null());
     Ok(command)
 }
