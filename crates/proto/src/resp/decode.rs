@@ -122,11 +122,6 @@ impl ReplyDecoder {
         }
     }
 
-    /// Whether nothing of another reply has come.
-    pub fn is_between_replies(&self) -> bool {
-        matches!(self.step, Step::Type) && self.open.is_empty() && self.failed.is_none()
-    }
-
     /// Bytes of the latest complete reply, as [`ReplyLimits::reply_bytes_max`] counts them, and for the
     /// reply itself as for the values within it.
     pub fn reply_bytes(&self) -> usize {
