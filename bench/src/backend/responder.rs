@@ -249,7 +249,8 @@ pub fn listen_unix_blocking(path: &Path) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-fn listen_tcp(port: u16) -> rustix::io::Result<OwnedFd> {
+/// A listening socket on 127.0.0.1.
+pub fn listen_tcp(port: u16) -> rustix::io::Result<OwnedFd> {
     let socket = socket(AddressFamily::INET)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     // Inherited by accepted sockets.

@@ -168,6 +168,27 @@ mod tests {
     }
 
     #[test]
+    fn a_get_is_answered_when_its_time_has_come_and_other_commands_at_once() {
+        use std::io::{Read as _, Write as _};
+        let port = crate::peers::free_port().unwrap();
+        let listener = super::super::responder::listen_tcp(port).unwrap();
+        let delay = Duration::from_millis(60);
+        std::thread::spawn(move || serve(&listener, None, delay));
+        let mut client = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let patience = Some(Duration::from_secs(5));
+        client.set_read_timeout(patience).unwrap();
+        let asked = Instant::now();
+        client
+            .write_all(b"*1\r\n$4\r\nPING\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n")
+            .unwrap();
+        let mut answers = vec![0; UNKNOWN.len() + VALUE.len()];
+        client.read_exact(&mut answers[..UNKNOWN.len()]).unwrap();
+        client.read_exact(&mut answers[UNKNOWN.len()..]).unwrap();
+        assert!(asked.elapsed() >= delay);
+        assert_eq!(answers, [UNKNOWN, VALUE].concat());
+    }
+
+    #[test]
     fn other_commands_are_none_of_its_business() {
         assert_eq!(
             command(b"*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n"),
