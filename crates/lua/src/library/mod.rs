@@ -26,8 +26,10 @@ pub mod base64;
 pub mod dict;
 pub mod hash;
 pub mod json;
+mod pack;
 pub mod pattern;
 pub mod random;
+pub mod regex;
 mod strings;
 
 /// Which libraries and functions that can break the server a script may use. None by default.
@@ -198,6 +200,7 @@ fn host_table(lua: &Lua, options: &Options, wait: Value, overlays: &Overlays) ->
     host.set("limits", limits_table(lua, &options.limits)?)?;
     let rust = lua.create_table()?;
     strings::add_to(lua, &rust, &options.limits)?;
+    pack::add_to(lua, &rust, &options.limits)?;
     let made = Rc::clone(&overlays.made);
     rust.set(
         "overlay_made",

@@ -304,7 +304,7 @@ fn find_plain(
 }
 
 /// Offset at which a search begins that a script asks for with `init`; `None` is behind the end.
-fn start_of(init: Option<f64>, bytes: usize) -> Option<usize> {
+pub(super) fn start_of(init: Option<f64>, bytes: usize) -> Option<usize> {
     let init = init.unwrap_or(1.0).trunc();
     let start = if init < 0.0 {
         (bytes as f64 + init).max(0.0)

@@ -26,3 +26,6 @@ pub const DEPTH_MAX: usize = 200;
 pub fn steps_for(steps_max: u64, subject_bytes: usize) -> u64 {
     steps_max.saturating_add(16 * subject_bytes as u64)
 }
+
+#[cfg(test)]
+mod against_native;
