@@ -3,7 +3,7 @@
 //! The short options are lighttpd's, with its exit codes; `serve` and the others are ours.
 
 use std::ffi::OsString;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
@@ -61,6 +61,8 @@ pub enum Command {
     Serve(Serve),
     /// Start FastCGI programs, with the options of spawn-fcgi
     Spawn(Box<Spawn>),
+    /// Run Lua scripts as a FastCGI program
+    FcgiMagnet(Box<FcgiMagnet>),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -159,6 +161,68 @@ pub struct Spawn {
     /// The FastCGI application and its arguments; a path, not looked up in PATH
     #[arg(value_name = "APP", trailing_var_arg = true)]
     pub application: Vec<OsString>,
+}
+
+/// Options of `petrel fcgi-magnet`.
+#[derive(Debug, clap::Args)]
+#[command(
+    long_about = "Run Lua scripts as a FastCGI program.\n\n\
+        It listens on the socket that is its standard input, as spawn-fcgi, `petrel spawn` or a web server \
+        (bin-path) start it, or on one of its own. SCRIPT_FILENAME names the script."
+)]
+pub struct FcgiMagnet {
+    /// Listen on this unix socket
+    #[arg(long, value_name = "PATH", conflicts_with = "listen")]
+    pub socket: Option<PathBuf>,
+    /// Mode of the unix socket, octal; what the umask leaves of 0777 unless told
+    #[arg(long, value_name = "MODE", value_parser = octal_mode, requires = "socket")]
+    pub mode: Option<u32>,
+    /// Listen on this TCP address. Whoever can connect can run any script: see --root
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// Threads that run scripts
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub workers: u16,
+    /// Run scripts below this directory only, wherever links lead
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+    /// Processor time, in milliseconds, that a script may take between two waits
+    #[arg(long = "max-run-time", value_name = "MS", default_value_t = 10,
+        value_parser = clap::value_parser!(u32).range(1..=600_000))]
+    pub max_run_time_ms: u32,
+    /// Memory, in MiB, that a script may take between two waits
+    #[arg(long = "max-run-memory", value_name = "MIB", default_value_t = 64,
+        value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub max_run_memory_mib: u32,
+    /// Seconds that a request may take, waiting included
+    #[arg(long = "max-request-time", value_name = "SECS", default_value_t = 60,
+        value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub max_request_time_s: u32,
+    /// The longest body of a request, in MiB
+    #[arg(long = "max-body", value_name = "MIB", default_value_t = 8,
+        value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub max_body_mib: u32,
+    /// What scripts may use although it can break the program; a list with commas
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub allow: Vec<Allowed>,
+}
+
+/// Parts of Lua's libraries that scripts do not get unless told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Allowed {
+    /// `ffi` and `string.buffer`.
+    Ffi,
+    /// `jit`.
+    Jit,
+    /// All of `debug`.
+    Debug,
+    /// `os.exit`.
+    #[value(name = "os.exit")]
+    OsExit,
+    /// `io.popen` and `os.execute`.
+    #[value(name = "io.popen")]
+    IoPopen,
 }
 
 /// The command line when the program is started under the name of spawn-fcgi.

@@ -7,6 +7,7 @@
 mod bundled;
 mod check;
 mod cli;
+mod fcgi_magnet;
 mod features;
 mod keeper;
 mod limits;
@@ -68,6 +69,7 @@ fn run(arguments: Arguments) -> u8 {
         Some(Command::Serve(serve)) => serve_directory(serve),
         Some(Command::Completions { shell }) => print(&cli::completions(*shell)),
         Some(Command::Spawn(options)) => spawn::run(options, "petrel spawn"),
+        Some(Command::FcgiMagnet(options)) => fcgi_magnet::run(options),
         Some(Command::Man { command }) => match cli::manual_page(command.as_deref()) {
             Some(page) => print(&page),
             None => fail("there is no such command"),

@@ -1,0 +1,138 @@
+-- What scripts of `petrel fcgi-magnet` find besides the libraries.
+--
+-- Functions are in the globals of the state, so that modules see them, too. The tables about the request
+-- are made when a script first asks for one, in its own environment.
+local globals, rust = ...
+local select, type, tostring, error = select, type, tostring, error
+local rawset, rawget, setmetatable = rawset, rawget, setmetatable
+local gsub, lower, upper, find = string.gsub, string.lower, string.upper, string.find
+local may_wait = coroutine.isyieldable
+local append, drained = rust.append, rust.drained
+
+local function put(text)
+   if type(text) ~= "string" then
+      text = tostring(text)
+   end
+   if append(text) and may_wait() then
+      drained()
+   end
+end
+
+-- Writes its arguments into the answer, one behind the other, with nothing added.
+function globals.print(...)
+   local count = select("#", ...)
+   if count == 1 then
+      return put((...))
+   end
+   for index = 1, count do
+      put((select(index, ...)))
+   end
+end
+globals.write = globals.print
+
+-- Sends what there is by now; the head cannot be changed any more.
+function globals.flush()
+   rust.flush()
+   if may_wait() then
+      drained()
+   end
+end
+
+function globals.header(name, value)
+   if type(name) ~= "string" then
+      error("bad argument #1 to 'header' (string expected, got " .. type(name) .. ")", 2)
+   end
+   if value ~= nil and type(value) ~= "string" and type(value) ~= "number" then
+      error("bad argument #2 to 'header' (string expected, got " .. type(value) .. ")", 2)
+   end
+   local refused = rust.header(name, value)
+   if refused then
+      error(refused, 2)
+   end
+end
+
+function globals.status(number)
+   if type(number) ~= "number" then
+      error("bad argument #1 to 'status' (number expected, got " .. type(number) .. ")", 2)
+   end
+   local refused = rust.status(number)
+   if refused then
+      error(refused, 2)
+   end
+end
+
+-- A line for the log of the web server.
+function globals.log(...)
+   local line = ""
+   for index = 1, select("#", ...) do
+      line = line .. (index > 1 and "\t" or "") .. tostring((select(index, ...)))
+   end
+   rust.log(line)
+end
+
+-- The body of the request; nil and why, if it is too long.
+function globals.read_body()
+   local body, reason = rust.body()
+   if body == nil and reason == nil then
+      body, reason = rust.rest_of_body()
+   end
+   return body, reason
+end
+
+-- `request["content-type"]` is `request["Content-Type"]`.
+local function canonical(name)
+   name = gsub(lower(name), "^%l", upper)
+   return (gsub(name, "%-%l", upper))
+end
+
+local any_case = { __metatable = false }
+function any_case.__index(fields, name)
+   if type(name) == "string" then
+      return rawget(fields, canonical(name))
+   end
+end
+
+local makers = { env = rust.env, get = rust.get, cookie = rust.cookie }
+
+function makers.request()
+   local fields = {}
+   local given = rust.request()
+   for index = 1, #given, 2 do
+      fields[canonical(given[index])] = given[index + 1]
+   end
+   return setmetatable(fields, any_case)
+end
+
+function makers.post()
+   local kind = rust.env().CONTENT_TYPE
+   if kind == nil or not find(lower(kind), "^application/x%-www%-form%-urlencoded%s*%f[;%z]") then
+      return {}
+   end
+   local body, reason = globals.read_body()
+   if body == nil then
+      error(reason, 3)
+   end
+   return rust.form(body)
+end
+
+local meta = { __metatable = false }
+function meta.__index(environment, name)
+   local value = globals[name]
+   if value ~= nil then
+      return value
+   end
+   local make = makers[name]
+   if make == nil then
+      return nil
+   end
+   value = make()
+   rawset(environment, name, value)
+   return value
+end
+
+-- The empty environment of a script.
+return function()
+   local environment = setmetatable({}, meta)
+   environment._G = environment
+   return environment
+end

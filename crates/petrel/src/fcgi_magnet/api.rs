@@ -1,0 +1,198 @@
+//! What scripts call: the side of it that is in Rust. `api.lua` is the other one, and says what each
+//! function means.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use lua::mlua::{BorrowedBytes, Error, Function, Lua, MultiValue, Result, Table, Value};
+use lua::{Lent, Machine};
+
+use super::fields;
+use super::request::{BodyState, Request};
+
+/// The request whose script runs.
+pub type Current = Rc<Lent<Request>>;
+
+/// Adds the functions to `machine`, and answers the one that makes environments. Scripts are run with
+/// their request lent to `current`, and polled whenever something of it has changed.
+///
+/// # Errors
+/// There is no memory for it.
+pub fn add_to(machine: &Machine, current: &Current) -> Result<Function> {
+    let lua = machine.lua();
+    let rust = lua.create_table()?;
+    add_answer(lua, &rust, current)?;
+    add_tables(lua, &rust, current)?;
+    rust.set("drained", drained(machine, current)?)?;
+    rust.set("rest_of_body", rest_of_body(machine, current)?)?;
+    let library = lua.create_table()?;
+    library.set("sleep", sleep(machine)?)?;
+    lua.globals().set("petrel", library)?;
+    lua.load(include_str!("api.lua"))
+        .set_name("=petrel/fcgi-magnet.lua")
+        .call((lua.globals(), rust))
+}
+
+fn add_answer(lua: &Lua, rust: &Table, current: &Current) -> Result<()> {
+    let request = Rc::clone(current);
+    let append = lua.create_function(move |_, text: BorrowedBytes| {
+        with(&request, |request| request.answer.print(&text))?.map_err(Error::runtime)
+    })?;
+    rust.set("append", append)?;
+    let request = Rc::clone(current);
+    let flush =
+        lua.create_function(move |_, ()| with(&request, |request| request.answer.flush()))?;
+    rust.set("flush", flush)?;
+    let request = Rc::clone(current);
+    let status = lua.create_function(move |_, status: f64| {
+        // What does not fit is out of bounds, which it says.
+        with(&request, |request| {
+            request.answer.set_status(status as u16).err()
+        })
+    })?;
+    rust.set("status", status)?;
+    let request = Rc::clone(current);
+    let header = lua.create_function(
+        move |_, (name, value): (BorrowedBytes, Option<BorrowedBytes>)| {
+            with(&request, |request| {
+                request.answer.set_field(&name, value.as_deref()).err()
+            })
+        },
+    )?;
+    rust.set("header", header)?;
+    let request = Rc::clone(current);
+    let log = lua.create_function(move |_, line: BorrowedBytes| {
+        with(&request, |request| request.answer.log(&line))
+    })?;
+    rust.set("log", log)
+}
+
+fn add_tables(lua: &Lua, rust: &Table, current: &Current) -> Result<()> {
+    let request = Rc::clone(current);
+    let env = lua.create_function(move |lua, ()| {
+        with(&request, |request| {
+            let table = lua.create_table()?;
+            for (name, value) in request.params() {
+                table.raw_set(lua.create_string(name)?, lua.create_string(value)?)?;
+            }
+            Ok(table)
+        })?
+    })?;
+    rust.set("env", env)?;
+    let request = Rc::clone(current);
+    let headers = lua.create_function(move |lua, ()| {
+        with(&request, |request| {
+            let table = lua.create_table()?;
+            for (name, value) in request.params() {
+                if let Some(name) = fields::header_name(name) {
+                    table.raw_push(lua.create_string(name)?)?;
+                    table.raw_push(lua.create_string(value)?)?;
+                }
+            }
+            Ok(table)
+        })?
+    })?;
+    rust.set("request", headers)?;
+    let request = Rc::clone(current);
+    let get = lua.create_function(move |lua, ()| {
+        with(&request, |request| {
+            let query = request.param(b"QUERY_STRING").unwrap_or_default();
+            table_of(lua, fields::form(query))
+        })?
+    })?;
+    rust.set("get", get)?;
+    let request = Rc::clone(current);
+    let cookie = lua.create_function(move |lua, ()| {
+        with(&request, |request| {
+            let cookies = request.param(b"HTTP_COOKIE").unwrap_or_default();
+            table_of(lua, fields::cookies(cookies))
+        })?
+    })?;
+    rust.set("cookie", cookie)?;
+    let form =
+        lua.create_function(|lua, body: BorrowedBytes| table_of(lua, fields::form(&body)))?;
+    rust.set("form", form)?;
+    let request = Rc::clone(current);
+    let body = lua.create_function(move |lua, ()| {
+        with(&request, |request| body_of(lua, request))?.map(Option::unwrap_or_default)
+    })?;
+    rust.set("body", body)
+}
+
+fn table_of<'f, N, V>(lua: &Lua, fields: impl Iterator<Item = (N, V)>) -> Result<Table>
+where
+    N: AsRef<[u8]> + 'f,
+    V: AsRef<[u8]> + 'f,
+{
+    let table = lua.create_table()?;
+    for (name, value) in fields {
+        table.raw_set(lua.create_string(name)?, lua.create_string(value)?)?;
+    }
+    Ok(table)
+}
+
+/// The body as a string, nil and words if there is none to be had, `None` if it has not come yet.
+fn body_of(lua: &Lua, request: &Request) -> Result<Option<MultiValue>> {
+    let text = |text: &[u8]| -> Result<Value> { Ok(Value::String(lua.create_string(text)?)) };
+    Ok(match request.body_state() {
+        BodyState::Coming => None,
+        BodyState::Complete => Some(MultiValue::from_vec(vec![text(request.body())?])),
+        BodyState::TooLong => {
+            let words = text(b"the body of the request is too long")?;
+            Some(MultiValue::from_vec(vec![Value::Nil, words]))
+        }
+    })
+}
+
+/// Waits until all that was printed is on its way.
+fn drained(machine: &Machine, current: &Current) -> Result<Function> {
+    let current = Rc::clone(current);
+    machine.waiting(move |_, ()| {
+        let current = Rc::clone(&current);
+        Ok(poll_fn(move |_| {
+            match current.with(|request| request.answer.is_passed_on()) {
+                Some(false) => Poll::Pending,
+                Some(true) | None => Poll::Ready(Ok(())),
+            }
+        }))
+    })
+}
+
+/// Waits for the body to be complete.
+fn rest_of_body(machine: &Machine, current: &Current) -> Result<Function> {
+    let current = Rc::clone(current);
+    machine.waiting(move |lua, ()| {
+        let (current, lua) = (Rc::clone(&current), lua.clone());
+        Ok(poll_fn(move |_| {
+            match with(&current, |request| body_of(&lua, request)) {
+                Ok(Ok(None)) => Poll::Pending,
+                Ok(Ok(Some(values))) => Poll::Ready(Ok(values)),
+                Ok(Err(error)) | Err(error) => Poll::Ready(Err(error)),
+            }
+        }))
+    })
+}
+
+/// `petrel.sleep(seconds)`.
+fn sleep(machine: &Machine) -> Result<Function> {
+    machine.waiting(|_, seconds: f64| {
+        let time = Duration::try_from_secs_f64(seconds)
+            .ok()
+            .filter(|time| *time <= SLEEP_MAX)
+            .ok_or_else(|| Error::runtime("sleep takes a number of seconds from 0 to 86400"))?;
+        Ok(async move {
+            tokio::time::sleep(time).await;
+            Ok(())
+        })
+    })
+}
+
+fn with<R>(current: &Current, run: impl FnOnce(&mut Request) -> R) -> Result<R> {
+    let none = || Error::runtime("there is no request here");
+    current.with(run).ok_or_else(none)
+}
+
+/// The longest sleep. Others are longer than any request may take.
+const SLEEP_MAX: Duration = Duration::from_secs(86_400);

@@ -1,0 +1,126 @@
+//! Names and values within what the web server passes on: forms, cookies, header fields.
+
+use std::borrow::Cow;
+
+use super::limits::FORM_FIELDS_MAX;
+
+/// The fields of a form, as a query string or a body has them (`application/x-www-form-urlencoded`),
+/// decoded. A field without `=` has an empty value.
+pub fn form(text: &[u8]) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, [u8]>)> {
+    let fields = text.split(|byte| *byte == b'&');
+    let fields = fields.filter(|field| !field.is_empty());
+    fields.take(FORM_FIELDS_MAX).map(|field| {
+        let (name, value) = halves(field);
+        (decoded(name), decoded(value))
+    })
+}
+
+/// The cookies of a `Cookie` field, as they stand there.
+pub fn cookies(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let cookies = text.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+    let cookies = cookies.filter(|cookie| !cookie.is_empty());
+    cookies.take(FORM_FIELDS_MAX).map(halves)
+}
+
+/// The header field for which a variable stands, with `-` where it has `_`. `None`: for no field.
+pub fn header_name(variable: &[u8]) -> Option<Vec<u8>> {
+    let name = match variable {
+        b"CONTENT_TYPE" | b"CONTENT_LENGTH" => variable,
+        _ => variable.strip_prefix(b"HTTP_")?,
+    };
+    let dashed = name.iter().map(|byte| match byte {
+        b'_' => b'-',
+        byte => *byte,
+    });
+    Some(dashed.collect())
+}
+
+fn halves(field: &[u8]) -> (&[u8], &[u8]) {
+    match field.iter().position(|byte| *byte == b'=') {
+        Some(equals) => {
+            let (name, value) = field.split_at(equals);
+            (name, value.get(1..).unwrap_or_default())
+        }
+        None => (field, &[]),
+    }
+}
+
+/// `+` is a space, `%41` an A; a `%` that begins no such thing is itself.
+fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
+    if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let [first, later @ ..] = rest {
+        rest = later;
+        match (first, later) {
+            (b'+', _) => out.push(b' '),
+            (b'%', [high, low, behind @ ..]) => match (digit(*high), digit(*low)) {
+                (Some(high), Some(low)) => {
+                    out.push(high << 4 | low);
+                    rest = behind;
+                }
+                _ => out.push(b'%'),
+            },
+            (byte, _) => out.push(*byte),
+        }
+    }
+    Cow::Owned(out)
+}
+
+fn digit(byte: u8) -> Option<u8> {
+    let digit = char::from(byte).to_digit(16)?;
+    u8::try_from(digit).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_are_decoded() {
+        let fields: Vec<_> = form(b"a=1&&b=x+y%26z%3D&c&=d&e=%4&f=%zz%&%61=2=3").collect();
+        let fields: Vec<_> = fields
+            .iter()
+            .map(|(name, value)| {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                (text(name), text(value))
+            })
+            .collect();
+        let expected = [
+            ("a", "1"),
+            ("b", "x y&z="),
+            ("c", ""),
+            ("", "d"),
+            ("e", "%4"),
+            ("f", "%zz%"),
+            ("a", "2=3"),
+        ];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(fields, expected);
+        let many = "a&".repeat(FORM_FIELDS_MAX + 5);
+        assert_eq!(form(many.as_bytes()).count(), FORM_FIELDS_MAX);
+        assert_eq!(form(b"").count(), 0);
+    }
+
+    #[test]
+    fn cookies_stay_as_they_are() {
+        let cookies: Vec<_> = cookies(b"a=1; b=%20=x;;c ; ").collect();
+        let expected: [(&[u8], &[u8]); 3] = [(b"a", b"1"), (b"b", b"%20=x"), (b"c", b"")];
+        assert_eq!(cookies, expected);
+    }
+
+    #[test]
+    fn variables_stand_for_fields() {
+        for (variable, name) in [
+            ("HTTP_ACCEPT_LANGUAGE", Some("ACCEPT-LANGUAGE")),
+            ("CONTENT_TYPE", Some("CONTENT-TYPE")),
+            ("HTTPS", None),
+            ("REMOTE_ADDR", None),
+        ] {
+            let found = header_name(variable.as_bytes());
+            assert_eq!(found.as_deref(), name.map(str::as_bytes), "{variable}");
+        }
+    }
+}

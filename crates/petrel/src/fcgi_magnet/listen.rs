@@ -1,0 +1,177 @@
+//! A worker's thread: its runtime, and the accepting of connections.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{SocketAddrAny, SocketFlags, accept_with, acceptfrom_with, sockopt};
+use sys::readiness::readable;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::watch;
+
+use super::Options;
+use super::connection::Connection;
+use super::limits::{CONNECTIONS_PER_WORKER_MAX, FINISH_MAX};
+use super::socket::Socket;
+use super::worker::Worker;
+
+/// What a worker accepts from.
+pub struct Listener {
+    /// The socket; it does not block.
+    pub descriptor: OwnedFd,
+    /// Whether connections are TCP.
+    pub is_tcp: bool,
+    /// The connections of all workers.
+    pub load: Arc<Load>,
+}
+
+/// How many connections all workers have.
+#[derive(Debug, Default)]
+pub struct Load {
+    connections: AtomicUsize,
+}
+
+/// Serves until `stopped` says that it is over. Says by `ready` whether it could begin.
+///
+/// # Errors
+/// It could not, or the listening socket is of no use any more.
+pub fn run(
+    options: Arc<Options>,
+    listener: Listener,
+    mut stopped: watch::Receiver<bool>,
+    ready: &Sender<io::Result<()>>,
+) -> io::Result<()> {
+    let begin = || {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build_local(LocalOptions::default())?;
+        Ok((runtime, Worker::new(options)?))
+    };
+    let (runtime, worker) = match begin() {
+        Ok(begun) => begun,
+        Err(error) => {
+            // Without a listener the process ends anyway.
+            let _ = ready.send(Err(error));
+            return Ok(());
+        }
+    };
+    runtime.block_on(async {
+        let _ = ready.send(Ok(()));
+        tokio::select! {
+            result = accept_all(&worker, listener) => return result,
+            // The sender lives as long as the process.
+            _ = stopped.wait_for(|stopped| *stopped) => {}
+        }
+        let end = Instant::now() + FINISH_MAX;
+        while !worker.is_idle() && Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    })
+}
+
+async fn accept_all(worker: &Rc<Worker>, listener: Listener) -> io::Result<()> {
+    let Listener {
+        descriptor,
+        is_tcp,
+        load,
+    } = listener;
+    let descriptor = readable(descriptor)?;
+    let mine = Rc::new(());
+    loop {
+        leave_some_to_others(&mine, &load, worker.options().workers).await;
+        let mut guard = descriptor.readable().await?;
+        match accept(&descriptor, is_tcp, &worker.options().web_servers) {
+            Ok(Some(socket)) => {
+                let counted = Counted::new(&mine, &load);
+                let connection = Connection::new(worker, Socket::new(socket));
+                tokio::task::spawn_local(async move {
+                    connection.await;
+                    drop(counted);
+                });
+            }
+            Ok(None) => {}
+            Err(Errno::AGAIN) => guard.clear_ready(),
+            Err(Errno::INTR | Errno::CONNABORTED) => {}
+            Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+                eprintln!("petrel fcgi-magnet: accepting a connection: {error}");
+                tokio::time::sleep(SHORTAGE_PAUSE).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The next connection; `None` for one that nobody wants.
+fn accept(
+    listener: &AsyncFd<OwnedFd>,
+    is_tcp: bool,
+    web_servers: &[IpAddr],
+) -> Result<Option<OwnedFd>, Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    if !is_tcp {
+        return accept_with(listener, flags).map(Some);
+    }
+    let (socket, peer) = acceptfrom_with(listener, flags)?;
+    if !web_servers.is_empty() && !peer.is_some_and(|peer| is_among(&peer, web_servers)) {
+        return Ok(None);
+    }
+    // An answer is one write, or is worth a packet of its own.
+    let _ = sockopt::set_tcp_nodelay(&socket, true);
+    Ok(Some(socket))
+}
+
+fn is_among(peer: &SocketAddrAny, web_servers: &[IpAddr]) -> bool {
+    let address = std::net::SocketAddr::try_from(peer.clone());
+    address.is_ok_and(|address| {
+        let address = address.ip().to_canonical();
+        web_servers
+            .iter()
+            .any(|known| known.to_canonical() == address)
+    })
+}
+
+/// A worker with more than its share of the connections gives others a chance to take the next one,
+/// and one that is full accepts none.
+async fn leave_some_to_others(mine: &Rc<()>, load: &Load, workers: usize) {
+    while Rc::strong_count(mine) > CONNECTIONS_PER_WORKER_MAX {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let all = load.connections.load(Ordering::Relaxed);
+    if workers > 1 && (Rc::strong_count(mine) - 1) * workers > all {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// A connection, as far as it is counted.
+struct Counted {
+    /// One reference more than there are connections.
+    _mine: Rc<()>,
+    load: Arc<Load>,
+}
+
+impl Counted {
+    fn new(mine: &Rc<()>, load: &Arc<Load>) -> Counted {
+        load.connections.fetch_add(1, Ordering::Relaxed);
+        Counted {
+            _mine: Rc::clone(mine),
+            load: Arc::clone(load),
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.load.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// How long nothing is accepted when the system is short of something.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);

@@ -1,0 +1,180 @@
+//! One request: what the web server says about it, and the answer that a script makes.
+//!
+//! Knows nothing of records and connections; it is what functions of scripts get lent while a script
+//! runs.
+
+use proto::fastcgi::{AfterRequest, Pairs};
+
+use super::answer::Answer;
+use super::limits::PARAMS_BYTES_MAX;
+
+/// A request. They are used again.
+#[derive(Debug)]
+pub struct Request {
+    /// What becomes of the connection afterwards.
+    pub after: AfterRequest,
+    /// The stream of name-value pairs.
+    params: Vec<u8>,
+    /// The body, as far as it has come.
+    body: Vec<u8>,
+    body_state: BodyState,
+    /// The answer.
+    pub answer: Answer,
+}
+
+/// How far the body of a request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyState {
+    /// More comes.
+    Coming,
+    /// It is all there.
+    Complete,
+    /// There was too much of it.
+    TooLong,
+}
+
+impl Request {
+    /// With nothing in it.
+    pub fn new() -> Request {
+        Request {
+            after: AfterRequest::Close,
+            params: Vec::with_capacity(1024),
+            body: Vec::new(),
+            body_state: BodyState::Coming,
+            answer: Answer::default(),
+        }
+    }
+
+    /// As new, keeping memory of usual size.
+    pub fn clear(&mut self) {
+        self.params.clear();
+        self.params.shrink_to(KEPT_BYTES_MAX);
+        self.body.clear();
+        self.body.shrink_to(KEPT_BYTES_MAX);
+        self.body_state = BodyState::Coming;
+        self.answer.clear();
+    }
+
+    /// Appends to the stream of pairs. False if it is too long.
+    pub fn add_params(&mut self, bytes: &[u8]) -> bool {
+        let fits = self.params.len() + bytes.len() <= PARAMS_BYTES_MAX;
+        if fits {
+            self.params.extend_from_slice(bytes);
+        }
+        fits
+    }
+
+    /// Whether the stream of pairs can be taken apart.
+    pub fn has_sound_params(&self) -> bool {
+        Pairs::new(&self.params).all(|pair| pair.is_ok())
+    }
+
+    /// The name-value pairs.
+    pub fn params(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        Pairs::new(&self.params).flatten()
+    }
+
+    /// The value of `name`; if there are several, the last.
+    pub fn param(&self, name: &[u8]) -> Option<&[u8]> {
+        let named = self.params().filter(|(known, _)| *known == name);
+        named.last().map(|(_, value)| value)
+    }
+
+    /// Appends to the body, which may have `bytes_max` bytes. What comes after too much is dropped.
+    pub fn add_body(&mut self, bytes: &[u8], bytes_max: usize) {
+        if self.body_state != BodyState::Coming {
+            return;
+        }
+        if self.body.len() + bytes.len() > bytes_max {
+            self.body_state = BodyState::TooLong;
+            self.body = Vec::new();
+            return;
+        }
+        self.body.extend_from_slice(bytes);
+    }
+
+    /// The body has ended.
+    pub fn end_body(&mut self) {
+        if self.body_state == BodyState::Coming {
+            self.body_state = BodyState::Complete;
+        }
+    }
+
+    /// How far the body has come.
+    pub fn body_state(&self) -> BodyState {
+        self.body_state
+    }
+
+    /// What has come of the body.
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// Whether the web server announces a body of more than `bytes_max` bytes.
+    pub fn announces_too_much(&self, bytes_max: usize) -> bool {
+        let length = self.param(b"CONTENT_LENGTH").unwrap_or_default();
+        let length = std::str::from_utf8(length).unwrap_or_default();
+        // What is no number is none that the body will be held to.
+        length.parse().is_ok_and(|length: usize| length > bytes_max)
+    }
+}
+
+/// Memory that a request keeps for the next one, for pairs and body each.
+const KEPT_BYTES_MAX: usize = 16 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::fastcgi::write_pair;
+
+    fn request(pairs: &[(&str, &str)]) -> Request {
+        let (mut request, mut encoded) = (Request::new(), Vec::new());
+        for (name, value) in pairs {
+            write_pair(&mut encoded, name.as_bytes(), value.as_bytes());
+        }
+        for piece in encoded.chunks(3) {
+            assert!(request.add_params(piece));
+        }
+        request
+    }
+
+    #[test]
+    fn pairs_are_found_by_name_and_the_last_one_counts() {
+        let request = request(&[("A", "1"), ("B", "2"), ("A", "3")]);
+        assert!(request.has_sound_params());
+        assert_eq!(request.param(b"A"), Some(&b"3"[..]));
+        assert_eq!(request.param(b"C"), None);
+        assert_eq!(request.params().count(), 3);
+    }
+
+    #[test]
+    fn pairs_are_limited_and_checked() {
+        let mut request = Request::new();
+        assert!(request.add_params(&[5]));
+        assert!(!request.has_sound_params());
+        assert!(!request.add_params(&vec![0; PARAMS_BYTES_MAX]));
+    }
+
+    #[test]
+    fn bodies_are_limited() {
+        let mut request = request(&[("CONTENT_LENGTH", "11")]);
+        assert!(request.announces_too_much(10));
+        assert!(!request.announces_too_much(11));
+        request.add_body(b"12345", 10);
+        request.add_body(b"67890", 10);
+        assert_eq!(request.body_state(), BodyState::Coming);
+        request.end_body();
+        assert_eq!(
+            (request.body_state(), request.body()),
+            (BodyState::Complete, &b"1234567890"[..])
+        );
+        request.clear();
+        request.add_body(b"12345678901", 10);
+        request.add_body(b"1", 10);
+        request.end_body();
+        assert_eq!(
+            (request.body_state(), request.body().len()),
+            (BodyState::TooLong, 0)
+        );
+    }
+}

@@ -1,0 +1,193 @@
+//! What the connections of one thread share: the global Lua environment, the script cache, and counts
+//! of what there is.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use lua::mlua::{self, Function};
+use lua::{Lent, Machine, Progress, Run, ScriptError};
+use proto::status::Status;
+
+use super::Options;
+use super::api::{self, Current};
+use super::limits::{BODIES_BYTES_MAX, RECEIVE_BYTES, REQUESTS_PER_WORKER_MAX};
+use super::request::Request;
+use super::scripts::{NoScript, ScriptFiles};
+
+/// One thread's world.
+pub struct Worker {
+    options: Arc<Options>,
+    environment: RefCell<Rc<Environment>>,
+    files: ScriptFiles,
+    receive_buffer: RefCell<Box<[u8]>>,
+    /// Boxed, as they are while they are worked on.
+    #[expect(clippy::vec_box, reason = "the box itself is what is pooled")]
+    idle: RefCell<Vec<Box<Request>>>,
+    requests: Cell<usize>,
+    body_bytes: Cell<usize>,
+    unsent: Cell<usize>,
+}
+
+/// The global Lua environment: a state, and what makes a script's own environment in it.
+struct Environment {
+    machine: Rc<Machine>,
+    make: Function,
+    current: Current,
+}
+
+/// What became of the start of a script.
+pub enum Started {
+    /// It has ended well.
+    Ended,
+    /// It waits.
+    Waits(Running),
+    /// There is none that may be run: the status for the client, words for the log.
+    Refused(Status, String),
+    /// It went wrong.
+    Failed(ScriptError),
+}
+
+/// A script that waits for something.
+pub struct Running {
+    run: Run,
+    environment: Rc<Environment>,
+}
+
+impl Worker {
+    /// A worker of the calling thread.
+    ///
+    /// # Errors
+    /// There is no memory, or the root of the scripts is not there.
+    pub fn new(options: Arc<Options>) -> io::Result<Rc<Worker>> {
+        let environment =
+            Environment::new(&options).map_err(|error| io::Error::other(error.to_string()))?;
+        let files = ScriptFiles::new(options.root.as_deref())?;
+        Ok(Rc::new(Worker {
+            options,
+            environment: RefCell::new(Rc::new(environment)),
+            files,
+            receive_buffer: RefCell::new(vec![0; RECEIVE_BYTES].into()),
+            idle: RefCell::default(),
+            requests: Cell::new(0),
+            body_bytes: Cell::new(0),
+            unsent: Cell::new(0),
+        }))
+    }
+
+    /// What was asked for on the command line.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The buffer for whatever is read. To be given back before anything else is polled.
+    pub fn receive_buffer(&self) -> &RefCell<Box<[u8]>> {
+        &self.receive_buffer
+    }
+
+    /// Runs the script of `request` until it ends or waits.
+    pub fn start(&self, request: &mut Request) -> Started {
+        let environment = match self.environment() {
+            Ok(environment) => environment,
+            Err(error) => {
+                let words = format!("a new Lua state: {error}");
+                return Started::Refused(Status::SERVICE_UNAVAILABLE, words);
+            }
+        };
+        let path = request.param(b"SCRIPT_FILENAME").unwrap_or_default();
+        let found = self.files.find(&environment.machine, path, Instant::now());
+        let script = match found {
+            Ok(script) => script,
+            Err(NoScript::Refused(status, words)) => return Started::Refused(status, words),
+            Err(NoScript::Broken(error)) => return Started::Failed(error),
+        };
+        let begun = environment.current.lend(request, || {
+            Run::start(&environment.machine, &script, &environment.make)
+        });
+        match begun {
+            Ok((_, Progress::Ended(_))) => Started::Ended,
+            Ok((run, Progress::Waits)) => Started::Waits(Running { run, environment }),
+            Err(error) => Started::Failed(error),
+        }
+    }
+
+    /// A request with nothing in it, counted until it is given back. `None`: there are too many.
+    pub fn take_request(&self) -> Option<Box<Request>> {
+        if self.requests.get() >= REQUESTS_PER_WORKER_MAX
+            || self.body_bytes.get() >= BODIES_BYTES_MAX
+        {
+            return None;
+        }
+        self.requests.set(self.requests.get() + 1);
+        let idle = self.idle.borrow_mut().pop();
+        Some(idle.unwrap_or_else(|| Box::new(Request::new())))
+    }
+
+    /// Takes a request back.
+    pub fn give_request(&self, mut request: Box<Request>) {
+        self.requests.set(self.requests.get() - 1);
+        self.count_body(request.body().len(), 0);
+        request.clear();
+        let mut idle = self.idle.borrow_mut();
+        if idle.len() < IDLE_MAX {
+            idle.push(request);
+        }
+    }
+
+    /// A body has changed its length.
+    pub fn count_body(&self, before: usize, after: usize) {
+        self.body_bytes.set(self.body_bytes.get() - before + after);
+    }
+
+    /// A connection has something to send, or no longer.
+    pub fn count_unsent(&self, before: bool, after: bool) {
+        let count = self.unsent.get() + usize::from(after);
+        self.unsent.set(count - usize::from(before));
+    }
+
+    /// Whether nothing is worked on or on its way.
+    pub fn is_idle(&self) -> bool {
+        self.requests.get() == 0 && self.unsent.get() == 0
+    }
+
+    /// The global environment; a new one when it is worn out. Scripts that wait go on in the old one.
+    fn environment(&self) -> mlua::Result<Rc<Environment>> {
+        let mut environment = self.environment.borrow_mut();
+        if environment.machine.is_worn_out() {
+            *environment = Rc::new(Environment::new(&self.options)?);
+        }
+        Ok(Rc::clone(&environment))
+    }
+}
+
+impl Environment {
+    fn new(options: &Options) -> mlua::Result<Environment> {
+        let machine = Machine::new(options.machine.clone())?;
+        let current: Current = Rc::new(Lent::new());
+        let make = api::add_to(&machine, &current)?;
+        Ok(Environment {
+            machine,
+            make,
+            current,
+        })
+    }
+}
+
+impl Running {
+    /// Goes on with the script if what it waits for is there.
+    pub fn poll(
+        &mut self,
+        request: &mut Request,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), ScriptError>> {
+        let run = &mut self.run;
+        let lend = self.environment.current.lend(request, || run.poll(context));
+        lend.map_ok(drop)
+    }
+}
+
+/// Requests that are kept to be used again.
+const IDLE_MAX: usize = 64;
