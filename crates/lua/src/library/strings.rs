@@ -45,14 +45,18 @@ type FindArguments = (LuaString, LuaString, Option<f64>);
 type NextArguments = (LuaString, LuaString, f64);
 type GsubArguments = (LuaString, LuaString, LuaString, Option<f64>);
 
-/// Length of the longest subject on which the native matcher is harmless. A pattern without magic
-/// bytes counts as a plain search; `^` is looked at as an anchor although `gmatch` does not.
+/// Length of the longest subject on which the native matcher is harmless. `^` counts as an anchor, which
+/// it is not for `gmatch`: see `lua/string.lua`.
 fn native_subject_max(pattern: &[u8]) -> usize {
-    let literal = Pattern::literal(pattern).native_subject_max(NATIVE_STEPS_MAX);
-    if pattern.first() == Some(&b'^') {
-        return Pattern::new(pattern).native_subject_max(NATIVE_STEPS_MAX);
+    if is_plain(pattern) {
+        return (NATIVE_STEPS_MAX / pattern.len().max(1) as f64) as usize;
     }
-    literal
+    Pattern::new(pattern).native_subject_max(NATIVE_STEPS_MAX)
+}
+
+/// Whether `find` searches for the bytes as they are: LuaJIT does if none of these is among them.
+fn is_plain(pattern: &[u8]) -> bool {
+    !pattern.iter().any(|byte| b"^$*+?.([%-".contains(byte))
 }
 
 /// The patterns and limits of one state.
@@ -88,6 +92,11 @@ impl Matching {
 
     /// `string.find`: true, the places of the first and last byte, captures; or true, nil.
     fn find(&self, lua: &Lua, (subject, pattern, init): FindArguments) -> Result<MultiValue> {
+        if is_plain(&pattern.as_bytes()) {
+            let mut found = find_plain(lua, (subject, pattern, init))?;
+            found.push_front(Value::Boolean(true));
+            return Ok(found);
+        }
         let bytes = subject.as_bytes();
         let mut steps = steps_for(self.steps_max, bytes.len());
         let found = start_of(init, bytes.len()).map(|from| {
@@ -286,21 +295,17 @@ impl Substitution<'_> {
     }
 }
 
-/// `string.find` for a fixed text, in time that is linear.
-fn find_plain(
-    _: &Lua,
-    (subject, text, init): FindArguments,
-) -> Result<(Option<usize>, Option<usize>)> {
+/// `string.find` for a fixed text, in time that is linear: the first and last place, or nil.
+fn find_plain(lua: &Lua, (subject, text, init): FindArguments) -> Result<MultiValue> {
     let (bytes, text) = (subject.as_bytes(), text.as_bytes());
-    let Some(from) = start_of(init, bytes.len()) else {
-        return Ok((None, None));
-    };
-    let rest = bytes.get(from..).unwrap_or_default();
-    let Some(found) = memchr::memmem::find(rest, &text) else {
-        return Ok((None, None));
-    };
-    let start = from + found;
-    Ok((Some(start + 1), Some(start + text.len())))
+    let found = start_of(init, bytes.len()).and_then(|from| {
+        let rest = bytes.get(from..)?;
+        Some(from + memchr::memmem::find(rest, &text)?)
+    });
+    match found {
+        Some(start) => (place(start + 1), place(start + text.len())).into_lua_multi(lua),
+        None => Value::Nil.into_lua_multi(lua),
+    }
 }
 
 /// Offset at which a search begins that a script asks for with `init`; `None` is behind the end.

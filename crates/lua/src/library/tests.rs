@@ -372,6 +372,15 @@ fn costly_patterns_stop() {
 }
 
 #[test]
+fn gmatch_takes_a_caret_literally() {
+    let lua = state();
+    let script = "local t = {} for c in ('^a^b'):gmatch('^%a') do t[#t + 1] = c end return table.concat(t, ' ')";
+    assert_eq!(run(&lua, script), "^a ^b");
+    let costly = "for _ in ('^'):rep(3000):gmatch('^.-.-.-x') do end";
+    assert!(run(&lua, costly).contains("string.gmatch: the pattern needs more than"));
+}
+
+#[test]
 fn long_results_stop() {
     let lua = state();
     for (script, function) in [

@@ -9,7 +9,8 @@ local host = ...
 local globals = host.globals
 local rust, limits = host.rust, host.limits
 local string = globals.string
-local find, match, gmatch, gsub, rep, sub = string.find, string.match, string.gmatch, string.gsub, string.rep, string.sub
+local find, match, gmatch, gsub = string.find, string.match, string.gmatch, string.gsub
+local rep, sub, byte = string.rep, string.sub, string.byte
 local type, error, select, tostring, tonumber, next = globals.type, globals.error, globals.select, globals.tostring, globals.tonumber, globals.next
 local getmetatable, concat = globals.getmetatable, globals.table.concat
 local string_bytes_max, plain_steps_max = limits.string_bytes_max, limits.plain_steps_max
@@ -73,8 +74,9 @@ local function matched(state, ok, position, ...)
   return ...
 end
 
+-- `^` is a byte like others here: what is known about the pattern with an anchor does not hold.
 function string.gmatch(s, p)
-  if type(s) == "string" and #s > (longest[p] or learn(p)) then
+  if type(s) == "string" and (#s > (longest[p] or learn(p)) or type(p) == "string" and byte(p) == 94) then
     local state = { position = 1 }
     return function()
       if state.position == nil then return nil end

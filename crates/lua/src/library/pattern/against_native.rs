@@ -79,6 +79,8 @@ fn ours(result: mlua::Result<MultiValue>) -> String {
 }
 
 struct Both {
+    /// Its functions live as long as the state.
+    _lua: Lua,
     native: [Function; 3],
     ours: [Function; 3],
 }
@@ -92,7 +94,11 @@ impl Both {
         let native = ["find", "match", "gsub"].map(|name| string.get(name).expect("a function"));
         let ours = ["string_find", "string_match", "string_gsub"]
             .map(|name| rust.get(name).expect("a function"));
-        Both { native, ours }
+        Both {
+            _lua: lua,
+            native,
+            ours,
+        }
     }
 }
 
