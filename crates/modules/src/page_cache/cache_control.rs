@@ -75,7 +75,8 @@ impl ResponseDirectives {
         self.must_revalidate
             || self.proxy_revalidate
             || self.no_cache
-            || self.shared_max_age_s.is_some() && self.stale_while_revalidate_s.is_none()
+            || self.shared_max_age_s.is_some()
+                && self.stale_while_revalidate_s.is_none()
                 && self.stale_if_error_s.is_none()
     }
 
@@ -109,7 +110,9 @@ impl ResponseDirectives {
     /// With field names only those fields are concerned, without any the whole answer is.
     fn add_qualified(&mut self, argument: Option<&[u8]>, whole: impl FnOnce(&mut Self)) {
         let names = argument.unwrap_or_default().split(|byte| *byte == b',');
-        let names = names.map(<[u8]>::trim_ascii).filter(|name| !name.is_empty());
+        let names = names
+            .map(<[u8]>::trim_ascii)
+            .filter(|name| !name.is_empty());
         let names: Vec<Box<str>> = names
             .map(|name| String::from_utf8_lossy(name).to_ascii_lowercase().into())
             .collect();
@@ -250,7 +253,8 @@ mod tests {
 
     #[test]
     fn field_names_limit_private_and_no_cache_to_fields() {
-        let directives = of(&["private=\"X-User, Set-Cookie\", no-cache=\"Set-Cookie2\", max-age=1"]);
+        let directives =
+            of(&["private=\"X-User, Set-Cookie\", no-cache=\"Set-Cookie2\", max-age=1"]);
         assert!(!directives.private && !directives.no_cache);
         let withheld: Vec<&str> = directives.withheld.iter().map(|name| &**name).collect();
         assert_eq!(withheld, ["x-user", "set-cookie", "set-cookie2"]);
@@ -280,7 +284,10 @@ mod tests {
             // specific.
             ("s-maxage=1", true),
             ("s-maxage=1, stale-if-error=5", false),
-            ("s-maxage=1, stale-while-revalidate=5, must-revalidate", true),
+            (
+                "s-maxage=1, stale-while-revalidate=5, must-revalidate",
+                true,
+            ),
         ] {
             assert_eq!(of(&[text]).forbids_stale(), forbids, "{text}");
         }

@@ -41,7 +41,9 @@ pub fn of(values: &Values<'_>) -> Option<[u8; BYTES]> {
 /// Whether a directive can change what is stored. What only allows or refuses has been asked before,
 /// what changes answers behind the cache comes later.
 fn matters(name: &str) -> bool {
-    !LATER_OR_EARLIER.iter().any(|prefix| name.starts_with(prefix))
+    !LATER_OR_EARLIER
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
 }
 
 const LATER_OR_EARLIER: [&str; 14] = [
@@ -103,10 +105,13 @@ mod tests {
 
     #[test]
     fn only_what_conditions_set_counts() {
-        let global = "server.document-root = \"/a\"\nproxy.server = (\"/\" => ((\"host\" => \"::1\")))\n";
+        let global =
+            "server.document-root = \"/a\"\nproxy.server = (\"/\" => ((\"host\" => \"::1\")))\n";
         assert_eq!(context(global, &[]), None);
         let two = |root: &str| {
-            format!("{global}$HTTP[\"remoteip\"] == \"10.0.0.1\" {{ server.document-root = \"{root}\" }}")
+            format!(
+                "{global}$HTTP[\"remoteip\"] == \"10.0.0.1\" {{ server.document-root = \"{root}\" }}"
+            )
         };
         let (inside, other) = (context(&two("/b"), &[1]), context(&two("/c"), &[1]));
         assert!(inside.is_some() && other.is_some());

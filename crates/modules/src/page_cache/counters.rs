@@ -38,7 +38,6 @@ counters! {
     saved_ms "page-cache.backend-ms-saved" "Milliseconds that hits would have taken the backends.",
     disk_hits "page-cache.disk.hits" "Answers found on disk.",
     disk_stores "page-cache.disk.stores" "Answers written to disk.",
-    disk_errors "page-cache.disk.errors" "Files that were damaged, or could not be read or written.",
     tier_hits "page-cache.second-tier.hits" "Answers found in the shared store.",
     tier_misses "page-cache.second-tier.misses" "Answers not found there.",
     tier_stores "page-cache.second-tier.stores" "Answers sent there.",

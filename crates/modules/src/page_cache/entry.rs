@@ -281,7 +281,11 @@ pub(super) mod tests {
             (111, Freshness::Stale(6), false, false),
         ] {
             assert_eq!(times.freshness(now_s), freshness, "{now_s}");
-            assert_eq!(times.serves_while_revalidating(now_s), revalidating, "{now_s}");
+            assert_eq!(
+                times.serves_while_revalidating(now_s),
+                revalidating,
+                "{now_s}"
+            );
             assert_eq!(times.serves_on_error(now_s), on_error, "{now_s}");
         }
         assert_eq!(times.useful_until_s(), 111);

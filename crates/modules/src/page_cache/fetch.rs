@@ -108,7 +108,10 @@ impl Fetch {
             return None;
         };
         let old = page.old.as_ref()?;
-        old.page.times.serves_on_error(now_s).then(|| Arc::clone(old))
+        old.page
+            .times
+            .serves_on_error(now_s)
+            .then(|| Arc::clone(old))
     }
 }
 

@@ -78,7 +78,9 @@ pub struct Maker {
 impl Maker {
     /// Stores what was made for `lifetime_s` seconds, and lets those go on who wait.
     pub fn finish(self, bytes: Bytes, lifetime_s: u32) {
-        let is_stored = self.cache.set_fragment(&self.key, bytes, self.now_s, lifetime_s);
+        let is_stored = self
+            .cache
+            .set_fragment(&self.key, bytes, self.now_s, lifetime_s);
         self.pilot.land(match is_stored {
             true => Landing::Stored,
             false => Landing::NotStored,
@@ -260,7 +262,9 @@ impl Fragments {
 
     fn part(&self, hash: u64) -> MutexGuard<'_, Part> {
         let at = usize::try_from(hash % limits::SHARDS as u64).unwrap_or(0);
-        self.parts[at].lock().unwrap_or_else(PoisonError::into_inner)
+        self.parts[at]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -285,7 +289,10 @@ mod tests {
         assert!(!fragments.insert(b"a", bytes("x"), 10, 0));
         assert!(fragments.insert(b"a", bytes("x"), 10, u32::MAX));
         assert!(fragments.insert(b"a", bytes("y"), 10, 1));
-        assert_eq!((fragments.entries(), fragments.find(b"a", 10)), (1, Some(bytes("y"))));
+        assert_eq!(
+            (fragments.entries(), fragments.find(b"a", 10)),
+            (1, Some(bytes("y")))
+        );
         assert!(fragments.remove(b"a") && !fragments.remove(b"a"));
     }
 
@@ -300,7 +307,10 @@ mod tests {
             assert!(fragments.find(b"hot", 1).is_some(), "{number}");
         }
         assert!(!fragments.insert(b"hot", vec![b'x'; 20_000].into(), 0, 100));
-        assert!(fragments.find(b"hot", 1).is_none(), "the old one does not count any more");
+        assert!(
+            fragments.find(b"hot", 1).is_none(),
+            "the old one does not count any more"
+        );
     }
 
     #[tokio::test(flavor = "local")]
@@ -343,7 +353,10 @@ mod tests {
         let Turn::Make(first) = turn(1000).await else {
             panic!("nobody makes it");
         };
-        assert!(matches!(turn(1).await, Turn::Alone), "it has waited long enough");
+        assert!(
+            matches!(turn(1).await, Turn::Alone),
+            "it has waited long enough"
+        );
         drop(first);
         let Turn::Make(second) = turn(1000).await else {
             panic!("the next one tries");

@@ -56,7 +56,8 @@ impl Front {
 
     /// Whether nobody waits for `key`.
     pub fn passes(&mut self, key: &[u8], now_s: u32) -> bool {
-        self.known(key).is_some_and(|known| now_s < known.pass_until_s)
+        self.known(key)
+            .is_some_and(|known| now_s < known.pass_until_s)
     }
 
     /// Two keys may be the same for a moment: in that case the younger counts.
@@ -95,9 +96,13 @@ mod tests {
     fn what_has_ended_is_not_found() {
         let mut front = Front::default();
         let head = RequestHead::new();
-        let entries = [Entry::new(page(b"k", "x", 0, 1)), Entry::new(page(b"k", "y", 0, 1))];
+        let entries = [
+            Entry::new(page(b"k", "x", 0, 1)),
+            Entry::new(page(b"k", "y", 0, 1)),
+        ];
         front.learn(b"k", &entries);
-        let found = |front: &mut Front| front.find(b"k", &head).map(|entry| entry.page.body.clone());
+        let found =
+            |front: &mut Front| front.find(b"k", &head).map(|entry| entry.page.body.clone());
         assert_eq!(found(&mut front).as_deref(), Some(&b"x"[..]));
         entries[0].end();
         assert_eq!(found(&mut front).as_deref(), Some(&b"y"[..]));

@@ -148,7 +148,9 @@ pub fn base(key: &[u8]) -> &[u8] {
         if mark == mark::END_OF_BASE {
             return key.get(..=at).unwrap_or(key);
         }
-        let length = key.get(at + 1..at + 5).and_then(|bytes| bytes.try_into().ok());
+        let length = key
+            .get(at + 1..at + 5)
+            .and_then(|bytes| bytes.try_into().ok());
         let length = length.map_or(0, u32::from_le_bytes);
         at = at.saturating_add(5).saturating_add(length as usize);
     }
@@ -190,10 +192,7 @@ pub fn split(target: &[u8]) -> (&[u8], Option<&[u8]>) {
     let end = memchr::memchr(b'#', target).unwrap_or(target.len());
     let target = target.get(..end).unwrap_or_default();
     match memchr::memchr(b'?', target) {
-        Some(at) => (
-            target.get(..at).unwrap_or_default(),
-            target.get(at + 1..),
-        ),
+        Some(at) => (target.get(..at).unwrap_or_default(), target.get(at + 1..)),
         None => (target, None),
     }
 }
@@ -303,15 +302,15 @@ const NEUTRAL: [&str; 7] = [
 /// Names and values of a Cookie field (RFC 6265 4.2.1).
 pub fn cookies_of(field: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let pairs = field.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
-    pairs.filter(|pair| !pair.is_empty()).map(|pair| {
-        match memchr::memchr(b'=', pair) {
+    pairs
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| match memchr::memchr(b'=', pair) {
             Some(at) => (
                 pair.get(..at).unwrap_or_default().trim_ascii(),
                 pair.get(at + 1..).unwrap_or_default().trim_ascii(),
             ),
             None => (pair, &b""[..]),
-        }
-    })
+        })
 }
 
 #[cfg(test)]
@@ -351,7 +350,9 @@ mod tests {
 
     #[test]
     fn different_requests_have_different_keys() {
-        let targets = ["/", "/?", "/?a", "/a", "/A", "/a?b", "/a?b&c", "/a%3fb", "/a/", "/a?b=/a"];
+        let targets = [
+            "/", "/?", "/?a", "/a", "/A", "/a?b", "/a?b&c", "/a%3fb", "/a/", "/a?b=/a",
+        ];
         let keys: std::collections::HashSet<_> = targets.iter().map(|target| of(target)).collect();
         assert_eq!(keys.len(), targets.len());
         let other_host = get("/", "Host: b.example\r\n", &Options::default());
@@ -376,7 +377,10 @@ mod tests {
     #[test]
     fn parameters_that_are_ignored_are_left_out() {
         let options = Options {
-            query_ignore: vec![Name::Beginning(b"utm_"[..].into()), Name::Exactly(b"x"[..].into())],
+            query_ignore: vec![
+                Name::Beginning(b"utm_"[..].into()),
+                Name::Exactly(b"x"[..].into()),
+            ],
             ..Options::default()
         };
         let of = |target: &str| get(target, "Host: a\r\n", &options);
@@ -396,7 +400,10 @@ mod tests {
             ..Options::default()
         };
         let of = |fields: &str| get("/", &format!("Host: a\r\n{fields}"), &options);
-        assert_eq!(of("Cookie: a=1; lang=de\r\n"), of("Cookie: lang=de; b=2\r\n"));
+        assert_eq!(
+            of("Cookie: a=1; lang=de\r\n"),
+            of("Cookie: lang=de; b=2\r\n")
+        );
         assert_ne!(of("Cookie: lang=de\r\n"), of("Cookie: lang=en\r\n"));
         assert_ne!(of("Cookie: lang=\r\n"), of(""));
         assert_ne!(of("X-D: 1\r\n"), of(""));
@@ -417,17 +424,25 @@ mod tests {
         write(&mut whole, answer.exchange(), &options, false).expect("it is short");
         assert!(whole.starts_with(&base) && whole.len() > base.len());
         assert_eq!(super::base(&whole), base);
-        assert_eq!(super::base(&whole[..base.len() - 1]), &whole[..base.len() - 1]);
+        assert_eq!(
+            super::base(&whole[..base.len() - 1]),
+            &whole[..base.len() - 1]
+        );
         let mut shorter = Vec::new();
         write_base_of(&mut shorter, answer.exchange(), &options, b"/a", None);
-        assert!(!whole.starts_with(&shorter), "a base is no beginning of another");
+        assert!(
+            !whole.starts_with(&shorter),
+            "a base is no beginning of another"
+        );
     }
 
     #[test]
     fn a_key_that_is_too_long_is_none() {
         let tree = Tree::new(&[]);
         let config = "server.max-request-field-size = 65536";
-        let answer = tree.site(config, &[]).get(&format!("/{}", "a".repeat(20_000)));
+        let answer = tree
+            .site(config, &[])
+            .get(&format!("/{}", "a".repeat(20_000)));
         let mut out = Vec::new();
         let written = write(&mut out, answer.exchange(), &Options::default(), false);
         assert_eq!(written, Err(TooLong));

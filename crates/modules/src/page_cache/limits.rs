@@ -12,8 +12,22 @@ pub const TAGS_MAX: usize = 256;
 /// Bytes of a key. A request with a longer one is not looked up.
 pub const KEY_BYTES_MAX: usize = 16 * 1024;
 
-/// Bytes of the header fields of a stored answer.
-pub const FIELDS_BYTES_MAX: usize = 64 * 1024;
+/// Answers that wait to be written to disk, or are being sent to the second tier by one worker. More are
+/// kept in memory alone.
+pub const WRITES_MAX: usize = 64;
+
+/// Seconds for which an answer must be of use to be kept anywhere but in memory.
+pub const BELOW_S_MIN: u64 = 5;
+
+/// Seconds for which anything stays in the second tier at most.
+pub const TIER_S_MAX: u64 = 7 * 24 * 3600;
+
+/// Milliseconds by which clocks of machines may differ that share a second tier: so much longer a purge
+/// counts.
+pub const CLOCKS_MS: u64 = 2000;
+
+/// Tags whose purge is remembered for what is on disk.
+pub const TAG_PURGES_MAX: usize = 4096;
 
 /// Keys in each of the two generations that a worker remembers by itself.
 pub const FRONT_KEYS_MAX: usize = 4096;

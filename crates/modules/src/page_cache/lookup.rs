@@ -12,6 +12,7 @@ use petrel_engine::module::{Hook, Outcome};
 use petrel_engine::proto::status::Status;
 
 use super::answer::{self, By};
+use super::below::Below;
 use super::entry::{Entry, Freshness};
 use super::fetch::{Fetch, Forward, PageFetch};
 use super::flight::{Boarding, Landing, Pilot};
@@ -41,18 +42,28 @@ impl Hook for Lookup {
         match exchange.handles_error() {
             // An error page answers another request than that for its URL.
             true => Outcome::Next,
-            false => self.0.look(exchange, 0),
+            false => self.0.look(exchange, Turn::default()),
         }
     }
 }
 
+/// How far a request has come before it is looked up once more.
+#[derive(Debug, Default)]
+pub struct Turn {
+    /// How often it has waited for others.
+    pub waits: u8,
+    /// Those who wait for it.
+    pub pilot: Option<Pilot>,
+    /// What is below the memory has been asked.
+    pub is_below_asked: bool,
+}
+
 /// What is known of a request while it is looked up.
 struct Question<'a> {
-    cache: &'a PageCache,
+    cache: &'a Rc<PageCache>,
     key: &'a [u8],
     wanted: Wanted,
     now_s: u64,
-    /// How often it has waited for others.
     waits: u8,
 }
 
@@ -70,8 +81,8 @@ impl Gate {
         self.cache.get_or_init(|| PageCache::of(&exchange.worker))
     }
 
-    /// Looks for a stored answer. `waits`: how often the request has waited for others.
-    pub fn look(self: &Rc<Self>, exchange: &mut Exchange, waits: u8) -> Outcome {
+    /// Looks for a stored answer.
+    pub fn look(self: &Rc<Self>, exchange: &mut Exchange, turn: Turn) -> Outcome {
         let cache = Rc::clone(self.cache(exchange));
         let wanted = match request::classify(exchange, &self.options) {
             Class::Page(wanted) => wanted,
@@ -83,20 +94,20 @@ impl Gate {
             Class::Bypass(reason) => return bypass(exchange, &cache, reason),
         };
         let mut key = cache.key.take();
-        let outcome =
-            match key::write(&mut key, exchange, &self.options, wanted.has_trusted_fields) {
-                Ok(()) => {
-                    let question = Question {
-                        now_s: cache.now_s(&exchange.worker),
-                        cache: &cache,
-                        key: &key,
-                        wanted,
-                        waits,
-                    };
-                    self.answer_or_fetch(exchange, &question)
-                }
-                Err(key::TooLong) => bypass(exchange, &cache, Reason::Key),
-            };
+        let outcome = match key::write(&mut key, exchange, &self.options, wanted.has_trusted_fields)
+        {
+            Ok(()) => {
+                let question = Question {
+                    now_s: cache.now_s(&exchange.worker),
+                    cache: &cache,
+                    key: &key,
+                    wanted,
+                    waits: turn.waits,
+                };
+                self.answer_or_fetch(exchange, &question, turn)
+            }
+            Err(key::TooLong) => bypass(exchange, &cache, Reason::Key),
+        };
         cache.key.replace(key);
         outcome
     }
@@ -114,7 +125,12 @@ impl Gate {
         Outcome::Next
     }
 
-    fn answer_or_fetch(self: &Rc<Self>, exchange: &mut Exchange, question: &Question<'_>) -> Outcome {
+    fn answer_or_fetch(
+        self: &Rc<Self>,
+        exchange: &mut Exchange,
+        question: &Question<'_>,
+        turn: Turn,
+    ) -> Outcome {
         let found = question.find(exchange);
         let is_known = found.is_some();
         let usable = found.filter(|entry| question.may_have(entry));
@@ -122,6 +138,22 @@ impl Gate {
             && let Some(outcome) = self.answer(exchange, question, entry)
         {
             return outcome;
+        }
+        let mut pilot = match self.board(exchange, question, usable.as_deref(), turn.pilot) {
+            Ok(pilot) => pilot,
+            Err(outcome) => return outcome,
+        };
+        if usable.is_none()
+            && !turn.is_below_asked
+            && let Some(below) = Below::begin(
+                self,
+                question.cache,
+                question.key,
+                &mut pilot,
+                question.waits,
+            )
+        {
+            return Outcome::Later(Box::new(below));
         }
         if question.wanted.directives.only_if_cached {
             return exchange.answer(Status::GATEWAY_TIMEOUT);
@@ -136,7 +168,7 @@ impl Gate {
             }
             None => Forward::UriMiss,
         };
-        self.fetch(exchange, question, usable, forward)
+        self.fetch(exchange, question, usable, forward, pilot)
     }
 
     /// Answers with what is stored, if it is good enough.
@@ -164,7 +196,8 @@ impl Gate {
         } else if times.serves_while_revalidating(now_s) {
             cache.counters.stale.add();
             refresh::begin(exchange, cache, question.key, entry);
-        } else if times.serves_on_error(now_s) && entry.is_failing(exchange.worker.clock().seconds())
+        } else if times.serves_on_error(now_s)
+            && entry.is_failing(exchange.worker.clock().seconds())
         {
             cache.counters.stale.add();
         } else {
@@ -174,34 +207,45 @@ impl Gate {
         Some(answer::send(exchange, entry, now_s, by))
     }
 
-    /// Sends the request on, or lets it wait for somebody who asks the same.
-    fn fetch(
+    /// Makes the request the one that fetches, if others can wait for what it brings. An outcome: it waits
+    /// itself, or its answer has come just now.
+    fn board(
         self: &Rc<Self>,
+        exchange: &mut Exchange,
+        question: &Question<'_>,
+        old: Option<&Entry>,
+        pilot: Option<Pilot>,
+    ) -> Result<Option<Pilot>, Outcome> {
+        if pilot.is_some() || !self.may_wait(exchange, question, old) {
+            return Ok(pilot);
+        }
+        let cache = question.cache;
+        let hash = cache.shared.memory.hash(question.key);
+        match cache.shared.flights.board(question.key, hash) {
+            Boarding::Passenger(passenger) => {
+                if question.waits == 0 {
+                    cache.counters.waits.add();
+                }
+                let waiting = Waiting::new(self, passenger, question.waits);
+                Err(Outcome::Later(Box::new(waiting)))
+            }
+            Boarding::Pilot(pilot) => match self.landed_before(exchange, question, pilot) {
+                Ok(outcome) => Err(outcome),
+                Err(pilot) => Ok(Some(pilot)),
+            },
+        }
+    }
+
+    /// Sends the request on.
+    fn fetch(
+        &self,
         exchange: &mut Exchange,
         question: &Question<'_>,
         old: Option<Arc<Entry>>,
         forward: Forward,
+        pilot: Option<Pilot>,
     ) -> Outcome {
         let cache = question.cache;
-        let pilot = match self.may_wait(exchange, question, old.as_deref()) {
-            false => None,
-            true => {
-                let hash = cache.shared.memory.hash(question.key);
-                match cache.shared.flights.board(question.key, hash) {
-                    Boarding::Passenger(passenger) => {
-                        if question.waits == 0 {
-                            cache.counters.waits.add();
-                        }
-                        let waiting = Waiting::new(self, passenger, question.waits);
-                        return Outcome::Later(Box::new(waiting));
-                    }
-                    Boarding::Pilot(pilot) => match self.landed_before(exchange, question, pilot) {
-                        Ok(outcome) => return outcome,
-                        Err(pilot) => Some(pilot),
-                    },
-                }
-            }
-        };
         cache.counters.misses.add();
         let mut fetch = PageFetch {
             key: question.key.into(),
@@ -231,12 +275,17 @@ impl Gate {
             && !wanted.has_range
             && !wanted.has_hard_conditions
             && !wanted.is_authorized
-            && !wanted.directives.no_store;
+            && !wanted.directives.no_store
+            && !wanted.directives.only_if_cached;
         is_plain
             && question.waits < limits::WAITS_MAX
             && !self.options.lock_timeout.is_zero()
             && !old.is_some_and(|old| old.page.times.needs_validation_always())
-            && !question.cache.front.borrow_mut().passes(question.key, now_s)
+            && !question
+                .cache
+                .front
+                .borrow_mut()
+                .passes(question.key, now_s)
     }
 
     /// Somebody else's fetch may have ended between looking and beginning one's own.

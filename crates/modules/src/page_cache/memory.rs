@@ -227,7 +227,11 @@ mod tests {
     #[test]
     fn the_same_variant_is_replaced_and_others_stay() {
         let memory = Memory::new(1 << 20);
-        let (old, new, other) = (entry_for("a", "de"), entry_for("a", "de"), entry_for("a", "en"));
+        let (old, new, other) = (
+            entry_for("a", "de"),
+            entry_for("a", "de"),
+            entry_for("a", "en"),
+        );
         for entry in [&old, &other, &new] {
             memory.insert(entry);
         }
@@ -248,7 +252,10 @@ mod tests {
             memory.insert(entry);
         }
         let live = entries.iter().map(|entry| entry.is_live());
-        assert_eq!(live.clone().filter(|live| *live).count(), limits::VARIANTS_MAX);
+        assert_eq!(
+            live.clone().filter(|live| *live).count(),
+            limits::VARIANTS_MAX
+        );
         assert_eq!(live.take_while(|live| !live).count(), 3);
         assert_eq!(memory.entries(), limits::VARIANTS_MAX);
     }
@@ -274,7 +281,11 @@ mod tests {
     #[test]
     fn purges_find_pages_by_base_and_by_anything_else() {
         let memory = Memory::new(1 << 20);
-        let entries = [entry_for("a", "de"), entry_for("a", "en"), entry_for("b", "de")];
+        let entries = [
+            entry_for("a", "de"),
+            entry_for("a", "en"),
+            entry_for("b", "de"),
+        ];
         for entry in &entries {
             memory.insert(entry);
         }

@@ -4,16 +4,20 @@
 //! [`key`], looks in the worker's own table ([`front`]) and in the memory of all workers ([`memory`]), and
 //! answers ([`answer`]), sends on, or lets the request wait for one that asks the same ([`flight`],
 //! [`wait`]). [`store`] is the first to see the answer of a backend; [`policy`] decides by what it says.
-//! [`refresh`] fetches stale pages in the background, [`purge`] removes what is stored. What scripts make by
-//! themselves is in [`fragments`].
+//! [`refresh`] fetches stale pages in the background, [`purge`] removes what is stored. What memory does not
+//! have may be in files ([`disk`]) or in a store that several machines share ([`second_tier`]), both as
+//! [`blob`]s; [`below`] asks them. What scripts make by themselves is in [`fragments`].
 //!
 //! The cache knows no backend and no socket. It never keeps what is one client's: answers that set cookies,
 //! are private, or came to a client who is known, unless the configuration says so.
 
 pub mod answer;
+mod below;
+pub mod blob;
 pub mod cache_control;
 mod context;
 pub mod counters;
+mod disk;
 pub mod entry;
 mod fetch;
 pub mod flight;
@@ -28,10 +32,12 @@ pub mod policy;
 mod purge;
 mod refresh;
 mod request;
+pub mod second_tier;
 pub mod shared;
 mod sieve;
 pub mod status;
 mod store;
+mod tag_purges;
 mod tee;
 pub mod vary;
 mod wait;
@@ -63,6 +69,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let Some(options) = Options::new(configure.values)? else {
         return Ok(());
     };
+    options::check_places(configure.values)?;
     let can_be_purged = !options.purgers.is_empty();
     let gate = Rc::new(Gate::new(options));
     if can_be_purged {

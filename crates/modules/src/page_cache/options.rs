@@ -12,6 +12,7 @@ use petrel_engine::settings::directives::Effect::Works;
 use super::context;
 use super::key::Part;
 use super::policy;
+use super::second_tier::{Store, is_prefix};
 
 /// The table.
 pub static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
@@ -129,7 +130,9 @@ impl FieldNames {
     /// These names.
     pub fn new(names: impl Iterator<Item = Box<str>>) -> FieldNames {
         let names: Vec<Box<str>> = names.map(|name| name.to_ascii_lowercase().into()).collect();
-        let lengths = names.iter().fold(0, |bits, name| bits | length_bit(name.len()));
+        let lengths = names
+            .iter()
+            .fold(0, |bits, name| bits | length_bit(name.len()));
         FieldNames { names, lengths }
     }
 
@@ -144,7 +147,8 @@ impl FieldNames {
         if self.lengths & length_bit(name.len()) == 0 {
             return None;
         }
-        self.iter().find(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+        self.iter()
+            .find(|known| name.eq_ignore_ascii_case(known.as_bytes()))
     }
 }
 
@@ -217,7 +221,8 @@ impl Options {
         options.bypass_cookies = names(values, "page-cache.bypass-cookies");
         options.read_bypass_headers(values);
         let kilobytes = values.unsigned("page-cache.max-object-size", 1024);
-        options.object_bytes_max = usize::try_from(u64::from(kilobytes) * 1024).unwrap_or(usize::MAX);
+        options.object_bytes_max =
+            usize::try_from(u64::from(kilobytes) * 1024).unwrap_or(usize::MAX);
         let wait = values.unsigned("page-cache.lock-timeout", 5000);
         options.lock_timeout = Duration::from_millis(wait.into());
         options.purgers = purgers(values)?;
@@ -232,7 +237,10 @@ impl Options {
             return Ok(());
         }
         let methods = values.strings(name);
-        if let Some(other) = methods.iter().find(|text| !matches!(**text, "GET" | "HEAD")) {
+        if let Some(other) = methods
+            .iter()
+            .find(|text| !matches!(**text, "GET" | "HEAD"))
+        {
             let error = values.error(name, format!("answers to {other} are not stored"));
             return Err(error.with_hint("it takes \"GET\" and \"HEAD\""));
         }
@@ -336,6 +344,29 @@ impl Places {
     }
 }
 
+/// Looks at the values of the whole server that can mean nothing.
+///
+/// # Errors
+/// One of them does.
+pub fn check_places(values: &Values<'_>) -> Result<(), Diagnostic> {
+    let name = "page-cache.second-tier";
+    if let Some(text) = values.string(name) {
+        Store::parse(text).map_err(|why| values.error(name, why))?;
+    }
+    let name = "page-cache.second-tier-prefix";
+    if let Some(text) = values.string(name).filter(|text| !is_prefix(text)) {
+        let message = format!("{text:?} cannot begin the keys of a store");
+        return Err(values
+            .error(name, message)
+            .with_hint("up to 100 printable characters, no spaces"));
+    }
+    let name = "page-cache.disk-path";
+    if let Some(text) = values.string(name).filter(|text| !text.starts_with('/')) {
+        return Err(values.error(name, format!("{text:?} is no absolute path")));
+    }
+    Ok(())
+}
+
 fn key(values: &Values<'_>) -> Result<Vec<Part>, Diagnostic> {
     let name = "page-cache.key";
     let mut parts = Vec::new();
@@ -351,14 +382,21 @@ fn key(values: &Values<'_>) -> Result<Vec<Part>, Diagnostic> {
         }
     }
     if !parts.contains(&Part::Path) {
-        let error = values.error(name, "a key without \"path\" would give one page for all URLs");
+        let error = values.error(
+            name,
+            "a key without \"path\" would give one page for all URLs",
+        );
         return Err(error.with_hint("add \"path\""));
     }
     Ok(parts)
 }
 
 fn names(values: &Values<'_>, directive: &str) -> Vec<Name> {
-    values.strings(directive).into_iter().map(Name::parse).collect()
+    values
+        .strings(directive)
+        .into_iter()
+        .map(Name::parse)
+        .collect()
 }
 
 fn statuses(values: &Values<'_>) -> Result<Vec<u16>, Diagnostic> {
@@ -439,13 +477,25 @@ mod tests {
     #[test]
     fn values_that_mean_nothing_are_refused() {
         for (config, says) in [
-            ("page-cache.key = (\"path\", \"colour\")", "no part of a key"),
+            (
+                "page-cache.key = (\"path\", \"colour\")",
+                "no part of a key",
+            ),
             ("page-cache.key = (\"host\")", "without \"path\""),
             ("page-cache.methods = (\"POST\")", "POST are not stored"),
             ("page-cache.status = (200, 206)", "list of status codes"),
             ("page-cache.status = \"all\"", "list of status codes"),
             ("page-cache.purge = (\"localhost\")", "is no address"),
             ("page-cache.tags-header = \"a b\"", "no name of a field"),
+            (
+                "page-cache.second-tier = \"mysql:a\"",
+                "begins with neither",
+            ),
+            (
+                "page-cache.second-tier-prefix = \"a b\"",
+                "cannot begin the keys",
+            ),
+            ("page-cache.disk-path = \"cache\"", "no absolute path"),
         ] {
             let config = format!("page-cache.enable = \"enable\"\n{config}");
             let message = refusal(&config, &[&MODULE]);

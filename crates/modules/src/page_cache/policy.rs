@@ -178,7 +178,9 @@ fn lifetime(
         return Some(0);
     }
     let has_pragma = !fields.contains("Cache-Control")
-        && fields.get("Pragma").is_some_and(|value| value.eq_ignore_ascii_case(b"no-cache"));
+        && fields
+            .get("Pragma")
+            .is_some_and(|value| value.eq_ignore_ascii_case(b"no-cache"));
     let stated = accel_expires(fields, now_s)
         .or(directives.shared_max_age_s)
         .or(directives.max_age_s)
@@ -278,27 +280,59 @@ mod tests {
             (200, "Expires: Sun, 06 Nov 1994 08:49:38 GMT", None),
             (200, "Cache-Control: public", Some(Why::NoLifetime)),
             (200, "", Some(Why::NoLifetime)),
-            (200, "Last-Modified: Sun, 06 Nov 1994 08:00:00 GMT", Some(Why::NoLifetime)),
-            (200, "Cache-Control: no-store, max-age=60", Some(Why::NoStore)),
-            (200, "Cache-Control: no-store, must-understand, max-age=60", None),
-            (200, "Cache-Control: private, max-age=60", Some(Why::Private)),
+            (
+                200,
+                "Last-Modified: Sun, 06 Nov 1994 08:00:00 GMT",
+                Some(Why::NoLifetime),
+            ),
+            (
+                200,
+                "Cache-Control: no-store, max-age=60",
+                Some(Why::NoStore),
+            ),
+            (
+                200,
+                "Cache-Control: no-store, must-understand, max-age=60",
+                None,
+            ),
+            (
+                200,
+                "Cache-Control: private, max-age=60",
+                Some(Why::Private),
+            ),
             (200, "Cache-Control: private=\"x-a\", max-age=60", None),
             (206, "Cache-Control: max-age=60", Some(Why::Partial)),
-            (200, "Cache-Control: max-age=60|Content-Range: bytes 0-1/2", Some(Why::Partial)),
+            (
+                200,
+                "Cache-Control: max-age=60|Content-Range: bytes 0-1/2",
+                Some(Why::Partial),
+            ),
             (304, "Cache-Control: max-age=60", Some(Why::Status)),
             (500, "Cache-Control: max-age=60", Some(Why::Status)),
             (101, "Cache-Control: max-age=60", Some(Why::Switched)),
             (200, "Cache-Control: max-age=60|Vary: *", Some(Why::Vary)),
             (200, "Cache-Control: max-age=60|Vary: a, *", Some(Why::Vary)),
             (200, "Cache-Control: max-age=60|Vary: Accept-Encoding", None),
-            (200, "Cache-Control: max-age=60|Set-Cookie: a=b", Some(Why::SetCookie)),
-            (200, "Cache-Control: max-age=60, private=\"set-cookie\"|Set-Cookie: a=b", None),
+            (
+                200,
+                "Cache-Control: max-age=60|Set-Cookie: a=b",
+                Some(Why::SetCookie),
+            ),
+            (
+                200,
+                "Cache-Control: max-age=60, private=\"set-cookie\"|Set-Cookie: a=b",
+                None,
+            ),
             (200, "Cache-Control: max-age=0", Some(Why::Expired)),
             (200, "Cache-Control: max-age=0|ETag: \"a\"", None),
             (200, "Cache-Control: no-cache", Some(Why::Expired)),
             (200, "Cache-Control: no-cache, max-age=60|ETag: \"a\"", None),
             (200, "Cache-Control: max-age=5|Age: 9", Some(Why::Expired)),
-            (200, "Cache-Control: max-age=60|X-Accel-Expires: 0", Some(Why::Expired)),
+            (
+                200,
+                "Cache-Control: max-age=60|X-Accel-Expires: 0",
+                Some(Why::Expired),
+            ),
         ] {
             let why = match plain(status, fields) {
                 Verdict::Store { .. } => None,
@@ -323,7 +357,11 @@ mod tests {
             )
         };
         assert!(why("max-age=60", &options));
-        for control in ["max-age=60, public", "s-maxage=60", "max-age=60, must-revalidate"] {
+        for control in [
+            "max-age=60, public",
+            "s-maxage=60",
+            "max-age=60, must-revalidate",
+        ] {
             assert!(!why(control, &options), "{control}");
         }
         let told = Options {
@@ -338,15 +376,24 @@ mod tests {
         for (fields, expected) in [
             ("Cache-Control: max-age=60", 60),
             ("Cache-Control: max-age=60, s-maxage=20", 20),
-            ("Cache-Control: max-age=60|Expires: Sun, 06 Nov 1994 08:49:38 GMT", 60),
-            ("Date: Sun, 06 Nov 1994 08:49:30 GMT|Expires: Sun, 06 Nov 1994 08:49:50 GMT", 20),
+            (
+                "Cache-Control: max-age=60|Expires: Sun, 06 Nov 1994 08:49:38 GMT",
+                60,
+            ),
+            (
+                "Date: Sun, 06 Nov 1994 08:49:30 GMT|Expires: Sun, 06 Nov 1994 08:49:50 GMT",
+                20,
+            ),
             ("Expires: Sun, 06 Nov 1994 08:50:37 GMT", 60),
             ("Cache-Control: max-age=60|X-Accel-Expires: 7", 7),
             ("X-Accel-Expires: @784111787", 10),
             ("X-Accel-Expires: @1|ETag: x", 0),
             ("X-Accel-Expires: soon|Cache-Control: max-age=60", 60),
             ("Expires: 0|ETag: \"a\"", 0),
-            ("Pragma: no-cache|ETag: \"a\"|Expires: Sun, 06 Nov 1994 08:50:37 GMT", 0),
+            (
+                "Pragma: no-cache|ETag: \"a\"|Expires: Sun, 06 Nov 1994 08:50:37 GMT",
+                0,
+            ),
             ("Pragma: no-cache|Cache-Control: max-age=60", 60),
         ] {
             assert_eq!(times(plain(200, fields)).lifetime_s, expected, "{fields}");

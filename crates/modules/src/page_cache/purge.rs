@@ -32,12 +32,13 @@ impl Hook for Purge {
             .flat_map(tags_in)
             .map(Box::from)
             .collect();
+        let worker = Rc::clone(&exchange.worker);
         let count = match tags.is_empty() {
-            false => tags.iter().map(|tag| cache.purge_tag(tag)).sum(),
+            false => tags.iter().map(|tag| cache.purge_tag(&worker, tag)).sum(),
             true => {
                 let mut base = Vec::new();
                 key::write_base(&mut base, exchange, options);
-                cache.purge_base(&base)
+                cache.purge_base(&worker, &base)
             }
         };
         exchange.response.answer(Status::OK);
@@ -54,13 +55,13 @@ impl Hook for Purge {
 pub fn invalidate(exchange: &Exchange, cache: &PageCache, options: &Options) {
     let mut base = Vec::new();
     key::write_base(&mut base, exchange, options);
-    cache.purge_base(&base);
+    cache.purge_base(&exchange.worker, &base);
     for name in ["Location", "Content-Location"] {
         let named = exchange.response.get(name);
         if let Some(target) = named.and_then(|value| target_here(exchange, value)) {
             let (path, query) = key::split(target);
             key::write_base_of(&mut base, exchange, options, path, query);
-            cache.purge_base(&base);
+            cache.purge_base(&exchange.worker, &base);
         }
     }
 }

@@ -19,12 +19,7 @@ use super::request::Wanted;
 use super::shared::PageCache;
 
 /// Begins to fetch `entry` anew, unless somebody does already.
-pub fn begin(
-    exchange: &Exchange,
-    cache: &PageCache,
-    key: &[u8],
-    entry: &Arc<Entry>,
-) {
+pub fn begin(exchange: &Exchange, cache: &PageCache, key: &[u8], entry: &Arc<Entry>) {
     let now_s = exchange.worker.clock().seconds();
     if !entry.begin_refresh(now_s) {
         return;
@@ -71,7 +66,10 @@ fn head(exchange: &Exchange, entry: &Entry) -> SubrequestHead {
         .map(|(field, value)| (field.name().to_owned(), value.to_vec()))
         .collect();
     if let Some(codings) = exchange.request.head.field(KnownField::AcceptEncoding) {
-        fields.push((KnownField::AcceptEncoding.name().to_owned(), codings.to_vec()));
+        fields.push((
+            KnownField::AcceptEncoding.name().to_owned(),
+            codings.to_vec(),
+        ));
     }
     SubrequestHead {
         method: Method::Get,

@@ -111,7 +111,9 @@ pub fn classify(exchange: &Exchange, options: &Options) -> Class {
     Class::Page(Wanted {
         is_head: exchange.request.method == Method::Head,
         is_authorized: has(KnownField::Authorization)
-            || known.iter().any(|name| exchange.environment.get(name).is_some()),
+            || known
+                .iter()
+                .any(|name| exchange.environment.get(name).is_some()),
         has_range: has(KnownField::Range),
         has_hard_conditions: has(KnownField::IfMatch)
             || has(KnownField::IfUnmodifiedSince)
@@ -177,7 +179,11 @@ mod tests {
     }
 
     fn get(fields: &str, options: &Options) -> Class {
-        class("", &format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"), options)
+        class(
+            "",
+            &format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"),
+            options,
+        )
     }
 
     #[test]
@@ -188,10 +194,19 @@ mod tests {
             ..Options::default()
         };
         for (request, expected) in [
-            ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", Class::Page(Wanted::default())),
-            ("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n", Class::Bypass(Reason::Method)),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+                Class::Page(Wanted::default()),
+            ),
+            (
+                "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n",
+                Class::Bypass(Reason::Method),
+            ),
             ("OPTIONS / HTTP/1.1\r\nHost: a\r\n\r\n", Class::Ignored),
-            ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", Class::Unsafe),
+            (
+                "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
+                Class::Unsafe,
+            ),
             ("DELETE / HTTP/1.1\r\nHost: a\r\n\r\n", Class::Unsafe),
             (
                 "GET / HTTP/1.1\r\nHost: a\r\nCookie: a=1; wp_x=2\r\n\r\n",
@@ -216,11 +231,22 @@ mod tests {
     #[test]
     fn fields_that_change_answers_are_believed_of_trusted_proxies_only() {
         let options = Options::default();
-        for field in ["X-Forwarded-Host: b", "x-original-url: /admin", "Forwarded: host=b"] {
+        for field in [
+            "X-Forwarded-Host: b",
+            "x-original-url: /admin",
+            "Forwarded: host=b",
+        ] {
             let fields = format!("{field}\r\n");
-            assert_eq!(get(&fields, &options), Class::Bypass(Reason::Header), "{field}");
+            assert_eq!(
+                get(&fields, &options),
+                Class::Bypass(Reason::Header),
+                "{field}"
+            );
         }
-        assert!(matches!(get("X-Forwarded-For: 10.1.1.1\r\n", &options), Class::Page(_)));
+        assert!(matches!(
+            get("X-Forwarded-For: 10.1.1.1\r\n", &options),
+            Class::Page(_)
+        ));
         let request =
             "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 10.1.1.1\r\nX-Forwarded-Host: b\r\n\r\n";
         let wanted = Wanted {

@@ -5,16 +5,21 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use petrel_engine::blocking;
 use petrel_engine::worker::Worker;
 
+use super::blob::{self, Name};
 use super::counters::Counters;
-use super::entry::Entry;
+use super::disk::Disk;
+use super::entry::{Entry, Page};
 use super::flight::{Flights, Landing};
 use super::fragments::Fragments;
 use super::front::Front;
 use super::limits;
 use super::memory::Memory;
 use super::options::Places;
+use super::second_tier::SecondTier;
+use super::tag_purges::TagPurges;
 
 /// Where the cache of a server process is found by all its workers.
 #[derive(Debug, Default)]
@@ -38,12 +43,18 @@ pub struct SharedCache {
     pub fragments: Fragments,
     /// What was purged lately.
     pub purges: Purges,
+    /// Files, if there are any.
+    pub disk: Option<Arc<Disk>>,
+    /// Tags that were purged, for what is in files.
+    pub tag_purges: Arc<TagPurges>,
     counters: Mutex<Vec<Arc<Counters>>>,
 }
 
 impl SharedCache {
-    fn new(places: &Places) -> SharedCache {
+    fn new(places: &Places, worker: &Worker) -> SharedCache {
         SharedCache {
+            disk: open_disk(places, worker),
+            tag_purges: Arc::default(),
             memory: Memory::new(places.memory_bytes),
             flights: Arc::default(),
             fragments: Fragments::new(places.fragments_bytes),
@@ -58,11 +69,19 @@ impl SharedCache {
     }
 
     /// What is stored now.
-    pub fn sizes(&self) -> [(&'static str, u64); 4] {
+    pub fn sizes(&self) -> [(&'static str, u64); 7] {
+        let disk = self.disk.as_ref().map(|disk| disk.sizes());
+        let (disk_entries, disk_bytes, disk_errors) = disk.unwrap_or_default();
         [
+            ("page-cache.disk.entries", disk_entries),
+            ("page-cache.disk.bytes", disk_bytes),
+            ("page-cache.disk.errors", disk_errors),
             ("page-cache.entries", self.memory.entries() as u64),
             ("page-cache.bytes", self.memory.bytes() as u64),
-            ("page-cache.fragments.entries", self.fragments.entries() as u64),
+            (
+                "page-cache.fragments.entries",
+                self.fragments.entries() as u64,
+            ),
             ("page-cache.fragments.bytes", self.fragments.bytes() as u64),
         ]
     }
@@ -74,6 +93,8 @@ pub struct PageCache {
     pub shared: Arc<SharedCache>,
     /// What it has counted.
     pub counters: Arc<Counters>,
+    /// The store that several machines share, if there is one.
+    pub(super) tier: Option<Rc<SecondTier>>,
     pub(super) front: RefCell<Front>,
     /// Keys are written here.
     pub(super) key: RefCell<Vec<u8>>,
@@ -83,18 +104,24 @@ pub struct PageCache {
 
 impl PageCache {
     /// The cache of this worker, made when it is first asked for.
-    pub fn of(worker: &Worker) -> Rc<PageCache> {
+    pub fn of(worker: &Rc<Worker>) -> Rc<PageCache> {
         worker.belonging(|| PageCache::new(worker))
     }
 
-    fn new(worker: &Worker) -> PageCache {
+    fn new(worker: &Rc<Worker>) -> PageCache {
         let registry = worker.shared().belonging(Registry::default);
-        let places = || Places::of(worker.settings_table().config());
-        let shared = registry.0.get_or_init(|| Arc::new(SharedCache::new(&places())));
+        let places = Places::of(worker.settings_table().config());
+        let make = || {
+            let shared = Arc::new(SharedCache::new(&places, worker));
+            shared.load();
+            shared
+        };
+        let shared = registry.0.get_or_init(make);
         let counters = Arc::new(Counters::default());
         lock(&shared.counters).push(Arc::clone(&counters));
         PageCache {
             shared: Arc::clone(shared),
+            tier: SecondTier::new(worker, &places, &counters),
             counters,
             front: RefCell::default(),
             key: RefCell::default(),
@@ -107,42 +134,162 @@ impl PageCache {
         worker.clock().wall_seconds() + self.ahead_s.get()
     }
 
-    /// Keeps an answer that was fetched when `since` was the number of the latest purge. Says what others
-    /// can do who wait for it.
-    pub(super) fn store(&self, entry: &Arc<Entry>, since: u64) -> Landing {
-        if self.shared.purges.concern(&entry.page.key, &entry.page.tags, since) {
+    /// Keeps an answer that was asked for in second `at_s`, when `since` was the number of the latest purge.
+    /// Says what others can do who wait for it.
+    pub(super) fn store(&self, entry: &Arc<Entry>, since: u64, at_s: u64) -> Landing {
+        let landing = self.adopt(entry, since);
+        if landing == Landing::Stored {
+            self.counters.stores.add();
+            self.store_below(entry, at_s);
+        }
+        landing
+    }
+
+    /// Puts an answer into memory.
+    pub(super) fn adopt(&self, entry: &Arc<Entry>, since: u64) -> Landing {
+        if self
+            .shared
+            .purges
+            .concern(&entry.page.key, &entry.page.tags, since)
+        {
             return Landing::NotStored;
         }
         let evicted = self.shared.memory.insert(entry);
         self.counters.evictions.add_many(evicted as u64);
         // A purge that came between looking and storing has not seen it.
-        if self.shared.purges.concern(&entry.page.key, &entry.page.tags, since) {
+        if self
+            .shared
+            .purges
+            .concern(&entry.page.key, &entry.page.tags, since)
+        {
             let is_it = |other: &Entry| std::ptr::eq(other, &**entry);
             self.shared.memory.remove_variants(&entry.page.key, is_it);
         }
-        if !entry.is_live() {
-            return Landing::NotStored;
+        match entry.is_live() {
+            true => Landing::Stored,
+            false => Landing::NotStored,
         }
-        self.counters.stores.add();
-        Landing::Stored
+    }
+
+    /// Removes one stored answer, wherever it is.
+    pub(super) fn remove(&self, entry: &Entry) {
+        let is_it = |other: &Entry| std::ptr::eq(other, entry);
+        self.shared.memory.remove_variants(&entry.page.key, is_it);
+        entry.end();
+        let name = blob::name(&entry.page.key, &entry.page.vary);
+        if let Some(disk) = self.shared.disk.as_ref().filter(|disk| disk.has(&name)) {
+            let disk = Arc::clone(disk);
+            in_background(blocking::run(move || disk.remove(&[name])));
+        }
+        if let Some(tier) = &self.tier {
+            tier.remove(name);
+        }
+    }
+
+    /// Sends a stored answer to the disk and to the shared store, if it is of use for long enough.
+    fn store_below(&self, entry: &Arc<Entry>, at_s: u64) {
+        let times = &entry.page.times;
+        let lifetime_s = times.useful_until_s().saturating_sub(times.received_s);
+        if lifetime_s < limits::BELOW_S_MIN {
+            return;
+        }
+        if let Some(disk) = &self.shared.disk {
+            let entry = Arc::clone(entry);
+            if let Some(job) = disk.write(move || blobs(&entry.page, at_s)) {
+                let counters = Arc::clone(&self.counters);
+                tokio::task::spawn_local(async move {
+                    if job.await == Ok(true) {
+                        counters.disk_stores.add();
+                    }
+                });
+            }
+        }
+        if let Some(tier) = &self.tier {
+            tier.store(blobs(&entry.page, at_s), lifetime_s);
+        }
     }
 
     /// Removes all variants of the page whose key begins with `base`. Says how many were in memory.
-    pub(super) fn purge_base(&self, base: &[u8]) -> usize {
+    pub(super) fn purge_base(&self, worker: &Worker, base: &[u8]) -> usize {
         self.shared.purges.add(Purged::Base(base.into()));
         let count = self.shared.memory.purge_base(base);
         self.counters.purged.add_many(count as u64);
+        let name = blob::base_name(base);
+        if let Some(disk) = &self.shared.disk {
+            in_background(disk.purge(name).1);
+        }
+        if let Some(tier) = &self.tier {
+            tier.purge_base(name, self.now_ms(worker));
+        }
         count
     }
 
     /// Removes all pages with this tag. Says how many were in memory.
-    pub fn purge_tag(&self, tag: &[u8]) -> usize {
+    pub fn purge_tag(&self, worker: &Worker, tag: &[u8]) -> usize {
         self.shared.purges.add(Purged::Tag(tag.into()));
         let has_tag = |entry: &Entry| entry.page.tags.iter().any(|known| **known == *tag);
         let count = self.shared.memory.purge_all(has_tag);
         self.counters.purged.add_many(count as u64);
+        let now_ms = self.now_ms(worker);
+        if let Some(disk) = &self.shared.disk {
+            self.shared.tag_purges.add(tag, now_ms);
+            in_background(disk.write_note(self.shared.tag_purges.to_bytes()));
+        }
+        if let Some(tier) = &self.tier {
+            tier.purge_tag(tag, now_ms);
+        }
         count
     }
+
+    fn now_ms(&self, worker: &Worker) -> u64 {
+        // The end of the second: what was asked for within it may be older than the purge.
+        self.now_s(worker).saturating_mul(1000).saturating_add(999)
+    }
+}
+
+impl SharedCache {
+    /// Reads what earlier processes have left, in the background.
+    fn load(&self) {
+        if let Some(disk) = &self.disk {
+            in_background(disk.load(Arc::clone(&self.tag_purges)));
+        }
+    }
+}
+
+fn open_disk(places: &Places, worker: &Worker) -> Option<Arc<Disk>> {
+    let path = places.disk_path.as_deref()?;
+    match Disk::open(path, places.disk_bytes) {
+        Ok(disk) => Some(disk),
+        Err(error) => {
+            let settings = worker.base_settings();
+            let log = &settings.core.error_log;
+            log.error(format_args!(
+                "(page-cache) page-cache.disk-path {path:?} is not used: {error}"
+            ));
+            None
+        }
+    }
+}
+
+/// The blobs of a page that was asked for in second `at_s`: where it depends on request fields, also that
+/// which names them.
+fn blobs(page: &Page, at_s: u64) -> Vec<(Name, Vec<u8>)> {
+    let at_ms = at_s.saturating_mul(1000);
+    let name = blob::name(&page.key, &page.vary);
+    let mut blobs = vec![(name, blob::encode_page(page, at_ms))];
+    if !page.vary.is_empty() {
+        let name = blob::name(&page.key, &[]);
+        blobs.push((name, blob::encode_vary(&page.key, &page.vary)));
+    }
+    blobs
+}
+
+/// Has a job done without waiting for it: one that nobody waits for would be left out.
+fn in_background<T: 'static>(job: blocking::Running<T>) {
+    tokio::task::spawn_local(async move {
+        // What becomes of it is told by counters.
+        let _ = job.await;
+    });
 }
 
 /// The latest purges: what was fetched before one must not be stored after it.
@@ -188,10 +335,15 @@ impl Purges {
         if count > latest.purged.len() {
             return true;
         }
-        latest.purged.iter().rev().take(count).any(|purged| match purged {
-            Purged::Base(base) => key.starts_with(base),
-            Purged::Tag(tag) => tags.contains(tag),
-        })
+        latest
+            .purged
+            .iter()
+            .rev()
+            .take(count)
+            .any(|purged| match purged {
+                Purged::Base(base) => key.starts_with(base),
+                Purged::Tag(tag) => tags.contains(tag),
+            })
     }
 }
 

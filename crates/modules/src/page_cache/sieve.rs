@@ -76,6 +76,11 @@ impl<T> Sieve<T> {
         at
     }
 
+    /// The entry with this number.
+    pub fn get(&self, at: usize) -> Option<&T> {
+        self.nodes.get(at)?.what.as_ref()
+    }
+
     /// Takes the entry with this number out.
     pub fn remove(&mut self, at: usize) -> Option<T> {
         let node = self.nodes.get_mut(at)?;

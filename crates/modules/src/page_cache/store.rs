@@ -64,7 +64,9 @@ impl Store {
         let is_judged_here = !fetch.conditions.is_empty();
         fetch.give_conditions_back(exchange);
         if is_failure(exchange.response.status)
-            && let Some(old) = fetch.old.take_if(|old| old.page.times.serves_on_error(now_s))
+            && let Some(old) = fetch
+                .old
+                .take_if(|old| old.page.times.serves_on_error(now_s))
             && old.is_live()
         {
             return serve_stale(exchange, &cache, fetch, &old, now_s);
@@ -121,6 +123,7 @@ impl Store {
         let draft = Draft {
             page,
             since: fetch.since,
+            at_s: fetch.at_s,
             pilot: fetch.pilot,
         };
         let body = std::mem::take(&mut exchange.response.body);
@@ -167,7 +170,10 @@ impl Store {
             Verdict::Not(_) => (None, vec!["date".into(), "age".into(), "server".into()]),
         };
         let page = Page {
-            vary: vary::varying(vary::names(&fields).unwrap_or_default(), &exchange.request.head),
+            vary: vary::varying(
+                vary::names(&fields).unwrap_or_default(),
+                &exchange.request.head,
+            ),
             fields: stored_fields(&fields, &withheld),
             date: date_of(&fields, now_s),
             times: times.unwrap_or(Times {
@@ -180,9 +186,9 @@ impl Store {
         let entry = Entry::new(page);
         cache.counters.revalidated.add();
         let landing = match times {
-            Some(_) => cache.store(&entry, fetch.since),
+            Some(_) => cache.store(&entry, fetch.since, fetch.at_s),
             None => {
-                remove(cache, &old);
+                cache.remove(&old);
                 Landing::NotStored
             }
         };
@@ -244,7 +250,7 @@ fn forget(exchange: &mut Exchange, cache: &PageCache, fetch: PageFetch, why: Why
     if let Some(old) = &fetch.old {
         match has_failed || !is_whole {
             true => old.end_refresh(now_s.saturating_add(limits::RETRY_S)),
-            false => remove(cache, old),
+            false => cache.remove(old),
         }
     }
     if is_whole {
@@ -264,12 +270,6 @@ fn forget(exchange: &mut Exchange, cache: &PageCache, fetch: PageFetch, why: Why
     if let Some(pilot) = fetch.pilot {
         pilot.land(Landing::NotStored);
     }
-}
-
-fn remove(cache: &PageCache, old: &Entry) {
-    let is_it = |other: &Entry| std::ptr::eq(other, old);
-    cache.shared.memory.remove_variants(&old.page.key, is_it);
-    old.end();
 }
 
 /// The client's own conditions were kept from the backend: they are judged by its answer. What is still on
@@ -407,7 +407,14 @@ fn in_memory(body: &Body) -> Option<Bytes> {
 
 /// What a backend has needed, as far as the answer waited for it.
 fn took_ms(exchange: &Exchange) -> u32 {
-    let stages = [Stage::BackendConnect, Stage::BackendWait, Stage::BackendReply];
-    let nanos: u64 = stages.iter().map(|stage| exchange.ledger.stage(*stage)).sum();
+    let stages = [
+        Stage::BackendConnect,
+        Stage::BackendWait,
+        Stage::BackendReply,
+    ];
+    let nanos: u64 = stages
+        .iter()
+        .map(|stage| exchange.ledger.stage(*stage))
+        .sum();
     u32::try_from(nanos / 1_000_000).unwrap_or(u32::MAX)
 }

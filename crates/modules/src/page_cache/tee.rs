@@ -19,6 +19,8 @@ pub struct Draft {
     pub page: Page,
     /// The number of the latest purge when it was begun.
     pub since: u64,
+    /// The second in which it was asked for.
+    pub at_s: u64,
     /// Those who wait for it.
     pub pilot: Option<Pilot>,
 }
@@ -27,7 +29,7 @@ impl Draft {
     /// Stores it with this body.
     pub fn finish(mut self, cache: &PageCache, body: Bytes) {
         self.page.body = body;
-        let landing = cache.store(&Entry::new(self.page), self.since);
+        let landing = cache.store(&Entry::new(self.page), self.since, self.at_s);
         if let Some(pilot) = self.pilot {
             pilot.land(landing);
         }
@@ -87,7 +89,11 @@ impl Tee {
         let mut start = self.collected.len();
         self.collected.resize(end, 0);
         let mut piece = piece.clone();
-        while let Some(place) = self.collected.get_mut(start..).filter(|place| !place.is_empty()) {
+        while let Some(place) = self
+            .collected
+            .get_mut(start..)
+            .filter(|place| !place.is_empty())
+        {
             start += piece.read(place)?;
         }
         Ok(())
@@ -98,7 +104,10 @@ impl Tee {
             return;
         };
         let collected = std::mem::take(&mut self.collected);
-        match self.expected.is_none_or(|expected| expected == collected.len() as u64) {
+        match self
+            .expected
+            .is_none_or(|expected| expected == collected.len() as u64)
+        {
             true => draft.finish(&self.cache, Bytes::from(collected.into_boxed_slice())),
             false => draft.give_up(),
         }

@@ -81,7 +81,11 @@ fn normalised(head: &RequestHead, name: &str, mut take: impl FnMut(u8) -> bool) 
                 return Some(false);
             }
             for byte in item.trim_ascii() {
-                let byte = if folds_case { byte.to_ascii_lowercase() } else { *byte };
+                let byte = if folds_case {
+                    byte.to_ascii_lowercase()
+                } else {
+                    *byte
+                };
                 if !take(byte) {
                     return Some(false);
                 }

@@ -12,7 +12,7 @@ use tokio::time::Sleep;
 
 use super::flight::{Landing, Passenger};
 use super::limits;
-use super::lookup::Gate;
+use super::lookup::{Gate, Turn};
 
 /// Waits in the client's task; then the request is looked up again.
 pub struct Waiting {
@@ -46,6 +46,10 @@ impl Pending for Waiting {
             },
         };
         exchange.stamp(Stage::BackendQueue);
-        Poll::Ready(self.gate.look(exchange, waits))
+        let turn = Turn {
+            waits,
+            ..Turn::default()
+        };
+        Poll::Ready(self.gate.look(exchange, turn))
     }
 }

@@ -66,7 +66,11 @@ pub fn say_in_parts(status: u16, fields: &str, parts: &[&str], way: Way) {
     };
     SCRIPT.with_borrow_mut(|script| {
         script.status = status;
-        script.fields = fields.lines().filter(|line| !line.trim().is_empty()).map(pair).collect();
+        script.fields = fields
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .map(pair)
+            .collect();
         script.parts = parts.iter().map(|part| (*part).to_owned()).collect();
         script.way = way;
     });

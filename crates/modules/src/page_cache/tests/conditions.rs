@@ -19,7 +19,11 @@ fn conditions_are_judged_by_what_is_stored() {
         ("If-Match: \"2\"\r\n", 412),
     ] {
         let answer = get(&site, "/", fields);
-        assert_eq!((answer.status(), status(&answer)), (expected, status_of(expected)), "{fields}");
+        assert_eq!(
+            (answer.status(), status(&answer)),
+            (expected, status_of(expected)),
+            "{fields}"
+        );
     }
     assert_eq!(asked().len(), 1);
 }
@@ -43,7 +47,10 @@ fn ranges_are_cut_out_of_what_is_stored() {
     let several = get(&site, "/", "Range: bytes=0-0,-2\r\n");
     assert_eq!(several.status(), 206);
     let parts = text(&several);
-    assert!(parts.contains("\r\n\r\n0\r\n") && parts.contains("\r\n\r\n89\r\n"), "{parts}");
+    assert!(
+        parts.contains("\r\n\r\n0\r\n") && parts.contains("\r\n\r\n89\r\n"),
+        "{parts}"
+    );
     assert_eq!(get(&site, "/", "Range: bytes=10-\r\n").status(), 416);
     let other = get(&site, "/", "Range: bytes=2-4\r\nIf-Range: \"2\"\r\n");
     assert_eq!((other.status(), text(&other)), (200, "0123456789".into()));
@@ -77,7 +84,11 @@ fn rfc_9111_section_4_3_a_stale_answer_is_validated() {
     say(200, FRESH, "one");
     get(&site, "/", "");
     later(&site, 60);
-    say(304, "Cache-Control: max-age=30\nX-New: 1\nContent-Type: wrong/type", "");
+    say(
+        304,
+        "Cache-Control: max-age=30\nX-New: 1\nContent-Type: wrong/type",
+        "",
+    );
     let answer = get(&site, "/", "If-None-Match: \"9\"\r\n");
     assert_eq!((answer.status(), text(&answer)), (200, "one".into()));
     assert_eq!(status(&answer), "petrel; fwd=stale; fwd-status=304; stored");
@@ -86,7 +97,10 @@ fn rfc_9111_section_4_3_a_stale_answer_is_validated() {
     assert!(question.contains("if-modified-since: Sun, 06 Nov 1994 08:49:37 GMT"));
     assert!(!question.contains("\"9\""), "{question}");
     let hit = get(&site, "/", "");
-    assert_eq!(hit.field("Cache-Status").as_deref(), Some("petrel; hit; ttl=30"));
+    assert_eq!(
+        hit.field("Cache-Status").as_deref(),
+        Some("petrel; hit; ttl=30")
+    );
     assert_eq!(hit.field("X-New").as_deref(), Some("1"));
     assert_eq!(hit.field("Content-Type").as_deref(), Some("text/plain"));
     assert_eq!((asked().len(), count(&site, "page-cache.entries")), (2, 1));

@@ -13,13 +13,19 @@ fn a_fresh_answer_is_sent_again_with_its_age() {
     let site = site("");
     say(200, FRESH, "one");
     let first = get(&site, "/a", "");
-    assert_eq!((text(&first), status(&first)), ("one".into(), "petrel; fwd=uri-miss; stored".into()));
+    assert_eq!(
+        (text(&first), status(&first)),
+        ("one".into(), "petrel; fwd=uri-miss; stored".into())
+    );
     assert_eq!(first.field("Age"), None);
     say(200, FRESH, "two");
     later(&site, 7);
     let second = get(&site, "/a", "");
     assert_eq!((second.status(), text(&second)), (200, "one".into()));
-    assert_eq!(second.field("Cache-Status").as_deref(), Some("petrel; hit; ttl=53"));
+    assert_eq!(
+        second.field("Cache-Status").as_deref(),
+        Some("petrel; hit; ttl=53")
+    );
     assert_eq!(second.field("Age").as_deref(), Some("7"));
     assert_eq!(second.field("X-A").as_deref(), Some("b"));
     assert!(second.field("Date").is_some());
@@ -61,7 +67,10 @@ fn answers_that_vary_are_kept_apart() {
     assert_eq!(text(&get(&site, "/", "Accept-Language: en\r\n")), "en");
     say(200, &fields, "none");
     let miss = get(&site, "/", "");
-    assert_eq!((text(&miss), status(&miss)), ("none".into(), "petrel; fwd=vary-miss; stored".into()));
+    assert_eq!(
+        (text(&miss), status(&miss)),
+        ("none".into(), "petrel; fwd=vary-miss; stored".into())
+    );
     assert_eq!(asked().len(), 3);
 }
 
@@ -112,7 +121,10 @@ fn errors_that_say_how_long_they_count_are_kept() {
     get(&site, "/", "");
     say(200, FRESH, "now there is");
     let answer = get(&site, "/", "");
-    assert_eq!((answer.status(), text(&answer)), (404, "no such page".into()));
+    assert_eq!(
+        (answer.status(), text(&answer)),
+        (404, "no such page".into())
+    );
     assert_eq!(asked().len(), 1);
 }
 
@@ -141,7 +153,11 @@ fn fields_for_this_cache_alone_go_no_further() {
         assert_eq!(answer.field("Surrogate-Key"), None);
     }
     assert_eq!(asked().len(), 1);
-    get(&site, "/", "Cookie: x\r\nUpgrade: a\r\nConnection: upgrade\r\n");
+    get(
+        &site,
+        "/",
+        "Cookie: x\r\nUpgrade: a\r\nConnection: upgrade\r\n",
+    );
     assert_eq!(asked().len(), 2);
 }
 
@@ -150,7 +166,11 @@ fn what_was_stale_before_it_came_is_not_fresh_here() {
     let site = site("");
     say(200, "Cache-Control: max-age=60\nAge: 55", "old");
     let first = get(&site, "/", "");
-    assert_eq!(first.field("Age").as_deref(), Some("55"), "as the backend says");
+    assert_eq!(
+        first.field("Age").as_deref(),
+        Some("55"),
+        "as the backend says"
+    );
     later(&site, 4);
     let second = get(&site, "/", "");
     assert_eq!(second.fields().matches("Age:").count(), 1);
@@ -169,8 +189,14 @@ fn conditions_of_the_configuration_keep_pages_apart() {
     say(200, FRESH, "for people");
     get(&site, "/", "User-Agent: person\r\n");
     say(200, FRESH, "for robots");
-    assert_eq!(text(&get(&site, "/", "User-Agent: robot\r\n")), "for robots");
-    assert_eq!(text(&get(&site, "/", "User-Agent: another\r\n")), "for people");
+    assert_eq!(
+        text(&get(&site, "/", "User-Agent: robot\r\n")),
+        "for robots"
+    );
+    assert_eq!(
+        text(&get(&site, "/", "User-Agent: another\r\n")),
+        "for people"
+    );
 }
 
 #[test]
@@ -180,12 +206,18 @@ fn only_if_cached_is_never_forwarded() {
     let answer = get(&site, "/", "Cache-Control: only-if-cached\r\n");
     assert_eq!((answer.status(), asked().len()), (504, 0));
     get(&site, "/", "");
-    assert_eq!(get(&site, "/", "Cache-Control: only-if-cached\r\n").status(), 200);
+    assert_eq!(
+        get(&site, "/", "Cache-Control: only-if-cached\r\n").status(),
+        200
+    );
 }
 
 #[test]
 fn a_demand_for_something_fresh_counts_where_it_is_honoured() {
-    for (config, expected) in [("", 1), ("page-cache.honour-client-no-cache = \"enable\"", 2)] {
+    for (config, expected) in [
+        ("", 1),
+        ("page-cache.honour-client-no-cache = \"enable\"", 2),
+    ] {
         let site = site(config);
         say(200, FRESH, "one");
         get(&site, "/", "");

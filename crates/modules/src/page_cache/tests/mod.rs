@@ -1,6 +1,7 @@
 //! The whole cache in a site without sockets, with a backend that says what a test wants.
 
 mod backend;
+mod below;
 mod conditions;
 mod fresh;
 mod purges;
@@ -21,7 +22,9 @@ fn site(config: &str) -> Site {
 }
 
 fn get(site: &Site, target: &str, fields: &str) -> Answer {
-    site.request(&format!("GET {target} HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n"))
+    site.request(&format!(
+        "GET {target} HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n"
+    ))
 }
 
 /// What the cache says it did, without the time that is left.
@@ -44,5 +47,8 @@ fn later(site: &Site, seconds: u64) {
 fn count(site: &Site, name: &str) -> u64 {
     let mut counters = std::collections::BTreeMap::new();
     super::counters::read(site.worker().shared(), &mut counters);
-    counters.get(name).copied().unwrap_or_else(|| panic!("no counter {name}"))
+    counters
+        .get(name)
+        .copied()
+        .unwrap_or_else(|| panic!("no counter {name}"))
 }

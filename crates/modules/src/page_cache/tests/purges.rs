@@ -4,7 +4,8 @@ use super::backend::{asked, say};
 use super::{count, get, site, text};
 
 const FRESH: &str = "Cache-Control: max-age=60\nVary: Accept-Language";
-const OPEN: &str = "page-cache.purge = (\"127.0.0.0/8\")\npage-cache.tags-header = \"Surrogate-Key\"";
+const OPEN: &str =
+    "page-cache.purge = (\"127.0.0.0/8\")\npage-cache.tags-header = \"Surrogate-Key\"";
 
 #[test]
 fn a_purge_removes_all_variants_of_one_page() {
@@ -15,7 +16,10 @@ fn a_purge_removes_all_variants_of_one_page() {
         get(&site, target, "Accept-Language: de\r\n");
     }
     let purged = site.request("PURGE /a HTTP/1.1\r\nHost: A.example\r\n\r\n");
-    assert_eq!((purged.status(), text(&purged)), (200, "purged: 2\n".into()));
+    assert_eq!(
+        (purged.status(), text(&purged)),
+        (200, "purged: 2\n".into())
+    );
     assert_eq!(asked().len(), 6);
     get(&site, "/a?b", "");
     get(&site, "/c", "");
@@ -49,7 +53,10 @@ fn only_those_may_purge_who_are_named() {
         say(200, FRESH, "x");
         get(&site, "/a", "");
         assert_eq!(site.request(request).status(), expected, "{config}");
-        assert_eq!(count(&site, "page-cache.entries"), u64::from(expected == 403));
+        assert_eq!(
+            count(&site, "page-cache.entries"),
+            u64::from(expected == 403)
+        );
     }
 }
 
@@ -71,7 +78,11 @@ fn rfc_9111_section_4_4_unsafe_methods_invalidate() {
         }
         say(status, fields, "done");
         site.request(post);
-        assert_eq!(count(&site, "page-cache.entries"), left, "{status} {fields}");
+        assert_eq!(
+            count(&site, "page-cache.entries"),
+            left,
+            "{status} {fields}"
+        );
     }
 }
 
@@ -84,9 +95,9 @@ fn what_was_fetched_before_a_purge_is_not_stored_after_it() {
     let cache = PageCache::of(site.worker());
     let since = cache.shared.purges.number();
     let key = key::testing::key_of("/a");
-    cache.purge_base(&key);
+    cache.purge_base(site.worker(), &key);
     let entry = Entry::new(page(&key, "old", 0, 60));
-    assert_eq!(cache.store(&entry, since), Landing::NotStored);
+    assert_eq!(cache.store(&entry, since, 0), Landing::NotStored);
     let since = cache.shared.purges.number();
-    assert_eq!(cache.store(&entry, since), Landing::Stored);
+    assert_eq!(cache.store(&entry, since, 0), Landing::Stored);
 }

@@ -3,7 +3,8 @@
 use super::backend::{asked, say};
 use super::{count, get, later, site, status, text};
 
-const BOTH: &str = "Cache-Control: max-age=10, stale-while-revalidate=10, stale-if-error=60\nETag: \"1\"";
+const BOTH: &str =
+    "Cache-Control: max-age=10, stale-while-revalidate=10, stale-if-error=60\nETag: \"1\"";
 
 /// Lets background work go on.
 async fn turns() {
@@ -22,13 +23,22 @@ async fn a_stale_answer_is_sent_while_a_new_one_is_fetched_once() {
     for _ in 0..3 {
         let answer = get(&site, "/", "");
         assert_eq!(text(&answer), "one");
-        assert_eq!(answer.field("Cache-Status").as_deref(), Some("petrel; hit; ttl=-2"));
+        assert_eq!(
+            answer.field("Cache-Status").as_deref(),
+            Some("petrel; hit; ttl=-2")
+        );
     }
     assert_eq!(asked().len(), 1, "nobody has waited for it");
     turns().await;
     assert_eq!(asked().len(), 2);
     assert_eq!(text(&get(&site, "/", "")), "two");
-    assert_eq!((count(&site, "page-cache.refreshes"), count(&site, "page-cache.stale")), (1, 3));
+    assert_eq!(
+        (
+            count(&site, "page-cache.refreshes"),
+            count(&site, "page-cache.stale")
+        ),
+        (1, 3)
+    );
 }
 
 #[tokio::test(flavor = "local")]
@@ -46,7 +56,10 @@ async fn the_background_fetch_is_a_validation_of_the_same_variant() {
     assert!(question.contains("if-none-match: \"1\""), "{question}");
     assert!(question.contains("accept-encoding: gzip"), "{question}");
     let answer = get(&site, "/?q", "Accept-Encoding: gzip\r\n");
-    assert_eq!(answer.field("Cache-Status").as_deref(), Some("petrel; hit; ttl=10"));
+    assert_eq!(
+        answer.field("Cache-Status").as_deref(),
+        Some("petrel; hit; ttl=10")
+    );
     assert_eq!((asked().len(), text(&answer)), (2, "one".into()));
 }
 
@@ -83,7 +96,11 @@ fn a_failing_backend_is_covered_by_what_is_stored() {
         later(&site, 25);
         say(code, "", words);
         let answer = get(&site, "/", "");
-        assert_eq!((answer.status(), text(&answer)), (200, "one".into()), "{code}");
+        assert_eq!(
+            (answer.status(), text(&answer)),
+            (200, "one".into()),
+            "{code}"
+        );
         let expected = format!("petrel; fwd=stale; fwd-status={code}; detail=stale-if-error");
         assert_eq!(status(&answer), expected);
         // It is left alone for a moment.
@@ -109,7 +126,11 @@ fn other_errors_are_answers() {
 fn what_must_be_validated_is_never_sent_stale() {
     for control in ["must-revalidate", "proxy-revalidate", "s-maxage=10"] {
         let site = site("page-cache.stale-if-error = 60\npage-cache.stale-while-revalidate = 60");
-        say(200, &format!("Cache-Control: max-age=10, {control}\nETag: \"1\""), "one");
+        say(
+            200,
+            &format!("Cache-Control: max-age=10, {control}\nETag: \"1\""),
+            "one",
+        );
         get(&site, "/", "");
         later(&site, 11);
         say(503, "", "");

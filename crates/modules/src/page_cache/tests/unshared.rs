@@ -26,7 +26,11 @@ fn answers_for_one_client_are_not_stored() {
 #[test]
 fn cookies_are_for_the_client_that_caused_the_fetch() {
     let site = site("page-cache.store-set-cookie = \"enable\"");
-    say(200, "Cache-Control: max-age=60\nSet-Cookie: session=1", "one");
+    say(
+        200,
+        "Cache-Control: max-age=60\nSet-Cookie: session=1",
+        "one",
+    );
     assert!(get(&site, "/", "").field("Set-Cookie").is_some());
     let second = get(&site, "/", "");
     assert_eq!((second.field("Set-Cookie"), asked().len()), (None, 1));
@@ -35,7 +39,11 @@ fn cookies_are_for_the_client_that_caused_the_fetch() {
 #[test]
 fn fields_that_are_private_are_not_stored() {
     let site = site("");
-    say(200, "Cache-Control: max-age=60, private=\"X-User\"\nX-User: me", "one");
+    say(
+        200,
+        "Cache-Control: max-age=60, private=\"X-User\"\nX-User: me",
+        "one",
+    );
     assert!(get(&site, "/", "").field("X-User").is_some());
     let second = get(&site, "/", "");
     assert_eq!((second.field("X-User"), asked().len()), (None, 1));
@@ -47,7 +55,10 @@ fn rfc_9111_section_3_5_authorized_answers_are_shared_if_they_say_so() {
     let site = site("");
     say(200, FRESH, "mine");
     let answer = get(&site, "/", authorized);
-    assert_eq!(status(&answer), "petrel; fwd=uri-miss; detail=authorization");
+    assert_eq!(
+        status(&answer),
+        "petrel; fwd=uri-miss; detail=authorization"
+    );
     say(200, FRESH, "everybody's");
     get(&site, "/", "");
     say(200, FRESH, "mine");
@@ -72,7 +83,11 @@ fn fields_that_are_not_in_the_key_poison_nothing() {
         let site = site("");
         say(200, FRESH, "poison");
         let answer = get(&site, "/", &format!("{field}\r\n"));
-        assert_eq!(status(&answer), "petrel; fwd=bypass; detail=request-field", "{field}");
+        assert_eq!(
+            status(&answer),
+            "petrel; fwd=bypass; detail=request-field",
+            "{field}"
+        );
         say(200, FRESH, "clean");
         assert_eq!(text(&get(&site, "/", "")), "clean", "{field}");
         // Nor does its sender get what is stored: it may have wanted something else.
@@ -108,9 +123,15 @@ fn cookies_that_mean_a_session_pass_the_cache_by() {
     say(200, FRESH, "mine");
     for cookie in ["PHPSESSID=1", "a=b; wp_x=1"] {
         let answer = get(&site, "/", &format!("Cookie: {cookie}\r\n"));
-        assert_eq!((text(&answer), status(&answer)), ("mine".into(), "petrel; fwd=bypass; detail=cookie".into()));
+        assert_eq!(
+            (text(&answer), status(&answer)),
+            ("mine".into(), "petrel; fwd=bypass; detail=cookie".into())
+        );
     }
-    assert_eq!(text(&get(&site, "/", "Cookie: a=PHPSESSID\r\n")), "everybody's");
+    assert_eq!(
+        text(&get(&site, "/", "Cookie: a=PHPSESSID\r\n")),
+        "everybody's"
+    );
 }
 
 #[test]

@@ -1,0 +1,171 @@
+//! Asking what is below the memory: the disk, then the store that several machines share.
+//!
+//! The request waits in its client's task; others for the same page wait for it as for any fetch. What is
+//! found goes into memory, and the request is looked up once more.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use petrel_engine::Exchange;
+use petrel_engine::blocking::Running;
+use petrel_engine::module::{Outcome, Pending};
+
+use super::blob::{self, Blob, Name};
+use super::entry::{Entry, Page};
+use super::flight::{Landing, Pilot};
+use super::lookup::{Gate, Turn};
+use super::shared::PageCache;
+use super::vary;
+
+/// A request that is looked up below.
+pub struct Below {
+    gate: Rc<Gate>,
+    cache: Rc<PageCache>,
+    key: Arc<[u8]>,
+    turn: Turn,
+    /// The number of the latest purge when it was begun.
+    since: u64,
+    place: Place,
+    name: Name,
+    answer: Answer,
+    /// A blob has named the fields by which the page is to be found.
+    is_varied: bool,
+}
+
+/// Where is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Disk,
+    Tier,
+}
+
+enum Answer {
+    None,
+    Disk(Running<Option<Blob>>),
+    Tier(Pin<Box<dyn Future<Output = Option<Blob>>>>),
+}
+
+impl Below {
+    /// Asks for `key`; `None` if there is nobody to ask.
+    pub fn begin(
+        gate: &Rc<Gate>,
+        cache: &Rc<PageCache>,
+        key: &[u8],
+        pilot: &mut Option<Pilot>,
+        waits: u8,
+    ) -> Option<Below> {
+        if cache.shared.disk.is_none() && cache.tier.is_none() {
+            return None;
+        }
+        let mut below = Below {
+            gate: Rc::clone(gate),
+            cache: Rc::clone(cache),
+            turn: Turn {
+                waits,
+                pilot: None,
+                is_below_asked: true,
+            },
+            since: cache.shared.purges.number(),
+            place: Place::Disk,
+            name: blob::name(key, &[]),
+            answer: Answer::None,
+            is_varied: false,
+            key: key.into(),
+        };
+        if !below.ask() && !below.ask_next() {
+            return None;
+        }
+        below.turn.pilot = pilot.take();
+        Some(below)
+    }
+
+    /// Asks at the present place. False: nothing is there for sure.
+    fn ask(&mut self) -> bool {
+        let bytes_max = self.gate.options.object_bytes_max;
+        self.answer = match (self.place, &self.cache.shared.disk, &self.cache.tier) {
+            (Place::Disk, Some(disk), _) if disk.has(&self.name) => {
+                Answer::Disk(disk.read(self.name, bytes_max))
+            }
+            (Place::Tier, _, Some(tier)) => Answer::Tier(Box::pin(Rc::clone(tier).find(self.name))),
+            _ => return false,
+        };
+        true
+    }
+
+    /// Goes on to the next place.
+    fn ask_next(&mut self) -> bool {
+        if self.place == Place::Tier {
+            return false;
+        }
+        self.place = Place::Tier;
+        self.name = blob::name(&self.key, &[]);
+        self.is_varied = false;
+        self.ask()
+    }
+
+    fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<Option<Blob>> {
+        match &mut self.answer {
+            Answer::None => Poll::Ready(None),
+            Answer::Disk(running) => {
+                let read = ready!(Pin::new(running).poll(context));
+                Poll::Ready(read.ok().flatten())
+            }
+            Answer::Tier(found) => found.as_mut().poll(context),
+        }
+    }
+
+    /// Whether a page can be sent to somebody yet, or be validated.
+    fn is_of_use(&self, exchange: &Exchange, page: &Page, stored_ms: u64) -> bool {
+        let now_s = self.cache.now_s(&exchange.worker);
+        let has_validator = page.field("ETag").is_some() || page.field("Last-Modified").is_some();
+        let is_purged = self.place == Place::Disk
+            && self.cache.shared.tag_purges.concern(&page.tags, stored_ms);
+        !is_purged && (now_s < page.times.useful_until_s() || has_validator)
+    }
+
+    /// Puts the page into memory.
+    fn adopt(&mut self, page: Page) -> Landing {
+        if self.place == Place::Disk {
+            self.cache.counters.disk_hits.add();
+        }
+        self.cache.adopt(&Entry::new(page), self.since)
+    }
+}
+
+impl Pending for Below {
+    fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
+        loop {
+            let blob = ready!(self.poll_answer(context));
+            self.answer = Answer::None;
+            match blob {
+                Some(Blob::Page { page, stored_ms })
+                    if blob::is_for(&page, &self.key, &exchange.request.head)
+                        && self.is_of_use(exchange, &page, stored_ms) =>
+                {
+                    let landing = self.adopt(*page);
+                    if landing == Landing::Stored
+                        && let Some(pilot) = self.turn.pilot.take()
+                    {
+                        pilot.land(landing);
+                    }
+                    break;
+                }
+                Some(Blob::Vary { key, names }) if *key == *self.key && !self.is_varied => {
+                    let varying = vary::varying(names, &exchange.request.head);
+                    self.name = blob::name(&self.key, &varying);
+                    self.is_varied = true;
+                    if !self.ask() && !self.ask_next() {
+                        break;
+                    }
+                }
+                _ if self.ask_next() => {}
+                _ => break,
+            }
+        }
+        let turn = std::mem::take(&mut self.turn);
+        Poll::Ready(self.gate.look(exchange, turn))
+    }
+}

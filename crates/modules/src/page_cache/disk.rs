@@ -1,0 +1,556 @@
+//! Stored answers in files, also over a restart.
+//!
+//! Below `page-cache.disk-path` stands a directory for each first byte of a name, and in it a file for each
+//! blob. Files are written beside their place and renamed, so that a file is whole or not there; what is
+//! damaged all the same is removed when it is read. Nothing below the directory is followed that is a
+//! symlink, and nothing is readable for others. What is there is known by an index in memory, which is made
+//! anew in the background when the server starts: until it is complete the disk is not asked.
+//!
+//! Everything that waits for the disk runs on the threads of [`blocking`]. All functions here that do are
+//! marked so, and are called there.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use petrel_engine::blocking;
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+
+use super::blob::{self, Blob, HALF_BYTES, Name};
+use super::limits;
+use super::sieve::Sieve;
+use super::tag_purges::TagPurges;
+
+/// The files of one server process.
+#[derive(Debug)]
+pub struct Disk {
+    root: OwnedFd,
+    index: Mutex<Index>,
+    bytes_max: u64,
+    is_ready: AtomicBool,
+    /// Jobs that wait or run.
+    pending: AtomicUsize,
+    /// Files that were damaged, or could not be written.
+    errors: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Index {
+    numbers: HashMap<Name, usize>,
+    queue: Sieve<Place>,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct Place {
+    name: Name,
+    bytes: u64,
+    was_used: AtomicBool,
+}
+
+impl Disk {
+    /// The files below `path`, which is made if it is not there.
+    ///
+    /// # Errors
+    /// Those of mkdir(2) and open(2).
+    pub fn open(path: &str, bytes_max: u64) -> io::Result<Arc<Disk>> {
+        match rustix::fs::mkdirat(CWD, path, OWNER_DIRECTORY) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(Arc::new(Disk {
+            root: rustix::fs::openat(CWD, path, flags, Mode::empty())?,
+            index: Mutex::default(),
+            bytes_max,
+            is_ready: AtomicBool::new(false),
+            pending: AtomicUsize::new(0),
+            errors: AtomicU64::new(0),
+        }))
+    }
+
+    /// Entries and bytes that are known, and errors so far.
+    pub fn sizes(&self) -> (u64, u64, u64) {
+        let index = self.index();
+        (
+            index.queue.len() as u64,
+            index.bytes,
+            self.errors.load(Relaxed),
+        )
+    }
+
+    /// Whether something stands under `name`, as far as is known.
+    pub fn has(&self, name: &Name) -> bool {
+        self.is_ready.load(Relaxed) && self.index().numbers.contains_key(name)
+    }
+
+    /// Makes the index from what is there, in the background, and reads which tags were purged.
+    pub fn load(self: &Arc<Disk>, tag_purges: Arc<TagPurges>) -> blocking::Running<()> {
+        let disk = Arc::clone(self);
+        blocking::run(move || {
+            if let Ok(bytes) = disk.read_at(&disk.root, NOTE, NOTE_BYTES_MAX)
+                && !tag_purges.read(&bytes)
+            {
+                disk.errors.fetch_add(1, Relaxed);
+            }
+            disk.scan();
+            disk.is_ready.store(true, Relaxed);
+        })
+    }
+
+    /// Reads what stands under `name`, of at most `bytes_max` bytes.
+    pub fn read(self: &Arc<Disk>, name: Name, bytes_max: usize) -> blocking::Running<Option<Blob>> {
+        let disk = Arc::clone(self);
+        blocking::run(move || {
+            let read = disk.read_file(&name, bytes_max);
+            let blob = read
+                .ok()
+                .and_then(|bytes| blob::decode(&Bytes::from(bytes)).ok());
+            match blob {
+                Some(_) => disk.touch(&name),
+                None => {
+                    disk.errors.fetch_add(1, Relaxed);
+                    disk.remove(&[name]);
+                }
+            }
+            blob
+        })
+    }
+
+    /// Writes what `make` makes under their names. False in the result: nothing was written. `None`: too
+    /// much is waiting already.
+    pub fn write(
+        self: &Arc<Disk>,
+        make: impl FnOnce() -> Vec<(Name, Vec<u8>)> + Send + 'static,
+    ) -> Option<blocking::Running<bool>> {
+        if self.pending.fetch_add(1, Relaxed) >= limits::WRITES_MAX {
+            self.pending.fetch_sub(1, Relaxed);
+            return None;
+        }
+        let disk = Arc::clone(self);
+        let job = Pending(disk);
+        Some(blocking::run(move || {
+            let disk = &job.0;
+            let written = make().into_iter().all(|(name, bytes)| {
+                let written = disk.write_file(&name, &bytes);
+                if written.is_err() {
+                    disk.errors.fetch_add(1, Relaxed);
+                }
+                written.is_ok()
+            });
+            disk.make_room();
+            written
+        }))
+    }
+
+    /// Writes which tags were purged.
+    pub fn write_note(self: &Arc<Disk>, bytes: Vec<u8>) -> blocking::Running<()> {
+        let disk = Arc::clone(self);
+        blocking::run(move || {
+            if disk.write_at(&disk.root, NOTE, &bytes).is_err() {
+                disk.errors.fetch_add(1, Relaxed);
+            }
+        })
+    }
+
+    /// Forgets everything whose name begins so, at once, and says how many there were. The files are
+    /// removed by the job.
+    pub fn purge(self: &Arc<Disk>, base: [u8; HALF_BYTES]) -> (usize, blocking::Running<()>) {
+        let names: Vec<Name> = {
+            let mut index = self.index();
+            let names = index.numbers.keys().filter(|name| name.starts_with(&base));
+            let names: Vec<Name> = names.copied().collect();
+            for name in &names {
+                index.forget(name);
+            }
+            names
+        };
+        let disk = Arc::clone(self);
+        (names.len(), blocking::run(move || disk.unlink(&names)))
+    }
+
+    /// Waits for the disk: forgets these and removes their files.
+    pub fn remove(&self, names: &[Name]) {
+        for name in names {
+            self.index().forget(name);
+        }
+        self.unlink(names);
+    }
+
+    fn unlink(&self, names: &[Name]) {
+        for name in names {
+            if let Ok(directory) = self.directory(name) {
+                // One that is gone already is as good.
+                let _ = rustix::fs::unlinkat(directory, file_name(name), AtFlags::empty());
+            }
+        }
+    }
+
+    fn touch(&self, name: &Name) {
+        let index = self.index();
+        let place = index.numbers.get(name).and_then(|at| index.queue.get(*at));
+        if let Some(place) = place {
+            place.was_used.store(true, Relaxed);
+        }
+    }
+
+    fn read_file(&self, name: &Name, bytes_max: usize) -> io::Result<Vec<u8>> {
+        let limit = bytes_max.saturating_add(BLOB_HEAD_BYTES_MAX);
+        self.read_at(&self.directory(name)?, &file_name(name), limit)
+    }
+
+    fn read_at(&self, directory: &OwnedFd, name: &str, bytes_max: usize) -> io::Result<Vec<u8>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = File::from(rustix::fs::openat(directory, name, flags, Mode::empty())?);
+        let metadata = file.metadata()?;
+        let limit = bytes_max as u64;
+        if !metadata.is_file() || metadata.len() > limit {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0));
+        file.take(limit).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn write_file(&self, name: &Name, bytes: &[u8]) -> io::Result<()> {
+        if bytes.len() as u64 > self.bytes_max {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.write_at(&self.make_directory(name)?, &file_name(name), bytes)?;
+        self.index().insert(*name, bytes.len() as u64);
+        Ok(())
+    }
+
+    fn write_at(&self, directory: &OwnedFd, name: &str, bytes: &[u8]) -> io::Result<()> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Relaxed);
+        let unfinished = format!("{UNFINISHED}{}-{count}", std::process::id());
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(directory, &*unfinished, flags, OWNER_FILE)?;
+        let written = File::from(file).write_all(bytes).and_then(|()| {
+            Ok(rustix::fs::renameat(
+                directory,
+                &*unfinished,
+                directory,
+                name,
+            )?)
+        });
+        if written.is_err() {
+            // The first error is the one that counts.
+            let _ = rustix::fs::unlinkat(directory, &*unfinished, AtFlags::empty());
+        }
+        written
+    }
+
+    fn make_room(&self) {
+        let mut gone = Vec::new();
+        {
+            let mut index = self.index();
+            while index.bytes > self.bytes_max {
+                let was_used = |place: &Place| place.was_used.swap(false, Relaxed);
+                // Two rounds: in the second nothing is marked, but for what is used just now.
+                let place = index.queue.evict(was_used);
+                let Some(place) = place.or_else(|| index.queue.evict(was_used)) else {
+                    break;
+                };
+                index.numbers.remove(&place.name);
+                index.bytes -= place.bytes;
+                gone.push(place.name);
+            }
+        }
+        self.unlink(&gone);
+    }
+
+    /// The directory of a name. It is none if it is a symlink.
+    fn directory(&self, name: &Name) -> io::Result<OwnedFd> {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
+        let directory = format!("{:02x}", name.first().copied().unwrap_or(0));
+        Ok(rustix::fs::openat(
+            &self.root,
+            directory,
+            flags,
+            Mode::empty(),
+        )?)
+    }
+
+    fn make_directory(&self, name: &Name) -> io::Result<OwnedFd> {
+        let directory = format!("{:02x}", name.first().copied().unwrap_or(0));
+        match rustix::fs::mkdirat(&self.root, directory, OWNER_DIRECTORY) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => self.directory(name),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes in what earlier processes have left, and removes what they have left half done.
+    fn scan(&self) {
+        for first in 0..=u8::MAX {
+            let mut name = [0; 2 * HALF_BYTES];
+            name[0] = first;
+            let Ok(directory) = self.directory(&name) else {
+                continue;
+            };
+            if self.scan_directory(&directory, first).is_err() {
+                self.errors.fetch_add(1, Relaxed);
+            }
+        }
+        self.make_room();
+    }
+
+    fn scan_directory(&self, directory: &OwnedFd, first: u8) -> io::Result<()> {
+        for entry in Dir::read_from(directory)? {
+            let entry = entry?;
+            let text = entry.file_name().to_bytes();
+            if text.starts_with(UNFINISHED.as_bytes()) {
+                self.remove_unfinished(directory, text);
+                continue;
+            }
+            let Some(name) = parse_name(text).filter(|name| name[0] == first) else {
+                continue;
+            };
+            let stat = rustix::fs::statat(directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
+            if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+                let bytes = u64::try_from(stat.st_size).unwrap_or(0);
+                let mut index = self.index();
+                if !index.numbers.contains_key(&name) {
+                    index.insert(name, bytes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Of a process that is gone: others may be at work on theirs.
+    fn remove_unfinished(&self, directory: &OwnedFd, text: &[u8]) {
+        let rest = text.get(UNFINISHED.len()..).unwrap_or_default();
+        let digits = rest.split(|byte| *byte == b'-').next().unwrap_or_default();
+        let process = std::str::from_utf8(digits)
+            .ok()
+            .and_then(|text| text.parse::<i32>().ok());
+        let is_alive = process
+            .and_then(rustix::process::Pid::from_raw)
+            .is_some_and(|process| {
+                rustix::process::test_kill_process(process) != Err(rustix::io::Errno::SRCH)
+            });
+        if !is_alive {
+            let _ = rustix::fs::unlinkat(directory, OsStr::from_bytes(text), AtFlags::empty());
+        }
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Index {
+    fn insert(&mut self, name: Name, bytes: u64) {
+        self.forget(&name);
+        let place = Place {
+            name,
+            bytes,
+            was_used: AtomicBool::new(false),
+        };
+        let number = self.queue.insert(place);
+        self.numbers.insert(name, number);
+        self.bytes += bytes;
+    }
+
+    fn forget(&mut self, name: &Name) {
+        let number = self.numbers.remove(name);
+        if let Some(place) = number.and_then(|number| self.queue.remove(number)) {
+            self.bytes -= place.bytes;
+        }
+    }
+}
+
+/// One of the jobs that are counted.
+struct Pending(Arc<Disk>);
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.0.pending.fetch_sub(1, Relaxed);
+    }
+}
+
+/// In hexadecimal digits.
+fn file_name(name: &Name) -> String {
+    use std::fmt::Write;
+    let mut text = String::with_capacity(2 * name.len());
+    for byte in name {
+        write!(text, "{byte:02x}").expect("writing to a string");
+    }
+    text
+}
+
+fn parse_name(text: &[u8]) -> Option<Name> {
+    let mut name = [0; 2 * HALF_BYTES];
+    if text.len() != 2 * name.len() {
+        return None;
+    }
+    for (byte, digits) in name.iter_mut().zip(text.chunks_exact(2)) {
+        let digits = std::str::from_utf8(digits).ok()?;
+        let is_lower = digits
+            .bytes()
+            .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+        *byte = u8::from_str_radix(digits, 16).ok().filter(|_| is_lower)?;
+    }
+    Some(name)
+}
+
+/// The file about tags that were purged.
+const NOTE: &str = "purged-tags";
+
+/// Room for all there can be.
+const NOTE_BYTES_MAX: usize = 8 + limits::TAG_PURGES_MAX * (HALF_BYTES + 8);
+
+/// What the names of files begin with that are being written.
+const UNFINISHED: &str = ".new-";
+
+/// Everything in a blob but the body is shorter.
+const BLOB_HEAD_BYTES_MAX: usize = 512 * 1024;
+
+const OWNER_DIRECTORY: Mode = Mode::RWXU;
+const OWNER_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    use super::super::entry::tests::page;
+    use super::super::key::testing::key_of;
+    use super::*;
+    use crate::testing::Tree;
+
+    async fn open(tree: &Tree, bytes_max: u64) -> Arc<Disk> {
+        let disk = Disk::open(&tree.path("cache"), bytes_max).expect("the tree is ours");
+        disk.load(Arc::default()).await.expect("it can be read");
+        disk
+    }
+
+    async fn write(disk: &Arc<Disk>, name: &str, body: &str) -> Name {
+        let page = page(&key_of(name), body, 0, 60);
+        let name = blob::name(&page.key, &page.vary);
+        let job = disk.write(move || vec![(name, blob::encode_page(&page, 1))]);
+        assert!(job.expect("nothing waits").await.expect("it is done"));
+        name
+    }
+
+    async fn body(disk: &Arc<Disk>, name: Name) -> Option<Bytes> {
+        match disk.read(name, 1 << 20).await.expect("it is done") {
+            Some(Blob::Page { page, .. }) => Some(page.body),
+            _ => None,
+        }
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn what_was_written_is_there_after_a_restart() {
+        let tree = Tree::new(&[]);
+        let disk = open(&tree, 1 << 20).await;
+        let name = write(&disk, "a", "one").await;
+        assert_eq!(body(&disk, name).await.as_deref(), Some(&b"one"[..]));
+        write(&disk, "a", "two").await;
+        drop(disk);
+        let again = Disk::open(&tree.path("cache"), 1 << 20).expect("it is there");
+        assert!(!again.has(&name), "nothing is known yet");
+        again.load(Arc::default()).await.expect("it can be read");
+        assert!(again.has(&name));
+        assert_eq!(body(&again, name).await.as_deref(), Some(&b"two"[..]));
+        assert_eq!(again.sizes().0, 1);
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn files_are_for_nobody_else_and_symlinks_lead_nowhere() {
+        let tree = Tree::new(&[("secret", "x")]);
+        let disk = open(&tree, 1 << 20).await;
+        let name = write(&disk, "a", "one").await;
+        let directory = tree.path(&format!("cache/{:02x}", name[0]));
+        let file = format!("{directory}/{}", file_name(&name));
+        let mode = |path: &str| std::fs::metadata(path).expect("it is there").mode() & 0o777;
+        let modes = [&tree.path("cache"), &directory, &file].map(|path| mode(path));
+        assert_eq!(modes, [0o700, 0o700, 0o600]);
+        std::fs::rename(&file, tree.path("moved")).expect("the tree is ours");
+        symlink(tree.path("moved"), &file).expect("the tree is ours");
+        assert_eq!(body(&disk, name).await, None);
+        let other = write(&disk, "b", "one").await;
+        let directory = tree.path(&format!("cache/{:02x}", other[0]));
+        std::fs::rename(&directory, tree.path("elsewhere")).expect("the tree is ours");
+        symlink(tree.path("elsewhere"), &directory).expect("the tree is ours");
+        assert_eq!(body(&disk, other).await, None);
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn what_is_damaged_is_removed() {
+        let tree = Tree::new(&[]);
+        let disk = open(&tree, 1 << 20).await;
+        let name = write(&disk, "a", "one").await;
+        let file = tree.path(&format!("cache/{:02x}/{}", name[0], file_name(&name)));
+        let mut bytes = std::fs::read(&file).expect("it is there");
+        *bytes.last_mut().expect("it is not empty") ^= 1;
+        std::fs::write(&file, bytes).expect("the tree is ours");
+        assert_eq!(body(&disk, name).await, None);
+        assert!(!disk.has(&name) && !std::path::Path::new(&file).exists());
+        assert_eq!(disk.sizes(), (0, 0, 1));
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn the_disk_is_bounded_and_what_is_used_stays() {
+        let tree = Tree::new(&[]);
+        let disk = open(&tree, 20_000).await;
+        let hot = write(&disk, "hot", "x").await;
+        for number in 0..100 {
+            assert!(body(&disk, hot).await.is_some(), "{number}");
+            write(&disk, &number.to_string(), &"x".repeat(1000)).await;
+            assert!(disk.sizes().1 <= 20_000);
+        }
+        let on_disk: u64 = std::fs::read_dir(tree.path("cache"))
+            .expect("it is there")
+            .flat_map(|entry| std::fs::read_dir(entry.expect("it is there").path()))
+            .flatten()
+            .map(|entry| {
+                entry
+                    .and_then(|entry| entry.metadata())
+                    .map_or(0, |it| it.len())
+            })
+            .sum();
+        assert_eq!(on_disk, disk.sizes().1);
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn a_purge_removes_all_with_one_base() {
+        let tree = Tree::new(&[]);
+        let disk = open(&tree, 1 << 20).await;
+        let (gone, stays) = (
+            write(&disk, "a", "one").await,
+            write(&disk, "b", "two").await,
+        );
+        let (count, job) = disk.purge(blob::base_name(&key_of("a")));
+        assert_eq!(count, 1);
+        assert!(!disk.has(&gone) && disk.has(&stays));
+        job.await.expect("it is done");
+        let file = tree.path(&format!("cache/{:02x}/{}", gone[0], file_name(&gone)));
+        assert!(!std::path::Path::new(&file).exists());
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn what_others_have_left_does_no_harm() {
+        let tree = Tree::new(&[
+            ("cache/00/.new-1999999999-3", "half"),
+            ("cache/00/readme", "mine"),
+            ("cache/zz/x", "mine"),
+        ]);
+        let mode = std::fs::Permissions::from_mode(0o700);
+        std::fs::set_permissions(tree.path("cache"), mode).expect("the tree is ours");
+        let disk = open(&tree, 1 << 20).await;
+        assert_eq!(disk.sizes(), (0, 0, 0));
+        let is_there = |path: &str| std::path::Path::new(&tree.path(path)).exists();
+        assert!(!is_there("cache/00/.new-1999999999-3"));
+        assert!(is_there("cache/00/readme") && is_there("cache/zz/x"));
+        assert!(Disk::open(&tree.path("none/cache"), 1).is_err());
+    }
+}

@@ -1,0 +1,281 @@
+//! Stored answers in a Redis or memcached that several machines share.
+//!
+//! Whatever goes wrong there is a miss here. A purge cannot find all variants of a page in such a store, nor
+//! all pages with a tag: it leaves a record with its time instead, and who reads a page asks for the records
+//! of its base and its tags. Records and pages last as long as [`limits::TIER_S_MAX`] at most. Clocks of the
+//! machines may differ by [`limits::CLOCKS_MS`].
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use petrel_engine::blocking;
+use petrel_engine::worker::Worker;
+
+use super::blob::{self, Blob, Damaged, HALF_BYTES, Name};
+use super::counters::Counters;
+use super::entry::Page;
+use super::key;
+use super::limits;
+use super::options::Places;
+use super::tag_purges::tag_name;
+use crate::remote_store::tier::Tier;
+use crate::remote_store::{MemcachedOptions, RedisOptions, StoreAddress, StoreError, Stores};
+
+/// What `page-cache.second-tier` names.
+#[derive(Clone, Debug)]
+pub enum Store {
+    /// `redis:`
+    Redis(StoreAddress),
+    /// `memcached:`, one server or several.
+    Memcached(Vec<StoreAddress>),
+}
+
+impl Store {
+    /// Reads the value of the directive.
+    ///
+    /// # Errors
+    /// What is wrong with it, without a full stop.
+    pub fn parse(text: &str) -> Result<Store, String> {
+        let (kind, address) = text.split_once(':').unwrap_or((text, ""));
+        match kind {
+            "redis" => {
+                let address = StoreAddress::parse(address, RedisOptions::PORT_DEFAULT)?;
+                Ok(Store::Redis(address))
+            }
+            "memcached" => {
+                let servers = address.split(',').map(str::trim);
+                let servers = servers
+                    .map(|server| StoreAddress::parse(server, MemcachedOptions::PORT_DEFAULT));
+                Ok(Store::Memcached(servers.collect::<Result<_, String>>()?))
+            }
+            _ => Err(format!(
+                "{text:?} begins with neither \"redis:\" nor \"memcached:\""
+            )),
+        }
+    }
+}
+
+/// A prefix that memcached takes in its keys.
+pub fn is_prefix(text: &str) -> bool {
+    text.len() <= PREFIX_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// The store as one worker sees it.
+pub struct SecondTier {
+    tier: Rc<dyn Tier>,
+    prefix: String,
+    counters: Arc<Counters>,
+    /// Answers that are being sent there.
+    pending: Cell<usize>,
+}
+
+impl SecondTier {
+    /// The store that is configured, if one is and it can be used at all.
+    pub fn new(worker: &Rc<Worker>, places: &Places, counters: &Arc<Counters>) -> Option<Rc<Self>> {
+        let store = Store::parse(places.second_tier.as_deref()?).ok()?;
+        let tier = match connect(worker, store) {
+            Ok(tier) => tier,
+            Err(error) => {
+                let settings = worker.base_settings();
+                let log = &settings.core.error_log;
+                log.error(format_args!(
+                    "(page-cache) page-cache.second-tier is not used: {error}"
+                ));
+                return None;
+            }
+        };
+        Some(Rc::new(SecondTier {
+            tier,
+            prefix: places.second_tier_prefix.clone(),
+            counters: Arc::clone(counters),
+            pending: Cell::new(0),
+        }))
+    }
+
+    /// What stands under `name`, unless it was purged.
+    pub async fn find(self: Rc<Self>, name: Name) -> Option<Blob> {
+        let found = match self.tier.get(&self.key('p', &name)).await {
+            Ok(found) => found,
+            Err(_) => {
+                self.counters.tier_errors.add();
+                return None;
+            }
+        };
+        let Some(bytes) = found else {
+            self.counters.tier_misses.add();
+            return None;
+        };
+        let blob = match decode(bytes).await {
+            Ok(blob) => blob,
+            Err(Damaged) => {
+                self.counters.tier_errors.add();
+                return None;
+            }
+        };
+        if let Blob::Page { page, stored_ms } = &blob {
+            if self.is_purged(page, *stored_ms).await {
+                self.counters.tier_misses.add();
+                return None;
+            }
+            self.counters.tier_hits.add();
+        }
+        Some(blob)
+    }
+
+    /// Sends blobs there, without anybody waiting for it.
+    pub fn store(self: &Rc<Self>, blobs: Vec<(Name, Vec<u8>)>, lifetime_s: u64) {
+        if self.pending.get() >= limits::WRITES_MAX {
+            return;
+        }
+        self.pending.set(self.pending.get() + 1);
+        let tier = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            for (name, bytes) in blobs {
+                let lifetime_s = lifetime_s.clamp(1, limits::TIER_S_MAX);
+                let key = tier.key('p', &name);
+                let is_short = bytes.len() <= tier.tier.value_bytes_max();
+                match is_short && tier.tier.set(&key, &bytes, lifetime_s).await.is_ok() {
+                    true => tier.counters.tier_stores.add(),
+                    false => tier.counters.tier_errors.add(),
+                }
+            }
+            tier.pending.set(tier.pending.get() - 1);
+        });
+    }
+
+    /// Removes what stands under `name`.
+    pub fn remove(self: &Rc<Self>, name: Name) {
+        let tier = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            let key = tier.key('p', &name);
+            if tier.tier.delete(&key).await.is_err() {
+                tier.counters.tier_errors.add();
+            }
+        });
+    }
+
+    /// Everything with this base that was asked for until now counts as purged.
+    pub fn purge_base(self: &Rc<Self>, base: [u8; HALF_BYTES], now_ms: u64) {
+        self.record('b', base, now_ms);
+    }
+
+    /// Everything with this tag that was asked for until now counts as purged.
+    pub fn purge_tag(self: &Rc<Self>, tag: &[u8], now_ms: u64) {
+        self.record('t', tag_name(tag), now_ms);
+    }
+
+    fn record(self: &Rc<Self>, kind: char, name: [u8; HALF_BYTES], now_ms: u64) {
+        let tier = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            let (key, value) = (tier.key(kind, &name), now_ms.to_string());
+            let set = tier.tier.set(&key, value.as_bytes(), limits::TIER_S_MAX);
+            if set.await.is_err() {
+                tier.counters.tier_errors.add();
+            }
+        });
+    }
+
+    /// Asked behind the page itself, so that a purge in between is seen. What cannot be found out counts as
+    /// purged.
+    async fn is_purged(&self, page: &Page, stored_ms: u64) -> bool {
+        let base = blob::base_name(key::base(&page.key));
+        if self.is_recorded('b', base, stored_ms).await {
+            return true;
+        }
+        for tag in &page.tags {
+            if self.is_recorded('t', tag_name(tag), stored_ms).await {
+                return true;
+            }
+        }
+        false
+    }
+
+    async fn is_recorded(&self, kind: char, name: [u8; HALF_BYTES], stored_ms: u64) -> bool {
+        match self.tier.get(&self.key(kind, &name)).await {
+            Ok(None) => false,
+            Ok(Some(value)) => {
+                let purged_ms = std::str::from_utf8(&value)
+                    .ok()
+                    .and_then(|text| text.parse().ok());
+                purged_ms.is_none_or(|purged_ms: u64| {
+                    stored_ms <= purged_ms.saturating_add(limits::CLOCKS_MS)
+                })
+            }
+            Err(_) => {
+                self.counters.tier_errors.add();
+                true
+            }
+        }
+    }
+
+    fn key(&self, kind: char, name: &[u8]) -> Vec<u8> {
+        use std::io::Write;
+        let mut key = Vec::with_capacity(self.prefix.len() + 2 + 2 * name.len());
+        write!(key, "{}{kind}:", self.prefix).expect("writing to memory");
+        for byte in name {
+            write!(key, "{byte:02x}").expect("writing to memory");
+        }
+        key
+    }
+}
+
+fn connect(worker: &Rc<Worker>, store: Store) -> Result<Rc<dyn Tier>, StoreError> {
+    let stores = Stores::of(worker);
+    Ok(match store {
+        Store::Redis(address) => stores.redis(&RedisOptions::new(address))?,
+        Store::Memcached(servers) => stores.memcached(&MemcachedOptions::new(servers))?,
+    })
+}
+
+/// The checksum of a long blob takes a while: others are not to wait for it.
+async fn decode(bytes: Bytes) -> Result<Blob, Damaged> {
+    match bytes.len() > DECODED_HERE_BYTES_MAX {
+        true => blocking::run(move || blob::decode(&bytes))
+            .await
+            .unwrap_or(Err(Damaged)),
+        false => blob::decode(&bytes),
+    }
+}
+
+const DECODED_HERE_BYTES_MAX: usize = 64 * 1024;
+
+/// memcached takes keys of 250 bytes.
+const PREFIX_BYTES_MAX: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stores_are_named_by_their_kind() {
+        for text in [
+            "redis:127.0.0.1:6379",
+            "redis:cache.example",
+            "redis:/run/redis.sock",
+        ] {
+            assert!(matches!(Store::parse(text), Ok(Store::Redis(_))), "{text}");
+        }
+        match Store::parse("memcached:a.example:11211, b.example") {
+            Ok(Store::Memcached(servers)) => assert_eq!(servers.len(), 2),
+            other => panic!("{other:?}"),
+        }
+        for text in [
+            "",
+            "redis",
+            "redis:",
+            "127.0.0.1",
+            "mysql:a",
+            "memcached:a,,b",
+        ] {
+            assert!(Store::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn prefixes_are_such_as_keys_can_have() {
+        assert!(is_prefix("petrel:") && is_prefix(""));
+        assert!(!is_prefix("a b") && !is_prefix("a\n") && !is_prefix(&"a".repeat(101)));
+    }
+}

@@ -1,0 +1,136 @@
+//! Which tags were purged when, for answers that outlive the server process.
+//!
+//! Files are not searched for tags: who reads one asks here whether a tag of it was purged after the answer
+//! was fetched. There is room for so many tags; beyond that all that was stored before counts as purged.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::blob::HALF_BYTES;
+use super::limits;
+
+/// Purges of tags.
+#[derive(Debug, Default)]
+pub struct TagPurges(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    /// Everything stored up to this millisecond of the wall clock counts as purged.
+    all_until_ms: u64,
+    by_tag: HashMap<[u8; HALF_BYTES], u64>,
+}
+
+impl TagPurges {
+    /// This tag is purged now.
+    pub fn add(&self, tag: &[u8], now_ms: u64) {
+        let mut table = self.table();
+        if table.by_tag.len() >= limits::TAG_PURGES_MAX {
+            table.all_until_ms = now_ms;
+            table.by_tag.clear();
+        }
+        table.by_tag.insert(tag_name(tag), now_ms);
+    }
+
+    /// Whether an answer with these tags, which was asked for at `stored_ms`, was purged since.
+    pub fn concern(&self, tags: &[Box<[u8]>], stored_ms: u64) -> bool {
+        let table = self.table();
+        let is_purged = |tag: &Box<[u8]>| {
+            let purged_ms = table.by_tag.get(&tag_name(tag));
+            purged_ms.is_some_and(|purged_ms| stored_ms <= *purged_ms)
+        };
+        stored_ms <= table.all_until_ms && table.all_until_ms > 0 || tags.iter().any(is_purged)
+    }
+
+    /// As bytes, to be read by [`TagPurges::read`].
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let table = self.table();
+        let mut out = table.all_until_ms.to_le_bytes().to_vec();
+        for (tag, purged_ms) in &table.by_tag {
+            out.extend_from_slice(tag);
+            out.extend_from_slice(&purged_ms.to_le_bytes());
+        }
+        out
+    }
+
+    /// Takes in what another process has written. Of what is no such thing nothing is taken; false then.
+    pub fn read(&self, bytes: &[u8]) -> bool {
+        const PAIR_BYTES: usize = HALF_BYTES + 8;
+        let Some((all_until_ms, pairs)) = bytes.split_first_chunk::<8>() else {
+            return false;
+        };
+        if pairs.len() % PAIR_BYTES != 0 || pairs.len() / PAIR_BYTES > limits::TAG_PURGES_MAX {
+            return false;
+        }
+        let mut table = self.table();
+        let all_until_ms = u64::from_le_bytes(*all_until_ms);
+        table.all_until_ms = table.all_until_ms.max(all_until_ms);
+        for pair in pairs.chunks_exact(PAIR_BYTES) {
+            let Some((tag, rest)) = pair.split_first_chunk::<HALF_BYTES>() else {
+                continue;
+            };
+            let purged_ms = rest.try_into().map_or(u64::MAX, u64::from_le_bytes);
+            let place = table.by_tag.entry(*tag).or_default();
+            *place = purged_ms.max(*place);
+        }
+        true
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A tag of any length, as a few bytes.
+pub fn tag_name(tag: &[u8]) -> [u8; HALF_BYTES] {
+    super::blob::base_name(tag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tags(names: &[&str]) -> Vec<Box<[u8]>> {
+        names.iter().map(|name| name.as_bytes().into()).collect()
+    }
+
+    #[test]
+    fn what_was_asked_for_before_a_purge_is_purged() {
+        let purges = TagPurges::default();
+        purges.add(b"a", 100);
+        for (names, stored_ms, expected) in [
+            (&["a"][..], 100, true),
+            (&["b", "a"], 50, true),
+            (&["a"], 101, false),
+            (&["b"], 50, false),
+            (&[], 0, false),
+        ] {
+            assert_eq!(
+                purges.concern(&tags(names), stored_ms),
+                expected,
+                "{names:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn purges_outlive_the_process() {
+        let before = TagPurges::default();
+        before.add(b"a", 100);
+        before.add(b"b", 200);
+        let after = TagPurges::default();
+        assert!(after.read(&before.to_bytes()));
+        assert!(after.concern(&tags(&["b"]), 200) && !after.concern(&tags(&["a"]), 101));
+        for bytes in [&b""[..], b"1234567", &[0; 9], &[0; 31]] {
+            assert!(!after.read(bytes), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn more_tags_than_there_is_room_for_purge_everything() {
+        let purges = TagPurges::default();
+        for number in 0..=limits::TAG_PURGES_MAX {
+            purges.add(number.to_string().as_bytes(), 10);
+        }
+        assert!(purges.concern(&[], 10) && !purges.concern(&[], 11));
+    }
+}
