@@ -13,8 +13,8 @@ pub const WAITING_MAX: usize = 4096;
 /// Connections of one worker to one server that are kept although nobody uses them.
 pub const IDLE_CONNECTIONS_MAX: usize = 64;
 
-/// Seconds after which a connection that nobody has used is not used again. Looked at when the next
-/// request comes.
+/// Seconds after which a connection that nobody has used is closed. Looked at when somebody
+/// asks for a client or wants a connection.
 pub const IDLE_S_MAX: u64 = 60;
 
 /// Pools that one worker has, each for a server and a login. Addresses may come from a script, so there

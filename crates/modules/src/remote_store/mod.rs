@@ -37,10 +37,10 @@ mod redis;
 mod testing;
 pub mod tier;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use petrel_engine::log::LogHandle;
 use petrel_engine::worker::Worker;
@@ -64,6 +64,8 @@ pub struct Stores {
     buffer: Rc<ReceiveBuffer>,
     counters: Arc<StoreCounters>,
     log: LogHandle,
+    /// When old connections were last looked for.
+    looked_at: Cell<Instant>,
 }
 
 struct Entry {
@@ -91,6 +93,7 @@ impl Stores {
             buffer: Rc::new(RefCell::new(vec![0; limits::RECEIVE_BUFFER_BYTES].into())),
             counters: worker.shared().belonging(StoreCounters::default),
             log: worker.logs().error_log(None),
+            looked_at: Cell::new(Instant::now()),
         })
     }
 
@@ -144,6 +147,7 @@ impl Stores {
     }
 
     fn pool(&self, key: PoolKey, login: Option<Login>) -> Result<Rc<Pool>, StoreError> {
+        self.close_old();
         let mut pools = self.pools.borrow_mut();
         if let Some(known) = pools.iter().find(|entry| entry.key == key) {
             return Ok(Rc::clone(&known.pool));
@@ -174,6 +178,18 @@ impl Stores {
             pool: Rc::clone(&pool),
         });
         Ok(pool)
+    }
+
+    /// Closes what nobody has used for long, of all servers; not more than once a second.
+    fn close_old(&self) {
+        let now = Instant::now();
+        if now < self.looked_at.get() + Duration::from_secs(1) {
+            return;
+        }
+        self.looked_at.set(now);
+        for entry in &*self.pools.borrow() {
+            entry.pool.close_old();
+        }
     }
 }
 

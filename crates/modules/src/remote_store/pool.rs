@@ -107,6 +107,17 @@ impl Pool {
         self.idle.borrow().len()
     }
 
+    /// As if nobody had used them for so long.
+    #[cfg(test)]
+    pub fn let_idle_ones_age(&self, by: Duration) {
+        for idle in &mut *self.idle.borrow_mut() {
+            idle.since = idle
+                .since
+                .checked_sub(by)
+                .expect("the machine is up for longer");
+        }
+    }
+
     /// Sends the operation's commands and reads the replies to them, which `replies` makes a taker for.
     ///
     /// # Errors
@@ -206,6 +217,11 @@ impl Pool {
         let permit = self.permits.acquire().await;
         permit.expect("nobody closes the semaphore").forget();
         Ok(Permit(self))
+    }
+
+    /// Closes connections that nobody has used for long.
+    pub fn close_old(&self) {
+        forget_old(&mut self.idle.borrow_mut());
     }
 
     fn refuse_if_down(&self) -> Result<(), StoreError> {

@@ -50,6 +50,10 @@ impl Tier for Redis {
 
     fn set<'a>(&'a self, key: &'a [u8], value: &'a [u8], ttl_s: u64) -> Answer<'a, ()> {
         Box::pin(async move {
+            if value.len() > Tier::value_bytes_max(self) {
+                // It could not be read again.
+                return Err(self.refused("the value is longer than allowed"));
+            }
             let ttl = ttl_s.min(TTL_S_MAX).to_string();
             match ttl_s {
                 0 => self.command(&[&b"SET"[..], key, value]).await?,

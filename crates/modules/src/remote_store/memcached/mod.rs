@@ -44,7 +44,8 @@ pub struct MemcachedOptions {
     pub key_form: KeyForm,
     /// Which protocol is spoken.
     pub wire: Wire,
-    /// The longest value that is sent, in bytes; a longer one is refused here.
+    /// The longest value that is sent, in bytes; a longer one is refused here. Not above
+    /// [`limits::BULK_BYTES_MAX`], for it could not be read again.
     pub value_bytes_max: usize,
     /// Milliseconds to connect.
     pub connect_timeout_ms: u64,
@@ -142,7 +143,7 @@ impl Memcached {
             ring: Ring::new(options.distribution, hash, &names),
             keys: keys.map_err(|error| format!("namespace and prefix leave no key: {error}"))?,
             wire: options.wire,
-            value_bytes_max: options.value_bytes_max,
+            value_bytes_max: options.value_bytes_max.min(limits::BULK_BYTES_MAX),
             timeout: Duration::from_millis(options.timeout_ms),
             opaque: Cell::new(0),
         })

@@ -212,7 +212,7 @@ fn a_connection_on_which_a_command_was_not_understood_is_closed() {
 fn an_answer_before_the_end_of_the_value_ends_the_connection() {
     run(async {
         let (_site, stores) = stores();
-        let value = vec![b'x'; 20 << 20];
+        let value = vec![b'x'; 16 << 20];
         let server = FakeServer::start(vec![
             vec![
                 Hear(b"set a".into()),

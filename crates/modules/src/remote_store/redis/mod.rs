@@ -144,6 +144,11 @@ impl Redis {
         self.perform(arguments, Repeat::Always).await
     }
 
+    /// The error of a request that cannot be made.
+    pub(super) fn refused(&self, text: &str) -> StoreError {
+        StoreError::refused(self.pool.peer(), text)
+    }
+
     async fn perform<A: AsRef<[u8]>>(
         &self,
         arguments: &[A],
@@ -151,12 +156,12 @@ impl Redis {
     ) -> Result<Value, StoreError> {
         let mut single = Pipeline::default();
         let added = single.add(arguments);
-        added.map_err(|text| StoreError::refused(self.pool.peer(), text))?;
+        added.map_err(|text| self.refused(text))?;
         single.has_unrepeatable &= repeat == Repeat::AsKnown;
         match self.pipeline(&single).await?.pop() {
             Some(Value::Error(text)) => Err(StoreError::said(self.pool.peer(), Stage::Read, &text)),
             Some(value) => Ok(value),
-            None => Err(StoreError::refused(self.pool.peer(), "there is no command")),
+            None => Err(self.refused("there is no command")),
         }
     }
 

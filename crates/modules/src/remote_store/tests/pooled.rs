@@ -45,6 +45,29 @@ fn a_connection_serves_one_operation_after_the_other() {
 }
 
 #[test]
+fn a_connection_that_nobody_has_used_for_long_is_closed() {
+    run(async {
+        let (_site, stores) = stores();
+        let once = || vec![Hear(wire("GET a")), Say(b"$-1\r\n"), Closed];
+        let server = FakeServer::start(vec![once(), once()]).await;
+        let redis = redis_at(&stores, &server.address);
+        let long = Duration::from_secs(limits::IDLE_S_MAX);
+        for _ in 0..2 {
+            assert_eq!(redis.command(&GET).await, Ok(Value::Nil));
+            redis
+                .pool()
+                .let_idle_ones_age(long - Duration::from_secs(10));
+            redis.pool().close_old();
+            assert_eq!(redis.pool().idle_connections(), 1);
+            redis.pool().let_idle_ones_age(Duration::from_secs(10));
+        }
+        redis.pool().close_old();
+        assert_eq!(redis.pool().idle_connections(), 0);
+        server.finish().await;
+    });
+}
+
+#[test]
 fn each_connection_logs_in_and_chooses_its_database() {
     run(async {
         let (_site, stores) = stores();

@@ -325,7 +325,9 @@ async fn use_tier(tier: &dyn Tier) {
     assert_eq!(tier.unlock(b"lock", b"me").await, Ok(true));
     assert_eq!(tier.lock(b"lock", b"you", 60_000).await, Ok(true));
     assert_eq!(tier.unlock(b"none", b"me").await, Ok(false));
-    assert!(tier.value_bytes_max() >= 1 << 20);
+    let long = vec![b'x'; tier.value_bytes_max() + 1];
+    let error = tier.set(b"long", &long, 0).await.expect_err("too long");
+    assert_eq!(error.kind, Kind::Refused);
 }
 
 #[test]
