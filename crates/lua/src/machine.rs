@@ -240,6 +240,7 @@ fn open_petrel(lua: &Lua, limits: &library::Limits) -> mlua::Result<Table> {
         ("base64", library::base64::table(lua)?),
         ("hash", library::hash::table(lua)?),
         ("random", library::random::table(lua)?),
+        ("regex", library::regex::table(lua, limits)?),
     ] {
         petrel.set(name, library::protect(lua, &table)?)?;
     }
