@@ -15,6 +15,7 @@ pub mod dir_listing;
 pub mod evhost;
 pub mod expire;
 pub mod extforward;
+pub mod fragments;
 pub mod gateway;
 pub mod index_file;
 mod loading;

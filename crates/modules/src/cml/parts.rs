@@ -53,6 +53,11 @@ pub(super) fn find(exchange: &Exchange, options: &Options, part: &Part) -> Resul
     match part {
         Part::File(path) => find_file(exchange, options, path).map(Found::File),
         Part::Text(bytes) => Ok(Found::Text(bytes.clone())),
+        // They are fetched before.
+        Part::Fragment(source) => {
+            let url = String::from_utf8_lossy(&source.url).into_owned();
+            Err(Lack::Missing(url))
+        }
     }
 }
 

@@ -1,20 +1,24 @@
 //! Running a script for a request, and doing what it has decided.
 
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use petrel_engine::Exchange;
 use petrel_engine::module::{Outcome, Pending};
+use petrel_engine::proto::method::Method;
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::mime;
 use petrel_lua::mlua::{Table, Value};
-use petrel_lua::{Progress, Run, ScriptError};
+use petrel_lua::{Progress, Run, Script, ScriptError};
 
 use super::environment::Globals;
 use super::options::Options;
 use super::parts::{self, Lack};
 use super::verdict::{Part, Says, Verdict};
 use super::{KEPT, page, trigger};
+use crate::fragments::fetch_all;
 use crate::lua::{Host, State};
 
 /// What a script is for.
@@ -39,25 +43,64 @@ pub(super) fn run(
     }
 }
 
-/// A script that waits.
-struct Waiting {
+/// A script that is run for a request.
+#[derive(Clone)]
+struct Case {
     state: Rc<State>,
-    run: Run,
-    globals: Table,
     options: Rc<Options>,
     role: Role,
+    script: Rc<Script>,
+}
+
+/// A script that waits.
+struct Waiting {
+    case: Case,
+    run: Run,
+    globals: Table,
 }
 
 impl Pending for Waiting {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
-        let ended = ready!(self.state.poll(exchange, &mut self.run, context));
-        let outcome = ended.map_err(|error| shown(&error)).and_then(|returned| {
-            conclude(exchange, &self.options, self.role, &returned, &self.globals)
-        });
-        Poll::Ready(
-            outcome
-                .unwrap_or_else(|sentence| failed(exchange, &sentence, self.run.name().as_bytes())),
-        )
+        let ended = ready!(self.case.state.poll(exchange, &mut self.run, context));
+        let outcome = ended
+            .map_err(|error| shown(&error))
+            .and_then(|returned| conclude(exchange, &self.case, &returned, &self.globals));
+        Poll::Ready(self.case.outcome(exchange, outcome))
+    }
+}
+
+/// A page that waits for some of its parts.
+struct Gathering {
+    case: Case,
+    verdict: Verdict,
+    fetch: Pin<Box<dyn Future<Output = Result<Vec<Bytes>, String>>>>,
+}
+
+impl Pending for Gathering {
+    fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
+        let lent = Rc::clone(self.case.state.lent());
+        let fetched = ready!(lent.lend(exchange, || self.fetch.as_mut().poll(context)));
+        let outcome = match fetched {
+            Ok(fragments) => {
+                self.verdict.fill(fragments);
+                answer(exchange, &self.case, &self.verdict)
+            }
+            Err(sentence) => {
+                let missing = Some(sentence.as_str());
+                if self.verdict.trigger.is_some() {
+                    exchange.log_error("content", format_args!("{sentence}"));
+                }
+                make(exchange, &self.case, &self.verdict, missing)
+            }
+        };
+        Poll::Ready(self.case.outcome(exchange, outcome))
+    }
+}
+
+impl Case {
+    /// What is wrong becomes 500.
+    fn outcome(&self, exchange: &mut Exchange, result: Result<Outcome, String>) -> Outcome {
+        result.unwrap_or_else(|sentence| failed(exchange, &sentence, self.script.name().as_bytes()))
     }
 }
 
@@ -80,40 +123,62 @@ fn begin(
     let started = state.start(exchange, &script, globals.make());
     let (run, progress) = started.map_err(|error| shown(&error))?;
     let globals = globals.take().map_err(no_state)?;
+    let case = Case {
+        state,
+        options: Rc::clone(options),
+        role,
+        script,
+    };
     match progress {
-        Progress::Ended(returned) => conclude(exchange, options, role, &returned, &globals),
-        Progress::Waits => Ok(Outcome::Later(Box::new(Waiting {
-            state,
-            run,
-            globals,
-            options: Rc::clone(options),
-            role,
-        }))),
+        Progress::Ended(returned) => conclude(exchange, &case, &returned, &globals),
+        Progress::Waits => Ok(Outcome::Later(Box::new(Waiting { case, run, globals }))),
     }
 }
 
 /// Does what a script has decided.
 fn conclude(
     exchange: &mut Exchange,
-    options: &Options,
-    role: Role,
+    case: &Case,
     returned: &Value,
     globals: &Table,
 ) -> Result<Outcome, String> {
     let verdict = Verdict::read(returned, globals)?;
-    let missing = match &verdict.says {
-        Says::Hit(parts) => match hit(exchange, options, &verdict, parts) {
-            Ok(outcome) => return Ok(outcome),
-            Err(Lack::Refused(sentence)) => return Err(sentence),
-            Err(Lack::Missing(path)) => Some(path),
-        },
-        Says::Miss => None,
+    let sources = verdict.sources();
+    if sources.is_empty() {
+        return answer(exchange, case, &verdict);
+    }
+    Ok(Outcome::Later(Box::new(Gathering {
+        fetch: Box::pin(fetch_all(Rc::clone(case.state.lent()), sources)),
+        case: case.clone(),
+        verdict,
+    })))
+}
+
+/// Answers with the page, or has it made.
+fn answer(exchange: &mut Exchange, case: &Case, verdict: &Verdict) -> Result<Outcome, String> {
+    let Says::Hit(parts) = &verdict.says else {
+        return make(exchange, case, verdict, None);
     };
-    match (&verdict.trigger, missing, role) {
+    match hit(exchange, &case.options, verdict, parts) {
+        Ok(outcome) => Ok(outcome),
+        Err(Lack::Refused(sentence)) => Err(sentence),
+        Err(Lack::Missing(path)) => {
+            let sentence = format!("output_include: there is no such file path={path:?}");
+            make(exchange, case, verdict, Some(&sentence))
+        }
+    }
+}
+
+/// Goes on with who makes the page. `missing`: what a page that is there lacks.
+fn make(
+    exchange: &mut Exchange,
+    case: &Case,
+    verdict: &Verdict,
+    missing: Option<&str>,
+) -> Result<Outcome, String> {
+    match (&verdict.trigger, missing, case.role) {
         (Some(handler), _, _) => trigger::go_on(exchange, handler),
-        (None, Some(path), _) => Err(format!(
-            "output_include: there is no such file, and no trigger_handler path={path:?}"
-        )),
+        (None, Some(missing), _) => Err(format!("{missing}, and no trigger_handler")),
         (None, None, Role::PowerMagnet) => Ok(Outcome::Next),
         (None, None, Role::Script) => Err("CACHE_MISS without a trigger_handler".to_owned()),
     }
@@ -129,28 +194,25 @@ fn hit(
     for part in parts {
         found.push(parts::find(exchange, options, part)?);
     }
-    if !exchange.request.method.is_get_or_head() && !is_post(exchange) {
+    let method = exchange.request.method;
+    if !method.is_get_or_head() && method != Method::Post {
         // As for a file: the core says which methods there are.
         return Ok(Outcome::Next);
     }
-    let core = Rc::clone(&exchange.settings);
+    let settings = Rc::clone(&exchange.settings);
     let content_type = verdict
         .content_type
         .as_deref()
-        .or_else(|| type_of_first(parts, &core.core.mime_types))
+        .or_else(|| type_of_first(parts, &settings.core.mime_types))
         .unwrap_or(HTML);
     Ok(page::answer(exchange, &found, content_type))
-}
-
-fn is_post(exchange: &Exchange) -> bool {
-    exchange.request.method == petrel_engine::proto::method::Method::Post
 }
 
 /// A page without a type has that of its first file, if its name tells one.
 fn type_of_first<'t>(parts: &[Part], types: &'t mime::MimeTypes) -> Option<&'t [u8]> {
     parts.iter().find_map(|part| match part {
         Part::File(path) => types.content_type_of(path),
-        Part::Text(_) => None,
+        Part::Text(_) | Part::Fragment(_) => None,
     })
 }
 

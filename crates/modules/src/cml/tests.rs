@@ -498,3 +498,97 @@ fn wrong_values_are_told() {
     let namespace = "cml.memcache-hosts = ( \"::1\" )\ncml.memcache-namespace = \"a b\"";
     assert!(refused(namespace).contains("without spaces"));
 }
+
+/// A tree with `script` and a page of which a fragment is made.
+fn tree_with_news(script: &str) -> Tree {
+    Tree::new(&[
+        ("index.cml", script),
+        ("news.html", "one"),
+        ("head.html", "["),
+    ])
+}
+
+#[tokio::test(flavor = "local")]
+async fn fragments_of_urls_live_as_long_as_they_are_told() {
+    let script = "output_include = { 'head.html', { url = '/news.html', ttl = get.ttl + 0 }, { text = ']' } } return 0";
+    let tree = tree_with_news(script);
+    let site = site(&tree, "");
+    let got = async |target: &str| body(&site.get_async(target).await);
+    assert_eq!(got("/?ttl=60").await, "[one]");
+    std::fs::write(tree.path("news.html"), "two!").expect("it is writable");
+    site.worker().files().flush();
+    assert_eq!(got("/?ttl=60").await, "[one]", "it is kept");
+    assert_eq!(got("/?ttl=0").await, "[two!]", "it is asked for each time");
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_fragment_that_there_is_not_is_a_miss() {
+    let script = "trigger_handler = 'news.html' output_include = { { url = '/none.html', ttl = 60 } } return 0";
+    let tree = tree_with_news(script);
+    let answer = site(&tree, "").get_async("/").await;
+    assert_eq!((answer.status(), body(&answer)), (200, "one".to_owned()));
+    for url in ["/none.html", "news.html", "/a b", "/index.cml"] {
+        let script = format!("output_include = {{ {{ url = '{url}', ttl = 60 }} }} return 0");
+        let tree = tree_with_news(&script);
+        assert_eq!(site(&tree, "").get_async("/").await.status(), 500, "{url}");
+    }
+}
+
+#[tokio::test(flavor = "local")]
+async fn scripts_make_fragments() {
+    let script = "made = 0\n\
+        local function part()\n\
+            return petrel.fragment('part', get.ttl + 0, function()\n\
+                if get.fail then error('no news') end\n\
+                petrel.sleep(0.01) made = made + 1 return get.text\n\
+            end)\n\
+        end\n\
+        local ok, text = pcall(part)\n\
+        output_include = { { text = tostring(text) .. made } } return 0";
+    let tree = tree_with_news(script);
+    let site = site(&tree, "");
+    let got = async |target: &str| body(&site.get_async(target).await);
+    assert!(got("/?ttl=60&fail=1").await.contains("no news0"));
+    let (one, two) = tokio::join!(got("/?ttl=60&text=a"), got("/?ttl=60&text=b"));
+    let mut both = [one, two];
+    both.sort();
+    assert_eq!(
+        both,
+        ["a0".to_owned(), "a1".to_owned()],
+        "one makes it, the other waits"
+    );
+    assert_eq!(got("/?ttl=60&text=c&fail=1").await, "a0");
+    assert_eq!(got("/?ttl=0&text=d").await, "d1");
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_fragment_that_a_script_gave_up_is_made_by_the_next() {
+    let script = "output_include = { { text = petrel.fragment('f', 60, function() if get.loop then while true do end end return 'made' end) } } return 0";
+    let tree = tree_with_news(script);
+    let site = site(&tree, "");
+    assert_eq!(site.get_async("/?loop=1").await.status(), 500);
+    let answer = site.get_async("/").await;
+    assert_eq!((answer.status(), body(&answer)), (200, "made".to_owned()));
+}
+
+#[tokio::test(flavor = "local")]
+async fn fragments_within_each_other_do_not_wait_for_each_other() {
+    let script = "local function outer(first, second)\n\
+            return petrel.fragment(first, 60, function()\n\
+                petrel.sleep(0.02)\n\
+                return first .. petrel.fragment(second, 60, function() return second end)\n\
+            end)\n\
+        end\n\
+        output_include = { { text = get.a and outer('a', 'b') or outer('b', 'a') } } return 0";
+    let tree = tree_with_news(script);
+    let site = site(&tree, "");
+    let begin = std::time::Instant::now();
+    let (one, two) = tokio::join!(site.get_async("/?a"), site.get_async("/?b"));
+    // The one that is later may find what the other has made.
+    let both = (body(&one), body(&two));
+    assert!(
+        both.0.starts_with("ab") && both.1.starts_with("ba"),
+        "{both:?}"
+    );
+    assert!(begin.elapsed() < Duration::from_secs(5));
+}

@@ -1,7 +1,9 @@
 //! What a script has decided, read from its return value and its globals.
 
 use bytes::Bytes;
-use petrel_lua::mlua::{self, Table, Value};
+use petrel_lua::mlua::{self, LuaString, Table, Value};
+
+use crate::fragments::Source;
 
 /// A script's decision.
 #[derive(Debug, PartialEq)]
@@ -30,6 +32,8 @@ pub(super) enum Part {
     File(Vec<u8>),
     /// These bytes.
     Text(Bytes),
+    /// What a URL of this server answers.
+    Fragment(Source),
 }
 
 /// Parts of one page. Each holds a place in memory while the page is sent.
@@ -55,6 +59,34 @@ impl Verdict {
             trigger: text(globals, "trigger_handler")?.filter(|text| !text.is_empty()),
             content_type: text(globals, "output_contenttype")?.filter(|text| !text.is_empty()),
         })
+    }
+}
+
+impl Verdict {
+    /// The fragments that the page is to have, in their order.
+    pub fn sources(&self) -> Vec<Source> {
+        let parts = match &self.says {
+            Says::Hit(parts) => &parts[..],
+            Says::Miss => &[],
+        };
+        let sources = parts.iter().filter_map(|part| match part {
+            Part::Fragment(source) => Some(source.clone()),
+            Part::File(_) | Part::Text(_) => None,
+        });
+        sources.collect()
+    }
+
+    /// Puts what was fetched for [`Verdict::sources`] in place.
+    pub fn fill(&mut self, fragments: Vec<Bytes>) {
+        let Says::Hit(parts) = &mut self.says else {
+            return;
+        };
+        let places = parts
+            .iter_mut()
+            .filter(|part| matches!(part, Part::Fragment(_)));
+        for (place, bytes) in places.zip(fragments) {
+            *place = Part::Text(bytes);
+        }
     }
 }
 
@@ -117,13 +149,25 @@ fn part(value: Value) -> Result<Part, String> {
 }
 
 fn part_of_table(table: &Table) -> mlua::Result<Result<Part, String>> {
-    if let Some(text) = table.raw_get::<Option<mlua::LuaString>>("text")? {
-        return Ok(Ok(Part::Text(Bytes::copy_from_slice(&text.as_bytes()))));
+    let text = |name: &str| -> mlua::Result<Option<Vec<u8>>> {
+        let text = table.raw_get::<Option<LuaString>>(name)?;
+        Ok(text.map(|text| text.as_bytes().to_vec()))
+    };
+    if let Some(bytes) = text("text")? {
+        return Ok(Ok(Part::Text(bytes.into())));
     }
-    if let Some(path) = table.raw_get::<Option<mlua::LuaString>>("file")? {
-        return Ok(Ok(Part::File(path.as_bytes().to_vec())));
+    if let Some(path) = text("file")? {
+        return Ok(Ok(Part::File(path)));
     }
-    Ok(Err(
-        "output_include has a table in it with neither file nor text".to_owned(),
-    ))
+    let Some(url) = text("url")? else {
+        let sentence = "output_include has a table in it with none of file, text and url";
+        return Ok(Err(sentence.to_owned()));
+    };
+    let seconds = table.raw_get::<Option<f64>>("ttl")?.unwrap_or(0.0);
+    Ok(Ok(Part::Fragment(Source {
+        url,
+        // Casting saturates; a part of a second is one.
+        lifetime_s: seconds.ceil() as u32,
+        key: text("key")?,
+    })))
 }

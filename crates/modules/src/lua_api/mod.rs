@@ -23,6 +23,7 @@ use std::rc::Rc;
 
 use petrel_lua::mlua;
 
+use crate::fragments;
 use crate::lua::State;
 
 /// Adds it to the table `petrel` of a new state.
@@ -37,7 +38,8 @@ pub(crate) fn open(state: &Rc<State>) -> mlua::Result<()> {
     files::open(state, petrel)?;
     dict::open(state, petrel)?;
     stores::open(state, petrel)?;
-    stream::open(state, petrel)
+    stream::open(state, petrel)?;
+    fragments::open(state, petrel)
 }
 
 /// A function was called that needs a request, and there is none (any more).

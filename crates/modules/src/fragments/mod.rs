@@ -1,0 +1,187 @@
+//! Fragments: parts of pages with a lifetime each, shared by all pages and workers.
+//!
+//! A fragment is found by a key that scripts choose. Who finds none makes it while the others wait
+//! ([`take`]); when making fails, the last one that was made is used a little longer. [`lua`] is
+//! `petrel.fragment` for scripts, [`fetch`] makes fragments of what a URL of this server answers, for
+//! mod_cml. Where they are kept is [`crate::page_cache`]'s business.
+
+mod fetch;
+mod lua;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use petrel_engine::worker::Worker;
+
+use crate::page_cache::{Maker, PageCache, Turn};
+
+pub(crate) use fetch::{Source, fetch_all};
+pub(crate) use lua::open;
+
+/// What somebody who wants a fragment gets.
+pub enum Taken {
+    /// The fragment.
+    Found(Bytes),
+    /// It has to be made; others may wait for it.
+    Make(Ticket),
+}
+
+/// The duty to make a fragment. Dropped without a word, it goes to the next who waits.
+pub struct Ticket {
+    /// `None`: what is made is for the caller alone.
+    maker: Option<Maker>,
+    worker: Rc<Worker>,
+    key: Vec<u8>,
+    lifetime_s: u32,
+}
+
+/// Seconds that a fragment is kept behind its lifetime, for when the next one cannot be made.
+const STALE_S: u32 = 600;
+
+/// Seconds until it is tried again then.
+const RETRY_S: u32 = 5;
+
+/// How long others wait for one that makes a fragment.
+const WAIT: Duration = Duration::from_secs(10);
+
+/// The fragment under `key` if it is fresh.
+pub fn fresh(worker: &Rc<Worker>, key: &[u8]) -> Option<Bytes> {
+    PageCache::of(worker).fragment_get(worker, &marked(FRESH, key))
+}
+
+/// Whether somebody may wait for others who make a fragment. Not who has one to make himself, and no
+/// subrequest, which somebody waits for who may have: two could wait for each other, or one for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// For a while.
+    Waits,
+    /// Not at all.
+    MakesItsOwn,
+}
+
+/// Gets the fragment under `key`, or the duty to make it for `lifetime_s` seconds. Waits for somebody else
+/// who makes it as `patience` says, unless there is one that has just ended.
+pub async fn take(
+    worker: &Rc<Worker>,
+    key: &[u8],
+    lifetime_s: u32,
+    patience: Patience,
+) -> Taken {
+    let cache = PageCache::of(worker);
+    let alone = || {
+        Taken::Make(Ticket {
+            maker: None,
+            worker: Rc::clone(worker),
+            key: key.to_vec(),
+            lifetime_s,
+        })
+    };
+    if lifetime_s == 0 {
+        return alone();
+    }
+    let stale = || cache.fragment_get(worker, &marked(STALE, key));
+    let fresh = marked(FRESH, key);
+    if let Some(bytes) = cache.fragment_get(worker, &fresh) {
+        return Taken::Found(bytes);
+    }
+    let wait = match patience {
+        Patience::Waits if stale().is_none() => WAIT,
+        _ => Duration::ZERO,
+    };
+    match cache.fragment(worker, &fresh, wait).await {
+        Turn::Found(bytes) => Taken::Found(bytes),
+        Turn::Make(maker) => Taken::Make(Ticket {
+            maker: Some(maker),
+            worker: Rc::clone(worker),
+            key: key.to_vec(),
+            lifetime_s,
+        }),
+        Turn::Alone => stale().map_or_else(alone, Taken::Found),
+    }
+}
+
+impl Ticket {
+    /// It is made: kept for its lifetime, and given to those who wait.
+    pub fn finish(self, bytes: Bytes) {
+        let Some(maker) = self.maker else { return };
+        let stale = marked(STALE, &self.key);
+        let until_s = self.lifetime_s.saturating_add(STALE_S);
+        PageCache::of(&self.worker).fragment_set(&self.worker, &stale, bytes.clone(), until_s);
+        maker.finish(bytes, self.lifetime_s);
+    }
+
+    /// It is made, and not for others: they make their own.
+    pub fn keep_to_oneself(self) {
+        if let Some(maker) = self.maker {
+            maker.give_up();
+        }
+    }
+
+    /// It cannot be made. Answers with the last one, if there is one still, which counts for some
+    /// seconds more.
+    pub fn fail(self) -> Option<Bytes> {
+        let cache = PageCache::of(&self.worker);
+        let last = cache.fragment_get(&self.worker, &marked(STALE, &self.key));
+        match (self.maker, &last) {
+            (Some(maker), Some(bytes)) => maker.finish(bytes.clone(), RETRY_S),
+            (Some(maker), None) => maker.give_up(),
+            (None, _) => {}
+        }
+        last
+    }
+}
+
+/// In front of the keys of fragments that count.
+const FRESH: u8 = b'f';
+/// In front of those of the last ones that were made.
+const STALE: u8 = b's';
+
+fn marked(mark: u8, key: &[u8]) -> Vec<u8> {
+    let mut marked = Vec::with_capacity(key.len() + 1);
+    marked.push(mark);
+    marked.extend_from_slice(key);
+    marked
+}
+
+#[cfg(test)]
+mod tests {
+    use petrel_engine::testing::Site;
+
+    use super::*;
+
+    async fn ticket(worker: &Rc<Worker>, lifetime_s: u32) -> Ticket {
+        match take(worker, b"k", lifetime_s, Patience::Waits).await {
+            Taken::Make(ticket) => ticket,
+            Taken::Found(bytes) => panic!("there is one: {bytes:?}"),
+        }
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn what_was_made_is_found_and_outlives_its_time_on_errors() {
+        let site = Site::new("", &[]);
+        let worker = site.worker();
+        assert_eq!(ticket(worker, 60).await.fail(), None);
+        ticket(worker, 60).await.finish(Bytes::from_static(b"made"));
+        assert_eq!(fresh(worker, b"k").as_deref(), Some(&b"made"[..]));
+        // As if its time were over.
+        PageCache::of(worker).fragment_purge(&marked(FRESH, b"k"));
+        let maker = ticket(worker, 60).await;
+        match take(worker, b"k", 60, Patience::Waits).await {
+            Taken::Found(bytes) => assert_eq!(&bytes[..], b"made", "others get the last one at once"),
+            Taken::Make(_) => panic!("it is made twice"),
+        }
+        assert_eq!(maker.fail().as_deref(), Some(&b"made"[..]));
+        assert!(fresh(worker, b"k").is_some(), "it is not tried again at once");
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn without_a_lifetime_nothing_is_kept() {
+        let site = Site::new("", &[]);
+        let worker = site.worker();
+        for _ in 0..2 {
+            ticket(worker, 0).await.finish(Bytes::from_static(b"made"));
+        }
+        assert_eq!(fresh(worker, b"k"), None);
+    }
+}
