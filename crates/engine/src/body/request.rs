@@ -68,6 +68,14 @@ impl RequestBody {
         self.use_ = Use::Stream(ahead);
     }
 
+    /// Puts `bytes` in the place of a body that is complete, or of none: backends and scripts get them instead.
+    pub fn replace(&mut self, bytes: &[u8], directories: &[PathBuf]) {
+        self.spool.clear();
+        self.use_ = Use::Hold;
+        self.complete = true;
+        self.failure = self.spool.push(bytes, directories).err();
+    }
+
     /// Nobody wants what is held, or what is still to come: from now on it is a body without a
     /// byte, whatever the client sends.
     pub fn give_up(&mut self) {
@@ -187,6 +195,17 @@ mod tests {
         assert!(body.is_complete() && body.has_room() && body.failure().is_none());
         body.clear();
         assert!(!body.is_complete());
+    }
+
+    #[test]
+    fn a_body_can_be_replaced_when_it_is_complete() {
+        let mut body = RequestBody::default();
+        body.want();
+        body.receive(b"abc", &[]);
+        body.complete();
+        body.replace(b"other", &[]);
+        assert_eq!((body.bytes(), body.received()), (Some(&b"other"[..]), 5));
+        assert!(body.is_complete() && body.is_wanted());
     }
 
     #[test]
