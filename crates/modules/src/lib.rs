@@ -21,6 +21,7 @@ pub mod index_file;
 mod loading;
 pub mod lua;
 mod lua_api;
+pub mod magnet;
 mod not_built;
 pub mod page_cache;
 pub mod redirect;
@@ -54,6 +55,7 @@ pub static MODULES: &[&ModuleSpec] = &[
     &simple_vhost::MODULE,
     &evhost::MODULE,
     &lua::MODULE,
+    &magnet::MODULE,
     &cml::MODULE,
     &page_cache::MODULE,
     &gateway::cgi::MODULE,

@@ -7,7 +7,6 @@
 mod access_control;
 mod auth;
 mod gateways;
-mod lua;
 mod rest;
 mod tls;
 mod vhosts;
@@ -25,7 +24,6 @@ pub static MODULES: &[&ModuleSpec] = &[
     &access_control::EVASIVE,
     &access_control::TRIGGER_B4_DL,
     &tls::OPENSSL,
-    &lua::MAGNET,
     &vhosts::VHOSTDB,
     &vhosts::SQL_VHOST_CORE,
     &vhosts::USERDIR,

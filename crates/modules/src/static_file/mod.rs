@@ -204,6 +204,11 @@ fn content_type(file: &FileEntry, path: &[u8], core: &CoreSettings) -> Vec<u8> {
     })
 }
 
+/// The entity tag of `file` as it is, for scripts.
+pub(crate) fn etag_of(file: &FileEntry, core: &CoreSettings) -> Option<String> {
+    etag(file, None, core)
+}
+
 /// A strong entity tag (RFC 9110 section 8.8.3) out of the parts that are switched on.
 fn etag(file: &FileEntry, coding: Option<Coding>, core: &CoreSettings) -> Option<String> {
     let stat = file.stat();

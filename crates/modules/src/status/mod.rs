@@ -14,7 +14,7 @@ use petrel_engine::proto::status::Status;
 use petrel_engine::settings::directives::Effect::{NotYet, Works};
 use petrel_engine::shared::Shared;
 
-use crate::{gateway, page_cache, remote_store};
+use crate::{gateway, magnet, page_cache, remote_store};
 
 /// mod_status.
 pub static MODULE: ModuleSpec = ModuleSpec {
@@ -44,6 +44,7 @@ static COUNTERS: &[Read] = &[
     gateway::counters::read,
     page_cache::counters::read,
     remote_store::counters::read,
+    magnet::read_counters,
 ];
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {

@@ -1,0 +1,230 @@
+//! From what a script returns and leaves in `lighty` to the answer.
+
+use std::collections::VecDeque;
+
+use petrel_engine::Exchange;
+use petrel_engine::body::{Body, Piece};
+use petrel_engine::proto::header_block::HeaderBlock;
+use petrel_engine::proto::status::Status;
+use petrel_engine::response::Response;
+use petrel_lua::mlua::{self, Table, Value};
+
+use super::content::{self, Lengths};
+use super::environment::{Content, Finished};
+use super::hook::Stage;
+use crate::lua_api;
+
+/// What a script wants to happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing: on with the request.
+    GoOn,
+    /// An interim response, then on with the request.
+    Interim(Status),
+    /// Begin again with what the request is now.
+    Restart,
+    /// This is the answer.
+    Answer(Status),
+    /// There is no such status.
+    Impossible(i64),
+}
+
+/// What `lighty.RESTART_REQUEST` is.
+const RESTART_REQUEST: i64 = 99;
+
+/// What `value`, which the script at `path` has returned, says. What is no whole number is told in the log and
+/// means nothing, as in lighttpd.
+pub(super) fn verdict(exchange: &Exchange, path: &[u8], value: &Value) -> Verdict {
+    let Some(code) = whole_number(value) else {
+        let path = String::from_utf8_lossy(path);
+        exchange.log_error(
+            "lua",
+            format_args!(
+                "{path}: a script returns a whole number or nothing, this is a {} and ignored",
+                value.type_name()
+            ),
+        );
+        return Verdict::GoOn;
+    };
+    let status = u16::try_from(code).map(Status);
+    match (code, status) {
+        (RESTART_REQUEST, _) => Verdict::Restart,
+        // An upgrade is for whoever takes the connection over, which no script does.
+        (101, _) => Verdict::Impossible(code),
+        (100..=199, Ok(status)) => Verdict::Interim(status),
+        (200..=999, Ok(status)) => Verdict::Answer(status),
+        (1000.., _) => Verdict::Impossible(code),
+        _ => Verdict::GoOn,
+    }
+}
+
+fn whole_number(value: &Value) -> Option<i64> {
+    match value {
+        Value::Nil => Some(0),
+        Value::Integer(code) => i64::try_from(*code).ok(),
+        Value::Number(code) => number(*code),
+        Value::String(text) => number(text.to_str().ok()?.trim().parse().ok()?),
+        _ => None,
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "it is a whole number that fits"
+)]
+fn number(code: f64) -> Option<i64> {
+    (code.fract() == 0.0 && code.abs() < 1e15).then_some(code as i64)
+}
+
+/// Puts fields, content and status into the answer.
+///
+/// # Errors
+/// There is no memory.
+pub(super) fn apply(
+    exchange: &mut Exchange,
+    stage: Stage,
+    path: &[u8],
+    verdict: Verdict,
+    finished: &Finished,
+) -> mlua::Result<()> {
+    if let Some(header) = &finished.header {
+        set_fields(exchange, path, header)?;
+    }
+    match verdict {
+        Verdict::Answer(status) => answer(exchange, stage, path, status, &finished.content),
+        Verdict::Interim(status) if stage != Stage::Answer => {
+            interim(exchange, status);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn answer(
+    exchange: &mut Exchange,
+    stage: Stage,
+    path: &[u8],
+    status: Status,
+    content: &Content,
+) -> mlua::Result<()> {
+    exchange.response.status = status;
+    let body = match content {
+        Content::Nothing => lua_api::take_body(exchange),
+        Content::Text(text) => Some(Body::from(text.as_bytes().to_vec())),
+        Content::Parts(parts) => Some(parts_of(exchange, path, parts)?),
+        Content::Wrong(kind) => {
+            let path = String::from_utf8_lossy(path);
+            exchange.log_error(
+                "lua",
+                format_args!("{path}: lighty.content is a table, this is a {kind}"),
+            );
+            None
+        }
+    };
+    if let Some(body) = body {
+        replace_body(&mut exchange.response, body);
+    }
+    // What a script has written is sent also when it is about an error. In the last stage there is a body
+    // already, perhaps that of the error page.
+    let response = &mut exchange.response;
+    response.is_final |= stage != Stage::Answer && !response.body.is_empty();
+    Ok(())
+}
+
+/// Gives the answer a body in place of what it has.
+pub(super) fn replace_body(response: &mut Response, body: Body) {
+    response.body = body;
+    response.announced_length = None;
+    // It was about the bytes that are gone.
+    response.remove("Content-Encoding");
+    response.remove("Content-Range");
+    if response.status == Status::PARTIAL_CONTENT {
+        response.status = Status::OK;
+    }
+}
+
+fn parts_of(exchange: &mut Exchange, path: &[u8], parts: &Table) -> mlua::Result<Body> {
+    match content::pieces(exchange, parts, Lengths::AreEnds)? {
+        Ok(pieces) => Ok(body_of(pieces)),
+        Err(missing) => {
+            let path = String::from_utf8_lossy(path);
+            exchange.log_error("lua", format_args!("{path}: {missing}"));
+            let kept = std::mem::take(&mut exchange.response);
+            exchange.response.status = missing.status();
+            carry_from(&kept, &mut exchange.response);
+            Ok(Body::Empty)
+        }
+    }
+}
+
+/// The body that consists of `pieces`.
+pub(super) fn body_of(mut pieces: VecDeque<Piece>) -> Body {
+    match pieces.len() {
+        0 => Body::Empty,
+        1 => pieces.pop_front().map_or(Body::Empty, Body::Piece),
+        _ => Body::Pieces(pieces),
+    }
+}
+
+/// Copies `lighty.header` to the answer: strings and numbers; others are passed over.
+fn set_fields(exchange: &mut Exchange, path: &[u8], header: &Table) -> mlua::Result<()> {
+    for pair in header.pairs::<Value, Value>() {
+        let (name, value) = pair?;
+        let name = match &name {
+            Value::String(name) => name.to_str().ok(),
+            _ => None,
+        };
+        let (Some(name), Some(value)) = (name, content::text_of(&value)) else {
+            let path = String::from_utf8_lossy(path);
+            exchange.log_error(
+                "lua",
+                format_args!(
+                    "{path}: lighty.header has names and values that are strings, one is ignored"
+                ),
+            );
+            continue;
+        };
+        exchange.response.set(&name, &value);
+    }
+    Ok(())
+}
+
+/// The fields that are there go with the interim response and not with the answer.
+fn interim(exchange: &mut Exchange, status: Status) {
+    let mut fields = HeaderBlock::new();
+    fields.extend_from_wire(exchange.response.fields().as_bytes());
+    exchange.response.clear();
+    exchange.inform(status, &fields);
+}
+
+/// Nobody has answered yet: keeps what scripts gave to the answer for whoever will, and drops a body that was
+/// given without a status.
+pub(super) fn carry(response: &mut Response) {
+    if response.fields().is_empty() && matches!(response.body, Body::Empty) {
+        return;
+    }
+    let kept = std::mem::take(response);
+    carry_from(&kept, response);
+}
+
+fn carry_from(kept: &Response, response: &mut Response) {
+    for (name, value) in kept.fields().iter() {
+        if let Ok(name) = std::str::from_utf8(name) {
+            response.carry(name, value);
+        }
+    }
+}
+
+/// An error in place of an answer that was there. Error handlers have had their turn.
+pub(super) fn replace_by_error(exchange: &mut Exchange, status: Status) {
+    exchange.response.answer(status);
+    exchange
+        .response
+        .set("Content-Type", b"text/html; charset=utf-8");
+    let (code, reason) = (status.0, status.reason());
+    let page = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>{code} {reason}</title></head>\n\
+         <body><h1>{code} {reason}</h1></body>\n</html>\n"
+    );
+    exchange.response.body = Body::from(page.into_bytes());
+}

@@ -1,0 +1,247 @@
+//! `lighty.r.req_attr`: what the request is, by names that lighttpd gave.
+//!
+//! Attributes that belong to the connection or say how far the request is cannot be changed; writing them
+//! does nothing, as in lighttpd. What the engine refuses (a host that is none) is an error.
+
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+
+use petrel_engine::Exchange;
+use petrel_engine::exchange::{Peer, Scheme};
+use petrel_engine::proto::http1::Version;
+use petrel_lua::mlua::{self, Lua, LuaString, Table, Value};
+
+use super::environment::{lend, try_lend};
+use crate::lua::State;
+
+/// Adds the names and the functions that read and write them.
+///
+/// # Errors
+/// There is no memory.
+pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
+    let lua = state.machine().lua();
+    host.set(
+        "attributes",
+        lua.create_sequence_from(ATTRIBUTES.iter().map(|known| known.0))?,
+    )?;
+    let lent = Rc::clone(state.lent());
+    let get = lua.create_function(move |lua, number: usize| {
+        try_lend(&lent, |exchange| match attribute(number) {
+            Some(attribute) => value(lua, exchange, attribute),
+            None => Ok(Value::Nil),
+        })
+    })?;
+    host.set("attribute_get", get)?;
+    let lent = Rc::clone(state.lent());
+    let set = lua.create_function(move |_, (number, value): (usize, Option<LuaString>)| {
+        lend(&lent, |exchange| {
+            let value = value.as_ref().map(LuaString::as_bytes);
+            let value = value.as_deref().unwrap_or_default();
+            attribute(number).is_some_and(|attribute| change(exchange, attribute, value))
+        })
+    })?;
+    host.set("attribute_set", set)
+}
+
+fn attribute(number: usize) -> Option<Attribute> {
+    let index = number.checked_sub(1)?;
+    ATTRIBUTES.get(index).map(|known| known.1)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attribute {
+    PhysicalPath,
+    PhysicalRelPath,
+    PhysicalDocRoot,
+    PhysicalBaseDir,
+    UriPath,
+    UriPathRaw,
+    UriScheme,
+    UriAuthority,
+    UriQuery,
+    RequestMethod,
+    RequestUri,
+    RequestOrigUri,
+    RequestPathInfo,
+    RemoteAddress,
+    RemotePort,
+    ServerAddress,
+    ServerPort,
+    Protocol,
+    ServerName,
+    Stage,
+}
+
+/// In the order in which `pairs` hands them out.
+const ATTRIBUTES: [(&str, Attribute); 21] = [
+    ("physical.path", Attribute::PhysicalPath),
+    ("physical.rel-path", Attribute::PhysicalRelPath),
+    ("physical.doc-root", Attribute::PhysicalDocRoot),
+    ("physical.basedir", Attribute::PhysicalBaseDir),
+    ("uri.path", Attribute::UriPath),
+    ("uri.path-raw", Attribute::UriPathRaw),
+    ("uri.scheme", Attribute::UriScheme),
+    ("uri.authority", Attribute::UriAuthority),
+    ("uri.query", Attribute::UriQuery),
+    ("request.method", Attribute::RequestMethod),
+    ("request.uri", Attribute::RequestUri),
+    ("request.orig-uri", Attribute::RequestOrigUri),
+    ("request.path-info", Attribute::RequestPathInfo),
+    ("request.remote-ip", Attribute::RemoteAddress),
+    ("request.remote-addr", Attribute::RemoteAddress),
+    ("request.remote-port", Attribute::RemotePort),
+    ("request.server-addr", Attribute::ServerAddress),
+    ("request.server-port", Attribute::ServerPort),
+    ("request.protocol", Attribute::Protocol),
+    ("request.server-name", Attribute::ServerName),
+    ("request.stage", Attribute::Stage),
+];
+
+fn value(lua: &Lua, exchange: &Exchange, attribute: Attribute) -> mlua::Result<Value> {
+    let request = &exchange.request;
+    let physical = &exchange.physical;
+    let text: &[u8] = match attribute {
+        Attribute::PhysicalPath => &physical.path,
+        Attribute::PhysicalRelPath => &physical.relative,
+        Attribute::PhysicalDocRoot => &physical.document_root,
+        Attribute::PhysicalBaseDir => &physical.base,
+        Attribute::UriPath => request.url.path(),
+        Attribute::UriPathRaw => request.url.path_raw(),
+        Attribute::UriScheme => exchange.scheme().as_str().as_bytes(),
+        Attribute::UriAuthority => request.head.host(),
+        Attribute::UriQuery => request.url.query(),
+        Attribute::RequestMethod => request.method.as_str().as_bytes(),
+        Attribute::RequestUri => request.url.target(),
+        Attribute::RequestOrigUri => &request.original_target,
+        Attribute::RequestPathInfo => &physical.path_info,
+        Attribute::Protocol => match request.head.version() {
+            Version::Http11 => b"HTTP/1.1",
+            Version::Http10 => b"HTTP/1.0",
+        },
+        Attribute::ServerName => exchange.server_name(),
+        Attribute::Stage => b"handle-req",
+        Attribute::RemoteAddress => {
+            let address = exchange.connection.peer.address_text();
+            return text_or_nil(lua, address.as_bytes());
+        }
+        Attribute::RemotePort => {
+            return Ok(match exchange.connection.peer {
+                Peer::Ip(address) => Value::Integer(address.port().into()),
+                Peer::Unix => Value::Integer(0),
+            });
+        }
+        Attribute::ServerAddress => {
+            let address = exchange.local_address();
+            let address = address.map(|address| address.ip().to_canonical().to_string());
+            return text_or_nil(lua, address.unwrap_or_default().as_bytes());
+        }
+        Attribute::ServerPort => {
+            return Ok(Value::Integer(exchange.connection.listener.port.into()));
+        }
+    };
+    text_or_nil(lua, text)
+}
+
+fn text_or_nil(lua: &Lua, text: &[u8]) -> mlua::Result<Value> {
+    if text.is_empty() {
+        return Ok(Value::Nil);
+    }
+    lua.create_string(text).map(Value::String)
+}
+
+/// Changes an attribute; false if it cannot become `value`.
+fn change(exchange: &mut Exchange, attribute: Attribute, value: &[u8]) -> bool {
+    match attribute {
+        Attribute::PhysicalPath
+        | Attribute::PhysicalRelPath
+        | Attribute::PhysicalDocRoot
+        | Attribute::PhysicalBaseDir
+        | Attribute::RequestPathInfo => return change_physical(exchange, attribute, value),
+        Attribute::UriPath => exchange.set_url_path(value),
+        Attribute::UriPathRaw => return change_raw_path(exchange, value),
+        Attribute::UriScheme => match value {
+            b"http" => exchange.set_scheme(Scheme::Http),
+            b"https" => exchange.set_scheme(Scheme::Https),
+            _ => return false,
+        },
+        Attribute::UriAuthority => return exchange.set_authority(value),
+        Attribute::UriQuery => return exchange.set_url_query(value).is_ok(),
+        Attribute::RequestUri => return exchange.set_target(value).is_ok(),
+        Attribute::RequestOrigUri => {
+            exchange.request.original_target.clear();
+            exchange.request.original_target.extend_from_slice(value);
+        }
+        Attribute::RemoteAddress => return change_client(exchange, value),
+        Attribute::RemotePort => return change_client_port(exchange, value),
+        Attribute::RequestMethod
+        | Attribute::ServerAddress
+        | Attribute::ServerPort
+        | Attribute::Protocol
+        | Attribute::ServerName
+        | Attribute::Stage => {}
+    }
+    true
+}
+
+/// The file is looked up when the scripts of the stage are through.
+fn change_physical(exchange: &mut Exchange, attribute: Attribute, value: &[u8]) -> bool {
+    if memchr::memchr(0, value).is_some() {
+        return false;
+    }
+    let physical = &mut exchange.physical;
+    let part = match attribute {
+        Attribute::PhysicalRelPath => &mut physical.relative,
+        Attribute::PhysicalDocRoot => &mut physical.document_root,
+        Attribute::PhysicalBaseDir => &mut physical.base,
+        Attribute::RequestPathInfo => &mut physical.path_info,
+        _ if value.first() == Some(&b'/') => &mut physical.path,
+        _ => return false,
+    };
+    part.clear();
+    part.extend_from_slice(value);
+    if !physical.path.starts_with(&physical.base) {
+        // Path-info begins behind the first that is a file, wherever that is.
+        physical.base.clear();
+    }
+    true
+}
+
+fn change_raw_path(exchange: &mut Exchange, value: &[u8]) -> bool {
+    let mut target = value.to_vec();
+    if !exchange.request.url.query().is_empty() {
+        target.push(b'?');
+        target.extend_from_slice(exchange.request.url.query());
+    }
+    let path = exchange.request.url.path().to_vec();
+    let is_sound = exchange.set_target(&target).is_ok();
+    // `uri.path` is an attribute of its own.
+    exchange.request.url.set_path(&path);
+    is_sound
+}
+
+fn change_client(exchange: &mut Exchange, value: &[u8]) -> bool {
+    let address = std::str::from_utf8(value).ok();
+    let Some(address) = address.and_then(|text| text.parse::<IpAddr>().ok()) else {
+        return false;
+    };
+    let port = match exchange.connection.peer {
+        Peer::Ip(before) => before.port(),
+        Peer::Unix => 0,
+    };
+    let client = Peer::Ip(SocketAddr::new(address, port));
+    exchange.set_client(client, exchange.scheme());
+    true
+}
+
+fn change_client_port(exchange: &mut Exchange, value: &[u8]) -> bool {
+    let port = std::str::from_utf8(value)
+        .ok()
+        .and_then(|text| text.parse().ok());
+    match (port, &mut exchange.connection.peer) {
+        (Some(port), Peer::Ip(address)) => {
+            address.set_port(port);
+            true
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,383 @@
+//! `lighty.r.req_body` and `lighty.r.resp_body`.
+//!
+//! `collect` waits until the body of the request is there; `get`, `add` and `set` of it collect first. A
+//! response body that is still being made (by a backend) is collected before a script sees or changes it.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+use petrel_engine::Exchange;
+use petrel_engine::body::{Body, Piece};
+use petrel_engine::proto::http1::BodyFraming;
+use petrel_engine::proto::status::Status;
+use petrel_lua::Lent;
+use petrel_lua::mlua::{self, Function, Lua, LuaString, Table, Value};
+
+use super::answer::{body_of, replace_body};
+use super::content::{self, Lengths};
+use super::environment::{lend, try_lend};
+use crate::lua::State;
+
+/// Bytes of a body that scripts get as one string, and of one that is collected for them.
+const BODY_BYTES_MAX: u64 = 16 << 20;
+
+/// Adds the functions.
+///
+/// # Errors
+/// There is no memory.
+pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
+    let lua = state.machine().lua();
+    let collect = collect_request(state)?;
+    let values = lua.create_table()?;
+    let lent = state.lent();
+    values.set("len", number(lua, lent, request_length)?)?;
+    values.set(
+        "bytes_in",
+        number(lua, lent, |exchange| Some(exchange.request.body_bytes))?,
+    )?;
+    values.set("bytes_out", number(lua, lent, |_| Some(0))?)?;
+    values.set("unspecified_len", {
+        let lent = Rc::clone(lent);
+        lua.create_function(move |_, ()| {
+            lend(&lent, |exchange| {
+                exchange.body_framing() == BodyFraming::Chunked
+            })
+        })?
+    })?;
+    values.set("collect", &collect)?;
+    values.set("get", after(lua, &collect, &request_get(lua, lent)?)?)?;
+    host.set("req_body", values)?;
+    let changes = lua.create_table()?;
+    for (name, change) in [("add", Change::Add), ("set", Change::Set)] {
+        let function = request_change(lua, lent, change)?;
+        changes.set(name, after(lua, &collect, &function)?)?;
+    }
+    host.set("req_body_changes", changes)?;
+    open_response(state, host)
+}
+
+fn open_response(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
+    let lua = state.machine().lua();
+    let lent = state.lent();
+    let collect = collect_response(state)?;
+    let values = lua.create_table()?;
+    values.set("len", number(lua, lent, response_length)?)?;
+    values.set(
+        "bytes_in",
+        number(lua, lent, |exchange| exchange.response.body.length())?,
+    )?;
+    values.set(
+        "bytes_out",
+        number(lua, lent, |exchange| Some(exchange.sent.body_bytes))?,
+    )?;
+    values.set("get", after(lua, &collect, &response_get(lua, lent)?)?)?;
+    host.set("resp_body", values)?;
+    let changes = lua.create_table()?;
+    let add = response_change(lua, lent, Change::Add)?;
+    changes.set("add", after(lua, &collect, &add)?)?;
+    changes.set("set", response_change(lua, lent, Change::Set)?)?;
+    host.set("resp_body_changes", changes)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Add,
+    Set,
+}
+
+/// A function that calls `first`, which may wait, and then `second` with the arguments.
+fn after(lua: &Lua, first: &Function, second: &Function) -> mlua::Result<Function> {
+    lua.load("local first, second = ... return function(...) first() return second(...) end")
+        .set_name("=petrel/magnet.lua")
+        .call((first, second))
+}
+
+/// A function that returns `now()`, or what `wait()` comes to if that is nil.
+fn now_or_later(lua: &Lua, now: &Function, wait: &Function) -> mlua::Result<Function> {
+    let source = "local now, wait = ...\n\
+                  return function() local done = now() if done == nil then return wait() end return done end";
+    lua.load(source)
+        .set_name("=petrel/magnet.lua")
+        .call((now, wait))
+}
+
+fn number(
+    lua: &Lua,
+    lent: &Rc<Lent<Exchange>>,
+    read: impl Fn(&Exchange) -> Option<u64> + 'static,
+) -> mlua::Result<Function> {
+    let lent = Rc::clone(lent);
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "numbers of scripts are like that"
+    )]
+    lua.create_function(move |_, ()| {
+        lend(&lent, |exchange| read(exchange)).map(|number| number.map(|number| number as f64))
+    })
+}
+
+// The request ------------------------------------------------------------------------------------------
+
+/// As the head tells, or as it has been received if that does not.
+fn request_length(exchange: &Exchange) -> Option<u64> {
+    let body = &exchange.request.body;
+    match exchange.body_framing() {
+        _ if body.is_wanted() && body.is_complete() => Some(body.received()),
+        BodyFraming::Length(length) => Some(length),
+        BodyFraming::Chunked => None,
+        _ => Some(0),
+    }
+}
+
+/// A function that waits until the body is there: true, or false if it cannot be had.
+fn collect_request(state: &Rc<State>) -> mlua::Result<Function> {
+    let lua = state.machine().lua();
+    let lent = Rc::clone(state.lent());
+    let now = lua.create_function(move |_, ()| lend(&lent, collected))?;
+    let lent = Rc::clone(state.lent());
+    let wait = state.machine().waiting(move |_, ()| {
+        let lent = Rc::clone(&lent);
+        // The exchange is polled again when the body is complete.
+        Ok(poll_fn(move |_| match lend(&lent, collected) {
+            Ok(None) => Poll::Pending,
+            Ok(Some(is_there)) => Poll::Ready(Ok(is_there)),
+            Err(error) => Poll::Ready(Err(error)),
+        }))
+    })?;
+    now_or_later(lua, &now, &wait)
+}
+
+/// Whether the body is there; `None` if it is on its way.
+fn collected(exchange: &mut Exchange) -> Option<bool> {
+    let has_body = request_length(exchange) != Some(0);
+    let body = &mut exchange.request.body;
+    if !has_body {
+        return Some(true);
+    }
+    if body.is_streamed() {
+        // It belongs to somebody else, a backend as a rule.
+        return Some(false);
+    }
+    if !body.is_wanted() && body.is_complete() {
+        // It has been read and thrown away.
+        return Some(false);
+    }
+    body.want();
+    match body.is_complete() {
+        true => Some(body.failure().is_none()),
+        false => None,
+    }
+}
+
+fn request_get(lua: &Lua, lent: &Rc<Lent<Exchange>>) -> mlua::Result<Function> {
+    let lent = Rc::clone(lent);
+    lua.create_function(move |lua, ()| {
+        try_lend(&lent, |exchange| {
+            let body = &exchange.request.body;
+            if !body.is_complete() || body.received() == 0 {
+                return Ok(None);
+            }
+            if let Some(bytes) = body.bytes() {
+                check_length(bytes.len() as u64)?;
+                return lua.create_string(bytes).map(Some);
+            }
+            check_length(body.received())?;
+            let mut bytes = Vec::new();
+            let mut buffer = vec![0; 64 << 10];
+            loop {
+                let count = body.spool().read_at(&mut buffer, bytes.len() as u64)?;
+                if count == 0 {
+                    return lua.create_string(bytes).map(Some);
+                }
+                bytes.extend_from_slice(buffer.get(..count).unwrap_or_default());
+            }
+        })
+    })
+}
+
+fn check_length(length: u64) -> mlua::Result<()> {
+    if length <= BODY_BYTES_MAX {
+        return Ok(());
+    }
+    Err(mlua::Error::runtime(format_args!(
+        "a body of {length} bytes is longer than the {} MiB that scripts may have of one",
+        BODY_BYTES_MAX >> 20
+    )))
+}
+
+fn request_change(lua: &Lua, lent: &Rc<Lent<Exchange>>, change: Change) -> mlua::Result<Function> {
+    let lent = Rc::clone(lent);
+    lua.create_function(move |_, what: Value| {
+        try_lend(&lent, |exchange| {
+            let added = pieces_of(exchange, &what)?;
+            let mut bytes = match change {
+                Change::Set => Vec::new(),
+                Change::Add => exchange
+                    .request
+                    .body
+                    .bytes()
+                    .map(<[u8]>::to_vec)
+                    .unwrap_or_default(),
+            };
+            for piece in added {
+                append(&mut bytes, piece)?;
+            }
+            let directories = exchange.worker.process().upload_directories.clone();
+            exchange.request.body.replace(&bytes, &directories);
+            Ok(())
+        })
+    })
+}
+
+fn append(bytes: &mut Vec<u8>, mut piece: Piece) -> mlua::Result<()> {
+    check_length(bytes.len() as u64 + piece.length())?;
+    let mut filled = bytes.len();
+    bytes.resize(filled + usize::try_from(piece.length()).unwrap_or(0), 0);
+    while piece.length() > 0 {
+        let count = piece.read(bytes.get_mut(filled..).unwrap_or_default())?;
+        filled += count;
+    }
+    Ok(())
+}
+
+// The response -----------------------------------------------------------------------------------------
+
+/// Nothing is known of an answer that there is not.
+fn response_length(exchange: &Exchange) -> Option<u64> {
+    let response = &exchange.response;
+    match response.announced_length {
+        Some(length) => Some(length),
+        None if response.status == Status(0) && response.body.is_empty() => None,
+        None => response.body.length(),
+    }
+}
+
+/// A function that waits until all of the response body is there.
+fn collect_response(state: &Rc<State>) -> mlua::Result<Function> {
+    let lua = state.machine().lua();
+    let lent = Rc::clone(state.lent());
+    let now = lua.create_function(move |_, ()| {
+        lend(&lent, |exchange| {
+            (!matches!(exchange.response.body, Body::Source(_))).then_some(true)
+        })
+    })?;
+    let lent = Rc::clone(state.lent());
+    let wait = state.machine().waiting(move |_, ()| {
+        let lent = Rc::clone(&lent);
+        let mut pieces = VecDeque::new();
+        let held = Cell::new(0);
+        Ok(poll_fn(move |context| {
+            let polled = lend(&lent, |exchange| {
+                pull(exchange, &mut pieces, &held, context)
+            });
+            match polled {
+                Ok(Poll::Pending) => Poll::Pending,
+                Ok(Poll::Ready(result)) => Poll::Ready(result),
+                Err(error) => Poll::Ready(Err(error)),
+            }
+        }))
+    })?;
+    now_or_later(lua, &now, &wait)
+}
+
+/// Takes what there is of the body, and puts all of it back at its end.
+fn pull(
+    exchange: &mut Exchange,
+    pieces: &mut VecDeque<Piece>,
+    held: &Cell<u64>,
+    context: &mut std::task::Context<'_>,
+) -> Poll<mlua::Result<bool>> {
+    let body = &mut exchange.response.body;
+    loop {
+        body.work(&mut exchange.request.body, context);
+        match body.poll_piece(context) {
+            Poll::Pending => {
+                let wake_at_s = body.wake_at_s();
+                if let Some(second) = wake_at_s {
+                    exchange.wake_at(second);
+                }
+                return Poll::Pending;
+            }
+            Poll::Ready(Some(Ok(piece))) => {
+                held.set(held.get() + piece.length());
+                if let Err(error) = check_length(held.get()) {
+                    return failed(exchange, error);
+                }
+                pieces.push_back(piece);
+            }
+            Poll::Ready(Some(Err(error))) => {
+                return failed(exchange, mlua::Error::external(error));
+            }
+            Poll::Ready(None) => break,
+        }
+    }
+    exchange.response.body = body_of(std::mem::take(pieces));
+    Poll::Ready(Ok(true))
+}
+
+/// Part of the body is lost, so there is none to send.
+fn failed(exchange: &mut Exchange, error: mlua::Error) -> Poll<mlua::Result<bool>> {
+    super::answer::replace_by_error(exchange, Status::BAD_GATEWAY);
+    Poll::Ready(Err(error))
+}
+
+fn response_get(lua: &Lua, lent: &Rc<Lent<Exchange>>) -> mlua::Result<Function> {
+    let lent = Rc::clone(lent);
+    lua.create_function(move |lua, ()| -> mlua::Result<Option<LuaString>> {
+        try_lend(&lent, |exchange| {
+            let mut bytes = Vec::new();
+            match &exchange.response.body {
+                Body::Piece(piece) => append(&mut bytes, piece.clone())?,
+                Body::Pieces(pieces) => {
+                    for piece in pieces {
+                        append(&mut bytes, piece.clone())?;
+                    }
+                }
+                Body::Empty | Body::Source(_) => return Ok(None),
+            }
+            lua.create_string(bytes).map(Some)
+        })
+    })
+}
+
+fn response_change(lua: &Lua, lent: &Rc<Lent<Exchange>>, change: Change) -> mlua::Result<Function> {
+    let lent = Rc::clone(lent);
+    lua.create_function(move |_, what: Value| {
+        try_lend(&lent, |exchange| {
+            if change == Change::Set {
+                let body = match &what {
+                    Value::String(text) => Body::from(text.as_bytes().to_vec()),
+                    _ => body_of(pieces_of(exchange, &what)?),
+                };
+                replace_body(&mut exchange.response, body);
+                return Ok(());
+            }
+            let added = pieces_of(exchange, &what)?;
+            let response = &mut exchange.response;
+            let mut pieces = match std::mem::take(&mut response.body) {
+                Body::Empty | Body::Source(_) => VecDeque::new(),
+                Body::Piece(piece) => VecDeque::from([piece]),
+                Body::Pieces(pieces) => pieces,
+            };
+            pieces.extend(added);
+            response.body = body_of(pieces);
+            Ok(())
+        })
+    })
+}
+
+/// What a script gave to `add` or `set`.
+fn pieces_of(exchange: &Exchange, what: &Value) -> mlua::Result<VecDeque<Piece>> {
+    match what {
+        Value::Table(parts) => content::pieces(exchange, parts, Lengths::AreLengths)?
+            .map_err(|missing| mlua::Error::runtime(missing.to_string())),
+        other => {
+            let text = content::text_of(other).unwrap_or_default();
+            let piece = Piece::Bytes(text.into());
+            Ok((piece.length() > 0).then_some(piece).into_iter().collect())
+        }
+    }
+}

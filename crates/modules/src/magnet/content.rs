@@ -1,0 +1,166 @@
+//! Content that scripts hand over: strings, numbers, and stretches of files.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use petrel_engine::Exchange;
+use petrel_engine::body::Piece;
+use petrel_engine::file_cache::{FileEntry, FileKind, Symlinks};
+use petrel_engine::proto::status::Status;
+use petrel_lua::mlua::{self, Table, Value};
+
+/// What `length` of a file stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lengths {
+    /// Where the stretch ends, counted from the begin of the file (`lighty.content`).
+    AreEnds,
+    /// How long it is (`resp_body`, `req_body`).
+    AreLengths,
+}
+
+/// A file that is to be sent and cannot be.
+#[derive(Debug)]
+pub(super) struct MissingFile {
+    path: String,
+    kind: FileKind,
+}
+
+impl MissingFile {
+    /// What the client is told.
+    pub fn status(&self) -> Status {
+        match self.kind {
+            FileKind::Missing | FileKind::NotADirectory => Status::NOT_FOUND,
+            FileKind::Failed(_) => Status::INTERNAL_SERVER_ERROR,
+            _ => Status::FORBIDDEN,
+        }
+    }
+}
+
+impl fmt::Display for MissingFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = match self.kind {
+            FileKind::Missing | FileKind::NotADirectory => "is not there",
+            FileKind::Denied => "may not be read",
+            FileKind::Failed(_) => "cannot be read",
+            _ => "is no regular file",
+        };
+        write!(f, "{:?}, which the script wants to send, {why}", self.path)
+    }
+}
+
+/// The parts of a list, up to the first `nil`. A part that is neither text nor a file is told in the log
+/// and left out.
+///
+/// # Errors
+/// There is no memory; within, a file that is not there.
+pub(super) fn pieces(
+    exchange: &Exchange,
+    parts: &Table,
+    lengths: Lengths,
+) -> mlua::Result<Result<VecDeque<Piece>, MissingFile>> {
+    let mut pieces = VecDeque::new();
+    // Short texts are sent together.
+    let mut text: Vec<u8> = Vec::new();
+    for number in 1.. {
+        match parts.raw_get(number)? {
+            Value::Nil => break,
+            Value::Table(part) => match file_part(exchange, &part, lengths)? {
+                Ok(Some(piece)) => {
+                    flush(&mut text, &mut pieces);
+                    pieces.push_back(piece);
+                }
+                Ok(None) => wrong_part(exchange, number),
+                Err(missing) => return Ok(Err(missing)),
+            },
+            value => match text_of(&value) {
+                Some(part) => text.extend_from_slice(&part),
+                None => wrong_part(exchange, number),
+            },
+        }
+    }
+    flush(&mut text, &mut pieces);
+    Ok(Ok(pieces))
+}
+
+fn flush(text: &mut Vec<u8>, pieces: &mut VecDeque<Piece>) {
+    if !text.is_empty() {
+        pieces.push_back(Piece::Bytes(Bytes::from(std::mem::take(text))));
+    }
+}
+
+fn wrong_part(exchange: &Exchange, number: i32) {
+    exchange.log_error(
+        "lua",
+        format_args!("content[{number}] is neither a string nor a table with a filename"),
+    );
+}
+
+/// A string or number as text.
+pub(super) fn text_of(value: &Value) -> Option<Vec<u8>> {
+    match value {
+        Value::String(text) => Some(text.as_bytes().to_vec()),
+        Value::Integer(number) => Some(number.to_string().into_bytes()),
+        Value::Number(_) => value.to_string().ok().map(String::into_bytes),
+        _ => None,
+    }
+}
+
+/// `{ filename = ..., offset = ..., length = ... }`; `None` if it names no file.
+fn file_part(
+    exchange: &Exchange,
+    part: &Table,
+    lengths: Lengths,
+) -> mlua::Result<Result<Option<Piece>, MissingFile>> {
+    let Some(path) = text_of(&part.raw_get::<Value>("filename")?) else {
+        return Ok(Ok(None));
+    };
+    let number = |name: &str| -> mlua::Result<Option<u64>> {
+        let number: Option<f64> = part.raw_get(name)?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it saturates"
+        )]
+        Ok(number.map(|number| number as u64))
+    };
+    let offset = number("offset")?.unwrap_or(0);
+    let length = number("length")?;
+    let file = look_up(exchange, &path);
+    if file.kind() != FileKind::Regular {
+        let path = String::from_utf8_lossy(&path).into_owned();
+        return Ok(Err(MissingFile {
+            path,
+            kind: file.kind(),
+        }));
+    }
+    let size = file.stat().size;
+    let end = match (length, lengths) {
+        (None, _) => size,
+        (Some(end), Lengths::AreEnds) => end,
+        (Some(length), Lengths::AreLengths) => offset.saturating_add(length),
+    };
+    let range = offset.min(size)..end.min(size).max(offset.min(size));
+    Ok(Ok(Some(Piece::File { file, range })))
+}
+
+/// What is at `path`, which counts from the server's working directory if it does not begin with a slash.
+pub(super) fn look_up(exchange: &Exchange, path: &[u8]) -> Rc<FileEntry> {
+    let worker = &exchange.worker;
+    let now_s = worker.clock().seconds();
+    // Scripts are the administrator's: rules about symlinks are about what URLs name.
+    let look_up = |path: &[u8]| worker.files().lookup(path, Symlinks::Follow, now_s);
+    if memchr::memchr(0, path).is_some() || path.is_empty() {
+        // No file has such a name.
+        return look_up(b"/\x01/\x01");
+    }
+    match path.first() {
+        Some(b'/') => look_up(path),
+        _ => {
+            let here = std::env::current_dir().unwrap_or_default();
+            let here = here.into_os_string().into_encoded_bytes();
+            look_up(&[&here, &b"/"[..], path].concat())
+        }
+    }
+}

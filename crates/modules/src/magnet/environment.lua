@@ -1,0 +1,352 @@
+-- What scripts of mod_magnet find: the table `lighty`, and globals of their own for each run.
+--
+-- Tables here are made once for a Lua state. They hold nothing of a request: what is read or written
+-- goes to functions of the host, which have the request that the script runs for.
+
+local host, globals = ...
+local setmetatable, rawget = setmetatable, rawget
+local type, error, tostring, tonumber, next, select = type, error, tostring, tonumber, next, select
+local concat = table.concat
+
+local function text(value, where)
+  local kind = type(value)
+  if kind == "string" or value == nil then return value end
+  if kind == "number" then return tostring(value) end
+  error("bad value for " .. where .. " (string expected, got " .. kind .. ")", 3)
+end
+
+local function read_only()
+  error("lua table is read-only", 2)
+end
+
+-- Names and values in a flat list, for `pairs`.
+local function iterate(list)
+  local index = -1
+  return function()
+    index = index + 2
+    local name = list[index]
+    if name ~= nil then return name, list[index + 1] end
+  end
+end
+
+-- A table that nobody can write to.
+local function fixed(members)
+  local function all() return next, members, nil end
+  return host.guard(setmetatable({}, { __index = members, __newindex = read_only, __pairs = all, __metatable = false }))
+end
+
+-- Fields and variables: any name, read, written and walked through by functions of the host.
+local function named(where, get, set, list)
+  return host.guard(setmetatable({}, {
+    __metatable = false,
+    __index = function(_, name)
+      if type(name) ~= "string" then name = text(name, where) end
+      return get(name)
+    end,
+    __newindex = function(_, name, value)
+      if type(value) ~= "string" then value = text(value, where) end
+      if type(name) ~= "string" then name = text(name, where) end
+      if not set(name, value) then error("couldn't store '" .. name .. "' in " .. where .. "[]", 2) end
+    end,
+    __pairs = function() return iterate(list()) end,
+  }))
+end
+
+-- Attributes: a fixed set of names, which the host knows by number.
+local function numbered(where, names, get, set)
+  local number_of = {}
+  for number, name in next, names do number_of[name] = number end
+  return host.guard(setmetatable({}, {
+    __metatable = false,
+    __index = function(_, name)
+      local number = number_of[name]
+      if number then return get(number) end
+    end,
+    __newindex = function(_, name, value)
+      local number = number_of[name]
+      if not number then error("couldn't store '" .. tostring(name) .. "' in " .. where .. "[]", 2) end
+      if type(value) ~= "string" then value = text(value, where) end
+      if not set(number, value) then error("couldn't store '" .. name .. "' in " .. where .. "[]", 2) end
+    end,
+    __pairs = function()
+      local index = 0
+      return function()
+        index = index + 1
+        local name = names[index]
+        if name then return name, get(index) end
+      end
+    end,
+  }))
+end
+
+-- Like it, but a name that there is not is an error.
+local function items(names, get, set)
+  local number_of = {}
+  for number, name in next, names do number_of[name] = number end
+  return host.guard(setmetatable({}, {
+    __metatable = false,
+    __index = function(_, name)
+      local number = number_of[name]
+      if not number then error("r.req_item['" .. tostring(name) .. "'] invalid", 2) end
+      return get(number)
+    end,
+    __newindex = function(_, name, value)
+      local number = number_of[name]
+      if not number or not set(number, value) then
+        error("r.req_item['" .. tostring(name) .. "'] invalid or read-only", 2)
+      end
+    end,
+    __pairs = function()
+      local index = 0
+      return function()
+        index = index + 1
+        local name = names[index]
+        if name then return name, get(index) end
+      end
+    end,
+  }))
+end
+
+-- A body. `get`, `len` and the like are values, `add` and `set` functions, which also work with a colon.
+local function body(where, values, functions)
+  local calls = {}
+  for name, change in next, functions do
+    calls[name] = function(first, second)
+      if second ~= nil then first = second end
+      local kind = type(first)
+      if kind == "number" then first = tostring(first)
+      elseif kind ~= "string" and kind ~= "table" and kind ~= "nil" then
+        error("bad argument #1 to '" .. name .. "' (string or table expected, got " .. kind .. ")", 2)
+      end
+      change(first)
+      return first
+    end
+  end
+  return host.guard(setmetatable({}, {
+    __metatable = false,
+    __index = function(_, name)
+      local value = values[name]
+      if value then return value() end
+      local call = calls[name]
+      if not call then error(where .. " invalid method or param", 2) end
+      return call
+    end,
+    __newindex = read_only,
+    __pairs = function()
+      local list = {}
+      for name in next, values do
+        if name ~= "get" and name ~= "collect" then
+          list[#list + 1] = name
+          list[#list + 1] = values[name]()
+        end
+      end
+      return iterate(list)
+    end,
+  }))
+end
+
+-- The requests -------------------------------------------------------------------------------------
+
+local req_header = named("r.req_header", host.req_header_get, host.req_header_set, host.req_header_list)
+local resp_header = named("r.resp_header", host.resp_header_get, host.resp_header_set, host.resp_header_list)
+local req_env = named("r.req_env", host.req_env_get, host.req_env_set, host.req_env_list)
+local req_attr = numbered("r.req_attr", host.attributes, host.attribute_get, host.attribute_set)
+
+local r = fixed {
+  req_header = req_header,
+  resp_header = resp_header,
+  req_env = req_env,
+  req_attr = req_attr,
+  req_item = items(host.items, host.item_get, host.item_set),
+  req_body = body("r.req_body", host.req_body, host.req_body_changes),
+  resp_body = body("r.resp_body", host.resp_body, host.resp_body_changes),
+}
+
+-- What a file is -----------------------------------------------------------------------------------
+
+local format = { [4096] = "is_fifo", [8192] = "is_char", [16384] = "is_dir", [24576] = "is_block",
+  [32768] = "is_file", [40960] = "is_link", [49152] = "is_socket" }
+
+-- Under which a stat object has its path. Nobody else has this key.
+local path_key = {}
+
+local function time(object, seconds, nanoseconds)
+  return function() return object[seconds], object[nanoseconds] end
+end
+
+-- What is asked for rarely is found out when it is asked for.
+local later = {
+  st_mtim = function(s) return time(s, "st_mtime", "mtime_nsec") end,
+  st_atim = function(s) return time(s, "st_atime", "atime_nsec") end,
+  st_ctim = function(s) return time(s, "st_ctime", "ctime_nsec") end,
+  etag = function(s) return host.stat_etag(s[path_key]) end,
+  ["content-type"] = function(s) return host.stat_content_type(s[path_key]) end,
+  ["http-response-send-file"] = function(s) return host.stat_send_file(s[path_key]) end,
+}
+for index, name in next, { "st_uid", "st_gid", "st_atime", "st_ctime", "atime_nsec", "ctime_nsec" } do
+  later[name] = function(s) return (select(index, host.stat_rest(s[path_key]))) end
+end
+
+local stat_meta = {
+  __metatable = false,
+  __index = function(s, name)
+    local find = later[name]
+    if find then return find(s) end
+    error('stat["field"] invalid: ' .. tostring(name), 2)
+  end,
+  __newindex = read_only,
+  __pairs = function(s)
+    local all = {}
+    for name, value in next, s do
+      if name ~= path_key and name ~= "mtime_nsec" then all[name] = value end
+    end
+    for _, name in next, { "st_uid", "st_gid", "st_atime", "st_ctime", "st_mtim", "st_atim", "st_ctim", "etag", "content-type" } do
+      all[name] = s[name]
+    end
+    return next, all, nil
+  end,
+}
+
+local function stat(path)
+  if path == nil then return nil end
+  if type(path) ~= "string" then path = text(path, "stat") end
+  local mode, size, inode, modified, modified_ns = host.stat(path)
+  if mode == nil then return nil end
+  local object = {
+    [path_key] = path,
+    is_file = false, is_dir = false, is_char = false, is_block = false, is_socket = false, is_link = false,
+    is_fifo = false,
+    st_mode = mode, st_size = size, st_ino = inode, st_mtime = modified, mtime_nsec = modified_ns,
+  }
+  local kind = format[mode - mode % 4096]
+  if kind then object[kind] = true end
+  return setmetatable(object, stat_meta)
+end
+
+local c = host.functions
+c.stat = stat
+
+-- The server ---------------------------------------------------------------------------------------
+
+local statistics = host.guard(setmetatable({}, {
+  __metatable = false,
+  __index = function(_, name) return host.statistic_get(text(name, "plugin_stats")) end,
+  __newindex = function(_, name, value)
+    local number = tonumber(value)
+    if number == nil then
+      error("bad value for plugin_stats (number expected, got " .. type(value) .. ")", 2)
+    end
+    host.statistic_set(text(name, "plugin_stats"), number)
+  end,
+  __pairs = function() return iterate(host.statistic_list()) end,
+}))
+
+local stats = host.guard(setmetatable({}, {
+  __metatable = false,
+  __index = function(_, name)
+    local value = host.server_stat(text(name, "server.stats"))
+    if value == nil then error("server.stats['" .. tostring(name) .. "'] invalid", 2) end
+    return value
+  end,
+  __newindex = read_only,
+  __pairs = function()
+    return iterate {
+      "uptime", host.server_stat("uptime"),
+      "version", host.server_stat("version"),
+      "clients_open", host.server_stat("clients_open"),
+    }
+  end,
+}))
+
+local server = fixed {
+  irequests = function()
+    local others = host.other_requests()
+    local index = 0
+    return function()
+      index = index + 1
+      if index == 1 then return r end
+      return others[index - 1]
+    end
+  end,
+  plugin_stats = statistics,
+  stats = stats,
+}
+
+-- lighty -------------------------------------------------------------------------------------------
+
+local shared = {
+  r = r,
+  c = fixed(c),
+  server = server,
+  stat = stat,
+  request = req_header,
+  env = req_attr,
+  req_env = req_env,
+  status = statistics,
+  RESTART_REQUEST = 99,
+}
+
+local lighty_meta = {
+  __metatable = false,
+  __index = function(lighty, name)
+    local value = shared[name]
+    if value ~= nil then return value end
+    if name == "header" or name == "content" then
+      value = {}
+      lighty[name] = value
+      return value
+    end
+  end,
+  __pairs = function(lighty)
+    local all = {}
+    for name, value in next, shared do all[name] = value end
+    for name, value in next, lighty do all[name] = value end
+    return next, all, nil
+  end,
+}
+
+local function log(...)
+  local words = { ... }
+  for index = 1, select("#", ...) do words[index] = tostring(words[index]) end
+  host.print(concat(words, "\t"))
+end
+
+-- All globals in one table, for the sake of one look-up less.
+local found = {}
+for name, value in next, globals do found[name] = value end
+found.print = log
+
+local globals_meta = { __index = found, __metatable = false }
+local current
+
+-- The globals of a new run.
+local function environment()
+  local lighty = setmetatable({}, lighty_meta)
+  local env = setmetatable({ _G = false, lighty = false }, globals_meta)
+  env._G = env
+  env.lighty = lighty
+  current = lighty
+  return env
+end
+
+-- The table `lighty` of the run that was made last.
+local function take_current()
+  local lighty = current
+  current = nil
+  return lighty
+end
+
+-- What a run has left in `lighty`: content and header. One string comes out as such.
+local function finish(lighty)
+  if lighty == nil then lighty = current end
+  local content, header = rawget(lighty, "content"), rawget(lighty, "header")
+  if type(content) == "table" and rawget(content, 2) == nil then
+    local only = rawget(content, 1)
+    if only == nil then content = nil
+    elseif type(only) == "string" then content = only end
+  end
+  if header ~= nil and (type(header) ~= "table" or next(header) == nil) then header = nil end
+  return content, header
+end
+
+return environment, take_current, finish

@@ -1,0 +1,136 @@
+//! `lighty.r.req_header`, `resp_header` and `req_env`: names and values.
+
+use std::rc::Rc;
+
+use petrel_engine::Exchange;
+use petrel_engine::proto::http1::KnownField;
+use petrel_lua::mlua::{self, IntoLua, Lua, LuaString, Table};
+
+use super::environment::{lend, try_lend};
+use crate::lua::State;
+
+/// Adds the functions that read, write and list them.
+///
+/// # Errors
+/// There is no memory.
+pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
+    add(state, host, "req_header", &REQUEST)?;
+    add(state, host, "resp_header", &RESPONSE)?;
+    add(state, host, "req_env", &ENVIRONMENT)
+}
+
+/// One set of names and values.
+struct Fields {
+    get: fn(&Exchange, &str, &mut dyn FnMut(&[u8])),
+    /// `None` removes; false is a value that cannot be.
+    set: fn(&mut Exchange, &str, Option<&[u8]>) -> bool,
+    each: fn(&Exchange, &mut dyn FnMut(&[u8], &[u8])),
+}
+
+static REQUEST: Fields = Fields {
+    get: |exchange, name, found| {
+        if let Some(value) = exchange.request.head.value_of(name) {
+            found(value);
+        }
+    },
+    set: set_request_field,
+    each: |exchange, with| {
+        for (name, value) in exchange.request.head.iter() {
+            with(name, value);
+        }
+    },
+};
+
+static RESPONSE: Fields = Fields {
+    get: |exchange, name, found| {
+        if let Some(value) = exchange.response.get(name) {
+            found(value);
+        }
+    },
+    set: |exchange, name, value| {
+        exchange.response.set(name, value.unwrap_or_default());
+        true
+    },
+    each: |exchange, with| {
+        for (name, value) in exchange.response.fields().iter() {
+            with(name, value);
+        }
+    },
+};
+
+static ENVIRONMENT: Fields = Fields {
+    // As in lighttpd, names of variables match in any letter case.
+    get: |exchange, name, found| {
+        let mut variables = exchange.environment.iter();
+        if let Some((_, value)) = variables.find(|(known, _)| known.eq_ignore_ascii_case(name)) {
+            found(value);
+        }
+    },
+    set: |exchange, name, value| {
+        exchange.environment.set(name, value.unwrap_or_default());
+        true
+    },
+    each: |exchange, with| {
+        for (name, value) in exchange.environment.iter() {
+            with(name.as_bytes(), value);
+        }
+    },
+};
+
+/// Fields of the framing and of the connection stay what they are: the server has acted on them already.
+/// Writing them does nothing.
+fn set_request_field(exchange: &mut Exchange, name: &str, value: Option<&[u8]>) -> bool {
+    let known = KnownField::from_name(name.as_bytes());
+    let is_refused = !exchange.set_request_field(name, value.unwrap_or_default());
+    !is_refused || known.is_some_and(|known| known != KnownField::Host)
+}
+
+fn add(state: &Rc<State>, host: &Table, what: &str, fields: &'static Fields) -> mlua::Result<()> {
+    let lua = state.machine().lua();
+    let lent = Rc::clone(state.lent());
+    let get = lua.create_function(move |lua, name: LuaString| {
+        let Ok(name) = name.to_str() else {
+            return Ok(None);
+        };
+        try_lend(&lent, |exchange| {
+            let mut found = None;
+            (fields.get)(exchange, &name, &mut |value| {
+                if !value.is_empty() {
+                    found = Some(lua.create_string(value));
+                }
+            });
+            found.transpose()
+        })
+    })?;
+    host.set(format!("{what}_get"), get)?;
+    let lent = Rc::clone(state.lent());
+    let set = lua.create_function(move |_, (name, value): (LuaString, Option<LuaString>)| {
+        let Ok(name) = name.to_str() else {
+            return Ok(false);
+        };
+        let value = value.as_ref().map(LuaString::as_bytes);
+        lend(&lent, |exchange| {
+            (fields.set)(exchange, &name, value.as_deref())
+        })
+    })?;
+    host.set(format!("{what}_set"), set)?;
+    let lent = Rc::clone(state.lent());
+    let list = lua.create_function(move |lua, ()| {
+        try_lend(&lent, |exchange| listed(lua, exchange, fields))
+    })?;
+    host.set(format!("{what}_list"), list)
+}
+
+/// Names and values, one behind the other.
+fn listed(lua: &Lua, exchange: &Exchange, fields: &Fields) -> mlua::Result<Table> {
+    let mut texts = Vec::new();
+    (fields.each)(exchange, &mut |name, value| {
+        texts.push(lua.create_string(name));
+        texts.push(lua.create_string(value));
+    });
+    let list = lua.create_table_with_capacity(texts.len(), 0)?;
+    for text in texts {
+        list.raw_push(text?.into_lua(lua)?)?;
+    }
+    Ok(list)
+}

@@ -1,0 +1,211 @@
+//! The scripts of one stage, run one after the other, and what follows from what they return.
+
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use petrel_engine::Exchange;
+use petrel_engine::module::{Hook, Outcome, Pending, Phase};
+use petrel_engine::proto::status::Status;
+use petrel_lua::mlua::{Table, Value};
+use petrel_lua::{Progress, Run, ScriptError};
+
+use super::answer::{self, Verdict};
+use super::environment::Environment;
+use crate::lua::{Host, Options, State};
+
+/// Where on its way a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The URL is known.
+    Url,
+    /// The physical path is known, and has not been looked up.
+    Path,
+    /// There is an answer.
+    Answer,
+}
+
+/// The scripts of a stage, for one set of settings.
+pub(super) struct Magnet {
+    scripts: Rc<Scripts>,
+}
+
+struct Scripts {
+    stage: Stage,
+    /// Absolute.
+    paths: Vec<Box<[u8]>>,
+    options: Options,
+}
+
+impl Magnet {
+    /// The hook that runs the scripts at `paths`.
+    pub fn new(stage: Stage, paths: Vec<Box<[u8]>>, options: &Options) -> Magnet {
+        let options = options.clone();
+        Magnet {
+            scripts: Rc::new(Scripts {
+                stage,
+                paths,
+                options,
+            }),
+        }
+    }
+}
+
+impl Hook for Magnet {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        // Fields that scripts gave to the answer before a restart, or in an earlier stage.
+        if self.scripts.stage != Stage::Answer {
+            exchange.response.take_carried();
+        }
+        self.scripts.run_from(0, exchange)
+    }
+}
+
+impl Scripts {
+    /// Runs the scripts from number `first` on.
+    fn run_from(self: &Rc<Scripts>, first: usize, exchange: &mut Exchange) -> Outcome {
+        let host = Host::of(&exchange.worker, &self.options);
+        for (number, path) in self.paths.iter().enumerate().skip(first) {
+            let begun = host
+                .state(&exchange.worker)
+                .and_then(|state| Ok((state.extension(Environment::new)?, state)));
+            let (environment, state) = match begun {
+                Ok(begun) => begun,
+                Err(error) => return self.refuse(exchange, path, &error),
+            };
+            let script = match state.script(exchange, path) {
+                Ok(script) => script,
+                Err(failure) => return self.refuse(exchange, path, &failure),
+            };
+            let run = match state.start(exchange, &script, environment.maker()) {
+                Ok((_, Progress::Ended(value))) => {
+                    match self.act(exchange, path, &environment, None, &value) {
+                        None => continue,
+                        Some(outcome) => return outcome,
+                    }
+                }
+                Ok((run, Progress::Waits)) => run,
+                Err(error) => return self.fail(exchange, &error),
+            };
+            let lighty = match environment.take_current() {
+                Ok(lighty) => lighty,
+                Err(error) => return self.refuse(exchange, path, &error),
+            };
+            return Outcome::Later(Box::new(Waiting {
+                scripts: Rc::clone(self),
+                number,
+                state,
+                environment,
+                lighty,
+                run,
+            }));
+        }
+        self.over(exchange);
+        Outcome::Next
+    }
+
+    /// All scripts have said "go on". What they gave to the answer waits for it.
+    fn over(&self, exchange: &mut Exchange) {
+        if self.stage != Stage::Answer {
+            answer::carry(&mut exchange.response);
+        }
+    }
+
+    /// Acts on what a script has returned; `None` is to go on with the next one.
+    fn act(
+        &self,
+        exchange: &mut Exchange,
+        path: &[u8],
+        environment: &Environment,
+        lighty: Option<&Table>,
+        value: &Value,
+    ) -> Option<Outcome> {
+        let finished = environment.finish(lighty);
+        let applied = finished.and_then(|finished| {
+            let verdict = answer::verdict(exchange, path, value);
+            answer::apply(exchange, self.stage, path, verdict, &finished)?;
+            Ok(verdict)
+        });
+        match applied {
+            Err(error) => Some(self.refuse(exchange, path, &error)),
+            Ok(Verdict::GoOn | Verdict::Interim(_)) => None,
+            Ok(Verdict::Restart) if self.stage == Stage::Answer => Some(self.refuse(
+                exchange,
+                path,
+                &"an answer cannot be restarted, lighty.RESTART_REQUEST belongs to other stages",
+            )),
+            Ok(Verdict::Restart) => {
+                answer::carry(&mut exchange.response);
+                // The host may be another one, so all conditions are decided anew.
+                exchange.set_client(exchange.connection.peer, exchange.scheme());
+                Some(Outcome::Again(Phase::Translate))
+            }
+            // The answer is there; scripts behind this one see it as well.
+            Ok(Verdict::Answer(_)) if self.stage == Stage::Answer => None,
+            Ok(Verdict::Answer(_)) => Some(Outcome::Answer),
+            Ok(Verdict::Impossible(code)) => {
+                let cause = format!("a status of {code} cannot be sent");
+                Some(self.refuse(exchange, path, &cause))
+            }
+        }
+    }
+
+    /// The script has done something wrong.
+    fn fail(&self, exchange: &mut Exchange, error: &ScriptError) -> Outcome {
+        let stack = error.stack.lines().collect::<Vec<_>>().join(" < ");
+        match stack.is_empty() {
+            true => exchange.log_error("lua", format_args!("{}", error.message)),
+            false => exchange.log_error("lua", format_args!("{} stack={stack:?}", error.message)),
+        }
+        self.answer_500(exchange)
+    }
+
+    /// Something about the script at `path` is wrong.
+    fn refuse(
+        &self,
+        exchange: &mut Exchange,
+        path: &[u8],
+        cause: &dyn std::fmt::Display,
+    ) -> Outcome {
+        let path = String::from_utf8_lossy(path);
+        exchange.log_error("lua", format_args!("{path}: {cause}"));
+        self.answer_500(exchange)
+    }
+
+    fn answer_500(&self, exchange: &mut Exchange) -> Outcome {
+        if self.stage == Stage::Answer {
+            answer::replace_by_error(exchange, Status::INTERNAL_SERVER_ERROR);
+            return Outcome::Next;
+        }
+        exchange.answer(Status::INTERNAL_SERVER_ERROR)
+    }
+}
+
+/// A script that waits for something.
+struct Waiting {
+    scripts: Rc<Scripts>,
+    number: usize,
+    state: Rc<State>,
+    environment: Rc<Environment>,
+    /// The run's own table `lighty`.
+    lighty: Table,
+    run: Run,
+}
+
+impl Pending for Waiting {
+    fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
+        let Poll::Ready(result) = self.state.poll(exchange, &mut self.run, context) else {
+            return Poll::Pending;
+        };
+        let scripts = &self.scripts;
+        let path = scripts.paths.get(self.number).map_or(&b""[..], |path| path);
+        Poll::Ready(match result {
+            Err(error) => scripts.fail(exchange, &error),
+            Ok(value) => {
+                let lighty = Some(&self.lighty);
+                scripts
+                    .act(exchange, path, &self.environment, lighty, &value)
+                    .unwrap_or_else(|| scripts.run_from(self.number + 1, exchange))
+            }
+        })
+    }
+}

@@ -1,0 +1,119 @@
+//! `lighty.server` and `lighty.status`: the server as a whole.
+//!
+//! Counters belong to all workers together. `counter = counter + 1` is two steps, between which another
+//! worker may count as well; a shared dictionary (`petrel.dict`) has counters that lose nothing.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use petrel_engine::settings::core::DEFAULT_TAG;
+use petrel_engine::shared::Shared;
+use petrel_lua::mlua::{self, Lua, LuaString, Table, Value};
+
+use crate::lua::State;
+
+/// Counters that scripts have at most. Names may come from requests.
+const COUNTERS_MAX: usize = 10_000;
+
+/// Counters of scripts, by name.
+#[derive(Default)]
+struct Counters {
+    values: Mutex<BTreeMap<String, f64>>,
+}
+
+impl Counters {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, f64>> {
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Adds the counters of scripts to those of the server.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the list has whole numbers; it saturates"
+)]
+pub(crate) fn read_counters(shared: &Shared, into: &mut BTreeMap<String, u64>) {
+    let counters = shared.belonging(Counters::default);
+    for (name, value) in counters.lock().iter() {
+        into.insert(name.clone(), *value as u64);
+    }
+}
+
+/// Adds the functions.
+///
+/// # Errors
+/// There is no memory.
+pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
+    let lua = state.machine().lua();
+    let counters = counters(state);
+    let of = Arc::clone(&counters);
+    let get = lua.create_function(move |_, name: LuaString| {
+        let name = name.to_string_lossy();
+        let mut values = of.lock();
+        let is_full = values.len() >= COUNTERS_MAX;
+        if let Some(value) = values.get(&name) {
+            return Ok(*value);
+        }
+        // As in lighttpd, one that is asked for is there.
+        if !is_full {
+            values.insert(name, 0.0);
+        }
+        Ok(0.0)
+    })?;
+    host.set("statistic_get", get)?;
+    let of = Arc::clone(&counters);
+    let set = lua.create_function(move |_, (name, value): (LuaString, f64)| {
+        let mut values = of.lock();
+        let name = name.to_string_lossy();
+        if values.len() >= COUNTERS_MAX && !values.contains_key(&name) {
+            return Err(mlua::Error::runtime(format_args!(
+                "there are {COUNTERS_MAX} counters already"
+            )));
+        }
+        values.insert(name, value.trunc());
+        Ok(())
+    })?;
+    host.set("statistic_set", set)?;
+    let list = lua.create_function(move |lua, ()| listed(lua, &counters))?;
+    host.set("statistic_list", list)?;
+    let worker = state.worker().clone();
+    let stat = lua.create_function(move |lua, name: LuaString| {
+        let Some(worker) = worker.upgrade() else {
+            return Ok(Value::Nil);
+        };
+        let shared = worker.shared();
+        Ok(match &*name.as_bytes() {
+            b"uptime" => Value::Number(shared.uptime().as_secs_f64().trunc()),
+            b"version" => Value::String(lua.create_string(DEFAULT_TAG)?),
+            b"clients_open" => {
+                let open = u32::try_from(shared.connections()).unwrap_or(u32::MAX);
+                Value::Number(open.into())
+            }
+            _ => Value::Nil,
+        })
+    })?;
+    host.set("server_stat", stat)?;
+    host.set(
+        "other_requests",
+        lua.create_function(|lua, ()| lua.create_table())?,
+    )
+}
+
+/// Those of the server. The state is being made for a request, so its worker is there.
+fn counters(state: &State) -> Arc<Counters> {
+    let worker = state.worker().upgrade();
+    worker.map_or_else(Arc::default, |worker| {
+        worker.shared().belonging(Counters::default)
+    })
+}
+
+fn listed(lua: &Lua, counters: &Counters) -> mlua::Result<Table> {
+    let list = lua.create_table()?;
+    for (name, value) in counters.lock().iter() {
+        list.raw_push(name.as_str())?;
+        list.raw_push(*value)?;
+    }
+    Ok(list)
+}

@@ -1,0 +1,84 @@
+//! What scripts of mod_magnet can do, each beside what lighttpd 1.4.69 does.
+
+mod answers;
+
+use petrel_engine::module::ModuleSpec;
+use petrel_engine::testing::{Answer, Site};
+
+use crate::testing::Tree;
+use crate::{alias, deflate, expire, index_file, lua, setenv, static_file};
+
+/// The modules that take part.
+const MODULES: &[&ModuleSpec] = &[
+    &index_file::MODULE,
+    &alias::MODULE,
+    &setenv::MODULE,
+    &expire::MODULE,
+    &deflate::MODULE,
+    &lua::MODULE,
+    &super::MODULE,
+    &static_file::MODULE,
+];
+
+/// A site whose scripts are files beside its document root.
+struct Scripts {
+    site: Site,
+    tree: Tree,
+}
+
+impl Scripts {
+    /// One script for each of the hooks that are named: `raw-url`, `physical-path`, `response-start`.
+    fn new(scripts: &[(&str, &str)]) -> Scripts {
+        Scripts::with("", scripts)
+    }
+
+    /// The same with more configuration. `ROOT` stands for the tree.
+    fn with(config: &str, scripts: &[(&str, &str)]) -> Scripts {
+        let mut files = vec![
+            ("www/a.txt".to_owned(), "0123456789".to_owned()),
+            ("www/sub/index.html".to_owned(), "index".to_owned()),
+        ];
+        let mut text = format!("{BASE}\n{config}\n");
+        for (hook, script) in scripts {
+            let name = format!("{hook}.lua");
+            text += &format!("magnet.attract-{hook}-to = (\"ROOT/{name}\")\n");
+            files.push((name, script.replace("ROOT", "@ROOT@")));
+        }
+        let borrowed: Vec<_> = files
+            .iter()
+            .map(|(name, text)| (name.as_str(), text.as_str()))
+            .collect();
+        let tree = Tree::new(&borrowed);
+        for (name, text) in &files {
+            tree.write(name, &text.replace("@ROOT@", &tree.path("")));
+        }
+        let site = Site::new(&tree.config(&text), MODULES);
+        Scripts { site, tree }
+    }
+
+    fn get(&self, target: &str) -> Answer {
+        self.site.get(target)
+    }
+}
+
+const BASE: &str = "server.document-root := \"ROOT/www\"
+    index-file.names = (\"index.html\")
+    mimetype.assign = (\".html\" => \"text/html\", \".txt\" => \"text/plain\")";
+
+/// The answer of a script that runs first.
+fn run(script: &str) -> Answer {
+    Scripts::new(&[("raw-url", script)]).get("/x?q=1&r=2")
+}
+
+/// What the parts of `lighty.content` are that `script` puts into the list `o` as text.
+fn shown(script: &str) -> String {
+    let script =
+        format!("local o = {{}} {script}\nlighty.content = {{ table.concat(o, '|') }} return 200");
+    let answer = run(&script);
+    assert_eq!(answer.status(), 200, "{script}");
+    text(&answer)
+}
+
+fn text(answer: &Answer) -> String {
+    String::from_utf8_lossy(answer.body()).into_owned()
+}
