@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::Poll;
 
 /// The results of all `futures`, in their order. One that is alone costs nothing more.
-pub(super) async fn all<F: Future>(mut futures: Vec<F>) -> Vec<F::Output> {
+pub(in crate::remote_store) async fn all<F: Future>(mut futures: Vec<F>) -> Vec<F::Output> {
     if futures.len() <= 1 {
         return match futures.pop() {
             Some(future) => vec![future.await],

@@ -1,7 +1,7 @@
 //! The client of one or several memcached servers.
 
 mod hashing;
-mod join;
+pub(super) mod join;
 mod keys;
 mod replies;
 mod servers;
