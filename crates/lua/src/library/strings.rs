@@ -19,6 +19,12 @@ pub(super) fn add_to(lua: &Lua, rust: &Table, limits: &Limits) -> Result<()> {
         "native_subject_max",
         lua.create_function(|_, pattern: LuaString| Ok(native_subject_max(&pattern.as_bytes())))?,
     )?;
+    rust.set(
+        "capture_count",
+        lua.create_function(|_, pattern: LuaString| {
+            Ok(Pattern::new(&pattern.as_bytes()).capture_count())
+        })?,
+    )?;
     rust.set("string_find_plain", lua.create_function(find_plain)?)?;
     let matching = Rc::new(Matching::new(limits));
     let this = Rc::clone(&matching);
@@ -34,8 +40,8 @@ pub(super) fn add_to(lua: &Lua, rust: &Table, limits: &Limits) -> Result<()> {
     rust.set("string_gsub", function)
 }
 
-/// Steps of LuaJIT's matcher that a native call may need at most: it makes some 300 million a second.
-const NATIVE_STEPS_MAX: f64 = 2_000_000.0;
+/// Steps of LuaJIT's matcher that a native call may need at most: it makes some 200 million a second.
+const NATIVE_STEPS_MAX: f64 = 1_000_000.0;
 
 /// Most patterns that are kept compiled, and the longest of them in bytes.
 const KEPT_MAX: usize = 512;

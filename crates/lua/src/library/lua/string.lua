@@ -21,6 +21,9 @@ local rust_find, rust_match, rust_gmatch, rust_gsub, rust_find_plain =
 local longest = {}
 local known = 0
 
+-- How many captures a pattern has, if it is in `longest`.
+local captures_of = {}
+
 -- Fills `longest[p]`, and forgets everything when scripts make up ever new patterns.
 local function learn(p)
   if type(p) == "number" then p = tostring(p) end
@@ -28,7 +31,7 @@ local function learn(p)
   local bytes = native_subject_max(p)
   if #p <= 256 then
     if known == 1000 then
-      for key in next, longest do longest[key] = nil end
+      for key in next, longest do longest[key], captures_of[key] = nil, nil end
       known = 0
     end
     known = known + 1
@@ -62,7 +65,6 @@ function string.find(s, p, init, plain)
   end
   return find(s, p, init)
 end
-local limited_find = string.find
 
 -- One step of an iteration in Rust: whether it worked, where to go on, captures.
 local function matched(state, ok, position, ...)
@@ -86,51 +88,98 @@ function string.gmatch(s, p)
   return gmatch(s, p)
 end
 
--- What takes the place of one match.
-local function replacement(original, value)
-  if not value then return original end
-  if type(value) ~= "string" and type(value) ~= "number" then
-    error("invalid replacement value (a " .. type(value) .. ")", 4)
-  end
-  return value
+-- `gsub` whose replacement calls into the script: all of it in Lua, so that the script may wait there.
+
+local function count_captures(p)
+  local count = rust.capture_count(p)
+  if #p <= 256 and longest[p] then captures_of[p] = count end
+  return count
 end
 
-local function from_function(call, original, capture, ...)
-  if capture == nil then return replacement(original, call(original)) end
-  return replacement(original, call(capture, ...))
+local function found(ok, ...)
+  if not ok then error((gsub(..., "^string%.find", "string.gsub")), 3) end
+  return ...
 end
 
-local function from_table(values, original, capture)
-  if capture == nil then capture = original end
-  return replacement(original, values[capture])
+local function find_long(s, p, position)
+  return found(rust_find(s, p, position))
 end
 
--- `gsub` whose replacement calls into the script: all of it in Lua, so that the script may wait.
-local function gsub_calling(s, p, value, count_max)
-  s, p = tostring(s), tostring(p)
-  local replace = type(value) == "function" and from_function or from_table
-  local anchored = sub(p, 1, 1) == "^"
+-- A result of the script's function or table.
+local function checked(value, level)
+  local kind = type(value)
+  if kind == "string" then return #value end
+  if kind == "number" then return #tostring(value) end
+  error("invalid replacement value (a " .. kind .. ")", level)
+end
+
+local function too_long(level)
+  error("string.gsub: the result is longer than " .. string_bytes_max .. " bytes", level)
+end
+
+-- More captures than `gsub_few` has variables for.
+local function gsub_many(search, s, p, call, count_max, anchored)
   local parts, used, count, position, copied, bytes = {}, 0, 0, 1, 1, 0
   local function one(first, last, ...)
     if first == nil then return false end
-    local piece = replace(value, sub(s, first, last), ...)
-    parts[used + 1] = sub(s, copied, first - 1)
-    parts[used + 2] = piece
-    used = used + 2
-    bytes = bytes + (first - copied) + #tostring(piece)
-    if bytes > string_bytes_max then
-      error("string.gsub: the result is longer than " .. string_bytes_max .. " bytes", 3)
-    end
-    count = count + 1
-    copied = last + 1
+    local piece = call(...) or sub(s, first, last)
+    bytes = bytes + (first - copied) + checked(piece, 4)
+    if bytes > string_bytes_max then too_long(4) end
+    parts[used + 1], parts[used + 2] = sub(s, copied, first - 1), piece
+    used, count, copied = used + 2, count + 1, last + 1
     position = last >= first and copied or first + 1
     return true
   end
   while count < count_max and position <= #s + 1 do
-    if not one(limited_find(s, p, position)) or anchored then break end
+    if not one(search(s, p, position)) or anchored then break end
   end
   parts[used + 1] = sub(s, copied)
   return concat(parts), count
+end
+
+local function gsub_few(search, s, p, value, count_max, anchored, captures)
+  local parts, used, count, position, copied, bytes = {}, 0, 0, 1, 1, 0
+  local is_call = type(value) == "function"
+  while count < count_max and position <= #s + 1 do
+    local first, last, a, b, c = search(s, p, position)
+    if first == nil then break end
+    if captures == 0 then a = sub(s, first, last) end
+    local piece
+    if not is_call then
+      piece = value[a]
+    elseif captures < 2 then
+      piece = value(a)
+    elseif captures == 2 then
+      piece = value(a, b)
+    else
+      piece = value(a, b, c)
+    end
+    if not piece then piece = sub(s, first, last) end
+    bytes = bytes + (first - copied) + checked(piece, 3)
+    if bytes > string_bytes_max then too_long(3) end
+    if first > copied then
+      used = used + 1
+      parts[used] = sub(s, copied, first - 1)
+    end
+    used = used + 1
+    parts[used] = piece
+    count, copied = count + 1, last + 1
+    position = last >= first and copied or first + 1
+    if anchored then break end
+  end
+  parts[used + 1] = sub(s, copied)
+  return concat(parts), count
+end
+
+local function gsub_calling(s, p, value, count_max)
+  s, p = tostring(s), tostring(p)
+  local search = #s > (longest[p] or learn(p)) and find_long or find
+  local captures = captures_of[p] or count_captures(p)
+  local anchored = byte(p) == 94
+  if captures > 3 and type(value) == "function" then
+    return gsub_many(search, s, p, value, count_max, anchored)
+  end
+  return gsub_few(search, s, p, value, count_max, anchored, captures)
 end
 
 local function count_of(limit)

@@ -107,7 +107,7 @@ thread_local! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
 
     #[test]
     fn find_and_match_agree(pattern in pattern(), subject in "[ab1 .()\\-\\]^$\0]{0,12}", init in -14i32..14) {

@@ -85,6 +85,13 @@ impl Pattern {
         self.anchored
     }
 
+    /// How many captures it has, with those for positions.
+    #[must_use]
+    pub fn capture_count(&self) -> usize {
+        let opening = |item: &&Item| matches!(item, Item::Open | Item::Position);
+        self.items.iter().filter(opening).count()
+    }
+
     /// Length of the longest subject on which LuaJIT's matcher surely makes at most `steps_max` steps.
     #[must_use]
     pub fn native_subject_max(&self, steps_max: f64) -> usize {
