@@ -1,5 +1,8 @@
 //! Replies, read as they come.
 
+use super::grammar::{
+    AggregateType, StringType, Type, boolean, double, is_decimal, length, number, type_of, verbatim,
+};
 use super::{RespError, Value};
 use crate::crlf_line::{Line, LineError, Scanned};
 
@@ -69,35 +72,6 @@ enum Step {
         bytes: Vec<u8>,
         seen: usize,
     },
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Type {
-    Status,
-    Error,
-    Integer,
-    Double,
-    Boolean,
-    BigNumber,
-    Nil,
-    String(StringType),
-    Aggregate(AggregateType),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StringType {
-    Bulk,
-    Error,
-    Verbatim,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AggregateType {
-    Array,
-    Map,
-    Set,
-    Push,
-    Attributes,
 }
 
 #[derive(Debug)]
@@ -383,104 +357,6 @@ fn pairs(values: Vec<Value>) -> Vec<(Value, Value)> {
     }
     pairs
 }
-
-impl Type {
-    fn line_bytes_max(self) -> usize {
-        match self {
-            Type::Status | Type::Error | Type::BigNumber => TEXT_BYTES_MAX,
-            _ => NUMBER_BYTES_MAX,
-        }
-    }
-}
-
-fn type_of(byte: u8) -> Result<Type, RespError> {
-    Ok(match byte {
-        b'+' => Type::Status,
-        b'-' => Type::Error,
-        b':' => Type::Integer,
-        b'$' => Type::String(StringType::Bulk),
-        b'*' => Type::Aggregate(AggregateType::Array),
-        b'_' => Type::Nil,
-        b'#' => Type::Boolean,
-        b',' => Type::Double,
-        b'(' => Type::BigNumber,
-        b'!' => Type::String(StringType::Error),
-        b'=' => Type::String(StringType::Verbatim),
-        b'%' => Type::Aggregate(AggregateType::Map),
-        b'~' => Type::Aggregate(AggregateType::Set),
-        b'>' => Type::Aggregate(AggregateType::Push),
-        b'|' => Type::Aggregate(AggregateType::Attributes),
-        _ => return Err(RespError::UnknownType),
-    })
-}
-
-/// Decimal digits, perhaps behind a sign.
-fn is_decimal(text: &[u8]) -> bool {
-    let digits = match text {
-        [b'+' | b'-', digits @ ..] => digits,
-        digits => digits,
-    };
-    !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
-}
-
-fn number(text: &[u8]) -> Result<i64, RespError> {
-    let text = std::str::from_utf8(text).map_err(|_| RespError::Number)?;
-    // What the standard library takes for a number is the same as here: digits, perhaps behind a sign.
-    text.parse().map_err(|_| RespError::Number)
-}
-
-fn length(text: &[u8]) -> Result<usize, RespError> {
-    if text == b"?" {
-        return Err(RespError::Streamed);
-    }
-    if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
-        return Err(RespError::Length);
-    }
-    let text = std::str::from_utf8(text).map_err(|_| RespError::Length)?;
-    // Digits that are too many for a number of this machine are more than any limit.
-    text.parse().map_err(|_| RespError::TooLarge)
-}
-
-fn double(text: &[u8]) -> Result<f64, RespError> {
-    match text {
-        b"inf" => return Ok(f64::INFINITY),
-        b"-inf" => return Ok(f64::NEG_INFINITY),
-        b"nan" | b"-nan" => return Ok(f64::NAN),
-        _ => {}
-    }
-    let is_numeric = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
-    if !text.iter().all(is_numeric) {
-        return Err(RespError::Number);
-    }
-    let text = std::str::from_utf8(text).map_err(|_| RespError::Number)?;
-    text.parse().map_err(|_| RespError::Number)
-}
-
-fn boolean(text: &[u8]) -> Result<bool, RespError> {
-    match text {
-        b"t" => Ok(true),
-        b"f" => Ok(false),
-        _ => Err(RespError::Number),
-    }
-}
-
-/// Three bytes of format, a colon, the text.
-fn verbatim(mut bytes: Vec<u8>) -> Result<Value, RespError> {
-    let Some(&[first, second, third, b':']) = bytes.first_chunk() else {
-        return Err(RespError::Verbatim);
-    };
-    bytes.drain(..4);
-    Ok(Value::Verbatim {
-        format: [first, second, third],
-        text: bytes,
-    })
-}
-
-/// Bytes of a status, an error or a big number.
-const TEXT_BYTES_MAX: usize = 64 * 1024;
-
-/// Bytes of any other line. A double has 24 at most.
-const NUMBER_BYTES_MAX: usize = 64;
 
 /// Values that an aggregate has room for before the first of them has come.
 const CAPACITY_AT_FIRST: usize = 16;

@@ -22,6 +22,7 @@
 mod decode;
 mod encode;
 mod error;
+mod grammar;
 mod value;
 
 pub use decode::{Fed, ReplyDecoder, ReplyLimits};

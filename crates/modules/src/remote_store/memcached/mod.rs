@@ -3,67 +3,30 @@
 mod hashing;
 pub(super) mod join;
 mod keys;
+mod options;
 mod replies;
+mod sending;
 mod servers;
 
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use petrel_engine::proto::memcached::{Command, Direction, Item, Key, Reply, Write, binary, text};
+use petrel_engine::proto::memcached::{Command, Direction, Item, Key, Reply, Write};
 
-use super::address::StoreAddress;
-use super::error::{Kind, Stage, StoreError};
+use super::error::StoreError;
 use super::limits;
-use super::pool::{Operation, Pool};
+use super::pool::Pool;
 
 use keys::{KeyRule, SentKey};
-use replies::{Expected, MemcachedReplies};
 use servers::Ring;
 
 pub use hashing::HashName;
 pub use keys::KeyForm;
+pub use options::{MemcachedOptions, Wire};
 pub use servers::Distribution;
-
-/// Where the servers are and how they are talked to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemcachedOptions {
-    /// Where they listen, one at least. The order matters to [`Distribution::Modula`].
-    pub servers: Vec<StoreAddress>,
-    /// How keys are spread over them.
-    pub distribution: Distribution,
-    /// The hash by which they are; `None`: the one that goes with the distribution.
-    pub hash: Option<HashName>,
-    /// Put before a key when it is sent. Has no part in where a key goes.
-    pub namespace: Vec<u8>,
-    /// Put before every key.
-    pub prefix: Vec<u8>,
-    /// What becomes of keys that cannot be sent.
-    pub key_form: KeyForm,
-    /// Which protocol is spoken.
-    pub wire: Wire,
-    /// The longest value that is sent, in bytes; a longer one is refused here. Not above
-    /// [`limits::BULK_BYTES_MAX`], for it could not be read again.
-    pub value_bytes_max: usize,
-    /// Milliseconds to connect.
-    pub connect_timeout_ms: u64,
-    /// Milliseconds for a whole operation, the wait for a connection included.
-    pub timeout_ms: u64,
-    /// Connections that one worker may have to each server.
-    pub connections_max: usize,
-}
-
-/// A protocol of memcached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Wire {
-    /// Lines.
-    #[default]
-    Text,
-    /// Packets.
-    Binary,
-}
 
 /// Some memcached servers. Cheap to make again: connections belong to the worker, not to this.
 pub struct Memcached {
@@ -96,28 +59,6 @@ pub enum CasOutcome {
     Changed,
     /// It is not there any more.
     NotFound,
-}
-
-impl MemcachedOptions {
-    /// The port that a memcached has unless told otherwise.
-    pub const PORT_DEFAULT: u16 = 11211;
-
-    /// These servers, all else as usual.
-    pub fn new(servers: Vec<StoreAddress>) -> MemcachedOptions {
-        MemcachedOptions {
-            servers,
-            distribution: Distribution::default(),
-            hash: None,
-            namespace: Vec::new(),
-            prefix: Vec::new(),
-            key_form: KeyForm::default(),
-            wire: Wire::default(),
-            value_bytes_max: limits::MEMCACHED_VALUE_BYTES_MAX,
-            connect_timeout_ms: limits::CONNECT_TIMEOUT_MS,
-            timeout_ms: limits::TIMEOUT_MS,
-            connections_max: limits::MEMCACHED_CONNECTIONS_MAX,
-        }
-    }
 }
 
 impl Memcached {
@@ -404,177 +345,6 @@ impl Memcached {
         let sent = self.sent(key)?;
         Ok(self.peer(self.ring.server_of(sent.without_namespace())))
     }
-
-    async fn get_one(&self, key: &[u8], with_cas: bool) -> Result<Option<StoredValue>, StoreError> {
-        let sent = self.sent(key)?;
-        let server = self.ring.server_of(sent.without_namespace());
-        let items = self.fetch(server, &[sent.key()], with_cas).await?;
-        Ok(items.into_iter().next().map(StoredValue::from))
-    }
-
-    /// The values of keys that are all on one server. None of them is of any other key.
-    async fn fetch(
-        &self,
-        server: usize,
-        keys: &[Key<'_>],
-        with_cas: bool,
-    ) -> Result<Vec<Item>, StoreError> {
-        let replies = self
-            .perform(server, &Command::Get { keys, with_cas })
-            .await?;
-        if let Some(reply) = replies.reply {
-            return Err(self.unexpected(server, &reply));
-        }
-        let asked: HashSet<&[u8]> = keys.iter().map(|key| key.bytes()).collect();
-        match replies
-            .items
-            .iter()
-            .all(|item| asked.contains(&item.key[..]))
-        {
-            true => Ok(replies.items),
-            false => {
-                let text = "a value of a key that nobody asked for";
-                let peer = self.peer_rc(server);
-                Err(StoreError::new(&peer, Stage::Read, Kind::Protocol, text))
-            }
-        }
-    }
-
-    async fn store_if(
-        &self,
-        how: Write,
-        key: &[u8],
-        value: &[u8],
-        flags: u32,
-        expiry_s: u32,
-    ) -> Result<bool, StoreError> {
-        let (server, reply) = self.store(how, key, value, flags, expiry_s).await?;
-        match reply {
-            Reply::Stored => Ok(true),
-            Reply::NotStored | Reply::Exists | Reply::NotFound => Ok(false),
-            other => Err(self.unexpected(server, &other)),
-        }
-    }
-
-    async fn store(
-        &self,
-        how: Write,
-        key: &[u8],
-        data: &[u8],
-        flags: u32,
-        expiry_s: u32,
-    ) -> Result<(usize, Reply), StoreError> {
-        let sent = self.sent(key)?;
-        let server = self.ring.server_of(sent.without_namespace());
-        if data.len() > self.value_bytes_max {
-            return Err(self.refused(server, "the value is longer than allowed"));
-        }
-        let command = Command::Store {
-            how,
-            key: sent.key(),
-            flags,
-            expiry_s,
-            data,
-        };
-        Ok((server, self.one(server, &command).await?))
-    }
-
-    async fn count(
-        &self,
-        direction: Direction,
-        key: &[u8],
-        by: u64,
-    ) -> Result<Option<u64>, StoreError> {
-        let sent = self.sent(key)?;
-        let server = self.ring.server_of(sent.without_namespace());
-        let key = sent.key();
-        match self
-            .one(server, &Command::Count { direction, key, by })
-            .await?
-        {
-            Reply::Number(number) => Ok(Some(number)),
-            Reply::NotFound => Ok(None),
-            other => Err(self.unexpected(server, &other)),
-        }
-    }
-
-    /// A command that is answered once.
-    async fn one(&self, server: usize, command: &Command<'_>) -> Result<Reply, StoreError> {
-        let replies = self.perform(server, command).await?;
-        let reply = replies.reply;
-        reply.ok_or_else(|| self.refused(server, "the command has no reply"))
-    }
-
-    async fn perform(
-        &self,
-        server: usize,
-        command: &Command<'_>,
-    ) -> Result<MemcachedReplies, StoreError> {
-        let mut commands = Vec::new();
-        let opaque = match self.wire {
-            Wire::Text => {
-                text::write(&mut commands, command);
-                None
-            }
-            Wire::Binary => {
-                let opaque = self.opaque.get().wrapping_add(1);
-                self.opaque.set(opaque);
-                binary::write(&mut commands, command, opaque);
-                Some(opaque)
-            }
-        };
-        let operation = Operation {
-            commands: &commands,
-            first_command_bytes: commands.len(),
-            is_repeatable: is_repeatable(command),
-            may_block: false,
-            changes_connection: false,
-            timeout: self.timeout,
-        };
-        let expected = match command {
-            Command::Get { keys, .. } => Expected::Values(keys.len()),
-            _ => Expected::One,
-        };
-        let pool = self.servers.get(server);
-        let pool = pool.expect("the ring knows as many servers as there are pools");
-        let replies = || MemcachedReplies::new(expected, opaque);
-        pool.perform(operation, replies).await
-    }
-
-    fn sent(&self, key: &[u8]) -> Result<SentKey, StoreError> {
-        let sent = self.keys.apply(key);
-        sent.map_err(|error| self.refused(0, &error.to_string()))
-    }
-
-    fn peer_rc(&self, server: usize) -> Rc<str> {
-        let pool = self.servers.get(server);
-        pool.map_or_else(|| Rc::from("memcached"), |pool| Rc::clone(pool.peer()))
-    }
-
-    fn peer(&self, server: usize) -> &str {
-        self.servers
-            .get(server)
-            .map_or("memcached", |pool| pool.peer())
-    }
-
-    fn refused(&self, server: usize, text: &str) -> StoreError {
-        StoreError::refused(&self.peer_rc(server), text)
-    }
-
-    /// The error that a reply is which is none of those that were hoped for.
-    fn unexpected(&self, server: usize, reply: &Reply) -> StoreError {
-        let text: &[u8] = match reply {
-            Reply::ServerError(text) | Reply::ClientError(text) => text,
-            Reply::Unsupported => b"it does not know the command",
-            Reply::NotStored | Reply::Exists | Reply::NotFound => b"not stored",
-            _ => {
-                let text = "a reply to something else";
-                let peer = self.peer_rc(server);
-                return StoreError::new(&peer, Stage::Read, Kind::Protocol, text);
-            }
-        };
-        StoreError::said(&self.peer_rc(server), Stage::Read, text)
-    }
 }
 
 impl From<Item> for StoredValue {
@@ -595,16 +365,6 @@ fn hand_out(items: Vec<Item>, sent: &[SentKey], values: &mut [Option<StoredValue
         if let Some(value) = found.get(asked.key().bytes()) {
             *place = Some(value.clone());
         }
-    }
-}
-
-/// Whether a command leaves the same behind, and has the same answer, when it is done twice.
-fn is_repeatable(command: &Command<'_>) -> bool {
-    match command {
-        Command::Store { how, .. } => *how == Write::Set,
-        Command::Get { .. } | Command::Touch { .. } | Command::Version => true,
-        Command::FlushAll { delay_s } => *delay_s == 0,
-        Command::Delete { .. } | Command::Count { .. } => false,
     }
 }
 

@@ -3,6 +3,7 @@ use crate::remote_store::testing::{FakeServer, run, stores};
 
 use super::servers::Ring;
 use super::*;
+use crate::remote_store::{Kind, Stage, StoreAddress};
 
 /// Servers as digits, of `key0`, `key1` ...
 fn places(ring: &Ring, keys: usize) -> String {

@@ -1,0 +1,203 @@
+//! What all operations have in common: a key's server, a command, its reply.
+
+use std::collections::HashSet;
+use std::rc::Rc;
+
+use petrel_engine::proto::memcached::{Command, Direction, Item, Key, Reply, Write, binary, text};
+
+use super::keys::SentKey;
+use super::replies::{Expected, MemcachedReplies};
+use super::{Memcached, StoredValue, Wire};
+use crate::remote_store::error::{Kind, Stage, StoreError};
+use crate::remote_store::pool::Operation;
+
+impl Memcached {
+    pub(super) async fn get_one(
+        &self,
+        key: &[u8],
+        with_cas: bool,
+    ) -> Result<Option<StoredValue>, StoreError> {
+        let sent = self.sent(key)?;
+        let server = self.ring.server_of(sent.without_namespace());
+        let items = self.fetch(server, &[sent.key()], with_cas).await?;
+        Ok(items.into_iter().next().map(StoredValue::from))
+    }
+
+    /// The values of keys that are all on one server. None of them is of any other key.
+    pub(super) async fn fetch(
+        &self,
+        server: usize,
+        keys: &[Key<'_>],
+        with_cas: bool,
+    ) -> Result<Vec<Item>, StoreError> {
+        let replies = self
+            .perform(server, &Command::Get { keys, with_cas })
+            .await?;
+        if let Some(reply) = replies.reply {
+            return Err(self.unexpected(server, &reply));
+        }
+        let asked: HashSet<&[u8]> = keys.iter().map(|key| key.bytes()).collect();
+        match replies
+            .items
+            .iter()
+            .all(|item| asked.contains(&item.key[..]))
+        {
+            true => Ok(replies.items),
+            false => {
+                let text = "a value of a key that nobody asked for";
+                let peer = self.peer_rc(server);
+                Err(StoreError::new(&peer, Stage::Read, Kind::Protocol, text))
+            }
+        }
+    }
+
+    pub(super) async fn store_if(
+        &self,
+        how: Write,
+        key: &[u8],
+        value: &[u8],
+        flags: u32,
+        expiry_s: u32,
+    ) -> Result<bool, StoreError> {
+        let (server, reply) = self.store(how, key, value, flags, expiry_s).await?;
+        match reply {
+            Reply::Stored => Ok(true),
+            Reply::NotStored | Reply::Exists | Reply::NotFound => Ok(false),
+            other => Err(self.unexpected(server, &other)),
+        }
+    }
+
+    pub(super) async fn store(
+        &self,
+        how: Write,
+        key: &[u8],
+        data: &[u8],
+        flags: u32,
+        expiry_s: u32,
+    ) -> Result<(usize, Reply), StoreError> {
+        let sent = self.sent(key)?;
+        let server = self.ring.server_of(sent.without_namespace());
+        if data.len() > self.value_bytes_max {
+            return Err(self.refused(server, "the value is longer than allowed"));
+        }
+        let command = Command::Store {
+            how,
+            key: sent.key(),
+            flags,
+            expiry_s,
+            data,
+        };
+        Ok((server, self.one(server, &command).await?))
+    }
+
+    pub(super) async fn count(
+        &self,
+        direction: Direction,
+        key: &[u8],
+        by: u64,
+    ) -> Result<Option<u64>, StoreError> {
+        let sent = self.sent(key)?;
+        let server = self.ring.server_of(sent.without_namespace());
+        let key = sent.key();
+        match self
+            .one(server, &Command::Count { direction, key, by })
+            .await?
+        {
+            Reply::Number(number) => Ok(Some(number)),
+            Reply::NotFound => Ok(None),
+            other => Err(self.unexpected(server, &other)),
+        }
+    }
+
+    /// A command that is answered once.
+    pub(super) async fn one(
+        &self,
+        server: usize,
+        command: &Command<'_>,
+    ) -> Result<Reply, StoreError> {
+        let replies = self.perform(server, command).await?;
+        let reply = replies.reply;
+        reply.ok_or_else(|| self.refused(server, "the command has no reply"))
+    }
+
+    async fn perform(
+        &self,
+        server: usize,
+        command: &Command<'_>,
+    ) -> Result<MemcachedReplies, StoreError> {
+        let mut commands = Vec::new();
+        let opaque = match self.wire {
+            Wire::Text => {
+                text::write(&mut commands, command);
+                None
+            }
+            Wire::Binary => {
+                let opaque = self.opaque.get().wrapping_add(1);
+                self.opaque.set(opaque);
+                binary::write(&mut commands, command, opaque);
+                Some(opaque)
+            }
+        };
+        let operation = Operation {
+            commands: &commands,
+            first_command_bytes: commands.len(),
+            is_repeatable: is_repeatable(command),
+            may_block: false,
+            changes_connection: false,
+            timeout: self.timeout,
+        };
+        let expected = match command {
+            Command::Get { keys, .. } => Expected::Values(keys.len()),
+            _ => Expected::One,
+        };
+        let pool = self.servers.get(server);
+        let pool = pool.expect("the ring knows as many servers as there are pools");
+        let replies = || MemcachedReplies::new(expected, opaque);
+        pool.perform(operation, replies).await
+    }
+
+    pub(super) fn sent(&self, key: &[u8]) -> Result<SentKey, StoreError> {
+        let sent = self.keys.apply(key);
+        sent.map_err(|error| self.refused(0, &error.to_string()))
+    }
+
+    fn peer_rc(&self, server: usize) -> Rc<str> {
+        let pool = self.servers.get(server);
+        pool.map_or_else(|| Rc::from("memcached"), |pool| Rc::clone(pool.peer()))
+    }
+
+    pub(super) fn peer(&self, server: usize) -> &str {
+        self.servers
+            .get(server)
+            .map_or("memcached", |pool| pool.peer())
+    }
+
+    pub(super) fn refused(&self, server: usize, text: &str) -> StoreError {
+        StoreError::refused(&self.peer_rc(server), text)
+    }
+
+    /// The error that a reply is which is none of those that were hoped for.
+    pub(super) fn unexpected(&self, server: usize, reply: &Reply) -> StoreError {
+        let text: &[u8] = match reply {
+            Reply::ServerError(text) | Reply::ClientError(text) => text,
+            Reply::Unsupported => b"it does not know the command",
+            Reply::NotStored | Reply::Exists | Reply::NotFound => b"not stored",
+            _ => {
+                let text = "a reply to something else";
+                let peer = self.peer_rc(server);
+                return StoreError::new(&peer, Stage::Read, Kind::Protocol, text);
+            }
+        };
+        StoreError::said(&self.peer_rc(server), Stage::Read, text)
+    }
+}
+
+/// Whether a command leaves the same behind, and has the same answer, when it is done twice.
+fn is_repeatable(command: &Command<'_>) -> bool {
+    match command {
+        Command::Store { how, .. } => *how == Write::Set,
+        Command::Get { .. } | Command::Touch { .. } | Command::Version => true,
+        Command::FlushAll { delay_s } => *delay_s == 0,
+        Command::Delete { .. } | Command::Count { .. } => false,
+    }
+}
