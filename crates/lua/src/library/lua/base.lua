@@ -14,6 +14,12 @@ local explain = host.rust.explain
 local is_protected = host.is_protected
 local source_bytes_max = host.limits.source_bytes_max
 
+-- Files belong to the site: they may be longer than what a script makes up.
+local file_bytes_max = 16 * 2 ^ 20
+
+-- The ones that look at nothing, for the other files here.
+host.getfenv, host.setfenv = getfenv, setfenv
+
 -- Environments -------------------------------------------------------------------------------------
 
 local environment_meta = { __index = globals, __metatable = false }
@@ -97,9 +103,6 @@ local function compile(source, name, mode, env)
   if mode ~= nil and not find(mode, "t", 1, true) then
     return nil, "attempt to load chunk with wrong mode"
   end
-  if #source > source_bytes_max then
-    return nil, "chunk of " .. #source .. " bytes is longer than " .. source_bytes_max
-  end
   local chunk, message = loadstring(source, name)
   if chunk == nil then
     local reason = explain(source)
@@ -136,6 +139,9 @@ local function load_with(default, chunk, name, mode, env_count, env)
     return compile(source, name or "=(load)", mode, env)
   end
   if type(chunk) == "number" then chunk = tostring(chunk) end
+  if type(chunk) == "string" and #chunk > source_bytes_max then
+    return nil, "chunk of more than " .. source_bytes_max .. " bytes"
+  end
   if type(chunk) ~= "string" then
     error("bad argument #1 to 'load' (function or string expected, got " .. type(chunk) .. ")", 3)
   end
@@ -157,9 +163,11 @@ local function read_file(path)
   local file, message = open(path, "rb")
   if file == nil then return nil, "cannot open " .. message end
   local source
-  source, message = file:read("*a")
+  source, message = file:read(file_bytes_max + 1)
   file:close()
-  if source == nil then return nil, "cannot read " .. path .. ": " .. tostring(message) end
+  if message then return nil, "cannot read " .. path .. ": " .. tostring(message) end
+  source = source or ""
+  if #source > file_bytes_max then return nil, path .. " is longer than " .. file_bytes_max .. " bytes" end
   if sub(source, 1, 3) == "\239\187\191" then source = sub(source, 4) end
   if byte(source) == 35 then source = gsub(source, "^[^\n]*", "", 1) end
   return source
@@ -216,10 +224,20 @@ function globals.ipairs(...)
   return next_element, t, 0
 end
 
+-- Kibibytes of one step of the collector.
+local collector_step = 256
+
 -- The collector belongs to all runs of the state: a script may ask and trigger, not steer.
-function globals.collectgarbage(what, ...)
-  if what == nil or what == "collect" or what == "count" or what == "step" then
-    return collectgarbage(what, ...)
+-- A whole collection goes in steps, between which a budget is looked at.
+function globals.collectgarbage(what, size)
+  if what == nil or what == "collect" then
+    repeat until collectgarbage("step", collector_step)
+    return 0
+  end
+  if what == "count" then return collectgarbage("count") end
+  if what == "step" then
+    size = tonumber(size) or 0
+    return collectgarbage("step", size < collector_step and size or collector_step)
   end
   if what == "isrunning" then return true end
   if what == "stop" or what == "restart" or what == "setpause" or what == "setstepmul"

@@ -8,11 +8,11 @@ local host = ...
 local globals = host.globals
 local package = globals.package
 local type, error, next, select = globals.type, globals.error, globals.next, globals.select
-local rawget, rawset, setmetatable, setfenv, getfenv, pcall =
-  globals.rawget, globals.rawset, globals.setmetatable, globals.setfenv, globals.getfenv, globals.pcall
+local rawget, rawset, setmetatable, pcall = globals.rawget, globals.rawset, globals.setmetatable, globals.pcall
+local setfenv, getfenv = host.setfenv, host.getfenv
 local gsub, gmatch, concat = globals.string.gsub, globals.string.gmatch, globals.table.concat
 local open, running = globals.io.open, globals.coroutine.running
-local switch, adopt = host.switch, host.adopt
+local begin_apart, end_apart, adopt = host.begin_apart, host.end_apart, host.adopt
 local environment, environment_meta, shared = host.environment, host.environment_meta, host.shared_environments
 local script_environment, compile_file = host.script_environment, host.compile_file
 
@@ -94,14 +94,15 @@ local function exports_of(env)
   return exports
 end
 
--- Runs a module once, apart from what the run has changed, and notes what it leaves behind.
+-- Runs a module once, apart from what the run has changed (but for where modules are found), and notes
+-- what it leaves behind.
 local function run_module(name, chunk, env)
-  local before = switch(nil)
+  local before = begin_apart(host.package, package.loaded, package.preload)
   loading[name] = running() or true
   local ok, value = pcall(chunk, name)
   loading[name] = nil
   if ok and value == nil then value = host.package.loaded[name] end
-  local overlay = switch(before)
+  local overlay = end_apart(before)
   if not ok then error(value, 0) end
   if modules[name] then return modules[name] end
   if value == nil then value = true end

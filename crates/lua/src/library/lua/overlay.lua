@@ -9,7 +9,7 @@
 local host = ...
 local globals = host.globals
 local getmetatable, setmetatable, next, rawset = globals.getmetatable, globals.setmetatable, globals.next, globals.rawset
-local type, error, sub = globals.type, globals.error, globals.string.sub
+local type, error, select, sub = globals.type, globals.error, globals.select, globals.string.sub
 local overlay_made = host.rust.overlay_made
 
 -- The overlay of the run that is executing: record of a library -> its front.
@@ -161,6 +161,32 @@ function host.switch(overlay)
   return previous
 end
 
+-- From here on, changes go into an overlay apart, and what the run has changed is out of sight, except in
+-- the libraries whose proxies are given. Answers what `end_apart` needs.
+function host.begin_apart(...)
+  local shown
+  for index = 1, select("#", ...) do
+    local record = records[select(index, ...)]
+    if current and current[record] then
+      shown = shown or {}
+      shown[record] = current[record]
+    end
+  end
+  return host.switch(shown)
+end
+
+-- Back to what was there before. Answers the overlay apart, or nil if there is nothing in it.
+function host.end_apart(before)
+  local overlay = host.switch(before)
+  if overlay and before then
+    for record, front in next, before do
+      if overlay[record] == front then overlay[record] = nil end
+    end
+  end
+  if overlay and next(overlay) ~= nil then return overlay end
+  return nil
+end
+
 -- Adds everything that `overlay` holds to the overlay of the executing run.
 function host.adopt(overlay)
   for record, front in next, overlay do
@@ -168,6 +194,7 @@ function host.adopt(overlay)
       for key, value in next, front do strings.__metatable[key] = value end
     else
       local mine = front_for_writing(record)
+      for key in next, record.hidden[front] do hide(record, mine, key) end
       for key, value in next, front do
         record.hidden[mine][key] = nil
         rawset(mine, key, value)
