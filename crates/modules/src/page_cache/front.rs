@@ -26,6 +26,8 @@ struct Known {
     variants: Vec<Weak<Entry>>,
     /// Second of the worker's clock until which nobody waits for this key.
     pass_until_s: u32,
+    /// Until then it is that of a file, which needs no cache.
+    is_file: bool,
 }
 
 impl Front {
@@ -47,11 +49,20 @@ impl Front {
         known.variants = variants.iter().map(Arc::downgrade).collect();
     }
 
-    /// Nobody waits for `key` before second `until_s`.
-    pub fn pass(&mut self, key: &[u8], until_s: u32) {
+    /// Nobody waits for `key` before second `until_s`; `is_file`: nor is it looked up at all.
+    pub fn pass(&mut self, key: &[u8], until_s: u32, is_file: bool) {
         if key.len() <= limits::FRONT_KEY_BYTES_MAX {
-            self.place(key).pass_until_s = until_s;
+            let known = self.place(key);
+            known.pass_until_s = until_s;
+            known.is_file = is_file;
         }
+    }
+
+    /// Whether a file answers under `key`.
+    #[inline]
+    pub fn is_file(&mut self, key: &[u8], now_s: u32) -> bool {
+        self.known(key)
+            .is_some_and(|known| known.is_file && now_s < known.pass_until_s)
     }
 
     /// Whether nobody waits for `key`.
@@ -116,9 +127,9 @@ mod tests {
         let head = RequestHead::new();
         let hot = Entry::new(page(b"hot", "x", 0, 1));
         front.learn(b"hot", &[Arc::clone(&hot)]);
-        front.pass(b"cold", 100);
+        front.pass(b"cold", 100, false);
         for number in 0..3 * limits::FRONT_KEYS_MAX {
-            front.pass(number.to_string().as_bytes(), 1);
+            front.pass(number.to_string().as_bytes(), 1, false);
             assert!(front.find(b"hot", &head).is_some(), "{number}");
         }
         assert!(!front.passes(b"cold", 50));
@@ -129,10 +140,13 @@ mod tests {
     #[test]
     fn passing_ends_by_itself() {
         let mut front = Front::default();
-        front.pass(b"k", 10);
+        front.pass(b"k", 10, true);
+        assert!(front.is_file(b"k", 9) && !front.is_file(b"k", 10));
+        front.pass(b"k", 10, false);
+        assert!(!front.is_file(b"k", 9));
         assert!(front.passes(b"k", 9) && !front.passes(b"k", 10) && !front.passes(b"other", 9));
         let long = vec![b'a'; limits::FRONT_KEY_BYTES_MAX + 1];
-        front.pass(&long, 10);
+        front.pass(&long, 10, false);
         assert!(!front.passes(&long, 9));
     }
 }

@@ -131,6 +131,9 @@ impl Gate {
         question: &Question<'_>,
         turn: Turn,
     ) -> Outcome {
+        if question.is_of_file(exchange) {
+            return Outcome::Next;
+        }
         let found = question.find(exchange);
         let is_known = found.is_some();
         let usable = found.filter(|entry| question.may_have(entry));
@@ -318,6 +321,12 @@ impl Question<'_> {
         let head = &exchange.request.head;
         let found = self.cache.front.borrow_mut().find(self.key, head);
         found.or_else(|| self.find_shared(exchange))
+    }
+
+    /// Whether a file has answered a moment ago: it needs no cache.
+    fn is_of_file(&self, exchange: &Exchange) -> bool {
+        let now_s = exchange.worker.clock().seconds();
+        self.cache.front.borrow_mut().is_file(self.key, now_s)
     }
 
     fn find_shared(&self, exchange: &Exchange) -> Option<Arc<Entry>> {

@@ -246,6 +246,7 @@ fn serve_stale(
 fn forget(exchange: &mut Exchange, cache: &PageCache, fetch: PageFetch, why: Why) {
     let now_s = exchange.worker.clock().seconds();
     let has_failed = is_failure(exchange.response.status);
+    let is_file = is_file(exchange);
     let is_whole = !fetch.wanted.is_head && !fetch.wanted.has_range;
     if let Some(old) = &fetch.old {
         match has_failed || !is_whole {
@@ -259,9 +260,9 @@ fn forget(exchange: &mut Exchange, cache: &PageCache, fetch: PageFetch, why: Why
             false => limits::PASS_S,
         };
         let mut front = cache.front.borrow_mut();
-        front.pass(&fetch.key, now_s.saturating_add(time_s));
+        front.pass(&fetch.key, now_s.saturating_add(time_s), is_file);
     }
-    if why != Why::File {
+    if !is_file {
         let mut status = CacheStatus::new();
         status.parameter("fwd", fetch.forward.word());
         status.parameter("detail", why.word());

@@ -1,0 +1,140 @@
+//! A hit in the page cache allocates nothing: counted, with the server in this process.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use config::LoadOptions;
+use engine::log::LogRegistry;
+use engine::server::{BoundListener, Server, ServerPlan};
+use engine::settings::{ProcessSettings, SettingsTable, loaded_modules};
+use petrel_tests::{Backend, Speaks};
+use sys::counting_allocator::{CountingAllocator, allocations, this_thread};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+const REQUESTS: usize = 1000;
+
+/// Requests as browsers send them, and for a page that depends on one of their fields.
+const FIELDS: &str = "Host: petrel.test\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64)\r\n\
+    Accept: text/html,application/xhtml+xml\r\nAccept-Language: de,en;q=0.5\r\n\
+    Accept-Encoding: gzip, deflate, br\r\nCookie: a=1; theme=dark\r\nX-Forwarded-For: 192.0.2.1\r\n";
+
+#[test]
+fn a_hit_allocates_nothing() {
+    let backend = Backend::start(Speaks::FastCgi, |exchange| {
+        let length = if exchange.target().ends_with("large") {
+            100_000
+        } else {
+            500
+        };
+        let fields = [
+            ("Cache-Control", "max-age=600, stale-while-revalidate=60"),
+            ("Vary", "Accept-Encoding, Accept-Language"),
+            ("ETag", "\"1\""),
+        ];
+        exchange.answer(200, &fields, vec![b'x'; length]);
+    });
+    let (server, address) = start(&format!(
+        "server.document-root = \"/nonexistent\"\nserver.max-worker = 1\n\
+         server.max-keep-alive-requests = 65535\n\
+         server.modules = (\"mod_page_cache\", \"mod_fastcgi\")\n\
+         page-cache.enable = \"enable\"\n\
+         page-cache.key = (\"scheme\", \"host\", \"path\", \"query\", \"cookie:theme\")\n\
+         page-cache.query-ignore = (\"utm_*\")\n\
+         page-cache.bypass-cookies = (\"session\")\n{}",
+        backend.directive("/app", "\"check-local\" => \"disable\"")
+    ));
+    let mut stream = TcpStream::connect(address).expect("connect");
+    let patience = Some(Duration::from_secs(10));
+    stream.set_read_timeout(patience).expect("a timeout");
+    for (method, target, more, expected) in [
+        ("GET", "/app/a?x=1&utm_source=y", "", "200"),
+        ("GET", "/app/large", "", "200"),
+        ("HEAD", "/app/a?x=1", "", "200"),
+        ("GET", "/app/a?x=1", "If-None-Match: \"1\"\r\n", "304"),
+    ] {
+        let request = format!("{method} {target} HTTP/1.1\r\n{FIELDS}{more}\r\n");
+        for _ in 0..5 {
+            let head = ask(&mut stream, &request, method == "HEAD");
+            assert_eq!(head.get(9..12), Some(expected), "{head}");
+        }
+        let warm = allocations();
+        for _ in 0..REQUESTS {
+            let head = ask(&mut stream, &request, method == "HEAD");
+            assert!(head.contains("Cache-Status: petrel; hit"), "{head}");
+        }
+        let count = others(&warm, &allocations());
+        assert_eq!(count, 0, "allocations of {REQUESTS} requests: {request}");
+    }
+    assert_eq!(backend.requests().len(), 2);
+    server.stop();
+    assert!(server.join(), "a worker panicked");
+}
+
+/// Allocations between two counts by any thread but this one.
+fn others(before: &[u64], after: &[u64]) -> u64 {
+    let all = before
+        .iter()
+        .zip(after)
+        .map(|(before, after)| after - before);
+    all.enumerate()
+        .filter(|(thread, _)| *thread != this_thread())
+        .map(|(_, count)| count)
+        .sum()
+}
+
+/// Sends a request and reads the answer. Its head.
+fn ask(stream: &mut TcpStream, request: &str, is_head: bool) -> String {
+    stream.write_all(request.as_bytes()).expect("send");
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 4096];
+    let end = loop {
+        if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+            break at + 4;
+        }
+        let count = stream.read(&mut buffer).expect("an answer");
+        assert!(count > 0, "the connection is closed");
+        bytes.extend_from_slice(&buffer[..count]);
+    };
+    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("Content-Length: "));
+    let length: usize = length.map_or(0, |text| text.trim().parse().expect("a number"));
+    let expected = match is_head || head.starts_with("HTTP/1.1 304") {
+        true => 0,
+        false => length,
+    };
+    let mut rest = vec![0; (end + expected).saturating_sub(bytes.len())];
+    stream.read_exact(&mut rest).expect("the body");
+    head
+}
+
+/// The server with all its modules, listening on a free port.
+fn start(text: &str) -> (Server, SocketAddr) {
+    let schema = modules::schema();
+    let config = config::parse_str("test", text, &schema, &LoadOptions::from_process())
+        .unwrap_or_else(|errors| panic!("{}", errors.render(config::Style::Line)));
+    let modules = loaded_modules(&config, modules::MODULES);
+    SettingsTable::check(&config, &schema, &modules).expect("settings");
+    let process = ProcessSettings::new(&config).expect("settings of the process");
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind");
+    listener.set_nonblocking(true).expect("non-blocking");
+    let address = listener.local_addr().expect("an address");
+    let plan = ServerPlan {
+        config: Arc::new(config),
+        schema: Arc::new(schema),
+        modules,
+        process: Arc::new(process),
+        logs: Arc::new(LogRegistry::discarding()),
+    };
+    let listeners = vec![BoundListener {
+        address: address.to_string(),
+        port: address.port(),
+        sockets: vec![listener.into()],
+    }];
+    (Server::start(plan, listeners).expect("it starts"), address)
+}
