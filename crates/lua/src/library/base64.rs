@@ -42,7 +42,7 @@ pub fn decode(text: &[u8], alphabet: Alphabet) -> Option<Vec<u8>> {
 /// padding, and answer `nil` and words for what is no base64.
 ///
 /// # Errors
-/// When memory runs out.
+/// When memory runs out, or the libraries of the state are not open.
 pub fn table(lua: &Lua) -> Result<Table> {
     let library = lua.create_table()?;
     for (alphabet, padding, encode_name, decode_name) in [
@@ -55,7 +55,7 @@ pub fn table(lua: &Lua) -> Result<Table> {
         let decoder = move |lua: &Lua, text: LuaString| decoded(lua, &text, alphabet);
         library.set(decode_name, lua.create_function(decoder)?)?;
     }
-    Ok(library)
+    super::plain_errors(lua, library)
 }
 
 type Answer = (Option<LuaString>, Option<&'static str>);

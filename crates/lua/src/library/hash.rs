@@ -132,7 +132,7 @@ pub fn is_equal(a: &[u8], b: &[u8]) -> bool {
 /// `equal(a, b)` compares secrets.
 ///
 /// # Errors
-/// When memory runs out.
+/// When memory runs out, or the libraries of the state are not open.
 pub fn table(lua: &Lua) -> Result<Table> {
     let library = lua.create_table()?;
     for (name, algorithm) in Algorithm::NAMES {
@@ -154,7 +154,7 @@ pub fn table(lua: &Lua) -> Result<Table> {
     let equal =
         |_: &Lua, (a, b): (LuaString, LuaString)| Ok(is_equal(&a.as_bytes(), &b.as_bytes()));
     library.set("equal", lua.create_function(equal)?)?;
-    Ok(library)
+    super::plain_errors(lua, library)
 }
 
 type HmacArguments = (LuaString, LuaString, LuaString, Option<LuaString>);

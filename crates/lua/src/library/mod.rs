@@ -13,7 +13,7 @@
 //!   and coroutines of their own: see `lua/coroutine.lua`.
 //!
 //! The codecs ([`json`], [`base64`], [`hash`], [`regex`], [`random`], [`dict`]) are tables that others
-//! place where they like, through [`protect`].
+//! place where they like, through [`protect`]. They raise errors as Lua does: [`plain_errors`].
 //!
 //! Knows nothing of HTTP, configuration, budgets or memory limits: the crate's root puts these around it.
 
@@ -22,8 +22,11 @@ use std::rc::Rc;
 
 use mlua::{Function, Lua, Result, Table, Value};
 
+pub use errors::plain_errors;
+
 pub mod base64;
 pub mod dict;
+mod errors;
 pub mod hash;
 pub mod json;
 mod pack;
@@ -108,7 +111,7 @@ pub fn open(lua: &Lua, options: &Options) -> Result<()> {
     let Value::Table(handles) = last else {
         return Err(mlua::Error::runtime("the libraries did not open"));
     };
-    for key in ["switch", "protect", "guard", "environment"] {
+    for key in ["switch", "protect", "guard", "environment", "plain_errors"] {
         let function: Function = handles.get(key)?;
         lua.set_named_registry_value(&format!("petrel.{key}"), function)?;
     }
@@ -211,6 +214,7 @@ fn host_table(lua: &Lua, options: &Options, wait: Value, overlays: &Overlays) ->
         })?,
     )?;
     rust.set("traceback", lua.create_function(traceback)?)?;
+    rust.set("words_of", lua.create_function(errors::words_of)?)?;
     rust.set("explain", lua.create_function(explain)?)?;
     rust.set("random_seed", lua.create_function(random_seed)?)?;
     host.set("rust", rust)?;
@@ -275,6 +279,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("=petrel/utf8.lua", include_str!("lua/utf8.lua")),
     ("=petrel/bit32.lua", include_str!("lua/bit32.lua")),
     ("=petrel/module.lua", include_str!("lua/module.lua")),
+    ("=petrel/errors.lua", include_str!("lua/errors.lua")),
     ("=petrel/seal.lua", include_str!("lua/seal.lua")),
 ];
 

@@ -22,11 +22,14 @@ pub const BYTES_MAX: usize = 65_536;
 /// as lower-case hexadecimal digits.
 ///
 /// # Errors
-/// When memory runs out.
+/// When memory runs out, or the libraries of the state are not open.
 pub fn table(lua: &Lua) -> Result<Table> {
     let library = lua.create_table()?;
     library.set("bytes", lua.create_function(bytes)?)?;
-    Ok(library)
+    let digits =
+        |_: &Lua, count: f64| Ok(super::hash::hex(&draw(count)?, super::hash::Case::Lower));
+    library.set("hex", lua.create_function(digits)?)?;
+    super::plain_errors(lua, library)
 }
 
 fn bytes(lua: &Lua, count: f64) -> Result<LuaString> {

@@ -295,13 +295,14 @@ mod tests {
     #[test]
     fn items_expire() {
         let dict = Dict::new(1 << 20);
-        let soon = Some(Duration::from_millis(20));
+        let moment = Duration::from_millis(20);
+        let soon = Some(moment);
         dict.set(b"soon", text("x"), soon, When::Always);
         dict.set(b"kept", text("x"), soon, When::Always);
         assert!(
             dict.lifetime(b"soon")
                 .flatten()
-                .is_some_and(|left| left <= soon.unwrap_or_default())
+                .is_some_and(|left| left <= moment)
         );
         assert!(dict.expire(b"kept", None));
         std::thread::sleep(Duration::from_millis(40));

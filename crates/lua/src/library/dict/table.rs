@@ -27,7 +27,7 @@ const KEY_BYTES_MAX: usize = 65_536;
 /// Seconds may have a fraction; 0 means that it does not expire.
 ///
 /// # Errors
-/// When memory runs out.
+/// When memory runs out, or the libraries of the state are not open.
 pub fn table(lua: &Lua, dict: Arc<Dict>) -> Result<Table> {
     let library = lua.create_table()?;
     let add = |name: &str, method: Method| -> Result<()> {
@@ -67,7 +67,7 @@ pub fn table(lua: &Lua, dict: Arc<Dict>) -> Result<Table> {
         Ok(one(Value::Boolean(dict.expire(&key.as_bytes(), lifetime))))
     })?;
     add("stats", stats)?;
-    Ok(library)
+    super::super::plain_errors(lua, library)
 }
 
 type Method = fn(&Lua, &Dict, &mut Arguments<'_>) -> Result<MultiValue>;

@@ -19,7 +19,7 @@ use super::Limits;
 /// The library as a table: `encode(value)`, `decode(text)`, `array(t)`, `null`.
 ///
 /// # Errors
-/// When memory runs out.
+/// When memory runs out, or the libraries of the state are not open.
 pub fn table(lua: &Lua, limits: &Limits) -> Result<Table> {
     let limits = *limits;
     let mark = array_mark(lua)?;
@@ -51,7 +51,7 @@ pub fn table(lua: &Lua, limits: &Limits) -> Result<Table> {
         Ok(table)
     })?;
     library.set("array", array)?;
-    Ok(library)
+    super::plain_errors(lua, library)
 }
 
 /// The metatable of arrays. A script sees a word instead of it, and cannot change it.

@@ -43,4 +43,10 @@ globals.package = host.package
 -- A script's `_G` is its own environment; the real table is nobody's.
 globals._G = nil
 
-return { switch = host.switch, protect = host.protect, guard = host.guard, environment = host.environment }
+return {
+  switch = host.switch,
+  protect = host.protect,
+  guard = host.guard,
+  environment = host.environment,
+  plain_errors = host.plain_errors,
+}
