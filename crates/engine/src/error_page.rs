@@ -90,6 +90,17 @@ pub(crate) fn finish(exchange: &mut Exchange) {
     }
 }
 
+impl Exchange {
+    /// Puts an error with its error file or page in the place of an answer that was there, for hooks of the
+    /// transform phase. Error handlers have had their turn.
+    pub fn replace_by_error(&mut self, status: Status) {
+        self.response.answer(status);
+        if !error_file(self) {
+            builtin_page(self);
+        }
+    }
+}
+
 /// Whether an application has answered whose status counts.
 fn is_application_s(exchange: &Exchange) -> bool {
     exchange.response.is_final && !exchange.settings.core.error_intercept

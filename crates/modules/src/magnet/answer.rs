@@ -214,17 +214,3 @@ fn carry_from(kept: &Response, response: &mut Response) {
         }
     }
 }
-
-/// An error in place of an answer that was there. Error handlers have had their turn.
-pub(super) fn replace_by_error(exchange: &mut Exchange, status: Status) {
-    exchange.response.answer(status);
-    exchange
-        .response
-        .set("Content-Type", b"text/html; charset=utf-8");
-    let (code, reason) = (status.0, status.reason());
-    let page = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>{code} {reason}</title></head>\n\
-         <body><h1>{code} {reason}</h1></body>\n</html>\n"
-    );
-    exchange.response.body = Body::from(page.into_bytes());
-}

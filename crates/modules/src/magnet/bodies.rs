@@ -320,7 +320,7 @@ fn pull(
 
 /// Part of the body is lost, so there is none to send.
 fn failed(exchange: &mut Exchange, error: mlua::Error) -> Poll<mlua::Result<bool>> {
-    super::answer::replace_by_error(exchange, Status::BAD_GATEWAY);
+    exchange.replace_by_error(Status::BAD_GATEWAY);
     Poll::Ready(Err(error))
 }
 

@@ -173,7 +173,7 @@ impl Scripts {
 
     fn answer_500(&self, exchange: &mut Exchange) -> Outcome {
         if self.stage == Stage::Answer {
-            answer::replace_by_error(exchange, Status::INTERNAL_SERVER_ERROR);
+            exchange.replace_by_error(Status::INTERNAL_SERVER_ERROR);
             return Outcome::Next;
         }
         exchange.answer(Status::INTERNAL_SERVER_ERROR)

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use petrel_engine::Exchange;
 use petrel_engine::file_cache::FileKind;
 use petrel_engine::proto::status::Status;
-use petrel_lua::mlua::{self, LuaString, Table};
+use petrel_lua::mlua::{self, LuaString, Table, Variadic};
 
 use super::content::look_up;
 use super::environment::lend;
@@ -34,7 +34,7 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
         })
     })?;
     host.set("stat", stat)?;
-    let rest = lua.create_function(|_, path: LuaString| Ok(rest(&path.as_bytes())))?;
+    let rest = lua.create_function(|_, path: LuaString| Ok(Variadic::from_iter(rest(&path.as_bytes()))))?;
     host.set("stat_rest", rest)?;
     let lent = Rc::clone(state.lent());
     let etag = lua.create_function(move |_, path: LuaString| {
@@ -90,24 +90,19 @@ fn known(exchange: &Exchange, path: &[u8]) -> Option<Known> {
     }
 }
 
-/// Owner, group, times of access and change with their nanoseconds; nothing if the file has gone.
+/// Owner, group, times of access and change with their nanoseconds; zeros if the file has gone.
 #[expect(
     clippy::cast_precision_loss,
     reason = "numbers of scripts are like that"
 )]
-fn rest(path: &[u8]) -> Option<[f64; 6]> {
-    let stat = metadata(path)?;
+fn rest(path: &[u8]) -> [f64; 6] {
+    let Some(stat) = metadata(path) else {
+        return [0.0; 6];
+    };
     let (accessed, changed) = (stat.atime() as f64, stat.ctime() as f64);
     let nanoseconds = (stat.atime_nsec() as f64, stat.ctime_nsec() as f64);
     let owner = (stat.uid().into(), stat.gid().into());
-    Some([
-        owner.0,
-        owner.1,
-        accessed,
-        changed,
-        nanoseconds.0,
-        nanoseconds.1,
-    ])
+    [owner.0, owner.1, accessed, changed, nanoseconds.0, nanoseconds.1]
 }
 
 fn metadata(path: &[u8]) -> Option<std::fs::Metadata> {

@@ -1,6 +1,10 @@
 //! What scripts of mod_magnet can do, each beside what lighttpd 1.4.69 does.
 
 mod answers;
+mod functions;
+mod recipes;
+mod request;
+mod response;
 
 use petrel_engine::module::ModuleSpec;
 use petrel_engine::testing::{Answer, Site};
@@ -42,18 +46,28 @@ impl Scripts {
         for (hook, script) in scripts {
             let name = format!("{hook}.lua");
             text += &format!("magnet.attract-{hook}-to = (\"ROOT/{name}\")\n");
-            files.push((name, script.replace("ROOT", "@ROOT@")));
+            files.push((name, (*script).to_owned()));
         }
         let borrowed: Vec<_> = files
             .iter()
             .map(|(name, text)| (name.as_str(), text.as_str()))
             .collect();
         let tree = Tree::new(&borrowed);
-        for (name, text) in &files {
-            tree.write(name, &text.replace("@ROOT@", &tree.path("")));
-        }
         let site = Site::new(&tree.config(&text), MODULES);
-        Scripts { site, tree }
+        let scripts = Scripts { site, tree };
+        for (name, text) in &files {
+            scripts.write(name, text);
+        }
+        scripts
+    }
+
+    /// Writes a file. `ROOT` stands for the tree.
+    fn write(&self, name: &str, text: &str) {
+        let path = std::path::PathBuf::from(self.tree.path(name));
+        let parent = path.parent().expect("it is below the root");
+        std::fs::create_dir_all(parent).expect("a directory can be made");
+        let root = self.tree.path("");
+        self.tree.write(name, &text.replace("ROOT", root.trim_end_matches('/')));
     }
 
     fn get(&self, target: &str) -> Answer {

@@ -1,0 +1,173 @@
+//! What scripts see and change of a request.
+
+use super::*;
+
+#[test]
+fn attributes_are_those_of_lighttpd() {
+    let script = "for name, value in pairs(lighty.r.req_attr) do o[#o + 1] = name .. '=' .. tostring(value) end";
+    let expected = "physical.path=nil|physical.rel-path=nil|physical.doc-root=nil|physical.basedir=nil|uri.path=/x|\
+        uri.path-raw=/x|uri.scheme=http|uri.authority=a.example|uri.query=q=1&r=2|request.method=GET|\
+        request.uri=/x?q=1&r=2|request.orig-uri=/x?q=1&r=2|request.path-info=nil|request.remote-ip=127.0.0.1|\
+        request.remote-addr=127.0.0.1|request.remote-port=40000|request.server-addr=127.0.0.1|request.server-port=80|\
+        request.protocol=HTTP/1.1|request.server-name=a.example|request.stage=handle-req";
+    assert_eq!(shown(script), expected);
+    let old = script.replace("lighty.r.req_attr", "lighty.env");
+    assert_eq!(shown(&old), expected);
+}
+
+#[test]
+fn the_physical_path_is_known_before_it_is_looked_up() {
+    let script = "local a, o = lighty.r.req_attr, {}
+        for _, name in ipairs { 'path', 'rel-path', 'doc-root', 'basedir' } do
+          local root = ('ROOT'):gsub('%p', '%%%0')
+          o[#o + 1] = a['physical.' .. name]:gsub('^' .. root, '') .. '|' end
+        lighty.content = o return 200";
+    let answer = Scripts::new(&[("physical-path", script)]).get("/walk/..//no/%41");
+    assert_eq!(text(&answer), "/www/no/A|/no/A|/www|/www|");
+}
+
+#[test]
+fn attributes_that_are_written_are_read_again() {
+    for (name, value, read) in [
+        ("physical.path", "/x", "/x"),
+        ("physical.rel-path", "/x", "/x"),
+        ("physical.doc-root", "/x", "/x"),
+        ("uri.path", "/x y", "/x y"),
+        ("uri.path-raw", "/r%20w", "/r%20w"),
+        ("uri.scheme", "https", "https"),
+        ("uri.authority", "au.th", "au.th"),
+        ("uri.query", "n=w", "n=w"),
+        ("request.uri", "/nu%20x?y", "/nu%20x?y"),
+        ("request.orig-uri", "/oo", "/oo"),
+        ("request.path-info", "/pi", "/pi"),
+        ("request.remote-ip", "192.0.2.5", "192.0.2.5"),
+        ("request.remote-addr", "2001:db8::1", "2001:db8::1"),
+        ("request.remote-port", "5", "5"),
+        // These are what they are; writing them does nothing.
+        ("request.method", "POST", "GET"),
+        ("request.server-port", "6", "80"),
+        ("request.protocol", "HTTP/1.0", "HTTP/1.1"),
+        ("request.server-name", "other", "a.example"),
+        ("request.stage", "x", "handle-req"),
+        // Made safe: no script can be talked into leaving the document root.
+        ("uri.path", "/../../etc/passwd", "/etc/passwd"),
+        ("uri.path", "no-slash", "/no-slash"),
+    ] {
+        let script = format!(
+            "local a = lighty.r.req_attr a['{name}'] = '{value}' o[1] = tostring(a['{name}'])"
+        );
+        assert_eq!(shown(&script), read, "{name}");
+    }
+}
+
+#[test]
+fn attributes_that_cannot_be_are_errors() {
+    for (name, value) in [
+        ("foo", "'x'"),
+        ("uri.authority", "'a b'"),
+        ("uri.scheme", "'gopher'"),
+        ("request.uri", "'no-slash'"),
+        ("request.remote-ip", "'x'"),
+        ("physical.path", "'relative'"),
+        ("physical.path", "'/a\\0b'"),
+        ("uri.query", "{}"),
+    ] {
+        let script = format!(
+            "o[1] = tostring(pcall(function() lighty.r.req_attr['{name}'] = {value} end))"
+        );
+        assert_eq!(shown(&script), "false", "{name} = {value}");
+    }
+    assert_eq!(shown("o[1] = tostring(lighty.env['foo']) .. tostring(lighty.env[5])"), "nilnil");
+}
+
+#[test]
+fn a_path_that_is_written_is_what_is_served() {
+    let script = "local a = lighty.env if not lighty.stat(a['physical.path']) then
+        a['uri.path'] = '/a.txt' a['physical.rel-path'] = a['uri.path']
+        a['physical.path'] = a['physical.doc-root'] .. a['physical.rel-path'] end";
+    let scripts = Scripts::new(&[("physical-path", script)]);
+    for path in ["/missing", "/deep/er", "/a.txt"] {
+        assert_eq!(text(&scripts.get(path)), "0123456789", "{path}");
+    }
+    assert_eq!(text(&scripts.get("/sub/")), "index");
+}
+
+#[test]
+fn fields_are_read_written_and_walked_through() {
+    let script = "local h = lighty.request o[1] = h['host'] o[2] = tostring(h['X-None'])
+        h['X-New'] = 'v' h['x-new'] = 'v2' h['Host'] = 'new.example' h['X-Num'] = 5
+        h['Content-Length'] = '5' h['Transfer-Encoding'] = 'x' h['Upgrade'] = 'x'
+        for name, value in pairs(lighty.r.req_header) do o[#o + 1] = name:lower() .. '=' .. value end
+        h['X-New'] = nil o[#o + 1] = tostring(h['X-New']) .. lighty.env['uri.authority']";
+    assert_eq!(
+        shown(script),
+        "a.example|nil|host=new.example|x-new=v2|x-num=5|nilnew.example"
+    );
+    for value in ["{}", "true", "function() end"] {
+        let script = format!("o[1] = tostring(pcall(function() lighty.r.req_header['X'] = {value} end))");
+        assert_eq!(shown(&script), "false");
+    }
+}
+
+#[test]
+fn the_environment_reaches_whoever_answers() {
+    let script = "local e = lighty.req_env e['A'] = '1' e['B'] = 2 e['lower'] = 'x'
+        for name, value in pairs(lighty.r.req_env) do o[#o + 1] = name .. '=' .. value end
+        o[#o + 1] = e['LOWER'] .. tostring(e['none'])";
+    assert_eq!(shown(script), "A=1|B=2|lower=x|xnil");
+    let answer = run("lighty.r.req_env['REMOTE_USER'] = 'me'");
+    assert_eq!(answer.exchange().environment.get("REMOTE_USER"), Some(&b"me"[..]));
+}
+
+#[test]
+fn items_are_numbers_about_the_request() {
+    let script = "local i = lighty.r.req_item
+        for name, value in pairs(i) do if name ~= 'start_time' then o[#o + 1] = name .. '=' .. value end end
+        local seconds, nanoseconds = i.start_time() o[#o + 1] = tostring(math.abs(os.time() - seconds) < 60 and nanoseconds < 1e9)
+        o[#o + 1] = tostring(pcall(function() return i.foo end))
+        o[#o + 1] = tostring(pcall(function() i.bytes_in = 1 end))
+        i.keep_alive = 0 o[#o + 1] = i.keep_alive";
+    assert_eq!(
+        shown(script),
+        "bytes_in=44|bytes_out=0|stream_id=0|req_count=1|keep_alive=1|http_status=0|req_header_len=44|\
+         resp_header_len=0|true|false|false|0"
+    );
+}
+
+#[test]
+fn the_body_of_a_request_is_collected_and_changed() {
+    let scripts = Scripts::new(&[(
+        "raw-url",
+        "local b, o = lighty.r.req_body, {}
+         o[1] = tostring(b.len) o[2] = tostring(b.collect) o[3] = tostring(b.get) o[4] = tostring(b.unspecified_len)
+         b.add('+') o[5] = b.get b.set({ 'new', '!' }) o[6] = b.get .. b.len
+         o[7] = tostring(pcall(function() return b.foo end)) o[8] = tostring(pcall(function() b.len = 5 end))
+         lighty.content = { table.concat(o, '|') } return 200",
+    )]);
+    let post = "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n0123456789";
+    let answer = scripts.site.request(post);
+    assert_eq!(text(&answer), "10|true|0123456789|false|0123456789+|new!4|false|false");
+    let chunked = "POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nabc";
+    let answer = scripts.site.request(chunked);
+    assert_eq!(text(&answer), "nil|true|abc|true|abc+|new!4|false|false");
+    let answer = scripts.get("/");
+    assert_eq!(text(&answer), "0|true|nil|false|+|new!4|false|false");
+}
+
+#[test]
+fn the_tables_of_lighty_are_what_lighttpd_has() {
+    let script = "local function names(t) local n = {} for name in pairs(t) do n[#n + 1] = tostring(name) end
+          table.sort(n) return table.concat(n, ' ') end
+        o[1] = names(lighty) o[2] = names(lighty.r) o[3] = names(lighty.server) o[4] = names(lighty.c)
+        o[5] = tostring(lighty.RESTART_REQUEST) .. tostring(lighty.unknown) .. tostring(lighty.r.unknown)";
+    assert_eq!(
+        shown(script),
+        "RESTART_REQUEST c env r req_env request server stat status|\
+         req_attr req_body req_env req_header req_item resp_body resp_header|\
+         irequests plugin_stats stats|\
+         b64dec b64enc b64urldec b64urlenc bsdec bsenc bsenc_json cookie_tokens digest_eq fspath_simplify \
+         header_tokens hexdec hexenc hmac hrtime md quoteddec quotedenc rand readdir readlink secret_eq stat time \
+         urldec urldec_query urlenc urlenc_normalize urlenc_query xmlenc|\
+         99nilnil"
+    );
+}
