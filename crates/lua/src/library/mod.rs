@@ -76,12 +76,12 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 64 MiB of text, 2 million steps of a pattern (5 to 10 ms), 1 MiB of source, JSON
+    /// 16 MiB of text, 2 million steps of a pattern (5 to 10 ms), 1 MiB of source, JSON
     /// of 16 MiB and 128 deep, a
     /// million steps of a regular expression over 1 MiB of subject.
     fn default() -> Limits {
         Limits {
-            string_bytes_max: 64 << 20,
+            string_bytes_max: 16 << 20,
             pattern_steps_max: 2_000_000,
             source_bytes_max: 1 << 20,
             json_depth_max: 128,

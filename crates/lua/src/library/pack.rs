@@ -526,7 +526,7 @@ mod tests {
             ),
             (
                 "string.pack('c99999999999', 'a')",
-                "string.pack: the result is longer than 67108864 bytes",
+                "string.pack: the result is longer than 16777216 bytes",
             ),
             (
                 "string.pack('q', 1)",

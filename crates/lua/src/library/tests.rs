@@ -316,7 +316,7 @@ fn errors_name_the_line_of_the_script() {
     for (script, error) in [
         (
             "\nlocal x = string.rep('x', 1e10)",
-            "script:2: string.rep: the result is longer than 67108864 bytes",
+            "script:2: string.rep: the result is longer than 16777216 bytes",
         ),
         (
             "\n\nlocal x = string.match('x', {})",
@@ -345,6 +345,46 @@ fn errors_name_the_line_of_the_script() {
     ] {
         assert_eq!(run(&lua, script), format!("error: {error}"), "{script}");
     }
+}
+
+#[test]
+fn long_subjects_take_the_same_arguments() {
+    let lua = state();
+    let long = "local s = ('-'):rep(70000) .. 'a1b2' ";
+    for (call, answer) in [
+        ("s:match('(%a)(%d)')", "a 1"),
+        ("s:find('.-%a', '70001')", "70001 70001"),
+        ("s:find('b', -2, true)", "70003 70003"),
+        ("s:gsub('.-(%a)', '<%1>', 1)", "<a>1b2 1"),
+        ("s:gsub('(.-)%d', { ['b'] = 'c' }):sub(-4)", "-a1c"),
+        ("s:match('.-%a.*$', 70003)", "b2"),
+        ("s:match('.-%a.-$', 80000)", "nil"),
+    ] {
+        assert_eq!(
+            run(&lua, &format!("{long} return {call}")),
+            answer,
+            "{call}"
+        );
+    }
+    for (call, name) in [
+        ("s:match('.-.-.-x', {})", "match"),
+        ("s:find('.-.-.-x', {})", "find"),
+        ("s:gsub('.-.-.-x', '', {})", "gsub"),
+    ] {
+        let told = run(&lua, &format!("{long} local x = {call}"));
+        assert!(
+            told.starts_with("error: script:1: bad argument") && told.contains(name),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn a_whole_collection_goes_in_steps() {
+    let lua = state();
+    let script = "local t = {} for i = 1, 1e5 do t[i] = { i } end t = nil local before = collectgarbage('count')
+        return collectgarbage(), collectgarbage(), collectgarbage('count') < before, type(collectgarbage('step', 1e9))";
+    assert_eq!(run(&lua, script), "0 0 true boolean");
 }
 
 #[test]
@@ -385,7 +425,7 @@ fn long_results_stop() {
     let lua = state();
     for (script, function) in [
         ("return ('x'):rep(1e10)", "string.rep"),
-        ("return ('x'):rep(2, ('y'):rep(67108864))", "string.rep"),
+        ("return ('x'):rep(2, ('y'):rep(16777216))", "string.rep"),
         (
             "local s = ('x'):rep(1e6) return s:gsub('', s)",
             "string.gsub",
@@ -399,7 +439,7 @@ fn long_results_stop() {
             "table.concat",
         ),
         (
-            "return table.concat({'a', 'b', 'c'}, ('x'):rep(4e7))",
+            "return table.concat({'a', 'b', 'c'}, ('x'):rep(1e7))",
             "table.concat",
         ),
     ] {

@@ -46,9 +46,15 @@ local function results(ok, ...)
   return ...
 end
 
+-- Where to begin, for Rust.
+local function place(init, name)
+  if init == nil or type(init) == "number" then return init end
+  return tonumber(init) or error("bad argument #3 to '" .. name .. "' (number expected, got " .. type(init) .. ")", 3)
+end
+
 function string.match(s, p, init)
   if type(s) == "string" and #s > (longest[p] or learn(p)) then
-    return results(rust_match(s, p, init))
+    return results(rust_match(s, p, place(init, "match")))
   end
   return match(s, p, init)
 end
@@ -56,12 +62,12 @@ end
 function string.find(s, p, init, plain)
   if plain then
     if type(s) == "string" and type(p) == "string" and #s * #p > plain_steps_max then
-      return rust_find_plain(s, p, init)
+      return rust_find_plain(s, p, place(init, "find"))
     end
     return find(s, p, init, true)
   end
   if type(s) == "string" and #s > (longest[p] or learn(p)) then
-    return results(rust_find(s, p, init))
+    return results(rust_find(s, p, place(init, "find")))
   end
   return find(s, p, init)
 end
@@ -196,7 +202,7 @@ function string.gsub(s, p, value, ...)
   local kind = type(value)
   if (kind == "string" or kind == "number") and type(s) == "string" then
     if #s > (longest[p] or learn(p)) or replaced_bytes_max(s, tostring(value)) > string_bytes_max then
-      return results(rust_gsub(s, p, tostring(value), ...))
+      return results(rust_gsub(s, p, tostring(value), count_of((...))))
     end
   elseif (kind == "function" or (kind == "table" and getmetatable(value) ~= nil))
     and (type(s) == "string" or type(s) == "number") and (type(p) == "string" or type(p) == "number") then

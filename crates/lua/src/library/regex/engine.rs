@@ -37,6 +37,17 @@ pub(super) struct Search<'a> {
     pub(super) from: usize,
     /// Whether a match that begins there must not be empty, because the last one ended there.
     pub(super) not_empty: bool,
+    /// How it is tried first.
+    pub(super) first: First,
+}
+
+/// How a search is tried first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum First {
+    /// With the match limit, if the subject is short. What that takes is not counted in steps.
+    Quick,
+    /// With the callout: every step is counted.
+    Counted,
 }
 
 /// What all matches of a state share: the limits' contexts and the stack of compiled code.
@@ -127,7 +138,7 @@ impl Engine {
         if search.from > search.subject.len() {
             return Ok(None);
         }
-        if search.subject.len() <= QUICK_BYTES_MAX {
+        if search.first == First::Quick && search.subject.len() <= QUICK_BYTES_MAX {
             let counts = QUICK_WORK / (search.subject.len() + 16);
             // SAFETY: the context is alive.
             unsafe { pcre2::pcre2_set_match_limit_8(self.quick.as_ptr(), counts as u32) };
@@ -421,6 +432,7 @@ mod tests {
             subject,
             from: 0,
             not_empty: false,
+            first: First::Quick,
         };
         engine.find(&expression, search, &mut steps)
     }

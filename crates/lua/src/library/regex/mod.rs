@@ -22,10 +22,11 @@ mod replace;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use mlua::{IntoLuaMulti, Lua, LuaString, MultiValue, Result, Table, Value};
 
-use self::engine::{Engine, Expression, Fault, Groups, Search};
+use self::engine::{Engine, Expression, Fault, First, Groups, Search};
 use super::Limits;
 
 /// The library as a table; see the module's words.
@@ -62,6 +63,9 @@ const KEPT_MAX: usize = 256;
 
 /// Bytes of the longest expression.
 const EXPRESSION_BYTES_MAX: usize = 16_384;
+
+/// How long a replacement or a split may match without counting steps.
+const QUICK_TIME_MAX: Duration = Duration::from_millis(3);
 
 type Key = (Box<[u8]>, Box<[u8]>);
 /// Function, subject, expression, flags, place from one, whether an empty match there does not count.
@@ -209,11 +213,18 @@ impl Expressions {
         self.check_subject(function, subject.len())?;
         let mut steps = self.steps_for(subject.len());
         let (mut from, mut not_empty, mut count) = (0, false, 0);
+        let started = Instant::now();
         while count < count_max {
+            // Many quick matches, none of which is counted, must not add up.
+            let first = match started.elapsed() < QUICK_TIME_MAX {
+                true => First::Quick,
+                false => First::Counted,
+            };
             let search = Search {
                 subject,
                 from,
                 not_empty,
+                first,
             };
             let found = self.engine.find(expression, search, &mut steps);
             let Some(groups) =
@@ -245,6 +256,7 @@ impl Expressions {
             subject: &bytes,
             from,
             not_empty: not_empty.unwrap_or(false),
+            first: First::Quick,
         };
         let mut steps = self.steps_for(bytes.len());
         let found = self.engine.find(&expression, search, &mut steps);
@@ -486,6 +498,22 @@ mod tests {
         }
         let long = "local s = ('x'):rep(1000000) return regex.gsub(s, '', s)";
         assert!(eval(long).contains("regex.gsub: the result is longer than"));
+    }
+
+    #[test]
+    fn many_costly_matches_do_not_add_up() {
+        for (expression, bytes) in [
+            ("a(?=(?:a*[bd]|a)*[cd]|)", 4_000),
+            ("a(?=(?:a*[bd]|a)*[cd]|)", 300),
+            ("a(?=a*a*[bd]|)", 1_000),
+        ] {
+            let started = Instant::now();
+            eval(&format!(
+                "return regex.gsub(('a'):rep({bytes}), [[{expression}]], '')"
+            ));
+            let taken = started.elapsed();
+            assert!(taken < Duration::from_secs(1), "{expression}: {taken:?}");
+        }
     }
 
     #[test]
