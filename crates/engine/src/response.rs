@@ -4,10 +4,11 @@
 //! itself (Date, Server, Content-Length, Transfer-Encoding, Connection) are not in the block
 //! unless a module put its own there; [`Response::set`] notices, so that nobody searches the block on the hot path.
 
+use bytes::Bytes;
 use petrel_proto::header_block::HeaderBlock;
 use petrel_proto::status::Status;
 
-use crate::body::Body;
+use crate::body::{Body, Piece};
 
 /// An answer in the making.
 pub struct Response {
@@ -27,9 +28,21 @@ pub struct Response {
     /// Bandwidth of this answer in bytes a second, below the limits of its connection and scope; 0
     /// is no limit.
     pub bytes_per_second_max: u64,
+    /// What the body was when it was taken from somewhere it stays: so that who changes bodies may keep
+    /// what came of it. Says nothing any more when the body is another; see [`Response::kept_content`].
+    pub kept: Option<KeptContent>,
     own: Own,
     /// Fields that the answer gets whoever makes it; see [`Response::carry`].
     carried: HeaderBlock,
+}
+
+/// A body that somebody keeps.
+#[derive(Clone, Debug)]
+pub struct KeptContent {
+    /// No other content of this process has the same number.
+    pub number: u64,
+    /// The whole body.
+    pub bytes: Bytes,
 }
 
 /// Which of the fields that the connection writes by itself a module has written.
@@ -53,6 +66,7 @@ impl Default for Response {
             close: false,
             is_final: false,
             bytes_per_second_max: 0,
+            kept: None,
             own: Own::default(),
             carried: HeaderBlock::new(),
         }
@@ -69,6 +83,7 @@ impl Response {
         self.close = false;
         self.is_final = false;
         self.bytes_per_second_max = 0;
+        self.kept = None;
         self.own = Own::default();
         self.carried.clear();
     }
@@ -106,6 +121,17 @@ impl Response {
                 self.set(name, value);
             }
         }
+    }
+
+    /// The number of the body's content, if the body still is all of what [`Response::kept`] says.
+    pub fn kept_content(&self) -> Option<u64> {
+        let kept = self.kept.as_ref()?;
+        let Body::Piece(Piece::Bytes(bytes)) = &self.body else {
+            return None;
+        };
+        // As long as the bytes are held here, no others can be in their place.
+        let is_same = bytes.as_ptr() == kept.bytes.as_ptr() && bytes.len() == kept.bytes.len();
+        is_same.then_some(kept.number)
     }
 
     /// The header fields.
@@ -207,6 +233,27 @@ mod tests {
             response.take_carried();
             assert!(response.fields().is_empty());
         }
+    }
+
+    #[test]
+    fn content_that_is_kept_is_known_as_long_as_it_is_the_body() {
+        let bytes = Bytes::from(vec![1; 10]);
+        let mut response = Response {
+            kept: Some(KeptContent {
+                number: 7,
+                bytes: bytes.clone(),
+            }),
+            body: Body::Piece(Piece::Bytes(bytes.clone())),
+            ..Response::default()
+        };
+        assert_eq!(response.kept_content(), Some(7));
+        response.body = Body::Piece(Piece::Bytes(bytes.slice(..5)));
+        assert_eq!(response.kept_content(), None);
+        response.body = Body::from(vec![1; 10]);
+        assert_eq!(response.kept_content(), None);
+        response.body = Body::Piece(Piece::Bytes(bytes));
+        response.answer(Status::OK);
+        assert_eq!(response.kept_content(), None);
     }
 
     #[test]

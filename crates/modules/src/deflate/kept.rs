@@ -1,5 +1,5 @@
-//! Compressed files a worker keeps in memory, so that a hot one costs no compression: also that a
-//! file does not become smaller.
+//! Compressed files and stored pages that a worker keeps in memory, so that a hot one costs no
+//! compression: also that one does not become smaller.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,11 +18,26 @@ pub(super) struct Key {
     inode: u64,
     size: u64,
     modified: (u64, u32),
+    /// The number of content that is no file; 0 for files.
+    content: u64,
     coding: Coding,
     params: Params,
 }
 
 impl Key {
+    /// Of content in memory that stays under this number.
+    pub fn of_content(number: u64, coding: Coding, params: &Params) -> Key {
+        Key {
+            device: 0,
+            inode: 0,
+            size: 0,
+            modified: (0, 0),
+            content: number,
+            coding,
+            params: *params,
+        }
+    }
+
     pub fn of(piece: &Piece, coding: Coding, params: &Params) -> Key {
         let stat = match piece {
             Piece::File { file, .. } => *file.stat(),
@@ -33,6 +48,7 @@ impl Key {
             inode: stat.inode,
             size: stat.size,
             modified: (stat.modified_s, stat.modified_ns),
+            content: 0,
             coding,
             params: *params,
         }
@@ -59,7 +75,15 @@ pub(super) fn find(key: &Key) -> Option<Made> {
 
 /// Keeps what compressing a file came to.
 pub(super) fn keep(key: Key, made: Made) {
+    #[cfg(test)]
+    KEPT.set(KEPT.get() + 1);
     FILES.with_borrow_mut(|files| files.insert(key, made));
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How often something was made and kept.
+    pub(super) static KEPT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 struct Kept {
@@ -139,6 +163,7 @@ mod tests {
             inode,
             size: 1,
             modified: (0, 0),
+            content: 0,
             coding: Coding::Gzip,
             params,
         }

@@ -17,7 +17,8 @@ use super::options::Options;
 use super::{fields, stored};
 use crate::cache_dir::NewFile;
 
-/// Makes the answer a compressed one. `key` is there when the answer is one whole file.
+/// Makes the answer a compressed one. `file` is there when the answer is one whole file, or content that
+/// somebody keeps.
 pub(super) fn make(
     exchange: &mut Exchange,
     options: &Rc<Options>,

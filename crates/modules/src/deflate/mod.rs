@@ -151,11 +151,7 @@ impl Deflate {
             exchange.response.body = Body::Empty;
             return Outcome::Next;
         }
-        let source = whole_file(&exchange.response.body);
-        let file = source.map(|piece| {
-            let key = Key::of(&piece, coding, &self.options.params);
-            (piece, key)
-        });
+        let file = self.lasting(exchange, coding);
         if let Some((source, key)) = &file {
             let directory = self.options.cache_dir.as_ref();
             let on_disk = directory.and_then(|at| stored::find(exchange, at, source, coding));
@@ -176,6 +172,24 @@ impl Deflate {
     }
 }
 
+impl Deflate {
+    /// The whole answer and a key for what becomes of it, if it may come again: a file, or content that
+    /// somebody keeps.
+    fn lasting(&self, exchange: &Exchange, coding: Coding) -> Option<(Piece, Key)> {
+        let response = &exchange.response;
+        if let Some(piece) = whole_file(&response.body) {
+            let key = Key::of(&piece, coding, &self.options.params);
+            return Some((piece, key));
+        }
+        let number = response.kept_content()?;
+        let Body::Piece(piece) = &response.body else {
+            return None;
+        };
+        let key = Key::of_content(number, coding, &self.options.params);
+        Some((piece.clone(), key))
+    }
+}
+
 /// The piece of a body that is one file from its beginning to its end.
 fn whole_file(body: &Body) -> Option<Piece> {
     match body {
@@ -184,6 +198,12 @@ fn whole_file(body: &Body) -> Option<Piece> {
         }
         _ => None,
     }
+}
+
+/// How often this thread has made something that it keeps.
+#[cfg(test)]
+pub(crate) fn kept_so_far() -> u64 {
+    kept::KEPT.get()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use petrel_engine::Exchange;
 use petrel_engine::body::{Body, Piece};
 use petrel_engine::module::Outcome;
 use petrel_engine::proto::status::Status;
+use petrel_engine::response::KeptContent;
 
 use super::entry::{Entry, Freshness};
 use super::status::CacheStatus;
@@ -39,6 +40,10 @@ pub fn send(exchange: &mut Exchange, entry: &Entry, now_s: u64, by: By) -> Outco
     let age = page.times.age(now_s);
     response.append("Age", itoa::Buffer::new().format(age).as_bytes());
     status_of(entry, now_s, by).append_to(response);
+    response.kept = Some(KeptContent {
+        number: entry.content,
+        bytes: page.body.clone(),
+    });
     let whole = Piece::Bytes(page.body.clone());
     match page.status == Status::OK && !exchange.handles_error() {
         true => static_file::answer_as_asked(exchange, whole, entry.modified_s),

@@ -5,7 +5,7 @@
 //! entries without a lock.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
 use petrel_engine::proto::date;
@@ -22,6 +22,8 @@ pub struct Entry {
     pub page: Page,
     /// Second of Last-Modified, as a number.
     pub modified_s: Option<u64>,
+    /// No other body has the same number; see [`petrel_engine::response::KeptContent`].
+    pub content: u64,
     is_gone: AtomicBool,
     was_used: AtomicBool,
     /// Second until which somebody refreshes it; 0 is nobody.
@@ -129,12 +131,19 @@ impl Times {
 }
 
 impl Entry {
-    /// An entry that counts.
+    /// An entry that counts, with a body of its own.
     pub fn new(page: Page) -> Arc<Entry> {
+        static CONTENTS: AtomicU64 = AtomicU64::new(0);
+        Entry::with_content(page, CONTENTS.fetch_add(1, Relaxed) + 1)
+    }
+
+    /// One with the body of another entry, whose number is `content`.
+    pub fn with_content(page: Page, content: u64) -> Arc<Entry> {
         let modified_s = page.field("Last-Modified").and_then(date::parse);
         Arc::new(Entry {
             page,
             modified_s,
+            content,
             is_gone: AtomicBool::new(false),
             was_used: AtomicBool::new(false),
             refreshed_until_s: AtomicU32::new(0),

@@ -183,7 +183,7 @@ impl Store {
             tags,
             ..old.page.clone()
         };
-        let entry = Entry::new(page);
+        let entry = Entry::with_content(page, old.content);
         cache.counters.revalidated.add();
         let landing = match times {
             Some(_) => cache.store(&entry, fetch.since, fetch.at_s),

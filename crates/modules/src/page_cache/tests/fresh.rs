@@ -4,7 +4,7 @@ use petrel_engine::testing::Site;
 
 use super::backend::{self, BACKEND, Way, asked, say, say_in_parts};
 use super::{MODULE, count, get, later, site, status, text};
-use crate::setenv;
+use crate::{deflate, setenv};
 
 const FRESH: &str = "Cache-Control: max-age=60\nETag: \"1\"\nX-A: b";
 
@@ -139,6 +139,33 @@ fn what_the_configuration_adds_is_added_to_every_answer_once() {
         let answer = get(&site, "/", "");
         assert_eq!(answer.fields().matches("X-Mine: 1\r\n").count(), 1);
     }
+    assert_eq!(asked().len(), 1);
+}
+
+#[test]
+fn a_hit_is_compressed_once() {
+    backend::forget();
+    let config = "server.document-root = \"/nonexistent\"\npage-cache.enable = \"enable\"\n\
+        deflate.mimetypes = (\"text/\")\ndeflate.allowed-encodings = (\"gzip\")";
+    let site = Site::new(config, &[&deflate::MODULE, &BACKEND, &MODULE]);
+    say(
+        200,
+        "Cache-Control: max-age=60\nContent-Type: text/plain\nETag: \"1\"",
+        &"compress me ".repeat(100),
+    );
+    let zipped = |site: &Site| {
+        let answer = get(site, "/", "Accept-Encoding: gzip\r\n");
+        assert_eq!(answer.field("Content-Encoding").as_deref(), Some("gzip"));
+        assert_eq!(answer.field("ETag").as_deref(), Some("\"1-gzip\""));
+        answer.body().to_vec()
+    };
+    let made = deflate::kept_so_far();
+    let first = zipped(&site);
+    for _ in 0..3 {
+        assert_eq!(zipped(&site), first);
+    }
+    assert_eq!(deflate::kept_so_far(), made + 1, "by the first hit");
+    assert_eq!(text(&get(&site, "/", "")), "compress me ".repeat(100));
     assert_eq!(asked().len(), 1);
 }
 
