@@ -12,6 +12,7 @@ const PAGES: &[(&str, usize, usize)] = &[
     ("README.md", 16, 8),
     ("docs/gateways.md", 1, 2),
     ("docs/from-apache.md", 5, 2),
+    ("docs/page-cache.md", 4, 2),
 ];
 
 fn path(page: &str) -> PathBuf {
