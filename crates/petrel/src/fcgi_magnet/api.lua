@@ -2,9 +2,9 @@
 --
 -- Functions are in the globals of the state, so that modules see them, too. The tables about the request
 -- are made when a script first asks for one, in its own environment.
-local globals, rust = ...
+local globals, rust, protect = ...
 local select, type, tostring, error = select, type, tostring, error
-local rawset, rawget, setmetatable = rawset, rawget, setmetatable
+local rawset, rawget, setmetatable, pairs = rawset, rawget, setmetatable, pairs
 local gsub, lower, upper, find = string.gsub, string.lower, string.upper, string.find
 local may_wait = coroutine.isyieldable
 local append, drained = rust.append, rust.drained
@@ -19,7 +19,7 @@ local function put(text)
 end
 
 -- Writes its arguments into the answer, one behind the other, with nothing added.
-function globals.print(...)
+local function print(...)
    local count = select("#", ...)
    if count == 1 then
       return put((...))
@@ -28,7 +28,18 @@ function globals.print(...)
       put((select(index, ...)))
    end
 end
-globals.write = globals.print
+globals.print, globals.write = print, print
+
+-- `io.write` is for the answer as well, not for the standard output of the program.
+local io = {}
+for name, value in pairs(globals.io) do
+   io[name] = value
+end
+function io.write(...)
+   print(...)
+   return true
+end
+globals.io = protect(io)
 
 -- Sends what there is by now; the head cannot be changed any more.
 function globals.flush()

@@ -1,11 +1,16 @@
 //! What scripts call: the side of it that is in Rust. `api.lua` is the other one, and says what each
 //! function means.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use lua::library::dict::{self, DICTS_MAX, Dicts};
+use lua::library::protect;
 use lua::mlua::{BorrowedBytes, Error, Function, Lua, MultiValue, Result, Table, Value};
 use lua::{Lent, Machine};
 
@@ -20,19 +25,18 @@ pub type Current = Rc<Lent<Request>>;
 ///
 /// # Errors
 /// There is no memory for it.
-pub fn add_to(machine: &Machine, current: &Current) -> Result<Function> {
+pub fn add_to(machine: &Machine, current: &Current, dicts: &Arc<Dicts>) -> Result<Function> {
     let lua = machine.lua();
     let rust = lua.create_table()?;
     add_answer(lua, &rust, current)?;
     add_tables(lua, &rust, current)?;
     rust.set("drained", drained(machine, current)?)?;
     rust.set("rest_of_body", rest_of_body(machine, current)?)?;
-    let library = lua.create_table()?;
-    library.set("sleep", sleep(machine)?)?;
-    lua.globals().set("petrel", library)?;
+    add_petrel(machine, dicts)?;
+    let protect = lua.create_function(|lua, table: Table| protect(lua, &table))?;
     lua.load(include_str!("api.lua"))
         .set_name("=petrel/fcgi-magnet.lua")
-        .call((lua.globals(), rust))
+        .call((lua.globals(), rust, protect))
 }
 
 fn add_answer(lua: &Lua, rust: &Table, current: &Current) -> Result<()> {
@@ -175,13 +179,38 @@ fn rest_of_body(machine: &Machine, current: &Current) -> Result<Function> {
     })
 }
 
+/// The functions of `petrel.*` that are the server's own elsewhere.
+fn add_petrel(machine: &Machine, dicts: &Arc<Dicts>) -> Result<()> {
+    let (lua, petrel) = (machine.lua(), machine.petrel());
+    petrel.set("sleep", sleep(machine)?)?;
+    let now = lua.create_function(|_, ()| {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        Ok(now.unwrap_or_default().as_secs_f64())
+    })?;
+    petrel.set("now", now)?;
+    let dicts = Arc::clone(dicts);
+    let known: RefCell<HashMap<String, Table>> = RefCell::default();
+    let dict = lua.create_function(move |lua, name: String| {
+        if let Some(table) = known.borrow().get(&name) {
+            return Ok(table.clone());
+        }
+        let dict = dicts.open(&name).ok_or_else(|| {
+            Error::runtime(format_args!("petrel.dict: there are {DICTS_MAX} already"))
+        })?;
+        let table = protect(lua, &dict::table(lua, dict)?)?;
+        known.borrow_mut().insert(name, table.clone());
+        Ok(table)
+    })?;
+    petrel.set("dict", dict)
+}
+
 /// `petrel.sleep(seconds)`.
 fn sleep(machine: &Machine) -> Result<Function> {
     machine.waiting(|_, seconds: f64| {
         let time = Duration::try_from_secs_f64(seconds)
             .ok()
             .filter(|time| *time <= SLEEP_MAX)
-            .ok_or_else(|| Error::runtime("sleep takes a number of seconds from 0 to 86400"))?;
+            .ok_or_else(|| Error::runtime("petrel.sleep takes a number from 0 to 86400"))?;
         Ok(async move {
             tokio::time::sleep(time).await;
             Ok(())

@@ -36,6 +36,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use lua::budget::Budget;
+use lua::library::dict::Dicts;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -62,6 +63,8 @@ pub struct Options {
     logs_itself: bool,
     /// Who may connect by TCP; everybody if it is empty.
     web_servers: Vec<IpAddr>,
+    /// The dictionaries of `petrel.dict`, which all threads share.
+    dicts: Arc<Dicts>,
 }
 
 /// Serves until a signal ends it. The answer is the exit code.
@@ -119,6 +122,7 @@ impl Options {
             request_time_max: Duration::from_secs(arguments.max_request_time_s.into()),
             logs_itself: arguments.socket.is_some() || arguments.listen.is_some(),
             web_servers: web_servers()?,
+            dicts: Arc::new(Dicts::new(DICT_BYTES)),
         })
     }
 }
@@ -280,3 +284,6 @@ fn wait(signals: &SignalFd, threads: Threads, stop: &watch::Sender<bool>) -> Res
 
 /// Connections that the kernel keeps until they are accepted.
 const BACKLOG: u32 = 1024;
+
+/// Bytes of a dictionary of `petrel.dict`.
+const DICT_BYTES: usize = 1 << 20;

@@ -167,7 +167,7 @@ impl Environment {
     fn new(options: &Options) -> mlua::Result<Environment> {
         let machine = Machine::new(options.machine.clone())?;
         let current: Current = Rc::new(Lent::new());
-        let make = api::add_to(&machine, &current)?;
+        let make = api::add_to(&machine, &current, &options.dicts)?;
         Ok(Environment {
             machine,
             make,
