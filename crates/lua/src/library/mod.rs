@@ -284,6 +284,4 @@ const SOURCES: &[(&str, &str)] = &[
 ];
 
 #[cfg(test)]
-mod module_tests;
-#[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::tests::{run, state};
+use super::{run, state};
 
 /// A directory with files, gone when dropped.
 struct Files(PathBuf);

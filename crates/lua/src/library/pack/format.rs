@@ -1,0 +1,172 @@
+//! Formats: which item comes next, and how it is aligned.
+
+use super::Outcome;
+
+/// One item of a format, with what aligns it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Item {
+    Signed(usize),
+    Unsigned(usize),
+    Float,
+    Double,
+    /// So many bytes.
+    Fixed(usize),
+    /// A length of so many bytes, then the text.
+    Counted(usize),
+    /// A text and a zero byte.
+    Terminated,
+    /// One byte that means nothing.
+    Padding,
+    /// Nothing but the alignment.
+    Align,
+}
+
+pub(super) struct Format<'a> {
+    rest: &'a [u8],
+    /// Whether the least significant byte comes first.
+    pub(super) little: bool,
+    align_max: usize,
+}
+
+/// Largest integer in bytes.
+pub(super) const INTEGER_BYTES_MAX: usize = 16;
+
+impl<'a> Format<'a> {
+    pub(super) fn new(text: &'a [u8]) -> Format<'a> {
+        Format {
+            rest: text,
+            little: cfg!(target_endian = "little"),
+            align_max: 1,
+        }
+    }
+
+    /// The next item, and the bytes before it that align it at `total`.
+    pub(super) fn next(&mut self, total: usize) -> Outcome<Option<(Item, usize)>> {
+        loop {
+            let [option, rest @ ..] = self.rest else {
+                return Ok(None);
+            };
+            self.rest = rest;
+            match option {
+                b' ' => {}
+                b'<' => self.little = true,
+                b'>' => self.little = false,
+                b'=' => self.little = cfg!(target_endian = "little"),
+                b'!' => self.align_max = self.size(8)?,
+                b'X' => {
+                    let align = self.aligning_item()?;
+                    return Ok(Some((Item::Align, self.padding(align, total)?)));
+                }
+                other => {
+                    let (item, align) = self.item(*other)?;
+                    return Ok(Some((item, self.padding(align, total)?)));
+                }
+            }
+        }
+    }
+
+    /// The item of an option, and its natural alignment.
+    fn item(&mut self, option: u8) -> Outcome<(Item, usize)> {
+        Ok(match option {
+            b'b' => (Item::Signed(1), 1),
+            b'B' => (Item::Unsigned(1), 1),
+            b'h' => (Item::Signed(2), 2),
+            b'H' => (Item::Unsigned(2), 2),
+            b'l' | b'j' => (Item::Signed(8), 8),
+            b'L' | b'J' | b'T' => (Item::Unsigned(8), 8),
+            b'i' => {
+                let size = self.size(4)?;
+                (Item::Signed(size), size)
+            }
+            b'I' => {
+                let size = self.size(4)?;
+                (Item::Unsigned(size), size)
+            }
+            b'f' => (Item::Float, 4),
+            b'd' | b'n' => (Item::Double, 8),
+            b's' => {
+                let size = self.size(8)?;
+                (Item::Counted(size), size)
+            }
+            b'c' => {
+                let size = self.number().ok_or("missing size for format option 'c'")?;
+                (Item::Fixed(size), 1)
+            }
+            b'z' => (Item::Terminated, 1),
+            b'x' => (Item::Padding, 1),
+            other => return Err(format!("invalid format option '{}'", char::from(other))),
+        })
+    }
+
+    fn aligning_item(&mut self) -> Outcome<usize> {
+        let invalid = || "invalid next option for option 'X'".to_owned();
+        let [option, rest @ ..] = self.rest else {
+            return Err(invalid());
+        };
+        self.rest = rest;
+        match self.item(*option).map_err(|_| invalid())? {
+            (Item::Fixed(_) | Item::Terminated | Item::Padding, _) => Err(invalid()),
+            (_, align) => Ok(align),
+        }
+    }
+
+    fn padding(&self, align: usize, total: usize) -> Outcome<usize> {
+        let align = align.min(self.align_max);
+        if align <= 1 {
+            return Ok(0);
+        }
+        if !align.is_power_of_two() {
+            return Err("format asks for alignment not power of 2".to_owned());
+        }
+        Ok(align.wrapping_sub(total) & (align - 1))
+    }
+
+    /// A size in bytes behind an option.
+    fn size(&mut self, default: usize) -> Outcome<usize> {
+        match self.number() {
+            None => Ok(default),
+            Some(size) if (1..=INTEGER_BYTES_MAX).contains(&size) => Ok(size),
+            Some(size) => Err(format!(
+                "integral size ({size}) out of limits [1,{INTEGER_BYTES_MAX}]"
+            )),
+        }
+    }
+
+    fn number(&mut self) -> Option<usize> {
+        let digits = self
+            .rest
+            .iter()
+            .take_while(|byte| byte.is_ascii_digit())
+            .count();
+        let (number, rest) = self.rest.split_at(digits);
+        self.rest = rest;
+        let number = number.iter().fold(0usize, |number, digit| {
+            number
+                .saturating_mul(10)
+                .saturating_add(usize::from(digit - b'0'))
+        });
+        (digits > 0).then_some(number)
+    }
+}
+
+/// Bytes that a format takes, if it says.
+pub(super) fn size_of(format: &[u8]) -> Outcome<usize> {
+    let mut format = Format::new(format);
+    let mut total = 0usize;
+    while let Some((item, padding)) = format.next(total)? {
+        let size = match item {
+            Item::Signed(size) | Item::Unsigned(size) | Item::Fixed(size) => size,
+            Item::Float => 4,
+            Item::Double => 8,
+            Item::Padding => 1,
+            Item::Align => 0,
+            Item::Counted(_) | Item::Terminated => return Err("variable-length format".to_owned()),
+        };
+        total = total
+            .checked_add(padding)
+            .and_then(|total| total.checked_add(size))
+            .filter(|total| *total <= i32::MAX as usize)
+            .ok_or("format result too large")?;
+    }
+    Ok(total)
+}
