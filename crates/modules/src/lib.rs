@@ -22,6 +22,7 @@ mod loading;
 pub mod lua;
 mod lua_api;
 pub mod magnet;
+pub mod mcpage;
 mod not_built;
 pub mod page_cache;
 pub mod redirect;
@@ -57,6 +58,7 @@ pub static MODULES: &[&ModuleSpec] = &[
     &lua::MODULE,
     &magnet::MODULE,
     &cml::MODULE,
+    &mcpage::MODULE,
     &page_cache::MODULE,
     &gateway::cgi::MODULE,
     &gateway::FASTCGI,

@@ -32,7 +32,6 @@ pub static MODULES: &[&ModuleSpec] = &[
     &rest::WEBDAV,
     &rest::RRDTOOL,
     &rest::MAXMINDDB,
-    &rest::MCPAGE,
     &rest::FLV_STREAMING,
     &rest::UPLOADPROGRESS,
     &rest::USERTRACK,

@@ -13,7 +13,6 @@ const NO_SSI: &str = "it has no meaning without ssi.extension, which is not buil
 const NO_WEBDAV: &str = "WebDAV's methods are refused";
 const NO_RRDTOOL: &str = "rrdtool is not fed";
 const NO_GEO: &str = "addresses are not looked up";
-const NO_MCPAGE: &str = "pages are not kept in memcached";
 const NO_PROGRESS: &str = "upload progress is not reported";
 const NO_TRACKING: &str = "no cookie is set";
 
@@ -91,55 +90,6 @@ pub(super) static MAXMINDDB: ModuleSpec = not_built(
             "The database file.";
         "maxminddb.env", Map, Request, "()", NotYet(NO_GEO),
             "Environment variables and the entries of the database they get.";
-    },
-);
-
-pub(super) static MCPAGE: ModuleSpec = not_built(
-    "mod_mcpage",
-    "Serves and stores pages in memcached (lighttpd 1.5).",
-    directives! {
-        "mcpage.enable", Bool, Request, "disable", NotYet(NO_MCPAGE),
-            "Looks pages up in memcached.";
-        "mcpage.memcached-hosts", List, Request, "()", NotYet(NO_MCPAGE),
-            "The servers, as host:port.";
-        "mcpage.memcached-namespace", String, Request, "unset", NotYet(NO_MCPAGE),
-            "The namespace of the keys.";
-        "mcpage.memcached-keyprefix", String, Request, "unset", NotYet(NO_MCPAGE),
-            "What keys begin with.";
-        "mcpage.memcached-hashing", String, Request, "the library's", NotYet(NO_MCPAGE),
-            "The hash of keys.";
-        "mcpage.memcached-behavior", String, Request, "unset", NotYet(NO_MCPAGE),
-            "How keys are spread over servers.";
-        "mcpage.memcached-expire", Short, Request, "0", NotYet(NO_MCPAGE),
-            "Seconds a stored page lives.";
-        "mcpage.memcached-minsize", Short, Request, "0", NotYet(NO_MCPAGE),
-            "KiB below which a page is not stored.";
-        "mcpage.memcached-noblock", Bool, Request, "disable", NotYet(NO_MCPAGE),
-            "Does not wait for memcached.";
-        "mcpage.memcached-put", Bool, Request, "enable", NotYet(NO_MCPAGE),
-            "Stores pages that were not there.";
-        "mcpage.memcached-binary", Bool, Request, "disable", NotYet(NO_MCPAGE),
-            "Speaks memcached's binary protocol.";
-        "mcpage.md5", Bool, Request, "disable", NotYet(NO_MCPAGE),
-            "Uses the MD5 sum of the key.";
-        "mcpage.announce", Bool, Request, "enable", NotYet(NO_MCPAGE),
-            "Adds X-Served-by-memcached to such pages.";
-        "mcpage.localmc-enable", Bool, Request, "disable", NotYet(NO_MCPAGE),
-            "Asks a memcached on this machine first.";
-        "mcpage.localmc-expire", Short, Request, "0", NotYet(NO_MCPAGE),
-            "Seconds a page lives there.";
-        "mcpage.localmc-addr", String, Request, "unset", NotYet(NO_MCPAGE),
-            "Its address.";
-        "mcpage.localmc-socket", String, Request, "unset", NotYet(NO_MCPAGE),
-            "Its unix socket.";
-        "mcpage.debug", Bool, Request, "disable", NotYet(NO_MCPAGE),
-            "Traces the module.";
-        "mcpage.debug-verbose", Bool, Request, "disable", NotYet(NO_MCPAGE),
-            "Traces it in more detail.";
-        "mcpage.memcached-debug", Bool, Request, "disable", NotYet(NO_MCPAGE),
-            "Traces what is said to memcached.";
-        "mcpage.zlib-debug", Bool, Request, "disable", NotYet(NO_MCPAGE),
-            "Traces decompression.";
     },
 );
 

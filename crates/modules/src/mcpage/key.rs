@@ -1,0 +1,56 @@
+//! The key of a page: its URL.
+
+use petrel_engine::Exchange;
+use petrel_engine::proto::http1::{BodyFraming, KnownField};
+use petrel_engine::proto::method::Method;
+
+use crate::page_cache::key::without_origin;
+
+/// Why a request is not looked up.
+pub(super) type Why = &'static str;
+
+/// The key of the page that the request asks for: scheme, host, and path and query as the client sent
+/// them. Where a rule has changed these, or they were not in normal form, what they are now stands behind
+/// a `#`, which no URL that is sent has in it.
+///
+/// # Errors
+/// It is no request for a page that others may have.
+pub(super) fn of(exchange: &Exchange) -> Result<Vec<u8>, Why> {
+    let request = &exchange.request;
+    let head = &request.head;
+    if !matches!(request.method, Method::Get | Method::Head) {
+        return Err("its method is neither GET nor HEAD");
+    }
+    if !matches!(head.framing(), BodyFraming::None | BodyFraming::Length(0)) {
+        return Err("it has a body");
+    }
+    if head.field(KnownField::Upgrade).is_some() {
+        return Err("it wants another protocol");
+    }
+    let is_known = ["REMOTE_USER", "AUTH_TYPE"]
+        .iter()
+        .any(|name| exchange.environment.get(name).is_some());
+    if is_known || head.field(KnownField::Authorization).is_some() {
+        return Err("its client is somebody in particular");
+    }
+    if exchange.handles_error() {
+        return Err("it is for an error");
+    }
+    let target = without_origin(&request.original_target);
+    let target = target
+        .split(|byte| *byte == b'#')
+        .next()
+        .unwrap_or_default();
+    let now = request.url.target();
+    let scheme = exchange.scheme().as_str().as_bytes();
+    let mut key = Vec::with_capacity(scheme.len() + head.host().len() + target.len() + 3);
+    key.extend_from_slice(scheme);
+    key.extend_from_slice(b"://");
+    key.extend_from_slice(head.host());
+    key.extend_from_slice(target);
+    if now != target {
+        key.push(b'#');
+        key.extend_from_slice(now);
+    }
+    Ok(key)
+}

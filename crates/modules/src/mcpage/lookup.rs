@@ -1,0 +1,118 @@
+//! The hooks that look a page up and answer with it.
+
+use std::any::Any;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use petrel_engine::Exchange;
+use petrel_engine::file_cache::FileKind;
+use petrel_engine::module::{Hook, Outcome, Pending};
+
+use super::options::Debug;
+use super::servers::Servers;
+use super::value::{self, Value};
+use super::{key, page};
+
+/// Looks the page up.
+pub(super) struct Lookup(pub Rc<Servers>);
+
+/// Answers with what was found.
+pub(super) struct Answer(pub Rc<Servers>);
+
+/// What was found for a request; kept with it.
+pub(super) struct Found {
+    /// The URL, which is the key.
+    pub url: Vec<u8>,
+    /// The page, if there is one.
+    pub page: Option<Value>,
+}
+
+const KEPT: &str = "mod_mcpage";
+
+impl Found {
+    /// What was found for the request as it is now.
+    pub fn of(exchange: &Exchange) -> Option<Rc<Found>> {
+        exchange.kept::<Found>(KEPT)
+    }
+}
+
+impl Hook for Lookup {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        let url = match key::of(exchange) {
+            Ok(url) => url,
+            Err(why) => {
+                self.0
+                    .trace(exchange, Debug::Verbose, why, exchange.request.url.target());
+                return Outcome::Next;
+            }
+        };
+        if let Some(found) = Found::of(exchange).filter(|found| found.url == url) {
+            // It was begun anew by somebody behind the first time.
+            needs_no_file(exchange, &found);
+            return Outcome::Next;
+        }
+        let clients = self.0.clients(exchange);
+        let wall_s = exchange.worker.clock().wall_seconds();
+        let asked = url.clone();
+        Outcome::Later(Box::new(Wait {
+            servers: Rc::clone(&self.0),
+            get: Box::pin(async move { clients.get(&asked, wall_s).await }),
+            url,
+        }))
+    }
+}
+
+/// A request that waits for memcached.
+struct Wait {
+    servers: Rc<Servers>,
+    url: Vec<u8>,
+    get: Pin<Box<dyn Future<Output = Option<Bytes>>>>,
+}
+
+impl Pending for Wait {
+    fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
+        let stored = ready!(self.get.as_mut().poll(context));
+        let url = std::mem::take(&mut self.url);
+        let page = stored.and_then(|stored| value::read(&url, &stored));
+        let what = if page.is_some() { "found" } else { "not there" };
+        self.servers.trace(exchange, Debug::On, what, &url);
+        let found = Rc::new(Found { url, page });
+        needs_no_file(exchange, &found);
+        exchange.keep(KEPT, found as Rc<dyn Any>);
+        Poll::Ready(Outcome::Next)
+    }
+}
+
+/// A page that is there needs no file. Where there is one, rules about it are asked, too.
+fn needs_no_file(exchange: &mut Exchange, found: &Found) {
+    if found.page.is_none() {
+        return;
+    }
+    let worker = &exchange.worker;
+    let now_s = worker.clock().seconds();
+    let symlinks = exchange.settings.core.symlinks;
+    let file = worker
+        .files()
+        .lookup(&exchange.physical.path, symlinks, now_s);
+    if matches!(file.kind(), FileKind::Missing | FileKind::NotADirectory) {
+        exchange.physical.is_virtual = true;
+    }
+}
+
+impl Hook for Answer {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        let Some(found) = Found::of(exchange) else {
+            return Outcome::Next;
+        };
+        // Somebody may have led the request elsewhere since.
+        if key::of(exchange).is_ok_and(|url| url == found.url)
+            && let Some(page) = &found.page
+            && let Some(outcome) = page::answer(exchange, page, self.0.options.announces)
+        {
+            return outcome;
+        }
+        Outcome::Next
+    }
+}

@@ -1,0 +1,100 @@
+//! mod_mcpage: pages straight from memcached, under their URLs (lighttpd 1.5).
+//!
+//! A page gets there by whoever makes it, or by this module, which stores what backends answer. It is looked
+//! up when the rules about its URL have let the request through ([`lookup`]), and answered when those about
+//! its file have, too. [`store`] decides what may be stored; [`value`] is the form of what is. Memcached
+//! being away makes pages slower, nothing else.
+//!
+//! The cache of [`crate::page_cache`] does more: it knows lifetimes, variants and revalidation. This is for
+//! pages that applications put into memcached themselves, and for configurations that have it.
+
+mod gunzip;
+mod key;
+mod lookup;
+mod options;
+mod page;
+mod servers;
+mod store;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use std::rc::Rc;
+
+use petrel_engine::config::Diagnostic;
+use petrel_engine::config::Effect::{Accepted, Works};
+use petrel_engine::module::{Configure, Loaded, ModuleSpec, Phase};
+
+use lookup::{Answer, Lookup};
+use options::Options;
+use servers::Servers;
+use store::Store;
+
+/// mod_mcpage.
+pub static MODULE: ModuleSpec = ModuleSpec {
+    name: "mod_mcpage",
+    doc: "Answers with pages from memcached, and stores there what backends answer (lighttpd 1.5).",
+    loaded: Loaded::Listed,
+    directives: petrel_engine::directives! {
+        "mcpage.enable", Bool, Request, "disable", Works,
+            "Looks pages up in memcached for GET and HEAD. The key is the URL with scheme and host: http://www.example.org/path?query.";
+        "mcpage.memcached-hosts", List, Request, "()", Works,
+            "The servers, as host, host:port or unix:/path.";
+        "mcpage.memcached-namespace", String, Request, "unset", Works,
+            "What the servers get in front of keys; it has no part in which server has a key.";
+        "mcpage.memcached-keyprefix", String, Request, "unset", Works,
+            "What keys begin with.";
+        "mcpage.memcached-hashing", String, Request, "one_at_a_time", Works,
+            "The hash by which keys are spread over servers, by libmemcached's name for it: default (one_at_a_time), md5, crc, fnv1_64, fnv1a_64, fnv1_32, fnv1a_32, jenkins, murmur.";
+        "mcpage.memcached-behavior", String, Request, "modula", Works,
+            "How keys are spread over servers: modula, consistent, ketama or ketama_weighted.";
+        "mcpage.memcached-expire", Short, Request, "0", Works,
+            "Seconds a stored page lives; 0 is as long as there is room. A page whose backend says less lives less.";
+        "mcpage.memcached-minsize", Short, Request, "0", Works,
+            "KiB below which a page is not stored.";
+        "mcpage.memcached-noblock", Bool, Request, "disable", Accepted("a worker never waits for memcached, nor does a client for a page being stored"),
+            "Does not wait for memcached.";
+        "mcpage.memcached-put", Bool, Request, "enable", Works,
+            "Stores pages that were not there: answers of backends with status 200 to requests without Cookie and Authorization, unless they set a cookie, depend on other fields (Vary) or say by Cache-Control or Expires that they are not to be kept.";
+        "mcpage.memcached-binary", Bool, Request, "disable", Works,
+            "Speaks memcached's binary protocol.";
+        "mcpage.md5", Bool, Request, "disable", Works,
+            "Uses the MD5 sum of the key, in hexadecimal. So does, in any case, a key of more than 250 bytes.";
+        "mcpage.announce", Bool, Request, "enable", Works,
+            "Adds \"X-Served-by-memcached: yes\" to such pages.";
+        "mcpage.localmc-enable", Bool, Request, "disable", Works,
+            "Asks a memcached on this machine first; what is found behind it is stored there.";
+        "mcpage.localmc-expire", Short, Request, "0", Works,
+            "Seconds a page lives there; 0 is as long as there is room.";
+        "mcpage.localmc-addr", String, Request, "127.0.0.1:11211", Works,
+            "Its address.";
+        "mcpage.localmc-socket", String, Request, "unset", Works,
+            "Its unix socket, in place of its address.";
+        "mcpage.debug", Bool, Request, "disable", Works,
+            "Writes to the error log what was found, and what was stored.";
+        "mcpage.debug-verbose", Bool, Request, "disable", Works,
+            "Writes also why a page was not looked up or not stored.";
+        "mcpage.memcached-debug", Bool, Request, "disable", Accepted("there is no libmemcached to trace; its errors are logged and its operations counted in any case"),
+            "Traces what is said to memcached.";
+        "mcpage.zlib-debug", Bool, Request, "disable", Accepted("a page that cannot be decompressed is logged in any case"),
+            "Traces decompression.";
+    },
+    log_directives: &[],
+    configure,
+};
+
+fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
+    let Some(options) = Options::read(configure.values)? else {
+        return Ok(());
+    };
+    let stores = options.puts;
+    let servers = Rc::new(Servers::new(options));
+    // Behind the rules about the URL, and before anybody looks for a file: there may be none.
+    configure.add_last(Phase::Map, Lookup(Rc::clone(&servers)));
+    // Behind the rules about the file.
+    configure.add_first(Phase::Content, Answer(Rc::clone(&servers)));
+    if stores {
+        configure.add_first(Phase::Transform, Store(servers));
+    }
+    Ok(())
+}
