@@ -49,7 +49,11 @@ const KEPT_BYTES_MAX: usize = 1024;
 
 type FindArguments = (LuaString, LuaString, Option<f64>);
 type NextArguments = (LuaString, LuaString, f64);
-type GsubArguments = (LuaString, LuaString, LuaString, Option<f64>);
+/// Subject, pattern, replacement, count, and the offset from which on the subject is still to be done.
+type GsubArguments = (LuaString, LuaString, LuaString, Option<f64>, Option<f64>);
+
+/// Bytes of the subject that one call replaces in, before Lua, where a budget is looked at, has its turn.
+const GSUB_BYTES: usize = 128 << 10;
 
 /// Length of the longest subject on which the native matcher is harmless. `^` counts as an anchor, which
 /// it is not for `gmatch`: see `lua/string.lua`.
@@ -178,23 +182,25 @@ impl Matching {
         }
     }
 
-    /// `string.gsub` with a text as the replacement: true, the result, the number of matches.
+    /// A part of `string.gsub` with a text as the replacement: true, the result of this part, the number of
+    /// matches in it, and the offset of the next part, if there is one.
     fn gsub(&self, lua: &Lua, args: GsubArguments) -> Result<MultiValue> {
-        let (subject, pattern, replacement, count_max) = args;
+        let (subject, pattern, replacement, count_max, from) = args;
+        let from = from.unwrap_or(0.0) as usize;
         let bytes = subject.as_bytes();
         let pattern = self.pattern(&pattern.as_bytes());
         let mut work = Substitution {
             subject: &bytes,
             replacement: &replacement.as_bytes(),
-            result: Vec::with_capacity(bytes.len()),
+            result: Vec::new(),
             bytes_max: self.bytes_max,
         };
         let count_max = count_max.map_or(usize::MAX, |count| count.max(0.0) as usize);
         let mut steps = steps_for(self.steps_max, bytes.len());
-        match work.run(&pattern, count_max, &mut steps) {
-            Ok(count) => {
+        match work.run(&pattern, from, count_max, &mut steps) {
+            Ok((count, onwards)) => {
                 let result = lua.create_string(&work.result)?;
-                (true, result, count).into_lua_multi(lua)
+                (true, result, count, onwards).into_lua_multi(lua)
             }
             Err(Fault::Stop(stop)) => self.fault(lua, "string.gsub", stop, bytes.len()),
             Err(Fault::TooLong) => {
@@ -239,14 +245,20 @@ impl From<Stop> for Fault {
 }
 
 impl Substitution<'_> {
+    /// How many matches there were, and where the next part begins.
     fn run(
         &mut self,
         pattern: &Pattern,
+        from: usize,
         count_max: usize,
         steps: &mut u64,
-    ) -> std::result::Result<usize, Fault> {
-        let (mut at, mut copied, mut count) = (0, 0, 0);
+    ) -> std::result::Result<(usize, Option<usize>), Fault> {
+        let (mut at, mut copied, mut count) = (from, from, 0);
         while count < count_max && at <= self.subject.len() {
+            if at - from >= GSUB_BYTES {
+                self.copy(copied, at)?;
+                return Ok((count, Some(at)));
+            }
             let Some(found) = pattern.find(self.subject, at, steps)? else {
                 break;
             };
@@ -260,7 +272,7 @@ impl Substitution<'_> {
             }
         }
         self.copy(copied, self.subject.len())?;
-        Ok(count)
+        Ok((count, None))
     }
 
     /// Writes the replacement of one match: `%0` is the match, `%1` to `%9` are captures.

@@ -188,6 +188,27 @@ local function gsub_calling(s, p, value, count_max)
   return gsub_few(search, s, p, value, count_max, anchored, captures)
 end
 
+-- Results of Rust for `gsub_long`.
+local function replaced(ok, ...)
+  if not ok then error((...), 3) end
+  return ...
+end
+
+-- A text as the replacement, part by part.
+local function gsub_long(s, p, value, count_max)
+  local text, count, onwards = replaced(rust_gsub(s, p, value, count_max, 0))
+  if onwards == nil then return text, count end
+  local parts, used, bytes = { text }, 1, #text
+  while onwards do
+    local more
+    text, more, onwards = replaced(rust_gsub(s, p, value, count_max - count, onwards))
+    used, bytes, count = used + 1, bytes + #text, count + more
+    parts[used] = text
+    if bytes > string_bytes_max then too_long(3) end
+  end
+  return concat(parts), count
+end
+
 local function count_of(limit)
   if limit == nil then return 1 / 0 end
   return tonumber(limit) or error("bad argument #4 to 'gsub' (number expected, got " .. type(limit) .. ")", 3)
@@ -202,7 +223,7 @@ function string.gsub(s, p, value, ...)
   local kind = type(value)
   if (kind == "string" or kind == "number") and type(s) == "string" then
     if #s > (longest[p] or learn(p)) or replaced_bytes_max(s, tostring(value)) > string_bytes_max then
-      return results(rust_gsub(s, p, tostring(value), count_of((...))))
+      return gsub_long(s, p, tostring(value), count_of((...)))
     end
   elseif (kind == "function" or (kind == "table" and getmetatable(value) ~= nil))
     and (type(s) == "string" or type(s) == "number") and (type(p) == "string" or type(p) == "number") then

@@ -50,6 +50,12 @@ fn long_subjects_take_the_same_arguments() {
         ("s:gsub('.-(%a)', '<%1>', 1)", "<a>1b2 1"),
         ("s:gsub('(.-)%d', { ['b'] = 'c' }):sub(-4)", "-a1c"),
         ("s:match('.-%a.*$', 70003)", "b2"),
+        ("s:rep(20):gsub('.-(%a)', '<%1>'):sub(1, 9)", "<a><b><a>"),
+        ("select('#', s:rep(20):gsub('.-%a', ''))", "2"),
+        ("select(2, s:rep(20):gsub('.-%a', ''))", "40"),
+        ("select(2, s:rep(20):gsub('.-%a', '', 33))", "33"),
+        ("#s:rep(20):gsub('x*', '.')", "2800161"),
+        ("select(2, s:rep(20):gsub('^.-%a', ''))", "1"),
         ("s:match('.-%a.-$', 80000)", "nil"),
     ] {
         assert_eq!(
