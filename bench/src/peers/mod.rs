@@ -135,23 +135,28 @@ impl Site<'_> {
         }
     }
 
-    /// Writes a text of that script, and its module beside it.
+    /// Writes a text of that script, and its module beside it; apart from what is written while the
+    /// server runs, as some servers watch the directories of scripts.
     fn write_script(&self, script: &InServer, suffix: &str, text: &str) -> io::Result<PathBuf> {
         let port = match self.store {
             Some(Address::Tcp(port)) => Some(*port),
             _ => None,
         };
+        std::fs::create_dir_all(self.directory.join(SCRIPTS))?;
         if let Some((name, text)) = script.module {
             let text = script.complete(text, port);
-            self.write(&format!("{name}.lua"), text.as_bytes())?;
+            self.write(&format!("{SCRIPTS}/{name}.lua"), text.as_bytes())?;
         }
         let text = script.complete(text, port);
-        self.write(&format!("{}.{suffix}", script.name), text.as_bytes())
+        self.write(
+            &format!("{SCRIPTS}/{}.{suffix}", script.name),
+            text.as_bytes(),
+        )
     }
 
     /// Where Lua looks for modules.
     fn lua_path(&self) -> String {
-        format!("{}/?.lua;;", self.directory.display())
+        format!("{}/{SCRIPTS}/?.lua;;", self.directory.display())
     }
 
     /// Writes a configuration file and returns its path.
@@ -273,6 +278,9 @@ const ALL_SERVICES: &[Service] = &[
     Service::Gateway(Route::Php),
     Service::LargeAnswers,
 ];
+/// Where scripts are, in a server's own directory.
+const SCRIPTS: &str = "scripts";
+
 /// Workers of every server: processes or threads that accept.
 const WORKERS: u32 = 2;
 
