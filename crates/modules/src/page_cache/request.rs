@@ -167,14 +167,14 @@ fn is_safe(method: Method) -> bool {
 mod tests {
     use super::super::options::Name;
     use super::*;
-    use crate::extforward;
     use crate::testing::Tree;
+    use crate::{extforward, setenv};
 
     const TRUSTING: &str = "extforward.forwarder = (\"127.0.0.1\" => \"trust\")";
 
     fn class(config: &str, request: &str, options: &Options) -> Class {
         let tree = Tree::new(&[]);
-        let site = tree.site(config, &[&extforward::MODULE]);
+        let site = tree.site(config, &[&extforward::MODULE, &setenv::MODULE]);
         classify(site.request(request).exchange(), options)
     }
 
@@ -287,11 +287,18 @@ mod tests {
 
     #[test]
     fn who_is_known_is_not_everybody() {
-        for fields in ["Authorization: Basic eDp5\r\n"] {
-            let Class::Page(wanted) = get(fields, &Options::default()) else {
+        let setenv = "setenv.add-environment = (\"REMOTE_USER\" => \"me\")";
+        let authorized = "GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Basic eDp5\r\n\r\n";
+        let plain = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        for (config, request, expected) in [
+            ("", authorized, true),
+            ("", plain, false),
+            (setenv, plain, true),
+        ] {
+            let Class::Page(wanted) = class(config, request, &Options::default()) else {
                 panic!("it is looked up");
             };
-            assert!(wanted.is_authorized, "{fields}");
+            assert_eq!(wanted.is_authorized, expected, "{config} {request}");
         }
     }
 }

@@ -34,11 +34,12 @@ impl TagPurges {
     /// Whether an answer with these tags, which was asked for at `stored_ms`, was purged since.
     pub fn concern(&self, tags: &[Box<[u8]>], stored_ms: u64) -> bool {
         let table = self.table();
-        let is_purged = |tag: &Box<[u8]>| {
+        let is_purged = |tag: &[u8]| {
             let purged_ms = table.by_tag.get(&tag_name(tag));
             purged_ms.is_some_and(|purged_ms| stored_ms <= *purged_ms)
         };
-        stored_ms <= table.all_until_ms && table.all_until_ms > 0 || tags.iter().any(is_purged)
+        let is_old = table.all_until_ms > 0 && stored_ms <= table.all_until_ms;
+        is_old || tags.iter().any(|tag| is_purged(tag))
     }
 
     /// As bytes, to be read by [`TagPurges::read`].
