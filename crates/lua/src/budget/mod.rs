@@ -12,7 +12,6 @@ mod stop;
 mod watchdog;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mlua::ffi;
@@ -65,10 +64,9 @@ impl Meter {
             return (run(), None);
         }
         let entered = stop::Entered::new(state, &self.slot);
-        self.slot.sequence.fetch_add(1, Ordering::Release);
-        watchdog::wake();
+        watchdog::begin(&self.slot);
         let result = run();
-        self.slot.sequence.fetch_add(1, Ordering::Release);
+        watchdog::end(&self.slot);
         (result, entered.leave())
     }
 }

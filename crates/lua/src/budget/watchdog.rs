@@ -49,7 +49,8 @@ pub(super) fn register(budget: Budget) -> io::Result<Arc<Slot>> {
     let slot = Arc::new(Slot {
         sequence: AtomicU64::new(0),
         budget,
-        out_of_time: AtomicU64::new(0),
+        // The number of no run.
+        out_of_time: AtomicU64::new(u64::MAX),
         memory_max: AtomicUsize::new(usize::MAX),
         thread: stop::ThreadId::current()?,
     });
@@ -68,15 +69,23 @@ pub(super) fn forget(slot: &Arc<Slot>) {
     }
 }
 
-/// A script starts. A load, unless the watchdog sleeps.
+/// A script starts in `slot`: its sequence number becomes odd. A load more, unless the watchdog sleeps.
+///
+/// The number is written before `sleeps` is read, and the watchdog writes `sleeps` before it reads the
+/// numbers once more, all in one order (`SeqCst`): one of the two sees the other, and no script runs
+/// unwatched.
 #[inline]
-pub(super) fn wake() {
-    if let Some(watchdog) = WATCHDOG.get()
-        && watchdog.sleeps.load(Ordering::Relaxed)
-        && watchdog.sleeps.swap(false, Ordering::SeqCst)
-    {
-        watchdog.thread.unpark();
+pub(super) fn begin(slot: &Slot) {
+    slot.sequence.fetch_add(1, Ordering::SeqCst);
+    if let Some(watchdog) = WATCHDOG.get() {
+        watchdog.wake();
     }
+}
+
+/// The script has ended, or waits.
+#[inline]
+pub(super) fn end(slot: &Slot) {
+    slot.sequence.fetch_add(1, Ordering::Release);
 }
 
 fn started() -> io::Result<&'static Watchdog> {
@@ -108,12 +117,37 @@ fn watch(watchdog: &Watchdog) {
         }
         idle = if is_idle { idle + 1 } else { 0 };
         if idle > IDLE_TICKS {
-            watchdog.sleeps.store(true, Ordering::SeqCst);
-            std::thread::park();
-            watchdog.sleeps.store(false, Ordering::SeqCst);
+            watchdog.sleep_until_one_starts();
             idle = 0;
         }
     }
+}
+
+impl Watchdog {
+    #[inline]
+    fn wake(&self) {
+        if self.sleeps.load(Ordering::SeqCst) && self.sleeps.swap(false, Ordering::SeqCst) {
+            self.thread.unpark();
+        }
+    }
+
+    /// For the thread of the watchdog.
+    fn sleep_until_one_starts(&self) {
+        self.sleeps.store(true, Ordering::SeqCst);
+        // One that has started since the last look has found nobody asleep.
+        if lock(&self.watched)
+            .iter()
+            .all(|watched| !has_started(watched))
+        {
+            std::thread::park();
+        }
+        self.sleeps.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Whether something has run there since the last look.
+fn has_started(watched: &Watched) -> bool {
+    watched.slot.sequence.load(Ordering::SeqCst) != watched.sequence
 }
 
 /// Looks at one thread; false if it has run nothing since the last time.
@@ -142,4 +176,63 @@ fn look(watched: &mut Watched) -> bool {
 /// Nothing that is guarded here can be half changed by a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A watchdog whose thread is this one, and the slot that it watches.
+    fn watchdog() -> (Watchdog, Arc<Slot>) {
+        let slot = Arc::new(Slot {
+            sequence: AtomicU64::new(0),
+            budget: Budget {
+                time: Duration::from_millis(10),
+                growth_bytes: 1 << 20,
+            },
+            out_of_time: AtomicU64::new(u64::MAX),
+            memory_max: AtomicUsize::new(usize::MAX),
+            thread: stop::ThreadId::current().expect("a thread"),
+        });
+        let watched = Watched {
+            slot: Arc::clone(&slot),
+            sequence: 0,
+            since: Duration::ZERO,
+        };
+        let watchdog = Watchdog {
+            watched: Mutex::new(vec![watched]),
+            thread: std::thread::current(),
+            sleeps: AtomicBool::new(false),
+        };
+        (watchdog, slot)
+    }
+
+    /// Right between the last look and the sleep is where a wake-up gets lost: the script sees that nobody
+    /// sleeps yet.
+    #[test]
+    fn a_script_that_starts_while_the_watchdog_falls_asleep_is_seen() {
+        let (watchdog, slot) = watchdog();
+        slot.sequence.fetch_add(1, Ordering::SeqCst);
+        watchdog.wake();
+        // It would never return.
+        watchdog.sleep_until_one_starts();
+        assert!(!watchdog.sleeps.load(Ordering::SeqCst));
+        assert!(look(&mut lock(&watchdog.watched)[0]));
+    }
+
+    #[test]
+    fn one_that_starts_later_wakes_it() {
+        let (watchdog, slot) = watchdog();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !watchdog.sleeps.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+                slot.sequence.fetch_add(1, Ordering::SeqCst);
+                watchdog.wake();
+            });
+            watchdog.sleep_until_one_starts();
+        });
+        assert!(look(&mut lock(&watchdog.watched)[0]));
+    }
 }
