@@ -93,6 +93,20 @@ impl ScriptError {
     }
 }
 
+impl ScriptError {
+    /// A script that has waited in a state which has more than `bytes` by now.
+    pub(crate) fn overfull(bytes: usize, name: &str) -> ScriptError {
+        ScriptError {
+            cause: Cause::Memory,
+            message: format!(
+                "{name}: stopped, the Lua state it waited in has more than {} MiB of memory",
+                bytes >> 20
+            ),
+            stack: String::new(),
+        }
+    }
+}
+
 impl From<&mlua::Error> for ScriptError {
     /// What Lua says outside a run, such as that there is no memory.
     fn from(error: &mlua::Error) -> ScriptError {

@@ -184,6 +184,21 @@ impl Machine {
         self.is_spent.get()
     }
 
+    /// Whether runs that have waited have to end, because the state's memory is used up: each stretch of a
+    /// run may make it grow, and a run may have many.
+    pub(crate) fn is_overfull(&self) -> bool {
+        if self.lua.used_memory() <= self.overfull_bytes() {
+            return false;
+        }
+        let _ = self.lua.gc_collect();
+        self.lua.used_memory() > self.overfull_bytes()
+    }
+
+    /// Bytes that a state may have at most when a run goes on in it.
+    pub(crate) fn overfull_bytes(&self) -> usize {
+        self.options.state_bytes_max.saturating_mul(2)
+    }
+
     /// Puts the libraries in place as a run has changed them. Runs that change none cost a look at a flag.
     pub(crate) fn put_overlay(&self, overlay: Option<Table>) -> Result<(), ScriptError> {
         match overlay {

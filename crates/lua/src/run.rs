@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use mlua::{FromLuaMulti, Function, IntoLua, IntoLuaMulti, Lua, MultiValue, Table, Thread, Value};
 
@@ -19,7 +20,15 @@ pub struct Run {
     wait: Option<Wait>,
     /// What it has changed in libraries, while it waits.
     overlay: Option<Table>,
+    /// Bytes by which the state has grown in its stretches so far; it shrinks, too, when garbage goes.
+    grown_bytes: usize,
 }
+
+/// Waits of one run that may be over at once before others have their turn.
+const STRETCHES_MAX: u32 = 64;
+
+/// Runs that have less than this may go on in a state that is overfull: it is not theirs.
+const KEPT_BYTES_MIN: usize = 1 << 20;
 
 /// What runs.
 enum What {
@@ -97,6 +106,7 @@ impl Run {
             thread: Some(thread),
             wait: None,
             overlay: None,
+            grown_bytes: 0,
         };
         let progress = run.resume(arguments)?;
         Ok((run, progress))
@@ -104,7 +114,12 @@ impl Run {
 
     /// Polls what the script waits for and goes on with the script when that is there. Not to be called
     /// again after it was ready.
+    ///
+    /// A script whose waits are over at once does not keep its thread from everything else: after
+    /// [`STRETCHES_MAX`] of them, or the time of one budget, it asks to be polled again.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Value, ScriptError>> {
+        let mut stretches = 0;
+        let begun = Instant::now();
         loop {
             let Some(wait) = &mut self.wait else {
                 return Poll::Ready(Ok(Value::Nil));
@@ -113,12 +128,22 @@ impl Run {
                 return Poll::Pending;
             };
             self.wait = None;
+            if self.grown_bytes > KEPT_BYTES_MIN && self.machine.is_overfull() {
+                return Poll::Ready(Err(self.overfull()));
+            }
             let progress = match result {
                 Ok(values) => self.resume((true, values)),
                 Err(error) => self.resume((false, message_of(&error))),
             };
             match progress {
-                Ok(Progress::Waits) => {}
+                Ok(Progress::Waits) => {
+                    stretches += 1;
+                    let time = self.machine.options().budget.time;
+                    if stretches >= STRETCHES_MAX || begun.elapsed() >= time {
+                        context.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                }
                 Ok(Progress::Ended(value)) => return Poll::Ready(Ok(value)),
                 Err(error) => return Poll::Ready(Err(error)),
             }
@@ -143,6 +168,7 @@ impl Run {
             return Ok(Progress::Ended(Value::Nil));
         };
         self.machine.put_overlay(self.overlay.take())?;
+        let used_before = self.machine.lua().used_memory();
         let (result, excess) = self
             .machine
             .meter()
@@ -165,6 +191,8 @@ impl Run {
             Ok(Yielded::Wait) => {
                 self.wait = self.machine.started.borrow_mut().take();
                 self.overlay = overlay;
+                let used = self.machine.lua().used_memory();
+                self.grown_bytes = (self.grown_bytes + used).saturating_sub(used_before);
                 self.thread = Some(thread);
                 Ok(Progress::Waits)
             }
@@ -180,6 +208,14 @@ impl Run {
                 Err(ScriptError::of_run(&error))
             }
         }
+    }
+
+    /// It has waited with much in its variables, in a state that can take no more.
+    fn overfull(&mut self) -> ScriptError {
+        self.thread = None;
+        self.overlay = None;
+        self.machine.wear_out();
+        ScriptError::overfull(self.machine.overfull_bytes(), self.name())
     }
 
     /// Drops what a call began that then could not yield.

@@ -244,3 +244,47 @@ fn waiting_where_nobody_can_wait_is_an_error_and_forgotten() {
     let _ = run(&machine, source);
     assert!(machine.started.borrow().is_none());
 }
+
+/// `ready()` waits for what is there already.
+fn add_ready(machine: &Machine) {
+    let ready = machine.waiting(|_, ()| Ok(std::future::ready(Ok(()))));
+    let globals = machine.lua().globals();
+    globals
+        .set("ready", ready.expect("a function"))
+        .expect("room");
+}
+
+#[test]
+fn waits_that_are_over_at_once_let_others_have_their_turn() {
+    let machine = machine();
+    add_ready(&machine);
+    let mut run = waiting_run(&machine, "while true do ready() end");
+    for _ in 0..3 {
+        // Without an end to it this would not return.
+        let progress = run.poll(&mut Context::from_waker(Waker::noop()));
+        assert!(progress.is_pending());
+    }
+    let sum = waiting_run(&machine, "for i = 1, 1000 do ready() end return 7");
+    assert_eq!(ended(sum).expect("sound").as_i64(), Some(7));
+}
+
+#[test]
+fn memory_that_grows_from_wait_to_wait_is_stopped() {
+    let options = Options {
+        budget: Budget {
+            time: Duration::from_secs(20),
+            growth_bytes: 16 << 20,
+        },
+        state_bytes_max: 16 << 20,
+        ..Options::default()
+    };
+    let machine = Machine::new(options).expect("a state");
+    let small = waiting_run(&machine, "wait(1) return 5");
+    let source = "local t = {} for i = 1, 50 do t[i] = ('x'):rep(4 * 1024 * 1024) .. i wait(0) end";
+    let error = ended(waiting_run(&machine, source)).expect_err("400 MiB");
+    assert_eq!(error.cause, Cause::Memory, "{error}");
+    assert!(error.message.contains("it waited in"), "{error}");
+    assert!(machine.lua().used_memory() < 64 << 20);
+    assert!(machine.is_worn_out());
+    assert_eq!(ended(small).expect("it has kept nothing").as_i64(), Some(5));
+}
