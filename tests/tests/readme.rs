@@ -13,6 +13,7 @@ const PAGES: &[(&str, usize, usize)] = &[
     ("docs/gateways.md", 1, 2),
     ("docs/from-apache.md", 5, 2),
     ("docs/page-cache.md", 4, 2),
+    ("docs/lua.md", 1, 2),
 ];
 
 fn path(page: &str) -> PathBuf {

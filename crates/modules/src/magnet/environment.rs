@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
-use petrel_lua::mlua::{self, FromLuaMulti, Function, Lua, LuaString, MultiValue, Table, Value};
+use petrel_lua::mlua::{self, Function, LuaString, Table, Value};
 use petrel_lua::{Lent, library};
 
 use super::{attributes, bodies, fields, functions, items, server, stat};
@@ -88,23 +88,23 @@ impl Environment {
     /// # Errors
     /// There is no memory.
     pub fn finish(&self, lighty: Option<&Table>) -> mlua::Result<Finished> {
-        self.finish.call(lighty)
+        self.finish.call(lighty).map(Finished::new)
     }
 }
 
-impl FromLuaMulti for Finished {
-    fn from_lua_multi(mut values: MultiValue, _: &Lua) -> mlua::Result<Finished> {
-        let content = match values.pop_front() {
-            None | Some(Value::Nil) => Content::Nothing,
-            Some(Value::String(text)) => Content::Text(text),
-            Some(Value::Table(parts)) => Content::Parts(parts),
-            Some(other) => Content::Wrong(other.type_name()),
+impl Finished {
+    fn new((content, header): (Value, Value)) -> Finished {
+        let content = match content {
+            Value::Nil => Content::Nothing,
+            Value::String(text) => Content::Text(text),
+            Value::Table(parts) => Content::Parts(parts),
+            other => Content::Wrong(other.type_name()),
         };
-        let header = match values.pop_front() {
-            Some(Value::Table(header)) => Some(header),
+        let header = match header {
+            Value::Table(header) => Some(header),
             _ => None,
         };
-        Ok(Finished { content, header })
+        Finished { content, header }
     }
 }
 

@@ -46,7 +46,7 @@ pub fn encode(text: &[u8]) -> Vec<u8> {
 fn encode_byte(byte: u8, encoded: &mut Vec<u8>) {
     match byte {
         b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' => encoded.push(byte),
-        b'-' | b'.' | b'_' | b'~' | b'!' | b'(' | b')' => encoded.push(byte),
+        b'-' | b'.' | b'_' | b'~' | b'!' | b'(' | b')' | b'*' => encoded.push(byte),
         _ => percent(byte, encoded),
     }
 }
@@ -221,7 +221,7 @@ mod tests {
         let printable: Vec<u8> = (b' '..0x7f).collect();
         assert_eq!(
             text(encode(&printable)),
-            "%20!%22%23%24%25%26%27()%2A%2B%2C-./0123456789%3A%3B%3C%3D%3E%3F%40ABCDEFGHIJKLMNOPQRSTUVWXYZ\
+            "%20!%22%23%24%25%26%27()*%2B%2C-./0123456789%3A%3B%3C%3D%3E%3F%40ABCDEFGHIJKLMNOPQRSTUVWXYZ\
              %5B%5C%5D%5E_%60abcdefghijklmnopqrstuvwxyz%7B%7C%7D~"
         );
         assert_eq!(text(encode(b"\x00\xff")), "%00%FF");

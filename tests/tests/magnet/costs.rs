@@ -1,0 +1,51 @@
+//! A warm run makes no system call.
+
+use petrel_tests::{Calls, Server, Tracer};
+
+use crate::{URL, with_scripts};
+
+const REQUESTS: u64 = 500;
+
+/// Calls beside those that receive and send, and those that a second brings.
+fn calls_beside(server: &Server, target: &str) -> Calls {
+    let mut client = server.client();
+    // As many as the compiler of LuaJIT needs to be done with the script.
+    for _ in 0..1000 {
+        assert_eq!(client.get(target).status, 200);
+    }
+    let tracer = Tracer::attach(server);
+    for _ in 0..REQUESTS {
+        client.get(target);
+    }
+    let mut calls = tracer.stop().without_waits();
+    let moved: u64 = TRANSFERS.iter().map(|name| calls.count(name)).sum();
+    assert!(moved >= 2 * REQUESTS, "{calls:?}");
+    for name in TRANSFERS.iter().chain(OF_SECONDS) {
+        calls.0.remove(*name);
+    }
+    calls
+}
+
+/// What receives requests and sends answers.
+const TRANSFERS: &[&str] = &["recvfrom", "read", "sendto", "write", "writev", "sendmsg"];
+
+/// What the watchdog of scripts and the clock do, each on its own.
+const OF_SECONDS: &[&str] = &["clock_nanosleep", "clock_gettime", "fstat", "newfstatat", "statx"];
+
+#[test]
+fn a_warm_script_asks_the_kernel_for_nothing() {
+    let plain = "lighty.header['X-A'] = lighty.r.req_attr['uri.path'] lighty.content = { '123' } return 200";
+    let file = "local path = lighty.env['physical.doc-root'] or '/' local s = lighty.stat(DIR .. '/www/a.txt')
+        if s.is_file then lighty.content = { { filename = DIR .. '/www/a.txt' } } return 200 end";
+    let server = with_scripts(&[("plain", URL, plain), ("file", URL, "return 404")])
+        .config("server.max-worker = 1\nserver.max-keep-alive-requests = 65535")
+        .start();
+    let directory = format!("{:?}", server.tree().root().to_string_lossy());
+    server.tree().write("file.lua", file.replace("DIR", &directory));
+    assert!(petrel_tests::eventually(|| server.get("/file").status == 200));
+    for target in ["/plain", "/file"] {
+        let rest = calls_beside(&server, target);
+        let count: u64 = rest.0.values().sum();
+        assert!(count < REQUESTS / 10, "{target}: {rest:?}");
+    }
+}
