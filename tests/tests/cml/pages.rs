@@ -233,3 +233,17 @@ fn a_page_with_a_large_part_is_whole() {
         "it is another page"
     );
 }
+
+#[test]
+fn without_the_module_no_source_is_sent() {
+    let server = Server::build()
+        .file("www/a.html", "a")
+        .file("www/page.cml", "return 0 -- secret")
+        .config("cml.extension = \".cml\"")
+        .start();
+    assert_eq!(server.get("/a.html").text(), "a");
+    let response = server.get("/page.cml");
+    assert_eq!(response.status, 503);
+    assert!(!response.text().contains("secret"));
+    server.expect_log("mod_cml is not in server.modules");
+}

@@ -1,5 +1,5 @@
 //! What protects is never ignored: directives that are known, not built, and whose absence would
-//! expose something make their scope answer 503. So do those that give URLs to backends
+//! expose something make their scope answer 503. So do those that give URLs to backends and scripts
 //! ([`GATEWAYS`]) when nobody reads them, because their module is not in `server.modules`, and keys of
 //! theirs with an empty list of backends: what they cover is source, or not for everybody.
 //!
@@ -213,6 +213,8 @@ const GATEWAYS: &[&str] = &[
     "ajp13.map-extensions",
     "ajp13.server",
     "cgi.assign",
+    "cml.extension",
+    "cml.power-magnet",
     "fastcgi.map-extensions",
     "fastcgi.server",
     "proxy-core.backends",
