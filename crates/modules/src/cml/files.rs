@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use md5::{Digest, Md5};
 use petrel_engine::Exchange;
+use petrel_engine::blocking;
 use petrel_engine::file_cache::{FileEntry, FileKind, Symlinks};
 use petrel_lua::mlua::{self, LuaString, Table, Value};
 
@@ -30,17 +31,20 @@ pub(super) fn add(state: &Rc<State>, native: &Table, functions: &Table) -> mlua:
     functions.set("file_isreg", look(|file| is(file, FileKind::Regular))?)?;
     functions.set("file_isdir", look(|file| is(file, FileKind::Directory))?)?;
     let lent = Rc::clone(state.lent());
-    native.set(
-        "names_in",
-        lua.create_function(move |lua, path: LuaString| {
-            let path = lent.with(|exchange| absolute(exchange, &path.as_bytes()));
-            let names = lua.create_table()?;
-            for name in path.map(|path| names_in(&path)).unwrap_or_default() {
-                names.raw_push(lua.create_string(name)?)?;
+    let names = state.machine().waiting(move |lua, path: LuaString| {
+        let path = lent.with(|exchange| absolute(exchange, &path.as_bytes()));
+        let lua = lua.clone();
+        Ok(async move {
+            let read = blocking::run(move || path.map(|path| names_in(&path)));
+            let names = read.await.map_err(mlua::Error::external)?;
+            let table = lua.create_table()?;
+            for name in names.unwrap_or_default() {
+                table.raw_push(lua.create_string(name)?)?;
             }
-            Ok(names)
-        })?,
-    )?;
+            Ok(table)
+        })
+    })?;
+    native.set("names_in", names)?;
     let digest = lua.create_function(|_, text: LuaString| Ok(md5_hex(&text.as_bytes())))?;
     native.set("md5", &digest)?;
     functions.set("md5", digest)
@@ -79,7 +83,7 @@ fn is(file: &FileEntry, kind: FileKind) -> Value {
 }
 
 /// The names in a directory, in alphabetical order, without `.` and `..`; none if it cannot be read. The
-/// directory is read each time.
+/// directory is read each time, by a thread that may wait for the disk.
 fn names_in(path: &[u8]) -> Vec<Vec<u8>> {
     let path = Path::new(std::ffi::OsStr::from_bytes(path));
     let Ok(entries) = std::fs::read_dir(path) else {
@@ -93,7 +97,7 @@ fn names_in(path: &[u8]) -> Vec<Vec<u8>> {
     names
 }
 
-/// Names that `dir_files` goes through. A worker reads them in a few tens of milliseconds.
+/// Names that `dir_files` goes through.
 const NAMES_MAX: usize = 65_536;
 
 fn md5_hex(text: &[u8]) -> String {

@@ -50,14 +50,14 @@ fn got(tree: &Tree, config: &str, target: &str) -> (u16, String) {
 }
 
 /// What an expression comes to in a script, as a page of text.
-fn value(expression: &str, target: &str) -> String {
+async fn value(expression: &str, target: &str) -> String {
     let script =
         format!("output_include = {{ {{ text = tostring({expression}) }} }} return CACHE_HIT");
     let tree = tree(&script);
     let request = format!(
         "GET {target} HTTP/1.1\r\nHost: a\r\nCookie: a=b; PHPSESSID=abc123; c=../x\r\n\r\n"
     );
-    let answer = site(&tree, "").request(&request);
+    let answer = site(&tree, "").request_async(&request).await;
     assert_eq!(answer.status(), 200, "{expression}");
     body(&answer).replace(&tree.path(""), "ROOT/")
 }
@@ -311,8 +311,8 @@ fn a_range_of_a_page_may_span_parts() {
     );
 }
 
-#[test]
-fn scripts_know_the_request() {
+#[tokio::test(flavor = "local")]
+async fn scripts_know_the_request() {
     for (expression, expected) in [
         ("request['REQUEST_URI']", "/?id=7&q=a%20b+c&id=8"),
         ("request.SCRIPT_NAME", "/index.cml"),
@@ -337,24 +337,24 @@ fn scripts_know_the_request() {
         ("_G.request == request", "true"),
     ] {
         assert_eq!(
-            value(expression, "/?id=7&q=a%20b+c&id=8"),
+            value(expression, "/?id=7&q=a%20b+c&id=8").await,
             expected,
             "{expression}"
         );
     }
-    assert_eq!(value("request.PATH_INFO", "/index.cml/more"), "/more");
+    assert_eq!(value("request.PATH_INFO", "/index.cml/more").await, "/more");
     assert_eq!(
-        value("request.SCRIPT_NAME", "/index.cml/more"),
+        value("request.SCRIPT_NAME", "/index.cml/more").await,
         "/index.cml"
     );
 }
 
-#[test]
-fn tables_about_the_request_can_be_gone_through() {
+#[tokio::test(flavor = "local")]
+async fn tables_about_the_request_can_be_gone_through() {
     let count = "(function() local n = 0 for _ in pairs(TABLE) do n = n + 1 end return n end)()";
     for (table, expected) in [("get", "2"), ("cookie", "3"), ("request", "8")] {
         assert_eq!(
-            value(&count.replace("TABLE", table), "/?a=1&b"),
+            value(&count.replace("TABLE", table), "/?a=1&b").await,
             expected,
             "{table}"
         );
@@ -375,8 +375,8 @@ fn the_document_root_has_the_slash_that_is_configured() {
     }
 }
 
-#[test]
-fn scripts_know_files() {
+#[tokio::test(flavor = "local")]
+async fn scripts_know_files() {
     for (expression, expected) in [
         ("file_isreg('head.html')", "1"),
         ("file_isreg('sub')", "false"),
@@ -393,7 +393,7 @@ fn scripts_know_files() {
         ),
         ("dir_files('none')()", "nil"),
     ] {
-        assert_eq!(value(expression, "/"), expected, "{expression}");
+        assert_eq!(value(expression, "/").await, expected, "{expression}");
     }
 }
 
