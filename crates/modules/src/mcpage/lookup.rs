@@ -11,9 +11,9 @@ use petrel_engine::file_cache::FileKind;
 use petrel_engine::module::{Hook, Outcome, Pending};
 
 use super::options::Debug;
+use super::page::{self, Page};
 use super::servers::Servers;
-use super::value::{self, Value};
-use super::{key, page};
+use super::{key, value};
 
 /// Looks the page up.
 pub(super) struct Lookup(pub Rc<Servers>);
@@ -26,7 +26,7 @@ pub(super) struct Found {
     /// The URL, which is the key.
     pub url: Vec<u8>,
     /// The page, if there is one.
-    pub page: Option<Value>,
+    pub page: Option<Page>,
 }
 
 const KEPT: &str = "mod_mcpage";
@@ -75,7 +75,9 @@ impl Pending for Wait {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         let stored = ready!(self.get.as_mut().poll(context));
         let url = std::mem::take(&mut self.url);
-        let page = stored.and_then(|stored| value::read(&url, &stored));
+        let page = stored
+            .and_then(|stored| value::read(&url, &stored))
+            .and_then(|value| Page::new(exchange, value));
         let what = if page.is_some() { "found" } else { "not there" };
         self.servers.trace(exchange, Debug::On, what, &url);
         let found = Rc::new(Found { url, page });
@@ -87,7 +89,7 @@ impl Pending for Wait {
 
 /// A page that is there needs no file. Where there is one, rules about it are asked, too.
 fn needs_no_file(exchange: &mut Exchange, found: &Found) {
-    if found.page.is_none() {
+    if found.page.is_none() || exchange.physical.is_virtual {
         return;
     }
     let worker = &exchange.worker;
@@ -107,12 +109,11 @@ impl Hook for Answer {
             return Outcome::Next;
         };
         // Somebody may have led the request elsewhere since.
-        if key::of(exchange).is_ok_and(|url| url == found.url)
-            && let Some(page) = &found.page
-            && let Some(outcome) = page::answer(exchange, page, self.0.options.announces)
-        {
-            return outcome;
+        match &found.page {
+            Some(page) if key::of(exchange).is_ok_and(|url| url == found.url) => {
+                page::answer(exchange, page, self.0.options.announces)
+            }
+            _ => Outcome::Next,
         }
-        Outcome::Next
     }
 }

@@ -1,5 +1,8 @@
 //! The answer with a stored page.
 
+use std::rc::Rc;
+
+use bytes::Bytes;
 use petrel_engine::Exchange;
 use petrel_engine::body::Piece;
 use petrel_engine::module::Outcome;
@@ -12,38 +15,56 @@ use super::gunzip::{gunzip, is_gzip};
 use super::value::Value;
 use crate::static_file;
 
-/// Answers with `page`, as far as the conditions and ranges of the request allow. False: it cannot be
-/// decompressed, and there is no answer.
-pub(super) fn answer(exchange: &mut Exchange, page: &Value, announces: bool) -> Option<Outcome> {
-    let has_coding = |coding: &[u8]| {
-        coding.eq_ignore_ascii_case(b"gzip") || coding.eq_ignore_ascii_case(b"x-gzip")
-    };
-    let coding = field(page, "Content-Encoding");
-    // Applications store no field that could say so.
-    let is_gzip = match coding {
-        Some(coding) => has_coding(coding),
-        None => page.fields.is_empty() && is_gzip(&page.body),
-    };
-    let accepted = exchange.request.head.field(KnownField::AcceptEncoding);
-    let is_decoded = is_gzip && choose_coding(accepted, &[Coding::Gzip]) != Some(Coding::Gzip);
-    let body = match is_decoded {
-        true => decoded(exchange, page)?.into(),
-        false => page.body.clone(),
-    };
-    exchange.response.answer(Status::OK);
-    for (name, value) in &page.fields {
-        if let Ok(name) = std::str::from_utf8(name) {
-            exchange.response.append(name, value);
-        }
-    }
-    add_fields(exchange, is_gzip, is_decoded, announces);
-    let modified_s = exchange.response.get("Last-Modified").and_then(date::parse);
-    static_file::answer_as_asked(exchange, Piece::Bytes(body), modified_s);
-    Some(Outcome::Answer)
+/// A stored page in the form in which the client gets it.
+pub(super) struct Page {
+    fields: Vec<(Vec<u8>, Vec<u8>)>,
+    body: Bytes,
+    form: Form,
 }
 
-fn decoded(exchange: &Exchange, page: &Value) -> Option<Vec<u8>> {
-    let decoded = gunzip(&page.body);
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// As it is stored, which is not compressed.
+    Plain,
+    /// As it is stored, which is compressed.
+    Gzip,
+    /// It was compressed.
+    Decoded,
+}
+
+impl Page {
+    /// The page `value` for this request. `None`: it cannot be decompressed, as if it were not there.
+    pub fn new(exchange: &Exchange, value: Value) -> Option<Page> {
+        let accepted = exchange.request.head.field(KnownField::AcceptEncoding);
+        let form = match is_compressed(&value) {
+            false => Form::Plain,
+            true if choose_coding(accepted, &[Coding::Gzip]) == Some(Coding::Gzip) => Form::Gzip,
+            true => Form::Decoded,
+        };
+        let body = match form {
+            Form::Plain | Form::Gzip => value.body,
+            Form::Decoded => decoded(exchange, &value.body)?.into(),
+        };
+        Some(Page {
+            fields: value.fields,
+            body,
+            form,
+        })
+    }
+}
+
+/// Applications store no field that could say so.
+fn is_compressed(value: &Value) -> bool {
+    let mut fields = value.fields.iter();
+    let coding = fields.find(|(name, _)| name.eq_ignore_ascii_case(b"Content-Encoding"));
+    match coding {
+        Some((_, coding)) => coding.eq_ignore_ascii_case(b"gzip"),
+        None => value.fields.is_empty() && is_gzip(&value.body),
+    }
+}
+
+fn decoded(exchange: &Exchange, body: &[u8]) -> Option<Vec<u8>> {
+    let decoded = gunzip(body);
     decoded
         .inspect_err(|why| {
             let cause = format_args!("mcpage: a stored page cannot be decompressed: {why}");
@@ -52,8 +73,22 @@ fn decoded(exchange: &Exchange, page: &Value) -> Option<Vec<u8>> {
         .ok()
 }
 
-fn add_fields(exchange: &mut Exchange, is_gzip: bool, is_decoded: bool, announces: bool) {
-    let settings = std::rc::Rc::clone(&exchange.settings);
+/// Answers with `page`, as far as the conditions and ranges of the request allow.
+pub(super) fn answer(exchange: &mut Exchange, page: &Page, announces: bool) -> Outcome {
+    exchange.response.answer(Status::OK);
+    for (name, value) in &page.fields {
+        if let Ok(name) = std::str::from_utf8(name) {
+            exchange.response.append(name, value);
+        }
+    }
+    add_fields(exchange, page.form, announces);
+    let modified_s = exchange.response.get("Last-Modified").and_then(date::parse);
+    static_file::answer_as_asked(exchange, Piece::Bytes(page.body.clone()), modified_s);
+    Outcome::Answer
+}
+
+fn add_fields(exchange: &mut Exchange, form: Form, announces: bool) {
+    let settings = Rc::clone(&exchange.settings);
     if exchange.response.get("Content-Type").is_none() {
         let types = &settings.core.mime_types;
         let of_url = types.content_type_of(exchange.request.url.path());
@@ -62,14 +97,16 @@ fn add_fields(exchange: &mut Exchange, is_gzip: bool, is_decoded: bool, announce
             .set("Content-Type", of_url.unwrap_or(b"text/html"));
     }
     let response = &mut exchange.response;
-    if is_decoded {
-        response.remove("Content-Encoding");
-        // It stands for other bytes.
-        response.remove("ETag");
-    } else if is_gzip {
-        response.set("Content-Encoding", b"gzip");
+    match form {
+        Form::Plain => {}
+        Form::Gzip => response.set("Content-Encoding", b"gzip"),
+        Form::Decoded => {
+            response.remove("Content-Encoding");
+            // It stands for other bytes.
+            response.remove("ETag");
+        }
     }
-    if is_gzip && response.get("Vary").is_none() {
+    if form != Form::Plain && response.get("Vary").is_none() {
         response.set("Vary", b"Accept-Encoding");
     }
     if settings.core.range_requests {
@@ -78,10 +115,4 @@ fn add_fields(exchange: &mut Exchange, is_gzip: bool, is_decoded: bool, announce
     if announces {
         response.set("X-Served-by-memcached", b"yes");
     }
-}
-
-fn field<'p>(page: &'p Value, name: &str) -> Option<&'p [u8]> {
-    let mut fields = page.fields.iter();
-    let found = fields.find(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes()));
-    found.map(|(_, value)| value.as_slice())
 }

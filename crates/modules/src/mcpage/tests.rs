@@ -238,6 +238,8 @@ async fn compressed_pages_are_decoded_for_who_wants_them_plain() {
     assert_eq!(answer.field("Content-Encoding").as_deref(), Some("gzip"));
     memcached.set("http://a.example/page", &hello[..12]);
     assert_eq!(got(&site, "/page").await, "file", "it is broken");
+    memcached.set("http://a.example/none", &hello[..12]);
+    assert_eq!(site.get_async("/none").await.status(), 404);
 }
 
 #[tokio::test(flavor = "local")]
