@@ -50,6 +50,7 @@ local api = {
 for name, value in next, native.functions do
    api[name] = value
 end
+api.fragment = globals.petrel.fragment
 
 function api.print(...)
    local words = { ... }

@@ -333,6 +333,7 @@ async fn scripts_know_the_request() {
         ("md5('123')", "202cb962ac59075b964b07152d234b70"),
         ("crypto.md5('123')", "202cb962ac59075b964b07152d234b70"),
         ("type(petrel)", "table"),
+        ("fragment('f', 60, function() return 'made' end)", "made"),
         ("CACHE_HIT .. CACHE_MISS", "01"),
         ("_G.request == request", "true"),
     ] {
