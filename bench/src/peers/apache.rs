@@ -67,7 +67,7 @@ fn configuration(site: &Site<'_>, perl: Option<&str>) -> String {
     let (root, directory) = (root.display(), directory.display());
     let gateway = site
         .upstream
-        .map(|upstream| gateway(upstream, site.memory))
+        .map(|upstream| gateway(upstream, site))
         .unwrap_or_default();
     let (processes, script) = match perl {
         Some(perl) => (PREFORK.to_owned(), perl),
@@ -146,7 +146,7 @@ PerlMapToStorageHandler Apache2::Const::OK
 }
 
 /// Backend connections are kept when told so, by each process as many as it has threads.
-fn gateway(upstream: Upstream<'_>, memory: &Path) -> String {
+fn gateway(upstream: Upstream<'_>, site: &Site<'_>) -> String {
     let Upstream {
         route,
         address,
@@ -163,7 +163,10 @@ fn gateway(upstream: Upstream<'_>, memory: &Path) -> String {
         Reuse::Keep => "enablereuse=on max=64 ttl=3600",
         Reuse::Close => "disablereuse=on",
     };
-    let cache = if cached { cache(memory) } else { String::new() };
+    let cache = match cached {
+        true => cache(site.memory, site.workload.body_bytes().unwrap_or(0)),
+        false => String::new(),
+    };
     let pass = match route {
         Route::FastCgi => format!("ProxyPass /fcgi {url}/fcgi {reuse}"),
         Route::Http => format!("ProxyPass /http {url}/http {reuse}"),
@@ -185,19 +188,28 @@ ProxyFCGIBackendType GENERIC
     )
 }
 
-/// Files in memory: its other cache copies each answer in and out of a shared segment.
-fn cache(memory: &Path) -> String {
+/// Whichever of its two stores is quicker: a shared segment for small answers (100 B: 15 µs instead of
+/// 20), files in memory for larger ones (100 KiB: 22 instead of 30). Both together cost more than either.
+fn cache(memory: &Path, bytes: u64) -> String {
     let memory = memory.display();
-    format!(
-        "LoadModule cache_module {MODULES}/mod_cache.so
-LoadModule cache_disk_module {MODULES}/mod_cache_disk.so
+    let store = match bytes {
+        ..=SEGMENT_BYTES_MAX => format!(
+            "LoadModule cache_socache_module {MODULES}/mod_cache_socache.so
+LoadModule socache_shmcb_module {MODULES}/mod_socache_shmcb.so
+CacheSocache shmcb:{memory}/cache(67108864)
+CacheEnable socache /"
+        ),
+        _ => format!(
+            "LoadModule cache_disk_module {MODULES}/mod_cache_disk.so
 CacheRoot {memory}
-CacheEnable disk /
-CacheQuickHandler on
-"
-    )
+CacheEnable disk /"
+        ),
+    };
+    format!("LoadModule cache_module {MODULES}/mod_cache.so\n{store}\nCacheQuickHandler on\n")
 }
 
+/// Larger answers are files.
+const SEGMENT_BYTES_MAX: u64 = 2048;
 /// More processes than there are client connections.
 const PREFORK: &str = "LoadModule mpm_prefork_module /usr/lib/apache2/modules/mod_mpm_prefork.so
 StartServers 96
