@@ -164,7 +164,7 @@ fn gateway(upstream: Upstream<'_>, site: &Site<'_>) -> String {
         Reuse::Close => "disablereuse=on",
     };
     let cache = match cached {
-        true => cache(site.memory, site.workload.body_bytes().unwrap_or(0)),
+        true => cache(site.memory, route, site.workload.body_bytes()),
         false => String::new(),
     };
     let pass = match route {
@@ -189,11 +189,12 @@ ProxyFCGIBackendType GENERIC
 }
 
 /// Whichever of its two stores is quicker: a shared segment for small answers (100 B: 15 µs instead of
-/// 20), files in memory for larger ones (100 KiB: 22 instead of 30). Both together cost more than either.
-fn cache(memory: &Path, bytes: u64) -> String {
+/// 20), files in memory for larger ones (100 KiB: 22 instead of 30). Both together cost
+/// more than either, and the segment takes no answer that does not tell its length, as PHP's.
+fn cache(memory: &Path, route: Route, bytes: Option<u64>) -> String {
     let memory = memory.display();
-    let store = match bytes {
-        ..=SEGMENT_BYTES_MAX => format!(
+    let store = match (route, bytes) {
+        (Route::Http, Some(..=SEGMENT_BYTES_MAX)) => format!(
             "LoadModule cache_socache_module {MODULES}/mod_cache_socache.so
 LoadModule socache_shmcb_module {MODULES}/mod_socache_shmcb.so
 CacheSocache shmcb:{memory}/cache(67108864)
