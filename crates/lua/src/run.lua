@@ -6,8 +6,13 @@ local DONE, WAIT = ...
 local function loop(run, environment, argument)
    while true do
       if environment then
-         setfenv(run, environment())
-         run, environment, argument = yield(DONE, run())
+         local globals, finish, kept = environment()
+         setfenv(run, globals)
+         if finish then
+            run, environment, argument = yield(DONE, finish(kept, run()))
+         else
+            run, environment, argument = yield(DONE, run())
+         end
       else
          run, environment, argument = yield(DONE, run(argument))
       end

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use mlua::{FromLuaMulti, Function, IntoLua, IntoLuaMulti, Lua, MultiValue, Table, Thread, Value};
+use mlua::{Function, IntoLua, IntoLuaMulti, Table, Thread, Value};
 
 use crate::budget::Excess;
 use crate::error::{ScriptError, message_of};
@@ -50,15 +50,14 @@ pub enum Progress {
 enum Yielded {
     Done(Value),
     Wait,
-    /// The hook's yield has no values.
-    Nothing,
-    /// The script yielded by itself.
+    /// The hook's yield, which has no values, or one of the script itself.
     Other,
 }
 
 impl Run {
     /// Runs `script` until it ends or waits, in the environment that `environment`, a Lua function, makes
-    /// for it.
+    /// for it. If that returns a second value, it is a function that is called with the third and with what
+    /// the script has returned: the run comes to what it makes of it.
     ///
     /// # Errors
     /// Whatever the script did wrong, or its being stopped.
@@ -169,15 +168,14 @@ impl Run {
         };
         self.machine.put_overlay(self.overlay.take())?;
         let used_before = self.machine.lua().used_memory();
-        let (result, excess) = self
-            .machine
-            .meter()
-            .measure(thread.state(), || thread.resume::<Yielded>(arguments));
+        let (result, excess) = self.machine.meter().measure(thread.state(), || {
+            thread.resume::<(Value, Value)>(arguments)
+        });
         let overlay = self.machine.take_overlay()?;
         if let Some(excess) = excess {
             return Err(self.stopped(excess, &thread));
         }
-        match result {
+        match result.map(Yielded::new) {
             Ok(Yielded::Done(value)) => {
                 self.forget_started();
                 self.machine.give_thread(thread);
@@ -196,7 +194,7 @@ impl Run {
                 self.thread = Some(thread);
                 Ok(Progress::Waits)
             }
-            Ok(Yielded::Other | Yielded::Nothing) => {
+            Ok(Yielded::Other) => {
                 let error = mlua::Error::runtime(format_args!(
                     "{}: attempt to yield from outside a coroutine",
                     self.name()
@@ -233,15 +231,13 @@ impl Run {
     }
 }
 
-impl FromLuaMulti for Yielded {
-    fn from_lua_multi(mut values: MultiValue, _: &Lua) -> mlua::Result<Yielded> {
-        Ok(match values.pop_front() {
-            None => Yielded::Nothing,
-            Some(Value::LightUserData(what)) if what == DONE => {
-                Yielded::Done(values.pop_front().unwrap_or(Value::Nil))
-            }
-            Some(Value::LightUserData(what)) if what == WAIT => Yielded::Wait,
-            Some(_) => Yielded::Other,
-        })
+impl Yielded {
+    /// From the first two values: a list of all of them would be an allocation for each run.
+    fn new((mark, value): (Value, Value)) -> Yielded {
+        match mark {
+            Value::LightUserData(what) if what == DONE => Yielded::Done(value),
+            Value::LightUserData(what) if what == WAIT => Yielded::Wait,
+            _ => Yielded::Other,
+        }
     }
 }
