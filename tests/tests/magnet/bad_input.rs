@@ -39,8 +39,15 @@ fn an_endless_loop_is_stopped_and_named() {
     ] {
         let server = server(script);
         let begin = Instant::now();
-        expect_500(&server, &["(lua) ", "bad.lua: stopped, it ran for more than 10 ms"]);
-        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+        expect_500(
+            &server,
+            &["(lua) ", "bad.lua: stopped, it ran for more than 10 ms"],
+        );
+        assert!(
+            begin.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            begin.elapsed()
+        );
     }
 }
 
@@ -61,7 +68,11 @@ fn others_are_served_while_loops_are_stopped() {
         }
     });
     // Twenty loops of 10 ms each, on a machine that may be busy.
-    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        begin.elapsed()
+    );
 }
 
 #[test]
@@ -94,7 +105,15 @@ fn an_error_in_an_error_handler_is_an_error() {
 fn an_error_is_told_with_file_line_and_stack() {
     let script = "local function deeper()\n  error('boom')\nend\ndeeper()\nreturn 200";
     let server = server(script);
-    expect_500(&server, &["bad.lua:2: boom", "stack=", "bad.lua:4:", "request=\"GET /bad\""]);
+    expect_500(
+        &server,
+        &[
+            "bad.lua:2: boom",
+            "stack=",
+            "bad.lua:4:",
+            "request=\"GET /bad\"",
+        ],
+    );
     let lines = server.log();
     let lines: Vec<_> = lines.lines().filter(|line| line.contains("boom")).collect();
     assert_eq!(lines.len(), 1, "{lines:?}");
@@ -102,7 +121,10 @@ fn an_error_is_told_with_file_line_and_stack() {
 
 #[test]
 fn a_script_that_yields_by_itself_is_an_error() {
-    expect_500(&server("coroutine.yield(1)"), &["bad.lua", "outside a coroutine"]);
+    expect_500(
+        &server("coroutine.yield(1)"),
+        &["bad.lua", "outside a coroutine"],
+    );
 }
 
 #[test]
@@ -136,7 +158,9 @@ fn a_script_that_is_not_there_is_500_until_it_is() {
     let gone = || server.get("/bad").status == 500;
     assert!(eventually(gone));
     server.expect_log("bad.lua: there is no such script");
-    server.tree().write("bad.lua", "lighty.content = { 'back' } return 200");
+    server
+        .tree()
+        .write("bad.lua", "lighty.content = { 'back' } return 200");
     assert!(eventually(|| server.get("/bad").text() == "back"));
 }
 
@@ -147,7 +171,9 @@ fn a_script_that_is_half_written_is_500_until_it_is_whole() {
     server.tree().write("bad.lua", "lighty.content = { 'whole");
     assert!(eventually(|| server.get("/bad").status == 500));
     server.expect_log("bad.lua:1: unfinished string");
-    server.tree().write("bad.lua", "lighty.content = { 'other' } return 200");
+    server
+        .tree()
+        .write("bad.lua", "lighty.content = { 'other' } return 200");
     assert!(eventually(|| server.get("/bad").text() == "other"));
 }
 
@@ -157,7 +183,9 @@ fn a_script_that_is_deleted_while_it_runs_runs_to_its_end() {
     let mut client = server.client();
     client.send("GET /bad HTTP/1.1\r\nHost: h\r\n\r\n");
     std::thread::sleep(Duration::from_millis(100));
-    server.tree().write("bad.lua", "lighty.content = { 'the new one' } return 200");
+    server
+        .tree()
+        .write("bad.lua", "lighty.content = { 'the new one' } return 200");
     assert!(eventually(|| server.get("/bad").text() == "the new one"));
     server.tree().remove("bad.lua");
     assert_eq!(client.response().text(), "the old one");
@@ -192,7 +220,11 @@ fn nobody_splits_an_answer_or_the_log() {
     assert_eq!(response.field("X-Evil"), None, "{response}");
     assert_eq!(response.field("X-A"), Some("a%0d%0aX-Evil: 2  X-Evil: 1"));
     server.expect_log("(lua-print) one");
-    assert!(!server.log().lines().any(|line| line.ends_with(": two")), "{}", server.log());
+    assert!(
+        !server.log().lines().any(|line| line.ends_with(": two")),
+        "{}",
+        server.log()
+    );
 }
 
 #[test]

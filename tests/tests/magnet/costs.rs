@@ -30,7 +30,13 @@ fn calls_beside(server: &Server, target: &str) -> Calls {
 const TRANSFERS: &[&str] = &["recvfrom", "read", "sendto", "write", "writev", "sendmsg"];
 
 /// What the watchdog of scripts and the clock do, each on its own.
-const OF_SECONDS: &[&str] = &["clock_nanosleep", "clock_gettime", "fstat", "newfstatat", "statx"];
+const OF_SECONDS: &[&str] = &[
+    "clock_nanosleep",
+    "clock_gettime",
+    "fstat",
+    "newfstatat",
+    "statx",
+];
 
 #[test]
 fn a_warm_script_asks_the_kernel_for_nothing() {
@@ -41,8 +47,12 @@ fn a_warm_script_asks_the_kernel_for_nothing() {
         .config("server.max-worker = 1\nserver.max-keep-alive-requests = 65535")
         .start();
     let directory = format!("{:?}", server.tree().root().to_string_lossy());
-    server.tree().write("file.lua", file.replace("DIR", &directory));
-    assert!(petrel_tests::eventually(|| server.get("/file").status == 200));
+    server
+        .tree()
+        .write("file.lua", file.replace("DIR", &directory));
+    assert!(petrel_tests::eventually(
+        || server.get("/file").status == 200
+    ));
     for target in ["/plain", "/file"] {
         let rest = calls_beside(&server, target);
         let count: u64 = rest.0.values().sum();

@@ -69,7 +69,8 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
 ];
 
 fn site(tree: &Tree) {
-    tree.write("www/a.txt", "0123456789").modified("www/a.txt", 1_000_000_000);
+    tree.write("www/a.txt", "0123456789")
+        .modified("www/a.txt", 1_000_000_000);
     for (name, _, script) in SCRIPTS {
         tree.write(&format!("{name}.lua"), script);
     }
@@ -88,7 +89,19 @@ fn start() -> Option<Differential> {
 
 /// Those whose answer is a page of the server's own.
 const PAGES: &[&str] = &[
-    "nobody", "words", "fraction", "error", "syntax", "readonly", "unknown", "attribute", "index", "kept", "gone", "forbidden", "new",
+    "nobody",
+    "words",
+    "fraction",
+    "error",
+    "syntax",
+    "readonly",
+    "unknown",
+    "attribute",
+    "index",
+    "kept",
+    "gone",
+    "forbidden",
+    "new",
 ];
 
 /// A script that adds to an answer of lighttpd's own changes its page, whose words are not ours.

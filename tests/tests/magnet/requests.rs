@@ -11,7 +11,10 @@ fn a_script_answers_request_after_request() {
         assert_eq!(client.get("/count").text(), number.to_string());
     }
     let head = client.request("HEAD", "/count", &[]);
-    assert_eq!((head.status, head.field("Content-Length")), (200, Some("1")));
+    assert_eq!(
+        (head.status, head.field("Content-Length")),
+        (200, Some("1"))
+    );
 }
 
 #[test]
@@ -21,14 +24,18 @@ fn early_hints_come_before_the_answer() {
     let mut client = server.client();
     client.send("GET /a.txt HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
     let bytes = String::from_utf8_lossy(&client.read_to_end()).into_owned();
-    let expected = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\nHTTP/1.1 200 OK\r\n";
+    let expected =
+        "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\nHTTP/1.1 200 OK\r\n";
     assert!(bytes.starts_with(expected), "{bytes}");
     assert_eq!(bytes.matches("Link:").count(), 1, "{bytes}");
     // HTTP/1.0 knows no interim responses.
     let mut client = server.client();
     client.send("GET /a.txt HTTP/1.0\r\n\r\n");
     let bytes = String::from_utf8_lossy(&client.read_to_end()).into_owned();
-    assert!(bytes.contains(" 200 OK\r\n") && !bytes.contains(" 103 "), "{bytes}");
+    assert!(
+        bytes.contains(" 200 OK\r\n") && !bytes.contains(" 103 "),
+        "{bytes}"
+    );
 }
 
 #[test]
@@ -59,19 +66,33 @@ fn files_are_sent_as_they_are() {
     let script = "local root = lighty.env['physical.doc-root']
         lighty.content = { '<', { filename = root .. '/big.bin' }, '>', { filename = root .. '/a.txt', offset = 3 } } return 200";
     let big = vec![b'y'; 300_000];
-    let server = with_scripts(&[("files", PATH, script)]).file("www/big.bin", &big).start();
+    let server = with_scripts(&[("files", PATH, script)])
+        .file("www/big.bin", &big)
+        .start();
     let response = server.get("/files");
     let expected = [b"<", &*big, b">3456789"].concat();
-    assert_eq!(response.field("Content-Length"), Some(expected.len().to_string().as_str()));
+    assert_eq!(
+        response.field("Content-Length"),
+        Some(expected.len().to_string().as_str())
+    );
     assert!(response.body == expected);
 }
 
 #[test]
 fn three_hooks_of_one_request() {
     let server = with_scripts(&[])
-        .file("1.lua", "lighty.env['uri.path'] = '/a.txt' lighty.req_env['SEEN'] = 'url'")
-        .file("2.lua", "lighty.req_env['SEEN'] = lighty.req_env['SEEN'] .. ' path'")
-        .file("3.lua", "lighty.header['X-Seen'] = lighty.req_env['SEEN'] .. ' answer'")
+        .file(
+            "1.lua",
+            "lighty.env['uri.path'] = '/a.txt' lighty.req_env['SEEN'] = 'url'",
+        )
+        .file(
+            "2.lua",
+            "lighty.req_env['SEEN'] = lighty.req_env['SEEN'] .. ' path'",
+        )
+        .file(
+            "3.lua",
+            "lighty.header['X-Seen'] = lighty.req_env['SEEN'] .. ' answer'",
+        )
         .config(
             "magnet.attract-raw-url-to = (var.dir + \"/1.lua\")
              magnet.attract-physical-path-to = (var.dir + \"/2.lua\")
@@ -107,5 +128,8 @@ fn answers_of_the_server_itself_are_changed_as_well() {
     let script = "lighty.header['X-Status'] = lighty.r.req_item.http_status";
     let server = with_scripts(&[("no", ANSWER, script)]).start();
     let response = server.get("/no/such/file");
-    assert_eq!((response.status, response.field("X-Status")), (404, Some("404")));
+    assert_eq!(
+        (response.status, response.field("X-Status")),
+        (404, Some("404"))
+    );
 }

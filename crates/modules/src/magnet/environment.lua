@@ -317,28 +317,10 @@ for name, value in next, globals do found[name] = value end
 found.print = log
 
 local globals_meta = { __index = found, __metatable = false }
-local current
 
--- The globals of a new run.
-local function environment()
-  local lighty = setmetatable({}, lighty_meta)
-  local env = setmetatable({ _G = false, lighty = false }, globals_meta)
-  env._G = env
-  env.lighty = lighty
-  current = lighty
-  return env
-end
-
--- The table `lighty` of the run that was made last.
-local function take_current()
-  local lighty = current
-  current = nil
-  return lighty
-end
-
--- What a run has left in `lighty`: content and header. One string comes out as such.
-local function finish(lighty)
-  if lighty == nil then lighty = current end
+-- What a run comes to: what its script has returned, and what it has left in `lighty`. The two usual cases
+-- are a text to be sent with 200, and nothing but a number.
+local function finish(lighty, value)
   local content, header = rawget(lighty, "content"), rawget(lighty, "header")
   if type(content) == "table" and rawget(content, 2) == nil then
     local only = rawget(content, 1)
@@ -346,7 +328,20 @@ local function finish(lighty)
     elseif type(only) == "string" then content = only end
   end
   if header ~= nil and (type(header) ~= "table" or next(header) == nil) then header = nil end
-  return content, header
+  if header == nil then
+    if value == 200 and type(content) == "string" then return content end
+    if content == nil and (value == nil or type(value) == "number") then return value end
+  end
+  return { value == nil and 0 or value, content or false, header }
 end
 
-return environment, take_current, finish
+-- The globals of a new run, and how it is finished.
+local function environment()
+  local lighty = setmetatable({}, lighty_meta)
+  local env = setmetatable({ _G = false, lighty = false }, globals_meta)
+  env._G = env
+  env.lighty = lighty
+  return env, finish, lighty
+end
+
+return environment

@@ -9,15 +9,15 @@ use petrel_lua::{Lent, library};
 use super::{attributes, bodies, fields, functions, items, server, stat};
 use crate::lua::State;
 
-/// The functions by which runs begin and end.
+/// The Lua function that makes the globals of a run.
 pub(super) struct Environment {
     maker: Function,
-    take_current: Function,
-    finish: Function,
 }
 
-/// What a run has left in `lighty`.
+/// What a run has come to.
 pub(super) struct Finished {
+    /// What its script has returned.
+    pub value: Value,
     /// `lighty.content`, if there is anything in it.
     pub content: Content,
     /// `lighty.header`, if there is anything in it.
@@ -59,52 +59,47 @@ impl Environment {
             })
         })?;
         host.set("print", print)?;
-        let (maker, take_current, finish) = lua
+        let maker = lua
             .load(include_str!("environment.lua"))
             .set_name("=petrel/magnet.lua")
             .call((host, lua.globals()))?;
-        Ok(Environment {
-            maker,
-            take_current,
-            finish,
-        })
+        Ok(Environment { maker })
     }
 
     /// Makes the globals of a run.
     pub fn maker(&self) -> &Function {
         &self.maker
     }
-
-    /// The table `lighty` of the run that has just begun and waits.
-    ///
-    /// # Errors
-    /// There is no memory.
-    pub fn take_current(&self) -> mlua::Result<Table> {
-        self.take_current.call(())
-    }
-
-    /// What a run has left in `lighty`; without one, the run that was made last.
-    ///
-    /// # Errors
-    /// There is no memory.
-    pub fn finish(&self, lighty: Option<&Table>) -> mlua::Result<Finished> {
-        self.finish.call(lighty).map(Finished::new)
-    }
 }
 
 impl Finished {
-    fn new((content, header): (Value, Value)) -> Finished {
-        let content = match content {
-            Value::Nil => Content::Nothing,
-            Value::String(text) => Content::Text(text),
-            Value::Table(parts) => Content::Parts(parts),
-            other => Content::Wrong(other.type_name()),
-        };
-        let header = match header {
-            Value::Table(header) => Some(header),
-            _ => None,
-        };
-        Finished { content, header }
+    /// From what `finish` in environment.lua has made of it.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn new(value: Value) -> mlua::Result<Finished> {
+        Ok(match value {
+            Value::String(text) => Finished {
+                value: Value::Integer(200),
+                content: Content::Text(text),
+                header: None,
+            },
+            Value::Table(parts) => Finished {
+                value: parts.raw_get(1)?,
+                content: match parts.raw_get(2)? {
+                    Value::Nil | Value::Boolean(false) => Content::Nothing,
+                    Value::String(text) => Content::Text(text),
+                    Value::Table(parts) => Content::Parts(parts),
+                    other => Content::Wrong(other.type_name()),
+                },
+                header: parts.raw_get(3)?,
+            },
+            value => Finished {
+                value,
+                content: Content::Nothing,
+                header: None,
+            },
+        })
     }
 }
 

@@ -1,16 +1,18 @@
 //! The scripts of one stage, run one after the other, and what follows from what they return.
 
+use std::cell::OnceCell;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use petrel_engine::Exchange;
 use petrel_engine::module::{Hook, Outcome, Pending, Phase};
 use petrel_engine::proto::status::Status;
-use petrel_lua::mlua::{Table, Value};
+use petrel_lua::mlua::Value;
 use petrel_lua::{Progress, Run, ScriptError};
 
 use super::answer::{self, Verdict};
-use super::environment::Environment;
+use super::environment::{Environment, Finished};
+use super::others::Others;
 use crate::lua::{Host, Options, State};
 
 /// Where on its way a request is.
@@ -34,6 +36,8 @@ struct Scripts {
     /// Absolute.
     paths: Vec<Box<[u8]>>,
     options: Options,
+    /// What the worker has, which these settings belong to.
+    found: OnceCell<(Rc<Host>, Rc<Others>)>,
 }
 
 impl Magnet {
@@ -45,6 +49,7 @@ impl Magnet {
                 stage,
                 paths,
                 options,
+                found: OnceCell::new(),
             }),
         }
     }
@@ -56,6 +61,7 @@ impl Hook for Magnet {
         if self.scripts.stage != Stage::Answer {
             exchange.response.take_carried();
         }
+        self.scripts.found(exchange).1.note(exchange);
         self.scripts.run_from(0, exchange)
     }
 }
@@ -63,7 +69,7 @@ impl Hook for Magnet {
 impl Scripts {
     /// Runs the scripts from number `first` on.
     fn run_from(self: &Rc<Scripts>, first: usize, exchange: &mut Exchange) -> Outcome {
-        let host = Host::of(&exchange.worker, &self.options);
+        let (host, _) = self.found(exchange);
         for (number, path) in self.paths.iter().enumerate().skip(first) {
             let begun = host
                 .state(&exchange.worker)
@@ -77,30 +83,30 @@ impl Scripts {
                 Err(failure) => return self.refuse(exchange, path, &failure),
             };
             let run = match state.start(exchange, &script, environment.maker()) {
-                Ok((_, Progress::Ended(value))) => {
-                    match self.act(exchange, path, &environment, None, &value) {
-                        None => continue,
-                        Some(outcome) => return outcome,
-                    }
-                }
+                Ok((_, Progress::Ended(value))) => match self.act(exchange, path, value) {
+                    None => continue,
+                    Some(outcome) => return outcome,
+                },
                 Ok((run, Progress::Waits)) => run,
                 Err(error) => return self.fail(exchange, &error),
-            };
-            let lighty = match environment.take_current() {
-                Ok(lighty) => lighty,
-                Err(error) => return self.refuse(exchange, path, &error),
             };
             return Outcome::Later(Box::new(Waiting {
                 scripts: Rc::clone(self),
                 number,
                 state,
-                environment,
-                lighty,
                 run,
             }));
         }
         self.over(exchange);
         Outcome::Next
+    }
+
+    /// The Lua of the worker, and the requests it has noted.
+    fn found(&self, exchange: &Exchange) -> &(Rc<Host>, Rc<Others>) {
+        self.found.get_or_init(|| {
+            let worker = &exchange.worker;
+            (Host::of(worker, &self.options), Others::of(worker))
+        })
     }
 
     /// All scripts have said "go on". What they gave to the answer waits for it.
@@ -110,18 +116,10 @@ impl Scripts {
         }
     }
 
-    /// Acts on what a script has returned; `None` is to go on with the next one.
-    fn act(
-        &self,
-        exchange: &mut Exchange,
-        path: &[u8],
-        environment: &Environment,
-        lighty: Option<&Table>,
-        value: &Value,
-    ) -> Option<Outcome> {
-        let finished = environment.finish(lighty);
-        let applied = finished.and_then(|finished| {
-            let verdict = answer::verdict(exchange, path, value);
+    /// Acts on what a run has come to; `None` is to go on with the next one.
+    fn act(&self, exchange: &mut Exchange, path: &[u8], value: Value) -> Option<Outcome> {
+        let applied = Finished::new(value).and_then(|finished| {
+            let verdict = answer::verdict(exchange, path, &finished.value);
             answer::apply(exchange, self.stage, path, verdict, &finished)?;
             Ok(verdict)
         });
@@ -185,9 +183,6 @@ struct Waiting {
     scripts: Rc<Scripts>,
     number: usize,
     state: Rc<State>,
-    environment: Rc<Environment>,
-    /// The run's own table `lighty`.
-    lighty: Table,
     run: Run,
 }
 
@@ -200,12 +195,9 @@ impl Pending for Waiting {
         let path = scripts.paths.get(self.number).map_or(&b""[..], |path| path);
         Poll::Ready(match result {
             Err(error) => scripts.fail(exchange, &error),
-            Ok(value) => {
-                let lighty = Some(&self.lighty);
-                scripts
-                    .act(exchange, path, &self.environment, lighty, &value)
-                    .unwrap_or_else(|| scripts.run_from(self.number + 1, exchange))
-            }
+            Ok(value) => scripts
+                .act(exchange, path, value)
+                .unwrap_or_else(|| scripts.run_from(self.number + 1, exchange)),
         })
     }
 }

@@ -21,6 +21,7 @@ mod fields;
 mod functions;
 mod hook;
 mod items;
+mod others;
 mod server;
 mod stat;
 #[cfg(test)]

@@ -11,6 +11,8 @@ use petrel_engine::settings::core::DEFAULT_TAG;
 use petrel_engine::shared::Shared;
 use petrel_lua::mlua::{self, Lua, LuaString, Table, Value};
 
+use super::environment::try_lend;
+use super::others::Others;
 use crate::lua::State;
 
 /// Counters that scripts have at most. Names may come from requests.
@@ -95,10 +97,13 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
         })
     })?;
     host.set("server_stat", stat)?;
-    host.set(
-        "other_requests",
-        lua.create_function(|lua, ()| lua.create_table())?,
-    )
+    let lent = Rc::clone(state.lent());
+    let requests = lua.create_function(move |lua, ()| {
+        try_lend(&lent, |exchange| {
+            Others::of(&exchange.worker).list(lua, exchange)
+        })
+    })?;
+    host.set("other_requests", requests)
 }
 
 /// Those of the server. The state is being made for a request, so its worker is there.

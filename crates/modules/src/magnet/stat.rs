@@ -34,7 +34,8 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
         })
     })?;
     host.set("stat", stat)?;
-    let rest = lua.create_function(|_, path: LuaString| Ok(Variadic::from_iter(rest(&path.as_bytes()))))?;
+    let rest =
+        lua.create_function(|_, path: LuaString| Ok(Variadic::from_iter(rest(&path.as_bytes()))))?;
     host.set("stat_rest", rest)?;
     let lent = Rc::clone(state.lent());
     let etag = lua.create_function(move |_, path: LuaString| {
@@ -102,7 +103,14 @@ fn rest(path: &[u8]) -> [f64; 6] {
     let (accessed, changed) = (stat.atime() as f64, stat.ctime() as f64);
     let nanoseconds = (stat.atime_nsec() as f64, stat.ctime_nsec() as f64);
     let owner = (stat.uid().into(), stat.gid().into());
-    [owner.0, owner.1, accessed, changed, nanoseconds.0, nanoseconds.1]
+    [
+        owner.0,
+        owner.1,
+        accessed,
+        changed,
+        nanoseconds.0,
+        nanoseconds.1,
+    ]
 }
 
 fn metadata(path: &[u8]) -> Option<std::fs::Metadata> {

@@ -67,12 +67,22 @@ fn lengths_in_bodies_are_lengths() {
 
 #[test]
 fn parts_that_are_nothing_are_left_out() {
-    for content in ["{ 'x', {}, true, 'y' }", "{ 'x', { filename = true }, 'y' }"] {
-        assert_eq!(text(&run(&format!("lighty.content = {content} return 200"))), "xy");
+    for content in [
+        "{ 'x', {}, true, 'y' }",
+        "{ 'x', { filename = true }, 'y' }",
+    ] {
+        assert_eq!(
+            text(&run(&format!("lighty.content = {content} return 200"))),
+            "xy"
+        );
     }
     for content in ["5", "{}", "nil", "function() end"] {
         let answer = run(&format!("lighty.content = {content} return 200"));
-        assert_eq!((answer.status(), answer.body().len()), (200, 0), "{content}");
+        assert_eq!(
+            (answer.status(), answer.body().len()),
+            (200, 0),
+            "{content}"
+        );
     }
     // lighttpd sends nothing here.
     assert_eq!(text(&run("lighty.content = 'text' return 200")), "text");
@@ -80,7 +90,11 @@ fn parts_that_are_nothing_are_left_out() {
 
 #[test]
 fn a_file_that_is_not_there_is_told_by_the_status() {
-    for (path, status) in [("/nonexistent/file", 404), ("ROOT/www", 403), ("ROOT/www/a.txt\\0", 404)] {
+    for (path, status) in [
+        ("/nonexistent/file", 404),
+        ("ROOT/www", 403),
+        ("ROOT/www/a.txt\\0", 404),
+    ] {
         let script = format!("lighty.content = {{ 'x', {{ filename = '{path}' }} }} return 200");
         let answer = Scripts::new(&[("raw-url", &script)]).get("/");
         assert_eq!(answer.status(), status, "{path}");
@@ -121,7 +135,10 @@ fn headers_of_scripts_that_answer_nothing_go_with_whatever_answers() {
         lighty.r.resp_header['Set-Cookie'] = 'c=1' lighty.content = { 'never sent' }";
     let scripts = Scripts::new(&[("raw-url", script)]);
     let answer = scripts.get("/a.txt");
-    assert_eq!((answer.status(), text(&answer).as_str()), (200, "0123456789"));
+    assert_eq!(
+        (answer.status(), text(&answer).as_str()),
+        (200, "0123456789")
+    );
     assert_eq!(answer.field("X-Go").as_deref(), Some("on"));
     assert_eq!(answer.field("Content-Type").as_deref(), Some("a/b"));
     // On an error page only cookies stay.
@@ -134,7 +151,10 @@ fn headers_of_scripts_that_answer_nothing_go_with_whatever_answers() {
 #[test]
 fn later_scripts_see_and_change_what_earlier_ones_gave_to_the_answer() {
     let scripts = Scripts::new(&[
-        ("raw-url", "lighty.header['X-One'] = '1' lighty.header['X-Two'] = '2'"),
+        (
+            "raw-url",
+            "lighty.header['X-One'] = '1' lighty.header['X-Two'] = '2'",
+        ),
         (
             "physical-path",
             "local h = lighty.r.resp_header h['X-Seen'] = h['X-One'] h['X-Two'] = nil",
@@ -171,11 +191,17 @@ fn a_restart_begins_with_the_url_as_it_is_now() {
             "if lighty.env['uri.path'] == '/old' then {change} return lighty.RESTART_REQUEST end"
         );
         let answer = Scripts::new(&[("raw-url", &script)]).get("/old");
-        assert_eq!((answer.status(), text(&answer).as_str()), (200, "0123456789"));
+        assert_eq!(
+            (answer.status(), text(&answer).as_str()),
+            (200, "0123456789")
+        );
         assert_eq!(answer.exchange().request.original_target, b"/old");
     }
     for hook in ["raw-url", "physical-path"] {
-        assert_eq!(Scripts::new(&[(hook, "return 99")]).get("/a.txt").status(), 500);
+        assert_eq!(
+            Scripts::new(&[(hook, "return 99")]).get("/a.txt").status(),
+            500
+        );
     }
 }
 
@@ -192,12 +218,27 @@ fn conditions_are_decided_anew_after_a_restart() {
 
 #[test]
 fn errors_are_told_by_the_status_alone() {
-    for script in ["error('secret')", "error({ 1 })", "x = = 1", "local t = nil + 1", "lighty.r.foo = 1"] {
+    for script in [
+        "error('secret')",
+        "error({ 1 })",
+        "x = = 1",
+        "local t = nil + 1",
+        "lighty.r.foo = 1",
+    ] {
         let answer = run(script);
         assert_eq!(answer.status(), 500, "{script}");
-        assert!(!text(&answer).contains("lua"), "{script}: {}", text(&answer));
+        assert!(
+            !text(&answer).contains("lua"),
+            "{script}: {}",
+            text(&answer)
+        );
     }
-    assert_eq!(Scripts::with("magnet.attract-raw-url-to = (\"/no.lua\")", &[]).get("/").status(), 500);
+    assert_eq!(
+        Scripts::with("magnet.attract-raw-url-to = (\"/no.lua\")", &[])
+            .get("/")
+            .status(),
+        500
+    );
 }
 
 #[test]
@@ -222,7 +263,10 @@ async fn scripts_of_every_hook_may_wait() {
     let scripts = Scripts::with(
         config,
         &[
-            ("physical-path", "petrel.sleep(0.01) lighty.header['X-Path'] = 'b'"),
+            (
+                "physical-path",
+                "petrel.sleep(0.01) lighty.header['X-Path'] = 'b'",
+            ),
             (
                 "response-start",
                 "petrel.sleep(0.01) lighty.header['X-Start'] = (lighty.r.resp_header['X-Path'] or '') .. 'c'",
@@ -235,7 +279,10 @@ async fn scripts_of_every_hook_may_wait() {
         "if lighty.env['uri.query'] then petrel.sleep(0.01) lighty.content = { 'q' } return 203 end",
     );
     let answer = scripts.site.get_async("/a.txt").await;
-    assert_eq!((answer.status(), text(&answer).as_str()), (200, "0123456789"));
+    assert_eq!(
+        (answer.status(), text(&answer).as_str()),
+        (200, "0123456789")
+    );
     assert_eq!(answer.field("X-Url").as_deref(), Some("a"));
     assert_eq!(answer.field("X-Start").as_deref(), Some("bc"));
     let answer = scripts.site.get_async("/a.txt?q").await;

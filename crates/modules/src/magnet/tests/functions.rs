@@ -17,7 +17,10 @@ fn digests_are_upper_case_hex() {
     let script = "local c = lighty.c local function t(...) o[#o + 1] = tostring(c.digest_eq(...)) end
         t('ABCD', 'abcd') t('ABCD', 'abce') t('ABCDEF', 'abcd') t('xyz!', 'xyz!') t('', '') t(nil, '')
         o[#o + 1] = tostring(c.secret_eq('A', 'A')) .. tostring(c.secret_eq('A', 'a')) .. tostring(c.secret_eq(nil, nil))";
-    assert_eq!(shown(script), "true|false|false|false|true|true|truefalsetrue");
+    assert_eq!(
+        shown(script),
+        "true|false|false|false|true|true|truefalsetrue"
+    );
 }
 
 #[test]
@@ -39,7 +42,10 @@ fn fields_and_queries_are_taken_apart() {
         o[1] = cookies.a o[2] = cookies.b o[3] = tostring(next(c.cookie_tokens(nil)))
         o[4] = table.concat(c.header_tokens('gzip, br;q=0.5'), ' ') o[5] = #c.header_tokens('')
         local q = c.urldec_query('a=1&b=%41+b&a=3&c') o[6] = q.a .. q.b .. '[' .. q.c .. ']' .. tostring(q.d)";
-    assert_eq!(shown(script), "2|\"x y\"|nil|gzip , br ; q = 0.5|0|3A b[]nil");
+    assert_eq!(
+        shown(script),
+        "2|\"x y\"|nil|gzip , br ; q = 0.5|0|3A b[]nil"
+    );
 }
 
 #[test]
@@ -93,11 +99,16 @@ fn a_file_is_sent_as_static_files_are() {
         "local s = lighty.c.stat('ROOT/www/a.txt') return s['http-response-send-file']",
     )]);
     let answer = scripts.get("/");
-    assert_eq!((answer.status(), text(&answer).as_str()), (200, "0123456789"));
+    assert_eq!(
+        (answer.status(), text(&answer).as_str()),
+        (200, "0123456789")
+    );
     let etag = answer.field("ETag").expect("one is made");
     let request = format!("GET / HTTP/1.1\r\nHost: h\r\nIf-None-Match: {etag}\r\n\r\n");
     assert_eq!(scripts.site.request(&request).status(), 304);
-    let answer = scripts.site.request("GET / HTTP/1.1\r\nHost: h\r\nRange: bytes=2-3\r\n\r\n");
+    let answer = scripts
+        .site
+        .request("GET / HTTP/1.1\r\nHost: h\r\nRange: bytes=2-3\r\n\r\n");
     assert_eq!((answer.status(), text(&answer).as_str()), (206, "23"));
 }
 
@@ -122,4 +133,24 @@ fn the_server_tells_about_itself() {
     let script = "local s = lighty.server.stats o[1] = tostring(s.uptime >= 0) o[2] = s.version:match('^[^/]+') o[3] = s.clients_open
         o[4] = tostring(pcall(function() return s.foo end)) o[5] = tostring(pcall(function() s.uptime = 1 end))";
     assert_eq!(shown(script), "true|petrel|0|false|false");
+}
+
+#[tokio::test(flavor = "local")]
+async fn requests_of_the_worker_are_gone_through() {
+    let scripts = Scripts::new(&[(
+        "raw-url",
+        "local o = {} for r in lighty.server.irequests() do o[#o + 1] = r.req_attr['uri.path'] .. '@' .. r.req_header['Host'] end
+         if lighty.env['uri.path'] == '/slow' then petrel.sleep(0.2) end
+         lighty.content = { table.concat(o, ' ') } return 200",
+    )]);
+    assert_eq!(text(&scripts.get("/one")), "/one@a.example");
+    let (slow, quick) = tokio::join!(
+        scripts.site.get_async("/slow"),
+        scripts.site.get_async("/quick")
+    );
+    assert_eq!(text(&slow), "/slow@a.example");
+    assert_eq!(text(&quick), "/quick@a.example /slow@a.example");
+    // As long as there is an answer its exchange is not over.
+    drop((slow, quick));
+    assert_eq!(text(&scripts.get("/three")), "/three@a.example");
 }

@@ -67,7 +67,8 @@ impl Scripts {
         let parent = path.parent().expect("it is below the root");
         std::fs::create_dir_all(parent).expect("a directory can be made");
         let root = self.tree.path("");
-        self.tree.write(name, &text.replace("ROOT", root.trim_end_matches('/')));
+        self.tree
+            .write(name, &text.replace("ROOT", root.trim_end_matches('/')));
     }
 
     fn get(&self, target: &str) -> Answer {

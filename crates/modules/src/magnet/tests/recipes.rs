@@ -15,7 +15,10 @@ fn a_random_file() {
     }
     for _ in 0..10 {
         let answer = text(&scripts.get("/random"));
-        assert!(["one", "two", "three"].contains(&answer.as_str()), "{answer}");
+        assert!(
+            ["one", "two", "three"].contains(&answer.as_str()),
+            "{answer}"
+        );
     }
 }
 
@@ -30,7 +33,10 @@ fn a_maintenance_page_as_long_as_there_is_a_file() {
     scripts.write("down", "<h1>back soon</h1>");
     scripts.site.worker().files().process_events();
     let answer = scripts.get("/a.txt");
-    assert_eq!((answer.status(), text(&answer).as_str()), (503, "<h1>back soon</h1>"));
+    assert_eq!(
+        (answer.status(), text(&answer).as_str()),
+        (503, "<h1>back soon</h1>")
+    );
     assert_eq!(answer.field("Retry-After").as_deref(), Some("60"));
 }
 
@@ -78,7 +84,11 @@ fn rewriting_by_patterns() {
           if count > 0 then lighty.r.req_attr['request.uri'] = changed return lighty.RESTART_REQUEST end
         end";
     let scripts = Scripts::new(&[("raw-url", script)]);
-    for (target, expected) in [("/article/17", "/show?id=17"), ("/old/a?b", "/new/a?b"), ("/x", "/x")] {
+    for (target, expected) in [
+        ("/article/17", "/show?id=17"),
+        ("/old/a?b", "/new/a?b"),
+        ("/x", "/x"),
+    ] {
         let answer = scripts.get(target);
         assert_eq!(answer.exchange().request.url.target(), expected.as_bytes());
     }
@@ -93,8 +103,13 @@ fn redirects_to_one_host_name() {
     let scripts = Scripts::new(&[("raw-url", script)]);
     let answer = scripts.get("/p%20q?x=1");
     assert_eq!(answer.status(), 301);
-    assert_eq!(answer.field("Location").as_deref(), Some("http://www.example/p%20q?x=1"));
-    let answer = scripts.site.request("GET /a.txt HTTP/1.1\r\nHost: www.example\r\n\r\n");
+    assert_eq!(
+        answer.field("Location").as_deref(),
+        Some("http://www.example/p%20q?x=1")
+    );
+    let answer = scripts
+        .site
+        .request("GET /a.txt HTTP/1.1\r\nHost: www.example\r\n\r\n");
     assert_eq!(answer.status(), 200);
 }
 
@@ -109,7 +124,9 @@ fn document_roots_by_host_name() {
     let scripts = Scripts::new(&[("physical-path", script)]);
     scripts.write("hosts/a.example/a.txt", "of a");
     assert_eq!(text(&scripts.get("/a.txt")), "of a");
-    let answer = scripts.site.request("GET /a.txt HTTP/1.1\r\nHost: b.example\r\n\r\n");
+    let answer = scripts
+        .site
+        .request("GET /a.txt HTTP/1.1\r\nHost: b.example\r\n\r\n");
     assert_eq!(text(&answer), "0123456789");
 }
 
@@ -138,7 +155,8 @@ fn the_language_that_the_client_likes_best() {
         ("fr-CA,fr;q=0.9,en;q=0.8", "fr"),
         ("es", "en"),
     ] {
-        let request = format!("GET /page HTTP/1.1\r\nHost: h\r\nAccept-Language: {accepts}\r\n\r\n");
+        let request =
+            format!("GET /page HTTP/1.1\r\nHost: h\r\nAccept-Language: {accepts}\r\n\r\n");
         let answer = scripts.site.request(&request);
         assert_eq!(text(&answer), expected, "{accepts}");
         assert_eq!(answer.field("Content-Language").as_deref(), Some(expected));
@@ -148,12 +166,16 @@ fn the_language_that_the_client_likes_best() {
 
 #[test]
 fn a_counter_of_downloads() {
-    let script = "if lighty.env['uri.path']:find('%.txt$') and lighty.stat(lighty.env['physical.path']) then
+    let script =
+        "if lighty.env['uri.path']:find('%.txt$') and lighty.stat(lighty.env['physical.path']) then
         lighty.status['downloads'] = lighty.status['downloads'] + 1
         lighty.header['X-Downloads'] = lighty.status['downloads'] end";
     let scripts = Scripts::new(&[("physical-path", script)]);
     for count in ["1", "2", "3"] {
-        assert_eq!(scripts.get("/a.txt").field("X-Downloads").as_deref(), Some(count));
+        assert_eq!(
+            scripts.get("/a.txt").field("X-Downloads").as_deref(),
+            Some(count)
+        );
         scripts.get("/sub/");
     }
 }
@@ -199,7 +221,10 @@ fn a_cookie_that_says_who_somebody_is() {
     };
     let answer = asked("");
     assert_eq!(answer.status(), 401);
-    assert_eq!(answer.field("WWW-Authenticate").as_deref(), Some("Basic realm=\"site\""));
+    assert_eq!(
+        answer.field("WWW-Authenticate").as_deref(),
+        Some("Basic realm=\"site\"")
+    );
     assert_eq!(asked("Authorization: Basic bWU6d3Jvbmc=\r\n").status(), 401);
     let answer = asked("Authorization: Basic bWU6b3Blbg==\r\n");
     assert_eq!(answer.status(), 200);
@@ -207,7 +232,10 @@ fn a_cookie_that_says_who_somebody_is() {
     let cookie = cookie.split(';').next().unwrap_or_default().to_owned();
     let answer = asked(&format!("Cookie: other=1; {cookie}\r\n"));
     assert_eq!(answer.status(), 200);
-    assert_eq!(answer.exchange().environment.get("REMOTE_USER"), Some(&b"me"[..]));
+    assert_eq!(
+        answer.exchange().environment.get("REMOTE_USER"),
+        Some(&b"me"[..])
+    );
     assert_eq!(asked("Cookie: auth=me.00\r\n").status(), 401);
 }
 
@@ -219,7 +247,10 @@ fn clients_that_ask_too_often() {
     let scripts = Scripts::new(&[("raw-url", script)]);
     let statuses: Vec<_> = (0..5).map(|_| scripts.get("/a.txt").status()).collect();
     // Unless the hour ends meanwhile.
-    assert!(statuses == [200, 200, 200, 429, 429] || statuses.contains(&200), "{statuses:?}");
+    assert!(
+        statuses == [200, 200, 200, 429, 429] || statuses.contains(&200),
+        "{statuses:?}"
+    );
 }
 
 #[test]
@@ -228,7 +259,8 @@ fn pictures_for_other_sites() {
         if from and not from:find('^https?://a%.example/') then return 403 end";
     let scripts = Scripts::new(&[("raw-url", script)]);
     for (referer, status) in [("http://a.example/x", 200), ("http://evil.example/", 403)] {
-        let request = format!("GET /a.txt HTTP/1.1\r\nHost: a.example\r\nReferer: {referer}\r\n\r\n");
+        let request =
+            format!("GET /a.txt HTTP/1.1\r\nHost: a.example\r\nReferer: {referer}\r\n\r\n");
         assert_eq!(scripts.site.request(&request).status(), status);
     }
     assert_eq!(scripts.get("/a.txt").status(), 200);
@@ -265,11 +297,17 @@ fn headers_for_safety_on_every_answer() {
         h['Last-Modified'] = nil";
     let scripts = Scripts::new(&[("response-start", script)]);
     let page = scripts.get("/sub/");
-    assert_eq!(page.field("Content-Security-Policy").as_deref(), Some("default-src 'self'"));
+    assert_eq!(
+        page.field("Content-Security-Policy").as_deref(),
+        Some("default-src 'self'")
+    );
     let file = scripts.get("/a.txt");
     assert_eq!(file.field("Content-Security-Policy"), None);
     assert_eq!(file.field("Last-Modified"), None);
     // lighttpd gives error pages the same.
     let missing = scripts.get("/missing");
-    assert_eq!(missing.field("X-Content-Type-Options").as_deref(), Some("nosniff"));
+    assert_eq!(
+        missing.field("X-Content-Type-Options").as_deref(),
+        Some("nosniff")
+    );
 }

@@ -72,12 +72,14 @@ fn attributes_that_cannot_be_are_errors() {
         ("physical.path", "'/a\\0b'"),
         ("uri.query", "{}"),
     ] {
-        let script = format!(
-            "o[1] = tostring(pcall(function() lighty.r.req_attr['{name}'] = {value} end))"
-        );
+        let script =
+            format!("o[1] = tostring(pcall(function() lighty.r.req_attr['{name}'] = {value} end))");
         assert_eq!(shown(&script), "false", "{name} = {value}");
     }
-    assert_eq!(shown("o[1] = tostring(lighty.env['foo']) .. tostring(lighty.env[5])"), "nilnil");
+    assert_eq!(
+        shown("o[1] = tostring(lighty.env['foo']) .. tostring(lighty.env[5])"),
+        "nilnil"
+    );
 }
 
 #[test]
@@ -104,7 +106,8 @@ fn fields_are_read_written_and_walked_through() {
         "a.example|nil|host=new.example|x-new=v2|x-num=5|nilnew.example"
     );
     for value in ["{}", "true", "function() end"] {
-        let script = format!("o[1] = tostring(pcall(function() lighty.r.req_header['X'] = {value} end))");
+        let script =
+            format!("o[1] = tostring(pcall(function() lighty.r.req_header['X'] = {value} end))");
         assert_eq!(shown(&script), "false");
     }
 }
@@ -116,7 +119,10 @@ fn the_environment_reaches_whoever_answers() {
         o[#o + 1] = e['LOWER'] .. tostring(e['none'])";
     assert_eq!(shown(script), "A=1|B=2|lower=x|xnil");
     let answer = run("lighty.r.req_env['REMOTE_USER'] = 'me'");
-    assert_eq!(answer.exchange().environment.get("REMOTE_USER"), Some(&b"me"[..]));
+    assert_eq!(
+        answer.exchange().environment.get("REMOTE_USER"),
+        Some(&b"me"[..])
+    );
 }
 
 #[test]
@@ -146,7 +152,10 @@ fn the_body_of_a_request_is_collected_and_changed() {
     )]);
     let post = "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n0123456789";
     let answer = scripts.site.request(post);
-    assert_eq!(text(&answer), "10|true|0123456789|false|0123456789+|new!4|false|false");
+    assert_eq!(
+        text(&answer),
+        "10|true|0123456789|false|0123456789+|new!4|false|false"
+    );
     let chunked = "POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nabc";
     let answer = scripts.site.request(chunked);
     assert_eq!(text(&answer), "nil|true|abc|true|abc+|new!4|false|false");

@@ -12,7 +12,10 @@ fn fields_of_an_answer_are_changed() {
         "local h = lighty.r.resp_header lighty.header['X-Type'] = h['content-type']
          h['ETag'] = nil h['X-Status'] = lighty.r.req_item.http_status lighty.content = { 'not taken' }",
     );
-    assert_eq!((answer.status(), text(&answer).as_str()), (200, "0123456789"));
+    assert_eq!(
+        (answer.status(), text(&answer).as_str()),
+        (200, "0123456789")
+    );
     assert_eq!(answer.field("X-Type").as_deref(), Some("text/plain"));
     assert_eq!(answer.field("X-Status").as_deref(), Some("200"));
     assert_eq!(answer.field("ETag"), None);
@@ -24,7 +27,10 @@ fn status_and_body_of_an_answer_are_changed() {
     assert_eq!((answer.status(), text(&answer).as_str()), (203, "new"));
     assert_eq!(answer.field("Content-Type").as_deref(), Some("text/plain"));
     let answer = start("return 403");
-    assert_eq!((answer.status(), text(&answer).as_str()), (403, "0123456789"));
+    assert_eq!(
+        (answer.status(), text(&answer).as_str()),
+        (403, "0123456789")
+    );
 }
 
 #[test]
@@ -55,7 +61,10 @@ fn errors_replace_the_answer() {
     for script in ["error('x')", "return 99", "return 1000", "x = = 1"] {
         let answer = start(script);
         assert_eq!(answer.status(), 500, "{script}");
-        assert!(text(&answer).contains("500 Internal Server Error"), "{script}");
+        assert!(
+            text(&answer).contains("500 Internal Server Error"),
+            "{script}"
+        );
         assert_eq!(answer.field("ETag"), None);
     }
     assert_eq!(start("return 103").status(), 200);
@@ -66,22 +75,34 @@ fn error_pages_can_be_made_by_scripts() {
     let script = "if lighty.r.req_item.http_status == 404 then
         lighty.header['Content-Type'] = 'text/plain' lighty.content = { 'not here: ', lighty.env['uri.path'] } return 404 end";
     let answer = Scripts::new(&[("response-start", script)]).get("/missing");
-    assert_eq!((answer.status(), text(&answer).as_str()), (404, "not here: /missing"));
+    assert_eq!(
+        (answer.status(), text(&answer).as_str()),
+        (404, "not here: /missing")
+    );
 }
 
 #[test]
 fn the_name_of_lighttpd_1_5_works_and_goes_first() {
     let scripts = Scripts::new(&[
-        ("response-start", "lighty.header['X-Order'] = lighty.r.resp_header['X-Order'] .. '2'"),
+        (
+            "response-start",
+            "lighty.header['X-Order'] = lighty.r.resp_header['X-Order'] .. '2'",
+        ),
         ("response-header", "lighty.header['X-Order'] = '1'"),
     ]);
-    assert_eq!(scripts.get("/a.txt").field("X-Order").as_deref(), Some("12"));
+    assert_eq!(
+        scripts.get("/a.txt").field("X-Order").as_deref(),
+        Some("12")
+    );
 }
 
 #[tokio::test(flavor = "local")]
 async fn an_answer_that_is_still_made_is_collected_first() {
     let scripts = Scripts::new(&[
-        ("raw-url", "petrel.stream(function(write) write('ab') petrel.sleep(0.01) write('c') end) return 200"),
+        (
+            "raw-url",
+            "petrel.stream(function(write) write('ab') petrel.sleep(0.01) write('c') end) return 200",
+        ),
         (
             "response-start",
             "local b = lighty.r.resp_body lighty.header['X-Before'] = tostring(b.len)
@@ -91,5 +112,8 @@ async fn an_answer_that_is_still_made_is_collected_first() {
     let answer = scripts.site.get_async("/").await;
     assert_eq!(text(&answer), "abc!");
     let field = |name| answer.field(name).unwrap_or_default();
-    assert_eq!((field("X-Before"), field("X-Body"), field("X-After")), ("nil".into(), "abc".into(), "4".into()));
+    assert_eq!(
+        (field("X-Before"), field("X-Body"), field("X-After")),
+        ("nil".into(), "abc".into(), "4".into())
+    );
 }
