@@ -172,6 +172,14 @@ impl Response {
         self.fields.extend_from_wire(fields);
     }
 
+    /// The same with fields that the connection writes by itself otherwise: `own` says which there are.
+    #[inline]
+    pub fn extend_from_wire_with(&mut self, fields: &[u8], own: Own) {
+        self.fields.extend_from_wire(fields);
+        self.own.date |= own.date;
+        self.own.server |= own.server;
+    }
+
     /// Which of the connection's own fields are in the block.
     pub fn own(&self) -> Own {
         self.own

@@ -7,7 +7,7 @@ use petrel_engine::Exchange;
 use petrel_engine::body::{Body, Piece};
 use petrel_engine::module::Outcome;
 use petrel_engine::proto::status::Status;
-use petrel_engine::response::KeptContent;
+use petrel_engine::response::{KeptContent, Own};
 
 use super::entry::{Entry, Freshness};
 use super::status::CacheStatus;
@@ -32,14 +32,13 @@ pub fn send(exchange: &mut Exchange, entry: &Entry, now_s: u64, by: By) -> Outco
     let response = &mut exchange.response;
     response.answer(page.status);
     response.is_final = true;
-    response.extend_from_wire(&page.fields);
-    response.append("Date", &page.date);
-    if let Some(server) = &page.server {
-        response.append("Server", server);
-    }
+    let own = Own {
+        date: true,
+        server: page.server.is_some(),
+    };
+    response.extend_from_wire_with(&entry.wire, own);
     let age = page.times.age(now_s);
-    response.append("Age", itoa::Buffer::new().format(age).as_bytes());
-    status_of(entry, now_s, by).append_to(response);
+    response.extend_from_wire(status_of(entry, now_s, by).with_age(age));
     response.kept = Some(KeptContent {
         number: entry.content,
         bytes: page.body.clone(),

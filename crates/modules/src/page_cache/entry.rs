@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
 use petrel_engine::proto::date;
+use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::http1::RequestHead;
 use petrel_engine::proto::status::Status;
 
@@ -22,6 +23,8 @@ pub struct Entry {
     pub page: Page,
     /// Second of Last-Modified, as a number.
     pub modified_s: Option<u64>,
+    /// Its fields with Date and Server, as they are sent.
+    pub wire: Box<[u8]>,
     /// No other body has the same number; see [`petrel_engine::response::KeptContent`].
     pub content: u64,
     is_gone: AtomicBool,
@@ -141,6 +144,7 @@ impl Entry {
     pub fn with_content(page: Page, content: u64) -> Arc<Entry> {
         let modified_s = page.field("Last-Modified").and_then(date::parse);
         Arc::new(Entry {
+            wire: page.wire(),
             page,
             modified_s,
             content,
@@ -231,6 +235,17 @@ impl Page {
             .next()
     }
 
+    /// All fields that do not change from answer to answer.
+    fn wire(&self) -> Box<[u8]> {
+        let mut block = HeaderBlock::new();
+        block.extend_from_wire(&self.fields);
+        block.append("Date", &self.date);
+        if let Some(server) = &self.server {
+            block.append("Server", server);
+        }
+        block.as_bytes().into()
+    }
+
     /// Bytes of memory, roughly.
     pub fn size(&self) -> usize {
         let vary = self.vary.iter().map(|varying| {
@@ -239,7 +254,7 @@ impl Page {
         let tags = self.tags.iter().map(|tag| tag.len() + 16);
         limits::ENTRY_BYTES
             + self.body.len()
-            + self.fields.len()
+            + 2 * self.fields.len()
             + 2 * self.key.len()
             + vary.sum::<usize>()
             + tags.sum::<usize>()

@@ -4,9 +4,11 @@
 //! is full the older one is forgotten. What has ended says so itself. Also which keys are not worth waiting
 //! for, because the last answer could not be stored.
 
-use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::sync::{Arc, Weak};
 
+use foldhash::quality::RandomState;
+use hashbrown::HashTable;
 use petrel_engine::proto::http1::RequestHead;
 
 use super::entry::Entry;
@@ -17,9 +19,10 @@ use super::limits;
 pub struct Front {
     young: Generation,
     old: Generation,
+    hasher: RandomState,
 }
 
-type Generation = HashMap<Box<[u8]>, Known>;
+type Generation = HashTable<(Box<[u8]>, Known)>;
 
 #[derive(Debug, Default)]
 struct Known {
@@ -30,39 +33,47 @@ struct Known {
     is_file: bool,
 }
 
+/// What a worker knows of a key.
+#[derive(Debug)]
+pub enum Found {
+    /// The stored answer.
+    Page(Arc<Entry>),
+    /// A file has answered a moment ago.
+    File,
+    /// Nothing.
+    Nothing,
+}
+
 impl Front {
-    /// The stored answer to a request with this key and head.
+    /// What is known of a request with this key and head. `now_s` is monotonic.
     #[inline]
-    pub fn find(&mut self, key: &[u8], head: &RequestHead) -> Option<Arc<Entry>> {
-        let known = self.known(key)?;
-        let live = known.variants.iter().filter_map(Weak::upgrade);
-        live.into_iter()
-            .find(|entry| entry.is_live() && entry.answers(head))
+    pub fn find(&mut self, key: &[u8], head: &RequestHead, now_s: u32) -> Found {
+        let Some(known) = self.known(key) else {
+            return Found::Nothing;
+        };
+        if known.is_file && now_s < known.pass_until_s {
+            return Found::File;
+        }
+        let mut live = known.variants.iter().filter_map(Weak::upgrade);
+        match live.find(|entry| entry.is_live() && entry.answers(head)) {
+            Some(entry) => Found::Page(entry),
+            None => Found::Nothing,
+        }
     }
 
     /// Remembers what the shared memory has under `key`, the latest first.
     pub fn learn(&mut self, key: &[u8], variants: &[Arc<Entry>]) {
-        if key.len() > limits::FRONT_KEY_BYTES_MAX {
-            return;
+        if let Some(known) = self.place(key) {
+            known.variants = variants.iter().map(Arc::downgrade).collect();
         }
-        let known = self.place(key);
-        known.variants = variants.iter().map(Arc::downgrade).collect();
     }
 
     /// Nobody waits for `key` before second `until_s`; `is_file`: nor is it looked up at all.
     pub fn pass(&mut self, key: &[u8], until_s: u32, is_file: bool) {
-        if key.len() <= limits::FRONT_KEY_BYTES_MAX {
-            let known = self.place(key);
+        if let Some(known) = self.place(key) {
             known.pass_until_s = until_s;
             known.is_file = is_file;
         }
-    }
-
-    /// Whether a file answers under `key`.
-    #[inline]
-    pub fn is_file(&mut self, key: &[u8], now_s: u32) -> bool {
-        self.known(key)
-            .is_some_and(|known| known.is_file && now_s < known.pass_until_s)
     }
 
     /// Whether nobody waits for `key`.
@@ -71,30 +82,38 @@ impl Front {
             .is_some_and(|known| now_s < known.pass_until_s)
     }
 
-    /// Two keys may be the same for a moment: in that case the younger counts.
+    /// Found in the older generation, it moves to the younger one.
     #[inline]
-    fn known(&mut self, key: &[u8]) -> Option<&Known> {
-        // Asked twice, as a borrow that is returned from one branch would last for the other as well.
-        if self.young.contains_key(key) {
-            return self.young.get(key);
+    fn known(&mut self, key: &[u8]) -> Option<&mut Known> {
+        let hash = self.hasher.hash_one(key);
+        let is_it = |known: &(Box<[u8]>, Known)| *known.0 == *key;
+        if self.young.find(hash, is_it).is_none() {
+            let (known, _) = self.old.find_entry(hash, is_it).ok()?.remove();
+            self.add(hash, known);
         }
-        let (key, known) = self.old.remove_entry(key)?;
-        self.make_room();
-        Some(self.young.entry(key).or_insert(known))
+        self.young.find_mut(hash, is_it).map(|(_, known)| known)
     }
 
-    fn place(&mut self, key: &[u8]) -> &mut Known {
+    /// Where to write down what is known of `key`, unless it is too long.
+    fn place(&mut self, key: &[u8]) -> Option<&mut Known> {
+        if key.len() > limits::FRONT_KEY_BYTES_MAX {
+            return None;
+        }
         if self.known(key).is_none() {
-            self.make_room();
+            let hash = self.hasher.hash_one(key);
+            self.add(hash, (key.into(), Known::default()));
         }
-        self.young.entry(key.into()).or_default()
+        self.known(key)
     }
 
-    fn make_room(&mut self) {
+    fn add(&mut self, hash: u64, known: (Box<[u8]>, Known)) {
         if self.young.len() >= limits::FRONT_KEYS_MAX {
             std::mem::swap(&mut self.young, &mut self.old);
             self.young.clear();
         }
+        let hasher = &self.hasher;
+        self.young
+            .insert_unique(hash, known, |(key, _)| hasher.hash_one(&**key));
     }
 }
 
@@ -112,8 +131,10 @@ mod tests {
             Entry::new(page(b"k", "y", 0, 1)),
         ];
         front.learn(b"k", &entries);
-        let found =
-            |front: &mut Front| front.find(b"k", &head).map(|entry| entry.page.body.clone());
+        let found = |front: &mut Front| match front.find(b"k", &head, 0) {
+            Found::Page(entry) => Some(entry.page.body.clone()),
+            Found::File | Found::Nothing => None,
+        };
         assert_eq!(found(&mut front).as_deref(), Some(&b"x"[..]));
         entries[0].end();
         assert_eq!(found(&mut front).as_deref(), Some(&b"y"[..]));
@@ -130,7 +151,8 @@ mod tests {
         front.pass(b"cold", 100, false);
         for number in 0..3 * limits::FRONT_KEYS_MAX {
             front.pass(number.to_string().as_bytes(), 1, false);
-            assert!(front.find(b"hot", &head).is_some(), "{number}");
+            let found = front.find(b"hot", &head, 0);
+            assert!(matches!(found, Found::Page(_)), "{number}");
         }
         assert!(!front.passes(b"cold", 50));
         assert!(front.young.len() <= limits::FRONT_KEYS_MAX);
@@ -141,9 +163,11 @@ mod tests {
     fn passing_ends_by_itself() {
         let mut front = Front::default();
         front.pass(b"k", 10, true);
-        assert!(front.is_file(b"k", 9) && !front.is_file(b"k", 10));
+        let head = RequestHead::new();
+        assert!(matches!(front.find(b"k", &head, 9), Found::File));
+        assert!(matches!(front.find(b"k", &head, 10), Found::Nothing));
         front.pass(b"k", 10, false);
-        assert!(!front.is_file(b"k", 9));
+        assert!(matches!(front.find(b"k", &head, 9), Found::Nothing));
         assert!(front.passes(b"k", 9) && !front.passes(b"k", 10) && !front.passes(b"other", 9));
         let long = vec![b'a'; limits::FRONT_KEY_BYTES_MAX + 1];
         front.pass(&long, 10, false);

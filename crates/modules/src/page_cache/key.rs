@@ -88,7 +88,7 @@ pub fn write(
     has_trusted_fields: bool,
 ) -> Result<(), TooLong> {
     write_base(out, exchange, options);
-    for part in &options.key {
+    for part in &options.key.values {
         write_part(out, exchange, part);
     }
     if let Some(context) = &options.context {
@@ -125,15 +125,14 @@ pub fn write_base_of(
     query: Option<&[u8]>,
 ) {
     out.clear();
-    let has = |part: &Part| options.key.contains(part);
-    if has(&Part::Scheme) {
+    if options.key.scheme {
         component(out, mark::SCHEME, exchange.scheme().as_str().as_bytes());
     }
-    if has(&Part::Host) {
+    if options.key.host {
         component(out, mark::HOST, host(exchange));
     }
     component(out, mark::PATH, path);
-    if has(&Part::Query)
+    if options.key.query
         && let Some(query) = query
     {
         write_query(out, mark::QUERY, query, &options.query_ignore);
@@ -280,7 +279,7 @@ fn write_environment(out: &mut Vec<u8>, exchange: &Exchange, options: &Options) 
     for (name, value) in exchange.environment.iter() {
         let is_known = |part: &Part| matches!(part, Part::Environment(known) if **known == *name);
         let is_neutral = NEUTRAL.iter().any(|prefix| name.starts_with(prefix));
-        if !is_neutral && !options.key.iter().any(is_known) {
+        if !is_neutral && !options.key.values.iter().any(is_known) {
             component(out, mark::ENVIRONMENT, name.as_bytes());
             component(out, mark::ENVIRONMENT, value);
         }
@@ -328,6 +327,7 @@ pub(super) mod testing {
 
 #[cfg(test)]
 mod tests {
+    use super::super::options::Key;
     use super::*;
     use crate::testing::Tree;
 
@@ -393,10 +393,12 @@ mod tests {
     #[test]
     fn cookies_and_fields_count_where_they_are_named() {
         let options = Options {
-            key: ["path", "cookie:lang", "header:x-d"]
-                .iter()
-                .filter_map(|text| Part::parse(text))
-                .collect(),
+            key: Key::new(
+                ["path", "cookie:lang", "header:x-d"]
+                    .iter()
+                    .filter_map(|text| Part::parse(text))
+                    .collect(),
+            ),
             ..Options::default()
         };
         let of = |fields: &str| get("/", &format!("Host: a\r\n{fields}"), &options);
@@ -416,7 +418,7 @@ mod tests {
         let tree = Tree::new(&[]);
         let answer = tree.site("", &[]).get("/a?b");
         let options = Options {
-            key: vec![Part::Path, Part::Query, Part::Cookie("c".into())],
+            key: Key::new(vec![Part::Path, Part::Query, Part::Cookie("c".into())]),
             ..Options::default()
         };
         let (mut base, mut whole) = (Vec::new(), Vec::new());

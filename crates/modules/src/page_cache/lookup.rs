@@ -16,6 +16,7 @@ use super::below::Below;
 use super::entry::{Entry, Freshness};
 use super::fetch::{Fetch, Forward, PageFetch};
 use super::flight::{Boarding, Landing, Pilot};
+use super::front::Found;
 use super::key;
 use super::limits;
 use super::options::Options;
@@ -131,10 +132,12 @@ impl Gate {
         question: &Question<'_>,
         turn: Turn,
     ) -> Outcome {
-        if question.is_of_file(exchange) {
-            return Outcome::Next;
-        }
-        let found = question.find(exchange);
+        let found = match question.find(exchange) {
+            Found::Page(entry) => Some(entry),
+            Found::Nothing => None,
+            // It needs no cache.
+            Found::File => return Outcome::Next,
+        };
         let is_known = found.is_some();
         let usable = found.filter(|entry| question.may_have(entry));
         if let Some(entry) = &usable
@@ -317,16 +320,15 @@ impl Gate {
 
 impl Question<'_> {
     /// The stored answer: as this worker remembers, or as all do.
-    fn find(&self, exchange: &Exchange) -> Option<Arc<Entry>> {
+    fn find(&self, exchange: &Exchange) -> Found {
         let head = &exchange.request.head;
-        let found = self.cache.front.borrow_mut().find(self.key, head);
-        found.or_else(|| self.find_shared(exchange))
-    }
-
-    /// Whether a file has answered a moment ago: it needs no cache.
-    fn is_of_file(&self, exchange: &Exchange) -> bool {
         let now_s = exchange.worker.clock().seconds();
-        self.cache.front.borrow_mut().is_file(self.key, now_s)
+        match self.cache.front.borrow_mut().find(self.key, head, now_s) {
+            Found::Nothing => {}
+            found => return found,
+        }
+        self.find_shared(exchange)
+            .map_or(Found::Nothing, Found::Page)
     }
 
     fn find_shared(&self, exchange: &Exchange) -> Option<Arc<Entry>> {

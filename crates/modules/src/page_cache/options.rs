@@ -69,8 +69,8 @@ pub static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
 /// What a request obeys.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `page-cache.key`, in the order of the configuration.
-    pub key: Vec<Part>,
+    /// `page-cache.key`.
+    pub key: Key,
     /// `page-cache.query-ignore`.
     pub query_ignore: Vec<Name>,
     /// `page-cache.methods` has GET.
@@ -107,6 +107,39 @@ pub struct Options {
     pub tags_header: Option<Box<str>>,
     /// Tells apart requests for which conditions of the configuration chose differently.
     pub context: Option<[u8; context::BYTES]>,
+}
+
+/// What a key is made of besides the path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// It has the scheme.
+    pub scheme: bool,
+    /// It has the host.
+    pub host: bool,
+    /// It has the query.
+    pub query: bool,
+    /// Cookies, fields and variables, in the order of the configuration.
+    pub values: Vec<Part>,
+}
+
+impl Key {
+    /// A key of these parts and the path.
+    pub fn new(mut parts: Vec<Part>) -> Key {
+        let (scheme, host) = (parts.contains(&Part::Scheme), parts.contains(&Part::Host));
+        let query = parts.contains(&Part::Query);
+        parts.retain(|part| {
+            matches!(
+                part,
+                Part::Cookie(_) | Part::Header(_) | Part::Environment(_)
+            )
+        });
+        Key {
+            scheme,
+            host,
+            query,
+            values: parts,
+        }
+    }
 }
 
 /// A name, or the beginning of names.
@@ -168,7 +201,7 @@ pub struct Purgers {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            key: vec![Part::Scheme, Part::Host, Part::Path, Part::Query],
+            key: Key::new(vec![Part::Scheme, Part::Host, Part::Path, Part::Query]),
             query_ignore: Vec::new(),
             answers_get: true,
             answers_head: true,
@@ -202,7 +235,7 @@ impl Options {
         }
         let mut options = Options::default();
         if values.value("page-cache.key").is_some() {
-            options.key = key(values)?;
+            options.key = Key::new(key(values)?);
         }
         options.read_methods(values)?;
         if values.value("page-cache.status").is_some() {
@@ -256,7 +289,7 @@ impl Options {
             Some(_) => own,
             None => BYPASS_HEADERS.to_vec(),
         };
-        let key = &self.key;
+        let key = &self.key.values;
         let is_in_key = |name: &str| {
             key.iter()
                 .any(|part| matches!(part, Part::Header(known) if known.eq_ignore_ascii_case(name)))

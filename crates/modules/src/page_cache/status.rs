@@ -9,6 +9,9 @@ pub struct CacheStatus {
     length: usize,
 }
 
+/// What stands in front of the value.
+const FIELD: &[u8] = b"Cache-Status: ";
+
 /// Longer than all that is ever written; what would not fit is left out.
 const LENGTH_MAX: usize = 160;
 
@@ -25,7 +28,7 @@ impl CacheStatus {
             text: [0; LENGTH_MAX],
             length: 0,
         };
-        status.push(&[b"petrel"]);
+        status.push(&[FIELD, b"petrel"]);
         status
     }
 
@@ -46,6 +49,13 @@ impl CacheStatus {
 
     /// The value of the field.
     pub fn as_bytes(&self) -> &[u8] {
+        self.text.get(FIELD.len()..self.length).unwrap_or_default()
+    }
+
+    /// The field and Age as lines of a head.
+    pub fn with_age(&mut self, age_s: u32) -> &[u8] {
+        let mut age = itoa::Buffer::new();
+        self.push(&[b"\r\nAge: ", age.format(age_s).as_bytes(), b"\r\n"]);
         self.text.get(..self.length).unwrap_or_default()
     }
 
@@ -82,13 +92,22 @@ mod tests {
     }
 
     #[test]
+    fn the_age_is_a_line_of_its_own() {
+        let mut status = CacheStatus::new();
+        status.word("hit");
+        let lines = status.with_age(42);
+        assert_eq!(lines, b"Cache-Status: petrel; hit\r\nAge: 42\r\n");
+    }
+
+    #[test]
     fn what_does_not_fit_is_left_out_whole() {
         let mut status = CacheStatus::new();
         status.word(&"a".repeat(LENGTH_MAX));
         assert_eq!(status.as_bytes(), b"petrel");
-        status.word(&"a".repeat(LENGTH_MAX - 8));
-        assert_eq!(status.as_bytes().len(), LENGTH_MAX);
+        let rest = LENGTH_MAX - FIELD.len();
+        status.word(&"a".repeat(rest - 8));
+        assert_eq!(status.as_bytes().len(), rest);
         status.word("b");
-        assert_eq!(status.as_bytes().len(), LENGTH_MAX);
+        assert_eq!(status.as_bytes().len(), rest);
     }
 }
