@@ -273,7 +273,7 @@ fn memory_that_grows_from_wait_to_wait_is_stopped() {
     let options = Options {
         budget: Budget {
             time: Duration::from_secs(20),
-            growth_bytes: 16 << 20,
+            growth_bytes: 64 << 20,
         },
         state_bytes_max: 16 << 20,
         ..Options::default()

@@ -41,6 +41,27 @@ pub fn explain(source: &[u8]) -> Option<Construct> {
     None
 }
 
+/// Words of `source` that become jumps, and labels: `and`, `or`, `elseif`, `break`, `goto` and `::`. Also those in
+/// strings and comments.
+#[must_use]
+pub fn count_jumps(source: &[u8]) -> usize {
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_' || *byte >= 0x80;
+    let words = source.split(|byte| !is_part(byte));
+    let jumps = words.filter(|word| {
+        matches!(*word, b"and" | b"or" | b"elseif" | b"break" | b"goto")
+            || glued_to_a_number(word)
+    });
+    jumps.count() + memchr::memmem::find_iter(source, "::").count()
+}
+
+/// LuaJIT reads `1or` as a number and a word.
+fn glued_to_a_number(word: &[u8]) -> bool {
+    word.first().is_some_and(u8::is_ascii_digit)
+        && [&b"and"[..], b"or", b"elseif", b"break", b"goto"]
+            .iter()
+            .any(|jump| word.ends_with(jump))
+}
+
 /// Longest first, where one is the beginning of another.
 const CONSTRUCTS: &[(&str, &str)] = &[
     ("//", "integer division of Lua 5.3; use math.floor(a / b)"),

@@ -216,6 +216,10 @@ fn host_table(lua: &Lua, options: &Options, wait: Value, overlays: &Overlays) ->
     rust.set("traceback", lua.create_function(traceback)?)?;
     rust.set("words_of", lua.create_function(errors::words_of)?)?;
     rust.set("explain", lua.create_function(explain)?)?;
+    let count_jumps = |_: &Lua, source: mlua::LuaString| {
+        Ok(crate::syntax::count_jumps(&source.as_bytes()))
+    };
+    rust.set("count_jumps", lua.create_function(count_jumps)?)?;
     rust.set("random_seed", lua.create_function(random_seed)?)?;
     host.set("rust", rust)?;
     Ok(host)
@@ -236,6 +240,7 @@ fn limits_table(lua: &Lua, limits: &Limits) -> Result<Table> {
         ("string_bytes_max", limits.string_bytes_max),
         ("source_bytes_max", limits.source_bytes_max),
         ("plain_steps_max", PLAIN_STEPS_MAX),
+        ("jumps_max", JUMPS_MAX),
     ])
 }
 
@@ -262,6 +267,10 @@ fn random_seed(_: &Lua, (): ()) -> Result<f64> {
     random::fill(&mut bytes).map_err(mlua::Error::external)?;
     Ok((u64::from_ne_bytes(bytes) >> 11) as f64)
 }
+
+/// Words in a text for `load` that the compiler makes jumps of. It takes time with their square if they
+/// belong together: four thousand take some twenty milliseconds, a mebibyte of them minutes.
+const JUMPS_MAX: usize = 4096;
 
 /// Compares of bytes that a plain search in C may make; a longer one uses an algorithm that is linear.
 const PLAIN_STEPS_MAX: usize = 4_000_000;

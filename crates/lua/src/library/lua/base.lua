@@ -10,7 +10,9 @@ local getfenv, setfenv, loadstring, ipairs = globals.getfenv, globals.setfenv, g
 local collectgarbage = globals.collectgarbage
 local byte, sub, gsub, concat, find = globals.string.byte, globals.string.sub, globals.string.gsub, globals.table.concat, globals.string.find
 local open = globals.io.open
-local explain = host.rust.explain
+local explain, count_jumps = host.rust.explain, host.rust.count_jumps
+local jumps_max = host.limits.jumps_max
+local unpack, print = globals.unpack, globals.print
 local is_protected = host.is_protected
 local source_bytes_max = host.limits.source_bytes_max
 
@@ -130,13 +132,21 @@ local function read_pieces(reader)
   return concat(pieces)
 end
 
+-- The compiler goes along all jumps of an expression or a block with each one more.
+local function compile_made(source, name, mode, env)
+  if #source > jumps_max and count_jumps(source) > jumps_max then
+    return nil, "chunk with more than " .. jumps_max .. " and, or, elseif, break and goto"
+  end
+  return compile(source, name, mode, env)
+end
+
 local function load_with(default, chunk, name, mode, env_count, env)
   if env_count == 0 then env = default end
   if type(env) ~= "table" then return nil, "the environment of a chunk must be a table" end
   if type(chunk) == "function" then
     local source, message = read_pieces(chunk)
     if source == nil then return nil, message end
-    return compile(source, name or "=(load)", mode, env)
+    return compile_made(source, name or "=(load)", mode, env)
   end
   if type(chunk) == "number" then chunk = tostring(chunk) end
   if type(chunk) == "string" and #chunk > source_bytes_max then
@@ -145,7 +155,7 @@ local function load_with(default, chunk, name, mode, env_count, env)
   if type(chunk) ~= "string" then
     error("bad argument #1 to 'load' (function or string expected, got " .. type(chunk) .. ")", 3)
   end
-  return compile(chunk, name or chunk, mode, env)
+  return compile_made(chunk, name or chunk, mode, env)
 end
 
 function globals.load(chunk, name, mode, ...)
@@ -245,6 +255,14 @@ function globals.collectgarbage(what, size)
     return 0
   end
   error("bad argument #1 to 'collectgarbage' (invalid option '" .. tostring(what) .. "')", 2)
+end
+
+-- What a script's __tostring does, it does in Lua and not below a C function, where each level takes of the C
+-- stack.
+function globals.print(...)
+  local words, count = { ... }, select("#", ...)
+  for index = 1, count do words[index] = tostring(words[index]) end
+  print(unpack(words, 1, count))
 end
 
 -- A finaliser runs where no hook reaches, in whatever run is executing; only `newproxy` can set one.

@@ -8,12 +8,25 @@ local host = ...
 local globals = host.globals
 local coroutine = globals.coroutine
 local create, resume, yield, status = coroutine.create, coroutine.resume, coroutine.yield, coroutine.status
+local running = coroutine.running
 local type, error, setmetatable = globals.type, globals.error, globals.setmetatable
 local wait = host.wait
 
 -- thread -> true, or why it may not be resumed: "waiting" inside another resume, or "closed".
 -- Threads that are not listed are runs, which only their drivers may resume.
 local state = setmetatable({}, { __mode = "k" })
+
+-- Each resume inside another takes some of the C stack, whose end is the end of the process: Lua's own limit
+-- of such calls. thread -> how deep it runs; a run is not listed.
+local nested_max = 200
+local depth = setmetatable({}, { __mode = "k" })
+
+-- Notes that the running coroutine resumes `thread`; false if that is one too many.
+local function enter(thread)
+  local level = (depth[running()] or 0) + 1
+  if depth[thread] ~= level then depth[thread] = level end
+  return level <= nested_max
+end
 
 local function continue(thread, ...)
   state[thread] = true
@@ -31,6 +44,7 @@ end
 local function refuse(thread)
   if type(thread) ~= "thread" then return resume(thread) end
   if state[thread] == "closed" then return false, "cannot resume dead coroutine" end
+  if state[thread] == true then return false, "C stack overflow" end
   return false, "cannot resume non-suspended coroutine"
 end
 
@@ -41,7 +55,7 @@ function coroutine.create(body)
 end
 
 function coroutine.resume(thread, ...)
-  if state[thread] ~= true then return refuse(thread) end
+  if state[thread] ~= true or not enter(thread) then return refuse(thread) end
   return settle(thread, resume(thread, ...))
 end
 
@@ -54,7 +68,7 @@ function coroutine.wrap(body)
   local thread = create(body)
   state[thread] = true
   return function(...)
-    if state[thread] ~= true then return unwrap(refuse(thread)) end
+    if state[thread] ~= true or not enter(thread) then return unwrap(refuse(thread)) end
     return unwrap(settle(thread, resume(thread, ...)))
   end
 end

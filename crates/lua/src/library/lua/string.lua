@@ -249,6 +249,33 @@ function string.rep(s, count, separator)
   return rep(s, count, separator)
 end
 
+-- A __tostring that `format` in C calls could not wait, and each one inside another takes of the C stack, whose
+-- end is the end of the process.
+local format = string.format
+
+local function is_object(value)
+  local kind = type(value)
+  return (kind == "table" or kind == "userdata") and getmetatable(value) ~= nil
+end
+
+local function has_object(a, b, c, d, ...)
+  if is_object(a) or is_object(b) or is_object(c) or is_object(d) then return true end
+  return select("#", ...) > 0 and has_object(...)
+end
+
+local function format_objects(text, ...)
+  local values, count = { ... }, select("#", ...)
+  for index = 1, count do
+    if is_object(values[index]) then values[index] = tostring(values[index]) end
+  end
+  return format(text, globals.unpack(values, 1, count))
+end
+
+function string.format(text, ...)
+  if has_object(...) then return format_objects(text, ...) end
+  return format(text, ...)
+end
+
 -- Lua 5.3: binary data. Errors come back as messages.
 local function packed(ok, ...)
   if not ok then error((...), 2) end

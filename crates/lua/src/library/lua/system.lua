@@ -9,7 +9,12 @@ local io, os, string = globals.io, globals.os, globals.string
 local type, error, next, getmetatable = globals.type, globals.error, globals.next, globals.getmetatable
 local open, lines_of, io_type, close = io.open, io.lines, io.type, io.close
 local stdin, stdout = io.stdin, io.stdout
-local sub = string.sub
+local sub, byte, concat = string.sub, string.byte, globals.table.concat
+local select, unpack = globals.select, globals.unpack
+
+-- Bytes that one call reads at most: what is read in C cannot be stopped, and some files have no end.
+local read_bytes_max = 4 * host.limits.string_bytes_max
+local read_bytes = 65536
 
 -- Files --------------------------------------------------------------------------------------------
 
@@ -21,6 +26,69 @@ for name, method in next, file_meta do
 end
 file_meta.__index = methods
 file_meta.__metatable = false
+
+local native_read, native_lines = methods.read, methods.lines
+
+local function is_all(format)
+  return type(format) == "string" and (byte(format) == 97 or sub(format, 1, 2) == "*a")
+end
+
+local function is_much(format)
+  return type(format) == "number" and not (format <= read_bytes_max)
+end
+
+local function too_much(level)
+  error("bad argument to 'read' (more than " .. read_bytes_max .. " bytes)", level + 1)
+end
+
+local function read_all(file)
+  local pieces, count, bytes = {}, 0, 0
+  while true do
+    local piece, message, code = native_read(file, read_bytes)
+    if piece == nil then
+      if message then return nil, message, code end
+      return concat(pieces)
+    end
+    count, bytes = count + 1, bytes + #piece
+    if bytes > read_bytes_max then too_much(3) end
+    pieces[count] = piece
+  end
+end
+
+local function read_one(file, format)
+  if is_all(format) then return read_all(file) end
+  if is_much(format) then too_much(3) end
+  return native_read(file, format)
+end
+
+function methods.read(file, ...)
+  local count = select("#", ...)
+  if count == 0 then return native_read(file) end
+  if count == 1 then
+    local value, message, code = read_one(file, (...))
+    if message then return value, message, code end
+    return value
+  end
+  local values, message, code = {}
+  for index = 1, count do
+    values[index], message, code = read_one(file, (select(index, ...)))
+    if message then return nil, message, code end
+    if values[index] == nil then count = index break end
+  end
+  return unpack(values, 1, count)
+end
+
+local function check_lines(...)
+  for index = 1, select("#", ...) do
+    local format = select(index, ...)
+    if is_all(format) or is_much(format) then too_much(3) end
+  end
+end
+
+function methods.lines(file, ...)
+  check_lines(...)
+  return native_lines(file, ...)
+end
 
 -- The files that `io.read` and `io.write` use are a choice of the run.
 local function chosen(key, standard)
@@ -57,6 +125,7 @@ function io.close(file) return close(file or chosen("io.output", stdout)) end
 
 function io.lines(name, ...)
   if name == nil then return methods.lines(chosen("io.input", stdin), ...) end
+  check_lines(...)
   return lines_of(name, ...)
 end
 

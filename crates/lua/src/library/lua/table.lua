@@ -13,12 +13,32 @@ table.pack = table.pack or function(...) return { n = select("#", ...), ... } en
 table.unpack = unpack
 
 -- LuaJIT keeps these two as modules; both are harmless.
-table.new = preload["table.new"]("table.new")
-table.clear = preload["table.clear"]("table.clear")
+local new, clear = preload["table.new"]("table.new"), preload["table.clear"]("table.clear")
 
--- Goes from one library to all runs if it is let through: see overlay.lua.
+-- Room is memory at once, so there is no more of it than of text: 8 bytes an element, up to 48 a key.
+function table.new(elements, keys)
+  local array, hash = tonumber(elements), tonumber(keys)
+  if array and hash and not (array * 8 + hash * 48 <= string_bytes_max) then
+    error("table.new: the table takes more than " .. string_bytes_max .. " bytes", 2)
+  end
+  return new(elements, keys)
+end
+
+function table.clear(t)
+  if is_protected[t] then error("'clear' cannot change a library", 2) end
+  return clear(t)
+end
+
+-- Goes from one library to all runs if it is let through: see overlay.lua. A position below 1, which numbers
+-- without one of 32 bits become, would be two thousand million steps in C.
 function table.insert(t, ...)
   if is_protected[t] then error("'insert' cannot change a library", 2) end
+  if select("#", ...) == 2 then
+    local position = tonumber((...))
+    if position and not (position >= 1 and position < 2147483648) then
+      error("bad argument #2 to 'insert' (position out of bounds)", 2)
+    end
+  end
   return insert(t, ...)
 end
 

@@ -1,5 +1,6 @@
 //! Scripts against the opened libraries: what they share, and what they cannot reach.
 
+mod excess;
 mod functions;
 mod limits;
 mod modules;

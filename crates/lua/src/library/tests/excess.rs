@@ -1,0 +1,125 @@
+//! Calls that would end the process, or keep it for long or from its memory, if they were let.
+
+use super::{run, state};
+
+/// Shows what happens, on a thread with the stack of a worker.
+fn outcome(script: &'static str) -> String {
+    let ran = std::thread::spawn(move || run(&state(), script));
+    ran.join().expect("it does not panic")
+}
+
+#[test]
+fn the_c_stack_does_not_end() {
+    for (script, shows) in [
+        (
+            "local t t = setmetatable({}, { __tostring = function() return string.format('%s', t) end })
+             return tostring(t)",
+            "stack overflow",
+        ),
+        (
+            "local t t = setmetatable({}, { __tostring = function() print(t) return '' end }) print(t)",
+            "stack overflow",
+        ),
+        (
+            "local function f() return coroutine.wrap(f)() end return f()",
+            "C stack overflow",
+        ),
+        (
+            "local function f() return coroutine.resume(coroutine.create(f)) end return f()",
+            "C stack overflow",
+        ),
+        (
+            "local made = {}
+             for i = 1, 1e5 do made[i] = coroutine.create(function()
+                 return select(2, coroutine.resume(made[i + 1])) end) end
+             return select(2, coroutine.resume(made[1]))",
+            "C stack overflow",
+        ),
+    ] {
+        let shown = outcome(script);
+        assert!(shown.contains(shows), "{script}: {shown}");
+    }
+    let script = "local function f(n) if n == 0 then return 'deep' end
+        return coroutine.wrap(function() return f(n - 1) end)() end return f(150), f(150)";
+    assert_eq!(outcome(script), "deep deep");
+}
+
+#[test]
+fn calls_in_c_are_short() {
+    for (script, shows) in [
+        ("table.insert({}, -2147483647, 1)", "position out of bounds"),
+        ("table.insert({}, 1e10, 1)", "position out of bounds"),
+        ("table.insert({}, 0 / 0, 1)", "position out of bounds"),
+        (
+            "return load(('a or '):rep(2e5) .. 'a')",
+            "nil chunk with more than 4096",
+        ),
+        (
+            "return load(('1or '):rep(2e5) .. '1')",
+            "nil chunk with more than 4096",
+        ),
+        (
+            "return load('if a then ' .. ('elseif a then '):rep(5e4) .. 'end')",
+            "nil chunk with more than 4096",
+        ),
+        (
+            "return load(('do for i = 1, 2 do end end '):rep(1e4)) ~= nil",
+            "true",
+        ),
+    ] {
+        let shown = outcome(script);
+        assert!(shown.contains(shows), "{script}: {shown}");
+    }
+}
+
+#[test]
+fn calls_in_c_take_no_more_memory_than_a_run_has() {
+    for (script, shows) in [
+        ("table.new(1e8, 0)", "table.new: the table takes more than"),
+        (
+            "require('table.new')(0, 6e7)",
+            "table.new: the table takes more than",
+        ),
+        (
+            "table.new(0 / 0, 0)",
+            "table.new: the table takes more than",
+        ),
+        (
+            "io.open('/dev/zero'):read('*a')",
+            "more than 67108864 bytes",
+        ),
+        ("io.open('/dev/zero'):read(1e9)", "more than 67108864 bytes"),
+        (
+            "for text in io.lines('/dev/zero', '*a') do return end",
+            "more than 67108864 bytes",
+        ),
+    ] {
+        let shown = outcome(script);
+        assert!(shown.contains(shows), "{script}: {shown}");
+    }
+}
+
+#[test]
+fn what_is_not_too_much_works_as_ever() {
+    for (script, shows) in [
+        (
+            "local t = { 1, 2 } table.insert(t, 1, 0) table.insert(t, 3) table.insert(t, 9, 9)
+             return #table.new(10, 10), table.concat(t, ' ', 1, 4), t[9]",
+            "0 0 1 2 3 9",
+        ),
+        (
+            "local t = setmetatable({}, { __tostring = function() return 'T' end })
+             return string.format('%s %d %s', t, 1, nil), string.format('%s%s%s%s%s', 1, 2, 3, 4, t),
+             (pcall(string.format, '%s'))",
+            "T 1 nil 1234T false",
+        ),
+        (
+            "local f = io.tmpfile() f:write('one\\n2 three\\n') f:seek('set')
+             local a, b, c = f:read('*l', '*n', '*a')
+             return a, b, c, f:read('*a'), f:read(1), f:read(0), select('#', f:read('*l', '*l'))",
+            "one 2  three\n  nil nil 1",
+        ),
+    ] {
+        assert_eq!(outcome(script), shows, "{script}");
+    }
+}
