@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use petrel_engine::Exchange;
 use petrel_engine::body::{Body, Piece};
 use petrel_engine::proto::header_block::HeaderBlock;
+use petrel_engine::proto::http1::KnownField;
 use petrel_engine::proto::status::Status;
 use petrel_engine::response::Response;
 use petrel_lua::mlua::{self, Table, Value};
@@ -12,7 +13,7 @@ use petrel_lua::mlua::{self, Table, Value};
 use super::content::{self, Lengths};
 use super::environment::{Content, Finished};
 use super::hook::Stage;
-use crate::lua_api;
+use crate::{lua_api, static_file};
 
 /// What a script wants to happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +62,7 @@ pub(super) fn verdict(exchange: &Exchange, path: &[u8], value: &Value) -> Verdic
 fn whole_number(value: &Value) -> Option<i64> {
     match value {
         Value::Nil => Some(0),
-        Value::Integer(code) => i64::try_from(*code).ok(),
+        Value::Integer(code) => Some(*code),
         Value::Number(code) => number(*code),
         Value::String(text) => number(text.to_str().ok()?.trim().parse().ok()?),
         _ => None,
@@ -124,11 +125,26 @@ fn answer(
     if let Some(body) = body {
         replace_body(&mut exchange.response, body);
     }
+    if stage != Stage::Answer && status == Status::OK {
+        send_ranges(exchange);
+    }
     // What a script has written is sent also when it is about an error. In the last stage there is a body
     // already, perhaps that of the error page.
     let response = &mut exchange.response;
     response.is_final |= stage != Stage::Answer && !response.body.is_empty();
     Ok(())
+}
+
+/// Sends the part that the client asked for, as with a static file: players seek in what scripts send.
+fn send_ranges(exchange: &mut Exchange) {
+    let wants_ranges = exchange.request.head.field(KnownField::Range).is_some();
+    if !wants_ranges || exchange.handles_error() {
+        return;
+    }
+    match std::mem::take(&mut exchange.response.body) {
+        Body::Piece(whole) => static_file::answer_as_asked(exchange, whole, None),
+        other => exchange.response.body = other,
+    }
 }
 
 /// Gives the answer a body in place of what it has.

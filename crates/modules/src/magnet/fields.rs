@@ -21,11 +21,17 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
 
 /// One set of names and values.
 struct Fields {
-    get: fn(&Exchange, &str, &mut dyn FnMut(&[u8])),
+    get: Get,
     /// `None` removes; false is a value that cannot be.
     set: fn(&mut Exchange, &str, Option<&[u8]>) -> bool,
-    each: fn(&Exchange, &mut dyn FnMut(&[u8], &[u8])),
+    each: Each,
 }
+
+/// Calls with the value, if there is one.
+type Get = fn(&Exchange, &str, &mut dyn FnMut(&[u8]));
+
+/// Calls with each name and its value.
+type Each = fn(&Exchange, &mut dyn FnMut(&[u8], &[u8]));
 
 static REQUEST: Fields = Fields {
     get: |exchange, name, found| {

@@ -56,6 +56,36 @@ fn content_is_a_list_of_texts_numbers_and_files() {
 }
 
 #[test]
+fn parts_of_content_are_sent_to_those_who_ask() {
+    let whole = "lighty.content = { { filename = 'ROOT/www/a.txt' } } return 200";
+    for (script, range, status, body) in [
+        (whole, "bytes=2-4", 206, "234"),
+        (whole, "bytes=-2", 206, "89"),
+        (whole, "bytes=20-", 416, ""),
+        (
+            "lighty.content = { 'abcdef' } return 200",
+            "bytes=1-2",
+            206,
+            "bc",
+        ),
+        (
+            "lighty.content = { 'abcdef' } return 404",
+            "bytes=1-2",
+            404,
+            "abcdef",
+        ),
+        ("return 200", "bytes=1-2", 200, ""),
+    ] {
+        let request = format!("GET / HTTP/1.1\r\nHost: h\r\nRange: {range}\r\n\r\n");
+        let answer = Scripts::new(&[("raw-url", script)]).site.request(&request);
+        assert_eq!(answer.status(), status, "{script} {range}");
+        if status != 416 {
+            assert_eq!(text(&answer), body, "{script} {range}");
+        }
+    }
+}
+
+#[test]
 fn lengths_in_bodies_are_lengths() {
     let script = "local file = 'ROOT/www/a.txt'
         lighty.r.resp_body.set({ { filename = file, offset = 2, length = 3 }, '-', { filename = file, length = 3 } })
