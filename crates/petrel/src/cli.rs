@@ -63,6 +63,8 @@ pub enum Command {
     Spawn(Box<Spawn>),
     /// Run Lua scripts as a FastCGI program
     FcgiMagnet(Box<FcgiMagnet>),
+    /// Run a script of mod_magnet on a made-up request, and tell what it does
+    Lua(Box<Lua>),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -165,11 +167,9 @@ pub struct Spawn {
 
 /// Options of `petrel fcgi-magnet`.
 #[derive(Debug, clap::Args)]
-#[command(
-    long_about = "Run Lua scripts as a FastCGI program.\n\n\
+#[command(long_about = "Run Lua scripts as a FastCGI program.\n\n\
         It listens on the socket that is its standard input, as spawn-fcgi, `petrel spawn` or a web server \
-        (bin-path) start it, or on one of its own. SCRIPT_FILENAME names the script."
-)]
+        (bin-path) start it, or on one of its own. SCRIPT_FILENAME names the script.")]
 pub struct FcgiMagnet {
     /// Listen on this unix socket
     #[arg(long, value_name = "PATH", conflicts_with = "listen")]
@@ -223,6 +223,43 @@ pub enum Allowed {
     /// `io.popen` and `os.execute`.
     #[value(name = "io.popen")]
     IoPopen,
+}
+
+/// Options of `petrel lua`.
+#[derive(Debug, clap::Args)]
+pub struct Lua {
+    /// The script
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// What is asked for: a path, with a query
+    #[arg(long, value_name = "URL", default_value = "/")]
+    pub url: String,
+    /// The request method
+    #[arg(long, value_name = "METHOD", default_value = "GET")]
+    pub method: String,
+    /// A field of the request, such as 'Accept: text/html'; may be given again
+    #[arg(long, value_name = "FIELD")]
+    pub header: Vec<String>,
+    /// A file with the body of the request
+    #[arg(long, value_name = "FILE")]
+    pub body: Option<PathBuf>,
+    /// When the script runs
+    #[arg(long, value_name = "WHEN", default_value = "raw-url")]
+    pub hook: LuaHook,
+    /// The document root
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub root: PathBuf,
+}
+
+/// The places where mod_magnet runs scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum LuaHook {
+    /// `magnet.attract-raw-url-to`.
+    RawUrl,
+    /// `magnet.attract-physical-path-to`.
+    PhysicalPath,
+    /// `magnet.attract-response-start-to`.
+    ResponseStart,
 }
 
 /// The command line when the program is started under the name of spawn-fcgi.

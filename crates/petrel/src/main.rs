@@ -13,6 +13,7 @@ mod keeper;
 mod limits;
 mod listen;
 mod load;
+mod lua_command;
 mod serve_dir;
 mod server;
 mod spawn;
@@ -69,6 +70,7 @@ fn run(arguments: Arguments) -> u8 {
         Some(Command::Serve(serve)) => serve_directory(serve),
         Some(Command::Completions { shell }) => print(&cli::completions(*shell)),
         Some(Command::Spawn(options)) => spawn::run(options, "petrel spawn"),
+        Some(Command::Lua(options)) => lua_command::run(options),
         Some(Command::FcgiMagnet(options)) => fcgi_magnet::run(options),
         Some(Command::Man { command }) => match cli::manual_page(command.as_deref()) {
             Some(page) => print(&page),

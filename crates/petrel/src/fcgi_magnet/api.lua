@@ -87,7 +87,10 @@ function globals.read_body()
    if body == nil and reason == nil then
       body, reason = rust.rest_of_body()
    end
-   return body, reason
+   if body == nil then
+      return nil, reason
+   end
+   return body
 end
 
 -- `request["content-type"]` is `request["Content-Type"]`.

@@ -1,0 +1,79 @@
+//! What is printed about a trial.
+
+use crate::cli;
+
+use super::Trial;
+
+/// The report: request, trace, places in the source, log, answer.
+pub fn text(options: &cli::Lua, trial: &Trial) -> Vec<u8> {
+    let mut text = format!(
+        "request {} {}\n{}",
+        options.method, options.url, trial.trace
+    );
+    let told = format!("{}{}", trial.trace, trial.log);
+    for place in places(&told, &trial.script) {
+        text += &place;
+    }
+    for line in trial
+        .log
+        .lines()
+        .filter(|line| !line.contains("server started"))
+    {
+        text += &format!("log     {line}\n");
+    }
+    text += "\n";
+    text += &trial.answer.head.replace("\r\n", "\n");
+    let mut bytes = text.into_bytes();
+    bytes.extend_from_slice(&trial.answer.body);
+    if !bytes.ends_with(b"\n") {
+        bytes.push(b'\n');
+    }
+    bytes
+}
+
+/// The lines of the script that errors and stacks name, in their order.
+fn places(told: &str, script: &str) -> Vec<String> {
+    let source = std::fs::read(script).unwrap_or_default();
+    let source = String::from_utf8_lossy(&source);
+    let mut numbers: Vec<usize> = Vec::new();
+    for (_, behind) in told
+        .match_indices(script)
+        .map(|(at, name)| told.split_at(at + name.len()))
+    {
+        let number = behind.strip_prefix(':').unwrap_or_default();
+        let number = number.split(|c: char| !c.is_ascii_digit()).next();
+        if let Some(number) = number.and_then(|number| number.parse().ok())
+            && !numbers.contains(&number)
+        {
+            numbers.push(number);
+        }
+    }
+    let shown = numbers.into_iter().filter_map(|number| {
+        let line = source.lines().nth(number.checked_sub(1)?)?;
+        Some(format!("{number:7} | {line}\n"))
+    });
+    shown.take(PLACES_MAX).collect()
+}
+
+/// Lines of the source that are shown.
+const PLACES_MAX: usize = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_are_named_are_shown_once() {
+        let home = tempfile::tempdir().expect("a directory");
+        let path = home.path().join("a.lua");
+        std::fs::write(&path, "one\ntwo\nthree").expect("written");
+        let script = path.display().to_string();
+        let told = format!(
+            "{script}:3: oh\n{script}:1: in f\n{script}:3: again {script}:9: {script}:x {script}"
+        );
+        assert_eq!(
+            places(&told, &script),
+            ["      3 | three\n", "      1 | one\n"]
+        );
+    }
+}
