@@ -28,15 +28,17 @@ impl Tracer {
     /// # Panics
     /// strace is missing, or may not trace: the tests that count cannot do without.
     pub fn attach(server: &Server) -> Tracer {
+        Tracer::attach_to(server.processes().busiest())
+    }
+
+    /// Attaches to all threads of another process and waits until it is.
+    ///
+    /// # Panics
+    /// strace is missing, or may not trace.
+    pub fn attach_to(pid: u32) -> Tracer {
         let files = Tree::new();
         let child = Command::new("strace")
-            .args([
-                "-f",
-                "-y",
-                "-p",
-                &server.processes().busiest().to_string(),
-                "-o",
-            ])
+            .args(["-f", "-y", "-p", &pid.to_string(), "-o"])
             .arg(files.path("calls"))
             .stdin(Stdio::null())
             .stderr(std::fs::File::create(files.path("said")).expect("a file"))

@@ -84,6 +84,12 @@ const NEEDS: &[Need] = &[
         "/usr/share/dokuwiki/doku.php",
         Tests("with DokuWiki"),
     ),
+    need("nginx-light", "nginx", Tests("behind nginx")),
+    need(
+        "spawn-fcgi",
+        "spawn-fcgi",
+        Tests("of programs that spawn-fcgi starts"),
+    ),
     need("redis-server", "redis-server", Tests("with Redis")),
     need("memcached", "memcached", Tests("with memcached")),
 ];

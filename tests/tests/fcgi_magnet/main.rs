@@ -1,0 +1,13 @@
+//! `petrel fcgi-magnet`: Lua scripts by FastCGI, asked record by record and behind real web servers.
+//!
+//! nginx and lighttpd come from Debian's packages, which `cargo xtask test` installs; a test whose web
+//! server is missing says that it is skipped.
+
+mod bad_records;
+mod budgets;
+mod costs;
+mod fronts;
+mod magnet;
+mod records;
+mod scripts;
+mod start;
