@@ -28,6 +28,16 @@ impl<T: 'static> Lent<T> {
         run()
     }
 
+    /// Calls `run` with nothing lent: it belongs to somebody else than what is. What was lent before is back
+    /// afterwards.
+    pub fn without<R>(&self, run: impl FnOnce() -> R) -> R {
+        let _back = Back {
+            place: &self.place,
+            before: self.place.take(),
+        };
+        run()
+    }
+
     /// Calls `with` with what is lent; `None` if that is nothing, or if it is in use already further up
     /// the stack.
     pub fn with<R>(&self, with: impl FnOnce(&mut T) -> R) -> Option<R> {
@@ -80,6 +90,17 @@ mod tests {
         assert_eq!(inner, Some(None), "it was lent twice at the same time");
         assert_eq!(value, 3);
         assert_eq!(lent.with(|_| ()), None);
+    }
+
+    #[test]
+    fn what_is_lent_can_be_kept_from_others() {
+        let lent = Lent::new();
+        let mut value = 1;
+        lent.lend(&mut value, || {
+            assert_eq!(lent.without(|| lent.with(|_| ())), None);
+            lent.with(|value| *value += 1);
+        });
+        assert_eq!(value, 2);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use petrel_engine::Exchange;
 use petrel_engine::body::{Body, BodySource, Piece};
 use petrel_engine::log::LogHandle;
 use petrel_lua::mlua::{self, BorrowedBytes, Function, Table};
-use petrel_lua::{Machine, Progress, Run, ScriptError};
+use petrel_lua::{Lent, Machine, Progress, Run, ScriptError};
 
 use crate::lua::State;
 
@@ -38,6 +38,7 @@ pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
             let streamed = Rc::new(Streamed {
                 machine,
                 function: write,
+                lent: Rc::clone(&lent),
             });
             lent.with(|exchange| exchange.keep(KEPT, streamed))
                 .ok_or_else(super::no_request)
@@ -49,6 +50,9 @@ pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
 struct Streamed {
     machine: Rc<Machine>,
     function: Function,
+    /// What is lent while the body is polled is not its request, but that of a script which waits for the
+    /// answer.
+    lent: Rc<Lent<Exchange>>,
 }
 
 /// The body that a script has given the answer by `petrel.stream`, if it has. For who makes the answer.
@@ -88,6 +92,17 @@ enum Stage {
 
 impl BodySource for StreamBody {
     fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>> {
+        let lent = Rc::clone(&self.streamed.lent);
+        lent.without(|| self.poll_next(context))
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        None
+    }
+}
+
+impl StreamBody {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>> {
         loop {
             if let Some(bytes) = self.pipe.take() {
                 return Poll::Ready(Some(Ok(Piece::Bytes(bytes))));
@@ -115,15 +130,11 @@ impl BodySource for StreamBody {
         }
     }
 
-    fn remaining(&self) -> Option<u64> {
-        None
-    }
-}
-
-impl StreamBody {
     /// Calls the function for the first time.
     fn begin(&mut self) -> Result<Progress, ScriptError> {
-        let Streamed { machine, function } = &*self.streamed;
+        let Streamed {
+            machine, function, ..
+        } = &*self.streamed;
         let write =
             write_function(machine, &self.pipe).map_err(|error| ScriptError::from(&error))?;
         let (run, progress) = Run::call(machine, "petrel.stream", function, write)?;

@@ -233,3 +233,35 @@ async fn petrel_is_not_for_scripts_to_change() {
             .starts_with("function")
     );
 }
+
+#[tokio::test(flavor = "local")]
+async fn what_is_streamed_has_no_request_even_below_another_one() {
+    let script = "petrel.dict('stream'):incr('depth', 1, 0)
+        if petrel.dict('stream'):get('depth') == 1 then
+            return petrel.subrequest('/script.lua').body
+        end
+        petrel.stream(function(write)
+            local ok, words = pcall(petrel.subrequest, '/a.txt')
+            write(tostring(ok) .. ' ' .. tostring(words))
+        end)";
+    let text = returned(script).await;
+    assert!(text.starts_with("false"), "{text}");
+    assert!(text.contains("there is no request"), "{text}");
+}
+
+#[tokio::test(flavor = "local")]
+async fn metatables_of_options_are_not_asked() {
+    let script = "local t t = setmetatable({}, { __index = function() return petrel.redis(t) end })
+        return type(petrel.redis(t)) .. type(petrel.memcached(t))";
+    assert_eq!(returned(script).await, "tabletable");
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_stream_of_nothing_leaves_the_worker_to_others() {
+    let script = "petrel.stream(function(write) while true do write('') end end)";
+    let tree = Tree::new(&[("script.lua", script), ("a.txt", "a file")]);
+    let site = tree.site("", &[&RUNS, &static_file::MODULE]);
+    let endless = site.get_async("/script.lua");
+    let ended = tokio::time::timeout(std::time::Duration::from_millis(200), endless).await;
+    assert!(ended.is_err(), "the timer had its turn");
+}

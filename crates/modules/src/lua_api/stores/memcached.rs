@@ -237,7 +237,7 @@ fn options(given: &Value) -> mlua::Result<MemcachedOptions> {
     options.prefix = text(given, "prefix")?;
     options.namespace = text(given, "namespace")?;
     if let Value::Table(table) = given
-        && table.get::<Option<bool>>("hash_keys")?.unwrap_or(false)
+        && table.raw_get::<Option<bool>>("hash_keys")?.unwrap_or(false)
     {
         options.key_form = KeyForm::HashedIfNeeded;
     }
@@ -250,7 +250,7 @@ fn options(given: &Value) -> mlua::Result<MemcachedOptions> {
 /// One server, or a list of them in `servers`.
 fn servers(given: &Value) -> mlua::Result<Vec<StoreAddress>> {
     if let Value::Table(table) = given
-        && let Some(list) = table.get::<Option<Vec<String>>>("servers")?
+        && let Some(list) = table.raw_get::<Option<Vec<String>>>("servers")?
     {
         let parse = |text: &String| StoreAddress::parse(text, MemcachedOptions::PORT_DEFAULT);
         let servers: Result<Vec<StoreAddress>, String> = list.iter().map(parse).collect();

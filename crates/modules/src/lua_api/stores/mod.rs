@@ -54,10 +54,10 @@ fn address(options: &Value, port_default: u16) -> mlua::Result<StoreAddress> {
         Value::Nil => format!("127.0.0.1:{port_default}"),
         Value::String(text) => text.to_string_lossy(),
         Value::Table(table) => {
-            let named: Option<String> = table.get("address")?;
-            let socket: Option<String> = table.get("socket")?;
-            let host: Option<String> = table.get("host")?;
-            let port: Option<u16> = table.get("port")?;
+            let named: Option<String> = table.raw_get("address")?;
+            let socket: Option<String> = table.raw_get("socket")?;
+            let host: Option<String> = table.raw_get("host")?;
+            let port: Option<u16> = table.raw_get("port")?;
             let port = port.unwrap_or(port_default);
             match (named, socket, host) {
                 (Some(address), _, _) => address,
@@ -82,7 +82,7 @@ fn milliseconds(options: &Value, name: &str, default: u64) -> mlua::Result<u64> 
     let Value::Table(options) = options else {
         return Ok(default);
     };
-    match options.get::<Value>(name)? {
+    match options.raw_get::<Value>(name)? {
         Value::Nil => Ok(default),
         value => {
             let time = seconds(name, &value)?;
@@ -94,7 +94,7 @@ fn milliseconds(options: &Value, name: &str, default: u64) -> mlua::Result<u64> 
 /// A number among the options.
 fn number(options: &Value, name: &str) -> mlua::Result<Option<usize>> {
     match options {
-        Value::Table(options) => options.get(name),
+        Value::Table(options) => options.raw_get(name),
         _ => Ok(None),
     }
 }
@@ -103,7 +103,7 @@ fn number(options: &Value, name: &str) -> mlua::Result<Option<usize>> {
 fn text(options: &Value, name: &str) -> mlua::Result<Vec<u8>> {
     match options {
         Value::Table(options) => {
-            let text: Option<LuaString> = options.get(name)?;
+            let text: Option<LuaString> = options.raw_get(name)?;
             Ok(text
                 .map(|text| text.as_bytes().to_vec())
                 .unwrap_or_default())

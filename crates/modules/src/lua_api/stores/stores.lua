@@ -4,8 +4,8 @@
 local connect_redis, redis_command, redis_pipeline, connect_memcached, memcached = ...
 local select, setmetatable, upper, type, error = select, setmetatable, string.upper, type, error
 
--- Methods of Redis are its commands, whatever they are called; each is made once.
-local commands = {}
+-- Methods of Redis are its commands, whatever they are called; each is made once, up to more than there are.
+local commands, left = {}, 1000
 local redis = { __metatable = false }
 
 function commands.command(self, ...)
@@ -27,7 +27,9 @@ function redis.__index(_, name)
       method = function(self, ...)
          return redis_command(self[1], command, ...)
       end
-      commands[name] = method
+      if left > 0 then
+         commands[name], left = method, left - 1
+      end
    end
    return method
 end
