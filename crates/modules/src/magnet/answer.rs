@@ -209,14 +209,17 @@ fn set_fields(exchange: &mut Exchange, path: &[u8], header: &Table) -> mlua::Res
 fn interim(exchange: &mut Exchange, status: Status) {
     let mut fields = HeaderBlock::new();
     fields.extend_from_wire(exchange.response.fields().as_bytes());
+    let close = exchange.response.close;
     exchange.response.clear();
+    exchange.response.close = close;
     exchange.inform(status, &fields);
 }
 
 /// Nobody has answered yet: keeps what scripts gave to the answer for whoever will, and drops a body that was
 /// given without a status.
 pub(super) fn carry(response: &mut Response) {
-    if response.fields().is_empty() && matches!(response.body, Body::Empty) {
+    let has_body = !matches!(response.body, Body::Empty);
+    if response.fields().is_empty() && !has_body && !response.close {
         return;
     }
     let kept = std::mem::take(response);
@@ -224,6 +227,9 @@ pub(super) fn carry(response: &mut Response) {
 }
 
 fn carry_from(kept: &Response, response: &mut Response) {
+    if kept.close {
+        response.carry("Connection", b"close");
+    }
     for (name, value) in kept.fields().iter() {
         if let Ok(name) = std::str::from_utf8(name) {
             response.carry(name, value);

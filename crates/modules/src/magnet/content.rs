@@ -128,13 +128,11 @@ fn file_part(
     let offset = number("offset")?.unwrap_or(0);
     let length = number("length")?;
     let file = look_up(exchange, &path);
-    if file.kind() != FileKind::Regular {
+    let kind = file.as_ref().map_or(FileKind::Missing, |file| file.kind());
+    let Some(file) = file.filter(|_| kind == FileKind::Regular) else {
         let path = String::from_utf8_lossy(&path).into_owned();
-        return Ok(Err(MissingFile {
-            path,
-            kind: file.kind(),
-        }));
-    }
+        return Ok(Err(MissingFile { path, kind }));
+    };
     let size = file.stat().size;
     let end = match (length, lengths) {
         (None, _) => size,
@@ -145,22 +143,19 @@ fn file_part(
     Ok(Ok(Some(Piece::File { file, range })))
 }
 
-/// What is at `path`, which counts from the server's working directory if it does not begin with a slash.
-pub(super) fn look_up(exchange: &Exchange, path: &[u8]) -> Rc<FileEntry> {
+/// What is at `path`, which counts from the server's working directory if it does not begin with a slash;
+/// nothing if no file can have such a name.
+pub(super) fn look_up(exchange: &Exchange, path: &[u8]) -> Option<Rc<FileEntry>> {
+    if path.is_empty() || memchr::memchr(0, path).is_some() {
+        return None;
+    }
     let worker = &exchange.worker;
     let now_s = worker.clock().seconds();
     // Scripts are the administrator's: rules about symlinks are about what URLs name.
     let look_up = |path: &[u8]| worker.files().lookup(path, Symlinks::Follow, now_s);
-    if memchr::memchr(0, path).is_some() || path.is_empty() {
-        // No file has such a name.
-        return look_up(b"/\x01/\x01");
+    if path.first() == Some(&b'/') {
+        return Some(look_up(path));
     }
-    match path.first() {
-        Some(b'/') => look_up(path),
-        _ => {
-            let here = std::env::current_dir().unwrap_or_default();
-            let here = here.into_os_string().into_encoded_bytes();
-            look_up(&[&here, &b"/"[..], path].concat())
-        }
-    }
+    let here = std::env::current_dir().ok()?.into_os_string();
+    Some(look_up(&[here.as_encoded_bytes(), b"/", path].concat()))
 }

@@ -133,8 +133,6 @@ impl Scripts {
             )),
             Ok(Verdict::Restart) => {
                 answer::carry(&mut exchange.response);
-                // The host may be another one, so all conditions are decided anew.
-                exchange.set_client(exchange.connection.peer, exchange.scheme());
                 Some(Outcome::Again(Phase::Translate))
             }
             // The answer is there; scripts behind this one see it as well.

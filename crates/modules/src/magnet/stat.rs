@@ -40,7 +40,7 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
     let lent = Rc::clone(state.lent());
     let etag = lua.create_function(move |_, path: LuaString| {
         lend(&lent, |exchange| {
-            let file = look_up(exchange, &path.as_bytes());
+            let file = look_up(exchange, &path.as_bytes())?;
             static_file::etag_of(&file, &exchange.settings.core)
         })
     })?;
@@ -67,7 +67,7 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
     reason = "numbers of scripts are like that"
 )]
 fn known(exchange: &Exchange, path: &[u8]) -> Option<Known> {
-    let file = look_up(exchange, path);
+    let file = look_up(exchange, path)?;
     match file.kind() {
         FileKind::Regular | FileKind::Directory => {
             let stat = file.stat();
@@ -121,7 +121,9 @@ fn metadata(path: &[u8]) -> Option<std::fs::Metadata> {
 /// Makes a file the answer, with the fields that a static file has and as the conditions of the request
 /// allow.
 fn send_file(exchange: &mut Exchange, path: &[u8]) -> Status {
-    let file = look_up(exchange, path);
+    let Some(file) = look_up(exchange, path) else {
+        return Status::NOT_FOUND;
+    };
     match file.kind() {
         FileKind::Regular => {}
         FileKind::Missing | FileKind::NotADirectory => return Status::NOT_FOUND,

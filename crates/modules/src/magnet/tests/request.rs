@@ -141,6 +141,14 @@ fn items_are_numbers_about_the_request() {
 }
 
 #[test]
+fn a_connection_can_be_ended_by_whoever_answers() {
+    let scripts = Scripts::new(&[("raw-url", "lighty.r.req_item.keep_alive = 0")]);
+    assert!(scripts.get("/a.txt").exchange().response.close);
+    let scripts = Scripts::new(&[("raw-url", "lighty.r.req_item.keep_alive = 1")]);
+    assert!(!scripts.get("/a.txt").exchange().response.close);
+}
+
+#[test]
 fn the_body_of_a_request_is_collected_and_changed() {
     let scripts = Scripts::new(&[(
         "raw-url",
