@@ -16,11 +16,33 @@ local begin_apart, end_apart, adopt = host.begin_apart, host.end_apart, host.ado
 local environment, environment_meta, shared = host.environment, host.environment_meta, host.shared_environments
 local script_environment, compile_file = host.script_environment, host.compile_file
 
--- Modules of files: name -> { value =, exports =, overlay = }. `package.loaded` shows their values.
-local modules = {}
+-- Modules of files: `package.path` -> name -> { value =, exports =, overlay = }. The same name may be another
+-- file for another site. `package.loaded` shows the values of those of the run's path.
+local homes, homes_count, homes_max = {}, 0, 256
 -- name -> the thread that is loading it.
 local loading = {}
 local loaded, preload = {}, {}
+
+-- The modules of the path of the run that executes.
+local function home()
+  local path = host.package.path
+  if type(path) ~= "string" then return {} end
+  local modules = homes[path]
+  if modules == nil then
+    -- Paths that scripts make up, of what clients send perhaps.
+    if homes_count == homes_max then homes, homes_count = {}, 0 end
+    modules, homes_count = {}, homes_count + 1
+    homes[path] = modules
+  end
+  return modules
+end
+
+setmetatable(loaded, {
+  __index = function(_, name)
+    local module = home()[name]
+    return module and module.value
+  end,
+})
 
 local native_loaded, native_preload = package.loaded, package.preload
 
@@ -43,7 +65,7 @@ function host.seal_modules(proxies)
   end
   for option, names in next, ready do
     for _, name in next, host.options[option] and names or {} do
-      loaded[name] = loaded[name] or native_loaded[name]
+      loaded[name] = rawget(loaded, name) or native_loaded[name]
       preload[name] = native_preload[name]
     end
   end
@@ -96,19 +118,20 @@ end
 
 -- Runs a module once, apart from what the run has changed (but for where modules are found), and notes
 -- what it leaves behind.
-local function run_module(name, chunk, env)
+local function run_module(modules, name, chunk, env)
   local before = begin_apart(host.package, package.loaded, package.preload)
   loading[name] = running() or true
   local ok, value = pcall(chunk, name)
   loading[name] = nil
   if ok and value == nil then value = host.package.loaded[name] end
   local overlay = end_apart(before)
+  local known = modules[name]
+  if known and known.is_partial then known, modules[name] = nil, nil end
   if not ok then error(value, 0) end
-  if modules[name] then return modules[name] end
+  if known then return known end
   if value == nil then value = true end
   local module = { value = value, exports = exports_of(env), overlay = overlay }
   modules[name] = module
-  loaded[name] = value
   return module
 end
 
@@ -123,14 +146,14 @@ local function hand_over(module)
   if module.overlay then adopt(module.overlay) end
 end
 
-local function load_file(name, path)
+local function load_file(modules, name, path)
   local env = environment()
   shared[env] = true
   local chunk, message = compile_file(path, nil, env)
   if chunk == nil then
     error("error loading module '" .. name .. "' from file '" .. path .. "':\n\t" .. message, 3)
   end
-  return run_module(name, chunk, env)
+  return run_module(modules, name, chunk, env)
 end
 
 function globals.require(name)
@@ -138,7 +161,7 @@ function globals.require(name)
     error("bad argument #1 to 'require' (string expected, got " .. type(name) .. ")", 2)
   end
   local package = host.package
-  local value = package.loaded[name]
+  local value, modules = package.loaded[name], home()
   local module = modules[name]
   if value ~= nil then
     if module and module.value == value then hand_over(module) end
@@ -164,8 +187,8 @@ function globals.require(name)
   -- Forgotten by this run (`package.loaded[name] = nil`): its own copy, for nobody else.
   local module_before = modules[name]
   modules[name] = nil
-  local ok, made = pcall(load_file, name, found)
-  if module_before then modules[name], loaded[name] = module_before, module_before.value end
+  local ok, made = pcall(load_file, modules, name, found)
+  if module_before then modules[name] = module_before end
   if not ok then error(made, 0) end
   if module_before then package.loaded[name] = made.value end
   hand_over(made)
@@ -182,7 +205,7 @@ function globals.module(name, ...)
   local table = loaded[name]
   if type(table) ~= "table" or host.is_protected[table] then table = {} end
   table._M, table._NAME, table._PACKAGE = table, name, (gsub(name, "[^.]*$", ""))
-  loaded[name] = loading[name] and table or loaded[name]
+  if loading[name] then home()[name] = { value = table, is_partial = true } end
   rawset(env, (gsub(name, "^.*%.", "")), table)
   for index = 1, select("#", ...) do
     local option = select(index, ...)

@@ -161,3 +161,19 @@ fn environments_of_modules_are_not_exchanged_by_scripts() {
     let script = files.script("local m = require('shared') local ok = pcall(setfenv, m.get, { name = 'x' }) return ok, m.get()");
     assert_eq!(run(&lua, &script), "false m");
 }
+
+/// Two sites with a module of the same name each.
+#[test]
+fn a_name_means_what_the_path_of_the_run_says() {
+    let one = Files::new("one", &[("config.lua", "secret = 1 return { name = 'one' }")]);
+    let other = Files::new("other", &[("config.lua", "return { name = 'other' }")]);
+    let lua = state();
+    let script = "local c = require('config')
+        return c.name, secret, c == require('config'), c == package.loaded.config";
+    for _ in 0..2 {
+        assert_eq!(run(&lua, &one.script(script)), "one 1 true true");
+        assert_eq!(run(&lua, &other.script(script)), "other nil true true");
+    }
+    assert_eq!(run(&lua, "return package.loaded.config"), "nil");
+    assert!(run(&lua, "require('config')").contains("module 'config' not found"));
+}
