@@ -10,12 +10,12 @@ use crate::{Counted, counter, status};
 fn a_stale_page_is_sent_at_once_and_fetched_in_the_background() {
     let counted = Counted::start(|exchange, number| {
         exchange.pause(Duration::from_millis(if number == 1 { 0 } else { 500 }));
-        let fields = [("Cache-Control", "max-age=1, stale-while-revalidate=60")];
+        let fields = [("Cache-Control", "max-age=3, stale-while-revalidate=60")];
         exchange.answer(200, &fields, format!("page {number}"));
     });
     let server = counted.cached().start();
     server.get("/app/x");
-    std::thread::sleep(Duration::from_millis(2100));
+    std::thread::sleep(Duration::from_millis(4100));
     for _ in 0..5 {
         let stale = server.get("/app/x");
         assert_eq!(

@@ -157,16 +157,21 @@ pub struct FieldNames {
     names: Vec<Box<str>>,
     /// Bit n: one of them is n bytes long; those of 63 bytes and more share the last bit.
     lengths: u64,
+    /// Bit n: one of them begins with this letter, or another character that shares the bit.
+    beginnings: u32,
 }
 
 impl FieldNames {
     /// These names.
     pub fn new(names: impl Iterator<Item = Box<str>>) -> FieldNames {
         let names: Vec<Box<str>> = names.map(|name| name.to_ascii_lowercase().into()).collect();
-        let lengths = names
-            .iter()
-            .fold(0, |bits, name| bits | length_bit(name.len()));
-        FieldNames { names, lengths }
+        let lengths = names.iter().map(|name| length_bit(name.len()));
+        let beginnings = names.iter().map(|name| beginning_bit(name.as_bytes()));
+        FieldNames {
+            lengths: lengths.fold(0, |bits, bit| bits | bit),
+            beginnings: beginnings.fold(0, |bits, bit| bits | bit),
+            names,
+        }
     }
 
     /// The names.
@@ -174,10 +179,12 @@ impl FieldNames {
         self.names.iter().map(|name| &**name)
     }
 
-    /// The name among them that `name` is, in any letter case. Most are told by their length alone.
+    /// The name among them that `name` is, in any letter case. Most are told by their first letter and
+    /// length alone.
     #[inline]
     pub fn find(&self, name: &[u8]) -> Option<&str> {
-        if self.lengths & length_bit(name.len()) == 0 {
+        if self.beginnings & beginning_bit(name) == 0 || self.lengths & length_bit(name.len()) == 0
+        {
             return None;
         }
         self.iter()
@@ -187,6 +194,11 @@ impl FieldNames {
 
 fn length_bit(length: usize) -> u64 {
     1 << length.min(63)
+}
+
+/// The same for both cases of a letter.
+fn beginning_bit(name: &[u8]) -> u32 {
+    1 << (name.first().copied().unwrap_or(0) & 31)
 }
 
 /// Who may purge.
