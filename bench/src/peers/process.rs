@@ -49,9 +49,10 @@ impl Running {
         Ok(running)
     }
 
-    /// All processes of the server: the one we started and its descendants.
+    /// All processes of the server: the one we started and its descendants, also those that it left
+    /// behind when it ended.
     pub fn processes(&self) -> Vec<Process> {
-        descendants(self.child.id() as i32, &all_processes())
+        family(self.child.id() as i32, &all_processes())
     }
 
     fn wait_for(&mut self, address: &Address) -> Result<(), String> {
@@ -125,6 +126,8 @@ pub struct Stat {
     pub state: char,
     /// Its parent's number.
     pub parent: i32,
+    /// The number of its process group.
+    pub group: i32,
     /// Time in user mode, in clock ticks, all threads, also those that ended.
     pub user_ticks: u64,
     /// The same in the kernel.
@@ -148,6 +151,7 @@ impl Stat {
         Some(Self {
             state: field(3)?.chars().next()?,
             parent: field(4)?.parse().ok()?,
+            group: field(5)?.parse().ok()?,
             user_ticks: field(14)?.parse().ok()?,
             system_ticks: field(15)?.parse().ok()?,
             started: field(22)?.parse().ok()?,
@@ -178,15 +182,22 @@ fn all_processes() -> HashMap<i32, Stat> {
         .collect()
 }
 
-fn descendants(root: i32, all: &HashMap<i32, Stat>) -> Vec<Process> {
-    let mut found = Vec::new();
-    let mut open = vec![root];
+/// The process that leads a group, the rest of the group, and descendants of all of them.
+fn family(root: i32, all: &HashMap<i32, Stat>) -> Vec<Process> {
+    let mut found: Vec<Process> = Vec::new();
+    let in_group = all.iter().filter(|(_, stat)| stat.group == root);
+    let mut open: Vec<_> = in_group.map(|(pid, _)| *pid).collect();
+    open.push(root);
     while let Some(pid) = open.pop() {
         let Some(stat) = all.get(&pid) else { continue };
-        found.push(Process {
+        let process = Process {
             pid,
             started: stat.started,
-        });
+        };
+        if found.contains(&process) {
+            continue;
+        }
+        found.push(process);
         open.extend(
             all.iter()
                 .filter(|(_, other)| other.parent == pid)
@@ -213,6 +224,7 @@ mod tests {
         let stat = Stat {
             state: 'S',
             parent: 7,
+            group: 42,
             user_ticks: 11,
             system_ticks: 22,
             started: 555,
@@ -227,24 +239,37 @@ mod tests {
         let stat = |parent| Stat {
             state: 'S',
             parent,
+            group: 1,
             user_ticks: 0,
             system_ticks: 0,
             started: 9,
         };
         let all = HashMap::from([(10, stat(1)), (11, stat(10)), (12, stat(11)), (13, stat(1))]);
-        let mut pids: Vec<_> = descendants(10, &all)
-            .iter()
-            .map(|process| process.pid)
-            .collect();
+        let mut pids: Vec<_> = family(10, &all).iter().map(|process| process.pid).collect();
         pids.sort_unstable();
         assert_eq!(pids, [10, 11, 12]);
+    }
+
+    #[test]
+    fn orphans_are_found_by_their_group() {
+        let stat = |group| Stat {
+            state: 'S',
+            parent: 1,
+            group,
+            user_ticks: 0,
+            system_ticks: 0,
+            started: 9,
+        };
+        let all = HashMap::from([(11, stat(10)), (12, stat(13))]);
+        let orphans: Vec<_> = family(10, &all).iter().map(|one| one.pid).collect();
+        assert_eq!(orphans, [11]);
     }
 
     #[test]
     fn a_process_that_ended_is_not_alive() {
         let mut child = Command::new("true").spawn().unwrap();
         let all = all_processes();
-        let process = descendants(child.id() as i32, &all)[0];
+        let process = family(child.id() as i32, &all)[0];
         child.wait().unwrap();
         assert!(!process.is_alive());
     }
