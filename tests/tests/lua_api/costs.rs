@@ -1,0 +1,131 @@
+//! System calls of a warm request that runs a script: one to receive it, one to send the answer.
+
+use petrel_tests::{Calls, Server, Tracer};
+
+use crate::{ask, component::can_run, says, site};
+
+const REQUESTS: u64 = 500;
+
+/// What `REQUESTS` requests on a kept connection make the server call, but for waits and what a second brings.
+fn count(server: &Server, target: &str, body: &str) -> Calls {
+    let mut client = server.client();
+    let mut ask_often = |times: u64| {
+        for _ in 0..times {
+            let response = client.get(target);
+            assert_eq!((response.status, response.text().as_str()), (200, body));
+        }
+    };
+    ask_often(3000);
+    let tracer = Tracer::attach(server);
+    ask_often(REQUESTS);
+    tracer.stop().without_waits()
+}
+
+#[track_caller]
+fn expect_one_receive_and_one_send(server: &Server, target: &str, body: &str) {
+    let calls = count(server, target, body);
+    let mut rest = calls.clone();
+    for names in [["recvfrom", "read"], ["sendto", "writev"]] {
+        let sum: u64 = names.iter().map(|name| calls.count(name)).sum();
+        assert_eq!(sum, REQUESTS, "{target} {names:?}: {calls:?}");
+        rest.0.retain(|name, _| !names.contains(&name.as_str()));
+    }
+    // One look a second at files, and the watchdog, which looks every millisecond while scripts run.
+    rest.0
+        .retain(|name, _| !["fstat", "newfstatat", "statx"].contains(&name.as_str()));
+    let sleeps = ["clock_nanosleep", "futex"].map(|name| rest.0.remove(name).unwrap_or(0));
+    println!("{target}: {sleeps:?} sleeps of the watchdog");
+    // It sends a signal if it finds the same run twice, which strace makes likely, and looks at a clock.
+    for name in ["tgkill", "getpid", "gettid", "rt_sigreturn", "clock_gettime"] {
+        rest.0.remove(name);
+    }
+    // The compiler of LuaJIT still finds something to compile now and then.
+    for name in ["mprotect", "mmap", "munmap"] {
+        let count = rest.0.remove(name).unwrap_or(0);
+        assert!(count <= REQUESTS / 10, "{target}: {count} {name}");
+    }
+    let others: u64 = rest.0.values().sum();
+    assert!(others <= 8, "{target}: nothing else should be called: {rest:?}");
+}
+
+const HEADERS: &str = "\
+    local r = lighty.r\n\
+    local stat = lighty.c.stat(petrel.dict(\"d\"):get(\"root\") .. \"/index.html\")\n\
+    r.resp_header[\"Content-Type\"] = \"text/plain\"\n\
+    r.resp_header[\"X-Host\"] = r.req_header[\"Host\"]\n\
+    lighty.header[\"X-Method\"] = r.req_attr[\"request.method\"]\n\
+    lighty.content = { r.req_attr[\"uri.path\"], \" \", tostring(stat and stat.is_file) }\n\
+    return 200\n";
+
+#[test]
+fn a_warm_script_makes_one_receive_and_one_send() {
+    let server = site(
+        &[],
+        &[
+            ("plain", "lighty.content = { 123 } return 200"),
+            ("headers", HEADERS),
+            ("passes", "return nil"),
+            ("root", &says("petrel.dict(\"d\"):set(\"root\", lighty.r.req_attr[\"uri.query\"]) return 1")),
+            (
+                "dict",
+                "local d = petrel.dict(\"d\") d:set(\"a\", 1) d:incr(\"n\", 1, 0)\n\
+                 lighty.content = { tostring(d:get(\"a\")) } return 200",
+            ),
+            (
+                "later",
+                "local t = {} for i = 1, 100 do t[i] = i end\n\
+                 lighty.content = { petrel.json.encode(t):sub(1, 5), petrel.hash.sha256(\"a\"):sub(1, 4) } return 200",
+            ),
+        ],
+    )
+    .file("www/passes", "passed")
+    .config("server.max-worker = 1\nserver.max-keep-alive-requests = 65535")
+    .start();
+    ask(&server, &format!("/root?{}", server.tree().path("www").display()));
+    for (target, body) in [
+        ("/plain", "123"),
+        ("/headers", "/headers true"),
+        ("/passes", "passed"),
+        ("/dict", "1"),
+        ("/later", "[1,2,ca97"),
+    ] {
+        expect_one_receive_and_one_send(&server, target, body);
+    }
+}
+
+#[test]
+fn scripts_in_every_hook_make_no_further_call() {
+    let server = site(&[], &[("a.txt", "return nil")])
+        .file("www/a.txt", "text")
+        .file("lua/path.lua", "lighty.r.req_env[\"A\"] = \"b\" return nil")
+        .file(
+            "lua/answer.lua",
+            "lighty.r.resp_header[\"X-Seen\"] = lighty.r.req_env[\"A\"] return nil",
+        )
+        .config(
+            "magnet.attract-physical-path-to = (var.dir + \"/lua/path.lua\")\n\
+             magnet.attract-response-start-to = (var.dir + \"/lua/answer.lua\")\n\
+             server.max-worker = 1\nserver.max-keep-alive-requests = 65535",
+        )
+        .start();
+    assert_eq!(server.get("/a.txt").field("X-Seen"), Some("b"));
+    expect_one_receive_and_one_send(&server, "/a.txt", "text");
+}
+
+#[test]
+fn a_warm_cml_page_makes_one_receive_and_one_send() {
+    if !can_run("lua_api::costs", &["strace"]) {
+        return;
+    }
+    let server = site(&["mod_cml"], &[])
+        .file("www/page/a.html", "one ")
+        .file("www/page/b.html", "two")
+        .file(
+            "www/page/index.cml",
+            "output_contenttype = \"text/plain\"\noutput_include = { \"a.html\", \"b.html\" }\nreturn CACHE_HIT\n",
+        )
+        .config("index-file.names = (\"index.cml\")\ncml.extension = \".cml\"")
+        .config("server.max-worker = 1\nserver.max-keep-alive-requests = 65535")
+        .start();
+    expect_one_receive_and_one_send(&server, "/page/", "one two");
+}

@@ -1,0 +1,121 @@
+//! Lua scripts in a whole server: what they cost, what they wait for, what they must not do to others.
+//!
+//! What they talk to is real where it can be had (redis-server, memcached, php-fpm), started by these tests and
+//! ended with them, and does as it is told where it has to misbehave.
+
+mod budgets;
+mod changes;
+mod costs;
+mod dictionaries;
+mod files;
+mod isolation;
+mod reload;
+mod requests;
+mod stores;
+mod streams;
+mod unreliable;
+mod waits;
+
+#[path = "../real_backends/component.rs"]
+mod component;
+
+use petrel_tests::{Builder, Response, Server};
+
+/// A server with mod_magnet and `modules`, in which `/NAME` runs the script of that name in `scripts`.
+fn site(modules: &[&str], scripts: &[(&str, &str)]) -> Builder {
+    let modules = [&["mod_magnet", "mod_status"], modules].concat();
+    let modules: Vec<String> = modules.iter().map(|name| format!("\"{name}\"")).collect();
+    let mut builder = Server::build()
+        .file("www/index.html", "hello")
+        .config(&format!("server.modules = ({})", modules.join(", ")))
+        .config("status.statistics-url = \"/counters\"");
+    for (name, source) in scripts {
+        builder = builder
+            .file(&format!("lua/{name}.lua"), source)
+            .config(&format!(
+                "$HTTP[\"url\"] == \"/{name}\" {{ magnet.attract-raw-url-to = (var.dir + \"/lua/{name}.lua\") }}"
+            ));
+    }
+    builder
+}
+
+/// A script that answers with whatever `body`, the statements of a function, returns.
+fn says(body: &str) -> String {
+    format!(
+        "local function value()\n{body}\nend\n\
+         local parts = {{ value() }}\n\
+         for i = 1, #parts do parts[i] = tostring(parts[i]) end\n\
+         lighty.content = {{ table.concat(parts, \" \") }}\nreturn 200\n"
+    )
+}
+
+/// Asks, and expects 200. The body.
+#[track_caller]
+fn ask(server: &Server, target: &str) -> String {
+    let response = server.get(target);
+    assert_eq!(response.status, 200, "{target}: {response}\n{}", server.log());
+    response.text()
+}
+
+/// The lines of the error log that are about scripts.
+fn lua_lines(server: &Server) -> Vec<String> {
+    let log = server.tree().text("error.log");
+    log.lines()
+        .filter(|line| line.contains("(lua)"))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Waits until as many lines about scripts are logged, and answers with them.
+#[track_caller]
+fn expect_lua_lines(server: &Server, count: usize) -> Vec<String> {
+    let logged = petrel_tests::eventually(|| lua_lines(server).len() >= count);
+    let lines = lua_lines(server);
+    assert!(logged && lines.len() == count, "{count} lines: {lines:#?}");
+    lines
+}
+
+/// A counter of the server; 0 if there is none.
+fn counter(server: &Server, name: &str) -> u64 {
+    let text = server.get("/counters").text();
+    let mut lines = text.lines();
+    let line = lines.find_map(|line| line.strip_prefix(&format!("{name}: ")));
+    line.and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
+/// Threads of the process that serves.
+fn threads(server: &Server) -> usize {
+    let pid = server.processes().busiest();
+    std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
+}
+
+/// Bytes of memory that nobody else has.
+fn memory(server: &Server) -> u64 {
+    server.processes().private_dirty_bytes()
+}
+
+/// Measures memory after each `round` until a round needs no more than a little; fails if that never
+/// happens within `rounds`.
+#[track_caller]
+fn expect_flat_memory(server: &Server, rounds: usize, slack: u64, mut round: impl FnMut()) {
+    let mut sizes = Vec::new();
+    for _ in 0..rounds {
+        round();
+        sizes.push(memory(server));
+        let flat = sizes.len() >= 3
+            && sizes
+                .windows(2)
+                .rev()
+                .take(2)
+                .all(|two| two[1] <= two[0] + slack);
+        if flat {
+            return;
+        }
+    }
+    panic!("memory goes on growing: {sizes:?}");
+}
+
+/// Whether an answer is the error that scripts end in.
+fn is_script_error(response: &Response) -> bool {
+    matches!(response.status, 500 | 503)
+}
