@@ -14,7 +14,7 @@ use petrel_engine::proto::status::Status;
 use petrel_engine::settings::directives::Effect::{NotYet, Works};
 use petrel_engine::shared::Shared;
 
-use crate::{gateway, magnet, page_cache, remote_store};
+use crate::{gateway, lua_api, magnet, page_cache, remote_store};
 
 /// mod_status.
 pub static MODULE: ModuleSpec = ModuleSpec {
@@ -45,6 +45,7 @@ static COUNTERS: &[Read] = &[
     page_cache::counters::read,
     remote_store::counters::read,
     magnet::read_counters,
+    lua_api::read_counters,
 ];
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
