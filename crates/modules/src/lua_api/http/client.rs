@@ -1,6 +1,6 @@
 //! An HTTP/1.1 client of one worker: connections are kept, replies are read whole.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -34,6 +34,8 @@ const READ_BYTES: usize = 16 << 10;
 /// The client of a worker.
 pub(super) struct Client {
     servers: RefCell<HashMap<StoreAddress, Rc<Server>>>,
+    /// Whether a task is there that closes connections nobody uses.
+    is_swept: Cell<bool>,
     /// For what the look-up of names has to say.
     log: LogHandle,
 }
@@ -55,6 +57,7 @@ impl Client {
     pub fn of(worker: &Rc<Worker>) -> Rc<Client> {
         worker.belonging(|| Client {
             servers: RefCell::default(),
+            is_swept: Cell::new(false),
             log: worker.logs().error_log(None),
         })
     }
@@ -63,10 +66,11 @@ impl Client {
     ///
     /// # Errors
     /// A sentence that names the server.
-    pub async fn fetch(&self, target: &Target, asked: &Asked) -> Result<Reply, String> {
+    pub async fn fetch(self: &Rc<Client>, target: &Target, asked: &Asked) -> Result<Reply, String> {
         let server = self.server(&target.address)?;
         let request = encode(target, asked)?;
         let fetched = tokio::time::timeout(asked.timeout, server.fetch(&request, asked)).await;
+        self.sweep_later();
         let name = &target.address;
         match fetched {
             Ok(Ok(reply)) => Ok(reply),
@@ -76,6 +80,36 @@ impl Client {
                 asked.timeout.as_secs_f64()
             )),
         }
+    }
+
+    /// Sees to it that connections which nobody uses are closed, and servers forgotten that have none.
+    fn sweep_later(self: &Rc<Client>) {
+        if self.is_swept.replace(true) {
+            return;
+        }
+        let client = Rc::downgrade(self);
+        tokio::task::spawn_local(async move {
+            loop {
+                tokio::time::sleep(IDLE_TIME).await;
+                match client.upgrade() {
+                    Some(client) if client.sweep() => client.is_swept.set(false),
+                    Some(_) => continue,
+                    None => {}
+                }
+                return;
+            }
+        });
+    }
+
+    /// Whether nothing is left.
+    fn sweep(&self) -> bool {
+        let mut servers = self.servers.borrow_mut();
+        servers.retain(|_, server| {
+            server.close_old();
+            // Somebody is asking it, or may again at once.
+            Rc::strong_count(server) > 1 || !server.idle.borrow().is_empty()
+        });
+        servers.is_empty()
     }
 
     fn server(&self, address: &StoreAddress) -> Result<Rc<Server>, String> {
@@ -115,9 +149,15 @@ impl Server {
     }
 
     fn take_idle(&self) -> Option<BackendStream> {
-        let mut idle = self.idle.borrow_mut();
-        idle.retain(|(stream, since)| since.elapsed() < IDLE_TIME && !stream.is_stale());
-        idle.pop().map(|(stream, _)| stream)
+        self.close_old();
+        self.idle.borrow_mut().pop().map(|(stream, _)| stream)
+    }
+
+    fn close_old(&self) {
+        let is_good = |(stream, since): &(BackendStream, Instant)| {
+            since.elapsed() < IDLE_TIME && !stream.is_stale()
+        };
+        self.idle.borrow_mut().retain(is_good);
     }
 
     async fn exchange(
@@ -342,4 +382,44 @@ fn is_idempotent(method: Method) -> bool {
         method,
         Method::Get | Method::Head | Method::Put | Method::Delete | Method::Options
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use petrel_engine::testing::Site;
+    use petrel_lua::mlua::{FromLua, Lua, Value};
+
+    use super::*;
+
+    #[tokio::test(flavor = "local")]
+    async fn connections_that_nobody_uses_are_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let served = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().expect("somebody connects");
+            let _ = socket.read(&mut [0; 4096]).expect("a request");
+            let reply = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+            socket.write_all(reply).expect("it listens");
+            let limit = Some(Duration::from_secs(30));
+            socket.set_read_timeout(limit).expect("a limit");
+            socket.read(&mut [0; 1]).expect("it is closed, not left")
+        });
+        let site = Site::new("", &[]);
+        let client = Client::of(site.worker());
+        let url = format!("http://127.0.0.1:{port}/");
+        let target = Target::parse(url.as_bytes()).expect("a URL");
+        let lua = Lua::new();
+        let value = Value::String(lua.create_string(&url).expect("room"));
+        let asked = Asked::from_lua(value, &lua).expect("a URL");
+        let reply = client.fetch(&target, &asked).await.expect("a reply");
+        assert_eq!(reply.status, 200);
+        assert_eq!(client.servers.borrow().len(), 1);
+        tokio::time::sleep(IDLE_TIME + Duration::from_millis(500)).await;
+        assert!(client.servers.borrow().is_empty());
+        assert_eq!(served.join().expect("no panic"), 0);
+        assert!(!client.is_swept.get(), "the task has ended");
+    }
 }
