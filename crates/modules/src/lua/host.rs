@@ -142,6 +142,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::super::testing::RUNS;
+    use super::*;
     use crate::testing::Tree;
 
     async fn run(script: &str) -> (u16, String) {
@@ -181,6 +182,30 @@ mod tests {
         tree.write("script.lua", script);
         site.worker().files().flush();
         assert_eq!(site.get("/script.lua").body(), b"true");
+    }
+
+    /// Else each script that is stopped would cost a state.
+    #[tokio::test(flavor = "local")]
+    async fn a_state_that_is_worn_out_goes() {
+        let script = "petrel.stream(print) petrel.redis() petrel.dict('d') pcall(petrel.fragment, 'k', 1, print)
+            local ok = pcall(string.gsub, 'x', 'x', petrel.sleep, 1)
+            while true do end";
+        let tree = Tree::new(&[("script.lua", script)]);
+        let site = tree.site("", &[&super::super::MODULE, &RUNS]);
+        assert_eq!(site.get_async("/script.lua").await.status(), 500);
+        let options = Options {
+            machine: petrel_lua::Options::default(),
+            dictionaries: Vec::new(),
+        };
+        let host = Host::of(site.worker(), &options);
+        let old = host.state.borrow().as_ref().map(|state| {
+            assert!(state.machine.is_worn_out());
+            (Rc::downgrade(state), state.machine.lua().weak())
+        });
+        let (state, lua) = old.expect("the script ran in it");
+        let _new = host.state(site.worker()).expect("a state");
+        assert!(state.upgrade().is_none(), "the state");
+        assert!(lua.try_upgrade().is_none(), "what Lua has of it");
     }
 
     #[tokio::test(flavor = "local")]

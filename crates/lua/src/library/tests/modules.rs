@@ -165,7 +165,10 @@ fn environments_of_modules_are_not_exchanged_by_scripts() {
 /// Two sites with a module of the same name each.
 #[test]
 fn a_name_means_what_the_path_of_the_run_says() {
-    let one = Files::new("one", &[("config.lua", "secret = 1 return { name = 'one' }")]);
+    let one = Files::new(
+        "one",
+        &[("config.lua", "secret = 1 return { name = 'one' }")],
+    );
     let other = Files::new("other", &[("config.lua", "return { name = 'other' }")]);
     let lua = state();
     let script = "local c = require('config')
