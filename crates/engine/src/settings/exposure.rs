@@ -208,7 +208,7 @@ const MAPS_OF_URLS: &[&str] = &[
     "wstunnel.map-extensions",
 ];
 
-/// Directives that give URLs to backends or programs.
+/// Directives that give URLs to backends, programs or scripts.
 const GATEWAYS: &[&str] = &[
     "ajp13.map-extensions",
     "ajp13.server",
@@ -217,6 +217,10 @@ const GATEWAYS: &[&str] = &[
     "cml.power-magnet",
     "fastcgi.map-extensions",
     "fastcgi.server",
+    "magnet.attract-physical-path-to",
+    "magnet.attract-raw-url-to",
+    "magnet.attract-response-header-to",
+    "magnet.attract-response-start-to",
     "proxy-core.backends",
     "proxy.map-extensions",
     "proxy.server",

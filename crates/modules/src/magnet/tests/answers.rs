@@ -272,6 +272,15 @@ fn errors_are_told_by_the_status_alone() {
 }
 
 #[test]
+fn what_scripts_should_decide_is_closed_when_nobody_runs_them() {
+    for hook in ["raw-url", "physical-path", "response-start"] {
+        let config = "server.modules = (\"mod_staticfile\")";
+        let scripts = Scripts::with(config, &[(hook, "return 403")]);
+        assert_eq!(scripts.get("/a.txt").status(), 503, "{hook}");
+    }
+}
+
+#[test]
 fn globals_do_not_outlive_a_run() {
     let scripts = Scripts::new(&[(
         "raw-url",
