@@ -173,7 +173,7 @@ impl Run {
         });
         let overlay = self.machine.take_overlay()?;
         if let Some(excess) = excess {
-            return Err(self.stopped(excess, &thread));
+            return Err(self.stopped(excess, &thread, result.as_ref().err()));
         }
         match result.map(Yielded::new) {
             Ok(Yielded::Done(value)) => {
@@ -195,9 +195,11 @@ impl Run {
                 Ok(Progress::Waits)
             }
             Ok(Yielded::Other) => {
+                let stack = self.machine.stack_of(&thread).unwrap_or_default();
                 let error = mlua::Error::runtime(format_args!(
-                    "{}: attempt to yield from outside a coroutine",
-                    self.name()
+                    "{}: attempt to yield from outside a coroutine\n{}",
+                    self.name(),
+                    stack.trim_start()
                 ));
                 Err(ScriptError::of_run(&error))
             }
@@ -221,13 +223,25 @@ impl Run {
         self.machine.started.borrow_mut().take();
     }
 
-    fn stopped(&self, excess: Excess, thread: &Thread) -> ScriptError {
+    /// `error` is what the script ended with, where it could not be stopped by a yield.
+    fn stopped(&self, excess: Excess, thread: &Thread, error: Option<&mlua::Error>) -> ScriptError {
         self.forget_started();
         self.machine.wear_out();
         // Without memory for it the message has to do.
         let stack = self.machine.stack_of(thread).unwrap_or_default();
         let budget = &self.machine.options().budget;
-        ScriptError::stopped(excess, budget, self.name(), &stack)
+        let mut stopped = ScriptError::stopped(excess, budget, self.name(), &stack);
+        // The stack is unwound: the error knows what was on it, or at least its own place.
+        if stopped.stack.is_empty()
+            && let Some(error) = error
+        {
+            let error = ScriptError::of_run(error);
+            stopped.stack = match error.stack.contains(self.name()) {
+                true => error.stack,
+                false => error.message,
+            };
+        }
+        stopped
     }
 }
 

@@ -116,6 +116,29 @@ fn endless_recursion_is_an_error() {
 }
 
 #[test]
+fn a_script_that_is_stopped_within_a_call_of_c_is_named_with_its_line() {
+    let machine = Machine::new(Options {
+        budget: Budget {
+            time: Duration::from_millis(3),
+            ..Options::default().budget
+        },
+        ..Options::default()
+    });
+    let source = "\nlocal p = ('a?'):rep(50) .. ('a'):rep(50)\nlocal x = ('a'):rep(50):find(p)\nreturn x";
+    let error = run(&machine.expect("a state"), source).expect_err("it takes too long");
+    assert_eq!(error.cause, Cause::Time);
+    assert!(error.stack.contains("test.lua:3"), "{error}");
+}
+
+#[test]
+fn a_yield_outside_a_coroutine_is_named_with_its_line() {
+    let (cause, text) = cause("\n\ncoroutine.yield(1)\nreturn 1");
+    assert_eq!(cause, Cause::Error);
+    assert!(text.starts_with("test.lua: attempt to yield"), "{text}");
+    assert!(text.contains("test.lua:3"), "{text}");
+}
+
+#[test]
 fn memory_that_grows_is_stopped() {
     let options = Options {
         budget: Budget {
