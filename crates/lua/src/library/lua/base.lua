@@ -168,15 +168,28 @@ function globals.loadstring(chunk, name)
   return loaded, message
 end
 
+-- What a file holds, and a little more than is allowed at most. Read in pieces: a buffer for all that it might
+-- hold would stay with the state.
+local function read_all(file)
+  local pieces, count, bytes = {}, 0, 0
+  while bytes <= file_bytes_max do
+    local piece, message = file:read(65536)
+    if message then return nil, message end
+    if piece == nil then break end
+    count, bytes = count + 1, bytes + #piece
+    pieces[count] = piece
+  end
+  return concat(pieces)
+end
+
 -- The text of a file of Lua; a first line for the shell becomes an empty one.
 local function read_file(path)
   local file, message = open(path, "rb")
   if file == nil then return nil, "cannot open " .. message end
   local source
-  source, message = file:read(file_bytes_max + 1)
+  source, message = read_all(file)
   file:close()
   if message then return nil, "cannot read " .. path .. ": " .. tostring(message) end
-  source = source or ""
   if #source > file_bytes_max then return nil, path .. " is longer than " .. file_bytes_max .. " bytes" end
   if sub(source, 1, 3) == "\239\187\191" then source = sub(source, 4) end
   if byte(source) == 35 then source = gsub(source, "^[^\n]*", "", 1) end
