@@ -14,7 +14,10 @@ use crate::{
 /// Scripts that never end by themselves.
 const ENDLESS: &[(&str, &str)] = &[
     ("plain", "while true do end"),
-    ("calls", "local function f() return 1 end\nwhile true do f() end"),
+    (
+        "calls",
+        "local function f() return 1 end\nwhile true do f() end",
+    ),
     ("tail_calls", "local function f() return f() end\nf()"),
     (
         "in_pcall",
@@ -54,10 +57,7 @@ const ENDLESS: &[(&str, &str)] = &[
         "local m = {}\nm.__lt = function() while true do end end\n\
          local a, b = setmetatable({}, m), setmetatable({}, m)\nreturn a < b",
     ),
-    (
-        "in_reader",
-        "load(function()\n while true do end\nend)",
-    ),
+    ("in_reader", "load(function()\n while true do end\nend)"),
     (
         "in_ipairs",
         "local t = setmetatable({}, { __index = function() return 1 end })\nfor _ in ipairs(t) do end",
@@ -71,14 +71,8 @@ const ENDLESS: &[(&str, &str)] = &[
         "lighty.content = setmetatable({}, { __index = function() while true do end end })\n\
          while true do local _ = lighty.content[1] end",
     ),
-    (
-        "in_load",
-        "load(\"while true do end\", \"=in_load.lua\")()",
-    ),
-    (
-        "collecting",
-        "while true do collectgarbage() end",
-    ),
+    ("in_load", "load(\"while true do end\", \"=in_load.lua\")()"),
+    ("collecting", "while true do collectgarbage() end"),
     (
         "rewritten_pcall",
         "pcall = function(f, ...) f(...) end\nlocal stop = error\nerror = print\nwhile true do pcall(function() end) end",
@@ -125,10 +119,7 @@ const EXCESSIVE: &[(&str, &str)] = &[
         "recursion_by_tostring",
         "local m = {}\nlocal t = setmetatable({}, m)\nm.__tostring = function(t) return tostring(t) .. 1 end\nlocal x = tostring(t)",
     ),
-    (
-        "doubling",
-        "local s = \"x\"\nwhile true do s = s .. s end",
-    ),
+    ("doubling", "local s = \"x\"\nwhile true do s = s .. s end"),
     (
         "tables",
         "local t = {}\nwhile true do t[#t + 1] = { #t } end",
@@ -163,18 +154,29 @@ const EXCESSIVE: &[(&str, &str)] = &[
         "json",
         "local t = {}\nt.t = t\nlocal x = assert(petrel.json.encode(t))",
     ),
-    ("json_depth", "local x = assert(petrel.json.decode((\"[\"):rep(1e6)))"),
+    (
+        "json_depth",
+        "local x = assert(petrel.json.decode((\"[\"):rep(1e6)))",
+    ),
     ("random", "local x = assert(petrel.random.bytes(1e15))"),
     ("header", "lighty.header[\"X-A\"] = (\"x\"):rep(1e10)"),
-    ("error_of_table", "error(setmetatable({}, { __tostring = function() error(\"again\") end }))"),
-    ("error_in_handler", "xpcall(error, function() error(\"in the handler\") end, 1)\nerror(\"after\")"),
+    (
+        "error_of_table",
+        "error(setmetatable({}, { __tostring = function() error(\"again\") end }))",
+    ),
+    (
+        "error_in_handler",
+        "xpcall(error, function() error(\"in the handler\") end, 1)\nerror(\"after\")",
+    ),
     ("error_of_nil", "error()"),
     ("yields", "coroutine.yield(1)"),
     ("yields_userdata", "coroutine.yield(io.stdout)"),
 ];
 
 fn good() -> String {
-    says("local t = {} for i = 1, 100 do t[i] = 101 - i end table.sort(t) return t[1], (\"x\"):rep(3), (pcall(error))")
+    says(
+        "local t = {} for i = 1, 100 do t[i] = 101 - i end table.sort(t) return t[1], (\"x\"):rep(3), (pcall(error))",
+    )
 }
 
 fn one_worker(scripts: &[(&str, &str)]) -> Server {
@@ -271,9 +273,18 @@ fn slowest_beside(server: &Server, target: &str) -> Duration {
 #[test]
 fn hundreds_of_stopped_scripts_leave_nothing_behind() {
     let server = one_worker(&[
-        ("loop", "local t = {}\nfor i = 1, 1e4 do t[i] = {} end\nwhile true do end"),
-        ("memory", "local t = {}\nwhile true do t[#t + 1] = (\"x\"):rep(1e6) .. #t end"),
-        ("waits", "petrel.sleep(0)\nwhile true do pcall(function() while true do end end) end"),
+        (
+            "loop",
+            "local t = {}\nfor i = 1, 1e4 do t[i] = {} end\nwhile true do end",
+        ),
+        (
+            "memory",
+            "local t = {}\nwhile true do t[#t + 1] = (\"x\"):rep(1e6) .. #t end",
+        ),
+        (
+            "waits",
+            "petrel.sleep(0)\nwhile true do pcall(function() while true do end end) end",
+        ),
     ]);
     let round = || {
         for name in ["/loop", "/memory", "/waits"] {
@@ -292,7 +303,8 @@ fn hundreds_of_stopped_scripts_leave_nothing_behind() {
 
 #[test]
 fn the_time_can_be_configured() {
-    let work = says("local begin = os.clock() while os.clock() - begin < 0.1 do end return \"done\"");
+    let work =
+        says("local begin = os.clock() while os.clock() - begin < 0.1 do end return \"done\"");
     let server = site(&[], &[("work", &work)])
         .config("lua.max-run-time = 1000")
         .start();
@@ -300,7 +312,10 @@ fn the_time_can_be_configured() {
     let server = site(&[], &[("work", &work)]).start();
     assert_eq!(server.get("/work").status, 500);
     let line = expect_lua_lines(&server, 1).remove(0);
-    assert!(line.contains("10 ms") && line.contains("work.lua:2"), "{line}");
+    assert!(
+        line.contains("10 ms") && line.contains("work.lua:2"),
+        "{line}"
+    );
 }
 
 #[test]
@@ -321,7 +336,10 @@ fn the_memory_can_be_configured() {
         .start();
     assert_eq!(server.get("/work").status, 500);
     let line = expect_lua_lines(&server, 1).remove(0);
-    assert!(line.contains("4 MiB") && line.contains("work.lua:2"), "{line}");
+    assert!(
+        line.contains("4 MiB") && line.contains("work.lua:2"),
+        "{line}"
+    );
     let server = site(&[], &[("work", &work)])
         .config("lua.max-run-time = 5000")
         .start();

@@ -13,7 +13,9 @@ fn good(answer: &str) -> String {
 }
 
 fn start() -> Server {
-    site(&[], &[("script", GOOD)]).config("server.max-worker = 1").start()
+    site(&[], &[("script", GOOD)])
+        .config("server.max-worker = 1")
+        .start()
 }
 
 /// How long until `/script` answers with `status` and `text` in it.
@@ -24,7 +26,11 @@ fn until(server: &Server, status: u16, text: &str) -> Duration {
         let response = server.get("/script");
         response.status == status && response.text().contains(text)
     };
-    assert!(eventually(is_there), "{status} {text}: {}", server.get("/script"));
+    assert!(
+        eventually(is_there),
+        "{status} {text}: {}",
+        server.get("/script")
+    );
     begin.elapsed()
 }
 
@@ -52,7 +58,11 @@ fn every_change_is_seen_soon() {
     println!("the slowest change took {slowest:?}");
     assert!(slowest < Duration::from_millis(500), "{slowest:?}");
     let log = lua_lines(&server).join("\n");
-    for words in ["script.lua:1: unfinished string", "there is no such script", "binary chunks"] {
+    for words in [
+        "script.lua:1: unfinished string",
+        "there is no such script",
+        "binary chunks",
+    ] {
         assert!(log.contains(words), "{words}: {log}");
     }
 }
@@ -71,7 +81,12 @@ fn requests_meanwhile_get_one_whole_script_or_an_error() {
                     while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                         let response = client.get("/script");
                         match response.status {
-                            200 => assert!(["version ", "good"].iter().any(|text| response.text().starts_with(text)), "{response}"),
+                            200 => assert!(
+                                ["version ", "good"]
+                                    .iter()
+                                    .any(|text| response.text().starts_with(text)),
+                                "{response}"
+                            ),
                             // A script that is empty says nothing, and there is no such file.
                             500 | 404 => {}
                             _ => panic!("{response}"),
@@ -122,11 +137,18 @@ fn scripts_replaced_by_rename_never_fail() {
     until(&server, 200, "good");
     let load = petrel_tests::Load::start(server.address(), "/script", 2, 1);
     for round in 0..40 {
-        server.tree().replace("lua/script.lua", good(&format!("version {round}")));
+        server
+            .tree()
+            .replace("lua/script.lua", good(&format!("version {round}")));
         std::thread::sleep(Duration::from_millis(10));
     }
     let result = load.stop();
-    assert!(result.failures.is_empty(), "{:?}\n{}", result.failures, server.log());
+    assert!(
+        result.failures.is_empty(),
+        "{:?}\n{}",
+        result.failures,
+        server.log()
+    );
     until(&server, 200, "version 39");
 }
 

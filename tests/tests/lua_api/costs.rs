@@ -36,7 +36,13 @@ fn expect_one_receive_and_one_send(server: &Server, target: &str, body: &str) {
     let sleeps = ["clock_nanosleep", "futex"].map(|name| rest.0.remove(name).unwrap_or(0));
     println!("{target}: {sleeps:?} sleeps of the watchdog");
     // It sends a signal if it finds the same run twice, which strace makes likely, and looks at a clock.
-    for name in ["tgkill", "getpid", "gettid", "rt_sigreturn", "clock_gettime"] {
+    for name in [
+        "tgkill",
+        "getpid",
+        "gettid",
+        "rt_sigreturn",
+        "clock_gettime",
+    ] {
         rest.0.remove(name);
     }
     // The compiler of LuaJIT still finds something to compile now and then.
@@ -45,7 +51,10 @@ fn expect_one_receive_and_one_send(server: &Server, target: &str, body: &str) {
         assert!(count <= REQUESTS / 10, "{target}: {count} {name}");
     }
     let others: u64 = rest.0.values().sum();
-    assert!(others <= 8, "{target}: nothing else should be called: {rest:?}");
+    assert!(
+        others <= 8,
+        "{target}: nothing else should be called: {rest:?}"
+    );
 }
 
 const HEADERS: &str = "\
@@ -81,7 +90,10 @@ fn a_warm_script_makes_one_receive_and_one_send() {
     .file("www/passes", "passed")
     .config("server.max-worker = 1\nserver.max-keep-alive-requests = 65535")
     .start();
-    ask(&server, &format!("/root?{}", server.tree().path("www").display()));
+    ask(
+        &server,
+        &format!("/root?{}", server.tree().path("www").display()),
+    );
     for (target, body) in [
         ("/plain", "123"),
         ("/headers", "/headers true"),

@@ -33,7 +33,9 @@ fn counts_of_two_workers_add_up() {
                 })
             })
             .collect();
-        let numbers = clients.into_iter().map(|client| client.join().expect("a client"));
+        let numbers = clients
+            .into_iter()
+            .map(|client| client.join().expect("a client"));
         numbers.flatten().collect()
     });
     // Each number was given once.

@@ -25,7 +25,9 @@ fn files_are_written_read_and_removed() {
          add((petrel.file.read(\"a\\0b\")))\n\
          return table.concat(all, \" \")",
     );
-    let server = site(&[], &[("files", &script)]).file("data/b.txt", "b").start();
+    let server = site(&[], &[("files", &script)])
+        .file("data/b.txt", "b")
+        .start();
     let target = format!("/files?{}", server.tree().path("data").display());
     for _ in 0..3 {
         assert_eq!(
@@ -43,7 +45,9 @@ fn a_file_that_never_comes_stops_nobody_else() {
     let server = site(&[], &[("reads", &script)])
         .config("server.max-worker = 1")
         .tree(|tree| {
-            let made = std::process::Command::new("mkfifo").arg(tree.path("pipe")).status();
+            let made = std::process::Command::new("mkfifo")
+                .arg(tree.path("pipe"))
+                .status();
             assert!(made.is_ok_and(|status| status.success()));
             tree.write("real.txt", "text");
         })

@@ -53,7 +53,12 @@ fn says(body: &str) -> String {
 #[track_caller]
 fn ask(server: &Server, target: &str) -> String {
     let response = server.get(target);
-    assert_eq!(response.status, 200, "{target}: {response}\n{}", server.log());
+    assert_eq!(
+        response.status,
+        200,
+        "{target}: {response}\n{}",
+        server.log()
+    );
     response.text()
 }
 

@@ -9,7 +9,8 @@ use crate::{lua_lines, says, site};
 
 #[test]
 fn a_reload_fails_no_request_of_a_script() {
-    let waits = says("local r = petrel.subrequest(\"/index.html\") petrel.sleep(0.05) return r.body");
+    let waits =
+        says("local r = petrel.subrequest(\"/index.html\") petrel.sleep(0.05) return r.body");
     let runs = says("return petrel.dict(\"d\"):incr(\"n\", 1, 0)");
     let server = site(&[], &[("waits", &waits), ("runs", &runs)]).start();
     let waiting = Load::start(server.address(), "/waits", 4, 4);
@@ -65,7 +66,8 @@ fn a_hard_stop_waits_for_no_script() {
 
 #[test]
 fn a_reload_reads_the_limits_anew() {
-    let work = says("local begin = os.clock() while os.clock() - begin < 0.1 do end return \"done\"");
+    let work =
+        says("local begin = os.clock() while os.clock() - begin < 0.1 do end return \"done\"");
     let server = site(&[], &[("work", &work)]).start();
     assert_eq!(server.get("/work").status, 500);
     let config = format!("{}\nlua.max-run-time = 1000\n", server.configuration());

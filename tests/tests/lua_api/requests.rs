@@ -35,7 +35,10 @@ fn another_server_is_asked_on_one_connection() {
     .config("server.max-worker = 1")
     .start();
     for number in 0..20 {
-        assert_eq!(ask(&server, &format!("/get?{number}")), format!("201 yes {} /a?{number} 0", 6 + number / 10));
+        assert_eq!(
+            ask(&server, &format!("/get?{number}")),
+            format!("201 yes {} /a?{number} 0", 6 + number / 10)
+        );
     }
     assert_eq!(ask(&server, "/post?1"), "201 yes 11 /b?1 100000");
     assert_eq!(backend.connections(), 1);
@@ -64,14 +67,21 @@ fn servers_that_misbehave_are_errors_in_time() {
     });
     let server = site(
         &[],
-        &[("get", &fetch(&backend, "/", ", timeout = 0.5, max_bytes = 1048576"))],
+        &[(
+            "get",
+            &fetch(&backend, "/", ", timeout = 0.5, max_bytes = 1048576"),
+        )],
     )
     .config("server.max-worker = 1")
     .start();
     for name in ["hang", "short", "nonsense", "large", "reset"] {
         let begin = Instant::now();
         let said = ask(&server, &format!("/get?{name}"));
-        assert!(begin.elapsed() < Duration::from_secs(3), "{name}: {:?} {said}", begin.elapsed());
+        assert!(
+            begin.elapsed() < Duration::from_secs(3),
+            "{name}: {:?} {said}",
+            begin.elapsed()
+        );
         assert!(said.starts_with("failed: "), "{name}: {said}");
         assert!(said.contains(&backend.name()), "{name}: {said}");
         assert!(ask(&server, "/get?good").ends_with(" good"), "{name}");
@@ -98,12 +108,18 @@ fn many_wait_for_a_slow_server_at_once() {
         let text = client.response().text();
         assert!(text.ends_with(" slow"), "{text}");
     }
-    assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_secs(8),
+        "{:?}",
+        begin.elapsed()
+    );
 }
 
 fn fpm() -> Option<String> {
     let programs = std::fs::read_dir("/usr/sbin").ok()?;
-    let mut paths = programs.flatten().map(|entry| entry.path().display().to_string());
+    let mut paths = programs
+        .flatten()
+        .map(|entry| entry.path().display().to_string());
     paths.find(|path| path.starts_with("/usr/sbin/php-fpm"))
 }
 
@@ -153,8 +169,15 @@ fn php_is_asked_by_a_path() {
         ))
         .start();
     for _ in 0..5 {
-        let response = server.client().request("GET", "/page", &[("X-Own", "passed on")]);
-        assert_eq!(response.text(), "200 de passed on yes A BODY 404 hello 403", "{}", server.log());
+        let response = server
+            .client()
+            .request("GET", "/page", &[("X-Own", "passed on")]);
+        assert_eq!(
+            response.text(),
+            "200 de passed on yes A BODY 404 hello 403",
+            "{}",
+            server.log()
+        );
     }
 }
 
@@ -162,7 +185,10 @@ fn php_is_asked_by_a_path() {
 fn a_script_that_asks_for_itself_ends() {
     let server = site(
         &[],
-        &[("again", "local r = petrel.subrequest(\"/again\") lighty.content = { r.body } return r.status")],
+        &[(
+            "again",
+            "local r = petrel.subrequest(\"/again\") lighty.content = { r.body } return r.status",
+        )],
     )
     .start();
     let response = server.get("/again");
@@ -178,9 +204,18 @@ fn https_and_nonsense_are_errors_that_say_so() {
         ("https", "petrel.http(\"https://127.0.0.1/\") return 200"),
         ("empty", "petrel.http(\"\") return 200"),
         ("nothing", "petrel.http() return 200"),
-        ("lines", "petrel.http { url = \"http://127.0.0.1:1/\", headers = { a = \"b\\r\\nc: d\" } } return 200"),
-        ("name", "petrel.http { url = \"http://127.0.0.1:1/\", headers = { [\"a b\"] = \"c\" } } return 200"),
-        ("target", "petrel.http(\"http://127.0.0.1:1/a b\\r\\nX: y\") return 200"),
+        (
+            "lines",
+            "petrel.http { url = \"http://127.0.0.1:1/\", headers = { a = \"b\\r\\nc: d\" } } return 200",
+        ),
+        (
+            "name",
+            "petrel.http { url = \"http://127.0.0.1:1/\", headers = { [\"a b\"] = \"c\" } } return 200",
+        ),
+        (
+            "target",
+            "petrel.http(\"http://127.0.0.1:1/a b\\r\\nX: y\") return 200",
+        ),
         ("path", "petrel.subrequest(\"/a b\\r\\nX: y\") return 200"),
     ];
     let server: Server = site(&[], &scripts).start();

@@ -22,7 +22,15 @@ fn redis_at(tree: Tree, socket: &Path) -> Component {
     }
     let mut command = Command::new("redis-server");
     command
-        .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
+        .args([
+            "--port",
+            "0",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+            "--unixsocket",
+        ])
         .arg(socket);
     Component::start(tree, &mut command, &Listens::Unix("redis.sock"))
 }
@@ -31,8 +39,20 @@ fn redis_at(tree: Tree, socket: &Path) -> Component {
 fn memcached() -> (Component, u16) {
     let port = free_port();
     let mut command = Command::new("memcached");
-    command.args(["-l", "127.0.0.1", "-u", "nobody", "-U", "0", "-p", &port.to_string()]);
-    (Component::start(Tree::new(), &mut command, &Listens::Port(port)), port)
+    command.args([
+        "-l",
+        "127.0.0.1",
+        "-u",
+        "nobody",
+        "-U",
+        "0",
+        "-p",
+        &port.to_string(),
+    ]);
+    (
+        Component::start(Tree::new(), &mut command, &Listens::Port(port)),
+        port,
+    )
 }
 
 fn with_redis(redis: &Component, body: &str) -> String {
@@ -44,7 +64,10 @@ fn with_redis(redis: &Component, body: &str) -> String {
 
 #[test]
 fn redis_keeps_what_scripts_give_it() {
-    if !can_run("lua_api::redis_keeps_what_scripts_give_it", &["redis-server"]) {
+    if !can_run(
+        "lua_api::redis_keeps_what_scripts_give_it",
+        &["redis-server"],
+    ) {
         return;
     }
     let redis = redis(Tree::new());
@@ -68,7 +91,15 @@ fn redis_keeps_what_scripts_give_it() {
         "local text = (\"x\"):rep(3 * 1024 * 1024)\nassert(r:set(\"large\", text))\nreturn r:get(\"large\") == text",
     );
     let wrong = with_redis(&redis, "return r:set(\"a\", {})");
-    let server = site(&[], &[("commands", &commands), ("large", &large), ("wrong", &wrong)]).start();
+    let server = site(
+        &[],
+        &[
+            ("commands", &commands),
+            ("large", &large),
+            ("wrong", &wrong),
+        ],
+    )
+    .start();
     assert_eq!(
         ask(&server, "/commands"),
         "\"OK\" 7 true 1 42 3 [\"1\",\"two\",\"3.5\"] false 1 [\"f\",\"v\"] \"OK\" true \"x\" \"WRONGTYPE\" \
@@ -83,7 +114,10 @@ fn redis_keeps_what_scripts_give_it() {
 
 #[test]
 fn many_requests_share_few_connections() {
-    if !can_run("lua_api::many_requests_share_few_connections", &["redis-server"]) {
+    if !can_run(
+        "lua_api::many_requests_share_few_connections",
+        &["redis-server"],
+    ) {
         return;
     }
     let redis = redis(Tree::new());
@@ -91,7 +125,10 @@ fn many_requests_share_few_connections() {
         &redis,
         "for i = 1, 10 do assert(r:incr(\"all\")) end\nreturn assert(r:get(\"all\"))",
     );
-    let connections = with_redis(&redis, "return r:info(\"stats\"):match(\"total_connections_received:(%d+)\")");
+    let connections = with_redis(
+        &redis,
+        "return r:info(\"stats\"):match(\"total_connections_received:(%d+)\")",
+    );
     let server = site(&[], &[("counts", &script), ("connections", &connections)])
         .config("server.max-worker = 1")
         .start();
@@ -112,7 +149,10 @@ fn many_requests_share_few_connections() {
 
 #[test]
 fn memcached_keeps_what_scripts_give_it() {
-    if !can_run("lua_api::memcached_keeps_what_scripts_give_it", &["memcached"]) {
+    if !can_run(
+        "lua_api::memcached_keeps_what_scripts_give_it",
+        &["memcached"],
+    ) {
         return;
     }
     let ((_one, first), (_two, second)) = (memcached(), memcached());
@@ -135,7 +175,8 @@ fn memcached_keeps_what_scripts_give_it() {
     let server = site(&[], &[("commands", &script)]).start();
     let said = ask(&server, "/commands");
     assert!(
-        said.starts_with("true [\"one\",7") && said.contains(" true false true 8 7 true true \"one!\" false true "),
+        said.starts_with("true [\"one\",7")
+            && said.contains(" true false true 8 7 true true \"one!\" false true "),
         "{said}"
     );
     assert!(said.ends_with(" 50 true false"), "{said}");
@@ -160,7 +201,10 @@ fn redis_goes_away_and_comes_back() {
     assert!(away.starts_with("away: "), "{away}");
     for _ in 0..2 {
         let running = redis_at(Tree::new(), &place.path("redis.sock"));
-        assert!(petrel_tests::eventually(|| ask(&server, "/counts") == "1"), "it is not found again");
+        assert!(
+            petrel_tests::eventually(|| ask(&server, "/counts") == "1"),
+            "it is not found again"
+        );
         assert_eq!(ask(&server, "/counts"), "2");
         drop(running);
         let away = ask(&server, "/counts");

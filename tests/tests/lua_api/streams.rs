@@ -21,7 +21,10 @@ fn a_slow_reader_costs_no_memory_and_its_end_ends_the_script() {
         &[],
         &[
             ("endless", ENDLESS),
-            ("pieces", &says("return petrel.dict(\"streams\"):get(\"pieces\") or 0")),
+            (
+                "pieces",
+                &says("return petrel.dict(\"streams\"):get(\"pieces\") or 0"),
+            ),
         ],
     )
     .config("server.max-worker = 1")
@@ -77,13 +80,20 @@ fn pieces_arrive_when_they_are_written() {
     while !seen.ends_with(b"data: 1\n\n") {
         seen.extend(client.read_bytes(1));
     }
-    assert!(begin.elapsed() < Duration::from_millis(280), "{:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_millis(280),
+        "{:?}",
+        begin.elapsed()
+    );
     while !seen.ends_with(b"0\r\n\r\n") {
         seen.extend(client.read_bytes(1));
     }
     assert!(begin.elapsed() >= Duration::from_millis(890));
     let text = String::from_utf8_lossy(&seen).into_owned();
-    assert!(text.contains("data: 2") && text.contains("data: 3"), "{text}");
+    assert!(
+        text.contains("data: 2") && text.contains("data: 3"),
+        "{text}"
+    );
     assert!(text.contains("Content-Type: text/event-stream"), "{text}");
     // The connection is as good as before.
     assert_eq!(client.get("/index.html").text(), "hello");
@@ -116,14 +126,20 @@ fn an_error_in_the_middle_cuts_the_answer_off() {
         match client.try_response() {
             Err(ClientError::Truncated(bytes)) => {
                 let text = String::from_utf8_lossy(&bytes).into_owned();
-                assert!(text.contains("begun") && !text.ends_with("0\r\n\r\n"), "{text}");
+                assert!(
+                    text.contains("begun") && !text.ends_with("0\r\n\r\n"),
+                    "{text}"
+                );
             }
             other => panic!("{name}: {other:?}"),
         }
         let logged = eventually(|| lua_lines(&server).len() > index);
         assert!(logged, "{name}: {:?}", lua_lines(&server));
         let line = lua_lines(&server).remove(index);
-        assert!(line.contains(&format!("{name}.lua:4")) || line.contains(&format!("{name}.lua:5")), "{line}");
+        assert!(
+            line.contains(&format!("{name}.lua:4")) || line.contains(&format!("{name}.lua:5")),
+            "{line}"
+        );
     }
     expect_lua_lines(&server, 3);
 }

@@ -117,7 +117,10 @@ fn server_for(port: u16) -> Server {
 #[test]
 fn each_failure_is_nil_and_a_message_in_time() {
     for (name, manners) in [
-        ("dies in a reply", &[dies_in_a_reply as Manner, dies_in_a_reply, good] as &[Manner]),
+        (
+            "dies in a reply",
+            &[dies_in_a_reply as Manner, dies_in_a_reply, good] as &[Manner],
+        ),
         ("dies at once", &[dies_at_once, dies_at_once, good]),
         ("dies unasked", &[dies_unasked, dies_unasked, good]),
         ("hangs", &[hangs, good]),
@@ -136,11 +139,21 @@ fn each_failure_is_nil_and_a_message_in_time() {
         while said.last().is_none_or(|last| last != "good") {
             let one = Instant::now();
             said.push(ask(&server, "/asks"));
-            assert!(one.elapsed() < Duration::from_secs(3), "{name}: {:?}", one.elapsed());
-            assert!(begin.elapsed() < Duration::from_secs(10), "{name}: {said:?}");
+            assert!(
+                one.elapsed() < Duration::from_secs(3),
+                "{name}: {:?}",
+                one.elapsed()
+            );
+            assert!(
+                begin.elapsed() < Duration::from_secs(10),
+                "{name}: {said:?}"
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
-        println!("{name}: {said:?}, {} connections", store.accepted.load(Ordering::SeqCst));
+        println!(
+            "{name}: {said:?}, {} connections",
+            store.accepted.load(Ordering::SeqCst)
+        );
         if name != "dies at once" && name != "dies unasked" {
             assert!(said[0].starts_with("failed: "), "{name}: {said:?}");
         }
@@ -158,7 +171,11 @@ fn a_store_that_is_away_costs_no_time() {
     for _ in 0..100 {
         assert!(ask(&server, "/asks").starts_with("failed: "));
     }
-    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        begin.elapsed()
+    );
 }
 
 #[test]
@@ -173,7 +190,11 @@ fn a_store_that_hangs_costs_others_nothing_and_leaves_nothing() {
         }
         let begin = Instant::now();
         ask(&server, "/index.html");
-        assert!(begin.elapsed() < Duration::from_millis(400), "{:?}", begin.elapsed());
+        assert!(
+            begin.elapsed() < Duration::from_millis(400),
+            "{:?}",
+            begin.elapsed()
+        );
         for client in &mut clients {
             assert!(client.response().text().starts_with("failed: "));
         }

@@ -75,7 +75,9 @@ fn waiting_works_wherever_a_script_is() {
 
 #[test]
 fn clients_that_leave_while_their_script_waits_leave_nothing() {
-    let slow = says("local t = {} for i = 1, 100 do t[i] = (\"x\"):rep(100) .. i end petrel.sleep(60) return #t");
+    let slow = says(
+        "local t = {} for i = 1, 100 do t[i] = (\"x\"):rep(100) .. i end petrel.sleep(60) return #t",
+    );
     let inner = says("return petrel.subrequest(\"/slow\").body");
     let server = site(&[], &[("slow", &slow), ("inner", &inner)])
         .config("server.max-worker = 1")
