@@ -19,8 +19,14 @@ _petrel() {
             petrel,completions)
                 cmd="petrel__subcmd__completions"
                 ;;
+            petrel,fcgi-magnet)
+                cmd="petrel__subcmd__fcgi__subcmd__magnet"
+                ;;
             petrel,help)
                 cmd="petrel__subcmd__help"
+                ;;
+            petrel,lua)
+                cmd="petrel__subcmd__lua"
                 ;;
             petrel,man)
                 cmd="petrel__subcmd__man"
@@ -34,8 +40,14 @@ _petrel() {
             petrel__subcmd__help,completions)
                 cmd="petrel__subcmd__help__subcmd__completions"
                 ;;
+            petrel__subcmd__help,fcgi-magnet)
+                cmd="petrel__subcmd__help__subcmd__fcgi__subcmd__magnet"
+                ;;
             petrel__subcmd__help,help)
                 cmd="petrel__subcmd__help__subcmd__help"
+                ;;
+            petrel__subcmd__help,lua)
+                cmd="petrel__subcmd__help__subcmd__lua"
                 ;;
             petrel__subcmd__help,man)
                 cmd="petrel__subcmd__help__subcmd__man"
@@ -53,7 +65,7 @@ _petrel() {
 
     case "${cmd}" in
         petrel)
-            opts="-f -m -i -1 -p -t -D -v -V -h --help serve spawn completions man help"
+            opts="-f -m -i -1 -p -t -D -v -V -h --help serve spawn fcgi-magnet lua completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -92,8 +104,62 @@ _petrel() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        petrel__subcmd__fcgi__subcmd__magnet)
+            opts="-h --socket --mode --listen --workers --root --max-run-time --max-run-memory --max-request-time --max-body --allow --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --mode)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --workers)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-run-time)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-run-memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-request-time)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-body)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --allow)
+                    COMPREPLY=($(compgen -W "ffi jit debug os.exit io.popen" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         petrel__subcmd__help)
-            opts="serve spawn completions man help"
+            opts="serve spawn fcgi-magnet lua completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -120,7 +186,35 @@ _petrel() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        petrel__subcmd__help__subcmd__fcgi__subcmd__magnet)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         petrel__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        petrel__subcmd__help__subcmd__lua)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -169,6 +263,44 @@ _petrel() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        petrel__subcmd__lua)
+            opts="-h --url --method --header --body --hook --root --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --url)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --method)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --header)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --body)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --hook)
+                    COMPREPLY=($(compgen -W "raw-url physical-path response-start" -- "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

@@ -36,6 +36,8 @@ complete -c petrel -n "__fish_petrel_needs_command" -s V -d 'Print the version a
 complete -c petrel -n "__fish_petrel_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "serve" -d 'Serve a directory, without a configuration file'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "spawn" -d 'Start FastCGI programs, with the options of spawn-fcgi'
+complete -c petrel -n "__fish_petrel_needs_command" -f -a "fcgi-magnet" -d 'Run Lua scripts as a FastCGI program'
+complete -c petrel -n "__fish_petrel_needs_command" -f -a "lua" -d 'Run a script of mod_magnet on a made-up request, and tell what it does'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "man" -d 'Print the manual page'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -63,10 +65,36 @@ complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s v -d 'Print the 
 complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s ? -d 'Print help'
 complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s S -d 'Make the unix socket outside of the root directory that -c names'
 complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s h -l help -d 'Print help'
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -l socket -d 'Listen on this unix socket' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -l mode -d 'Mode of the unix socket, octal; what the umask leaves of 0777 unless told' -r
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -l listen -d 'Listen on this TCP address. Whoever can connect can run any script: see --root' -r
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -l workers -d 'Threads that run scripts' -r
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -l root -d 'Run scripts below this directory only, wherever links lead' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -l max-run-time -d 'Processor time, in milliseconds, that a script may take between two waits' -r
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -l max-run-memory -d 'Memory, in MiB, that a script may take between two waits' -r
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -l max-request-time -d 'Seconds that a request may take, waiting included' -r
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -l max-body -d 'The longest body of a request, in MiB' -r
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -l allow -d 'What scripts may use although it can break the program; a list with commas' -r -f -a "ffi\t'`ffi` and `string.buffer`'
+jit\t'`jit`'
+debug\t'All of `debug`'
+os.exit\t'`os.exit`'
+io.popen\t'`io.popen` and `os.execute`'"
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c petrel -n "__fish_petrel_using_subcommand lua" -l url -d 'What is asked for: a path, with a query' -r
+complete -c petrel -n "__fish_petrel_using_subcommand lua" -l method -d 'The request method' -r
+complete -c petrel -n "__fish_petrel_using_subcommand lua" -l header -d 'A field of the request, such as \'Accept: text/html\'; may be given again' -r
+complete -c petrel -n "__fish_petrel_using_subcommand lua" -l body -d 'A file with the body of the request' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand lua" -l hook -d 'When the script runs' -r -f -a "raw-url\t'`magnet.attract-raw-url-to`'
+physical-path\t'`magnet.attract-physical-path-to`'
+response-start\t'`magnet.attract-response-start-to`'"
+complete -c petrel -n "__fish_petrel_using_subcommand lua" -l root -d 'The document root' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand lua" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c petrel -n "__fish_petrel_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c petrel -n "__fish_petrel_using_subcommand man" -s h -l help -d 'Print help'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn completions man help" -f -a "serve" -d 'Serve a directory, without a configuration file'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn completions man help" -f -a "spawn" -d 'Start FastCGI programs, with the options of spawn-fcgi'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn completions man help" -f -a "completions" -d 'Print a completion script for a shell'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn completions man help" -f -a "man" -d 'Print the manual page'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet lua completions man help" -f -a "serve" -d 'Serve a directory, without a configuration file'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet lua completions man help" -f -a "spawn" -d 'Start FastCGI programs, with the options of spawn-fcgi'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet lua completions man help" -f -a "fcgi-magnet" -d 'Run Lua scripts as a FastCGI program'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet lua completions man help" -f -a "lua" -d 'Run a script of mod_magnet on a made-up request, and tell what it does'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet lua completions man help" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet lua completions man help" -f -a "man" -d 'Print the manual page'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet lua completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

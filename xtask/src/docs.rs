@@ -40,6 +40,14 @@ const DOCUMENTS: &[Document] = &[
         source: Source::Petrel(&["man", "spawn"]),
     },
     Document {
+        path: "docs/petrel-fcgi-magnet.1",
+        source: Source::Petrel(&["man", "fcgi-magnet"]),
+    },
+    Document {
+        path: "docs/petrel-lua.1",
+        source: Source::Petrel(&["man", "lua"]),
+    },
+    Document {
         path: "docs/completions/petrel.bash",
         source: Source::Petrel(&["completions", "bash"]),
     },

@@ -180,6 +180,7 @@ mod tests {
             let written = poll_fn(|context| socket.poll_write(context, b"two")).await;
             assert_eq!(written.expect("written"), 3);
             assert!(matches!(socket.watch, Watch::No(_)));
+            theirs.read_exact(&mut [0; 3]).expect("read");
             let later = std::thread::spawn(move || {
                 std::thread::sleep(std::time::Duration::from_millis(20));
                 theirs.write_all(b"three").expect("written");
