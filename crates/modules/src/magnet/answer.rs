@@ -8,10 +8,11 @@ use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::http1::KnownField;
 use petrel_engine::proto::status::Status;
 use petrel_engine::response::Response;
+use petrel_lua::Results;
 use petrel_lua::mlua::{self, Table, Value};
 
 use super::content::{self, Lengths};
-use super::environment::{Content, Finished};
+use super::environment::{Content, Finished, Header};
 use super::hook::Stage;
 use crate::{lua_api, static_file};
 
@@ -86,10 +87,11 @@ pub(super) fn apply(
     stage: Stage,
     path: &[u8],
     verdict: Verdict,
-    finished: &Finished,
+    finished: &Finished<'_>,
 ) -> mlua::Result<()> {
-    if let Some(header) = &finished.header {
-        set_fields(exchange, path, header)?;
+    match &finished.header {
+        Header::Few(results, first) => set_few(exchange, results, *first),
+        Header::Many(header) => set_fields(exchange, path, header)?,
     }
     match verdict {
         Verdict::Answer(status) => answer(exchange, stage, path, status, &finished.content),
@@ -106,12 +108,12 @@ fn answer(
     stage: Stage,
     path: &[u8],
     status: Status,
-    content: &Content,
+    content: &Content<'_>,
 ) -> mlua::Result<()> {
     exchange.response.status = status;
     let body = match content {
         Content::Nothing => lua_api::take_body(exchange),
-        Content::Text(text) => Some(Body::from(text.as_bytes().to_vec())),
+        Content::Text(text) => Some(Body::from(text.to_vec())),
         Content::Parts(parts) => Some(parts_of(exchange, path, parts)?),
         Content::Wrong(kind) => {
             let path = String::from_utf8_lossy(path);
@@ -182,9 +184,25 @@ pub(super) fn body_of(mut pieces: VecDeque<Piece>) -> Body {
     }
 }
 
+/// Copies the few fields of `lighty.header` to the answer.
+fn set_few(exchange: &mut Exchange, results: &Results, first: usize) {
+    let mut number = first;
+    while let (Some(name), Some(value)) = (results.bytes(number), results.bytes(number + 1)) {
+        if let Ok(name) = std::str::from_utf8(name) {
+            exchange.response.set(name, value);
+        }
+        number += 2;
+    }
+}
+
 /// Copies `lighty.header` to the answer: strings and numbers; others are passed over.
-fn set_fields(exchange: &mut Exchange, path: &[u8], header: &Table) -> mlua::Result<()> {
-    for pair in header.pairs::<Value, Value>() {
+fn set_fields(exchange: &mut Exchange, path: &[u8], header: &Header) -> mlua::Result<()> {
+    if let Some((text, count)) = &header.packed
+        && set_packed(&mut exchange.response, &text.as_bytes(), *count)
+    {
+        return Ok(());
+    }
+    for pair in header.table.pairs::<Value, Value>() {
         let (name, value) = pair?;
         let name = match &name {
             Value::String(name) => name.to_str().ok(),
@@ -203,6 +221,21 @@ fn set_fields(exchange: &mut Exchange, path: &[u8], header: &Table) -> mlua::Res
         exchange.response.set(&name, &value);
     }
     Ok(())
+}
+
+/// Sets fields from one text; false, and none set, if there are zeros within a name or value, so that they
+/// cannot be told apart.
+fn set_packed(response: &mut Response, text: &[u8], count: usize) -> bool {
+    if memchr::memchr_iter(0, text).count() + 1 != count {
+        return false;
+    }
+    let mut parts = text.split(|byte| *byte == 0);
+    while let (Some(name), Some(value)) = (parts.next(), parts.next()) {
+        if let Ok(name) = std::str::from_utf8(name) {
+            response.set(name, value);
+        }
+    }
+    true
 }
 
 /// The fields that are there go with the interim response and not with the answer.

@@ -4,7 +4,7 @@
 -- goes to functions of the host, which have the request that the script runs for.
 
 local host, globals = ...
-local setmetatable, rawget = setmetatable, rawget
+local setmetatable, getmetatable, rawget = setmetatable, getmetatable, rawget
 local type, error, tostring, tonumber, next, select = type, error, tostring, tonumber, next, select
 local concat = table.concat
 
@@ -318,8 +318,40 @@ found.print = log
 
 local globals_meta = { __index = found, __metatable = false }
 
--- What a run comes to: what its script has returned, and what it has left in `lighty`. The two usual cases
--- are a text to be sent with 200, and nothing but a number.
+-- Texts and numbers of a short list in one piece: the host takes one text faster than many. Other lists stay
+-- what they are.
+local function joined(content)
+  local bytes = 0
+  for index = 1, 64 do
+    local part = rawget(content, index)
+    if part == nil then return concat(content, "", 1, index - 1) end
+    local kind = type(part)
+    if kind == "string" then bytes = bytes + #part elseif kind ~= "number" then return content end
+    if bytes > 65536 then return content end
+  end
+  return content
+end
+
+-- Names and values with zeros between them, and how many there are; nothing if any is no text. What the list
+-- holds beyond the count is of earlier runs and is not looked at.
+local fields = {}
+local function packed(header)
+  local count = 0
+  for name, value in next, header do
+    local kind = type(value)
+    if type(name) ~= "string" or kind ~= "string" and kind ~= "number" then return nil end
+    fields[count + 1], fields[count + 2] = name, value
+    count = count + 2
+  end
+  return concat(fields, "\0", 1, count), count
+end
+
+local function are_text(a, b)
+  return type(a) == "string" and type(b) == "string"
+end
+
+-- What a run comes to: what its script has returned, what it has left in `lighty.content`, and then
+-- `lighty.header`, which is names and values if it has only a few.
 local function finish(lighty, value)
   local content, header = rawget(lighty, "content"), rawget(lighty, "header")
   if type(content) == "table" and rawget(content, 2) == nil then
@@ -327,12 +359,16 @@ local function finish(lighty, value)
     if only == nil then content = nil
     elseif type(only) == "string" then content = only end
   end
-  if header ~= nil and (type(header) ~= "table" or next(header) == nil) then header = nil end
-  if header == nil then
-    if value == 200 and type(content) == "string" then return content end
-    if content == nil and (value == nil or type(value) == "number") then return value end
-  end
-  return { value == nil and 0 or value, content or false, header }
+  if type(header) ~= "table" then return value, content end
+  local name1, value1 = next(header)
+  if name1 == nil then return value, content end
+  if not are_text(name1, value1) then return value, content, header end
+  local name2, value2 = next(header, name1)
+  if name2 == nil then return value, content, name1, value1 end
+  if not are_text(name2, value2) then return value, content, header end
+  local name3, value3 = next(header, name2)
+  if name3 == nil then return value, content, name1, value1, name2, value2 end
+  return value, content, header
 end
 
 -- The globals of a new run, and how it is finished.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use petrel_engine::Exchange;
 use petrel_lua::mlua::{self, Function, LuaString, Table, Value};
-use petrel_lua::{Lent, library};
+use petrel_lua::{Lent, Results, library};
 
 use super::{attributes, bodies, fields, functions, items, server, stat};
 use crate::lua::State;
@@ -14,26 +14,34 @@ pub(super) struct Environment {
     maker: Function,
 }
 
-/// What a run has come to.
-pub(super) struct Finished {
+/// What a run has come to, as `finish` in environment.lua hands it over.
+pub(super) struct Finished<'r> {
     /// What its script has returned.
     pub value: Value,
     /// `lighty.content`, if there is anything in it.
-    pub content: Content,
+    pub content: Content<'r>,
     /// `lighty.header`, if there is anything in it.
-    pub header: Option<Table>,
+    pub header: Header<'r>,
 }
 
 /// What a script wants to have sent.
-pub(super) enum Content {
+pub(super) enum Content<'r> {
     /// Nothing was said.
     Nothing,
     /// One string.
-    Text(LuaString),
+    Text(&'r [u8]),
     /// A list of strings and files.
     Parts(Table),
     /// Something else, of this type.
     Wrong(&'static str),
+}
+
+/// The fields a script gives to the answer.
+pub(super) enum Header<'r> {
+    /// Names and values, all of them strings, in turn from this number on.
+    Few(&'r Results, usize),
+    /// Any number of anything.
+    Many(Table),
 }
 
 impl Environment {
@@ -72,33 +80,36 @@ impl Environment {
     }
 }
 
-impl Finished {
-    /// From what `finish` in environment.lua has made of it.
+impl<'r> Finished<'r> {
+    /// From the values that the run has ended with.
     ///
     /// # Errors
     /// There is no memory.
-    pub fn new(value: Value) -> mlua::Result<Finished> {
-        Ok(match value {
-            Value::String(text) => Finished {
-                value: Value::Integer(200),
-                content: Content::Text(text),
-                header: None,
+    pub fn new(results: &'r Results) -> mlua::Result<Finished<'r>> {
+        let value = match results.number(1) {
+            Some(number) => Value::Number(number),
+            None => results.value(1)?,
+        };
+        let content = match results.bytes(2) {
+            Some(text) => Content::Text(text),
+            None if results.is_nil(2) => Content::Nothing,
+            None => match results.value(2)? {
+                Value::Boolean(false) => Content::Nothing,
+                Value::Table(parts) => Content::Parts(parts),
+                other => Content::Wrong(other.type_name()),
             },
-            Value::Table(parts) => Finished {
-                value: parts.raw_get(1)?,
-                content: match parts.raw_get(2)? {
-                    Value::Nil | Value::Boolean(false) => Content::Nothing,
-                    Value::String(text) => Content::Text(text),
-                    Value::Table(parts) => Content::Parts(parts),
-                    other => Content::Wrong(other.type_name()),
-                },
-                header: parts.raw_get(3)?,
+        };
+        let header = match results.len() {
+            3 => match results.value(3)? {
+                Value::Table(header) => Header::Many(header),
+                _ => Header::Few(results, 4),
             },
-            value => Finished {
-                value,
-                content: Content::Nothing,
-                header: None,
-            },
+            _ => Header::Few(results, 3),
+        };
+        Ok(Finished {
+            value,
+            content,
+            header,
         })
     }
 }

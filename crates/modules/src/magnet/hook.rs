@@ -7,8 +7,7 @@ use std::task::{Context, Poll};
 use petrel_engine::Exchange;
 use petrel_engine::module::{Hook, Outcome, Pending, Phase};
 use petrel_engine::proto::status::Status;
-use petrel_lua::mlua::Value;
-use petrel_lua::{Progress, Run, ScriptError};
+use petrel_lua::{Progress, Results, Run, ScriptError};
 
 use super::answer::{self, Verdict};
 use super::environment::{Environment, Finished};
@@ -83,7 +82,7 @@ impl Scripts {
                 Err(failure) => return self.refuse(exchange, path, &failure),
             };
             let run = match state.start(exchange, &script, environment.maker()) {
-                Ok((_, Progress::Ended(value))) => match self.act(exchange, path, value) {
+                Ok((_, Progress::Ended(results))) => match self.act(exchange, path, &results) {
                     None => continue,
                     Some(outcome) => return outcome,
                 },
@@ -117,8 +116,8 @@ impl Scripts {
     }
 
     /// Acts on what a run has come to; `None` is to go on with the next one.
-    fn act(&self, exchange: &mut Exchange, path: &[u8], value: Value) -> Option<Outcome> {
-        let applied = Finished::new(value).and_then(|finished| {
+    fn act(&self, exchange: &mut Exchange, path: &[u8], results: &Results) -> Option<Outcome> {
+        let applied = Finished::new(results).and_then(|finished| {
             let verdict = answer::verdict(exchange, path, &finished.value);
             answer::apply(exchange, self.stage, path, verdict, &finished)?;
             Ok(verdict)
@@ -193,8 +192,8 @@ impl Pending for Waiting {
         let path = scripts.paths.get(self.number).map_or(&b""[..], |path| path);
         Poll::Ready(match result {
             Err(error) => scripts.fail(exchange, &error),
-            Ok(value) => scripts
-                .act(exchange, path, value)
+            Ok(results) => scripts
+                .act(exchange, path, &results)
                 .unwrap_or_else(|| scripts.run_from(self.number + 1, exchange)),
         })
     }

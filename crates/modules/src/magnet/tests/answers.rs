@@ -160,6 +160,18 @@ fn headers_are_strings_and_numbers() {
 }
 
 #[test]
+fn zeros_in_fields_do_not_make_others_of_them() {
+    let answer =
+        run("lighty.header['X-A'] = 'a\\0Set-Cookie\\0b' lighty.header['X-\\0B'] = '1' return 200");
+    assert_eq!(answer.fields(), "X-A: a Set-Cookie b\r\n");
+    let answer = run("lighty.header['X-A'] = 'a\\0b' return 200");
+    assert_eq!(answer.fields(), "X-A: a b\r\n");
+    let answer = run("lighty.header['X-A'] = '\\255' lighty.header['X-B'] = 5 return 200");
+    assert!(answer.fields().contains("X-B: 5\r\n"));
+    assert!(answer.fields().contains("X-A: "));
+}
+
+#[test]
 fn headers_of_scripts_that_answer_nothing_go_with_whatever_answers() {
     let script = "lighty.header['X-Go'] = 'on' lighty.header['Content-Type'] = 'a/b'
         lighty.r.resp_header['Set-Cookie'] = 'c=1' lighty.content = { 'never sent' }";
