@@ -35,9 +35,11 @@ end
 host.environment = environment
 host.environment_meta = environment_meta
 
--- Environments of modules, which all runs share: only the module itself may exchange them.
+-- Environments of modules, which all runs share: only the module itself may exchange them, while it loads. Later
+-- it cannot be told from a script, whose tail call leaves no level of its own on the stack.
 local shared = setmetatable({}, { __mode = "k" })
-host.shared_environments = shared
+local loading = setmetatable({}, { __mode = "k" })
+host.shared_environments, host.loading_environments = shared, loading
 
 local function is_private(env)
   return env == globals
@@ -88,7 +90,7 @@ function globals.setfenv(target, env)
   if level == 0 then error("'setfenv' cannot change the environment of the whole program", 2) end
   local ok, old = pcall(getfenv, level + 2)
   if not ok or level < 0 then error("bad argument #1 to 'setfenv' (invalid level)", 2) end
-  if is_private(old) or (level ~= 1 and shared[old]) then
+  if is_private(old) or (shared[old] and not (level == 1 and loading[old])) then
     error("'setfenv' cannot change the environment of a function that others share", 2)
   end
   local changed = setfenv(level + 1, env)

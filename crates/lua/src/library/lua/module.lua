@@ -14,6 +14,7 @@ local gsub, gmatch, concat = globals.string.gsub, globals.string.gmatch, globals
 local open, running = globals.io.open, globals.coroutine.running
 local begin_apart, end_apart, adopt = host.begin_apart, host.end_apart, host.adopt
 local environment, environment_meta, shared = host.environment, host.environment_meta, host.shared_environments
+local loading_environments = host.loading_environments
 local script_environment, compile_file = host.script_environment, host.compile_file
 
 -- Modules of files: `package.path` -> name -> { value =, exports =, overlay = }. The same name may be another
@@ -121,12 +122,17 @@ end
 local function run_module(modules, name, chunk, env)
   local before = begin_apart(host.package, package.loaded, package.preload)
   loading[name] = running() or true
+  loading_environments[env] = true
   local ok, value = pcall(chunk, name)
   loading[name] = nil
   if ok and value == nil then value = host.package.loaded[name] end
   local overlay = end_apart(before)
   local known = modules[name]
-  if known and known.is_partial then known, modules[name] = nil, nil end
+  loading_environments[env] = nil
+  if known and known.is_partial then
+    loading_environments[known.value] = nil
+    known, modules[name] = nil, nil
+  end
   if not ok then error(value, 0) end
   if known then return known end
   if value == nil then value = true end
@@ -205,7 +211,10 @@ function globals.module(name, ...)
   local table = loaded[name]
   if type(table) ~= "table" or host.is_protected[table] then table = {} end
   table._M, table._NAME, table._PACKAGE = table, name, (gsub(name, "[^.]*$", ""))
-  if loading[name] then home()[name] = { value = table, is_partial = true } end
+  if loading[name] then
+    home()[name] = { value = table, is_partial = true }
+    loading_environments[table] = true
+  end
   rawset(env, (gsub(name, "^.*%.", "")), table)
   for index = 1, select("#", ...) do
     local option = select(index, ...)

@@ -162,6 +162,37 @@ fn environments_of_modules_are_not_exchanged_by_scripts() {
     assert_eq!(run(&lua, &script), "false m");
 }
 
+/// A tail call is as if the module itself had called.
+#[test]
+fn nor_by_callbacks_of_theirs() {
+    let files = Files::new(
+        "callback",
+        &[(
+            "each.lua",
+            "setfenv(1, setmetatable({ name = 'm' }, { __index = getfenv(1) }))
+             return { each = function(f) pcall(f) return name end }",
+        )],
+    );
+    let lua = state();
+    let script = files.script(
+        "local m = require('each')
+         m.each(function() return setfenv(1, { name = 'x', pcall = pcall }) end) return m.each(function() end)",
+    );
+    assert_eq!(run(&lua, &script), "m");
+    let (module, old) = (
+        Files::new("callback-plain", &[]),
+        "name = 'm'
+        return { each = function(f) f() return name end }",
+    );
+    std::fs::write(module.0.join("plain.lua"), old).expect("a file");
+    let script = module.script(
+        "local m = require('plain')
+         local ok = pcall(m.each, function() return setfenv(1, { name = 'x' }) end)
+         return ok, m.each(function() end)",
+    );
+    assert_eq!(run(&lua, &script), "false m");
+}
+
 /// Two sites with a module of the same name each.
 #[test]
 fn a_name_means_what_the_path_of_the_run_says() {
