@@ -164,8 +164,10 @@ fn look(watched: &mut Watched) -> bool {
     }
     if runs {
         let used = slot.thread.processor_time().saturating_sub(watched.since);
-        // It may have begun right after the look before the first one that saw it.
-        if used + 2 * TICK >= slot.budget.time {
+        // It may have begun right after the look before the first one that saw it. Of a short budget that is not
+        // taken for all of it: the thread may have waited for a processor.
+        let unseen = (2 * TICK).min(slot.budget.time / 2);
+        if used + unseen >= slot.budget.time {
             slot.out_of_time.store(sequence, Ordering::Release);
         }
         slot.thread.interrupt();
@@ -182,12 +184,30 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_short_budget_is_of_processor_time_too() {
+        let (watchdog, slot) = watchdog(Duration::from_millis(1));
+        slot.sequence.fetch_add(1, Ordering::SeqCst);
+        for _ in 0..5 {
+            look(&mut lock(&watchdog.watched)[0]);
+            std::thread::sleep(TICK);
+        }
+        let out_of_time = || slot.out_of_time.load(Ordering::SeqCst);
+        assert_eq!(out_of_time(), u64::MAX, "it has waited all the time");
+        let begun = slot.thread.processor_time();
+        while slot.thread.processor_time() < begun + TICK {
+            std::hint::spin_loop();
+        }
+        look(&mut lock(&watchdog.watched)[0]);
+        assert_eq!(out_of_time(), 1);
+    }
+
     /// A watchdog whose thread is this one, and the slot that it watches.
-    fn watchdog() -> (Watchdog, Arc<Slot>) {
+    fn watchdog(time: Duration) -> (Watchdog, Arc<Slot>) {
         let slot = Arc::new(Slot {
             sequence: AtomicU64::new(0),
             budget: Budget {
-                time: Duration::from_millis(10),
+                time,
                 growth_bytes: 1 << 20,
             },
             out_of_time: AtomicU64::new(u64::MAX),
@@ -211,7 +231,7 @@ mod tests {
     /// sleeps yet.
     #[test]
     fn a_script_that_starts_while_the_watchdog_falls_asleep_is_seen() {
-        let (watchdog, slot) = watchdog();
+        let (watchdog, slot) = watchdog(Duration::from_millis(10));
         slot.sequence.fetch_add(1, Ordering::SeqCst);
         watchdog.wake();
         // It would never return.
@@ -222,7 +242,7 @@ mod tests {
 
     #[test]
     fn one_that_starts_later_wakes_it() {
-        let (watchdog, slot) = watchdog();
+        let (watchdog, slot) = watchdog(Duration::from_millis(10));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !watchdog.sleeps.load(Ordering::SeqCst) {

@@ -220,6 +220,7 @@ fn host_table(lua: &Lua, options: &Options, wait: Value, overlays: &Overlays) ->
         Ok(crate::syntax::count_jumps(&source.as_bytes()))
     };
     rust.set("count_jumps", lua.create_function(count_jumps)?)?;
+    rust.set("is_pipe", lua.create_function(is_pipe)?)?;
     rust.set("random_seed", lua.create_function(random_seed)?)?;
     host.set("rust", rust)?;
     Ok(host)
@@ -254,6 +255,17 @@ fn traceback(lua: &Lua, message: Value) -> Result<Value> {
         }
         other => Ok(other),
     }
+}
+
+/// Whether a path leads to a pipe with a name: opening one waits for its other side.
+fn is_pipe(_: &Lua, path: mlua::LuaString) -> Result<bool> {
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::FileTypeExt;
+    let path = path.as_bytes();
+    // C reads a path up to the first zero.
+    let path = path.split(|byte| *byte == 0).next().unwrap_or_default();
+    let metadata = std::fs::metadata(std::ffi::OsStr::from_bytes(path));
+    Ok(metadata.is_ok_and(|metadata| metadata.file_type().is_fifo()))
 }
 
 /// Better words for a source text that LuaJIT refused.

@@ -7,7 +7,8 @@ local globals = host.globals
 local options = host.options
 local io, os, string = globals.io, globals.os, globals.string
 local type, error, next, getmetatable = globals.type, globals.error, globals.next, globals.getmetatable
-local open, lines_of, io_type, close = io.open, io.lines, io.type, io.close
+local native_open, native_lines_of, io_type, close = io.open, io.lines, io.type, io.close
+local is_pipe = host.rust.is_pipe
 local stdin, stdout = io.stdin, io.stdout
 local sub, byte, concat = string.sub, string.byte, globals.table.concat
 local select, unpack = globals.select, globals.unpack
@@ -17,6 +18,22 @@ local read_bytes_max = 4 * host.limits.string_bytes_max
 local read_bytes = 65536
 
 -- Files --------------------------------------------------------------------------------------------
+
+-- To open a pipe is to wait for its other side, with the whole worker, and no budget ends it.
+local function is_endless(path)
+  return type(path) == "string" and is_pipe(path)
+end
+
+local function open(path, ...)
+  if is_endless(path) then return nil, path .. ": it is a pipe, which the server would wait for", 11 end
+  return native_open(path, ...)
+end
+io.open = open
+
+local function lines_of(path, ...)
+  if is_endless(path) then error(path .. ": it is a pipe, which the server would wait for", 3) end
+  return native_lines_of(path, ...)
+end
 
 -- The methods of files stay where no script can change them.
 local file_meta = getmetatable(stdout)

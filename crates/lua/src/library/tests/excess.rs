@@ -99,6 +99,22 @@ fn calls_in_c_take_no_more_memory_than_a_run_has() {
     }
 }
 
+/// Opened, it would wait until somebody writes.
+#[test]
+fn pipes_are_not_opened() {
+    let path = std::env::temp_dir().join(format!("petrel-lua-pipe-{}", std::process::id()));
+    let made = std::process::Command::new("mkfifo").arg(&path).status();
+    assert!(made.is_ok_and(|status| status.success()));
+    let script = format!(
+        "local p = '{}' return io.open(p .. '\\0'), pcall(io.lines, p), pcall(io.input, p)",
+        path.display()
+    );
+    let shown = outcome(script.leak());
+    let _ = std::fs::remove_file(&path);
+    assert!(shown.starts_with("nil false false"), "{shown}");
+    assert!(shown.contains("it is a pipe"), "{shown}");
+}
+
 #[test]
 fn what_is_not_too_much_works_as_ever() {
     for (script, shows) in [
