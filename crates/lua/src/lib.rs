@@ -12,10 +12,13 @@ mod error;
 mod lent;
 pub mod library;
 mod machine;
+mod raw;
 mod run;
 #[cfg(test)]
 #[path = "run_tests.rs"]
 mod run_tests;
+#[cfg(test)]
+mod rev1_tests;
 mod script;
 pub mod syntax;
 
@@ -23,5 +26,5 @@ pub use error::{Cause, ScriptError};
 pub use lent::Lent;
 pub use machine::{Machine, Options};
 pub use mlua;
-pub use run::{Progress, Run};
+pub use run::{Progress, Results, Run};
 pub use script::{Script, Scripts, Stamp};

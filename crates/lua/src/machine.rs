@@ -47,11 +47,14 @@ pub struct Machine {
     options: Options,
     scripts: Scripts,
     overlays: Overlays,
-    loop_function: Function,
+    /// Makes the function of a coroutine for a script.
+    of_script: Function,
+    /// The function of coroutines for functions of scripts.
+    of_function: Function,
     waiting: Function,
     stack_of: Function,
     petrel: Table,
-    /// Coroutines between two runs.
+    /// Coroutines for functions, between two runs.
     idle: RefCell<Vec<Thread>>,
     /// What the function that was called last waits for, until its run takes it.
     pub(crate) started: Rc<RefCell<Option<Wait>>>,
@@ -83,11 +86,11 @@ impl Machine {
         // gets what may break this process only if the configuration says so.
         let lua = unsafe { Lua::unsafe_new_with(StdLib::ALL, lua_options) };
         lua.set_named_registry_value(WAIT_NAME, WAIT)?;
-        let driver: (Function, Function, Function, Function, Function) = lua
+        let driver: (Function, Function, Function, Function, Function, Function) = lua
             .load(include_str!("run.lua"))
             .set_name("=petrel/run.lua")
             .call((DONE, WAIT))?;
-        let (loop_function, waiting, xpcall, shown_stack, stack_of) = driver;
+        let (of_script, of_function, waiting, xpcall, shown_stack, stack_of) = driver;
         lua.globals().set("xpcall", xpcall)?;
         let debug: Table = lua.globals().get("debug")?;
         debug.set("traceback", shown_stack)?;
@@ -99,7 +102,8 @@ impl Machine {
             options,
             scripts: Scripts::default(),
             overlays: Overlays::of(&lua).unwrap_or_default(),
-            loop_function,
+            of_script,
+            of_function,
             waiting,
             stack_of,
             petrel,
@@ -231,11 +235,21 @@ impl Machine {
         &self.meter
     }
 
+    /// A new coroutine that runs `function`, one of a script's, in what `environment` makes.
+    pub(crate) fn thread_of(
+        &self,
+        function: Function,
+        environment: &Function,
+    ) -> mlua::Result<Thread> {
+        let body: Function = self.of_script.call((function, environment))?;
+        self.lua.create_thread(body)
+    }
+
     pub(crate) fn take_thread(&self) -> mlua::Result<Thread> {
         let idle = self.idle.borrow_mut().pop();
         match idle {
             Some(thread) => Ok(thread),
-            None => self.lua.create_thread(self.loop_function.clone()),
+            None => self.lua.create_thread(self.of_function.clone()),
         }
     }
 

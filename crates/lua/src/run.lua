@@ -1,21 +1,27 @@
 -- Runs scripts in coroutines that are used again: one call makes the environment and runs the script.
 local yield, setfenv, pcall, error, type = coroutine.yield, setfenv, pcall, error, type
-local native_xpcall, native_traceback = xpcall, debug.traceback
+local native_xpcall, native_traceback, running = xpcall, debug.traceback, coroutine.running
 local DONE, WAIT = ...
 
-local function loop(run, environment, argument)
-   while true do
-      if environment then
+-- A coroutine for a script: resumed without anything, it runs the script in an environment of its own.
+local function of_script(run, environment)
+   return function()
+      while true do
          local globals, finish, kept = environment()
          setfenv(run, globals)
          if finish then
-            run, environment, argument = yield(DONE, finish(kept, run()))
+            yield(DONE, finish(kept, run()))
          else
-            run, environment, argument = yield(DONE, run())
+            yield(DONE, run())
          end
-      else
-         run, environment, argument = yield(DONE, run(argument))
       end
+   end
+end
+
+-- A coroutine for functions that scripts have made.
+local function of_function(run, argument)
+   while true do
+      run, argument = yield(DONE, run(argument))
    end
 end
 
@@ -35,11 +41,12 @@ local function waiting(start)
 end
 
 -- A message handler runs where hooks do not: this one runs it after the stack is unwound, where an endless
--- loop can be stopped. debug.traceback shows the stack of the error as long as it runs.
-local unwound
+-- loop can be stopped. debug.traceback shows the stack of the error as long as it runs, to its coroutine: it may
+-- wait, and others have theirs.
+local unwound = setmetatable({}, { __mode = "k" })
 
 local function capture(message)
-   unwound = native_traceback("", 2)
+   unwound[running()] = native_traceback("", 2)
    return message
 end
 
@@ -48,7 +55,7 @@ local function handled(handler, ok, ...)
       return true, ...
    end
    local _, result = pcall(handler, ...)
-   unwound = nil
+   unwound[running()] = nil
    return false, result
 end
 
@@ -60,10 +67,11 @@ local function xpcall(f, handler, ...)
 end
 
 local function traceback(message, ...)
-   if unwound == nil or (message ~= nil and type(message) ~= "string") then
+   local stack = unwound[running()]
+   if stack == nil or (message ~= nil and type(message) ~= "string") then
       return native_traceback(message, ...)
    end
-   return (message or "") .. unwound
+   return (message or "") .. stack
 end
 
-return loop, waiting, xpcall, traceback, native_traceback
+return of_script, of_function, waiting, xpcall, traceback, native_traceback

@@ -1,5 +1,6 @@
 //! One execution of a script.
 
+use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -9,13 +10,14 @@ use mlua::{Function, IntoLua, IntoLuaMulti, Table, Thread, Value};
 use crate::budget::Excess;
 use crate::error::{ScriptError, message_of};
 use crate::machine::{DONE, Machine, WAIT, Wait};
+use crate::raw::{self, Resumed, Stack};
 use crate::script::Script;
 
 /// A script on its way: it has ended, or waits for something and is polled until it ends. Dropping it
 /// ends it where it is.
 pub struct Run {
     machine: Rc<Machine>,
-    what: What,
+    what: Option<What>,
     thread: Option<Thread>,
     wait: Option<Wait>,
     /// What it has changed in libraries, while it waits.
@@ -32,26 +34,26 @@ const KEPT_BYTES_MIN: usize = 1 << 20;
 
 /// What runs.
 enum What {
-    /// A script, by this function of it, until it has ended.
-    Script(Rc<Script>, Option<Function>),
+    /// A script, and the environment that its coroutine is for.
+    Script(Rc<Script>, *const c_void),
     /// A function that a script has made, and what messages call it.
     Function(Rc<str>),
 }
 
 /// How far a run has come.
 pub enum Progress {
-    /// The script has returned this, its first value.
-    Ended(Value),
+    /// The script has ended with these values.
+    Ended(Results),
     /// It waits; [`Run::poll`] goes on with it.
     Waits,
 }
 
-/// What a coroutine hands out.
-enum Yielded {
-    Done(Value),
-    Wait,
-    /// The hook's yield, which has no values, or one of the script itself.
-    Other,
+/// What a script has returned, or what the second value of its environment has made of it. Values are
+/// numbered from 1.
+pub struct Results {
+    machine: Rc<Machine>,
+    what: Option<What>,
+    thread: Option<Thread>,
 }
 
 impl Run {
@@ -66,13 +68,13 @@ impl Run {
         script: &Rc<Script>,
         environment: &Function,
     ) -> Result<(Run, Progress), ScriptError> {
-        let begun = script.function().and_then(|function| {
-            let thread = machine.take_thread()?;
-            Ok((function, thread))
-        });
-        let (function, thread) = begun.map_err(|error| ScriptError::of_run(&error))?;
-        let what = What::Script(Rc::clone(script), Some(function.clone()));
-        Run::begin(machine, what, thread, (function, environment))
+        let thread = script
+            .thread(machine, environment)
+            .map_err(|error| ScriptError::of_run(&error))?;
+        let what = What::Script(Rc::clone(script), environment.to_pointer());
+        let mut run = Run::new(machine, what, thread);
+        let progress = run.resume(0)?;
+        Ok((run, progress))
     }
 
     /// Runs a function of a script with one argument until it ends or waits; `name` is what messages
@@ -89,26 +91,22 @@ impl Run {
         let thread = machine
             .take_thread()
             .map_err(|error| ScriptError::of_run(&error))?;
-        let what = What::Function(name.into());
-        Run::begin(machine, what, thread, (function, Value::Nil, argument))
+        let count = raw::push(machine.lua(), &thread, (function, argument))
+            .map_err(|error| ScriptError::of_run(&error))?;
+        let mut run = Run::new(machine, What::Function(name.into()), thread);
+        let progress = run.resume(count)?;
+        Ok((run, progress))
     }
 
-    fn begin(
-        machine: &Rc<Machine>,
-        what: What,
-        thread: Thread,
-        arguments: impl IntoLuaMulti,
-    ) -> Result<(Run, Progress), ScriptError> {
-        let mut run = Run {
+    fn new(machine: &Rc<Machine>, what: What, thread: Thread) -> Run {
+        Run {
             machine: Rc::clone(machine),
-            what,
+            what: Some(what),
             thread: Some(thread),
             wait: None,
             overlay: None,
             grown_bytes: 0,
-        };
-        let progress = run.resume(arguments)?;
-        Ok((run, progress))
+        }
     }
 
     /// Polls what the script waits for and goes on with the script when that is there. Not to be called
@@ -116,12 +114,12 @@ impl Run {
     ///
     /// A script whose waits are over at once does not keep its thread from everything else: after
     /// [`STRETCHES_MAX`] of them, or the time of one budget, it asks to be polled again.
-    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Value, ScriptError>> {
+    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Results, ScriptError>> {
         let mut stretches = 0;
         let begun = Instant::now();
         loop {
             let Some(wait) = &mut self.wait else {
-                return Poll::Ready(Ok(Value::Nil));
+                return Poll::Ready(Ok(self.nothing()));
             };
             let Poll::Ready(result) = wait.as_mut().poll(context) else {
                 return Poll::Pending;
@@ -131,8 +129,8 @@ impl Run {
                 return Poll::Ready(Err(self.overfull()));
             }
             let progress = match result {
-                Ok(values) => self.resume((true, values)),
-                Err(error) => self.resume((false, message_of(&error))),
+                Ok(values) => self.resume_with((true, values)),
+                Err(error) => self.resume_with((false, message_of(&error))),
             };
             match progress {
                 Ok(Progress::Waits) => {
@@ -143,7 +141,7 @@ impl Run {
                         return Poll::Pending;
                     }
                 }
-                Ok(Progress::Ended(value)) => return Poll::Ready(Ok(value)),
+                Ok(Progress::Ended(results)) => return Poll::Ready(Ok(results)),
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
@@ -152,8 +150,9 @@ impl Run {
     /// What messages call the script.
     pub fn name(&self) -> &str {
         match &self.what {
-            What::Script(script, _) => script.name(),
-            What::Function(name) => name,
+            Some(What::Script(script, _)) => script.name(),
+            Some(What::Function(name)) => name,
+            None => "",
         }
     }
 
@@ -162,51 +161,92 @@ impl Run {
         &self.machine
     }
 
-    fn resume(&mut self, arguments: impl IntoLuaMulti) -> Result<Progress, ScriptError> {
+    fn resume_with(&mut self, arguments: impl IntoLuaMulti) -> Result<Progress, ScriptError> {
+        let Some(thread) = &mut self.thread else {
+            return Ok(Progress::Ended(self.nothing()));
+        };
+        raw::clear(thread);
+        let count = raw::push(self.machine.lua(), thread, arguments)
+            .map_err(|error| ScriptError::of_run(&error))?;
+        self.resume(count)
+    }
+
+    /// Resumes with the `count` arguments on top of the coroutine's stack.
+    fn resume(&mut self, count: c_int) -> Result<Progress, ScriptError> {
         let Some(thread) = self.thread.take() else {
-            return Ok(Progress::Ended(Value::Nil));
+            return Ok(Progress::Ended(self.nothing()));
         };
         self.machine.put_overlay(self.overlay.take())?;
         let used_before = self.machine.lua().used_memory();
-        let (result, excess) = self.machine.meter().measure(thread.state(), || {
-            thread.resume::<(Value, Value)>(arguments)
-        });
+        let (resumed, excess) = self
+            .machine
+            .meter()
+            .measure(thread.state(), || raw::resume(&thread, count));
         let overlay = self.machine.take_overlay()?;
         if let Some(excess) = excess {
-            return Err(self.stopped(excess, &thread, result.as_ref().err()));
+            let error = (resumed != Resumed::Values).then(|| self.error_of(&thread, resumed));
+            return Err(self.stopped(excess, &thread, error.as_ref()));
         }
-        match result.map(Yielded::new) {
-            Ok(Yielded::Done(value)) => {
-                self.forget_started();
-                self.machine.give_thread(thread);
-                if let What::Script(script, function) = &mut self.what
-                    && let Some(function) = function.take()
-                {
-                    script.give_back(function);
+        if resumed != Resumed::Values {
+            self.forget_started();
+            return Err(self.error_of(&thread, resumed));
+        }
+        let mark = Stack::of(&thread).mark(1);
+        if mark == Some(DONE) {
+            self.forget_started();
+            return Ok(Progress::Ended(Results {
+                machine: Rc::clone(&self.machine),
+                what: self.what.take(),
+                thread: Some(thread),
+            }));
+        }
+        if mark == Some(WAIT) {
+            self.wait = self.machine.started.borrow_mut().take();
+            self.overlay = overlay;
+            let used = self.machine.lua().used_memory();
+            self.grown_bytes = (self.grown_bytes + used).saturating_sub(used_before);
+            self.thread = Some(thread);
+            return Ok(Progress::Waits);
+        }
+        let text = format!("{}: attempt to yield from outside a coroutine", self.name());
+        Err(self.error_with_stack(&text, &thread))
+    }
+
+    /// The error that is the last value of the stack of `thread`, which is dead.
+    fn error_of(&self, thread: &Thread, resumed: Resumed) -> ScriptError {
+        if resumed == Resumed::NoMemory {
+            let error = mlua::Error::MemoryError(format!("{}: not enough memory", self.name()));
+            return ScriptError::of_run(&error);
+        }
+        let stack = Stack::of(thread);
+        let text = match stack.bytes(stack.len()) {
+            Some(text) => String::from_utf8_lossy(text).into_owned(),
+            None => match stack.value(self.machine.lua(), stack.len()) {
+                Ok(Value::Error(error)) => return ScriptError::of_run(&error),
+                Ok(value @ (Value::Integer(_) | Value::Number(_))) => {
+                    value.to_string().unwrap_or_default()
                 }
-                Ok(Progress::Ended(value))
-            }
-            Ok(Yielded::Wait) => {
-                self.wait = self.machine.started.borrow_mut().take();
-                self.overlay = overlay;
-                let used = self.machine.lua().used_memory();
-                self.grown_bytes = (self.grown_bytes + used).saturating_sub(used_before);
-                self.thread = Some(thread);
-                Ok(Progress::Waits)
-            }
-            Ok(Yielded::Other) => {
-                let stack = self.machine.stack_of(&thread).unwrap_or_default();
-                let error = mlua::Error::runtime(format_args!(
-                    "{}: attempt to yield from outside a coroutine\n{}",
-                    self.name(),
-                    stack.trim_start()
-                ));
-                Err(ScriptError::of_run(&error))
-            }
-            Err(error) => {
-                self.forget_started();
-                Err(ScriptError::of_run(&error))
-            }
+                // Its __tostring would run outside of every limit.
+                Ok(value) => format!("{}: the error is a {}", self.name(), value.type_name()),
+                Err(error) => return ScriptError::of_run(&error),
+            },
+        };
+        self.error_with_stack(&text, thread)
+    }
+
+    fn error_with_stack(&self, text: &str, thread: &Thread) -> ScriptError {
+        // Without memory for it the message has to do.
+        let calls = self.machine.stack_of(thread).unwrap_or_default();
+        let text = format!("{text}\n{}", calls.trim_start());
+        ScriptError::of_run(&mlua::Error::RuntimeError(text))
+    }
+
+    /// The results of a run that has none.
+    fn nothing(&self) -> Results {
+        Results {
+            machine: Rc::clone(&self.machine),
+            what: None,
+            thread: None,
         }
     }
 
@@ -224,7 +264,7 @@ impl Run {
     }
 
     /// `error` is what the script ended with, where it could not be stopped by a yield.
-    fn stopped(&self, excess: Excess, thread: &Thread, error: Option<&mlua::Error>) -> ScriptError {
+    fn stopped(&self, excess: Excess, thread: &Thread, error: Option<&ScriptError>) -> ScriptError {
         self.forget_started();
         self.machine.wear_out();
         // Without memory for it the message has to do.
@@ -235,23 +275,69 @@ impl Run {
         if stopped.stack.is_empty()
             && let Some(error) = error
         {
-            let error = ScriptError::of_run(error);
             stopped.stack = match error.stack.contains(self.name()) {
-                true => error.stack,
-                false => error.message,
+                true => error.stack.clone(),
+                false => error.message.clone(),
             };
         }
         stopped
     }
 }
 
-impl Yielded {
-    /// From the first two values: a list of all of them would be an allocation for each run.
-    fn new((mark, value): (Value, Value)) -> Yielded {
-        match mark {
-            Value::LightUserData(what) if what == DONE => Yielded::Done(value),
-            Value::LightUserData(what) if what == WAIT => Yielded::Wait,
-            _ => Yielded::Other,
+impl Results {
+    /// How many values there are.
+    pub fn len(&self) -> usize {
+        // The first one is the driver's mark.
+        self.stack()
+            .map_or(0, |stack| stack.len().saturating_sub(1))
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Value `number` as bytes, if it is a string.
+    pub fn bytes(&self, number: usize) -> Option<&[u8]> {
+        self.stack()?.bytes(number + 1)
+    }
+
+    /// Value `number`, if it is a number.
+    pub fn number(&self, number: usize) -> Option<f64> {
+        self.stack()?.number(number + 1)
+    }
+
+    /// Whether there is no value `number`, or it is `nil`.
+    pub fn is_nil(&self, number: usize) -> bool {
+        self.stack().is_none_or(|stack| stack.is_nil(number + 1))
+    }
+
+    /// Value `number`, of any type.
+    ///
+    /// # Errors
+    /// There is no memory for a reference to it.
+    pub fn value(&self, number: usize) -> mlua::Result<Value> {
+        match self.stack() {
+            Some(stack) => stack.value(self.machine.lua(), number + 1),
+            None => Ok(Value::Nil),
+        }
+    }
+
+    fn stack(&self) -> Option<Stack<'_>> {
+        self.thread.as_ref().map(Stack::of)
+    }
+}
+
+impl Drop for Results {
+    /// The coroutine is ready for another run.
+    fn drop(&mut self) {
+        let Some(mut thread) = self.thread.take() else {
+            return;
+        };
+        raw::clear(&mut thread);
+        match self.what.take() {
+            Some(What::Script(script, environment)) => script.give_back(environment, thread),
+            _ => self.machine.give_thread(thread),
         }
     }
 }

@@ -25,10 +25,10 @@ fn environment(machine: &Machine) -> Function {
 fn run(machine: &Rc<Machine>, source: &str) -> Result<Value, ScriptError> {
     let script = machine.compile("test.lua", source.as_bytes())?;
     match Run::start(machine, &script, &environment(machine))? {
-        (_, Progress::Ended(value)) => Ok(value),
+        (_, Progress::Ended(results)) => Ok(results.value(1).expect("room")),
         (mut run, Progress::Waits) => loop {
             if let Poll::Ready(result) = run.poll(&mut Context::from_waker(Waker::noop())) {
-                return result;
+                return result.map(|results| results.value(1).expect("room"));
             }
         },
     }
@@ -124,7 +124,8 @@ fn a_script_that_is_stopped_within_a_call_of_c_is_named_with_its_line() {
         },
         ..Options::default()
     });
-    let source = "\nlocal p = ('a?'):rep(50) .. ('a'):rep(50)\nlocal x = ('a'):rep(50):find(p)\nreturn x";
+    let source =
+        "\nlocal p = ('a?'):rep(50) .. ('a'):rep(50)\nlocal x = ('a'):rep(50):find(p)\nreturn x";
     let error = run(&machine.expect("a state"), source).expect_err("it takes too long");
     assert_eq!(error.cause, Cause::Time);
     assert!(error.stack.contains("test.lua:3"), "{error}");
@@ -205,7 +206,7 @@ fn waiting_run(machine: &Rc<Machine>, source: &str) -> Run {
 fn ended(mut run: Run) -> Result<Value, ScriptError> {
     for _ in 0..100 {
         if let Poll::Ready(result) = run.poll(&mut Context::from_waker(Waker::noop())) {
-            return result;
+            return result.map(|results| results.value(1).expect("room"));
         }
     }
     panic!("it never ends");

@@ -2,19 +2,21 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::ffi::c_void;
 use std::rc::Rc;
 use std::time::SystemTime;
 
 use mlua::chunk::ChunkMode;
-use mlua::{Function, Lua};
+use mlua::{Function, Lua, Thread};
 
 use crate::error::ScriptError;
+use crate::machine::Machine;
 
 /// Scripts of one state at most. Names come from configurations and document roots; a directory full of
 /// scripts must not fill memory.
 pub const SCRIPTS_MAX: usize = 4096;
 
-/// Functions of one script that wait to be used again.
+/// Coroutines of one script that wait to be used again.
 const IDLE_MAX: usize = 64;
 
 /// A script, compiled. A script that waits is entered again by other requests, each time by a
@@ -22,7 +24,8 @@ const IDLE_MAX: usize = 64;
 pub struct Script {
     name: String,
     make: Function,
-    idle: RefCell<Vec<Function>>,
+    /// Coroutines that have run it to its end, and the environment each is for.
+    idle: RefCell<Vec<(*const c_void, Thread)>>,
 }
 
 /// What a file was when it was read. Two stamps that are equal stand for the same content.
@@ -89,19 +92,26 @@ impl Script {
         &self.name
     }
 
-    /// A function that nobody else runs.
-    pub(crate) fn function(&self) -> mlua::Result<Function> {
-        match self.idle.borrow_mut().pop() {
-            Some(function) => Ok(function),
-            None => self.make.call(()),
+    /// A coroutine that runs the script, by a function that nobody else runs, when it is resumed.
+    pub(crate) fn thread(&self, machine: &Machine, environment: &Function) -> mlua::Result<Thread> {
+        let wanted = environment.to_pointer();
+        let mut idle = self.idle.borrow_mut();
+        // One environment, as a rule: a script is mod_magnet's or mod_cml's.
+        if let Some(place) = idle
+            .iter()
+            .rposition(|(environment, _)| *environment == wanted)
+        {
+            return Ok(idle.swap_remove(place).1);
         }
+        drop(idle);
+        machine.thread_of(self.make.call(())?, environment)
     }
 
-    /// Takes back a function whose run is over.
-    pub(crate) fn give_back(&self, function: Function) {
+    /// Takes back a coroutine whose run is over.
+    pub(crate) fn give_back(&self, environment: *const c_void, thread: Thread) {
         let mut idle = self.idle.borrow_mut();
         if idle.len() < IDLE_MAX {
-            idle.push(function);
+            idle.push((environment, thread));
         }
     }
 }

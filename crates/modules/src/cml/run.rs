@@ -11,7 +11,7 @@ use petrel_engine::proto::method::Method;
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::mime;
 use petrel_lua::mlua::{Table, Value};
-use petrel_lua::{Progress, Run, Script, ScriptError};
+use petrel_lua::{Progress, Results, Run, Script, ScriptError};
 
 use super::environment::Globals;
 use super::options::Options;
@@ -64,7 +64,7 @@ impl Pending for Waiting {
         let ended = ready!(self.case.state.poll(exchange, &mut self.run, context));
         let outcome = ended
             .map_err(|error| shown(&error))
-            .and_then(|returned| conclude(exchange, &self.case, &returned, &self.globals));
+            .and_then(|results| conclude(exchange, &self.case, &first(&results)?, &self.globals));
         Poll::Ready(self.case.outcome(exchange, outcome))
     }
 }
@@ -130,9 +130,15 @@ fn begin(
         script,
     };
     match progress {
-        Progress::Ended(returned) => conclude(exchange, &case, &returned, &globals),
+        Progress::Ended(results) => conclude(exchange, &case, &first(&results)?, &globals),
         Progress::Waits => Ok(Outcome::Later(Box::new(Waiting { case, run, globals }))),
     }
+}
+
+/// What a script has returned.
+fn first(results: &Results) -> Result<Value, String> {
+    let value = results.value(1);
+    value.map_err(|error| format!("what the script returned: {error}"))
 }
 
 /// Does what a script has decided.

@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 
 use petrel_engine::Exchange;
 use petrel_engine::worker::Worker;
-use petrel_lua::mlua::{self, Function, Value};
-use petrel_lua::{Lent, Machine, Progress, Run, Script, ScriptError};
+use petrel_lua::mlua::{self, Function};
+use petrel_lua::{Lent, Machine, Progress, Results, Run, Script, ScriptError};
 
 use super::Options;
 use super::load::{LoadFailure, Loaded};
@@ -134,7 +134,7 @@ impl State {
         exchange: &mut Exchange,
         run: &mut Run,
         context: &mut Context<'_>,
-    ) -> Poll<Result<Value, ScriptError>> {
+    ) -> Poll<Result<Results, ScriptError>> {
         self.lent.lend(exchange, || run.poll(context))
     }
 }

@@ -7,7 +7,7 @@ use petrel_engine::Exchange;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Pending, Phase};
 use petrel_engine::proto::status::Status;
 use petrel_lua::mlua::{Function, Value};
-use petrel_lua::{Progress, Run};
+use petrel_lua::{Progress, Results, Run};
 
 use super::{Host, Options, State};
 use crate::lua_api;
@@ -67,7 +67,8 @@ impl Pending for Waits {
     }
 }
 
-fn text(value: &Value) -> String {
+fn text(results: &Results) -> String {
+    let value = results.value(1).unwrap_or(Value::Nil);
     value.to_string().unwrap_or_default()
 }
 

@@ -196,13 +196,8 @@ fn set_few(exchange: &mut Exchange, results: &Results, first: usize) {
 }
 
 /// Copies `lighty.header` to the answer: strings and numbers; others are passed over.
-fn set_fields(exchange: &mut Exchange, path: &[u8], header: &Header) -> mlua::Result<()> {
-    if let Some((text, count)) = &header.packed
-        && set_packed(&mut exchange.response, &text.as_bytes(), *count)
-    {
-        return Ok(());
-    }
-    for pair in header.table.pairs::<Value, Value>() {
+fn set_fields(exchange: &mut Exchange, path: &[u8], header: &Table) -> mlua::Result<()> {
+    for pair in header.pairs::<Value, Value>() {
         let (name, value) = pair?;
         let name = match &name {
             Value::String(name) => name.to_str().ok(),
@@ -221,21 +216,6 @@ fn set_fields(exchange: &mut Exchange, path: &[u8], header: &Header) -> mlua::Re
         exchange.response.set(&name, &value);
     }
     Ok(())
-}
-
-/// Sets fields from one text; false, and none set, if there are zeros within a name or value, so that they
-/// cannot be told apart.
-fn set_packed(response: &mut Response, text: &[u8], count: usize) -> bool {
-    if memchr::memchr_iter(0, text).count() + 1 != count {
-        return false;
-    }
-    let mut parts = text.split(|byte| *byte == 0);
-    while let (Some(name), Some(value)) = (parts.next(), parts.next()) {
-        if let Ok(name) = std::str::from_utf8(name) {
-            response.set(name, value);
-        }
-    }
-    true
 }
 
 /// The fields that are there go with the interim response and not with the answer.

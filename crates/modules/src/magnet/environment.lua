@@ -4,7 +4,7 @@
 -- goes to functions of the host, which have the request that the script runs for.
 
 local host, globals = ...
-local setmetatable, getmetatable, rawget = setmetatable, getmetatable, rawget
+local setmetatable, getmetatable, rawget, unpack = setmetatable, getmetatable, rawget, unpack
 local type, error, tostring, tonumber, next, select = type, error, tostring, tonumber, next, select
 local concat = table.concat
 
@@ -332,43 +332,32 @@ local function joined(content)
   return content
 end
 
--- Names and values with zeros between them, and how many there are; nothing if any is no text. What the list
--- holds beyond the count is of earlier runs and is not looked at.
+-- Names and values of the run that is finished, in turn. What the list holds beyond them is of earlier runs
+-- and is not looked at.
 local fields = {}
-local function packed(header)
-  local count = 0
-  for name, value in next, header do
-    local kind = type(value)
-    if type(name) ~= "string" or kind ~= "string" and kind ~= "number" then return nil end
-    fields[count + 1], fields[count + 2] = name, value
-    count = count + 2
-  end
-  return concat(fields, "\0", 1, count), count
-end
-
-local function are_text(a, b)
-  return type(a) == "string" and type(b) == "string"
-end
+local fields_max = 64
 
 -- What a run comes to: what its script has returned, what it has left in `lighty.content`, and then
--- `lighty.header`, which is names and values if it has only a few.
+-- `lighty.header`: names and values in turn, or the table if any of them is no text, or they are many.
 local function finish(lighty, value)
   local content, header = rawget(lighty, "content"), rawget(lighty, "header")
-  if type(content) == "table" and rawget(content, 2) == nil then
-    local only = rawget(content, 1)
-    if only == nil then content = nil
-    elseif type(only) == "string" then content = only end
+  if type(content) == "table" then
+    local first = rawget(content, 1)
+    if first == nil then content = nil
+    elseif rawget(content, 2) == nil and type(first) == "string" then content = first
+    elseif getmetatable(content) == nil then content = joined(content) end
   end
   if type(header) ~= "table" then return value, content end
-  local name1, value1 = next(header)
-  if name1 == nil then return value, content end
-  if not are_text(name1, value1) then return value, content, header end
-  local name2, value2 = next(header, name1)
-  if name2 == nil then return value, content, name1, value1 end
-  if not are_text(name2, value2) then return value, content, header end
-  local name3, value3 = next(header, name2)
-  if name3 == nil then return value, content, name1, value1, name2, value2 end
-  return value, content, header
+  local count = 0
+  for name, word in next, header do
+    if type(word) == "number" then word = tostring(word) end
+    if type(name) ~= "string" or type(word) ~= "string" or count >= fields_max then
+      return value, content, header
+    end
+    fields[count + 1], fields[count + 2] = name, word
+    count = count + 2
+  end
+  return value, content, unpack(fields, 1, count)
 end
 
 -- The globals of a new run, and how it is finished.
