@@ -265,3 +265,67 @@ async fn a_stream_of_nothing_leaves_the_worker_to_others() {
     let ended = tokio::time::timeout(std::time::Duration::from_millis(200), endless).await;
     assert!(ended.is_err(), "the timer had its turn");
 }
+
+#[tokio::test(flavor = "local")]
+async fn scripts_wait_wherever_they_are() {
+    for script in [
+        "local t = { 3, 1, 2 } table.sort(t, function(a, b) petrel.sleep(0) return a < b end)
+         return table.concat(t)",
+        "return (('132'):gsub('.', function(c) petrel.sleep(0) return c == '3' and '2' or c == '2' and '3' or c end))",
+        "local t = setmetatable({}, { __index = function(_, k) petrel.sleep(0) return k end,
+             __tostring = function() petrel.sleep(0) return '3' end,
+             __call = function(_, v) petrel.sleep(0) return v end })
+         return t[1] .. t(2) .. string.format('%s', t)",
+        "local function deep(n) if n == 0 then petrel.sleep(0) return '123' end
+             return coroutine.wrap(function() return deep(n - 1) end)() end
+         return deep(20)",
+        "local co = coroutine.create(function()
+             local ok, words = pcall(petrel.http, 'http://127.0.0.1:1/')
+             coroutine.yield('1' .. (ok and '?' or '2'))
+             petrel.http('http://127.0.0.1:1/') end)
+         local _, first = coroutine.resume(co)
+         local ok = coroutine.resume(co)
+         return first .. (ok and '?' or '3')",
+        "local ok, words = xpcall(function() petrel.sleep(0) error('1', 0) end,
+             function(words) petrel.sleep(0) return words .. '23' end)
+         return words",
+        "local iterate = coroutine.wrap(function() for i = 1, 3 do petrel.sleep(0) coroutine.yield(i) end end)
+         local all = '' for i in iterate do all = all .. i end return all",
+    ] {
+        assert_eq!(returned(script).await, "123", "{script}");
+    }
+}
+
+/// Clients leave while scripts wait, in each kind of wait; the state goes on.
+#[tokio::test(flavor = "local")]
+async fn what_waits_may_be_dropped() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("it is bound").port();
+    for wait in [
+        "petrel.sleep(9)",
+        "petrel.http('http://127.0.0.1:PORT/')",
+        "petrel.redis('127.0.0.1:PORT'):get('k')",
+        "petrel.memcached('127.0.0.1:PORT'):get('k')",
+        "coroutine.wrap(function() pcall(petrel.sleep, 9) end)()",
+        "petrel.subrequest('/script.lua')",
+        "petrel.fragment('k', 9, function() petrel.sleep(9) end)",
+    ] {
+        let script = "if petrel.dict('n'):incr('n', 1, 0) < 3 then WAIT end return 'over'";
+        let script = script
+            .replace("WAIT", wait)
+            .replace("PORT", &port.to_string());
+        let tree = Tree::new(&[("script.lua", &script)]);
+        let site = tree.site("", &[&RUNS]);
+        for _ in 0..2 {
+            let asked = site.get_async("/script.lua");
+            let time = std::time::Duration::from_millis(30);
+            let ended = tokio::time::timeout(time, asked).await;
+            assert!(ended.is_err() || wait.contains("subrequest"), "{wait}");
+        }
+        assert_eq!(
+            site.get_async("/script.lua").await.body(),
+            b"over",
+            "{wait}"
+        );
+    }
+}
