@@ -17,8 +17,6 @@ mod run;
 #[cfg(test)]
 #[path = "run_tests.rs"]
 mod run_tests;
-#[cfg(test)]
-mod rev1_tests;
 mod script;
 pub mod syntax;
 
