@@ -312,3 +312,18 @@ fn memory_that_grows_from_wait_to_wait_is_stopped() {
     assert!(machine.is_worn_out());
     assert_eq!(ended(small).expect("it has kept nothing").as_i64(), Some(5));
 }
+
+#[test]
+fn the_stack_of_an_error_is_for_its_own_run() {
+    let machine = machine();
+    let source =
+        "\n\n\n\n\n\nxpcall(error, function() wait(1) return debug.traceback('') end) return 1";
+    let waits = waiting_run(&machine, source);
+    let stack = run(&machine, "local stack = debug.traceback('') return stack");
+    let stack = format!("{:?}", stack.expect("sound"));
+    assert!(
+        stack.contains("test.lua:1") && !stack.contains("test.lua:7"),
+        "{stack}"
+    );
+    assert!(ended(waits).is_ok());
+}

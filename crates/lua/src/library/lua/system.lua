@@ -155,6 +155,17 @@ end
 
 if not options.os_exit then os.exit = nil end
 
+-- A long format is tried again and again with more room, all in C.
+local date = os.date
+local format_bytes_max = 4096
+
+function os.date(format, ...)
+  if type(format) == "string" and #format > format_bytes_max then
+    error("bad argument #1 to 'date' (more than " .. format_bytes_max .. " bytes)", 2)
+  end
+  return date(format, ...)
+end
+
 -- The locale belongs to the process: a script may ask for it.
 function os.setlocale(locale)
   if locale == nil or locale == "" or locale == "C" or locale == "POSIX" then return "C" end

@@ -49,6 +49,7 @@ fn calls_in_c_are_short() {
     for (script, shows) in [
         ("table.insert({}, -2147483647, 1)", "position out of bounds"),
         ("table.insert({}, 1e10, 1)", "position out of bounds"),
+        ("os.date(('%c'):rep(1e6))", "more than 4096 bytes"),
         ("table.insert({}, 0 / 0, 1)", "position out of bounds"),
         (
             "return load(('a or '):rep(2e5) .. 'a')",
