@@ -53,6 +53,9 @@ pub const REFUSED_LINE_BYTES_MAX: usize = 1024;
 /// Seconds a closed connection is still read from, so that the answer is not lost to a reset.
 pub const LINGER_S: u32 = 2;
 
+/// Events of inotify that a worker reads before it does something else.
+pub const INOTIFY_EVENTS_AT_ONCE_MAX: usize = 1024;
+
 /// Exchanges (request and response buffers) a worker keeps for reuse.
 pub const EXCHANGE_POOL_MAX: usize = 256;
 

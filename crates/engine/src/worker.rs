@@ -237,6 +237,8 @@ pub(crate) async fn watch_files(worker: Rc<Worker>) {
     while let Ok(mut guard) = readable.readable().await {
         // Cleared first: an event that comes while these are read makes it readable again.
         guard.clear_ready();
-        worker.files.process_events();
+        while worker.files.process_events() {
+            tokio::task::yield_now().await;
+        }
     }
 }

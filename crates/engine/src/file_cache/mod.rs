@@ -79,11 +79,13 @@ impl FileCache {
         &self.watcher
     }
 
-    /// Reads what inotify has to say and drops what changed.
-    pub fn process_events(&self) {
+    /// Reads what inotify has to say and drops what changed. True: there is more, and others should have
+    /// their turn first.
+    pub fn process_events(&self) -> bool {
         if self.watcher.process_events() == watch::Reach::Everything {
             self.flush();
         }
+        self.watcher.has_more()
     }
 
     /// Lets the next lookup of `path` ask the file system: the caller has just changed it.

@@ -6,7 +6,7 @@
 //! everything stale (rare: a release switch, a renamed directory). Names nobody asked about
 //! cost one hash lookup.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -44,6 +44,7 @@ impl Cover {
 /// One worker's inotify instance and what it is for.
 pub struct Watcher {
     state: RefCell<State>,
+    has_more: Cell<bool>,
 }
 
 struct State {
@@ -98,6 +99,7 @@ impl Watcher {
                 by_path: HashMap::new(),
                 directories: HashMap::new(),
             }),
+            has_more: Cell::new(false),
         }
     }
 
@@ -142,7 +144,9 @@ impl Watcher {
         }
     }
 
-    /// Reads all events there are. Marks the entries they concern.
+    /// Reads the events there are, up to [`limits::INOTIFY_EVENTS_AT_ONCE_MAX`]: a log that grows in a
+    /// watched directory may make them as fast as they are read. Marks the entries they concern.
+    /// [`Watcher::has_more`] tells whether some are left.
     pub(super) fn process_events(&self) -> Reach {
         let mut state = self.state.borrow_mut();
         let State {
@@ -156,9 +160,17 @@ impl Watcher {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = Reader::new(inotify.as_fd(), &mut buffer);
         let mut reach = Reach::Entries;
+        let mut count = 0;
+        self.has_more.set(false);
         loop {
+            // What is in the buffer is read to its end: it is gone with the buffer.
+            if count >= limits::INOTIFY_EVENTS_AT_ONCE_MAX && reader.is_buffer_empty() {
+                self.has_more.set(true);
+                break reach;
+            }
             match reader.next() {
                 Ok(event) => {
+                    count += 1;
                     let name = event.file_name().map(|name| name.to_bytes());
                     if apply(directories, event.wd(), event.events(), name) == Reach::Everything {
                         reach = Reach::Everything;
@@ -168,6 +180,11 @@ impl Watcher {
                 Err(_) => break reach,
             }
         }
+    }
+
+    /// Whether the last [`Watcher::process_events`] has left events unread.
+    pub(super) fn has_more(&self) -> bool {
+        self.has_more.get()
     }
 
     /// Drops all watches: what paths lead where may have changed.
@@ -442,6 +459,29 @@ mod tests {
         assert_eq!(watcher.process_events(), Reach::Entries);
         std::fs::remove_dir_all(&directory).expect("remove");
         assert_eq!(watcher.process_events(), Reach::Everything);
+    }
+
+    #[test]
+    fn a_flood_of_events_is_read_in_parts_and_none_is_lost() {
+        let directory = std::env::temp_dir().join(format!("petrel-flood-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("mkdir");
+        let watcher = Watcher::new(true);
+        watcher.cover(directory.join("asked").as_os_str().as_bytes());
+        for number in 0..limits::INOTIFY_EVENTS_AT_ONCE_MAX {
+            // Two events each, with names that differ: equal ones are merged by the kernel.
+            std::fs::write(directory.join(format!("other-{number}")), "").expect("write");
+        }
+        assert_eq!(watcher.process_events(), Reach::Entries);
+        assert!(watcher.has_more());
+        std::fs::remove_dir_all(&directory).expect("remove");
+        let mut reach = Reach::Entries;
+        for _ in 0..20 {
+            if watcher.process_events() == Reach::Everything {
+                reach = Reach::Everything;
+            }
+        }
+        assert_eq!(reach, Reach::Everything);
+        assert!(!watcher.has_more());
     }
 
     #[test]
