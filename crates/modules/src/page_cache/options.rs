@@ -179,16 +179,26 @@ impl FieldNames {
         self.names.iter().map(|name| &**name)
     }
 
-    /// The name among them that `name` is, in any letter case. Most are told by their first letter and
-    /// length alone.
+    /// The name among them that `name` is, in any letter case, or that a backend would take it for which
+    /// makes variables of fields: underscores count as dashes. Most are told by their first letter and length
+    /// alone.
     #[inline]
     pub fn find(&self, name: &[u8]) -> Option<&str> {
         if self.beginnings & beginning_bit(name) == 0 || self.lengths & length_bit(name.len()) == 0
         {
             return None;
         }
-        self.iter()
-            .find(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+        let dashed = |byte: u8| match byte {
+            b'_' => b'-',
+            _ => byte.to_ascii_lowercase(),
+        };
+        self.iter().find(|known| {
+            known.len() == name.len()
+                && known
+                    .bytes()
+                    .zip(name)
+                    .all(|(known, byte)| dashed(known) == dashed(*byte))
+        })
     }
 }
 

@@ -29,7 +29,8 @@ pub enum Reason {
     Method,
     /// It has one of `page-cache.bypass-cookies`.
     Cookie,
-    /// It has one of `page-cache.bypass-headers`, from somebody who is not trusted.
+    /// It has one of `page-cache.bypass-headers`, from somebody who is not trusted, or keeps fields from the
+    /// backend by naming them in Connection.
     Header,
     /// It has a body.
     Body,
@@ -103,17 +104,13 @@ pub fn classify(exchange: &Exchange, options: &Options) -> Class {
     let mut names = head.iter().map(|(name, _)| name);
     let has_fields = names.any(|name| options.bypass_headers.find(name).is_some());
     let is_trusted = exchange.environment.get(ACTUAL_FOR).is_some();
-    if has_fields && !is_trusted {
+    if has_fields && !is_trusted || takes_fields_away(exchange) {
         return Class::Bypass(Reason::Header);
     }
     let has = |field| head.field(field).is_some();
-    let known = ["REMOTE_USER", "AUTH_TYPE"];
     Class::Page(Wanted {
         is_head: exchange.request.method == Method::Head,
-        is_authorized: has(KnownField::Authorization)
-            || known
-                .iter()
-                .any(|name| exchange.environment.get(name).is_some()),
+        is_authorized: is_authorized(exchange),
         has_range: has(KnownField::Range),
         has_hard_conditions: has(KnownField::IfMatch)
             || has(KnownField::IfUnmodifiedSince)
@@ -122,6 +119,36 @@ pub fn classify(exchange: &Exchange, options: &Options) -> Class {
         directives: directives(exchange, options),
     })
 }
+
+/// Whether the request has Authorization, or somebody has found out who the client is (RFC 9111 3.5).
+pub fn is_authorized(exchange: &Exchange) -> bool {
+    let known = ["REMOTE_USER", "AUTH_TYPE"];
+    exchange
+        .request
+        .head
+        .field(KnownField::Authorization)
+        .is_some()
+        || known
+            .iter()
+            .any(|name| exchange.environment.get(name).is_some())
+}
+
+/// Whether Connection names fields of the request (RFC 9110 7.6.1). A backend does not get those, so that
+/// its answer may be another than the one that key and Vary stand for.
+fn takes_fields_away(exchange: &Exchange) -> bool {
+    let value = exchange.request.head.field(KnownField::Connection);
+    let options = value.unwrap_or_default().split(|byte| *byte == b',');
+    options
+        .map(<[u8]>::trim_ascii)
+        .filter(|option| !option.is_empty())
+        .any(|option| {
+            let mut usual = OPTIONS_WITHOUT_FIELD.iter();
+            !usual.any(|usual| option.eq_ignore_ascii_case(usual.as_bytes()))
+        })
+}
+
+/// What Connection usually holds, none of which a page depends on.
+const OPTIONS_WITHOUT_FIELD: [&str; 5] = ["close", "http2-settings", "keep-alive", "te", "upgrade"];
 
 /// Demands for a fresh answer count only where they are honoured; the others always do.
 fn directives(exchange: &Exchange, options: &Options) -> RequestDirectives {

@@ -25,6 +25,7 @@ use super::limits;
 use super::lookup::Gate;
 use super::policy::{self, ACCEL_EXPIRES, Asked, Verdict, Why};
 use super::purge;
+use super::request;
 use super::shared::PageCache;
 use super::status::CacheStatus;
 use super::tee::{Draft, Tee};
@@ -76,7 +77,7 @@ impl Store {
         }
         let tags = self.take_tags(exchange);
         let asked = Asked {
-            is_authorized: fetch.wanted.is_authorized,
+            is_authorized: fetch.wanted.is_authorized || request::is_authorized(exchange),
             no_store: fetch.wanted.directives.no_store,
             at_s: fetch.at_s,
         };
@@ -160,11 +161,12 @@ impl Store {
         }
         let fields = updated(&old.page, exchange.response.fields());
         let asked = Asked {
-            is_authorized: fetch.wanted.is_authorized,
+            is_authorized: fetch.wanted.is_authorized || request::is_authorized(exchange),
             no_store: fetch.wanted.directives.no_store,
             at_s: fetch.at_s,
         };
         let verdict = policy::decide(old.page.status, &fields, &asked, &self.0.options, now_s);
+        let is_of_request = asked.no_store || verdict == Verdict::Not(Why::Authorized);
         let (times, withheld) = match verdict {
             Verdict::Store { times, withheld } => (Some(times), withheld),
             Verdict::Not(_) => (None, vec!["date".into(), "age".into(), "server".into()]),
@@ -187,6 +189,8 @@ impl Store {
         cache.counters.revalidated.add();
         let landing = match times {
             Some(_) => cache.store(&entry, fetch.since, fetch.at_s),
+            // What one client asks for says nothing about what is stored.
+            None if is_of_request => Landing::NotStored,
             None => {
                 cache.remove(&old);
                 Landing::NotStored
@@ -248,13 +252,19 @@ fn forget(exchange: &mut Exchange, cache: &PageCache, fetch: PageFetch, why: Why
     let has_failed = is_failure(exchange.response.status);
     let is_file = is_file(exchange);
     let is_whole = !fetch.wanted.is_head && !fetch.wanted.has_range;
+    // What one client asks for says nothing about what the others get.
+    let is_of_request = match why {
+        Why::NoStore => fetch.wanted.directives.no_store,
+        Why::Authorized => true,
+        _ => false,
+    };
     if let Some(old) = &fetch.old {
-        match has_failed || !is_whole {
+        match has_failed || !is_whole || is_of_request {
             true => old.end_refresh(now_s.saturating_add(limits::RETRY_S)),
             false => cache.remove(old),
         }
     }
-    if is_whole {
+    if is_whole && (is_file || !is_of_request) {
         let time_s = match has_failed {
             true => limits::RETRY_S,
             false => limits::PASS_S,

@@ -152,3 +152,18 @@ fn error_handlers_come_after_what_is_stored() {
     assert_eq!(other.status(), 503);
     assert_eq!(count(&site, "page-cache.entries"), 1);
 }
+
+#[tokio::test(flavor = "local")]
+async fn a_background_fetch_for_a_client_who_is_known_is_not_for_everybody() {
+    let authorized = "Authorization: Basic eDp5\r\n";
+    let site = site("");
+    say(200, &format!("{BOTH}\nCache-Control: public"), "shared");
+    get(&site, "/", "");
+    later(&site, 12);
+    say(200, BOTH, "mine");
+    assert_eq!(text(&get(&site, "/", authorized)), "shared");
+    turns().await;
+    assert_eq!(asked().len(), 2);
+    say(200, BOTH, "everybody's");
+    assert_ne!(text(&get(&site, "/", "")), "mine");
+}

@@ -79,6 +79,9 @@ fn fields_that_are_not_in_the_key_poison_nothing() {
         "X-HTTP-Method-Override: POST",
         "Forwarded: host=evil.example",
         "x-forwarded-PROTO: https",
+        // Backends that make variables of fields take these for the same.
+        "X_Original_URL: /admin",
+        "X-HTTP_Method-Override: POST",
     ] {
         let site = site("");
         say(200, FRESH, "poison");
@@ -157,4 +160,56 @@ fn a_rewritten_target_does_not_hide_the_one_that_was_asked_for() {
         say(200, FRESH, target);
         assert_eq!(text(&get(&site, target, "")), target);
     }
+}
+
+#[test]
+fn fields_that_connection_takes_away_poison_nothing() {
+    let site = site("page-cache.key = (\"host\", \"path\", \"header:X-Device\")");
+    let device = "X-Device: phone\r\n";
+    say(
+        200,
+        "Cache-Control: max-age=60\nVary: Accept-Language",
+        "poison",
+    );
+    let connection = "Connection: keep-alive, x-device, accept-language\r\n";
+    let answer = get(&site, "/", &format!("{device}{connection}"));
+    assert_eq!(status(&answer), "petrel; fwd=bypass; detail=request-field");
+    say(200, FRESH, "clean");
+    let usual = "Connection: Keep-Alive,, TE\r\n";
+    assert_eq!(text(&get(&site, "/", &format!("{device}{usual}"))), "clean");
+    say(200, FRESH, "later");
+    assert_eq!(text(&get(&site, "/", device)), "clean");
+}
+
+#[test]
+fn what_one_client_wants_keeps_nobody_from_waiting_or_validating() {
+    let site = site("");
+    let stored = "Cache-Control: max-age=10, must-revalidate\nETag: \"1\"";
+    say(200, stored, "one");
+    get(&site, "/", "");
+    super::later(&site, 20);
+    for status in [200, 304] {
+        say(status, stored, if status == 200 { "one" } else { "" });
+        get(&site, "/", "Cache-Control: no-store\r\n");
+    }
+    say(304, stored, "");
+    assert_eq!(text(&get(&site, "/", "")), "one");
+    assert_eq!(count(&site, "page-cache.revalidated"), 2);
+    for fields in ["Cache-Control: no-store\r\n", "Authorization: x\r\n"] {
+        say(200, FRESH, "mine");
+        get(&site, "/b", fields);
+    }
+    let cache = super::PageCache::of(site.worker());
+    let now_s = site.worker().clock().seconds();
+    let mut key = Vec::new();
+    for (mark, part) in [(1_u8, "http"), (2, "a.example"), (3, "/b")] {
+        key.push(mark);
+        key.extend_from_slice(&u32::try_from(part.len()).expect("short").to_le_bytes());
+        key.extend_from_slice(part.as_bytes());
+    }
+    key.push(0);
+    assert!(!cache.front.borrow_mut().passes(&key, now_s));
+    say(200, "Cache-Control: private", "mine");
+    get(&site, "/b", "");
+    assert!(cache.front.borrow_mut().passes(&key, now_s));
 }
