@@ -1,11 +1,13 @@
 //! One Lua state.
 
 use std::cell::{Cell, RefCell};
+use std::ffi::c_int;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use mlua::state::{GcIncParams, GcMode};
 use mlua::{
     FromLuaMulti, Function, IntoLuaMulti, LightUserData, Lua, LuaOptions, MultiValue, StdLib,
     Table, Thread,
@@ -64,6 +66,11 @@ pub struct Machine {
 /// Something a script waits for: the values that its call returns.
 pub(crate) type Wait = Pin<Box<dyn Future<Output = mlua::Result<MultiValue>>>>;
 
+/// Garbage of a small state, in bytes, before it is collected.
+const GARBAGE_BYTES: usize = 8 << 20;
+/// Garbage of any state, in percent of what is in use.
+const PAUSE_PERCENT_MAX: usize = 1000;
+
 /// Coroutines that wait for their next run.
 const IDLE_MAX: usize = 256;
 
@@ -97,7 +104,7 @@ impl Machine {
         library::open(&lua, &options.library)?;
         let petrel = open_petrel(&lua, &options.library.limits)?;
         let meter = Meter::new(options.budget).map_err(mlua::Error::external)?;
-        Ok(Rc::new(Machine {
+        let machine = Rc::new(Machine {
             meter,
             options,
             scripts: Scripts::default(),
@@ -111,7 +118,9 @@ impl Machine {
             started: Rc::default(),
             is_spent: Cell::new(false),
             lua,
-        }))
+        });
+        machine.collect()?;
+        Ok(machine)
     }
 
     /// The state, to add functions and tables to.
@@ -181,7 +190,7 @@ impl Machine {
     pub fn is_worn_out(&self) -> bool {
         if !self.is_spent.get() && self.lua.used_memory() > self.options.state_bytes_max {
             // What is garbage does not count.
-            let _ = self.lua.gc_collect();
+            let _ = self.collect();
             self.is_spent
                 .set(self.lua.used_memory() > self.options.state_bytes_max / 2);
         }
@@ -194,7 +203,7 @@ impl Machine {
         if self.lua.used_memory() <= self.overfull_bytes() {
             return false;
         }
-        let _ = self.lua.gc_collect();
+        let _ = self.collect();
         self.lua.used_memory() > self.overfull_bytes()
     }
 
@@ -225,6 +234,22 @@ impl Machine {
     /// The stack of a coroutine, for the log.
     pub(crate) fn stack_of(&self, thread: &Thread) -> mlua::Result<String> {
         self.stack_of.call((thread.clone(), "", 0))
+    }
+
+    /// Collects all garbage, and sets how much there may be before the collector begins anew: as much as is
+    /// in use, and [`GARBAGE_BYTES`] if there is room. Each round looks at everything that is in use, of which
+    /// the libraries alone are a megabyte; small scripts would cause one every thousand requests.
+    fn collect(&self) -> mlua::Result<()> {
+        self.lua.gc_collect()?;
+        let used = self.lua.used_memory().max(1);
+        let room = GARBAGE_BYTES
+            .min(self.options.state_bytes_max / 8)
+            .max(used);
+        let percent = 100 + (room.saturating_mul(100) / used).min(PAUSE_PERCENT_MAX);
+        let pause = c_int::try_from(percent).unwrap_or(200);
+        self.lua
+            .gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(pause)));
+        Ok(())
     }
 
     pub(crate) fn wear_out(&self) {

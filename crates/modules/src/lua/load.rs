@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
 
+use foldhash::fast::RandomState;
 use petrel_engine::Exchange;
 use petrel_engine::file_cache::{FileEntry, FileKind, Symlinks};
 use petrel_lua::{Machine, Script, ScriptError};
@@ -34,7 +35,7 @@ pub enum LoadFailure {
 /// The scripts of one state.
 #[derive(Default)]
 pub(super) struct Loaded {
-    scripts: RefCell<HashMap<Vec<u8>, Known>>,
+    scripts: RefCell<HashMap<Vec<u8>, Known, RandomState>>,
 }
 
 /// What became of a file, as long as it stays the same.

@@ -361,8 +361,10 @@ local function finish(lighty, value)
 end
 
 -- The globals of a new run, and how it is finished.
+local none
 local function environment()
-  local lighty = setmetatable({}, lighty_meta)
+  -- Room for the two names that scripts set; they are not there yet.
+  local lighty = setmetatable({ content = none, header = none }, lighty_meta)
   local env = setmetatable({ _G = false, lighty = false }, globals_meta)
   env._G = env
   env.lighty = lighty
