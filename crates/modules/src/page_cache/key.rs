@@ -6,7 +6,8 @@
 //! tells requests for one page apart before Vary is known.
 //!
 //! The path is that of the request line: applications see it as REQUEST_URI whatever a rewrite rule
-//! made of it. A target that was rewritten is in the key as well.
+//! made of it. A target that was rewritten is in the key as well, and so are path and file if a script
+//! has changed them alone.
 
 use petrel_engine::Exchange;
 use petrel_engine::exchange::Scheme;
@@ -69,6 +70,8 @@ mod mark {
     pub const REWRITTEN: u8 = 0x83;
     pub const CONTEXT: u8 = 0x84;
     pub const TRUSTED: u8 = 0x85;
+    pub const DECODED: u8 = 0x86;
+    pub const FILE: u8 = 0x87;
     pub const ABSENT: u8 = 0xff;
 }
 
@@ -95,6 +98,7 @@ pub fn write(
         component(out, mark::CONTEXT, context);
     }
     write_rewritten(out, exchange, options);
+    write_led_elsewhere(out, exchange);
     write_environment(out, exchange, options);
     if has_trusted_fields {
         for name in options.bypass_headers.iter() {
@@ -271,6 +275,22 @@ fn write_rewritten(out: &mut Vec<u8>, exchange: &Exchange, options: &Options) {
     component(out, mark::REWRITTEN, path);
     if let Some(query) = query {
         write_query(out, mark::REWRITTEN, query, &options.query_ignore);
+    }
+}
+
+/// What the URL leads to, unless that is seen from the URL: scripts change the decoded path or the file
+/// without touching the target, and backends are told of both. Without scripts these follow from the URL
+/// and the configuration, and tell nothing new.
+fn write_led_elsewhere(out: &mut Vec<u8>, exchange: &Exchange) {
+    let (url, physical) = (&exchange.request.url, &exchange.physical);
+    if url.path() != url.path_raw() {
+        component(out, mark::DECODED, url.path());
+    }
+    let below = physical.path.strip_prefix(&*physical.document_root);
+    if below != Some(url.path()) {
+        component(out, mark::FILE, &physical.path);
+        component(out, mark::FILE, &physical.document_root);
+        component(out, mark::FILE, &physical.path_info);
     }
 }
 

@@ -213,3 +213,56 @@ fn what_one_client_wants_keeps_nobody_from_waiting_or_validating() {
     get(&site, "/b", "");
     assert!(cache.front.borrow_mut().passes(&key, now_s));
 }
+
+/// What scripts do: they lead a request elsewhere by what a client sent, and leave its target as it is.
+mod leader {
+    use petrel_engine::Exchange;
+    use petrel_engine::config::Diagnostic;
+    use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
+
+    pub static LEADER: ModuleSpec = ModuleSpec {
+        name: "mod_test_leader",
+        doc: "Leads requests elsewhere.",
+        loaded: Loaded::Listed,
+        directives: &[],
+        log_directives: &[],
+        configure,
+    };
+
+    fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
+        configure.add(Phase::Translate, Lead(false));
+        configure.add(Phase::Resolved, Lead(true));
+        Ok(())
+    }
+
+    struct Lead(bool);
+
+    impl Hook for Lead {
+        fn run(&self, exchange: &mut Exchange) -> Outcome {
+            let name = if self.0 { "X-File" } else { "X-Path" };
+            let value = exchange.request.head.value_of(name).map(<[u8]>::to_vec);
+            match (value, self.0) {
+                (Some(value), true) => exchange.physical.path = value,
+                (Some(value), false) => exchange.set_url_path(&value),
+                (None, _) => {}
+            }
+            Outcome::Next
+        }
+    }
+}
+
+#[test]
+fn a_request_that_a_script_leads_elsewhere_is_another_page() {
+    super::backend::forget();
+    let modules = [&super::MODULE, &leader::LEADER, &super::BACKEND];
+    let site = petrel_engine::testing::Site::new(super::ENABLED, &modules);
+    let all = ["", "X-Path: /phone/a\r\n", "X-File: /srv/phone/a.php\r\n"];
+    for (number, fields) in all.iter().enumerate() {
+        say(200, FRESH, &number.to_string());
+        assert_eq!(text(&get(&site, "/a", fields)), number.to_string());
+    }
+    for (number, fields) in all.iter().enumerate() {
+        assert_eq!(text(&get(&site, "/a", fields)), number.to_string());
+    }
+    assert_eq!(asked().len(), 3);
+}
