@@ -228,6 +228,12 @@ fn sound_fields(bytes: &[u8]) -> Result<Box<[u8]>, Damaged> {
         let (name, value) = line.split_at_checked(colon).ok_or(Damaged)?;
         let name = std::str::from_utf8(name).map_err(|_| Damaged)?;
         let value = value.get(1..).unwrap_or_default();
+        if NEVER_WRITTEN
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(name))
+        {
+            return Err(Damaged);
+        }
         block.append(name, value.trim_ascii());
     }
     match block.as_bytes() == bytes {
@@ -235,6 +241,19 @@ fn sound_fields(bytes: &[u8]) -> Result<Box<[u8]>, Damaged> {
         false => Err(Damaged),
     }
 }
+
+/// Fields that nobody writes into a blob: they would say something else about where the answer ends than
+/// the server does, come twice, or belong to one client.
+const NEVER_WRITTEN: [&str; 8] = [
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "date",
+    "server",
+    "age",
+    "set-cookie",
+    "set-cookie2",
+];
 
 fn sound_date(date: [u8; 29]) -> Result<[u8; 29], Damaged> {
     match date.iter().all(|byte| matches!(byte, b' '..=b'~')) {
@@ -413,6 +432,9 @@ mod tests {
             b"A b\r\n",
             b"A: b\nC: d\r\n",
             b"\r\n",
+            b"Content-Length: 3\r\n",
+            b"A: b\r\ntransfer-encoding: chunked\r\n",
+            b"Set-Cookie: session=1\r\n",
         ] {
             let page = Page {
                 fields: fields.into(),
