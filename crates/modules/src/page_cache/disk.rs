@@ -9,7 +9,7 @@
 //! Everything that waits for the disk runs on the threads of [`blocking`]. All functions here that do are
 //! marked so, and are called there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -38,13 +38,20 @@ pub struct Disk {
     pending: AtomicUsize,
     /// Files that were damaged, or could not be written.
     errors: AtomicU64,
+    /// Held by who writes the note about tags.
+    note: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct Index {
-    numbers: HashMap<Name, usize>,
+    /// In order, so that everything with one base is found without looking at all there is.
+    numbers: BTreeMap<Name, usize>,
     queue: Sieve<Place>,
     bytes: u64,
+    /// Bases that were purged while files of earlier processes are looked for; `None` when these are known.
+    purged: Option<HashSet<[u8; HALF_BYTES]>>,
+    /// More were purged than are remembered: nothing of earlier processes counts.
+    is_all_purged: bool,
 }
 
 #[derive(Debug)]
@@ -67,11 +74,15 @@ impl Disk {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         Ok(Arc::new(Disk {
             root: rustix::fs::openat(CWD, path, flags, Mode::empty())?,
-            index: Mutex::default(),
+            index: Mutex::new(Index {
+                purged: Some(HashSet::new()),
+                ..Index::default()
+            }),
             bytes_max,
             is_ready: AtomicBool::new(false),
             pending: AtomicUsize::new(0),
             errors: AtomicU64::new(0),
+            note: Mutex::default(),
         }))
     }
 
@@ -100,6 +111,7 @@ impl Disk {
                 disk.errors.fetch_add(1, Relaxed);
             }
             disk.scan();
+            disk.index().purged = None;
             disk.is_ready.store(true, Relaxed);
         })
     }
@@ -123,11 +135,13 @@ impl Disk {
         })
     }
 
-    /// Writes what `make` makes under their names. False in the result: nothing was written. `None`: too
-    /// much is waiting already.
+    /// Writes what `make` makes under their names, unless `is_purged` says that it does not count any more,
+    /// which is asked again when it is there: who purges marks first and removes then. False in the result:
+    /// nothing was written. `None`: too much is waiting already.
     pub fn write(
         self: &Arc<Disk>,
         make: impl FnOnce() -> Vec<(Name, Vec<u8>)> + Send + 'static,
+        is_purged: impl Fn() -> bool + Send + 'static,
     ) -> Option<blocking::Running<bool>> {
         if self.pending.fetch_add(1, Relaxed) >= limits::WRITES_MAX {
             self.pending.fetch_sub(1, Relaxed);
@@ -137,12 +151,19 @@ impl Disk {
         let job = Pending(disk);
         Some(blocking::run(move || {
             let disk = &job.0;
+            if is_purged() {
+                return false;
+            }
             let written = make().into_iter().all(|(name, bytes)| {
                 let written = disk.write_file(&name, &bytes);
                 if written.is_err() {
                     disk.errors.fetch_add(1, Relaxed);
                 }
-                written.is_ok()
+                let is_gone = is_purged();
+                if is_gone {
+                    disk.remove(&[name]);
+                }
+                written.is_ok() && !is_gone
             });
             disk.make_room();
             written
@@ -150,9 +171,12 @@ impl Disk {
     }
 
     /// Writes which tags were purged.
-    pub fn write_note(self: &Arc<Disk>, bytes: Vec<u8>) -> blocking::Running<()> {
+    pub fn write_note(self: &Arc<Disk>, tag_purges: Arc<TagPurges>) -> blocking::Running<()> {
         let disk = Arc::clone(self);
         blocking::run(move || {
+            // One after the other, so that the last one has all of them.
+            let _turn = disk.note.lock().unwrap_or_else(PoisonError::into_inner);
+            let bytes = tag_purges.to_bytes();
             if disk.write_at(&disk.root, NOTE, &bytes).is_err() {
                 disk.errors.fetch_add(1, Relaxed);
             }
@@ -164,8 +188,11 @@ impl Disk {
     pub fn purge(self: &Arc<Disk>, base: [u8; HALF_BYTES]) -> (usize, blocking::Running<()>) {
         let names: Vec<Name> = {
             let mut index = self.index();
-            let names = index.numbers.keys().filter(|name| name.starts_with(&base));
-            let names: Vec<Name> = names.copied().collect();
+            index.note_purge(base);
+            let mut first: Name = [0; 2 * HALF_BYTES];
+            first[..HALF_BYTES].copy_from_slice(&base);
+            let names = index.numbers.range(first..).map(|(name, _)| *name);
+            let names: Vec<Name> = names.take_while(|name| name.starts_with(&base)).collect();
             for name in &names {
                 index.forget(name);
             }
@@ -318,7 +345,10 @@ impl Disk {
             if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
                 let bytes = u64::try_from(stat.st_size).unwrap_or(0);
                 let mut index = self.index();
-                if !index.numbers.contains_key(&name) {
+                if index.was_purged(&name) {
+                    drop(index);
+                    let _ = rustix::fs::unlinkat(directory, entry.file_name(), AtFlags::empty());
+                } else if !index.numbers.contains_key(&name) {
                     index.insert(name, bytes);
                 }
             }
@@ -359,6 +389,27 @@ impl Index {
         let number = self.queue.insert(place);
         self.numbers.insert(name, number);
         self.bytes += bytes;
+    }
+
+    /// What an earlier process has stored under this base does not count, if it is not known yet.
+    fn note_purge(&mut self, base: [u8; HALF_BYTES]) {
+        let Some(purged) = &mut self.purged else {
+            return;
+        };
+        if purged.len() >= limits::PURGES_WHILE_LOADING_MAX {
+            self.is_all_purged = true;
+        } else {
+            purged.insert(base);
+        }
+    }
+
+    /// Whether a file that was found now, and is not in the index, was purged before.
+    fn was_purged(&self, name: &Name) -> bool {
+        let is_purged = |purged: &HashSet<[u8; HALF_BYTES]>| {
+            name.first_chunk().is_some_and(|base| purged.contains(base))
+        };
+        !self.numbers.contains_key(name)
+            && (self.is_all_purged || self.purged.as_ref().is_some_and(is_purged))
     }
 
     fn forget(&mut self, name: &Name) {
@@ -436,7 +487,7 @@ mod tests {
     async fn write(disk: &Arc<Disk>, name: &str, body: &str) -> Name {
         let page = page(&key_of(name), body, 0, 60);
         let name = blob::name(&page.key, &page.vary);
-        let job = disk.write(move || vec![(name, blob::encode_page(&page, 1))]);
+        let job = disk.write(move || vec![(name, blob::encode_page(&page, 1))], || false);
         assert!(job.expect("nothing waits").await.expect("it is done"));
         name
     }
@@ -519,6 +570,56 @@ mod tests {
             })
             .sum();
         assert_eq!(on_disk, disk.sizes().1);
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn what_is_purged_before_it_is_written_does_not_stay() {
+        let tree = Tree::new(&[]);
+        let disk = open(&tree, 1 << 20).await;
+        let page = page(&key_of("a"), "one", 0, 60);
+        let name = blob::name(&page.key, &page.vary);
+        for purged_at in [0, 1] {
+            let (page, asked) = (page.clone(), AtomicUsize::new(0));
+            let is_purged = move || asked.fetch_add(1, Relaxed) >= purged_at;
+            let make = move || vec![(name, blob::encode_page(&page, 1))];
+            let job = disk.write(make, is_purged).expect("nothing waits");
+            assert!(!job.await.expect("it is done"));
+            assert_eq!((disk.has(&name), body(&disk, name).await), (false, None));
+        }
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn what_is_purged_before_it_is_found_is_not_found() {
+        let tree = Tree::new(&[]);
+        let disk = open(&tree, 1 << 20).await;
+        let gone = write(&disk, "a", "one").await;
+        let stays = write(&disk, "b", "two").await;
+        drop(disk);
+        let again = Disk::open(&tree.path("cache"), 1 << 20).expect("it is there");
+        let base = blob::base_name(&key_of("a"));
+        again.purge(base).1.await.expect("it is done");
+        // What comes after the purge counts.
+        let newer = {
+            again
+                .purge(blob::base_name(&key_of("c")))
+                .1
+                .await
+                .expect("it is done");
+            write(&again, "c", "three").await
+        };
+        again.load(Arc::default()).await.expect("it can be read");
+        let there = [gone, stays, newer].map(|name| again.has(&name));
+        assert_eq!(there, [false, true, true]);
+        let file = tree.path(&format!("cache/{:02x}/{}", gone[0], file_name(&gone)));
+        assert!(!std::path::Path::new(&file).exists());
+        // It is only remembered as long as it matters.
+        again
+            .purge(blob::base_name(&key_of("b")))
+            .1
+            .await
+            .expect("it is done");
+        let back = write(&again, "b", "four").await;
+        assert!(again.has(&back) && again.index().purged.is_none());
     }
 
     #[tokio::test(flavor = "local")]

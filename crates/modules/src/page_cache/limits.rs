@@ -29,6 +29,13 @@ pub const CLOCKS_MS: u64 = 2000;
 /// Tags whose purge is remembered for what is on disk.
 pub const TAG_PURGES_MAX: usize = 4096;
 
+/// Purges that are remembered while the files of earlier processes are looked for. If there are more,
+/// those files that were not found yet do not count.
+pub const PURGES_WHILE_LOADING_MAX: usize = 64 * 1024;
+
+/// Milliseconds that a request waits for the second tier at most, however many records it has to ask for.
+pub const TIER_WAIT_MS: u64 = 3000;
+
 /// Keys in each of the two generations that a worker remembers by itself.
 pub const FRONT_KEYS_MAX: usize = 4096;
 

@@ -8,6 +8,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use petrel_engine::blocking;
@@ -94,8 +95,19 @@ impl SecondTier {
         }))
     }
 
-    /// What stands under `name`, unless it was purged.
+    /// What stands under `name`, unless it was purged, or is not known in time.
     pub async fn find(self: Rc<Self>, name: Name) -> Option<Blob> {
+        let time = Duration::from_millis(limits::TIER_WAIT_MS);
+        match tokio::time::timeout(time, self.find_at_leisure(name)).await {
+            Ok(found) => found,
+            Err(_) => {
+                self.counters.tier_errors.add();
+                None
+            }
+        }
+    }
+
+    async fn find_at_leisure(&self, name: Name) -> Option<Blob> {
         let found = match self.tier.get(&self.key('p', &name)).await {
             Ok(found) => found,
             Err(_) => {

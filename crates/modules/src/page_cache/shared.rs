@@ -140,7 +140,7 @@ impl PageCache {
         let landing = self.adopt(entry, since);
         if landing == Landing::Stored {
             self.counters.stores.add();
-            self.store_below(entry, at_s);
+            self.store_below(entry, since, at_s);
         }
         landing
     }
@@ -187,15 +187,20 @@ impl PageCache {
     }
 
     /// Sends a stored answer to the disk and to the shared store, if it is of use for long enough.
-    fn store_below(&self, entry: &Arc<Entry>, at_s: u64) {
+    fn store_below(&self, entry: &Arc<Entry>, since: u64, at_s: u64) {
         let times = &entry.page.times;
         let lifetime_s = times.useful_until_s().saturating_sub(times.received_s);
         if lifetime_s < limits::BELOW_S_MIN {
             return;
         }
         if let Some(disk) = &self.shared.disk {
-            let entry = Arc::clone(entry);
-            if let Some(job) = disk.write(move || blobs(&entry.page, at_s)) {
+            let (entry, shared) = (Arc::clone(entry), Arc::clone(&self.shared));
+            let purged = Arc::clone(&entry);
+            let is_purged = move || {
+                let page = &purged.page;
+                shared.purges.concern(&page.key, &page.tags, since)
+            };
+            if let Some(job) = disk.write(move || blobs(&entry.page, at_s), is_purged) {
                 let counters = Arc::clone(&self.counters);
                 tokio::task::spawn_local(async move {
                     if job.await == Ok(true) {
@@ -233,7 +238,7 @@ impl PageCache {
         let now_ms = self.now_ms(worker);
         if let Some(disk) = &self.shared.disk {
             self.shared.tag_purges.add(tag, now_ms);
-            in_background(disk.write_note(self.shared.tag_purges.to_bytes()));
+            in_background(disk.write_note(Arc::clone(&self.shared.tag_purges)));
         }
         if let Some(tier) = &self.tier {
             tier.purge_tag(tag, now_ms);
