@@ -3,6 +3,7 @@
 //! `collect` waits until the body of the request is there; `get`, `add` and `set` of it collect first. A
 //! response body that is still being made (by a backend) is collected before a script sees or changes it.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -10,7 +11,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use petrel_engine::Exchange;
-use petrel_engine::body::{Body, Piece};
+use petrel_engine::body::{Body, Piece, RequestBody};
 use petrel_engine::proto::http1::BodyFraming;
 use petrel_engine::proto::status::Status;
 use petrel_lua::Lent;
@@ -180,22 +181,27 @@ fn request_get(lua: &Lua, lent: &Rc<Lent<Exchange>>) -> mlua::Result<Function> {
             if !body.is_complete() || body.received() == 0 {
                 return Ok(None);
             }
-            if let Some(bytes) = body.bytes() {
-                check_length(bytes.len() as u64)?;
-                return lua.create_string(bytes).map(Some);
-            }
-            check_length(body.received())?;
-            let mut bytes = Vec::new();
-            let mut buffer = vec![0; 64 << 10];
-            loop {
-                let count = body.spool().read_at(&mut buffer, bytes.len() as u64)?;
-                if count == 0 {
-                    return lua.create_string(bytes).map(Some);
-                }
-                bytes.extend_from_slice(buffer.get(..count).unwrap_or_default());
-            }
+            lua.create_string(&*whole(body)?).map(Some)
         })
     })
+}
+
+/// All that was received, also if it is in a file by now.
+fn whole(body: &RequestBody) -> mlua::Result<Cow<'_, [u8]>> {
+    if let Some(bytes) = body.bytes() {
+        check_length(bytes.len() as u64)?;
+        return Ok(Cow::Borrowed(bytes));
+    }
+    check_length(body.received())?;
+    let mut bytes = Vec::new();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let count = body.spool().read_at(&mut buffer, bytes.len() as u64)?;
+        if count == 0 {
+            return Ok(Cow::Owned(bytes));
+        }
+        bytes.extend_from_slice(buffer.get(..count).unwrap_or_default());
+    }
 }
 
 fn check_length(length: u64) -> mlua::Result<()> {
@@ -215,12 +221,7 @@ fn request_change(lua: &Lua, lent: &Rc<Lent<Exchange>>, change: Change) -> mlua:
             let added = pieces_of(exchange, &what)?;
             let mut bytes = match change {
                 Change::Set => Vec::new(),
-                Change::Add => exchange
-                    .request
-                    .body
-                    .bytes()
-                    .map(<[u8]>::to_vec)
-                    .unwrap_or_default(),
+                Change::Add => whole(&exchange.request.body)?.into_owned(),
             };
             for piece in added {
                 append(&mut bytes, piece)?;

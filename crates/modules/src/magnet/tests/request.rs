@@ -172,6 +172,20 @@ fn the_body_of_a_request_is_collected_and_changed() {
 }
 
 #[test]
+fn a_body_that_went_to_a_file_is_added_to() {
+    let scripts = Scripts::new(&[(
+        "raw-url",
+        "local b = lighty.r.req_body
+         b.add('+') lighty.content = { #b.get, b.get:sub(-2) } return 200",
+    )]);
+    let length = petrel_engine::limits::SPOOL_LARGE_BYTES_MAX + 1;
+    let body = "x".repeat(length);
+    let head = format!("POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");
+    let answer = scripts.site.request(&format!("{head}{body}"));
+    assert_eq!(text(&answer), format!("{}x+", length + 1));
+}
+
+#[test]
 fn the_tables_of_lighty_are_what_lighttpd_has() {
     let script = "local function names(t) local n = {} for name in pairs(t) do n[#n + 1] = tostring(name) end
           table.sort(n) return table.concat(n, ' ') end
