@@ -23,6 +23,7 @@ use super::options::Debug;
 use super::servers::{Clients, Servers};
 use super::{key, value};
 use crate::page_cache::cache_control::{RequestDirectives, ResponseDirectives};
+use crate::page_cache::request;
 
 /// Stores pages.
 pub(super) struct Store(pub Rc<Servers>);
@@ -69,6 +70,9 @@ fn decide(exchange: &Exchange, found: &Found, bytes_min: usize) -> Result<Option
     }
     if RequestDirectives::of(head).no_store {
         return Err("not stored: the request says no-store");
+    }
+    if request::is_peculiar(exchange) {
+        return Err("not stored: fields of the request may have changed it");
     }
     if exchange.response.status != Status::OK {
         return Err("not stored: its status is not 200");

@@ -203,6 +203,9 @@ async fn what_may_be_somebodys_is_not_stored() {
         ("/x.app?Cache-Control=private", ""),
         ("/x.app?Vary=Cookie", ""),
         ("/x.app", "Cookie: a=b\r\n"),
+        ("/x.app", "X-Original-URL: /admin\r\n"),
+        ("/x.app", "x_http_method_override: DELETE\r\n"),
+        ("/x.app", "Connection: close, Accept-Language\r\n"),
         ("/x.app", "Authorization: Basic eDp5\r\n"),
         ("/x.app", "Cache-Control: no-store\r\n"),
     ]

@@ -31,7 +31,7 @@ pub mod options;
 pub mod policy;
 mod purge;
 mod refresh;
-mod request;
+pub mod request;
 pub mod second_tier;
 pub mod shared;
 mod sieve;

@@ -188,18 +188,18 @@ impl FieldNames {
         {
             return None;
         }
-        let dashed = |byte: u8| match byte {
-            b'_' => b'-',
-            _ => byte.to_ascii_lowercase(),
-        };
-        self.iter().find(|known| {
-            known.len() == name.len()
-                && known
-                    .bytes()
-                    .zip(name)
-                    .all(|(known, byte)| dashed(known) == dashed(*byte))
-        })
+        self.iter().find(|known| is_same(name, known))
     }
+}
+
+/// Whether a field's name is a known one in any letter case, with underscores for dashes.
+pub fn is_same(name: &[u8], known: &str) -> bool {
+    let dashed = |byte: u8| match byte {
+        b'_' => b'-',
+        _ => byte.to_ascii_lowercase(),
+    };
+    let mut pairs = known.bytes().zip(name);
+    known.len() == name.len() && pairs.all(|(known, byte)| dashed(known) == dashed(*byte))
 }
 
 fn length_bit(length: usize) -> u64 {
@@ -502,7 +502,7 @@ fn tags_header(values: &Values<'_>) -> Result<Option<Box<str>>, Diagnostic> {
 /// Fields by which frameworks and application servers take other hosts, schemes, paths or methods than
 /// those of the request line, and which no key has. X-Forwarded-For is not one of them: every proxy
 /// sends it.
-const BYPASS_HEADERS: [&str; 18] = [
+pub const BYPASS_HEADERS: [&str; 18] = [
     "forwarded",
     "front-end-https",
     "x-forwarded-host",

@@ -6,7 +6,7 @@ use petrel_engine::proto::method::Method;
 
 use super::cache_control::RequestDirectives;
 use super::key::cookies_of;
-use super::options::Options;
+use super::options::{self, BYPASS_HEADERS, Options};
 use crate::extforward::ACTUAL_FOR;
 
 /// What is to be done about a request.
@@ -103,8 +103,7 @@ pub fn classify(exchange: &Exchange, options: &Options) -> Class {
     }
     let mut names = head.iter().map(|(name, _)| name);
     let has_fields = names.any(|name| options.bypass_headers.find(name).is_some());
-    let is_trusted = exchange.environment.get(ACTUAL_FOR).is_some();
-    if has_fields && !is_trusted || takes_fields_away(exchange) {
+    if has_fields && !is_trusted(exchange) || takes_fields_away(exchange) {
         return Class::Bypass(Reason::Header);
     }
     let has = |field| head.field(field).is_some();
@@ -131,6 +130,20 @@ pub fn is_authorized(exchange: &Exchange) -> bool {
         || known
             .iter()
             .any(|name| exchange.environment.get(name).is_some())
+}
+
+/// Whether the answer may be another than the one that others get for the same URL, because of fields that
+/// are in no key: those that pass the cache by unless the configuration names others.
+pub fn is_peculiar(exchange: &Exchange) -> bool {
+    let names = exchange.request.head.iter().map(|(name, _)| name);
+    let mut known =
+        names.flat_map(|name| BYPASS_HEADERS.map(|known| options::is_same(name, known)));
+    known.any(|is_known| is_known) && !is_trusted(exchange) || takes_fields_away(exchange)
+}
+
+/// Whether the request comes from a trusted proxy, which says what it wants to.
+fn is_trusted(exchange: &Exchange) -> bool {
+    exchange.environment.get(ACTUAL_FOR).is_some()
 }
 
 /// Whether Connection names fields of the request (RFC 9110 7.6.1). A backend does not get those, so that
