@@ -220,8 +220,13 @@ impl PageCache {
         let count = self.shared.memory.purge_base(base);
         self.counters.purged.add_many(count as u64);
         let name = blob::base_name(base);
-        if let Some(disk) = &self.shared.disk {
-            in_background(disk.purge(name).1);
+        if let Some(job) = self
+            .shared
+            .disk
+            .as_ref()
+            .and_then(|disk| disk.purge(name).1)
+        {
+            in_background(job);
         }
         if let Some(tier) = &self.tier {
             tier.purge_base(name, self.now_ms(worker));
