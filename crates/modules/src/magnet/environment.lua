@@ -107,6 +107,20 @@ local function items(names, get, set)
   }))
 end
 
+-- Texts and numbers of a short list in one piece: the host takes one text faster than many. Other lists stay
+-- what they are.
+local function joined(content)
+  local bytes = 0
+  for index = 1, 64 do
+    local part = rawget(content, index)
+    if part == nil then return concat(content, "", 1, index - 1) end
+    local kind = type(part)
+    if kind == "string" then bytes = bytes + #part elseif kind ~= "number" then return content end
+    if bytes > 65536 then return content end
+  end
+  return content
+end
+
 -- A body. `get`, `len` and the like are values, `add` and `set` functions, which also work with a colon.
 local function body(where, values, functions)
   local calls = {}
@@ -114,8 +128,13 @@ local function body(where, values, functions)
     calls[name] = function(first, second)
       if second ~= nil then first = second end
       local kind = type(first)
-      if kind == "number" then first = tostring(first)
-      elseif kind ~= "string" and kind ~= "table" and kind ~= "nil" then
+      if kind == "table" then
+        if getmetatable(first) == nil and rawget(first, 1) ~= nil then
+          change(joined(first))
+          return first
+        end
+      elseif kind == "number" then first = tostring(first)
+      elseif kind ~= "string" and kind ~= "nil" then
         error("bad argument #1 to '" .. name .. "' (string or table expected, got " .. kind .. ")", 2)
       end
       change(first)
@@ -317,20 +336,6 @@ for name, value in next, globals do found[name] = value end
 found.print = log
 
 local globals_meta = { __index = found, __metatable = false }
-
--- Texts and numbers of a short list in one piece: the host takes one text faster than many. Other lists stay
--- what they are.
-local function joined(content)
-  local bytes = 0
-  for index = 1, 64 do
-    local part = rawget(content, index)
-    if part == nil then return concat(content, "", 1, index - 1) end
-    local kind = type(part)
-    if kind == "string" then bytes = bytes + #part elseif kind ~= "number" then return content end
-    if bytes > 65536 then return content end
-  end
-  return content
-end
 
 -- Names and values of the run that is finished, in turn. What the list holds beyond them is of earlier runs
 -- and is not looked at.
