@@ -3,6 +3,7 @@
 use petrel_engine::Exchange;
 use petrel_engine::proto::http1::{BodyFraming, KnownField};
 use petrel_engine::proto::method::Method;
+use petrel_engine::proto::url::Url;
 
 use crate::page_cache::key::without_origin;
 
@@ -53,4 +54,22 @@ pub(super) fn of(exchange: &Exchange) -> Result<Vec<u8>, Why> {
         key.extend_from_slice(now);
     }
     Ok(key)
+}
+
+/// Whether path or file are not those that the URL names: a script has chosen them, perhaps by what only
+/// this client has sent. To be asked before index files are looked for.
+pub(super) fn is_led_elsewhere(exchange: &Exchange) -> bool {
+    let (url, physical) = (&exchange.request.url, &exchange.physical);
+    if url.path() != url.path_raw() {
+        let options = &exchange.worker.process().url_options;
+        let mut fresh = Url::new();
+        let decoded = fresh.set_path_and_query(url.target(), options);
+        if decoded.is_err() || fresh.path() != url.path() {
+            return true;
+        }
+    }
+    // Behind an alias another root counts; letter case may have been folded.
+    let is_aliased = !physical.base.is_empty() && physical.base != physical.document_root;
+    let below = physical.path.strip_prefix(&*physical.document_root);
+    !is_aliased && !below.is_some_and(|path| path.eq_ignore_ascii_case(url.path()))
 }

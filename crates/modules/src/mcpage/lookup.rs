@@ -40,7 +40,11 @@ impl Found {
 
 impl Hook for Lookup {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
-        let url = match key::of(exchange) {
+        let is_usual = || match key::is_led_elsewhere(exchange) {
+            true => Err("a script has led it elsewhere"),
+            false => Ok(()),
+        };
+        let url = match is_usual().and_then(|()| key::of(exchange)) {
             Ok(url) => url,
             Err(why) => {
                 self.0

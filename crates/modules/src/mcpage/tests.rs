@@ -34,8 +34,22 @@ const MODULES: &[&ModuleSpec] = &[
 ];
 
 fn count(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
+    configure.add(Phase::Translate, Leads);
     configure.add(Phase::Content, Counts(Cell::new(0)));
     Ok(())
+}
+
+/// Does what scripts do: it leads a request elsewhere by what a client sent, and leaves its target.
+struct Leads;
+
+impl Hook for Leads {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        let path = exchange.request.head.value_of("X-Path").map(<[u8]>::to_vec);
+        if let Some(path) = path {
+            exchange.set_url_path(&path);
+        }
+        Outcome::Next
+    }
 }
 
 struct Counts(Cell<u32>);
@@ -218,6 +232,25 @@ async fn what_may_be_somebodys_is_not_stored() {
         assert_eq!(ask(target, fields).await, expected(2), "{target} {fields}");
     }
     assert!(!memcached.say(b"stats items\r\n").contains("number"));
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_request_that_a_script_leads_elsewhere_is_no_page() {
+    let tree = Tree::new(&[("x.app", ""), ("b c/x.app", ""), ("phone/x.app", "")]);
+    let memcached = Memcached::start(&tree, "m");
+    let site = tree.site(&memcached.config(), MODULES);
+    let ask = async |target: &str, fields: &str| {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n");
+        text(&site.request_async(&request).await)
+    };
+    for (target, number) in [("/x.app", 1), ("/b%20c/x.app", 3)] {
+        let made = |number: usize| format!("made {number}");
+        assert_eq!(ask(target, "X-Path: /phone/x.app\r\n").await, made(number));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(ask(target, "").await, made(number + 1));
+        assert!(stored(&memcached, &format!("http://a.example{target}")).await);
+        assert_eq!(ask(target, "").await, made(number + 1));
+    }
 }
 
 #[tokio::test(flavor = "local")]
