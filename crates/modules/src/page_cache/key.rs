@@ -298,7 +298,8 @@ fn write_led_elsewhere(out: &mut Vec<u8>, exchange: &Exchange) {
 fn write_environment(out: &mut Vec<u8>, exchange: &Exchange, options: &Options) {
     for (name, value) in exchange.environment.iter() {
         let is_known = |part: &Part| matches!(part, Part::Environment(known) if **known == *name);
-        let is_neutral = NEUTRAL.iter().any(|prefix| name.starts_with(prefix));
+        let is_neutral = NEUTRAL.iter().any(|prefix| name.starts_with(prefix))
+            && !name.starts_with(OF_ONE_CLIENT);
         if !is_neutral && !options.key.values.iter().any(is_known) {
             component(out, mark::ENVIRONMENT, name.as_bytes());
             component(out, mark::ENVIRONMENT, value);
@@ -317,6 +318,9 @@ const NEUTRAL: [&str; 7] = [
     "AUTH_TYPE",
     "REMOTE_USER",
 ];
+
+/// What a certificate says about the client, which may well be what a page is about.
+const OF_ONE_CLIENT: &str = "SSL_CLIENT_";
 
 /// Names and values of a Cookie field (RFC 6265 4.2.1).
 pub fn cookies_of(field: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {

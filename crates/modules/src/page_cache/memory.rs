@@ -5,8 +5,9 @@
 //! references of their own to what is here ([`super::front`]), and are told by the entry itself when it
 //! has ended.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Bound;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,7 +27,9 @@ pub struct Memory {
 
 #[derive(Debug, Default)]
 struct Part {
-    by_key: HashMap<Arc<[u8]>, Vec<Stored>>,
+    /// In order, so that a purge finds all keys with one base without looking at the others: whoever may
+    /// POST causes one.
+    by_key: BTreeMap<Arc<[u8]>, Vec<Stored>>,
     queue: Sieve<Arc<Entry>>,
 }
 
@@ -109,7 +112,9 @@ impl Memory {
     /// Removes every entry whose key begins with `base`. Says how many.
     pub fn purge_base(&self, base: &[u8]) -> usize {
         let mut part = self.part(self.hash(base));
-        let keys = part.by_key.keys().filter(|key| key.starts_with(base));
+        let from_base = (Bound::Included(base), Bound::Unbounded);
+        let keys = part.by_key.range::<[u8], _>(from_base).map(|(key, _)| key);
+        let keys = keys.take_while(|key| key.starts_with(base));
         let keys: Vec<Arc<[u8]>> = keys.cloned().collect();
         let mut count = 0;
         for key in keys {
