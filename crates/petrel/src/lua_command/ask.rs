@@ -117,7 +117,7 @@ fn without_chunks(mut rest: &[u8]) -> Vec<u8> {
         let (size, behind) = rest.split_at(end);
         let size = std::str::from_utf8(size).ok();
         let size = size.and_then(|size| usize::from_str_radix(size, 16).ok());
-        let Some(chunk) = size.and_then(|size| behind.get(2..2 + size)) else {
+        let Some(chunk) = size.and_then(|size| behind.get(2..)?.get(..size)) else {
             break;
         };
         if chunk.is_empty() {
