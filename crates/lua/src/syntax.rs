@@ -48,8 +48,7 @@ pub fn count_jumps(source: &[u8]) -> usize {
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_' || *byte >= 0x80;
     let words = source.split(|byte| !is_part(byte));
     let jumps = words.filter(|word| {
-        matches!(*word, b"and" | b"or" | b"elseif" | b"break" | b"goto")
-            || glued_to_a_number(word)
+        matches!(*word, b"and" | b"or" | b"elseif" | b"break" | b"goto") || glued_to_a_number(word)
     });
     jumps.count() + memchr::memmem::find_iter(source, "::").count()
 }

@@ -216,9 +216,8 @@ fn host_table(lua: &Lua, options: &Options, wait: Value, overlays: &Overlays) ->
     rust.set("traceback", lua.create_function(traceback)?)?;
     rust.set("words_of", lua.create_function(errors::words_of)?)?;
     rust.set("explain", lua.create_function(explain)?)?;
-    let count_jumps = |_: &Lua, source: mlua::LuaString| {
-        Ok(crate::syntax::count_jumps(&source.as_bytes()))
-    };
+    let count_jumps =
+        |_: &Lua, source: mlua::LuaString| Ok(crate::syntax::count_jumps(&source.as_bytes()));
     rust.set("count_jumps", lua.create_function(count_jumps)?)?;
     rust.set("is_pipe", lua.create_function(is_pipe)?)?;
     rust.set("random_seed", lua.create_function(random_seed)?)?;

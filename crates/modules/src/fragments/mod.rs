@@ -62,12 +62,7 @@ pub enum Patience {
 
 /// Gets the fragment under `key`, or the duty to make it for `lifetime_s` seconds. Waits for somebody else
 /// who makes it as `patience` says, unless there is one that has just ended.
-pub async fn take(
-    worker: &Rc<Worker>,
-    key: &[u8],
-    lifetime_s: u32,
-    patience: Patience,
-) -> Taken {
+pub async fn take(worker: &Rc<Worker>, key: &[u8], lifetime_s: u32, patience: Patience) -> Taken {
     let cache = PageCache::of(worker);
     let alone = || {
         Taken::Make(Ticket {
@@ -168,11 +163,16 @@ mod tests {
         PageCache::of(worker).fragment_purge(&marked(FRESH, b"k"));
         let maker = ticket(worker, 60).await;
         match take(worker, b"k", 60, Patience::Waits).await {
-            Taken::Found(bytes) => assert_eq!(&bytes[..], b"made", "others get the last one at once"),
+            Taken::Found(bytes) => {
+                assert_eq!(&bytes[..], b"made", "others get the last one at once")
+            }
             Taken::Make(_) => panic!("it is made twice"),
         }
         assert_eq!(maker.fail().as_deref(), Some(&b"made"[..]));
-        assert!(fresh(worker, b"k").is_some(), "it is not tried again at once");
+        assert!(
+            fresh(worker, b"k").is_some(),
+            "it is not tried again at once"
+        );
     }
 
     #[tokio::test(flavor = "local")]
