@@ -37,9 +37,6 @@ use listen::ListenerSet;
 use load::{Loaded, Origin};
 use serve_dir::Site;
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// lighttpd's exit code for everything that keeps it from starting.
 const EXIT_FAILURE: u8 = 255;
 
