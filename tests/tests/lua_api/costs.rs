@@ -15,11 +15,25 @@ fn count(server: &Server, target: &str, body: &str) -> Calls {
             assert_eq!((response.status, response.text().as_str()), (200, body));
         }
     };
-    ask_often(3000);
-    let tracer = Tracer::attach(server);
-    ask_often(REQUESTS);
-    tracer.stop().without_waits()
+    // LuaJIT compiles what is used often until there is nothing left to compile; when that is depends on
+    // chance.
+    for _ in 0..ROUNDS_MAX {
+        ask_often(1000);
+        let tracer = Tracer::attach(server);
+        ask_often(REQUESTS);
+        let calls = tracer.stop().without_waits();
+        if COMPILING.iter().all(|name| calls.count(name) == 0) {
+            return calls;
+        }
+    }
+    panic!("{target}: the compiler is not done after {ROUNDS_MAX} rounds");
 }
+
+/// Rounds of requests after which nothing is left to compile.
+const ROUNDS_MAX: u32 = 20;
+
+/// What LuaJIT calls when it compiles.
+const COMPILING: &[&str] = &["mprotect", "mmap", "munmap"];
 
 #[track_caller]
 fn expect_one_receive_and_one_send(server: &Server, target: &str, body: &str) {
@@ -44,11 +58,6 @@ fn expect_one_receive_and_one_send(server: &Server, target: &str, body: &str) {
         "clock_gettime",
     ] {
         rest.0.remove(name);
-    }
-    // The compiler of LuaJIT still finds something to compile now and then.
-    for name in ["mprotect", "mmap", "munmap"] {
-        let count = rest.0.remove(name).unwrap_or(0);
-        assert!(count <= REQUESTS / 10, "{target}: {count} {name}");
     }
     let others: u64 = rest.0.values().sum();
     assert!(
