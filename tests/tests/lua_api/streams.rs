@@ -48,9 +48,9 @@ fn a_slow_reader_costs_no_memory_and_its_end_ends_the_script() {
     let first = pieces();
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(pieces(), first);
-    // Who reads gets more.
+    // Who reads gets more than what was on its way, which the kernel's buffers hold megabytes of.
     for client in &mut clients {
-        assert_eq!(client.read_bytes(4 * MIB).len(), 4 * MIB);
+        assert_eq!(client.read_bytes(16 * MIB).len(), 16 * MIB);
     }
     assert!(pieces() > first + 200);
     drop(clients);
