@@ -194,6 +194,8 @@ fn a_script_that_asks_for_itself_ends() {
     let response = server.get("/again");
     assert!(response.status >= 500, "{response}");
     assert_eq!(server.get("/index.html").text(), "hello");
+    // The log is written by a thread of its own.
+    petrel_tests::eventually(|| !crate::lua_lines(&server).is_empty());
     let lines = crate::lua_lines(&server);
     assert!((1..=20).contains(&lines.len()), "{lines:?}");
 }
