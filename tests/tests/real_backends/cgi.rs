@@ -102,7 +102,8 @@ fn scripts_inherit_nothing_and_are_reaped() {
         "{environment}"
     );
     assert!(!environment.contains("LISTEN_FDS"), "{environment}");
-    for _ in 0..5 {
+    // Until each worker has looked at the file.
+    for _ in 0..40 {
         server.get("/hello.sh");
     }
     let before = server.holdings();
