@@ -14,20 +14,7 @@ use crate::lua::State;
 /// Adds what `environment.lua` takes its tables about the request from.
 pub(super) fn add(state: &Rc<State>, native: &Table) -> mlua::Result<()> {
     let lua = state.machine().lua();
-    let lent = Rc::clone(state.lent());
-    native.set(
-        "request",
-        lua.create_function(move |lua, name: mlua::Value| {
-            let mlua::Value::String(name) = name else {
-                return Ok(None);
-            };
-            let value = lent.with(|exchange| variable(exchange, &name.as_bytes()));
-            value
-                .flatten()
-                .map(|value| lua.create_string(value))
-                .transpose()
-        })?,
-    )?;
+    add_look_up(state, native, "request", variable)?;
     let lent = Rc::clone(state.lent());
     native.set(
         "fill_request",
@@ -48,20 +35,7 @@ pub(super) fn add(state: &Rc<State>, native: &Table) -> mlua::Result<()> {
     )?;
     add_filler(state, native, "fill_get", parameters)?;
     add_filler(state, native, "fill_cookie", cookies)?;
-    let lent = Rc::clone(state.lent());
-    native.set(
-        "session",
-        lua.create_function(move |lua, name: mlua::Value| {
-            let mlua::Value::String(name) = name else {
-                return Ok(None);
-            };
-            let value = lent.with(|exchange| session(exchange, &name.as_bytes()));
-            value
-                .flatten()
-                .map(|value| lua.create_string(value))
-                .transpose()
-        })?,
-    )?;
+    add_look_up(state, native, "session", session)?;
     let lent = Rc::clone(state.lent());
     native.set(
         "print",
@@ -92,6 +66,30 @@ pub(super) fn up_to_slash(path: &[u8]) -> &[u8] {
 }
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Adds a function from a name to a value of the request.
+fn add_look_up(
+    state: &Rc<State>,
+    native: &Table,
+    function: &str,
+    find: fn(&Exchange, &[u8]) -> Option<Vec<u8>>,
+) -> mlua::Result<()> {
+    let lent = Rc::clone(state.lent());
+    let look_up = state
+        .machine()
+        .lua()
+        .create_function(move |lua, name: mlua::Value| {
+            let mlua::Value::String(name) = name else {
+                return Ok(None);
+            };
+            let value = lent.with(|exchange| find(exchange, &name.as_bytes()));
+            value
+                .flatten()
+                .map(|value| lua.create_string(value))
+                .transpose()
+        })?;
+    native.set(function, look_up)
+}
 
 /// A function that turns the table it gets into a plain one with what `pairs` finds; the last of a name
 /// counts.
