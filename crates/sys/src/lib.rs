@@ -6,6 +6,7 @@
 pub mod child;
 #[cfg(feature = "counting-allocator")]
 pub mod counting_allocator;
+pub mod page_cache;
 pub mod prefetch;
 pub mod process;
 pub mod readiness;

@@ -1,0 +1,122 @@
+//! How much of a file the kernel holds in memory, by cachestat(2).
+//!
+//! Asks without reading: nothing comes into memory for it, and no disk is waited for. Knows nothing of
+//! who asks; the cost is that of walking the page cache, some nanoseconds a page.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Pages of a stretch of a file, as the kernel counts them.
+///
+/// The fields are the kernel's `struct cachestat`, in its order.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Residency {
+    /// In memory.
+    pub cached: u64,
+    /// In memory, and not yet written to the disk.
+    pub dirty: u64,
+    /// In memory, and being written.
+    pub in_writeback: u64,
+    /// No longer in memory, but remembered.
+    pub evicted: u64,
+    /// Of those, the ones that would have stayed in a slightly larger memory.
+    pub recently_evicted: u64,
+}
+
+/// How much of `range` (in bytes) is in memory.
+///
+/// # Errors
+/// `Unsupported` (ENOSYS) before Linux 6.5; EPERM if the file is neither ours nor writable for us
+/// (kernels since the beginning of 2025); EOPNOTSUPP for hugetlbfs.
+pub fn residency(file: impl AsFd, range: Range<u64>) -> io::Result<Residency> {
+    // Of no length, the kernel takes it for all that follows.
+    let Some(length) = range
+        .end
+        .checked_sub(range.start)
+        .filter(|length| *length > 0)
+    else {
+        return Ok(Residency::default());
+    };
+    let stretch = Stretch {
+        offset: range.start,
+        length,
+    };
+    let mut answer = Residency::default();
+    let descriptor = file.as_fd().as_raw_fd();
+    // SAFETY: the kernel reads a `struct cachestat_range` and writes a `struct cachestat`; the two types
+    // here have their layout, live through the call, and are not referred to after it. The descriptor is
+    // open: it is borrowed.
+    let result = unsafe {
+        libc::syscall(
+            SYS_CACHESTAT,
+            descriptor,
+            &raw const stretch,
+            &raw mut answer,
+            0,
+        )
+    };
+    match result {
+        0 => Ok(answer),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The kernel's `struct cachestat_range`.
+#[repr(C)]
+struct Stretch {
+    offset: u64,
+    length: u64,
+}
+
+/// The same on all architectures that Rust's standard library is built for; libc does not have it yet.
+const SYS_CACHESTAT: libc::c_long = 451;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// `None` where the kernel is too old.
+    fn told(file: &std::fs::File, range: Range<u64>) -> Option<Residency> {
+        match residency(file, range) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => None,
+            told => Some(told.expect("a file of ours")),
+        }
+    }
+
+    #[test]
+    fn what_was_just_written_is_in_memory() {
+        let path = std::env::temp_dir().join(format!("petrel-residency-{}", std::process::id()));
+        let mut file = std::fs::File::create(&path).expect("a writable directory");
+        std::fs::remove_file(&path).expect("it was made");
+        file.write_all(&[1; 64 * 1024]).expect("it is written");
+        let Some(all) = told(&file, 0..64 * 1024) else {
+            return;
+        };
+        let pages = all.cached;
+        assert!((1..=16).contains(&pages), "{all:?}");
+        assert_eq!(told(&file, 1 << 30..1 << 31), Some(Residency::default()));
+        assert_eq!(told(&file, 7..7), Some(Residency::default()));
+        #[expect(clippy::reversed_empty_ranges)]
+        let backwards = told(&file, 7..3);
+        assert_eq!(backwards, Some(Residency::default()));
+    }
+
+    #[test]
+    fn a_file_of_another_user_is_not_told_about() {
+        let told = std::thread::spawn(|| {
+            // SAFETY: changes who this thread is, and no other: that is the system call's way, not the C
+            // library's. It fails for those who are nobody in particular already.
+            unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
+            let file = std::fs::File::open("/etc/passwd").expect("everybody may read it");
+            residency(&file, 0..1).expect_err("not ours")
+        });
+        let kind = told.join().expect("no panic").kind();
+        let kinds = [io::ErrorKind::PermissionDenied, io::ErrorKind::Unsupported];
+        assert!(kinds.contains(&kind), "{kind}");
+    }
+
+    const NOBODY: libc::uid_t = 65534;
+}
