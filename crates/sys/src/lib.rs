@@ -9,6 +9,7 @@ pub mod counting_allocator;
 pub mod page_cache;
 pub mod prefetch;
 pub mod process;
+pub mod read_queue;
 pub mod readiness;
 pub mod socket;
 pub mod spawn;
