@@ -14,6 +14,7 @@ use hashbrown::HashMap;
 use rustix::fs::fstat;
 
 use super::FileStat;
+use crate::blocking;
 
 /// Open files by the state they were in when they were opened.
 pub struct Contents {
@@ -39,6 +40,8 @@ pub(super) struct Descriptor {
     descriptor: OwnedFd,
     /// The second in which it was last found unchanged, by any worker.
     checked_s: AtomicU32,
+    /// Closing it may wait for the disk.
+    closes_elsewhere: bool,
 }
 
 /// What is held of a file: its content if it is small, and its descriptor if there is room for
@@ -119,6 +122,7 @@ impl Descriptor {
         Descriptor {
             descriptor,
             checked_s: AtomicU32::new(now_s),
+            closes_elsewhere: false,
         }
     }
 
@@ -134,9 +138,34 @@ impl Descriptor {
         is_still
     }
 
+    /// A file without a name, which may be large: its last descriptor is closed by a thread that may
+    /// wait: its pages are freed then (8 ms for 200 MB) and its blocks, for which it may take the disk.
+    pub fn of_temporary_file(descriptor: OwnedFd) -> Descriptor {
+        let mut descriptor = Descriptor::new(descriptor, 0);
+        descriptor.closes_elsewhere = true;
+        descriptor
+    }
+
     /// The descriptor, for sendfile and pread.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
+    }
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.as_fd()
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        if self.closes_elsewhere
+            && let Ok(copy) = self.descriptor.try_clone()
+        {
+            // Whether or not its turn comes: the closure is dropped by that thread.
+            drop(blocking::run(move || drop(copy)));
+        }
     }
 }
 

@@ -172,7 +172,7 @@ impl FileEntry {
         Ok(Rc::new(FileEntry {
             kind: FileKind::Regular,
             stat: FileStat::from(&stat),
-            descriptor: Some(Arc::new(Descriptor::new(descriptor, 0))),
+            descriptor: Some(Arc::new(Descriptor::of_temporary_file(descriptor))),
             content: None,
             is_watched: false,
             symlinks: Symlinks::Refuse,
