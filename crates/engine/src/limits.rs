@@ -114,6 +114,21 @@ pub const SPOOL_BUDGET_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of such a file that are handed on at once.
 pub const SPOOL_PIECE_BYTES_MAX: u64 = 1024 * 1024;
 
+/// Bytes that are written to such a file at once, at least: a thread that may wait for the disk is asked
+/// for it once for so many of them.
+pub const SPOOL_WRITE_BYTES: usize = 128 * 1024;
+
+/// Bytes of one body that wait in memory for the disk; whoever brings more waits, too. Above twice
+/// [`SPOOL_WRITE_BYTES`] only as long as [`SPOOL_BUDGET_BYTES_MAX`] lasts. What was received before that
+/// was known comes on top, a receive buffer of it.
+pub const SPOOL_UNWRITTEN_BYTES_MAX: usize = 1024 * 1024;
+
+/// Seconds after which a read or write of such a file is given up that the disk has not done.
+pub const SPOOL_JOB_S_MAX: u64 = 300;
+
+/// Milliseconds until such a read or write is tried again that found [`BLOCKING_QUEUE_MAX`] others waiting.
+pub const SPOOL_QUEUE_FULL_PAUSE_MS: u64 = 50;
+
 /// Bytes that the faster side of a streamed body may be ahead of the slower one when
 /// `server.stream-request-body` or `server.stream-response-body` is 2.
 pub const STREAM_BUFFER_BYTES_MAX: u64 = 64 * 1024;

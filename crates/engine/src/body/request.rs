@@ -7,6 +7,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::task::{Context, Poll, ready};
 
 use super::Spool;
 use crate::limits;
@@ -73,7 +74,9 @@ impl RequestBody {
         self.spool.clear();
         self.use_ = Use::Hold;
         self.complete = true;
-        self.failure = self.spool.push(bytes, directories).err();
+        self.failure = None;
+        // There is no other time when all of it has to be taken at once, so it is, also if it cannot be written.
+        self.spool.push(bytes, directories);
     }
 
     /// Nobody wants what is held, or what is still to come: from now on it is a body without a
@@ -104,19 +107,41 @@ impl RequestBody {
         match self.use_ {
             Use::Stream(Ahead::Bounded) => self.spool.held() < limits::STREAM_BUFFER_BYTES_MAX,
             Use::None | Use::Hold | Use::GivenUp | Use::Stream(Ahead::Unbounded) => {
-                self.failure.is_none()
+                self.failure.is_none() && self.spool.has_room()
             }
         }
     }
 
-    /// Takes bytes in, if they are wanted. A failure to keep them is told by
-    /// [`RequestBody::failure`].
-    pub fn receive(&mut self, bytes: &[u8], directories: &[PathBuf]) {
-        if self.is_wanted()
-            && self.failure.is_none()
-            && let Err(error) = self.spool.push(bytes, directories)
+    /// Waits until the disk has taken enough for more to be received. Ready also if it has failed, which
+    /// [`RequestBody::failure`] tells. Who takes a body that is bounded makes room for it itself, and nobody is woken for that.
+    pub fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.failure.is_none()
+            && let Err(error) = ready!(self.spool.poll_room(context))
         {
             self.failure = Some(error);
+        }
+        match self.has_room() || self.failure.is_some() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+
+    /// Waits until a body that is complete needs no more memory than it should. Ready also if the disk has
+    /// failed.
+    pub fn poll_written(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.failure.is_none()
+            && let Err(error) = ready!(self.spool.poll_written(context))
+        {
+            self.failure = Some(error);
+        }
+        Poll::Ready(())
+    }
+
+    /// Takes bytes in, if they are wanted and the disk has not failed. Whoever calls this asks
+    /// [`RequestBody::poll_room`] before it receives more.
+    pub fn receive(&mut self, bytes: &[u8], directories: &[PathBuf]) {
+        if self.is_wanted() && self.failure.is_none() {
+            self.spool.push(bytes, directories);
         }
     }
 
@@ -148,6 +173,27 @@ impl RequestBody {
     /// What has been received and not been released.
     pub fn spool(&self) -> &Spool {
         &self.spool
+    }
+
+    /// See [`Spool::poll_read`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn poll_read(
+        &mut self,
+        offset: u64,
+        bytes_max: usize,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<&[u8]>> {
+        self.spool.poll_read(offset, bytes_max, context)
+    }
+
+    /// Brings the body back to memory, so that [`RequestBody::bytes`] has it; see [`Spool::poll_recall`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn poll_recall(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.spool.poll_recall(context)
     }
 
     /// Gives up the bytes in front of `offset`: they have been passed on for good.
@@ -208,11 +254,38 @@ mod tests {
         assert!(body.is_complete() && body.is_wanted());
     }
 
-    #[test]
-    fn a_body_that_cannot_be_kept_says_why() {
+    #[tokio::test(flavor = "local")]
+    async fn a_body_that_cannot_be_kept_says_why() {
         let mut body = RequestBody::default();
         body.want();
         body.receive(&vec![0; 10_000_000], &["/nonexistent".into()]);
-        assert!(body.failure().is_some());
+        assert!(!body.has_room() && body.failure().is_none());
+        std::future::poll_fn(|context| body.poll_room(context)).await;
+        assert!(body.failure().is_some() && !body.has_room());
+        let received = body.received();
+        body.receive(b"more", &["/nonexistent".into()]);
+        assert_eq!(body.received(), received);
+        // The next request is another body.
+        body.clear();
+        body.want();
+        assert!(body.failure().is_none() && body.has_room());
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn what_is_in_a_file_can_be_had_in_memory() {
+        let mut body = RequestBody::default();
+        body.want();
+        let data: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
+        for part in data.chunks(100_003) {
+            body.receive(part, &[std::env::temp_dir()]);
+            std::future::poll_fn(|context| body.poll_room(context)).await;
+        }
+        assert!(body.failure().is_none(), "{:?}", body.failure());
+        std::future::poll_fn(|context| body.poll_written(context)).await;
+        body.complete();
+        assert_eq!(body.bytes(), None);
+        let recalled = std::future::poll_fn(|context| body.poll_recall(context)).await;
+        recalled.expect("it is there");
+        assert_eq!(body.bytes(), Some(&*data));
     }
 }

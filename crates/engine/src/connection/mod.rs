@@ -28,8 +28,8 @@ use crate::settings::ConnectionScope;
 use crate::transport::{Peeked, Transport};
 use crate::worker::Worker;
 
+pub(crate) use receive::Receiving;
 use receive::Streamed;
-pub(crate) use receive::{Receiving, status_of_failure};
 pub(crate) use send::Sending;
 
 /// One client connection.
@@ -58,6 +58,8 @@ pub(crate) struct Connection {
     body_due_s: u32,
     /// The second in which the client must have taken more of the answer; 0: it takes what there is.
     write_due_s: u32,
+    /// The client's body waits for the disk, not for the client.
+    waits_for_disk: bool,
 }
 
 /// What the connection is doing. Names say what we are waiting for.
@@ -114,6 +116,7 @@ impl Connection {
             waits_for_maker: false,
             body_due_s: 0,
             write_due_s: 0,
+            waits_for_disk: false,
             worker: Rc::clone(worker),
         }
     }

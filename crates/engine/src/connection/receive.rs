@@ -273,10 +273,14 @@ impl Connection {
     /// Goes on receiving a body that is passed on while it comes, as far as there is room for it.
     /// Ready when the exchange has something new to look at.
     pub(super) fn poll_streamed_body(&mut self, context: &mut Context<'_>) -> Poll<Streamed> {
-        let exchange = self.exchange.as_ref().expect("a request is under way");
-        let body = &exchange.request.body;
-        if !body.is_streamed() || !body.has_room() || exchange.receiving.is_finished() {
+        let exchange = self.exchange.as_mut().expect("a request is under way");
+        let body = &mut exchange.request.body;
+        if !body.is_streamed() || exchange.receiving.is_finished() || body.failure().is_some() {
             return Poll::Pending;
+        }
+        ready!(body.poll_room(context));
+        if body.failure().is_some() {
+            return Poll::Ready(Streamed::Gone);
         }
         if !ready!(self.poll_send_continue(context)) {
             return Poll::Ready(Streamed::Gone);
@@ -357,7 +361,10 @@ impl Connection {
             let exchange = self.exchange.as_mut().expect("a request is under way");
             let used = exchange.take_body(&self.input)?;
             self.input.drain(..used);
-            if exchange.receiving.is_finished() || exchange.request.body.failure().is_some() {
+            let is_finished = exchange.receiving.is_finished();
+            ready!(self.poll_disk(is_finished, context));
+            let exchange = self.exchange.as_ref().expect("a request is under way");
+            if is_finished || exchange.request.body.failure().is_some() {
                 return Poll::Ready(Ok(true));
             }
             let read_idle_s = exchange.settings.core.read_idle_s;
@@ -370,6 +377,27 @@ impl Connection {
                 self.set_deadline(read_idle_s);
             }
         }
+    }
+
+    /// Waits until the disk has taken enough for more to be received, or for the body to be complete. The
+    /// client's time does not run meanwhile; the disk's is limited by the spool.
+    fn poll_disk(&mut self, is_finished: bool, context: &mut Context<'_>) -> Poll<()> {
+        let exchange = self.exchange.as_mut().expect("a request is under way");
+        let body = &mut exchange.request.body;
+        let polled = match is_finished {
+            true => body.poll_written(context),
+            false => body.poll_room(context),
+        };
+        let waited = std::mem::replace(&mut self.waits_for_disk, polled.is_pending());
+        match (waited, polled) {
+            (_, Poll::Pending) => self.no_deadline(),
+            (true, Poll::Ready(())) => {
+                let exchange = self.exchange.as_ref().expect("a request is under way");
+                self.set_deadline(exchange.settings.core.read_idle_s);
+            }
+            (false, Poll::Ready(())) => {}
+        }
+        polled
     }
 
     /// Tells a waiting client that its body is welcome. False: the client is gone.
@@ -406,11 +434,12 @@ pub(super) enum Streamed {
 }
 
 /// What the client is told when its body cannot be kept: the disk is full, or broken.
-pub(crate) fn status_of_failure(failure: &std::io::Error) -> Status {
+pub(super) fn status_of_failure(failure: &std::io::Error) -> Status {
     match failure.kind() {
         std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
             Status::INSUFFICIENT_STORAGE
         }
+        std::io::ErrorKind::TimedOut => Status::GATEWAY_TIMEOUT,
         _ => Status::INTERNAL_SERVER_ERROR,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -79,6 +79,9 @@ pub struct FileEntry {
     bytes: usize,
     usage: Rc<Usage>,
 }
+
+/// An open file that several threads use.
+pub(crate) type SharedDescriptor = Arc<dyn AsFd + Send + Sync>;
 
 /// The path of an entry and, right behind it, the header fields made for its file: a hit compares
 /// the one and copies the other.
@@ -221,6 +224,12 @@ impl FileEntry {
         self.descriptor
             .as_ref()
             .map(|descriptor| descriptor.as_fd())
+    }
+
+    /// The open file for another thread, which keeps it open.
+    pub(crate) fn share_descriptor(&self) -> Option<SharedDescriptor> {
+        let descriptor = Arc::clone(self.descriptor.as_ref()?);
+        Some(descriptor)
     }
 
     /// Reads from the open file at `offset`; 0 is the end of the file.

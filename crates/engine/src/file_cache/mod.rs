@@ -20,6 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 pub use contents::Contents;
+pub(crate) use entry::SharedDescriptor;
 use entry::Usage;
 pub use entry::{FileEntry, FileKind, FileStat, Prepared};
 pub(crate) use open::is_regular;

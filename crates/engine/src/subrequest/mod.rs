@@ -28,7 +28,7 @@ use petrel_proto::method::Method;
 use petrel_proto::status::Status;
 
 use crate::body::{Body, BodySource, Piece, RequestBody};
-use crate::connection::{Receiving, status_of_failure};
+use crate::connection::Receiving;
 use crate::deadlines::{Alarm, Deadlines};
 use crate::exchange::Exchange;
 use crate::limits;
@@ -377,11 +377,6 @@ fn take_body(exchange: &mut Exchange, bytes: &Bytes) {
             format_args!("the body of {length} bytes is over server.max-request-size"),
         );
         phase::refuse(exchange, Status::CONTENT_TOO_LARGE);
-    } else if let Some(failure) = exchange.request.body.failure() {
-        let status = status_of_failure(failure);
-        let cause = format!("the request body cannot be kept: {failure}");
-        exchange.log_error("receive", format_args!("{cause}"));
-        phase::refuse(exchange, status);
     }
 }
 

@@ -43,12 +43,23 @@ impl Reply {
 
     /// Takes from the backend what it has, as far as there is room.
     fn receive(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.has_ended || self.failure.is_some() || !self.has_room() {
+        if self.has_ended || self.failure.is_some() || self.is_far_ahead() {
             return Poll::Pending;
         }
         let Some(talk) = &mut self.talk else {
             return Poll::Pending;
         };
+        match self.spool.poll_room(context) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(error)) => {
+                self.failure = Some(Failure::Spool(error));
+                return Poll::Ready(());
+            }
+            Poll::Pending => {
+                talk.was_held_up(&self.worker);
+                return Poll::Pending;
+            }
+        }
         let Reply {
             spool,
             settings,
@@ -60,34 +71,33 @@ impl Reply {
             Ahead::Bounded => limits::STREAM_BUFFER_BYTES_MAX,
             Ahead::Unbounded => u64::MAX,
         };
-        let mut spooled = Ok(());
         let (backend, host) = (talk.backend().cloned(), Rc::clone(&talk.host));
         let directories = &worker.process().upload_directories;
         let received = talk.poll_receive(worker, context, &mut |event| {
             match event {
-                Event::Body(bytes) => spooled = spool.push(bytes, directories),
+                Event::Body(bytes) => spool.push(bytes, directories),
                 Event::Log(bytes) => log(settings, name_of(backend.as_ref(), &host), bytes),
                 Event::Interim(_) | Event::Head(_) => {}
             }
-            match spooled.is_ok() && spool.held() < held_max {
+            match spool.held() < held_max && spool.has_room() {
                 true => Flow::Go,
                 false => Flow::Stop,
             }
         });
         let is_late = self.is_late();
-        match (spooled, received) {
-            (Err(error), _) => self.failure = Some(Failure::Spool(error)),
-            (_, Poll::Ready(Err(failure))) => self.failure = Some(failure),
-            (_, Poll::Ready(Ok(Received::End))) => self.has_ended = true,
-            (_, Poll::Ready(Ok(Received::Stopped))) => {}
-            (_, Poll::Pending) if is_late => self.failure = Some(Failure::ReadTimeout),
-            (_, Poll::Pending) => return Poll::Pending,
+        match received {
+            Poll::Ready(Err(failure)) => self.failure = Some(failure),
+            Poll::Ready(Ok(Received::End)) => self.has_ended = true,
+            Poll::Ready(Ok(Received::Stopped)) => {}
+            Poll::Pending if is_late => self.failure = Some(Failure::ReadTimeout),
+            Poll::Pending => return Poll::Pending,
         }
         Poll::Ready(())
     }
 
-    fn has_room(&self) -> bool {
-        self.ahead == Ahead::Unbounded || self.spool.held() < limits::STREAM_BUFFER_BYTES_MAX
+    /// Whether the client has to take something first.
+    fn is_far_ahead(&self) -> bool {
+        self.ahead == Ahead::Bounded && self.spool.held() >= limits::STREAM_BUFFER_BYTES_MAX
     }
 
     fn is_late(&self) -> bool {

@@ -678,8 +678,37 @@ impl Drop for GatewayRequest {
     }
 }
 
-/// Takes what the backend has said so far.
+/// Takes what the backend has said so far, as far as the disk takes it.
 fn receive(
+    talk: &mut Talk,
+    gateway: &Gateway,
+    reply: &mut Collected,
+    exchange: &mut Exchange,
+    context: &mut Context<'_>,
+) -> Poll<Result<Received, Failure>> {
+    loop {
+        match reply.body.poll_room(context) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(error)) => {
+                reply.failure = Some(error);
+                return Poll::Pending;
+            }
+            Poll::Pending => {
+                talk.was_held_up(&exchange.worker);
+                return Poll::Pending;
+            }
+        }
+        let received = ready!(receive_what_has_room(
+            talk, gateway, reply, exchange, context
+        ));
+        let is_collected = matches!(reply.verdict, Some(Verdict::Collect));
+        if !(is_collected && matches!(received, Ok(Received::Stopped))) {
+            return Poll::Ready(received);
+        }
+    }
+}
+
+fn receive_what_has_room(
     talk: &mut Talk,
     gateway: &Gateway,
     reply: &mut Collected,
@@ -707,9 +736,8 @@ fn receive(
                 }
             }
             Event::Body(bytes) => {
-                let directories = &worker.process().upload_directories;
-                if let Err(error) = reply.body.push(bytes, directories) {
-                    reply.failure = Some(error);
+                reply.body.push(bytes, &worker.process().upload_directories);
+                if !reply.body.has_room() {
                     return Flow::Stop;
                 }
             }

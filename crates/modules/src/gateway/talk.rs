@@ -182,7 +182,7 @@ impl Talk {
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Failure>> {
         loop {
-            self.encode(body).map_err(Failure::Body)?;
+            self.encode(body, context).map_err(Failure::Body)?;
             let Some(connection) = &mut self.connection else {
                 return Poll::Ready(Ok(()));
             };
@@ -331,6 +331,11 @@ impl Talk {
         ))
     }
 
+    /// Nothing was received because we had no room for it: the backend's time begins anew.
+    pub fn was_held_up(&mut self, worker: &Worker) {
+        self.progress_s = worker.clock().seconds();
+    }
+
     /// Whether the backend takes body now, or would if there was some.
     fn may_send_body(&self) -> bool {
         let connection = self.connection.as_ref();
@@ -440,8 +445,9 @@ impl Talk {
         self.reply_has_begun && remaining.is_some_and(|bytes| bytes < limits::DRAIN_BYTES_SMALL)
     }
 
-    /// Encodes of the body what is there, in as many steps as the outgoing buffer takes.
-    fn encode(&mut self, body: &mut RequestBody) -> io::Result<()> {
+    /// Encodes of the body what is there, in as many steps as the outgoing buffer takes. Wakes when bytes
+    /// come from the disk.
+    fn encode(&mut self, body: &mut RequestBody, context: &mut Context<'_>) -> io::Result<()> {
         let Some(connection) = &mut self.connection else {
             return Ok(());
         };
@@ -453,17 +459,10 @@ impl Talk {
                 .min(conversation.body_allowance())
                 .min(limits::OUTGOING_BYTES_MAX);
             if count > 0 {
-                match body.spool().in_memory(self.body_offset) {
-                    Some(bytes) => {
-                        conversation.encode_body(bytes.get(..count).unwrap_or_default(), out);
-                    }
-                    None => {
-                        let mut buffer = vec![0; count];
-                        body.spool().read_at(&mut buffer, self.body_offset)?;
-                        conversation.encode_body(&buffer, out);
-                    }
-                }
-                self.body_offset += count as u64;
+                let read = body.poll_read(self.body_offset, count, context)?;
+                let Poll::Ready(bytes) = read else { break };
+                conversation.encode_body(bytes, out);
+                self.body_offset += bytes.len() as u64;
                 if body.is_streamed() {
                     body.release(self.body_offset);
                 }

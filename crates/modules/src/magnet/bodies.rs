@@ -3,7 +3,6 @@
 //! `collect` waits until the body of the request is there; `get`, `add` and `set` of it collect first. A
 //! response body that is still being made (by a backend) is collected before a script sees or changes it.
 
-use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -31,7 +30,8 @@ const BODY_BYTES_MAX: u64 = 16 << 20;
 /// There is no memory.
 pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
     let lua = state.machine().lua();
-    let collect = collect_request(state)?;
+    let collect = collect_request(state, Place::Any)?;
+    let recall = collect_request(state, Place::Memory)?;
     let values = lua.create_table()?;
     let lent = state.lent();
     values.set("len", number(lua, lent, request_length)?)?;
@@ -49,12 +49,15 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
         })?
     })?;
     values.set("collect", &collect)?;
-    values.set("get", after(lua, &collect, &request_get(lua, lent)?)?)?;
+    values.set("get", after(lua, &recall, &request_get(lua, lent)?)?)?;
     host.set("req_body", values)?;
     let changes = lua.create_table()?;
-    for (name, change) in [("add", Change::Add), ("set", Change::Set)] {
+    for (name, first, change) in [
+        ("add", &recall, Change::Add),
+        ("set", &collect, Change::Set),
+    ] {
         let function = request_change(lua, lent, change)?;
-        changes.set(name, after(lua, &collect, &function)?)?;
+        changes.set(name, after(lua, first, &function)?)?;
     }
     host.set("req_body_changes", changes)?;
     open_response(state, host)
@@ -133,22 +136,51 @@ fn request_length(exchange: &Exchange) -> Option<u64> {
     }
 }
 
+/// Where a script needs a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Any,
+    Memory,
+}
+
 /// A function that waits until the body is there: true, or false if it cannot be had.
-fn collect_request(state: &Rc<State>) -> mlua::Result<Function> {
+fn collect_request(state: &Rc<State>, place: Place) -> mlua::Result<Function> {
     let lua = state.machine().lua();
     let lent = Rc::clone(state.lent());
-    let now = lua.create_function(move |_, ()| lend(&lent, collected))?;
+    let now = lua.create_function(move |_, ()| {
+        lend(&lent, |exchange| {
+            collected(exchange).filter(|_| !has_to_be_recalled(exchange, place))
+        })
+    })?;
     let lent = Rc::clone(state.lent());
     let wait = state.machine().waiting(move |_, ()| {
         let lent = Rc::clone(&lent);
         // The exchange is polled again when the body is complete.
-        Ok(poll_fn(move |_| match lend(&lent, collected) {
-            Ok(None) => Poll::Pending,
-            Ok(Some(is_there)) => Poll::Ready(Ok(is_there)),
-            Err(error) => Poll::Ready(Err(error)),
+        Ok(poll_fn(move |context| {
+            let polled = try_lend(&lent, |exchange| {
+                let Some(is_there) = collected(exchange) else {
+                    return Ok(Poll::Pending);
+                };
+                if !has_to_be_recalled(exchange, place) {
+                    return Ok(Poll::Ready(is_there));
+                }
+                let recalled = exchange.request.body.poll_recall(context);
+                Ok(recalled.map_ok(|()| is_there)?)
+            });
+            match polled {
+                Ok(Poll::Pending) => Poll::Pending,
+                Ok(Poll::Ready(is_there)) => Poll::Ready(Ok(is_there)),
+                Err(error) => Poll::Ready(Err(error)),
+            }
         }))
     })?;
     now_or_later(lua, &now, &wait)
+}
+
+/// Whether the body is in a file and a script wants to see it. One that is too long for scripts stays there.
+fn has_to_be_recalled(exchange: &Exchange, place: Place) -> bool {
+    let spool = exchange.request.body.spool();
+    place == Place::Memory && spool.is_on_disk() && spool.held() <= BODY_BYTES_MAX
 }
 
 /// Whether the body is there; `None` if it is on its way.
@@ -181,27 +213,16 @@ fn request_get(lua: &Lua, lent: &Rc<Lent<Exchange>>) -> mlua::Result<Function> {
             if !body.is_complete() || body.received() == 0 {
                 return Ok(None);
             }
-            lua.create_string(&*whole(body)?).map(Some)
+            lua.create_string(whole(body)?).map(Some)
         })
     })
 }
 
-/// All that was received, also if it is in a file by now.
-fn whole(body: &RequestBody) -> mlua::Result<Cow<'_, [u8]>> {
-    if let Some(bytes) = body.bytes() {
-        check_length(bytes.len() as u64)?;
-        return Ok(Cow::Borrowed(bytes));
-    }
+/// All that was received. It has been brought back to memory, unless it is too long.
+fn whole(body: &RequestBody) -> mlua::Result<&[u8]> {
     check_length(body.received())?;
-    let mut bytes = Vec::new();
-    let mut buffer = vec![0; 64 << 10];
-    loop {
-        let count = body.spool().read_at(&mut buffer, bytes.len() as u64)?;
-        if count == 0 {
-            return Ok(Cow::Owned(bytes));
-        }
-        bytes.extend_from_slice(buffer.get(..count).unwrap_or_default());
-    }
+    body.bytes()
+        .ok_or_else(|| mlua::Error::runtime("the body is not there any more"))
 }
 
 fn check_length(length: u64) -> mlua::Result<()> {
@@ -221,7 +242,7 @@ fn request_change(lua: &Lua, lent: &Rc<Lent<Exchange>>, change: Change) -> mlua:
             let added = pieces_of(exchange, &what)?;
             let mut bytes = match change {
                 Change::Set => Vec::new(),
-                Change::Add => whole(&exchange.request.body)?.into_owned(),
+                Change::Add => whole(&exchange.request.body)?.to_vec(),
             };
             for piece in added {
                 append(&mut bytes, piece)?;

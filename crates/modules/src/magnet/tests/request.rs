@@ -171,8 +171,8 @@ fn the_body_of_a_request_is_collected_and_changed() {
     assert_eq!(text(&answer), "0|true|nil|false|+|new!4|false|false");
 }
 
-#[test]
-fn a_body_that_went_to_a_file_is_added_to() {
+#[tokio::test(flavor = "local")]
+async fn a_body_that_went_to_a_file_is_added_to() {
     let scripts = Scripts::new(&[(
         "raw-url",
         "local b = lighty.r.req_body
@@ -181,7 +181,8 @@ fn a_body_that_went_to_a_file_is_added_to() {
     let length = petrel_engine::limits::SPOOL_LARGE_BYTES_MAX + 1;
     let body = "x".repeat(length);
     let head = format!("POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");
-    let answer = scripts.site.request(&format!("{head}{body}"));
+    let request = format!("{head}{body}");
+    let answer = scripts.site.request_async(&request).await;
     assert_eq!(text(&answer), format!("{}x+", length + 1));
 }
 

@@ -1,0 +1,377 @@
+//! The part of a spool that does not stay in memory: a temporary file, and what is not in it yet.
+//!
+//! ```text
+//!   base        written          tail_begin      end
+//!    |  the file   |   the block     |   the tail  |
+//! ```
+//!
+//! Bytes are appended to the *tail*. When there are [`limits::SPOOL_WRITE_BYTES`] of them they become the
+//! *block*, which one job at a time writes behind what is in the file; the first job makes the file. The
+//! bytes of the block stay in memory until they are in the file, and for good if they cannot be
+//! written: then nothing is lost, but there is no room for more. Knows the front and the end of what
+//! is held only as arguments.
+
+use std::future::Future;
+use std::io;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+use super::Piece;
+use super::memory::{self, Memory};
+use super::temporary::{self, Made, Target};
+use crate::file_cache::FileEntry;
+use crate::limits;
+
+/// A file in the making, and what is to be written to it.
+pub(super) struct OnDisk {
+    directories: Arc<[PathBuf]>,
+    /// None before the first block is in it.
+    file: Option<Rc<FileEntry>>,
+    /// Reading never waits: the file system is memory.
+    is_memory: bool,
+    /// Byte 0 of the file is that at this offset.
+    base: u64,
+    /// The bytes in front of it are in the file, but for those that were taken before.
+    written: u64,
+    block: Option<Block>,
+    tail: Memory,
+    /// Offset of the first byte in `tail`.
+    tail_begin: u64,
+    /// Why there will be no room.
+    failure: Option<io::Error>,
+    reading: Reading,
+    /// Bytes that are brought back to memory, and the offset of the first of them.
+    recalled: (u64, Vec<u8>),
+}
+
+/// Bytes that are being written.
+struct Block {
+    begin: u64,
+    bytes: Bytes,
+    /// None: it failed.
+    job: Option<Job<Option<Made>>>,
+}
+
+/// Bytes of the file for somebody who needs them in memory.
+#[derive(Default)]
+struct Reading {
+    /// Offset of the first one.
+    begin: u64,
+    bytes: Vec<u8>,
+    /// A job that reads at an offset.
+    job: Option<(u64, Job<Vec<u8>>)>,
+    /// The file system does not tell whether a read would wait.
+    cannot_tell: bool,
+}
+
+type Job<T> = Pin<Box<dyn Future<Output = io::Result<T>>>>;
+
+impl OnDisk {
+    /// What was in memory, from offset `begin` on, is to be written to a file in one of `directories`.
+    pub fn new(memory: Memory, begin: u64, directories: &[PathBuf]) -> OnDisk {
+        OnDisk {
+            directories: directories.into(),
+            file: None,
+            is_memory: false,
+            base: begin,
+            written: begin,
+            block: None,
+            tail: memory,
+            tail_begin: begin,
+            failure: None,
+            reading: Reading::default(),
+            recalled: (0, Vec::new()),
+        }
+    }
+
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.tail.append_all(bytes);
+    }
+
+    /// Whether the disk keeps up.
+    pub fn has_room(&self) -> bool {
+        let block = self.block.as_ref().map_or(0, |block| block.bytes.len());
+        let unwritten = block + self.tail.len();
+        self.failure.is_none()
+            && (unwritten < 2 * limits::SPOOL_WRITE_BYTES
+                || (unwritten < limits::SPOOL_UNWRITTEN_BYTES_MAX && memory::has_budget()))
+    }
+
+    /// Whether a block is being written.
+    pub fn is_writing(&self) -> bool {
+        self.block.as_ref().is_some_and(|block| block.job.is_some())
+    }
+
+    /// Why nothing more can be written.
+    pub fn failure(&self) -> Option<&io::Error> {
+        self.failure.as_ref()
+    }
+
+    /// Goes on writing; the bytes in front of `begin` are not needed.
+    pub fn poll_write(&mut self, begin: u64, context: &mut Context<'_>) {
+        loop {
+            if let Some(block) = &mut self.block {
+                let Some(job) = &mut block.job else { return };
+                let Poll::Ready(written) = job.as_mut().poll(context) else {
+                    return;
+                };
+                block.job = None;
+                let end = block.end();
+                if let Err(error) = written.and_then(|made| self.keep_file(made)) {
+                    self.failure = Some(error);
+                    return;
+                }
+                self.written = end;
+                self.block = None;
+            }
+            if !self.begin_block(begin) {
+                return;
+            }
+        }
+    }
+
+    fn keep_file(&mut self, made: Option<Made>) -> io::Result<()> {
+        if let Some(made) = made {
+            self.is_memory = made.is_memory;
+            self.file = Some(FileEntry::from_file(made.file)?);
+        }
+        Ok(())
+    }
+
+    /// Makes a block of the tail. False: there is too little of it, or no place for it.
+    fn begin_block(&mut self, begin: u64) -> bool {
+        self.forget(begin);
+        if self.failure.is_some() || self.unreleased_tail(begin).len() < limits::SPOOL_WRITE_BYTES {
+            return false;
+        }
+        self.drain_tail(begin);
+        let target = match self.file.as_ref().and_then(|file| file.share_descriptor()) {
+            Some(file) => Target::Open(file),
+            None => Target::New(Arc::clone(&self.directories)),
+        };
+        let (bytes, to_write) = std::mem::take(&mut self.tail).into_shared();
+        let begin = self.tail_begin;
+        let job = temporary::write(target, to_write, begin - self.base);
+        self.tail_begin += bytes.len() as u64;
+        self.block = Some(Block {
+            begin,
+            bytes,
+            job: Some(Box::pin(job)),
+        });
+        true
+    }
+
+    /// The bytes in front of `begin` are not needed any more.
+    pub fn forget(&mut self, begin: u64) {
+        if let Some(block) = &self.block
+            && block.job.is_none()
+            && block.end() <= begin
+        {
+            self.block = None;
+        }
+        // Not a few at a time: the others are moved each time.
+        let released = self.tail.len() - self.unreleased_tail(begin).len();
+        if released >= self.tail.len() / 2 {
+            self.drain_tail(begin);
+        }
+    }
+
+    fn drain_tail(&mut self, begin: u64) {
+        let released = self.tail.len() - self.unreleased_tail(begin).len();
+        self.tail.drain(released);
+        self.tail_begin += released as u64;
+    }
+
+    fn unreleased_tail(&self, begin: u64) -> &[u8] {
+        from_offset(&self.tail, self.tail_begin, begin.max(self.tail_begin)).unwrap_or_default()
+    }
+
+    /// The bytes from `offset` on, as far as they are together in memory.
+    pub fn in_memory(&self, offset: u64) -> Option<&[u8]> {
+        let of_block = self
+            .block
+            .as_ref()
+            .and_then(|block| from_offset(&block.bytes, block.begin, offset));
+        of_block.or_else(|| from_offset(&self.tail, self.tail_begin, offset))
+    }
+
+    /// Takes the stretch at `begin`, of which there are bytes.
+    pub fn take(&mut self, begin: u64) -> Piece {
+        if let Some(file) = &self.file
+            && begin < self.written
+        {
+            let end = self.written.min(begin + limits::SPOOL_PIECE_BYTES_MAX);
+            return Piece::File {
+                file: Rc::clone(file),
+                range: begin - self.base..end - self.base,
+            };
+        }
+        if let Some(block) = &self.block
+            && let Some(rest) = rest_from(&block.bytes, block.begin, begin)
+        {
+            return Piece::Bytes(rest);
+        }
+        self.drain_tail(begin);
+        let tail = std::mem::take(&mut self.tail);
+        self.tail_begin += tail.len() as u64;
+        Piece::Bytes(tail.into_bytes())
+    }
+
+    /// Bytes from `offset` on, at most `bytes_max`. They are before `end`, where what is held ends.
+    pub fn poll_read(
+        &mut self,
+        offset: u64,
+        bytes_max: usize,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<&[u8]>> {
+        if offset >= self.written {
+            let bytes = self.in_memory(offset).unwrap_or_default();
+            return Poll::Ready(Ok(bytes.get(..bytes_max).unwrap_or(bytes)));
+        }
+        if self.reading.at(offset).is_none() {
+            let left = usize::try_from(self.written - offset).unwrap_or(usize::MAX);
+            ready!(self.poll_read_file(offset, left.min(bytes_max), context))?;
+        }
+        let bytes = self.reading.at(offset).unwrap_or_default();
+        Poll::Ready(Ok(bytes.get(..bytes_max).unwrap_or(bytes)))
+    }
+
+    /// Reads up to `count` bytes at `offset`, without waiting or by a job.
+    fn poll_read_file(
+        &mut self,
+        offset: u64,
+        count: usize,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let file = self.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let file_offset = offset - self.base;
+        let reading = &mut self.reading;
+        // A job for another offset is nobody's any more.
+        let job = reading.job.take().filter(|(at, _)| *at == offset);
+        let mut job = match job {
+            Some((_, job)) => job,
+            None => {
+                let mut buffer = std::mem::take(&mut reading.bytes);
+                buffer.resize(count, 0);
+                if let Some(read) =
+                    read_now(file, &mut buffer, file_offset, self.is_memory, reading)
+                {
+                    buffer.truncate(read?);
+                    reading.begin = offset;
+                    reading.bytes = buffer;
+                    return Poll::Ready(reading.check());
+                }
+                let file = file.share_descriptor().ok_or(io::ErrorKind::NotFound)?;
+                Box::pin(temporary::read(file, file_offset, count))
+            }
+        };
+        match job.as_mut().poll(context) {
+            Poll::Ready(read) => {
+                reading.bytes = read?;
+                reading.begin = offset;
+                Poll::Ready(reading.check())
+            }
+            Poll::Pending => {
+                reading.job = Some((offset, job));
+                Poll::Pending
+            }
+        }
+    }
+
+    /// What [`OnDisk::keep_recalled`] was given for the same `begin`.
+    pub fn take_recalled(&mut self, begin: u64) -> Vec<u8> {
+        match std::mem::take(&mut self.recalled) {
+            (of, bytes) if of == begin => bytes,
+            _ => Vec::new(),
+        }
+    }
+
+    /// Keeps the bytes from `begin` on for the next time.
+    pub fn keep_recalled(&mut self, begin: u64, bytes: Vec<u8>) {
+        self.recalled = (begin, bytes);
+    }
+
+    /// All of it from `begin` on, in order.
+    pub fn into_pieces(mut self, mut begin: u64, end: u64, mut take: impl FnMut(Piece)) {
+        if let Some(file) = self.file.take()
+            && begin < self.written
+        {
+            let range = begin - self.base..self.written - self.base;
+            begin = self.written;
+            take(Piece::File { file, range });
+        }
+        while begin < end {
+            let piece = self.take(begin);
+            begin += piece.length();
+            if piece.length() == 0 {
+                return;
+            }
+            take(piece);
+        }
+    }
+}
+
+impl Block {
+    fn end(&self) -> u64 {
+        self.begin + self.bytes.len() as u64
+    }
+}
+
+impl Reading {
+    /// What is there of the bytes at `offset`; at least one.
+    fn at(&self, offset: u64) -> Option<&[u8]> {
+        from_offset(&self.bytes, self.begin, offset)
+    }
+
+    /// Somebody has made the file shorter.
+    fn check(&self) -> io::Result<()> {
+        match self.bytes.is_empty() {
+            true => Err(io::ErrorKind::UnexpectedEof.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Reads what can be read without waiting for the disk; `None`: nothing, as far as one can tell.
+fn read_now(
+    file: &FileEntry,
+    buffer: &mut [u8],
+    offset: u64,
+    is_memory: bool,
+    reading: &mut Reading,
+) -> Option<io::Result<usize>> {
+    if is_memory {
+        return Some(file.read_at(buffer, offset));
+    }
+    if reading.cannot_tell {
+        return None;
+    }
+    let descriptor = file.descriptor()?;
+    let mut into = [io::IoSliceMut::new(buffer)];
+    match preadv2(descriptor, &mut into, offset, ReadWriteFlags::NOWAIT) {
+        Ok(count) => Some(Ok(count)),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+            reading.cannot_tell = true;
+            None
+        }
+        Err(Errno::AGAIN | Errno::INTR) => None,
+        Err(error) => Some(Err(error.into())),
+    }
+}
+
+/// What is behind `offset` of `bytes`, which begin at `begin`; at least one byte.
+fn from_offset(bytes: &[u8], begin: u64, offset: u64) -> Option<&[u8]> {
+    let skipped = usize::try_from(offset.checked_sub(begin)?).ok()?;
+    bytes.get(skipped..).filter(|rest| !rest.is_empty())
+}
+
+fn rest_from(bytes: &Bytes, begin: u64, offset: u64) -> Option<Bytes> {
+    let rest = from_offset(bytes, begin, offset)?;
+    Some(bytes.slice(bytes.len() - rest.len()..))
+}

@@ -1,0 +1,94 @@
+//! A disk as slow and as broken as a test wants it: jobs of the thread that closed the gate wait there.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, Weak};
+
+use rustix::io::Errno;
+
+/// What holds the writes of the spools of this thread up.
+#[derive(Default)]
+pub(super) struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// What becomes of the next writes.
+    passes: VecDeque<Option<Errno>>,
+    is_open: bool,
+    arrived: usize,
+}
+
+thread_local! {
+    static GATE: RefCell<Option<Arc<Gate>>> = const { RefCell::new(None) };
+}
+
+/// The gate of this thread.
+pub(super) fn current() -> Option<Arc<Gate>> {
+    GATE.with_borrow(Clone::clone)
+}
+
+/// Closes the gate of this thread, until what this returns is dropped.
+pub(super) fn close() -> Closed {
+    let gate = Arc::new(Gate::default());
+    GATE.set(Some(Arc::clone(&gate)));
+    Closed(gate)
+}
+
+/// A gate that is closed.
+pub(super) struct Closed(Arc<Gate>);
+
+impl Closed {
+    /// Lets one write through.
+    pub fn pass_one(&self) {
+        self.let_through(None);
+    }
+
+    /// Lets one write fail.
+    pub fn fail_one(&self, errno: Errno) {
+        self.let_through(Some(errno));
+    }
+
+    /// Writes that have come to the gate so far.
+    pub fn arrived(&self) -> usize {
+        self.0.state.lock().expect("sound").arrived
+    }
+
+    /// Held by those who are at the gate, or on their way there.
+    pub fn watch(&self) -> Weak<Gate> {
+        Arc::downgrade(&self.0)
+    }
+
+    fn let_through(&self, what: Option<Errno>) {
+        self.0.state.lock().expect("sound").passes.push_back(what);
+        self.0.changed.notify_all();
+    }
+}
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        GATE.set(None);
+        self.0.state.lock().expect("sound").is_open = true;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Gate {
+    /// Waits to be let through.
+    pub fn pass(&self) -> io::Result<()> {
+        let mut state = self.state.lock().expect("sound");
+        state.arrived += 1;
+        loop {
+            if let Some(pass) = state.passes.pop_front() {
+                return pass.map_or(Ok(()), |errno| Err(errno.into()));
+            }
+            if state.is_open {
+                return Ok(());
+            }
+            state = self.changed.wait(state).expect("sound");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Temporary files of spools: what is done to them by threads that may wait.
+//!
+//! Such a file has no name from the beginning (O_TMPFILE) or loses it at once, so nothing is left behind
+//! whatever happens. Jobs that find too many others before them try again; one that takes longer than
+//! [`limits::SPOOL_JOB_S_MAX`] is given up.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rustix::fs::{CWD, Mode, OFlags, fstatfs, openat};
+use rustix::io::Errno;
+
+use crate::blocking::{self, NotDone};
+use crate::file_cache::SharedDescriptor;
+use crate::limits;
+
+/// Where a block is written.
+#[derive(Clone)]
+pub(super) enum Target {
+    /// To a new file in the first of these directories that takes one.
+    New(Arc<[PathBuf]>),
+    /// To this one.
+    Open(SharedDescriptor),
+}
+
+/// A file that was made for a block.
+pub(super) struct Made {
+    pub file: OwnedFd,
+    /// Its file system is memory: reading never waits for a disk.
+    pub is_memory: bool,
+}
+
+/// Writes `bytes` at `offset` of `target`. The file, if it is a new one.
+pub(super) async fn write(target: Target, bytes: Bytes, offset: u64) -> io::Result<Option<Made>> {
+    #[cfg(test)]
+    let gate = super::gate::current();
+    elsewhere(move || {
+        #[cfg(test)]
+        gate.as_ref().map_or(Ok(()), |gate| gate.pass())?;
+        write_block(&target, &bytes, offset)
+    })
+    .await
+}
+
+/// Reads up to `count` bytes at `offset`.
+pub(super) async fn read(file: SharedDescriptor, offset: u64, count: usize) -> io::Result<Vec<u8>> {
+    elsewhere(move || {
+        let mut buffer = vec![0; count];
+        let read =
+            rustix::io::retry_on_intr(|| rustix::io::pread(&*file, buffer.as_mut_slice(), offset))?;
+        buffer.truncate(read);
+        Ok(buffer)
+    })
+    .await
+}
+
+/// Has `job` done by a thread that may wait, when there is one.
+async fn elsewhere<T: Send + 'static>(
+    job: impl FnOnce() -> io::Result<T> + Clone + Send + 'static,
+) -> io::Result<T> {
+    let done = async {
+        loop {
+            match blocking::run(job.clone()).await {
+                Ok(done) => return done,
+                Err(NotDone::QueueFull) => {
+                    let pause = Duration::from_millis(limits::SPOOL_QUEUE_FULL_PAUSE_MS);
+                    tokio::time::sleep(pause).await;
+                }
+                Err(NotDone::Lost) => return Err(NotDone::Lost.into()),
+            }
+        }
+    };
+    let limit = Duration::from_secs(limits::SPOOL_JOB_S_MAX);
+    tokio::time::timeout(limit, done).await.unwrap_or_else(|_| {
+        let seconds = limits::SPOOL_JOB_S_MAX;
+        let message = format!("the disk has not done it in {seconds} seconds");
+        Err(io::Error::new(io::ErrorKind::TimedOut, message))
+    })
+}
+
+fn write_block(target: &Target, bytes: &[u8], offset: u64) -> io::Result<Option<Made>> {
+    match target {
+        Target::Open(file) => {
+            write_all(&**file, bytes, offset)?;
+            Ok(None)
+        }
+        Target::New(directories) => {
+            let file = temporary_file(directories)?;
+            write_all(&file, bytes, offset)?;
+            let is_memory = is_memory(&file);
+            Ok(Some(Made {
+                file: file.into(),
+                is_memory,
+            }))
+        }
+    }
+}
+
+/// tmpfs and ramfs.
+fn is_memory(file: &File) -> bool {
+    const TMPFS: i128 = 0x0102_1994;
+    const RAMFS: i128 = 0x8584_58f6;
+    fstatfs(file).is_ok_and(|system| matches!(i128::from(system.f_type), TMPFS | RAMFS))
+}
+
+/// A file without a name in the first of `directories` that takes one.
+fn temporary_file(directories: &[PathBuf]) -> io::Result<File> {
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for directory in directories {
+        match unnamed_file(directory) {
+            Ok(file) => return Ok(file),
+            Err(error) => {
+                let message = format!("a temporary file in {}: {error}", directory.display());
+                last = io::Error::new(error.kind(), message);
+            }
+        }
+    }
+    Err(last)
+}
+
+fn unnamed_file(directory: &Path) -> io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    match openat(CWD, directory, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => Ok(File::from(file)),
+        // Some file systems (old overlayfs, NFS) have no O_TMPFILE.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT) => named_and_removed(directory),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The same in two steps.
+fn named_and_removed(directory: &Path) -> io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    for attempt in 0..NAMES_TRIED_MAX {
+        let name = format!(".petrel-{}-{:x}-{attempt}", std::process::id(), unique());
+        let path = directory.join(name);
+        match openat(CWD, &path, flags, Mode::RUSR | Mode::WUSR) {
+            Ok(file) => {
+                std::fs::remove_file(&path)?;
+                return Ok(File::from(file));
+            }
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// A number no other call of this process gets.
+fn unique() -> u64 {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+}
+
+fn write_all(file: impl AsFd, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::pwrite(&file, bytes, offset) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => {
+                bytes = bytes.get(count..).unwrap_or_default();
+                offset += count as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Names tried before giving up; one is nearly always enough.
+const NAMES_TRIED_MAX: u32 = 16;
