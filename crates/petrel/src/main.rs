@@ -8,6 +8,7 @@ mod bundled;
 mod check;
 mod cli;
 mod fcgi_magnet;
+mod fcgi_program;
 mod features;
 mod keeper;
 mod limits;

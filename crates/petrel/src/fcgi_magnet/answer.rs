@@ -8,9 +8,8 @@
 use proto::fastcgi::{CONTENT_BYTES_MAX, kind, write_end_of_stream, write_stream};
 use proto::status::Status;
 
-use super::limits::{
-    HEAD_WAIT_BYTES, LOG_BYTES_MAX, UNSENT_BYTES_MAX, UNSENT_WITHOUT_WAIT_BYTES_MAX,
-};
+use super::limits::{HEAD_WAIT_BYTES, LOG_BYTES_MAX, UNSENT_WITHOUT_WAIT_BYTES_MAX};
+use crate::fcgi_program::limits::UNSENT_BYTES_MAX;
 
 /// An answer that is being made.
 #[derive(Debug, Default)]

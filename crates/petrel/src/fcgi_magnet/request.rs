@@ -3,18 +3,18 @@
 //! Knows nothing of records and connections; it is what functions of scripts get lent while a script
 //! runs.
 
-use proto::fastcgi::{AfterRequest, Pairs};
+use proto::fastcgi::AfterRequest;
 
 use super::answer::Answer;
-use super::limits::PARAMS_BYTES_MAX;
+use crate::fcgi_program::params::Params;
 
 /// A request. They are used again.
 #[derive(Debug)]
 pub struct Request {
     /// What becomes of the connection afterwards.
     pub after: AfterRequest,
-    /// The stream of name-value pairs.
-    params: Vec<u8>,
+    /// The name-value pairs.
+    pub params: Params,
     /// The body, as far as it has come.
     body: Vec<u8>,
     body_state: BodyState,
@@ -38,7 +38,7 @@ impl Request {
     pub fn new() -> Request {
         Request {
             after: AfterRequest::Close,
-            params: Vec::with_capacity(1024),
+            params: Params::new(),
             body: Vec::new(),
             body_state: BodyState::Coming,
             answer: Answer::default(),
@@ -48,36 +48,20 @@ impl Request {
     /// As new, keeping memory of usual size.
     pub fn clear(&mut self) {
         self.params.clear();
-        self.params.shrink_to(KEPT_BYTES_MAX);
         self.body.clear();
         self.body.shrink_to(KEPT_BYTES_MAX);
         self.body_state = BodyState::Coming;
         self.answer.clear();
     }
 
-    /// Appends to the stream of pairs. False if it is too long.
-    pub fn add_params(&mut self, bytes: &[u8]) -> bool {
-        let fits = self.params.len() + bytes.len() <= PARAMS_BYTES_MAX;
-        if fits {
-            self.params.extend_from_slice(bytes);
-        }
-        fits
-    }
-
-    /// Whether the stream of pairs can be taken apart.
-    pub fn has_sound_params(&self) -> bool {
-        Pairs::new(&self.params).all(|pair| pair.is_ok())
-    }
-
     /// The name-value pairs.
     pub fn params(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        Pairs::new(&self.params).flatten()
+        self.params.iter()
     }
 
     /// The value of `name`; if there are several, the last.
     pub fn param(&self, name: &[u8]) -> Option<&[u8]> {
-        let named = self.params().filter(|(known, _)| *known == name);
-        named.last().map(|(_, value)| value)
+        self.params.get(name)
     }
 
     /// Appends to the body, which may have `bytes_max` bytes. What comes after too much is dropped.
@@ -119,45 +103,18 @@ impl Request {
     }
 }
 
-/// Memory that a request keeps for the next one, for pairs and body each.
+/// Memory that a request keeps for the next one's body.
 const KEPT_BYTES_MAX: usize = 16 * 1024;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::fastcgi::write_pair;
-
-    fn request(pairs: &[(&str, &str)]) -> Request {
-        let (mut request, mut encoded) = (Request::new(), Vec::new());
-        for (name, value) in pairs {
-            write_pair(&mut encoded, name.as_bytes(), value.as_bytes());
-        }
-        for piece in encoded.chunks(3) {
-            assert!(request.add_params(piece));
-        }
-        request
-    }
-
-    #[test]
-    fn pairs_are_found_by_name_and_the_last_one_counts() {
-        let request = request(&[("A", "1"), ("B", "2"), ("A", "3")]);
-        assert!(request.has_sound_params());
-        assert_eq!(request.param(b"A"), Some(&b"3"[..]));
-        assert_eq!(request.param(b"C"), None);
-        assert_eq!(request.params().count(), 3);
-    }
-
-    #[test]
-    fn pairs_are_limited_and_checked() {
-        let mut request = Request::new();
-        assert!(request.add_params(&[5]));
-        assert!(!request.has_sound_params());
-        assert!(!request.add_params(&vec![0; PARAMS_BYTES_MAX]));
-    }
+    use crate::fcgi_program::params::testing;
 
     #[test]
     fn bodies_are_limited() {
-        let mut request = request(&[("CONTENT_LENGTH", "11")]);
+        let mut request = Request::new();
+        request.params = testing::params(&[("CONTENT_LENGTH", b"11")]);
         assert!(request.announces_too_much(10));
         assert!(!request.announces_too_much(11));
         request.add_body(b"12345", 10);

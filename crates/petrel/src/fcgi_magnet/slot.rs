@@ -1,4 +1,4 @@
-//! One request on its way through a connection: from BEGIN_REQUEST to END_REQUEST.
+//! One request on its way through a connection: its pairs, its script, its answer.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -10,13 +10,13 @@ use proto::status::Status;
 
 use super::request::Request;
 use super::worker::{Running, Started, Worker};
+use crate::fcgi_program::{self, Delivery, Effort, Program};
 
 /// A request, its place in its life, and the worker that it is counted in.
 pub struct Slot {
-    /// The id on its connection.
-    pub id: u16,
+    id: u16,
     /// When it must have ended.
-    pub deadline: Instant,
+    deadline: Instant,
     worker: Rc<Worker>,
     /// Taken out when it goes back to the worker.
     request: Option<Box<Request>>,
@@ -34,30 +34,6 @@ enum Stage {
     Ended,
     /// It went wrong when a part of the answer was sent already.
     CutShort,
-}
-
-/// How far the answer has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delivery {
-    /// Nothing new, more comes.
-    Waits,
-    /// Something was appended to what is to be sent, more comes.
-    Moved,
-    /// The request has ended.
-    Ended,
-    /// The answer ends in the middle.
-    CutShort,
-}
-
-/// Whether the thread should look after others before it goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effort {
-    /// Nothing was done.
-    None,
-    /// A script ran.
-    Usual,
-    /// A script has used all the time that it may.
-    Great,
 }
 
 impl Slot {
@@ -79,34 +55,69 @@ impl Slot {
         })
     }
 
-    /// What becomes of the connection afterwards.
-    pub fn after(&self) -> AfterRequest {
+    fn has_ended(&self) -> bool {
+        matches!(self.stage, Stage::Ended | Stage::CutShort)
+    }
+
+    fn fail(&mut self, error: &ScriptError) -> Effort {
+        self.refuse(Status::INTERNAL_SERVER_ERROR, &error.to_string());
+        match error.cause {
+            Cause::Time | Cause::Memory => Effort::Great,
+            Cause::Error | Cause::Syntax => Effort::Usual,
+        }
+    }
+
+    /// Ends the request with an answer of ours, if nothing of the script's was sent.
+    fn refuse(&mut self, status: Status, words: &str) {
+        self.stage = Stage::Ended;
+        let Some(request) = &mut self.request else {
+            return;
+        };
+        self.worker.common().log(words);
+        request.answer.log(words.as_bytes());
+        if request.answer.replace(status).is_err() {
+            self.stage = Stage::CutShort;
+        }
+    }
+}
+
+impl fcgi_program::Slot for Slot {
+    fn id(&self) -> u16 {
+        self.id
+    }
+
+    fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    fn put_off(&mut self, deadline: Instant) {
+        self.deadline = deadline;
+    }
+
+    fn after(&self) -> AfterRequest {
         let request = self.request.as_ref();
         request.map_or(AfterRequest::Close, |request| request.after)
     }
 
-    /// Takes bytes of the name-value pairs.
-    pub fn add_params(&mut self, bytes: &[u8]) {
+    fn add_params(&mut self, bytes: &[u8]) {
         if let (Stage::Params, Some(request)) = (&self.stage, &mut self.request)
-            && !request.add_params(bytes)
+            && !request.params.add(bytes)
         {
             let words = "the web server sent too many parameters".to_owned();
             self.refuse(Status::REQUEST_HEADER_FIELDS_TOO_LARGE, &words);
         }
     }
 
-    /// All name-value pairs are there. False: they are not sound.
-    pub fn end_params(&mut self) -> bool {
+    fn end_params(&mut self) -> bool {
         let Stage::Params = self.stage else {
             return true;
         };
         self.stage = Stage::Ready;
         let request = self.request.as_ref();
-        request.is_some_and(|request| request.has_sound_params())
+        request.is_some_and(|request| request.params.are_sound())
     }
 
-    /// Takes bytes of the body.
-    pub fn add_body(&mut self, bytes: &[u8]) {
+    fn add_body(&mut self, bytes: &[u8]) {
         let bytes_max = self.worker.options().body_bytes_max;
         if let (false, Some(request)) = (self.has_ended(), &mut self.request) {
             let before = request.body().len();
@@ -115,15 +126,13 @@ impl Slot {
         }
     }
 
-    /// The body is complete.
-    pub fn end_body(&mut self) {
+    fn end_body(&mut self) {
         if let Some(request) = &mut self.request {
             request.end_body();
         }
     }
 
-    /// Starts the script, or goes on with it if what it waits for is there.
-    pub fn work(&mut self, context: &mut Context<'_>) -> Effort {
+    fn work(&mut self, context: &mut Context<'_>) -> Effort {
         let Some(request) = &mut self.request else {
             return Effort::None;
         };
@@ -150,15 +159,13 @@ impl Slot {
         Effort::Usual
     }
 
-    /// Ends the request because its time is up.
-    pub fn expire(&mut self) {
+    fn expire(&mut self, _: Instant) {
         let time = self.worker.options().request_time_max.as_secs();
         let words = format!("ended because it took longer than {time} s");
         self.refuse(Status::GATEWAY_TIMEOUT, &words);
     }
 
-    /// Appends to `out` what can be sent by now.
-    pub fn deliver(&mut self, out: &mut Vec<u8>) -> Delivery {
+    fn deliver(&mut self, out: &mut Vec<u8>) -> Delivery {
         let Some(request) = &mut self.request else {
             return Delivery::Ended;
         };
@@ -182,33 +189,6 @@ impl Slot {
         match out.len() > before {
             true => Delivery::Moved,
             false => Delivery::Waits,
-        }
-    }
-
-    fn has_ended(&self) -> bool {
-        matches!(self.stage, Stage::Ended | Stage::CutShort)
-    }
-
-    fn fail(&mut self, error: &ScriptError) -> Effort {
-        self.refuse(Status::INTERNAL_SERVER_ERROR, &error.to_string());
-        match error.cause {
-            Cause::Time | Cause::Memory => Effort::Great,
-            Cause::Error | Cause::Syntax => Effort::Usual,
-        }
-    }
-
-    /// Ends the request with an answer of ours, if nothing of the script's was sent.
-    fn refuse(&mut self, status: Status, words: &str) {
-        self.stage = Stage::Ended;
-        let Some(request) = &mut self.request else {
-            return;
-        };
-        if self.worker.options().logs_itself {
-            eprintln!("petrel fcgi-magnet: {words}");
-        }
-        request.answer.log(words.as_bytes());
-        if request.answer.replace(status).is_err() {
-            self.stage = Stage::CutShort;
         }
     }
 }

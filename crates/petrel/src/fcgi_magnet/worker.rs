@@ -10,26 +10,29 @@ use std::time::Instant;
 
 use lua::mlua::{self, Function};
 use lua::{Lent, Machine, Progress, Run, ScriptError};
+use proto::fastcgi::AfterRequest;
 use proto::status::Status;
 
 use super::Options;
 use super::api::{self, Current};
-use super::limits::{BODIES_BYTES_MAX, RECEIVE_BYTES, REQUESTS_PER_WORKER_MAX};
+use super::limits::BODIES_BYTES_MAX;
 use super::request::Request;
 use super::scripts::{NoScript, ScriptFiles};
+use super::slot::Slot;
+use crate::fcgi_program::limits::REQUESTS_PER_WORKER_MAX;
+use crate::fcgi_program::{Common, Program};
 
 /// One thread's world.
 pub struct Worker {
     options: Arc<Options>,
     environment: RefCell<Rc<Environment>>,
     files: ScriptFiles,
-    receive_buffer: RefCell<Box<[u8]>>,
+    common: Common,
     /// Boxed, as they are while they are worked on.
     #[expect(clippy::vec_box, reason = "the box itself is what is pooled")]
     idle: RefCell<Vec<Box<Request>>>,
     requests: Cell<usize>,
     body_bytes: Cell<usize>,
-    unsent: Cell<usize>,
 }
 
 /// The global Lua environment: a state, and what makes a script's own environment in it.
@@ -62,7 +65,7 @@ impl Worker {
     ///
     /// # Errors
     /// There is no memory, or the root of the scripts is not there.
-    pub fn new(options: Arc<Options>) -> io::Result<Rc<Worker>> {
+    pub fn new(options: Arc<Options>, common: Common) -> io::Result<Rc<Worker>> {
         let environment =
             Environment::new(&options).map_err(|error| io::Error::other(error.to_string()))?;
         let files = ScriptFiles::new(options.root.as_deref())?;
@@ -70,22 +73,16 @@ impl Worker {
             options,
             environment: RefCell::new(Rc::new(environment)),
             files,
-            receive_buffer: RefCell::new(vec![0; RECEIVE_BYTES].into()),
+            common,
             idle: RefCell::default(),
             requests: Cell::new(0),
             body_bytes: Cell::new(0),
-            unsent: Cell::new(0),
         }))
     }
 
     /// What was asked for on the command line.
     pub fn options(&self) -> &Options {
         &self.options
-    }
-
-    /// The buffer for whatever is read. To be given back before anything else is polled.
-    pub fn receive_buffer(&self) -> &RefCell<Box<[u8]>> {
-        &self.receive_buffer
     }
 
     /// Runs the script of `request` until it ends or waits.
@@ -142,17 +139,6 @@ impl Worker {
         self.body_bytes.set(self.body_bytes.get() - before + after);
     }
 
-    /// A connection has something to send, or no longer.
-    pub fn count_unsent(&self, before: bool, after: bool) {
-        let count = self.unsent.get() + usize::from(after);
-        self.unsent.set(count - usize::from(before));
-    }
-
-    /// Whether nothing is worked on or on its way.
-    pub fn is_idle(&self) -> bool {
-        self.requests.get() == 0 && self.unsent.get() == 0
-    }
-
     /// The global environment; a new one when it is worn out. Scripts that wait go on in the old one.
     fn environment(&self) -> mlua::Result<Rc<Environment>> {
         let mut environment = self.environment.borrow_mut();
@@ -160,6 +146,26 @@ impl Worker {
             *environment = Rc::new(Environment::new(&self.options)?);
         }
         Ok(Rc::clone(&environment))
+    }
+}
+
+impl Program for Worker {
+    type Slot = Slot;
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn begin(self: &Rc<Self>, id: u16, after: AfterRequest, now: Instant) -> Option<Slot> {
+        Slot::new(self, id, after, now + self.options.request_time_max)
+    }
+
+    fn requests_max(&self) -> usize {
+        REQUESTS_PER_WORKER_MAX
+    }
+
+    fn is_idle(&self) -> bool {
+        self.requests.get() == 0
     }
 }
 

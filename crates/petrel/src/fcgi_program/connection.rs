@@ -1,6 +1,6 @@
-//! A connection of a web server: records in, scripts run, records out.
+//! A connection of a web server: records in, work done, records out.
 //!
-//! One hand-written future, which polls the scripts of all its requests itself. One read takes all that has
+//! One hand-written future, which polls all its requests itself. One read takes all that has
 //! arrived, one write sends all answers that are ready; where nothing waits there is no timer.
 
 use std::future::Future;
@@ -17,21 +17,20 @@ use proto::fastcgi::{
 use tokio::time::Sleep;
 
 use super::limits::{
-    CONNECTIONS_PER_WORKER_MAX, RECEIVE_BYTES, REQUESTS_PER_CONNECTION_MAX,
-    REQUESTS_PER_WORKER_MAX, STALL_MAX, UNSENT_BYTES_MAX,
+    CONNECTIONS_PER_WORKER_MAX, RECEIVE_BYTES, REQUESTS_PER_CONNECTION_MAX, STALL_MAX,
+    UNSENT_BYTES_MAX,
 };
-use super::slot::{Delivery, Effort, Slot};
 use super::socket::Socket;
-use super::worker::Worker;
+use super::{Common, Delivery, Effort, Program, Slot};
 
 /// A connection. It is over when the future is.
-pub struct Connection {
-    worker: Rc<Worker>,
+pub struct Connection<P: Program> {
+    program: Rc<P>,
     socket: Socket,
     decoder: RequestDecoder,
     /// The beginning of a record, to be gone on with. Shorter than a management record may be.
     rest: Vec<u8>,
-    slots: Vec<Slot>,
+    slots: Vec<P::Slot>,
     /// What is to be sent.
     out: Vec<u8>,
     is_counted_unsent: bool,
@@ -67,27 +66,28 @@ impl From<RecordError> for End {
     }
 }
 
-impl Future for Connection {
+/// The only thing in it that is ever pinned is the timer, which has a box of its own.
+impl<P: Program> Unpin for Connection<P> {}
+
+impl<P: Program> Future for Connection<P> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         match self.drive(context) {
             Ok(()) => Poll::Pending,
             Err(end) => {
-                if self.worker.options().logs_itself {
-                    end.log();
-                }
+                end.log(self.program.common());
                 Poll::Ready(())
             }
         }
     }
 }
 
-impl Connection {
+impl<P: Program> Connection<P> {
     /// Takes a connected socket.
-    pub fn new(worker: &Rc<Worker>, socket: Socket) -> Connection {
+    pub fn new(program: &Rc<P>, socket: Socket) -> Connection<P> {
         Connection {
-            worker: Rc::clone(worker),
+            program: Rc::clone(program),
             socket,
             decoder: RequestDecoder::new(),
             rest: Vec::new(),
@@ -110,7 +110,7 @@ impl Connection {
                 return Err(End::Done);
             }
             if effort == Effort::Great {
-                // A script that was stopped has kept the others waiting for long enough.
+                // It has kept the others waiting for long enough.
                 context.waker().wake_by_ref();
                 return Ok(());
             }
@@ -129,8 +129,8 @@ impl Connection {
         if self.is_closing || self.out.len() >= 2 * UNSENT_BYTES_MAX {
             return Ok(false);
         }
-        let worker = Rc::clone(&self.worker);
-        let mut buffer = worker.receive_buffer().borrow_mut();
+        let program = Rc::clone(&self.program);
+        let mut buffer = program.common().receive_buffer().borrow_mut();
         let (begin, free) = buffer
             .split_at_mut_checked(self.rest.len())
             .expect("what is left over of a record is shorter than the buffer");
@@ -209,10 +209,7 @@ impl Connection {
         let refused = if role != Some(Role::Responder) {
             ProtocolStatus::UnknownRole
         } else if self.slots.len() < REQUESTS_PER_CONNECTION_MAX
-            && let Some(slot) = {
-                let deadline = now + self.worker.options().request_time_max;
-                Slot::new(&self.worker, id, after, deadline)
-            }
+            && let Some(slot) = self.program.begin(id, after, now)
         {
             self.slots.push(slot);
             return Ok(());
@@ -225,7 +222,7 @@ impl Connection {
     }
 
     fn abort(&mut self, id: u16) {
-        if let Some(index) = self.slots.iter().position(|slot| slot.id == id) {
+        if let Some(index) = self.slots.iter().position(|slot| slot.id() == id) {
             self.end_slot(index);
             write_end_request(&mut self.out, id, 0, ProtocolStatus::RequestComplete);
         }
@@ -233,9 +230,9 @@ impl Connection {
 
     /// FCGI_GET_VALUES: what is asked for and known.
     fn tell_values(&mut self, asked: &[u8]) {
-        let workers = self.worker.options().workers;
+        let workers = self.program.common().workers;
         let connections = (CONNECTIONS_PER_WORKER_MAX * workers).to_string();
-        let requests = (REQUESTS_PER_WORKER_MAX * workers).to_string();
+        let requests = (self.program.requests_max() * workers).to_string();
         let known: [(&[u8], &[u8]); 3] = [
             (b"FCGI_MAX_CONNS", connections.as_bytes()),
             (b"FCGI_MAX_REQS", requests.as_bytes()),
@@ -246,7 +243,7 @@ impl Connection {
         write_values_result(&mut self.out, told);
     }
 
-    /// Runs scripts that can go on, and takes their output. The greatest effort of them.
+    /// Goes on with the requests that can go on, and takes their output. The greatest effort of them.
     fn work(&mut self, context: &mut Context<'_>) -> Effort {
         let mut all = Effort::None;
         let mut index = 0;
@@ -278,7 +275,9 @@ impl Connection {
         let slot = self.slots.swap_remove(index);
         match self.slots.is_empty() {
             true => self.is_closing = true,
-            false => write_end_request(&mut self.out, slot.id, 1, ProtocolStatus::RequestComplete),
+            false => {
+                write_end_request(&mut self.out, slot.id(), 1, ProtocolStatus::RequestComplete)
+            }
         }
     }
 
@@ -299,7 +298,8 @@ impl Connection {
         }
         let is_unsent = !self.out.is_empty();
         if is_unsent != self.is_counted_unsent {
-            self.worker.count_unsent(self.is_counted_unsent, is_unsent);
+            let common = self.program.common();
+            common.count_unsent(self.is_counted_unsent, is_unsent);
             self.is_counted_unsent = is_unsent;
             self.moved = Instant::now();
         } else if is_unsent && sent > 0 {
@@ -319,13 +319,13 @@ impl Connection {
             if !self.out.is_empty() && now.duration_since(self.moved) >= STALL_MAX {
                 return Err(End::Stalled);
             }
-            let late = |slot: &&mut Slot| slot.deadline <= now;
-            self.slots.iter_mut().filter(late).for_each(Slot::expire);
-            // Those that have nothing to send but wait for room are looked at again when there is some.
-            self.slots
-                .iter_mut()
-                .filter(|slot| slot.deadline <= now)
-                .for_each(|slot| slot.deadline = now + STALL_MAX);
+            for slot in self.slots.iter_mut().filter(|slot| slot.deadline() <= now) {
+                slot.expire(now);
+                if slot.deadline() <= now {
+                    // What has nothing to do but wait for room is looked at again when there is some.
+                    slot.put_off(now + STALL_MAX);
+                }
+            }
             return Ok(true);
         }
         let at = tokio::time::Instant::from_std(next);
@@ -340,39 +340,32 @@ impl Connection {
 
     /// When something has to be looked at again, at the latest.
     fn next_deadline(&self) -> Option<Instant> {
-        let requests = self.slots.iter().map(|slot| slot.deadline);
+        let requests = self.slots.iter().map(Slot::deadline);
         let stalled = (!self.out.is_empty()).then(|| self.moved + STALL_MAX);
         requests.chain(stalled).min()
     }
 
-    fn slot(&mut self, id: u16) -> Option<&mut Slot> {
-        self.slots.iter_mut().find(|slot| slot.id == id)
+    fn slot(&mut self, id: u16) -> Option<&mut P::Slot> {
+        self.slots.iter_mut().find(|slot| slot.id() == id)
     }
 }
 
-impl Drop for Connection {
+impl<P: Program> Drop for Connection<P> {
     fn drop(&mut self) {
-        self.worker.count_unsent(self.is_counted_unsent, false);
+        let common = self.program.common();
+        common.count_unsent(self.is_counted_unsent, false);
     }
 }
 
 impl End {
-    fn log(&self) {
-        match self {
-            End::Done => {}
-            End::Protocol(error) => {
-                eprintln!(
-                    "petrel fcgi-magnet: a connection is closed, the web server sent {error}"
-                );
-            }
-            End::Stalled => {
-                let time = STALL_MAX.as_secs();
-                eprintln!(
-                    "petrel fcgi-magnet: a connection is closed, nothing was taken for {time} s"
-                );
-            }
-            End::Broken(error) => eprintln!("petrel fcgi-magnet: a connection is lost: {error}"),
-        }
+    fn log(&self, common: &Common) {
+        let why = match self {
+            End::Done => return,
+            End::Protocol(error) => format!("is closed, the web server sent {error}"),
+            End::Stalled => format!("is closed, nothing was taken for {} s", STALL_MAX.as_secs()),
+            End::Broken(error) => format!("is lost: {error}"),
+        };
+        common.log(&format!("a connection {why}"));
     }
 }
 

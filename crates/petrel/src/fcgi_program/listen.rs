@@ -16,11 +16,10 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
 
-use super::Options;
 use super::connection::Connection;
 use super::limits::{CONNECTIONS_PER_WORKER_MAX, FINISH_MAX};
 use super::socket::Socket;
-use super::worker::Worker;
+use super::{Common, Program};
 
 /// What a worker accepts from.
 pub struct Listener {
@@ -28,6 +27,8 @@ pub struct Listener {
     pub descriptor: OwnedFd,
     /// Whether connections are TCP.
     pub is_tcp: bool,
+    /// Who may connect by TCP; everybody if it is empty.
+    pub web_servers: Vec<IpAddr>,
     /// The connections of all workers.
     pub load: Arc<Load>,
 }
@@ -38,12 +39,12 @@ pub struct Load {
     connections: AtomicUsize,
 }
 
-/// Serves until `stopped` says that it is over. Says by `ready` whether it could begin.
+/// Serves with the program that `make` makes until `stopped` says that it is over. Says by `ready` whether it could begin.
 ///
 /// # Errors
 /// It could not, or the listening socket is of no use any more.
-pub fn run(
-    options: Arc<Options>,
+pub fn run<P: Program>(
+    make: impl FnOnce() -> io::Result<Rc<P>>,
     listener: Listener,
     mut stopped: watch::Receiver<bool>,
     ready: &Sender<io::Result<()>>,
@@ -52,9 +53,9 @@ pub fn run(
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build_local(LocalOptions::default())?;
-        Ok((runtime, Worker::new(options)?))
+        Ok((runtime, make()?))
     };
-    let (runtime, worker) = match begin() {
+    let (runtime, program) = match begin() {
         Ok(begun) => begun,
         Err(error) => {
             // Without a listener the process ends anyway.
@@ -65,33 +66,40 @@ pub fn run(
     runtime.block_on(async {
         let _ = ready.send(Ok(()));
         tokio::select! {
-            result = accept_all(&worker, listener) => return result,
+            result = accept_all(&program, listener) => return result,
             // The sender lives as long as the process.
             _ = stopped.wait_for(|stopped| *stopped) => {}
         }
         let end = Instant::now() + FINISH_MAX;
-        while !worker.is_idle() && Instant::now() < end {
+        while !is_idle(&*program) && Instant::now() < end {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(())
     })
 }
 
-async fn accept_all(worker: &Rc<Worker>, listener: Listener) -> io::Result<()> {
+/// Whether nothing is worked on or on its way.
+fn is_idle(program: &impl Program) -> bool {
+    program.is_idle() && program.common().unsent.get() == 0
+}
+
+async fn accept_all<P: Program>(program: &Rc<P>, listener: Listener) -> io::Result<()> {
     let Listener {
         descriptor,
         is_tcp,
+        web_servers,
         load,
     } = listener;
     let descriptor = readable(descriptor)?;
+    let common: &Common = program.common();
     let mine = Rc::new(());
     loop {
-        leave_some_to_others(&mine, &load, worker.options().workers).await;
+        leave_some_to_others(&mine, &load, common.workers).await;
         let mut guard = descriptor.readable().await?;
-        match accept(&descriptor, is_tcp, &worker.options().web_servers) {
+        match accept(&descriptor, is_tcp, &web_servers) {
             Ok(Some(socket)) => {
                 let counted = Counted::new(&mine, &load);
-                let connection = Connection::new(worker, Socket::new(socket));
+                let connection = Connection::new(program, Socket::new(socket));
                 tokio::task::spawn_local(async move {
                     connection.await;
                     drop(counted);
@@ -101,7 +109,8 @@ async fn accept_all(worker: &Rc<Worker>, listener: Listener) -> io::Result<()> {
             Err(Errno::AGAIN) => guard.clear_ready(),
             Err(Errno::INTR | Errno::CONNABORTED) => {}
             Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
-                eprintln!("petrel fcgi-magnet: accepting a connection: {error}");
+                // Whoever started it reads standard error, and there is no request to tell it with.
+                eprintln!("petrel {}: accepting a connection: {error}", common.name);
                 tokio::time::sleep(SHORTAGE_PAUSE).await;
             }
             Err(error) => return Err(error.into()),

@@ -1,0 +1,96 @@
+//! The name-value pairs of a request, as the web server sends them.
+
+use proto::fastcgi::Pairs;
+
+use super::limits::PARAMS_BYTES_MAX;
+
+/// The stream of pairs, still encoded: a request asks for few of them.
+#[derive(Debug)]
+pub struct Params {
+    encoded: Vec<u8>,
+}
+
+impl Params {
+    /// With none in it.
+    pub fn new() -> Params {
+        Params {
+            encoded: Vec::with_capacity(1024),
+        }
+    }
+
+    /// As new, keeping memory of usual size.
+    pub fn clear(&mut self) {
+        self.encoded.clear();
+        self.encoded.shrink_to(KEPT_BYTES_MAX);
+    }
+
+    /// Appends to the stream. False if it is too long.
+    pub fn add(&mut self, bytes: &[u8]) -> bool {
+        let fits = self.encoded.len() + bytes.len() <= PARAMS_BYTES_MAX;
+        if fits {
+            self.encoded.extend_from_slice(bytes);
+        }
+        fits
+    }
+
+    /// Whether the stream can be taken apart.
+    pub fn are_sound(&self) -> bool {
+        Pairs::new(&self.encoded).all(|pair| pair.is_ok())
+    }
+
+    /// All pairs.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        Pairs::new(&self.encoded).flatten()
+    }
+
+    /// The value of `name`; if there are several, the last.
+    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        let named = self.iter().filter(|(known, _)| *known == name);
+        named.last().map(|(_, value)| value)
+    }
+}
+
+/// Memory that is kept for the next request.
+const KEPT_BYTES_MAX: usize = 16 * 1024;
+
+#[cfg(test)]
+pub mod testing {
+    use super::*;
+    use proto::fastcgi::write_pair;
+
+    /// What a web server sends for `pairs`, in small pieces.
+    pub fn params(pairs: &[(&str, &[u8])]) -> Params {
+        let (mut params, mut encoded) = (Params::new(), Vec::new());
+        for (name, value) in pairs {
+            write_pair(&mut encoded, name.as_bytes(), value);
+        }
+        for piece in encoded.chunks(3) {
+            assert!(params.add(piece));
+        }
+        params
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_found_by_name_and_the_last_one_counts() {
+        let params = testing::params(&[("A", b"1"), ("B", b"2"), ("A", b"3")]);
+        assert!(params.are_sound());
+        assert_eq!(params.get(b"A"), Some(&b"3"[..]));
+        assert_eq!(params.get(b"C"), None);
+        assert_eq!(params.iter().count(), 3);
+    }
+
+    #[test]
+    fn pairs_are_limited_and_checked() {
+        let mut params = Params::new();
+        assert!(params.add(&[5]));
+        assert!(!params.are_sound());
+        assert!(!params.add(&vec![0; PARAMS_BYTES_MAX]));
+        params.clear();
+        assert!(params.are_sound());
+    }
+}

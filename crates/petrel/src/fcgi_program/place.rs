@@ -1,0 +1,128 @@
+//! Where a program listens: on a socket of its own, or on the one it was started with.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use rustix::net::sockopt::{socket_acceptconn, socket_domain};
+
+use super::limits::BACKLOG;
+use crate::spawn::{ProgramSocket, UnixPlace};
+
+/// What the command line says about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On a unix socket.
+    Unix {
+        /// Its path.
+        path: PathBuf,
+        /// Its mode; `None`: what the umask leaves of 0777.
+        mode: Option<u32>,
+    },
+    /// On a TCP socket.
+    Tcp(SocketAddr),
+    /// On descriptor 0, where spawn-fcgi and web servers put it.
+    Inherited {
+        /// How to name another place, for those who have started it by hand.
+        options: &'static str,
+    },
+}
+
+/// A socket that listens. The name of one of our own goes with the value.
+pub enum Opened {
+    Own(ProgramSocket),
+    Inherited(OwnedFd),
+}
+
+impl Place {
+    /// Whether it is a socket of our own.
+    pub fn is_own(&self) -> bool {
+        !matches!(self, Place::Inherited { .. })
+    }
+
+    /// Listens.
+    ///
+    /// # Errors
+    /// The address or name is taken or not allowed, or descriptor 0 is no socket that listens.
+    pub fn open(&self) -> Result<Opened, String> {
+        match self {
+            Place::Unix { path, mode } => {
+                let place = UnixPlace {
+                    path,
+                    root: None,
+                    mode: *mode,
+                    user: None,
+                    group: None,
+                    is_taken: false,
+                };
+                let socket = ProgramSocket::unix(&place, BACKLOG);
+                socket
+                    .map(Opened::Own)
+                    .map_err(|error| format!("{}: {error}", path.display()))
+            }
+            Place::Tcp(address) => {
+                let socket = ProgramSocket::tcp(*address, BACKLOG);
+                socket
+                    .map(Opened::Own)
+                    .map_err(|error| format!("{address}: {error}"))
+            }
+            Place::Inherited { options } => {
+                let socket = inherited(options).map_err(|error| error.to_string())?;
+                Ok(Opened::Inherited(socket))
+            }
+        }
+    }
+}
+
+impl Opened {
+    /// The socket.
+    ///
+    /// # Errors
+    /// There are too many open files.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        match self {
+            Opened::Own(socket) => socket.as_fd().try_clone_to_owned(),
+            Opened::Inherited(socket) => socket.try_clone(),
+        }
+    }
+}
+
+/// Whether connections to it are TCP.
+pub fn is_tcp(socket: &OwnedFd) -> bool {
+    socket_domain(socket).is_ok_and(|domain| domain != rustix::net::AddressFamily::UNIX)
+}
+
+/// FCGI_WEB_SERVER_ADDRS (section 3.2 of the specification): who may connect by TCP. Everybody, if
+/// the list is empty.
+///
+/// # Errors
+/// It is no list of addresses.
+pub fn web_servers() -> Result<Vec<IpAddr>, String> {
+    let name = "FCGI_WEB_SERVER_ADDRS";
+    let list = match std::env::var(name) {
+        Ok(list) => list,
+        Err(std::env::VarError::NotPresent) => return Ok(Vec::new()),
+        Err(error) => return Err(format!("{name}: {error}")),
+    };
+    let addresses = list.split(',').map(|address| {
+        let parsed = address.trim().parse();
+        parsed.map_err(|_| format!("{name}: \"{address}\" is no address"))
+    });
+    addresses.collect()
+}
+
+/// The socket on descriptor 0, where spawn-fcgi and web servers put it.
+fn inherited(options: &str) -> io::Result<OwnedFd> {
+    let stdin = rustix::stdio::stdin();
+    if !socket_acceptconn(stdin).unwrap_or(false) {
+        return Err(io::Error::other(format!(
+            "standard input is no listening socket: start it by a web server or spawn-fcgi, or name \
+             a place by {options}"
+        )));
+    }
+    let socket = stdin.try_clone_to_owned()?;
+    // Scripts may read from standard input.
+    rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+    Ok(socket)
+}
