@@ -30,6 +30,28 @@ pub(super) fn is_entry_beneath(entry: &Rc<FileEntry>, directory: &[u8], relative
     is_beneath
 }
 
+/// Opens `relative` below `directory`, whose path is `directory_path`: what a symlink with an absolute
+/// target must begin with. Symlinks of /proc that lead to what a process has open are not followed.
+///
+/// # Errors
+/// Those of openat2(2); `XDEV` for what leads out of the directory, `LOOP` for a symlink of /proc and for
+/// too many of them.
+pub fn open_beneath(
+    directory: &OwnedFd,
+    directory_path: &[u8],
+    relative: &[u8],
+    flags: OFlags,
+) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    match openat2(directory, relative, flags, Mode::empty(), resolve) {
+        // An absolute symlink, too, is XDEV.
+        Err(error) if error == Errno::XDEV || lacks_openat2(error) => {
+            walk(directory, Some(directory_path), relative, flags)
+        }
+        opened => opened,
+    }
+}
+
 /// Opens `relative` below `directory`. No symlink is followed, the last part included.
 ///
 /// # Errors
@@ -52,7 +74,7 @@ pub(super) fn is_regular(file: impl AsFd) -> bool {
 }
 
 fn is_same_file(entry: &FileEntry, directory: &[u8], relative: &[u8]) -> bool {
-    let Ok(found) = open_beneath(directory, relative) else {
+    let Ok(found) = open_place(directory, relative) else {
         return false;
     };
     let cached = entry.stat();
@@ -60,20 +82,13 @@ fn is_same_file(entry: &FileEntry, directory: &[u8], relative: &[u8]) -> bool {
 }
 
 /// Opens the place, not the file: nothing is read from it.
-fn open_beneath(directory: &[u8], relative: &[u8]) -> Result<OwnedFd, Errno> {
+fn open_place(directory: &[u8], relative: &[u8]) -> Result<OwnedFd, Errno> {
     let place = OFlags::PATH | OFlags::CLOEXEC;
     let at = match directory {
         b"" => openat(CWD, c"/", place | OFlags::DIRECTORY, Mode::empty())?,
         path => openat(CWD, path, place | OFlags::DIRECTORY, Mode::empty())?,
     };
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    match openat2(&at, relative, place, Mode::empty(), resolve) {
-        // An absolute symlink, too, is XDEV.
-        Err(error) if error == Errno::XDEV || lacks_openat2(error) => {
-            walk(&at, Some(directory), relative, place)
-        }
-        opened => opened,
-    }
+    open_beneath(&at, directory, relative, place)
 }
 
 /// EAGAIN: something was renamed while a `..` was resolved, so that nothing is certain.

@@ -19,6 +19,7 @@ use petrel_engine::module::Outcome;
 use petrel_engine::proto::reply_head::ReplyHead;
 
 use super::options::Host;
+pub use beneath::open_beneath;
 pub use redirect::local_redirect;
 
 /// What a reply head means for the body behind it.
