@@ -17,6 +17,7 @@ mod browser;
 mod client;
 mod command;
 mod differential;
+pub mod fastcgi;
 mod load;
 mod ports;
 mod process;
