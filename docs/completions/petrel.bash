@@ -22,6 +22,9 @@ _petrel() {
             petrel,fcgi-magnet)
                 cmd="petrel__subcmd__fcgi__subcmd__magnet"
                 ;;
+            petrel,fcgi-stat-accel)
+                cmd="petrel__subcmd__fcgi__subcmd__stat__subcmd__accel"
+                ;;
             petrel,help)
                 cmd="petrel__subcmd__help"
                 ;;
@@ -42,6 +45,9 @@ _petrel() {
                 ;;
             petrel__subcmd__help,fcgi-magnet)
                 cmd="petrel__subcmd__help__subcmd__fcgi__subcmd__magnet"
+                ;;
+            petrel__subcmd__help,fcgi-stat-accel)
+                cmd="petrel__subcmd__help__subcmd__fcgi__subcmd__stat__subcmd__accel"
                 ;;
             petrel__subcmd__help,help)
                 cmd="petrel__subcmd__help__subcmd__help"
@@ -65,7 +71,7 @@ _petrel() {
 
     case "${cmd}" in
         petrel)
-            opts="-f -m -i -1 -p -t -D -v -V -h --help serve spawn fcgi-magnet lua completions man help"
+            opts="-f -m -i -1 -p -t -D -v -V -h --help serve spawn fcgi-magnet fcgi-stat-accel lua completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -158,8 +164,54 @@ _petrel() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        petrel__subcmd__fcgi__subcmd__stat__subcmd__accel)
+            opts="-h --port --address --socket --mode --threads --read-ahead --document-root --timeout --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --port)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --address)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --mode)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --threads)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --read-ahead)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --document-root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         petrel__subcmd__help)
-            opts="serve spawn fcgi-magnet lua completions man help"
+            opts="serve spawn fcgi-magnet fcgi-stat-accel lua completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -187,6 +239,20 @@ _petrel() {
             return 0
             ;;
         petrel__subcmd__help__subcmd__fcgi__subcmd__magnet)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        petrel__subcmd__help__subcmd__fcgi__subcmd__stat__subcmd__accel)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

@@ -37,6 +37,7 @@ complete -c petrel -n "__fish_petrel_needs_command" -s h -l help -d 'Print help 
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "serve" -d 'Serve a directory, without a configuration file'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "spawn" -d 'Start FastCGI programs, with the options of spawn-fcgi'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "fcgi-magnet" -d 'Run Lua scripts as a FastCGI program'
+complete -c petrel -n "__fish_petrel_needs_command" -f -a "fcgi-stat-accel" -d 'Wait for the disk in place of a web server, as a FastCGI program'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "lua" -d 'Run a script of mod_magnet on a made-up request, and tell what it does'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "man" -d 'Print the manual page'
@@ -80,6 +81,15 @@ debug\t'All of `debug`'
 os.exit\t'`os.exit`'
 io.popen\t'`io.popen` and `os.execute`'"
 complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-stat-accel" -l port -d 'Listen on this TCP port. Whoever can connect learns which files there are: see --document-root' -r
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-stat-accel" -l address -d 'The address to listen on, with --port' -r
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-stat-accel" -l socket -d 'Listen on this unix socket' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-stat-accel" -l mode -d 'Mode of the unix socket, octal; what the umask leaves of 0777 unless told' -r
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-stat-accel" -l threads -d 'Threads that wait for disks' -r
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-stat-accel" -l read-ahead -d 'How much of a file is read, in bytes' -r
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-stat-accel" -l document-root -d 'Name files below this directory only, wherever links lead; may be given again. Unless told, below the DOCUMENT_ROOT of the request' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-stat-accel" -l timeout -d 'Seconds that a request may take' -r
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-stat-accel" -s h -l help -d 'Print help'
 complete -c petrel -n "__fish_petrel_using_subcommand lua" -l url -d 'What is asked for: a path, with a query' -r
 complete -c petrel -n "__fish_petrel_using_subcommand lua" -l method -d 'The request method' -r
 complete -c petrel -n "__fish_petrel_using_subcommand lua" -l header -d 'A field of the request, such as \'Accept: text/html\'; may be given again' -r
@@ -91,10 +101,11 @@ complete -c petrel -n "__fish_petrel_using_subcommand lua" -l root -d 'The docum
 complete -c petrel -n "__fish_petrel_using_subcommand lua" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c petrel -n "__fish_petrel_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c petrel -n "__fish_petrel_using_subcommand man" -s h -l help -d 'Print help'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet lua completions man help" -f -a "serve" -d 'Serve a directory, without a configuration file'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet lua completions man help" -f -a "spawn" -d 'Start FastCGI programs, with the options of spawn-fcgi'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet lua completions man help" -f -a "fcgi-magnet" -d 'Run Lua scripts as a FastCGI program'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet lua completions man help" -f -a "lua" -d 'Run a script of mod_magnet on a made-up request, and tell what it does'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet lua completions man help" -f -a "completions" -d 'Print a completion script for a shell'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet lua completions man help" -f -a "man" -d 'Print the manual page'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet lua completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "serve" -d 'Serve a directory, without a configuration file'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "spawn" -d 'Start FastCGI programs, with the options of spawn-fcgi'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "fcgi-magnet" -d 'Run Lua scripts as a FastCGI program'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "fcgi-stat-accel" -d 'Wait for the disk in place of a web server, as a FastCGI program'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "lua" -d 'Run a script of mod_magnet on a made-up request, and tell what it does'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "man" -d 'Print the manual page'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

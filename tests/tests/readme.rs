@@ -14,6 +14,7 @@ const PAGES: &[(&str, usize, usize)] = &[
     ("docs/from-apache.md", 5, 2),
     ("docs/page-cache.md", 4, 2),
     ("docs/lua.md", 1, 2),
+    ("docs/fcgi-stat-accel.md", 2, 1),
 ];
 
 fn path(page: &str) -> PathBuf {

@@ -44,6 +44,10 @@ const DOCUMENTS: &[Document] = &[
         source: Source::Petrel(&["man", "fcgi-magnet"]),
     },
     Document {
+        path: "docs/petrel-fcgi-stat-accel.1",
+        source: Source::Petrel(&["man", "fcgi-stat-accel"]),
+    },
+    Document {
         path: "docs/petrel-lua.1",
         source: Source::Petrel(&["man", "lua"]),
     },

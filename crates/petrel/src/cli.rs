@@ -63,6 +63,8 @@ pub enum Command {
     Spawn(Box<Spawn>),
     /// Run Lua scripts as a FastCGI program
     FcgiMagnet(Box<FcgiMagnet>),
+    /// Wait for the disk in place of a web server, as a FastCGI program
+    FcgiStatAccel(Box<FcgiStatAccel>),
     /// Run a script of mod_magnet on a made-up request, and tell what it does
     Lua(Box<Lua>),
     /// Print a completion script for a shell
@@ -223,6 +225,54 @@ pub enum Allowed {
     /// `io.popen` and `os.execute`.
     #[value(name = "io.popen")]
     IoPopen,
+}
+
+/// Options of `petrel fcgi-stat-accel`.
+#[derive(Debug, clap::Args)]
+#[command(
+    long_about = "Wait for the disk in place of a web server, as a FastCGI program.\n\n\
+        It opens the file that SCRIPT_FILENAME names, reads its beginning and answers with its name in \
+        X-LIGHTTPD-send-file and X-Sendfile. The web server, to which it has to be allowed (x-sendfile), then \
+        finds the file in memory.\n\n\
+        It listens on the socket that is its standard input, as spawn-fcgi, `petrel spawn` or a web server \
+        (bin-path) start it, or on one of its own."
+)]
+pub struct FcgiStatAccel {
+    /// Listen on this TCP port. Whoever can connect learns which files there are: see --document-root
+    #[arg(long, value_name = "PORT", conflicts_with = "socket",
+        value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
+    /// The address to listen on, with --port
+    #[arg(
+        long,
+        value_name = "ADDR",
+        default_value = "127.0.0.1",
+        requires = "port"
+    )]
+    pub address: IpAddr,
+    /// Listen on this unix socket
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Mode of the unix socket, octal; what the umask leaves of 0777 unless told
+    #[arg(long, value_name = "MODE", value_parser = octal_mode, requires = "socket",
+        conflicts_with = "port")]
+    pub mode: Option<u32>,
+    /// Threads that wait for disks
+    #[arg(long, value_name = "N", default_value_t = 20,
+        value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub threads: u16,
+    /// How much of a file is read, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 131_072,
+        value_parser = clap::value_parser!(u64).range(..=67_108_864))]
+    pub read_ahead: u64,
+    /// Name files below this directory only, wherever links lead; may be given again. Unless told, below
+    /// the DOCUMENT_ROOT of the request
+    #[arg(long, value_name = "DIR")]
+    pub document_root: Vec<PathBuf>,
+    /// Seconds that a request may take
+    #[arg(long = "timeout", value_name = "SECS", default_value_t = 60,
+        value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub timeout_s: u32,
 }
 
 /// Options of `petrel lua`.

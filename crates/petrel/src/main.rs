@@ -9,6 +9,7 @@ mod check;
 mod cli;
 mod fcgi_magnet;
 mod fcgi_program;
+mod fcgi_stat_accel;
 mod features;
 mod keeper;
 mod limits;
@@ -73,6 +74,7 @@ fn run(arguments: Arguments) -> u8 {
         Some(Command::Spawn(options)) => spawn::run(options, "petrel spawn"),
         Some(Command::Lua(options)) => lua_command::run(options),
         Some(Command::FcgiMagnet(options)) => fcgi_magnet::run(options),
+        Some(Command::FcgiStatAccel(options)) => fcgi_stat_accel::run(options),
         Some(Command::Man { command }) => match cli::manual_page(command.as_deref()) {
             Some(page) => print(&page),
             None => fail("there is no such command"),

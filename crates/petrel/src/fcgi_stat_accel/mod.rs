@@ -1,0 +1,213 @@
+//! `petrel fcgi-stat-accel`: the program of the article about accelerating small files.
+//!
+//! A web server with one thread waits for the disk when it opens a file whose inode is not in memory. So
+//! it asks this program by FastCGI first, which waits instead: it opens the file, looks at it and reads its
+//! beginning ([`look`]), in one of its threads ([`pool`]), and answers with the name of the file in
+//! X-LIGHTTPD-send-file ([`answer`]). The web server then finds everything in memory. Which file that is
+//! says [`target`]; connections and records are [`fcgi_program`]'s, and a [`slot`] is a request.
+//!
+//! Knows nothing of HTTP but what a web server says by FastCGI, and never sends a byte of a file.
+
+mod answer;
+mod limits;
+mod look;
+mod pool;
+mod slot;
+mod target;
+
+use std::cell::Cell;
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use proto::fastcgi::AfterRequest;
+use proto::status::Status;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::cli;
+use crate::fcgi_program::limits::REQUESTS_PER_WORKER_MAX;
+use crate::fcgi_program::{self, Common, Place, Program, Setup};
+use pool::Pool;
+use slot::Slot;
+use target::without_slash;
+
+/// Why a file is not named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What the client is told.
+    pub status: Status,
+    /// What the log is told: stage, cause, path. Nothing, where it is the client's affair alone.
+    pub words: Option<String>,
+}
+
+/// Serves until a signal ends it. The answer is the exit code.
+pub fn run(options: &cli::FcgiStatAccel) -> u8 {
+    match serve(options) {
+        Ok(()) => 0,
+        Err(message) => crate::fail(&format!("fcgi-stat-accel: {message}")),
+    }
+}
+
+fn serve(arguments: &cli::FcgiStatAccel) -> Result<(), String> {
+    let roots = roots(&arguments.document_root)?;
+    let read_ahead = arguments.read_ahead;
+    let patience = Duration::from_secs(arguments.timeout_s.into());
+    let look = move |target: &_, buffer: &mut _| look::look(target, read_ahead, buffer);
+    let threads = usize::from(arguments.threads);
+    let pool = Pool::new(threads, patience, Box::new(look));
+    raise_open_files();
+    let setup = Setup {
+        name: "fcgi-stat-accel",
+        place: place(arguments),
+        // It waits for nothing but sockets.
+        workers: 1,
+    };
+    fcgi_program::serve(setup, move |common| {
+        Ok(Rc::new(Accelerator {
+            common,
+            pool: pool.clone(),
+            roots: roots.clone(),
+            patience,
+            requests: Cell::new(0),
+        }))
+    })
+}
+
+fn place(arguments: &cli::FcgiStatAccel) -> Place {
+    match (&arguments.socket, arguments.port) {
+        (Some(path), _) => Place::Unix {
+            path: path.clone(),
+            mode: arguments.mode,
+        },
+        (None, Some(port)) => Place::Tcp(SocketAddr::new(arguments.address, port)),
+        (None, None) => Place::Inherited {
+            options: "--port or --socket",
+        },
+    }
+}
+
+/// The directories of the command line, each by the name it was given and by the one that it has when
+/// links are resolved: web servers may use either.
+fn roots(directories: &[PathBuf]) -> Result<Vec<Box<[u8]>>, String> {
+    let mut roots = Vec::new();
+    for directory in directories {
+        let failed = |error: io::Error| format!("{}: {error}", directory.display());
+        let resolved = fs::canonicalize(directory).map_err(failed)?;
+        if !resolved.is_dir() {
+            return Err(failed(io::ErrorKind::NotADirectory.into()));
+        }
+        let given = std::path::absolute(directory).map_err(failed)?;
+        let text = |path: &Path| Box::from(without_slash(path.as_os_str().as_bytes()));
+        roots.extend([text(&given), text(&resolved)]);
+    }
+    Ok(roots)
+}
+
+/// A connection is an open file, and so is what a thread looks at: as many as may be.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    // What there is will do, with fewer connections.
+    let _ = setrlimit(Resource::Nofile, most);
+}
+
+/// What the requests of the worker are answered by.
+struct Accelerator {
+    common: Common,
+    pool: Pool,
+    /// Where files must be; below DOCUMENT_ROOT, if there are none.
+    roots: Vec<Box<[u8]>>,
+    /// For how long a request may take.
+    patience: Duration,
+    requests: Cell<usize>,
+}
+
+impl Accelerator {
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    fn roots(&self) -> &[Box<[u8]>] {
+        &self.roots
+    }
+
+    fn count_request(&self) {
+        self.requests.set(self.requests.get() + 1);
+    }
+
+    fn end_request(&self) {
+        self.requests.set(self.requests.get() - 1);
+    }
+}
+
+impl Program for Accelerator {
+    type Slot = Slot;
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn begin(self: &Rc<Self>, id: u16, after: AfterRequest, now: Instant) -> Option<Slot> {
+        let has_room = self.requests.get() < self.requests_max();
+        has_room.then(|| Slot::new(self, id, after, now + self.patience))
+    }
+
+    fn requests_max(&self) -> usize {
+        REQUESTS_PER_WORKER_MAX
+    }
+
+    fn is_idle(&self) -> bool {
+        self.requests.get() == 0
+    }
+}
+
+impl Refusal {
+    /// With a line for the log.
+    fn new(status: Status, words: String) -> Refusal {
+        Refusal {
+            status,
+            words: Some(words),
+        }
+    }
+
+    /// With none: it is usual.
+    fn silent(status: Status) -> Refusal {
+        Refusal {
+            status,
+            words: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_are_known_by_both_names() {
+        let home = tempfile::tempdir().expect("a directory");
+        let home = fs::canonicalize(home.path()).expect("there");
+        fs::create_dir(home.join("real")).expect("made");
+        std::os::unix::fs::symlink("real", home.join("link")).expect("made");
+        let text = |name: &str| Box::from(home.join(name).as_os_str().as_bytes());
+        assert_eq!(
+            roots(&[home.join("link/")]),
+            Ok(vec![text("link"), text("real")])
+        );
+        assert_eq!(
+            roots(&[PathBuf::from("/")]),
+            Ok(vec![Box::default(), Box::default()])
+        );
+        fs::write(home.join("file"), "").expect("written");
+        assert!(roots(&[home.join("file")]).is_err());
+        assert!(roots(&[home.join("missing")]).is_err());
+        assert_eq!(roots(&[]), Ok(Vec::new()));
+    }
+}
