@@ -177,7 +177,8 @@ pub struct FcgiMagnet {
     #[arg(long, value_name = "PATH", conflicts_with = "listen")]
     pub socket: Option<PathBuf>,
     /// Mode of the unix socket, octal; what the umask leaves of 0777 unless told
-    #[arg(long, value_name = "MODE", value_parser = octal_mode, requires = "socket")]
+    #[arg(long, value_name = "MODE", value_parser = octal_mode, requires = "socket",
+        conflicts_with = "listen")]
     pub mode: Option<u32>,
     /// Listen on this TCP address. Whoever can connect can run any script: see --root
     #[arg(long, value_name = "ADDR:PORT")]

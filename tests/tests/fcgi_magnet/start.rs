@@ -68,6 +68,10 @@ fn mistakes_are_told() {
             "cannot be used with",
         ),
         (&["--mode", "0660"], "--socket"),
+        (
+            &["--mode", "0660", "--listen", "127.0.0.1:0"],
+            "cannot be used with",
+        ),
         (&["--allow", "everything"], "ffi"),
         (
             &["--root", "/nonexistent", "--listen", "127.0.0.1:0"],
