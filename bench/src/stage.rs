@@ -5,7 +5,7 @@
 use crate::backend::{Backend, Kind};
 use crate::cli::Placement;
 use crate::peers::process::Running;
-use crate::peers::{self, Chosen, Site, TEMPORARY, Upstream};
+use crate::peers::{self, Chosen, FileReading, Site, TEMPORARY, Upstream};
 use crate::workload::{Service, Workload};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
@@ -77,6 +77,7 @@ impl Served {
                 },
             ),
             store: backend.map(|backend| &backend.address),
+            reading: FileReading::default(),
         };
         let server = place.start(|| Running::start(chosen, &site))?;
         Ok(Self {

@@ -71,7 +71,7 @@ fn configuration(site: &Site<'_>, perl: Option<&str>) -> String {
         .unwrap_or_default();
     let (processes, script) = match perl {
         Some(perl) => (PREFORK.to_owned(), perl),
-        None => (event(), ""),
+        None => (event(site.reading.clients), ""),
     };
     let root_user = rustix::process::geteuid().is_root();
     let user = if root_user {
@@ -111,15 +111,17 @@ DocumentRoot {root}
     )
 }
 
-/// Two processes of 64 threads: with fewer threads than connections it hands more of them over.
-fn event() -> String {
-    let threads = 64 * WORKERS;
+/// Two processes of 64 threads: with fewer threads than connections it hands more of them over. Twice
+/// as many where more than a hundred clients wait for a disk, a thread each.
+fn event(clients: u16) -> String {
+    let each = if clients > 100 { 128 } else { 64 };
+    let threads = each * WORKERS;
     format!(
         "LoadModule mpm_event_module {MODULES}/mod_mpm_event.so
 StartServers {WORKERS}
 ServerLimit {WORKERS}
-ThreadLimit 64
-ThreadsPerChild 64
+ThreadLimit {each}
+ThreadsPerChild {each}
 MaxRequestWorkers {threads}
 MinSpareThreads 1
 MaxSpareThreads {threads}

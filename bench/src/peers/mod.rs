@@ -28,6 +28,7 @@ pub static PEERS: &[Peer] = &[
     petrel::PEER,
     nginx::PEER,
     nginx::WITHOUT_SENDFILE,
+    nginx::WITH_THREADS,
     lighttpd::PEER,
     h2o::PEER,
     apache::PEER,
@@ -101,6 +102,35 @@ pub struct Site<'a> {
     pub upstream: Option<Upstream<'a>>,
     /// What stands behind it for scripts, whether it hands requests on to that or not.
     pub store: Option<&'a Address>,
+    /// How it is to read files.
+    pub reading: FileReading<'a>,
+}
+
+/// How a server is to read files, as far as it is not to decide that itself. What a server has no
+/// setting for is not asked of it.
+#[derive(Clone, Copy, Debug)]
+pub struct FileReading<'a> {
+    /// Clients that wait for files at the same time; a server with a thread for each needs so many.
+    pub clients: u16,
+    /// The network backend (Petrel).
+    pub backend: Option<&'a str>,
+    /// How much of a file is read at a time, in KiB (Petrel, nginx).
+    pub chunk_kib: Option<u32>,
+    /// Beginning of the URLs of files that a FastCGI program looks up first, and where that listens
+    /// (Petrel, lighttpd).
+    pub stat_accelerator: Option<(&'a str, &'a Address)>,
+}
+
+impl Default for FileReading<'_> {
+    /// As servers do it by themselves.
+    fn default() -> Self {
+        Self {
+            clients: 64,
+            backend: None,
+            chunk_kib: None,
+            stat_accelerator: None,
+        }
+    }
 }
 
 /// A backend of a gateway.
@@ -312,6 +342,7 @@ mod tests {
     fn variants_run_only_when_named() {
         let unasked = named(&[]).unwrap();
         assert!(unasked.iter().all(|peer| peer.name != "nginx-nosendfile"));
+        assert!(unasked.iter().all(|peer| peer.name != "nginx-aio"));
         assert_eq!(named(&["nginx-nosendfile".to_owned()]).unwrap().len(), 1);
     }
 

@@ -32,20 +32,40 @@ pub const PEER: Peer = Peer {
     ],
     choice: Choice::Default,
     bodies: Bodies::AsAsked,
-    prepare: |program, site| prepare(program, site, "on"),
+    prepare: |program, site| prepare(program, site, SENDFILE),
 };
 
 /// Reads files into memory: better for the smallest, worse for large ones.
 pub const WITHOUT_SENDFILE: Peer = Peer {
     name: "nginx-nosendfile",
     choice: Choice::OnRequest,
-    prepare: |program, site| prepare(program, site, "off"),
+    prepare: |program, site| prepare(program, site, "sendfile off;"),
     ..PEER
 };
 
-fn prepare(program: &Path, site: &Site<'_>, sendfile: &str) -> io::Result<Command> {
+/// Leaves what may wait for a disk to its pool of 32 threads: sendfile(2), or reading where a chunk's
+/// length is told.
+pub const WITH_THREADS: Peer = Peer {
+    name: "nginx-aio",
+    choice: Choice::OnRequest,
+    prepare: |program, site| {
+        let sendfile = match site.reading.chunk_kib {
+            Some(_) => "sendfile off;",
+            None => SENDFILE,
+        };
+        prepare(program, site, &format!("aio threads; {sendfile}"))
+    },
+    ..PEER
+};
+
+/// `sending`: the directives of how files are sent.
+fn prepare(program: &Path, site: &Site<'_>, sending: &str) -> io::Result<Command> {
     let script = site.script().map(|script| script_location(site, script));
-    let text = configuration(site, sendfile, &script.transpose()?.unwrap_or_default());
+    let sending = match site.reading.chunk_kib {
+        Some(kib) => format!("{sending} sendfile_max_chunk {kib}k; output_buffers 2 {kib}k;"),
+        None => sending.to_owned(),
+    };
+    let text = configuration(site, &sending, &script.transpose()?.unwrap_or_default());
     let file = site.configure("nginx.conf", &text)?;
     let mut command = Command::new(program);
     command.arg("-p").arg(site.directory).arg("-c").arg(file);
@@ -55,7 +75,7 @@ fn prepare(program: &Path, site: &Site<'_>, sendfile: &str) -> io::Result<Comman
 /// `tcp_nopush off`: corking costs two calls and gains nothing where head and body are small.
 /// `reuseport`: a queue for each worker, or one of them gets most of the connections.
 /// `open_file_cache_errors on`: its negative cache, for the 404s.
-fn configuration(site: &Site<'_>, sendfile: &str, script: &str) -> String {
+fn configuration(site: &Site<'_>, sending: &str, script: &str) -> String {
     let Site {
         root,
         directory,
@@ -98,7 +118,7 @@ http {{
     scgi_temp_path {directory};
     access_log off;
     log_not_found off;
-    sendfile {sendfile};
+    {sending}
     tcp_nopush off;
     tcp_nodelay on;
     keepalive_timeout 3600s;
@@ -188,6 +208,7 @@ fn cache(protocol: &str, memory: &Path) -> (String, String) {
     )
 }
 
+const SENDFILE: &str = "sendfile on;";
 /// Where Debian keeps them.
 const LUA: &str = "load_module /usr/lib/nginx/modules/ndk_http_module.so;
 load_module /usr/lib/nginx/modules/ngx_http_lua_module.so;

@@ -34,7 +34,7 @@ pub const PEER: Peer = Peer {
 };
 
 fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
-    let text = lighttpd::configuration(site, &options(site))? + further(site);
+    let text = lighttpd::configuration(site, &options(site))? + further(site) + &reading(site);
     let file = site.configure("petrel.conf", &text)?;
     let mut command = Command::new(program);
     command.arg("-D").arg("-f").arg(file);
@@ -52,6 +52,19 @@ fn further(site: &Site<'_>) -> &'static str {
     } else {
         ""
     }
+}
+
+/// How files are read, where it is not to decide that itself.
+fn reading(site: &Site<'_>) -> String {
+    let reading = site.reading;
+    let mut text = String::new();
+    if let Some(backend) = reading.backend {
+        text += &format!("server.network-backend = \"{backend}\"\n");
+    }
+    if let Some(kib) = reading.chunk_kib {
+        text += &format!("server.io-chunk-size = \"{kib}\"\n");
+    }
+    text
 }
 
 /// Connections are kept unless told otherwise.
