@@ -1,6 +1,7 @@
 //! The command line: one block an option, help from the same text.
 
 use crate::backend::{BODY_BYTES, SLOW_REDIS_DELAY};
+use crate::cold::ColdOptions;
 use crate::workload::Suite;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -37,6 +38,8 @@ pub enum Command {
     Cache(Options),
     /// Static files while a thousand requests wait for a slow Redis
     SlowRedis(SlowRedisOptions),
+    /// Cold files on a modelled disk, and hot ones beside them
+    Cold(ColdOptions),
     /// A small php-fpm behind two servers and many clients, slow ones among them
     Starvation(StarvationOptions),
     /// Serve one canned response with the fewest system calls (started by the comparison)
@@ -274,7 +277,7 @@ pub enum BackendProtocol {
 }
 
 /// A run shorter than this measures start-up effects; a longer one, patience.
-fn seconds(text: &str) -> Result<f64, String> {
+pub fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if (0.1..=600.0).contains(&value) => Ok(value),
         _ => Err("expected a number of seconds from 0.1 to 600".to_owned()),

@@ -12,6 +12,7 @@ mod article;
 mod backend;
 mod calibrate;
 mod cli;
+mod cold;
 #[allow(dead_code, unused_imports)] // Until its command is there.
 mod disk;
 mod floor;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         cli::Command::FcgiMagnet(options) => compare(&options, workload::Suite::FcgiMagnet),
         cli::Command::Cache(options) => compare(&options, workload::Suite::Cache),
         cli::Command::SlowRedis(options) => slow_redis::run(&options),
+        cli::Command::Cold(options) => cold::run(&options),
         cli::Command::Backend(options) => {
             backend::serve(&options).map_err(|error| error.to_string())
         }

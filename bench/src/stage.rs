@@ -104,7 +104,7 @@ pub struct Place {
 }
 
 /// A directory that every user can enter: Apache and php-fpm serve as nobody.
-fn open_directory(parent: &Path) -> io::Result<TempDir> {
+pub fn open_directory(parent: &Path) -> io::Result<TempDir> {
     use std::os::unix::fs::PermissionsExt as _;
     let mut builder = tempfile::Builder::new();
     let readable = std::fs::Permissions::from_mode(0o755);

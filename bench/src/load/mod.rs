@@ -16,14 +16,13 @@ mod reply;
 mod verify;
 
 pub use browser::{Answer, Browser};
-pub use reply::status;
+pub use reply::{Expected, Framing, Wrong, head_length, status};
 pub use verify::verify;
 
 use crate::interrupt;
 use crate::workload::{Reuse, Workload};
 use connection::{Connection, Progress};
 use hdrhistogram::Histogram;
-use reply::Expected;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;

@@ -1,0 +1,187 @@
+//! What clients saw: counts and times, with exact extremes beside the quantiles.
+//!
+//! Knows nothing of sockets. Times come in as durations and go out in milliseconds, as the tables
+//! have them.
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
+
+/// What one group of clients saw while it was counted.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Answers that were complete and right.
+    pub fetches: u64,
+    /// Bytes of bodies, also of answers that were not complete when counting ended.
+    pub bytes: u64,
+    /// From the first packet until a connection stood; kept connections have none.
+    pub connect: Times,
+    /// From the request until the answer's first byte.
+    pub first: Times,
+    /// From the request until the first byte of its body: a head may be sent before anything is known of
+    /// the file's content.
+    pub body: Times,
+    /// From when the request was due until the answer's last byte, connecting included.
+    pub latency: Times,
+    /// How late the client itself was in sending what was due; what waited for a free connection is the
+    /// server's affair.
+    pub late: Times,
+    /// Kept connections that the server closed and the client opened again.
+    pub reconnects: u64,
+    /// Requests that were never answered, or not as they should be.
+    pub lost: u64,
+    /// What happened to the first of those.
+    pub lost_because: Option<String>,
+}
+
+/// A number of times.
+#[derive(Debug)]
+pub struct Times {
+    histogram: Histogram<u64>,
+    sum: Duration,
+    min: Option<Duration>,
+    max: Duration,
+}
+
+/// Of a number of times what tables show, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Milliseconds {
+    /// How many there were.
+    pub count: u64,
+    /// Their mean.
+    pub mean: f64,
+    /// Half of them are shorter.
+    pub median: f64,
+    /// 99 of 100 are shorter.
+    pub p99: f64,
+    /// The longest.
+    pub max: f64,
+    /// The shortest.
+    pub min: f64,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            histogram: Histogram::new_with_bounds(1, NANOSECONDS_MAX, 3)
+                .expect("the bounds are in order and three digits are allowed"),
+            sum: Duration::ZERO,
+            min: None,
+            max: Duration::ZERO,
+        }
+    }
+}
+
+impl Times {
+    /// Adds one.
+    pub fn add(&mut self, time: Duration) {
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.histogram.saturating_record(nanoseconds);
+        self.sum += time;
+        self.min = Some(self.min.map_or(time, |min| min.min(time)));
+        self.max = self.max.max(time);
+    }
+
+    /// Somebody has been waiting for so long already, and still is: the longest time is at least
+    /// that, whatever will become of it.
+    pub fn at_least(&mut self, time: Duration) {
+        self.max = self.max.max(time);
+    }
+
+    /// What tables show.
+    pub fn milliseconds(&self) -> Milliseconds {
+        let count = self.histogram.len();
+        let quantile = |share| self.histogram.value_at_quantile(share) as f64 / 1e6;
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        Milliseconds {
+            count,
+            mean: ms(self.sum) / count.max(1) as f64,
+            // A quantile is rounded up to its bucket's end, beyond the longest.
+            median: quantile(0.5).min(ms(self.max)),
+            p99: quantile(0.99).min(ms(self.max)),
+            max: ms(self.max),
+            min: self.min.map_or(0.0, ms),
+        }
+    }
+}
+
+/// As http_load prints them.
+impl fmt::Display for Milliseconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [mean, max, min] = [self.mean, self.max, self.min].map(six_digits);
+        write!(f, "{mean} mean, {max} max, {min} min")
+    }
+}
+
+/// As C's `%g`: six significant digits, powers of ten where there are more before the point.
+pub fn six_digits(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return "0".to_owned();
+    }
+    // Rounding may carry: 999999.7 has seven digits.
+    let rounded: f64 = format!("{value:.5e}").parse().unwrap_or(value);
+    let power = rounded.abs().log10().floor() as i32;
+    if (-4..6).contains(&power) {
+        let places = usize::try_from(5 - power).unwrap_or(0);
+        return without_zeros(&format!("{rounded:.places$}")).to_owned();
+    }
+    let digits = rounded / 10_f64.powi(power);
+    let sign = if power < 0 { '-' } else { '+' };
+    format!(
+        "{}e{sign}{:02}",
+        without_zeros(&format!("{digits:.5}")),
+        power.abs()
+    )
+}
+
+fn without_zeros(text: &str) -> &str {
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        text
+    }
+}
+
+/// Longer times count as this in quantiles.
+const NANOSECONDS_MAX: u64 = 600_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_look_as_in_the_article() {
+        let cases = [
+            (274.323, "274.323"),
+            (1.024e9, "1.024e+09"),
+            (3.73283e6, "3.73283e+06"),
+            (36.453_41, "36.4534"),
+            (0.181, "0.181"),
+            (6178.2, "6178.2"),
+            (999_999.7, "1e+06"),
+            (0.000_012, "1.2e-05"),
+            (0.0, "0"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(six_digits(value), text);
+        }
+    }
+
+    #[test]
+    fn times_are_summed_up() {
+        let mut times = Times::default();
+        for ms in [1, 2, 3, 10] {
+            times.add(Duration::from_millis(ms));
+        }
+        times.at_least(Duration::from_millis(40));
+        let all = times.milliseconds();
+        assert_eq!((all.count, all.mean), (4, 4.0));
+        assert_eq!((all.min, all.max), (1.0, 40.0));
+        assert!((all.median - 2.0).abs() < 0.01, "{all:?}");
+        assert_eq!(
+            Times::default().milliseconds().to_string(),
+            "0 mean, 0 max, 0 min"
+        );
+    }
+}

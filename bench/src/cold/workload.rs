@@ -1,0 +1,355 @@
+//! What is measured: one table, and what it means in clients and servers.
+//!
+//! A workload is made with several *contestants*: servers, or one server in several ways. Knows nothing of how
+//! they are run.
+
+use super::options::ColdOptions;
+use crate::peers::Chosen;
+use std::fmt;
+
+/// One table of the report.
+#[derive(Debug)]
+pub struct Workload {
+    /// Name on the command line and in the JSON.
+    pub name: &'static str,
+    /// Name in tables.
+    pub title: &'static str,
+    /// What clients fetch, each file once.
+    pub files: Files,
+    /// Whether the kernel knows the files beforehand. Their data it never does.
+    pub metadata: Metadata,
+    /// What is compared.
+    pub contest: Contest,
+    /// How many clients fetch.
+    pub clients: Clients,
+}
+
+/// Files of one length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Files {
+    /// 100 kB.
+    Small,
+    /// 10 MB.
+    Large,
+}
+
+/// What the kernel knows of files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metadata {
+    /// Nothing: directories and inodes have to be read, too.
+    Cold,
+    /// Directories and inodes.
+    Warm,
+}
+
+/// What is compared in a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contest {
+    /// The servers.
+    Servers,
+    /// The servers, while others fetch hot files.
+    BesideHot,
+    /// The servers, without and with a greedy client.
+    Greed,
+    /// Petrel's network backends.
+    Backends,
+    /// Lengths that servers read at a time.
+    ChunkSizes,
+    /// Ways to look files up.
+    Stat,
+}
+
+/// How many clients fetch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clients {
+    /// Each number that the command line has.
+    Each,
+    /// The first of those.
+    First,
+    /// This number.
+    Fixed(u16),
+}
+
+/// One server in one way.
+#[derive(Clone, Debug)]
+pub struct Contestant {
+    /// The server's place among the chosen ones.
+    pub server: usize,
+    /// Its name.
+    pub name: &'static str,
+    /// What is special.
+    pub way: Way,
+}
+
+/// What is special about a contestant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Nothing.
+    Usual,
+    /// Somebody else fetches hot files from it.
+    BesideHot,
+    /// Somebody else fetches all that he can get.
+    BesideGreed,
+    /// Petrel with this network backend.
+    Backend(String),
+    /// It reads so many KiB at a time.
+    Chunk(u32),
+    /// Nobody looks files up for it.
+    NoStatAccelerator,
+    /// A FastCGI program behind a port does.
+    AcceleratedByTcp,
+    /// A FastCGI program behind a unix socket does.
+    AcceleratedByUnix,
+    /// It does so itself, in threads.
+    ThreadedStat,
+}
+
+/// All workloads, in the order in which they run.
+pub static WORKLOADS: &[Workload] = &[
+    Workload {
+        name: "small-cold",
+        title: "100 kB files, metadata cold",
+        files: Files::Small,
+        metadata: Metadata::Cold,
+        contest: Contest::Servers,
+        clients: Clients::Each,
+    },
+    Workload {
+        name: "small-warm",
+        title: "100 kB files, metadata warm",
+        files: Files::Small,
+        metadata: Metadata::Warm,
+        contest: Contest::Servers,
+        clients: Clients::Each,
+    },
+    Workload {
+        name: "hot-beside-cold",
+        title: "Hot 4 KiB files at 900/s beside cold 100 kB files",
+        files: Files::Small,
+        metadata: Metadata::Cold,
+        contest: Contest::BesideHot,
+        clients: Clients::First,
+    },
+    Workload {
+        name: "large",
+        title: "10 MB files",
+        files: Files::Large,
+        metadata: Metadata::Cold,
+        contest: Contest::Servers,
+        clients: Clients::First,
+    },
+    Workload {
+        name: "ranges",
+        title: "100 kB files beside a client that fetches 64 ranges of large files at a time",
+        files: Files::Small,
+        metadata: Metadata::Warm,
+        contest: Contest::Greed,
+        clients: Clients::Fixed(20),
+    },
+    Workload {
+        name: "chunks",
+        title: "10 MB files by chunk size",
+        files: Files::Large,
+        metadata: Metadata::Cold,
+        contest: Contest::ChunkSizes,
+        clients: Clients::First,
+    },
+    Workload {
+        name: "backends",
+        title: "100 kB files by network backend",
+        files: Files::Small,
+        metadata: Metadata::Cold,
+        contest: Contest::Backends,
+        clients: Clients::First,
+    },
+    Workload {
+        name: "backends-large",
+        title: "10 MB files by network backend",
+        files: Files::Large,
+        metadata: Metadata::Cold,
+        contest: Contest::Backends,
+        clients: Clients::First,
+    },
+    Workload {
+        name: "stat",
+        title: "100 kB files by who looks them up",
+        files: Files::Small,
+        metadata: Metadata::Cold,
+        contest: Contest::Stat,
+        clients: Clients::Fixed(200),
+    },
+];
+
+/// The workloads that are named, or all.
+pub fn choose(names: &[String]) -> Result<Vec<&'static Workload>, String> {
+    if names.is_empty() {
+        return Ok(WORKLOADS.iter().collect());
+    }
+    let find = |name: &String| {
+        WORKLOADS
+            .iter()
+            .find(|one| one.name == name)
+            .ok_or_else(|| {
+                let all: Vec<_> = WORKLOADS.iter().map(|one| one.name).collect();
+                format!("no workload {name}; there are {}", all.join(", "))
+            })
+    };
+    names.iter().map(find).collect()
+}
+
+impl Workload {
+    /// Whom to run, of the servers that are there.
+    pub fn contestants(&self, servers: &[Chosen], options: &ColdOptions) -> Vec<Contestant> {
+        let of = |name: &str| servers.iter().position(|chosen| chosen.peer.name == name);
+        let in_ways = |name, ways: Vec<Way>| {
+            let contestant = |server| move |way| Contestant { server, name, way };
+            let found = of(name).map(|server| ways.into_iter().map(contestant(server)));
+            found.into_iter().flatten().collect::<Vec<_>>()
+        };
+        let all_in_ways = |ways: &[Way]| {
+            let each = servers
+                .iter()
+                .flat_map(|chosen| in_ways(chosen.peer.name, ways.to_vec()));
+            each.collect()
+        };
+        match self.contest {
+            Contest::Servers => all_in_ways(&[Way::Usual]),
+            Contest::BesideHot => all_in_ways(&[Way::BesideHot]),
+            Contest::Greed => all_in_ways(&[Way::Usual, Way::BesideGreed]),
+            Contest::Backends => {
+                let ways = options.backends.iter().cloned().map(Way::Backend);
+                in_ways("petrel", ways.collect())
+            }
+            Contest::ChunkSizes => {
+                let sizes = || CHUNKS_KIB.iter().copied().map(Way::Chunk).collect();
+                [in_ways("petrel", sizes()), in_ways("nginx-aio", sizes())].concat()
+            }
+            Contest::Stat => [
+                in_ways(
+                    "lighttpd",
+                    vec![
+                        Way::NoStatAccelerator,
+                        Way::AcceleratedByTcp,
+                        Way::AcceleratedByUnix,
+                    ],
+                ),
+                in_ways(
+                    "petrel",
+                    vec![
+                        Way::AcceleratedByTcp,
+                        Way::AcceleratedByUnix,
+                        Way::ThreadedStat,
+                    ],
+                ),
+            ]
+            .concat(),
+        }
+    }
+
+    /// With how many clients to run it.
+    pub fn clients<'a>(&'a self, asked: &'a [u16]) -> &'a [u16] {
+        match &self.clients {
+            Clients::Each => asked,
+            Clients::First => asked.get(..1).unwrap_or_default(),
+            Clients::Fixed(number) => std::slice::from_ref(number),
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Usual | Self::BesideHot => "",
+            Self::BesideGreed => "beside greed",
+            Self::Backend(name) => name,
+            Self::Chunk(kib) => return write!(f, "{kib} KiB"),
+            Self::NoStatAccelerator => "no stat-accel",
+            Self::AcceleratedByTcp => "stat-accel (tcp)",
+            Self::AcceleratedByUnix => "stat-accel (unix)",
+            Self::ThreadedStat => "threaded-stat",
+        })
+    }
+}
+
+/// The article's, and four times as much.
+pub const CHUNKS_KIB: &[u32] = &[128, 256, 384, 512, 768, 1024, 2048];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::PEERS;
+    use clap::Parser as _;
+    use std::path::PathBuf;
+
+    #[derive(Debug, clap::Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        options: ColdOptions,
+    }
+
+    fn options(arguments: &[&str]) -> ColdOptions {
+        let all = std::iter::once(&"cold").chain(arguments);
+        CommandLine::try_parse_from(all).unwrap().options
+    }
+
+    fn servers(names: &[&str]) -> Vec<Chosen> {
+        let chosen = |name: &&str| Chosen {
+            peer: PEERS.iter().find(|peer| peer.name == *name).unwrap(),
+            path: PathBuf::from("/bin/true"),
+        };
+        names.iter().map(chosen).collect()
+    }
+
+    fn labels(name: &str, servers: &[Chosen]) -> Vec<String> {
+        let workload = WORKLOADS.iter().find(|one| one.name == name).unwrap();
+        let contestants = workload.contestants(servers, &options(&[]));
+        let label = |one: Contestant| format!("{} {}", one.name, one.way).trim_end().to_owned();
+        contestants.into_iter().map(label).collect()
+    }
+
+    #[test]
+    fn the_usual_servers_exist() {
+        for name in &options(&[]).servers {
+            assert!(PEERS.iter().any(|peer| peer.name == name), "{name}");
+        }
+    }
+
+    #[test]
+    fn contestants_are_servers_or_their_ways() {
+        let servers = servers(&["nginx-aio", "petrel", "lighttpd"]);
+        assert_eq!(
+            labels("small-cold", &servers),
+            ["nginx-aio", "petrel", "lighttpd"]
+        );
+        assert_eq!(labels("backends", &servers).len(), 9);
+        assert_eq!(labels("chunks", &servers).len(), 2 * CHUNKS_KIB.len());
+        assert_eq!(labels("chunks", &servers)[2], "petrel 384 KiB");
+        let stat = labels("stat", &servers);
+        assert_eq!(stat[0], "lighttpd no stat-accel");
+        assert_eq!(stat[5], "petrel threaded-stat");
+        assert_eq!(labels("ranges", &servers)[1], "nginx-aio beside greed");
+    }
+
+    #[test]
+    fn without_petrel_its_backends_are_left_out() {
+        assert!(labels("backends", &servers(&["nginx"])).is_empty());
+    }
+
+    #[test]
+    fn small_files_run_with_each_number_of_clients() {
+        let asked = options(&["--clients", "7,9"]).clients;
+        let clients = |name| {
+            let one = WORKLOADS.iter().find(|one| one.name == name).unwrap();
+            one.clients(&asked).to_vec()
+        };
+        assert_eq!(clients("small-cold"), [7, 9]);
+        assert_eq!(clients("large"), [7]);
+        assert_eq!(clients("ranges"), [20]);
+    }
+
+    #[test]
+    fn an_unknown_workload_is_an_error_that_lists_the_known_ones() {
+        let error = choose(&["x".to_owned()]).unwrap_err();
+        assert!(error.contains("no workload x") && error.contains("small-cold"));
+    }
+}
