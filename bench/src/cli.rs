@@ -42,6 +42,11 @@ pub enum Command {
     Cold(ColdOptions),
     /// A small php-fpm behind two servers and many clients, slow ones among them
     Starvation(StarvationOptions),
+    /// What the modelled disk can do: the model alone, or threads that read from it
+    Disk(DiskOptions),
+    /// The file below a modelled disk (started by what measures on one)
+    #[command(hide = true)]
+    DiskFile(DiskFileOptions),
     /// Serve one canned response with the fewest system calls (started by the comparison)
     Floor(FloorOptions),
     /// Answer behind a gateway with the fewest instructions (started by the comparison)
@@ -198,6 +203,51 @@ impl SlowRedisOptions {
     }
 }
 
+/// How the modelled disk is tried.
+#[derive(Debug, Args)]
+pub struct DiskOptions {
+    /// Only print the limits that the model has, without a disk
+    #[arg(long)]
+    pub simulate: bool,
+    /// Only try, on a small disk, whether everything about it works
+    #[arg(long, conflicts_with = "simulate")]
+    pub check: bool,
+    /// Clients, or threads, each with one file under way
+    #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "100", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub depth: Vec<u32>,
+    /// Reads a fetch to simulate; threads count theirs
+    #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "1,2,3", value_parser = reads)]
+    pub operations: Vec<f64>,
+    /// Length of each of the measured runs
+    #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = seconds)]
+    seconds: f64,
+    /// Files of 100 kB on the disk, instead of all
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub small_files: Option<u32>,
+    /// Files of 10 MB on the disk, instead of all
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub large_files: Option<u32>,
+}
+
+impl DiskOptions {
+    /// How long a run lasts.
+    pub fn run_length(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+}
+
+/// Where the file below a modelled disk goes.
+#[derive(Debug, Args)]
+pub struct DiskFileOptions {
+    /// The directory of the disk
+    pub directory: PathBuf,
+    /// Length of the file
+    #[arg(value_parser = clap::value_parser!(u64).range(4096..))]
+    pub bytes: u64,
+    /// Seed of the rotation
+    pub seed: u64,
+}
+
 /// Which cores client and server run on. The same for every server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -281,6 +331,14 @@ pub fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if (0.1..=600.0).contains(&value) => Ok(value),
         _ => Err("expected a number of seconds from 0.1 to 600".to_owned()),
+    }
+}
+
+/// Reads a fetch: at least that of the data.
+fn reads(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (1.0..=100.0).contains(&value) => Ok(value),
+        _ => Err("expected a number of reads from 1 to 100".to_owned()),
     }
 }
 

@@ -13,7 +13,6 @@ mod backend;
 mod calibrate;
 mod cli;
 mod cold;
-#[allow(dead_code, unused_imports)] // Until its command is there.
 mod disk;
 mod floor;
 mod goals;
@@ -51,6 +50,8 @@ fn main() -> ExitCode {
         cli::Command::Backend(options) => {
             backend::serve(&options).map_err(|error| error.to_string())
         }
+        cli::Command::Disk(options) => disk::run(&options),
+        cli::Command::DiskFile(options) => disk::serve(&options).map_err(|error| error.to_string()),
         cli::Command::Floor(options) => floor::serve(&options).map_err(|error| error.to_string()),
     };
     match done {

@@ -94,6 +94,11 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// Reads that had to seek, of which [`super::simulate`] knows the cost.
+    pub fn seeks(&self) -> u64 {
+        self.operations - self.sequential
+    }
+
     /// Whether the machine kept up with the model, so that the run may count.
     pub fn on_time(&self) -> bool {
         self.late_ms_max <= super::LATE_MS_LIMIT

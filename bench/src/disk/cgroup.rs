@@ -1,0 +1,108 @@
+//! A memory cgroup: what runs in it has less memory than the disk holds, page cache included.
+//!
+//! Takes version 1 or version 2, whichever has the memory controller at its usual place.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What all of ours begin with; the id of the process that made it follows.
+const PREFIX: &str = "petrel-bench-";
+/// Where version 1 has its memory controller.
+const VERSION_1: &str = "/sys/fs/cgroup/memory";
+/// Where version 2 is.
+const VERSION_2: &str = "/sys/fs/cgroup";
+
+/// A cgroup. Goes away when it is dropped; its processes should have ended by then.
+#[derive(Debug)]
+pub struct Cgroup {
+    directory: PathBuf,
+}
+
+impl Cgroup {
+    /// Makes one whose processes, all together, may have so many bytes of memory. Fails without root, or where cgroups are
+    /// mounted elsewhere or read-only, as in many containers.
+    pub fn new(limit_bytes: u64) -> io::Result<Self> {
+        let (parent, limit) = hierarchy()?;
+        clear(parent);
+        let directory = parent.join(format!("{PREFIX}{}", std::process::id()));
+        fs::create_dir(&directory)?;
+        let cgroup = Self { directory };
+        fs::write(cgroup.directory.join(limit), limit_bytes.to_string())?;
+        Ok(cgroup)
+    }
+
+    /// Moves a process there, with the children that it makes from then on. Page cache that is charged to others stays theirs.
+    pub fn add(&self, pid: u32) -> io::Result<()> {
+        fs::write(self.directory.join("cgroup.procs"), pid.to_string())
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // A process that has just ended may still be on its way out.
+        for _ in 0..50 {
+            if fs::remove_dir(&self.directory).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Where ours go, and what the limit is called there.
+fn hierarchy() -> io::Result<(&'static Path, &'static str)> {
+    let (first, second) = (Path::new(VERSION_1), Path::new(VERSION_2));
+    if first.join("memory.limit_in_bytes").exists() {
+        return Ok((first, "memory.limit_in_bytes"));
+    }
+    let controllers = fs::read_to_string(second.join("cgroup.controllers"))?;
+    if !controllers
+        .split_ascii_whitespace()
+        .any(|name| name == "memory")
+    {
+        return Err(io::Error::other("no memory controller"));
+    }
+    fs::write(second.join("cgroup.subtree_control"), "+memory")?;
+    Ok((second, "memory.max"))
+}
+
+/// Removes those of processes that were killed.
+fn clear(parent: &Path) {
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    for entry in entries {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let pid = name
+            .strip_prefix(PREFIX)
+            .and_then(|pid| pid.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            // Fails while anything of it still runs.
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_process_moves_in_and_the_group_goes_away() {
+        let cgroup = match Cgroup::new(64 << 20) {
+            Ok(cgroup) => cgroup,
+            Err(error) => return eprintln!("skipped: no memory cgroup here: {error}"),
+        };
+        let mut child = Command::new("sleep").arg("60").spawn().expect("sleep");
+        let moved = cgroup.add(child.id());
+        let listed = fs::read_to_string(cgroup.directory.join("cgroup.procs"));
+        child.kill().expect("our child");
+        child.wait().expect("our child");
+        moved.expect("it moves");
+        assert!(listed.is_ok_and(|pids| pids.lines().any(|pid| pid == child.id().to_string())));
+        let directory = cgroup.directory.clone();
+        drop(cgroup);
+        assert!(!directory.exists());
+    }
+}

@@ -1,0 +1,111 @@
+//! Takes down what a disk was built of, also that of a run that was killed.
+//!
+//! All of a disk is below one directory, whose `lock` its owner holds. Whoever can lock it may clean up. Everything here
+//! goes on after an error: what is left is tried again by the next run.
+
+use super::volume::{BACKING, FUSE_POINT, LOCK, PREFIX, ROOT};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+/// Removes disks that nobody owns any more.
+pub fn clear() {
+    for directory in directories(&std::env::temp_dir()) {
+        let lock = File::open(directory.join(LOCK));
+        if lock.is_ok_and(|lock| lock.try_lock().is_ok()) {
+            take_down(&directory);
+        }
+    }
+}
+
+/// Unmounts and removes a disk, from the top down. Waits a little for those who are still at it: whoever was killed may have had
+/// a program under way that mounts it.
+pub fn take_down(directory: &Path) {
+    for _ in 0..ATTEMPTS {
+        take_apart(directory);
+        if !directory.exists() {
+            return;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// How often, and with which pause, a disk is taken down that does not go away.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(50);
+
+fn take_apart(directory: &Path) {
+    unmount(&directory.join(ROOT));
+    for device in loop_devices(directory) {
+        // If somebody still has it open, the kernel does it when they close it.
+        let _ = quietly(Command::new("losetup").arg("-d").arg(device));
+    }
+    unmount(&directory.join(FUSE_POINT));
+    // Never recursively: should one still be mounted, its files are not ours.
+    for point in [ROOT, FUSE_POINT] {
+        let _ = fs::remove_dir(directory.join(point));
+    }
+    let _ = fs::remove_file(directory.join(LOCK));
+    let _ = fs::remove_dir(directory);
+}
+
+/// Loop devices over files below a directory.
+fn loop_devices(directory: &Path) -> Vec<PathBuf> {
+    let Ok(blocks) = fs::read_dir("/sys/block") else {
+        return Vec::new();
+    };
+    let ours = |block: &fs::DirEntry| {
+        let backing = fs::read_to_string(block.path().join(BACKING));
+        backing.is_ok_and(|file| Path::new(file.trim_end()).starts_with(directory))
+    };
+    let blocks = blocks.flatten().filter(ours);
+    blocks
+        .map(|block| Path::new("/dev").join(block.file_name()))
+        .collect()
+}
+
+/// By a program: a thread of ours that waited in the kernel for our own file could not be killed, nor the process.
+fn unmount(point: &Path) {
+    let unmount = |option| quietly(Command::new("umount").args(["-i", option]).arg(point));
+    if !unmount("-n").is_ok_and(|status| status.success()) {
+        // Nothing is mounted there; or someone is still in there, or its file system is dead.
+        let _ = unmount("-l");
+    }
+}
+
+fn directories(parent: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
+    ours.map(|entry| entry.path()).collect()
+}
+
+fn quietly(command: &mut Command) -> std::io::Result<ExitStatus> {
+    let command = command.stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(Stdio::null()).status()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_directories_of_disks_are_looked_at() {
+        let parent = tempfile::tempdir().expect("a directory");
+        for name in ["petrel-bench-1", "petrel-bench-disk-1"] {
+            fs::create_dir(parent.path().join(name)).expect("a directory");
+        }
+        let found = directories(parent.path());
+        assert_eq!(found, [parent.path().join("petrel-bench-disk-1")]);
+    }
+
+    #[test]
+    fn what_is_not_ours_stays() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join(ROOT).join("file");
+        fs::create_dir(directory.path().join(ROOT)).expect("a directory");
+        fs::write(&file, "precious").expect("a file");
+        take_down(directory.path());
+        assert!(file.exists());
+    }
+}
