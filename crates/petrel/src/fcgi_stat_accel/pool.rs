@@ -130,8 +130,8 @@ impl Pool {
     /// as somebody waits.
     pub fn replace_stuck(&self, now: Instant) {
         let mut state = self.shared.state();
-        // Whoever asked is still waiting, and is told when the time is up.
         self.note_stuck(&mut state, now);
+        // Where there is no thread at all, who has come last is told at once, the others when their time is up.
         let _ = self.staff(&mut state);
     }
 
