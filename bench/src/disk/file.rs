@@ -211,20 +211,19 @@ fn place(offset: u64) -> (usize, u64) {
 struct Read {
     shared: Arc<Shared>,
     offset: u64,
-    bytes: u64,
+    buffer: Vec<u8>,
     result: Result<(), Errno>,
     reply: ReplyData,
 }
 
 impl Reply for Read {
-    fn prepare(&mut self, buffer: &mut Vec<u8>) {
-        buffer.resize(self.bytes as usize, 0);
-        self.result = self.shared.read(self.offset, buffer);
+    fn prepare(&mut self) {
+        self.result = self.shared.read(self.offset, &mut self.buffer);
     }
 
-    fn send(self, buffer: &[u8]) {
+    fn send(self) {
         match self.result {
-            Ok(()) => self.reply.data(buffer),
+            Ok(()) => self.reply.data(&self.buffer),
             Err(errno) => self.reply.error(errno),
         }
     }
@@ -283,7 +282,7 @@ impl Filesystem for DiskFile {
         let read = Read {
             shared: Arc::clone(&self.0),
             offset,
-            bytes,
+            buffer: vec![0; bytes as usize],
             result: Ok(()),
             reply,
         };

@@ -13,15 +13,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Whoever wants bytes of the disk.
 pub trait Reply: Send {
-    /// Puts what was asked for into the buffer, whatever is in there, so that [`Self::send`] is quick.
-    fn prepare(&mut self, buffer: &mut Vec<u8>);
-    /// Answers with the buffer.
-    fn send(self, buffer: &[u8]);
+    /// Gets what is needed ready, so that [`Self::send`] is quick.
+    fn prepare(&mut self);
+    /// Answers.
+    fn send(self);
 }
-
-/// Bytes that the kernel copies in a nanosecond when it gets an answer, on machines that are not slow: so much earlier it is
-/// sent. A disk copies while it reads, and a MiB would be a tenth of a millisecond late by this alone.
-const COPIED_PER_NS: f64 = 8.0;
 
 /// A queue and what its thread knows.
 #[derive(Debug)]
@@ -65,9 +61,8 @@ impl<R: Reply> Spindle<R> {
         let mut state = self.lock();
         if state.pace == Pace::Quick && !state.hangs {
             drop(state);
-            let mut buffer = Vec::new();
-            reply.prepare(&mut buffer);
-            return reply.send(&buffer);
+            reply.prepare();
+            return reply.send();
         }
         state.model.push(Operation {
             at,
@@ -86,14 +81,12 @@ impl<R: Reply> Spindle<R> {
     pub fn work(&self) {
         // The kernel adds 50 µs to a sleep so that it can put wake-ups together. Where it cannot be told, we are a little late.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        let mut buffer = Vec::new();
         while let Some(mut served) = self.next() {
-            served.operation.tag.prepare(&mut buffer);
-            let copying = served.operation.bytes as f64 / COPIED_PER_NS;
-            sleep_until(served.end.saturating_sub(copying as u64));
+            served.operation.tag.prepare();
+            sleep_until(served.end);
             // Before the answer: who has it may look at the counters.
             self.count(&served);
-            served.operation.tag.send(&buffer);
+            served.operation.tag.send();
             let late_ns = now_ns().saturating_sub(served.end);
             let counters = &mut self.lock().counters;
             counters.late_ns += late_ns;
@@ -203,9 +196,9 @@ mod tests {
     struct Told(u32, Sender<u32>);
 
     impl Reply for Told {
-        fn prepare(&mut self, _: &mut Vec<u8>) {}
+        fn prepare(&mut self) {}
 
-        fn send(self, _: &[u8]) {
+        fn send(self) {
             let _ = self.1.send(self.0);
         }
     }

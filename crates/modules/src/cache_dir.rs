@@ -11,9 +11,11 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
+use bytes::Bytes;
+use petrel_engine::blocking;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps, futimens, mkdirat,
     openat, openat2, renameat, statat, unlinkat,
@@ -33,14 +35,14 @@ impl CacheDir {
     ///
     /// # Errors
     /// Those of mkdir(2), open(2) and realpath(3).
-    pub fn shared(path: &str) -> io::Result<Rc<CacheDir>> {
+    pub fn shared(path: &str) -> io::Result<Arc<CacheDir>> {
         OPEN.with_borrow_mut(|open| {
             if let Some(directory) = open.get(path).and_then(Weak::upgrade) {
                 return Ok(directory);
             }
-            let directory = Rc::new(CacheDir::open(path)?);
+            let directory = Arc::new(CacheDir::open(path)?);
             open.retain(|_, directory| directory.strong_count() > 0);
-            open.insert(path.to_owned(), Rc::downgrade(&directory));
+            open.insert(path.to_owned(), Arc::downgrade(&directory));
             Ok(directory)
         })
     }
@@ -64,7 +66,36 @@ impl CacheDir {
         is_plain(name).then(|| [&self.path, &b"/"[..], name].concat())
     }
 
-    /// Begins a file that will be called `name`, with the directories it needs.
+    /// Writes a file that is called `name`, in the background. It is left out if this worker is writing
+    /// such a file already, or [`WRITTEN_BYTES_MAX`] bytes of others. `failed` is told what went wrong.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with tasks that stay on their thread.
+    pub fn keep(
+        self: &Arc<CacheDir>,
+        name: Vec<u8>,
+        bytes: Bytes,
+        failed: impl FnOnce(io::Error) + 'static,
+    ) {
+        let path = [&self.path, &b"/"[..], &name].concat();
+        let Some(turn) = Turn::take(path, bytes.len()) else {
+            return;
+        };
+        let directory = Arc::clone(self);
+        tokio::task::spawn_local(async move {
+            let written = blocking::run_io(move || {
+                let mut file = directory.create(&name)?;
+                file.write(&bytes)?;
+                file.publish(None)
+            });
+            if let Err(error) = written.await {
+                failed(error);
+            }
+            drop(turn);
+        });
+    }
+
+    /// Begins a file that will be called `name`, with the directories it needs. Waits for the disk.
     ///
     /// # Errors
     /// `InvalidInput` for a name that cannot be kept, and what the file system says.
@@ -176,6 +207,34 @@ impl Drop for NewFile {
     }
 }
 
+/// The right to write a file in the background.
+struct Turn(Vec<u8>);
+
+impl Turn {
+    fn take(path: Vec<u8>, bytes: usize) -> Option<Turn> {
+        WRITING.with_borrow_mut(|writing| {
+            let before: usize = writing.values().sum();
+            if writing.contains_key(&path) || before + bytes > WRITTEN_BYTES_MAX {
+                return None;
+            }
+            writing.insert(path.clone(), bytes);
+            Some(Turn(path))
+        })
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // The thread may be at its end.
+        let _ = WRITING.try_with(|writing| writing.borrow_mut().remove(&self.0));
+    }
+}
+
+thread_local! {
+    /// Files that this worker is writing in the background, and how long they are.
+    static WRITING: RefCell<HashMap<Vec<u8>, usize>> = RefCell::default();
+}
+
 thread_local! {
     /// The directories this worker has open, by the path of the configuration.
     static OPEN: RefCell<HashMap<String, Weak<CacheDir>>> = RefCell::default();
@@ -208,6 +267,9 @@ fn temporary_name() -> String {
 
 /// NAME_MAX of all file systems that matter.
 const PART_BYTES_MAX: usize = 255;
+
+/// Bytes of files that a worker is writing in the background at the same time.
+const WRITTEN_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Leaves room for the root in the longest path the file cache looks up.
 const NAME_BYTES_MAX: usize = 3072;
@@ -270,8 +332,8 @@ mod tests {
         let path = path.to_str().expect("UTF-8");
         let first = CacheDir::shared(path).expect("open");
         let second = CacheDir::shared(path).expect("open");
-        assert!(Rc::ptr_eq(&first, &second));
-        let before = Rc::downgrade(&first);
+        assert!(Arc::ptr_eq(&first, &second));
+        let before = Arc::downgrade(&first);
         drop((first, second));
         assert!(before.upgrade().is_none());
     }

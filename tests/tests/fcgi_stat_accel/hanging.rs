@@ -22,7 +22,7 @@ fn write_files(tree: &Tree) {
 
 #[test]
 fn a_disk_that_hangs_holds_up_nobody_else() {
-    let accelerator = Accelerator::start(&["--threads", "2", "--timeout", "10"]);
+    let accelerator = Accelerator::start(&["--threads", "2", "--timeout", "6"]);
     let Some(disk) = slow_disk("a_disk_that_hangs_holds_up_nobody_else", &accelerator) else {
         return;
     };
@@ -42,7 +42,7 @@ fn a_disk_that_hangs_holds_up_nobody_else() {
     let log = accelerator.log();
     for name in ["disk/1", "disk/2"] {
         let line = format!(
-            "open, stat or read: no answer in 10 s: {}",
+            "open, stat or read: no answer in 6 s: {}",
             shown(&accelerator, name)
         );
         assert_eq!(log.matches(&line).count(), 1, "{log}");

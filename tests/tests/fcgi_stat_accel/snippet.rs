@@ -1,6 +1,5 @@
 //! The configuration of the article about accelerating small files, as it stands, and its command.
 
-use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
 
@@ -21,16 +20,6 @@ $SERVER["socket"] == ":1025" {
 }
 "#;
 
-/// Whoever runs this test has the article's ports for himself, in whichever directory.
-fn lock_ports() -> File {
-    let path = std::env::temp_dir().join("petrel-ports-of-the-article");
-    let mut options = File::options();
-    let file = options.create(true).truncate(false).write(true).open(path);
-    let file = file.expect("a file for the lock");
-    file.lock().expect("locked");
-    file
-}
-
 /// The article's port, or another one if somebody has that.
 fn port(article: u16) -> u16 {
     match TcpListener::bind((Ipv4Addr::UNSPECIFIED, article)) {
@@ -41,7 +30,6 @@ fn port(article: u16) -> u16 {
 
 #[test]
 fn the_snippet_of_the_article_runs_as_it_stands() {
-    let _lock = lock_ports();
     let (front, backend) = (port(1025), port(1029));
     // "$ ./build/spawn-fcgi -f ./build/fcgi-stat-accel -p 1029 -C 1", in the foreground and for this
     // machine only.

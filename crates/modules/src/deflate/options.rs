@@ -1,6 +1,6 @@
 //! The directives of mod_deflate, read once for each set of merged settings.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use petrel_engine::config::schema::nearest;
 use petrel_engine::config::{Config, Diagnostic, Span};
@@ -30,7 +30,7 @@ pub(super) struct Options {
     /// `deflate.max-loadavg`
     pub max_loadavg: Option<f64>,
     /// `deflate.cache-dir`, once it is open.
-    pub cache_dir: Option<Rc<CacheDir>>,
+    pub cache_dir: Option<Arc<CacheDir>>,
     /// `deflate.params` and its siblings.
     pub params: Params,
     /// `deflate.debug`

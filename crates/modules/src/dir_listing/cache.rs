@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
 
 use bytes::Bytes;
 use petrel_engine::Exchange;
@@ -33,8 +34,8 @@ pub(super) fn answer(exchange: &mut Exchange, options: &Options, view: &View) ->
     true
 }
 
-/// Keeps a listing, if that is configured and it is not too long.
-pub(super) fn keep(exchange: &Exchange, options: &Options, view: &View, bytes: &[u8]) {
+/// Keeps a listing, if that is configured and it is not too long. Files are written in the background.
+pub(super) fn keep(exchange: &Exchange, options: &Options, view: &View, bytes: &Bytes) {
     let Some(cache) = &options.cache else { return };
     match &cache.directory {
         None => {
@@ -45,7 +46,7 @@ pub(super) fn keep(exchange: &Exchange, options: &Options, view: &View, bytes: &
                 .saturating_add(cache.max_age_s);
             let kept = Kept {
                 until_s,
-                bytes: Bytes::copy_from_slice(bytes),
+                bytes: bytes.clone(),
             };
             LISTINGS.with_borrow_mut(|listings| {
                 listings.insert(Key::of(exchange, options, view), kept)
@@ -53,16 +54,12 @@ pub(super) fn keep(exchange: &Exchange, options: &Options, view: &View, bytes: &
         }
         Some(directory) => {
             let name = file_name(exchange, options, view);
-            let written = directory.create(&name).and_then(|mut file| {
-                file.write(bytes)?;
-                file.publish(None)
+            let settings = Rc::clone(&exchange.settings);
+            directory.keep(name, bytes.clone(), move |error| {
+                settings.core.error_log.error(format_args!(
+                    "(content) a listing could not be kept: {error}"
+                ));
             });
-            if let Err(error) = written {
-                exchange.log_error(
-                    "content",
-                    format_args!("a listing could not be kept: {error}"),
-                );
-            }
         }
     }
 }

@@ -3,13 +3,14 @@
 use super::view::{Column, Order, Sort};
 
 /// What was found in a directory.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Entries {
     /// All names, one after the other.
     names: Vec<u8>,
     list: Vec<Slot>,
 }
 
+#[derive(Debug)]
 struct Slot {
     name_start: u32,
     name_len: u16,
@@ -56,31 +57,30 @@ impl Entries {
         self.list.get(index).map(|slot| slot.entry(&self.names))
     }
 
-    /// Puts the entries in order; `type_of` is only asked for when types are compared.
-    pub fn sort(&mut self, sort: Sort, type_of: impl Fn(&Entry<'_>) -> Vec<u8>) {
-        let names = std::mem::take(&mut self.names);
-        let by_name = |slot: &Slot| (!slot.is_directory, slot.entry(&names).name);
+    /// The order of the entries, as their indexes; `type_of` is only asked for when types are compared.
+    pub fn sorted(&self, sort: Sort, type_of: impl Fn(&Entry<'_>) -> Vec<u8>) -> Vec<u32> {
+        let by_name = |slot: &Slot| (!slot.is_directory, slot.entry(&self.names).name);
+        let mut list: Vec<(&Slot, u32)> = self.list.iter().zip(0..).collect();
         match sort.column {
-            Column::Name => self
-                .list
-                .sort_unstable_by(|a, b| by_name(a).cmp(&by_name(b))),
-            Column::Modified => self.list.sort_unstable_by(|a, b| {
+            Column::Name => list.sort_unstable_by(|(a, _), (b, _)| by_name(a).cmp(&by_name(b))),
+            Column::Modified => list.sort_unstable_by(|(a, _), (b, _)| {
                 (a.modified_s, by_name(a)).cmp(&(b.modified_s, by_name(b)))
             }),
             Column::Size => {
                 let size = |slot: &Slot| (!slot.is_directory).then_some(slot.size);
-                self.list
-                    .sort_unstable_by(|a, b| (size(a), by_name(a)).cmp(&(size(b), by_name(b))));
+                list.sort_unstable_by(|(a, _), (b, _)| {
+                    (size(a), by_name(a)).cmp(&(size(b), by_name(b)))
+                });
             }
-            Column::Type => self.list.sort_by_cached_key(|slot| {
-                let entry = slot.entry(&names);
+            Column::Type => list.sort_by_cached_key(|(slot, _)| {
+                let entry = slot.entry(&self.names);
                 (!slot.is_directory, type_of(&entry), entry.name.to_vec())
             }),
         }
         if sort.order == Order::Descending {
-            self.list.reverse();
+            list.reverse();
         }
-        self.names = names;
+        list.into_iter().map(|(_, index)| index).collect()
     }
 }
 
@@ -117,11 +117,12 @@ mod tests {
                 modified_s,
             });
         }
-        entries.sort(Sort { column, order }, |entry| {
+        let sorted = entries.sorted(Sort { column, order }, |entry| {
             entry.name.to_ascii_lowercase()
         });
-        (0..entries.len())
-            .filter_map(|index| entries.get(index))
+        sorted
+            .into_iter()
+            .filter_map(|index| entries.get(index as usize))
             .map(|entry| String::from_utf8_lossy(entry.name).into_owned())
             .collect()
     }

@@ -1,7 +1,8 @@
 //! mod_dirlisting: answers for a directory without an index file, as a page or as JSON.
 //!
-//! The directory is read by descriptor, a bounded number of entries a turn, so that a big one does
-//! not hold the worker. The page works without script and style: a click on a column's head asks
+//! The directory is read by a thread that may wait for the disk, once for all who ask at the same
+//! time ([`Jobs`]). Then the worker writes the page, a bounded number of entries a turn, so that a big
+//! one does not hold it. The page works without script and style: a click on a column's head asks
 //! for `?C=M&O=D` (column N, M, S or T; order A or D), which the server sorts by; the script in it
 //! only saves the request. With `?json`, or with an Accept field that names `application/json` and
 //! not `text/html`, the answer is an array of objects: `name`, `type` (`directory` or `file`),
@@ -17,12 +18,16 @@ mod options;
 mod page;
 mod read;
 mod view;
+mod write;
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use petrel_engine::Exchange;
-use petrel_engine::body::Body;
+use petrel_engine::blocking::NotDone;
+use petrel_engine::body::{Body, Piece};
 use petrel_engine::config::{Diagnostic, DirectiveSpec};
 use petrel_engine::file_cache::FileKind;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Pending, Phase};
@@ -30,9 +35,13 @@ use petrel_engine::proto::status::Status;
 use petrel_engine::settings::directives::Effect::{Renamed, Works};
 use rustix::io::Errno;
 
-use options::Options;
-use read::{Progress, Reading};
+use crate::disk_jobs::{Jobs, Waiter};
+use crate::file_wait::FileWait;
+use options::{Around, Options};
+use page::Page;
+use read::{AroundFile, Found, Wanted};
 use view::{Format, View};
+use write::Writing;
 
 /// mod_dirlisting.
 pub static MODULE: ModuleSpec = ModuleSpec {
@@ -117,66 +126,114 @@ impl Hook for DirListing {
         if cache::answer(exchange, &self.options, &view) {
             return Outcome::Answer;
         }
-        match Reading::begin(exchange, &self.options, view) {
-            Ok(reading) => go_on(
-                Box::new(Listing {
-                    options: Rc::clone(&self.options),
-                    reading,
-                }),
-                exchange,
-            ),
-            Err(errno) => refuse(exchange, errno),
+        match begin(exchange, &self.options, &view) {
+            Some(waiter) => Outcome::Later(Box::new(Listing {
+                options: Rc::clone(&self.options),
+                view,
+                state: State::Reading(waiter, FileWait::new(exchange)),
+            })),
+            None => refuse(exchange, Errno::BUSY),
         }
     }
+}
+
+/// Has the directory read. `None`: too many are being read.
+fn begin(exchange: &Exchange, options: &Options, view: &View) -> Option<Waiter<Read>> {
+    let around = |around: &Option<Around>, class| match view.format {
+        Format::Page => page::around_file(exchange, around.as_ref(), class),
+        Format::Json => AroundFile::Nothing,
+    };
+    let wanted = Wanted {
+        directory: exchange.physical.path.clone(),
+        symlinks: exchange.settings.core.symlinks,
+        names: Arc::clone(&options.names),
+        header: around(&options.header, "header"),
+        readme: around(&options.readme, "readme"),
+    };
+    let key = Key {
+        directory: wanted.directory.clone(),
+        format: view.format,
+        fingerprint: options.fingerprint,
+    };
+    READING.with(|jobs| jobs.join(key, move || wanted.read().map(Arc::new)))
+}
+
+type Read = Result<Arc<Found>, Errno>;
+
+/// What decides what is read.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    directory: Vec<u8>,
+    format: Format,
+    fingerprint: u64,
+}
+
+thread_local! {
+    /// Directories that this worker waits for.
+    static READING: Jobs<Key, Read> = Jobs::new(DIRECTORIES_MAX);
 }
 
 /// A listing in the making.
 struct Listing {
     options: Rc<Options>,
-    reading: Reading,
+    view: View,
+    state: State,
 }
 
-/// The first turn is taken at once: most directories need no other.
-fn go_on(mut listing: Box<Listing>, exchange: &mut Exchange) -> Outcome {
-    match listing.turn(exchange) {
-        Some(outcome) => outcome,
-        None => Outcome::Later(listing),
-    }
-}
-
-impl Listing {
-    fn turn(&mut self, exchange: &mut Exchange) -> Option<Outcome> {
-        match self.reading.turn(&self.options) {
-            Progress::More => None,
-            Progress::Complete(bytes) => Some(self.answer(exchange, bytes)),
-            Progress::Failed(errno) => Some(refuse(exchange, errno)),
-        }
-    }
-
-    fn answer(&self, exchange: &mut Exchange, bytes: Vec<u8>) -> Outcome {
-        let view = self.reading.view();
-        exchange.response.status = Status::OK;
-        set_fields(exchange, &self.options, view.format);
-        if self.reading.is_truncated() {
-            exchange.response.set("Petrel-Listing", b"truncated");
-        } else {
-            cache::keep(exchange, &self.options, view, &bytes);
-        }
-        exchange.response.body = Body::from(bytes);
-        Outcome::Answer
-    }
+enum State {
+    /// The directory is being read.
+    Reading(Waiter<Read>, FileWait),
+    Writing(Box<Writing>),
 }
 
 impl Pending for Listing {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
-        match self.turn(exchange) {
-            Some(outcome) => Poll::Ready(outcome),
-            None => {
-                context.waker().wake_by_ref();
-                Poll::Pending
+        if let State::Reading(waiter, wait) = &self.state {
+            let read = match waiter.poll(context) {
+                Poll::Ready(read) => read,
+                Poll::Pending if wait.is_over(exchange) => {
+                    let path = exchange.physical.path.clone();
+                    return Poll::Ready(FileWait::give_up(exchange, "content", &path));
+                }
+                Poll::Pending => return Poll::Pending,
+            };
+            match self.take(exchange, read) {
+                Ok(writing) => self.state = State::Writing(Box::new(writing)),
+                Err(errno) => return Poll::Ready(refuse(exchange, errno)),
             }
         }
+        if let State::Writing(writing) = &mut self.state
+            && let Some(bytes) = writing.turn(&self.options)
+        {
+            return Poll::Ready(answer(exchange, &self.options, writing, bytes.into()));
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
     }
+}
+
+impl Listing {
+    fn take(&self, exchange: &Exchange, read: Result<Read, NotDone>) -> Result<Writing, Errno> {
+        let found = read.unwrap_or_else(|not_done| match not_done {
+            NotDone::QueueFull => Err(Errno::BUSY),
+            NotDone::Lost => Err(Errno::IO),
+        })?;
+        let page = Page::new(exchange, &self.options, self.view);
+        let settings = Rc::clone(&exchange.settings);
+        Ok(Writing::new(self.view, settings, found, page))
+    }
+}
+
+fn answer(exchange: &mut Exchange, options: &Options, writing: &Writing, bytes: Bytes) -> Outcome {
+    exchange.response.status = Status::OK;
+    set_fields(exchange, options, writing.view().format);
+    if writing.is_truncated() {
+        exchange.response.set("Petrel-Listing", b"truncated");
+    } else {
+        cache::keep(exchange, options, writing.view(), &bytes);
+    }
+    exchange.response.body = Body::Piece(Piece::Bytes(bytes));
+    Outcome::Answer
 }
 
 fn set_fields(exchange: &mut Exchange, options: &Options, format: Format) {
@@ -205,9 +262,13 @@ fn status_of(errno: Errno) -> Status {
     match errno {
         Errno::ACCESS | Errno::PERM | Errno::LOOP => Status::FORBIDDEN,
         Errno::NOENT | Errno::NOTDIR => Status::NOT_FOUND,
+        Errno::BUSY | Errno::MFILE | Errno::NFILE | Errno::NOMEM => Status::SERVICE_UNAVAILABLE,
         _ => Status::INTERNAL_SERVER_ERROR,
     }
 }
+
+/// Directories that a worker waits for at the same time. Those who ask for another one get 503.
+const DIRECTORIES_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! The directives of mod_dirlisting, read once for each set of merged settings.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use petrel_engine::config::schema::nearest;
 use petrel_engine::config::{Array, Diagnostic, Pattern};
@@ -13,10 +13,8 @@ use crate::cache_dir::CacheDir;
 
 /// What a listing shows, and how.
 pub(super) struct Options {
-    /// `dir-listing.exclude`
-    pub exclude: Vec<Pattern>,
-    /// `dir-listing.hide-dotfiles`
-    pub hides_dotfiles: bool,
+    /// Which names are listed.
+    pub names: Arc<Names>,
     /// `dir-listing.external-css`
     pub external_css: Option<String>,
     /// `dir-listing.external-js`
@@ -41,6 +39,17 @@ pub(super) struct Options {
     pub fingerprint: u64,
 }
 
+/// Which names are listed, as far as they decide.
+#[derive(Debug)]
+pub(super) struct Names {
+    /// `dir-listing.exclude`
+    exclude: Vec<Pattern>,
+    /// `dir-listing.hide-dotfiles`
+    hides_dotfiles: bool,
+    /// Files shown above or below the list, as far as they are left out of it.
+    around: Vec<Vec<u8>>,
+}
+
 /// A file shown above or below the list.
 pub(super) struct Around {
     /// Its name, or an absolute path.
@@ -56,7 +65,7 @@ pub(super) struct Cache {
     /// Seconds a listing counts as fresh.
     pub max_age_s: u32,
     /// Where listings are kept as files; otherwise they are kept in memory.
-    pub directory: Option<Rc<CacheDir>>,
+    pub directory: Option<Arc<CacheDir>>,
 }
 
 impl Options {
@@ -68,16 +77,26 @@ impl Options {
         let switch = |name: &str, default: bool| values.bool(name).unwrap_or(default);
         let text = |name: &str| values.string(name).map(str::to_owned);
         let encoding = encoding(values)?;
-        Ok(Options {
+        let header = around(values, "header", "HEADER.txt");
+        let readme = around(values, "readme", "README.txt");
+        let hidden = [&header, &readme].into_iter().flatten();
+        let hidden = hidden.filter(|around| around.is_hidden);
+        let names = Names {
             exclude: patterns(values)?,
             hides_dotfiles: switch("dir-listing.hide-dotfiles", true),
+            around: hidden
+                .map(|around| around.name.clone().into_bytes())
+                .collect(),
+        };
+        Ok(Options {
+            names: Arc::new(names),
             external_css: text("dir-listing.external-css"),
             external_js: text("dir-listing.external-js"),
             is_utf8: encoding.eq_ignore_ascii_case("utf-8")
                 || encoding.eq_ignore_ascii_case("utf8"),
             content_type: format!("text/html; charset={encoding}"),
-            header: around(values, "header", "HEADER.txt"),
-            readme: around(values, "readme", "README.txt"),
+            header,
+            readme,
             footer: text("dir-listing.set-footer"),
             has_layout: switch("dir-listing.auto-layout", true),
             is_sorted: switch("dir-listing.sort", true),
@@ -85,17 +104,13 @@ impl Options {
             fingerprint: fingerprint(values),
         })
     }
+}
 
+impl Names {
     /// Whether an entry of this name is listed, as far as its name decides.
     pub fn shows(&self, name: &[u8]) -> bool {
-        let is_around = |around: &Option<Around>| {
-            around
-                .as_ref()
-                .is_some_and(|around| around.is_hidden && around.name.as_bytes() == name)
-        };
         !(self.hides_dotfiles && name.starts_with(b".")
-            || is_around(&self.header)
-            || is_around(&self.readme)
+            || self.around.iter().any(|around| around == name)
             || self.exclude.iter().any(|pattern| pattern.is_match(name)))
     }
 }
@@ -205,7 +220,7 @@ fn cache(
 }
 
 /// Without the directory listings are kept in memory.
-fn open(path: &str, logs: &LogRegistry) -> Option<Rc<CacheDir>> {
+fn open(path: &str, logs: &LogRegistry) -> Option<Arc<CacheDir>> {
     CacheDir::shared(path)
         .map_err(|error| {
             logs.error(format_args!(

@@ -16,13 +16,12 @@ use petrel_engine::settings::mime::{self, MimeTypes};
 use super::columns::{write_size, write_time};
 use super::entries::Entry;
 use super::options::{Around, Options};
-use super::view::{Column, Format, Order, Sort, View};
+use super::read::{AroundFile, Found};
+use super::view::{Column, Order, Sort, View};
 
 /// What a page needs to know besides the entries.
 pub(super) struct Page {
     url_path: Vec<u8>,
-    header: Vec<u8>,
-    readme: Vec<u8>,
     tag: Vec<u8>,
     sort: Option<Sort>,
     is_utf8: bool,
@@ -30,10 +29,6 @@ pub(super) struct Page {
 
 impl Page {
     pub fn new(exchange: &Exchange, options: &Options, view: View) -> Page {
-        let around = |around: &Option<Around>, class: &str| match (around, view.format) {
-            (Some(around), Format::Page) => read_around(exchange, around, class),
-            _ => Vec::new(),
-        };
         let line = &exchange.settings.core.server_line;
         let tag = line
             .strip_prefix(b"Server: ")
@@ -41,8 +36,6 @@ impl Page {
             .trim_ascii();
         Page {
             url_path: exchange.request.url.path().to_vec(),
-            header: around(&options.header, "header"),
-            readme: around(&options.readme, "readme"),
             tag: tag.to_vec(),
             sort: view.sort,
             is_utf8: options.is_utf8,
@@ -50,11 +43,11 @@ impl Page {
     }
 
     /// Everything above the entries.
-    pub fn write_begin(&self, out: &mut Vec<u8>, options: &Options) {
+    pub fn write_begin(&self, out: &mut Vec<u8>, options: &Options, found: &Found) {
         if options.has_layout {
             self.write_head(out, options);
         }
-        out.extend_from_slice(&self.header);
+        write_around(out, options.header.as_ref(), &found.header, "header");
         out.extend_from_slice(b"<h1>Index of ");
         self.write_way(out);
         out.extend_from_slice(b"</h1>\n<div class=\"list\">\n<table>\n<thead><tr>");
@@ -98,7 +91,7 @@ impl Page {
         &self,
         out: &mut Vec<u8>,
         options: &Options,
-        shown: usize,
+        found: &Found,
         cut: Option<usize>,
     ) {
         out.extend_from_slice(b"</tbody>\n</table>\n</div>\n");
@@ -107,10 +100,10 @@ impl Page {
                 out,
                 "<p class=\"note\">This directory has more entries; only {seen} of them were looked at.</p>"
             );
-        } else if shown == 0 {
+        } else if found.entries.len() == 0 {
             out.extend_from_slice(b"<p class=\"note\">This directory is empty.</p>\n");
         }
-        out.extend_from_slice(&self.readme);
+        write_around(out, options.readme.as_ref(), &found.readme, "readme");
         if options.has_layout {
             self.write_foot(out, options);
         }
@@ -248,8 +241,11 @@ pub(super) fn type_of<'t>(entry: &Entry<'_>, types: &'t MimeTypes) -> &'t [u8] {
         .trim_ascii_end()
 }
 
-/// The file to show around the list, as HTML; nothing if it is not there.
-fn read_around(exchange: &Exchange, around: &Around, class: &str) -> Vec<u8> {
+/// The file to show around the list, if it is there.
+pub(super) fn around_file(exchange: &Exchange, around: Option<&Around>, class: &str) -> AroundFile {
+    let Some(around) = around else {
+        return AroundFile::Nothing;
+    };
     let path = match around.name.starts_with('/') {
         true => around.name.as_bytes().to_vec(),
         false => [&*exchange.physical.path, around.name.as_bytes()].concat(),
@@ -261,7 +257,7 @@ fn read_around(exchange: &Exchange, around: &Around, class: &str) -> Vec<u8> {
         .lookup(&path, exchange.settings.core.symlinks, now_s);
     let size = usize::try_from(file.stat().size).unwrap_or(usize::MAX);
     if file.kind() != FileKind::Regular || size == 0 {
-        return Vec::new();
+        return AroundFile::Nothing;
     }
     if size > AROUND_BYTES_MAX {
         let path = String::from_utf8_lossy(&path);
@@ -269,24 +265,26 @@ fn read_around(exchange: &Exchange, around: &Around, class: &str) -> Vec<u8> {
             "content",
             format_args!("{path:?} is too long for a listing's {class}"),
         );
-        return Vec::new();
+        return AroundFile::Nothing;
     }
-    let mut content = vec![0; size];
-    let mut filled = 0;
-    while filled < size {
-        match file.read_at(&mut content[filled..], filled as u64) {
-            Ok(0) | Err(_) => break,
-            Ok(count) => filled += count,
+    if let Some(content) = file.content() {
+        return AroundFile::Content(content.to_vec());
+    }
+    let open = file
+        .descriptor()
+        .and_then(|file| file.try_clone_to_owned().ok());
+    open.map_or(AroundFile::Nothing, |open| AroundFile::Open(open, size))
+}
+
+fn write_around(out: &mut Vec<u8>, around: Option<&Around>, content: &[u8], class: &str) {
+    match around {
+        Some(around) if around.is_text && !content.is_empty() => {
+            let _ = write!(out, "<pre class=\"{class}\">");
+            escape::html(out, content);
+            out.extend_from_slice(b"</pre>\n");
         }
+        _ => out.extend_from_slice(content),
     }
-    content.truncate(filled);
-    if !around.is_text {
-        return content;
-    }
-    let mut out = format!("<pre class=\"{class}\">").into_bytes();
-    escape::html(&mut out, &content);
-    out.extend_from_slice(b"</pre>\n");
-    out
 }
 
 const COLUMNS: [(&str, Column, &str); 4] = [

@@ -1,122 +1,119 @@
-//! From a directory to the bytes of its listing, a turn at a time.
+//! Reading a directory, by a thread that may wait for the disk.
 //!
 //! Entries are looked at by fstatat(2) relative to the directory, and not at all where their type
 //! shows that they are not listed: sockets, pipes and devices are never served. A symlink counts as
 //! what it leads to; where symlinks are refused it is left out, as is one that leads nowhere.
 
+use std::ffi::CStr;
+use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
-use petrel_engine::Exchange;
 use petrel_engine::file_cache::{Symlinks, open_directory};
-use petrel_engine::settings::Settings;
 use rustix::fs::{AtFlags, Dir, FileType, statat};
 use rustix::io::Errno;
 
 use super::entries::{Entries, Entry};
-use super::json;
-use super::options::Options;
-use super::page::{Page, type_of};
-use super::view::{Format, View};
+use super::options::Names;
 
-/// A listing in the making.
-pub(super) struct Reading {
-    view: View,
-    settings: Rc<Settings>,
-    directory: Dir,
-    descriptor: OwnedFd,
-    entries: Entries,
-    seen: usize,
-    is_truncated: bool,
-    page: Page,
-    out: Vec<u8>,
-    state: State,
+/// What is to be read for a listing.
+pub(super) struct Wanted {
+    pub directory: Vec<u8>,
+    pub symlinks: Symlinks,
+    pub names: Arc<Names>,
+    pub header: AroundFile,
+    pub readme: AroundFile,
 }
 
-enum State {
-    /// The directory's entries.
-    Reading,
-    /// The index of the entry to write next.
-    Writing(usize),
+/// A file that is shown around the list.
+pub(super) enum AroundFile {
+    /// There is none.
+    Nothing,
+    /// Its content is in memory.
+    Content(Vec<u8>),
+    /// It is open, and this long.
+    Open(OwnedFd, usize),
 }
 
-/// What a turn came to.
-pub(super) enum Progress {
-    More,
-    Complete(Vec<u8>),
-    Failed(Errno),
+/// What was read.
+pub(super) struct Found {
+    pub entries: Entries,
+    /// There are more entries than are looked at.
+    pub is_truncated: bool,
+    pub header: Vec<u8>,
+    pub readme: Vec<u8>,
 }
 
-impl Reading {
-    /// Opens the directory of the exchange.
-    pub fn begin(exchange: &Exchange, options: &Options, view: View) -> Result<Reading, Errno> {
-        let symlinks = exchange.settings.core.symlinks;
-        let descriptor = open_directory(&exchange.physical.path, symlinks)?;
-        Ok(Reading {
-            view,
-            settings: Rc::clone(&exchange.settings),
-            directory: Dir::read_from(&descriptor)?,
-            descriptor,
+impl Wanted {
+    /// Reads it. Waits for the disk.
+    pub fn read(self) -> Result<Found, Errno> {
+        let mut directory = Directory {
+            descriptor: open_directory(&self.directory, self.symlinks)?,
+            symlinks: self.symlinks,
             entries: Entries::default(),
-            seen: 0,
-            is_truncated: false,
-            page: Page::new(exchange, options, view),
-            out: Vec::new(),
-            state: State::Reading,
+        };
+        let is_truncated = directory.read(&self.names)?;
+        Ok(Found {
+            entries: directory.entries,
+            is_truncated,
+            header: self.header.content(),
+            readme: self.readme.content(),
         })
     }
+}
 
-    pub fn view(&self) -> &View {
-        &self.view
-    }
-
-    /// Whether there were more entries than are looked at.
-    pub fn is_truncated(&self) -> bool {
-        self.is_truncated
-    }
-
-    /// Goes on, for a few milliseconds at most unless the directory is cold.
-    pub fn turn(&mut self, options: &Options) -> Progress {
-        if matches!(self.state, State::Reading) {
-            match self.read(options) {
-                Ok(Stretch::More) => return Progress::More,
-                Ok(Stretch::End) => self.begin_writing(options),
-                Err(errno) => return Progress::Failed(errno),
-            }
-            if self.entries.len() > ENTRIES_PER_TURN {
-                return Progress::More;
+impl AroundFile {
+    /// Its bytes; those in front of one that cannot be read.
+    fn content(self) -> Vec<u8> {
+        let (file, size) = match self {
+            AroundFile::Nothing => return Vec::new(),
+            AroundFile::Content(bytes) => return bytes,
+            AroundFile::Open(descriptor, size) => (File::from(descriptor), size),
+        };
+        let mut content = vec![0; size];
+        let mut filled = 0;
+        while let Some(rest) = content.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match file.read_at(rest, filled as u64) {
+                Ok(0) | Err(_) => break,
+                Ok(count) => filled += count,
             }
         }
-        match self.write(options) {
-            Stretch::More => Progress::More,
-            Stretch::End => Progress::Complete(std::mem::take(&mut self.out)),
-        }
+        content.truncate(filled);
+        content
     }
+}
 
-    fn read(&mut self, options: &Options) -> Result<Stretch, Errno> {
-        for _ in 0..ENTRIES_PER_TURN {
-            if self.seen >= LISTED_ENTRIES_MAX {
-                self.is_truncated = true;
-                return Ok(Stretch::End);
-            }
-            let Some(entry) = self.directory.next() else {
-                return Ok(Stretch::End);
-            };
+/// A directory that is being read.
+struct Directory {
+    descriptor: OwnedFd,
+    symlinks: Symlinks,
+    entries: Entries,
+}
+
+impl Directory {
+    /// Whether there is more than is looked at.
+    fn read(&mut self, names: &Names) -> Result<bool, Errno> {
+        let mut seen = 0;
+        for entry in Dir::read_from(&self.descriptor)? {
             let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if matches!(name, b"." | b"..") {
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            self.seen += 1;
-            if options.shows(name) {
-                self.take(entry.file_name(), entry.file_type());
+            if seen >= LISTED_ENTRIES_MAX {
+                return Ok(true);
+            }
+            seen += 1;
+            if names.shows(name.to_bytes()) {
+                self.take(name, entry.file_type());
             }
         }
-        Ok(Stretch::More)
+        Ok(false)
     }
 
-    fn take(&mut self, name: &std::ffi::CStr, kind: FileType) {
-        let follows = self.settings.core.symlinks == Symlinks::Follow;
+    fn take(&mut self, name: &CStr, kind: FileType) {
+        let follows = self.symlinks == Symlinks::Follow;
         match kind {
             FileType::RegularFile | FileType::Directory | FileType::Unknown => {}
             FileType::Symlink if follows => {}
@@ -142,60 +139,7 @@ impl Reading {
             modified_s: u64::try_from(stat.st_mtime).unwrap_or(0),
         });
     }
-
-    fn begin_writing(&mut self, options: &Options) {
-        if let Some(sort) = self.view.sort {
-            let types = Rc::clone(&self.settings.core.mime_types);
-            self.entries
-                .sort(sort, |entry| type_of(entry, &types).to_vec());
-        }
-        match self.view.format {
-            Format::Page => self.page.write_begin(&mut self.out, options),
-            Format::Json => self.out.extend_from_slice(b"["),
-        }
-        self.state = State::Writing(0);
-    }
-
-    fn write(&mut self, options: &Options) -> Stretch {
-        let State::Writing(start) = self.state else {
-            return Stretch::More;
-        };
-        let end = (start + ENTRIES_PER_TURN).min(self.entries.len());
-        for index in start..end {
-            let Some(entry) = self.entries.get(index) else {
-                break;
-            };
-            match self.view.format {
-                Format::Page => {
-                    let types = &self.settings.core.mime_types;
-                    self.page.write_entry(&mut self.out, &entry, types);
-                }
-                Format::Json => json::write_entry(&mut self.out, &entry, index == 0),
-            }
-        }
-        self.state = State::Writing(end);
-        if end < self.entries.len() {
-            return Stretch::More;
-        }
-        match self.view.format {
-            Format::Page => {
-                let cut = self.is_truncated.then_some(LISTED_ENTRIES_MAX);
-                self.page
-                    .write_end(&mut self.out, options, self.entries.len(), cut);
-            }
-            Format::Json => self.out.extend_from_slice(b"\n]\n"),
-        }
-        Stretch::End
-    }
-}
-
-enum Stretch {
-    More,
-    End,
 }
 
 /// Entries of one directory that are looked at. What lies beyond is left out, and the page says so.
 pub(super) const LISTED_ENTRIES_MAX: usize = 100_000;
-
-/// Entries read, or written, before other connections get their turn: about two milliseconds.
-const ENTRIES_PER_TURN: usize = 1_000;

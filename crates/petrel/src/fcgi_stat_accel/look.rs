@@ -20,7 +20,7 @@ use super::target::{Target, shown};
 /// It is not there, may not be read, is no regular file, or the disk fails.
 pub fn look(target: &Target, read_ahead: u64, buffer: &mut Vec<u8>) -> Result<(), Refusal> {
     let failed = |stage| move |error| refusal(stage, error, target);
-    let root = retry_on_intr(|| open_root(target)).map_err(failed(OPEN_ROOT))?;
+    let root = retry_on_intr(|| open_root(target)).map_err(failed("open of the document root"))?;
     let open = |flags| {
         retry_on_intr(|| {
             open_beneath(
@@ -78,27 +78,22 @@ fn read(file: &OwnedFd, length: u64, buffer: &mut Vec<u8>) -> Result<(), Errno> 
 
 /// What an error of the kernel means for the client, and what for the log.
 fn refusal(stage: &str, error: Errno, target: &Target) -> Refusal {
+    let words = |what: &str| format!("{stage}: {what}: {}", shown(&target.path()));
     let status = match error {
-        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => Status::NOT_FOUND,
-        Errno::XDEV | Errno::ACCESS | Errno::PERM | Errno::LOOP => Status::FORBIDDEN,
+        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => {
+            return Refusal::silent(Status::NOT_FOUND);
+        }
+        Errno::XDEV => {
+            let words = words("it leads out of the document root");
+            return Refusal::new(Status::FORBIDDEN, words);
+        }
+        Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::NXIO | Errno::ISDIR => Status::FORBIDDEN,
         Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => Status::SERVICE_UNAVAILABLE,
         Errno::TIMEDOUT => Status::GATEWAY_TIMEOUT,
         _ => Status::INTERNAL_SERVER_ERROR,
     };
-    // A client may ask for anything. That there is no document root is not its doing.
-    if status == Status::NOT_FOUND && stage != OPEN_ROOT {
-        return Refusal::silent(status);
-    }
-    let cause = match error {
-        Errno::XDEV => "it leads out of the document root".to_owned(),
-        error => error.to_string(),
-    };
-    let path = shown(&target.path());
-    Refusal::new(status, format!("{stage}: {cause}: {path}"))
+    Refusal::new(status, words(&error.to_string()))
 }
-
-/// A stage, as the log names it.
-const OPEN_ROOT: &str = "open of the document root";
 
 #[cfg(test)]
 mod tests {
@@ -225,18 +220,5 @@ mod tests {
             words,
             "read: Input/output error (os error 5): \"/srv/a\\nb\""
         );
-    }
-
-    #[test]
-    fn a_root_that_is_missing_is_told() {
-        let refused = looked(Path::new("/nonexistent"), b"a").expect_err("there is none");
-        assert_eq!(refused.status.0, 404);
-        let words = refused.words.expect("it is told");
-        assert!(
-            words.starts_with("open of the document root: No such file"),
-            "{words}"
-        );
-        let refused = looked(Path::new(""), b"nonexistent").expect_err("there is none");
-        assert_eq!(refused, Refusal::silent(Status::NOT_FOUND));
     }
 }

@@ -344,25 +344,17 @@ impl Job {
         patience: Duration,
         now: Instant,
     ) -> Result<(), Refusal> {
-        let is_late = match self.stage {
-            Stage::Queued => false,
-            Stage::Running { since } | Stage::Stuck { since } => {
-                self.is_told || now.saturating_duration_since(since) >= patience
-            }
-        };
-        if is_late {
-            // Whoever gave up first has logged it.
+        if let Stage::Running { since } | Stage::Stuck { since } = self.stage
+            && now.saturating_duration_since(since) >= patience
+        {
+            // It was logged when the first of them gave up.
             return Err(Refusal::silent(Status::GATEWAY_TIMEOUT));
         }
-        self.add(waiter);
-        Ok(())
-    }
-
-    fn add(&mut self, waiter: oneshot::Sender<Found>) {
         if self.waiters.len() == self.waiters.capacity() {
             self.waiters.retain(|waiter| !waiter.is_closed());
         }
         self.waiters.push(waiter);
+        Ok(())
     }
 
     fn is_wanted(&self) -> bool {

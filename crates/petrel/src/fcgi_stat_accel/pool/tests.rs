@@ -235,7 +235,7 @@ fn waiting_has_an_end() {
     assert_eq!(second.give_up(), Refusal::silent(Status::GATEWAY_TIMEOUT));
     assert_eq!(queued.give_up().status, Status::SERVICE_UNAVAILABLE);
     // Whoever asks now is not made to wait for as long.
-    let late = disk.submit("/r/hang", now);
+    let late = disk.submit("/r/hang", Instant::now() + PATIENCE);
     assert_eq!(late.err(), Some(Refusal::silent(Status::GATEWAY_TIMEOUT)));
     drop(queued);
     disk.free("/r/hang");

@@ -1,0 +1,115 @@
+//! From what was read of a directory to the bytes of its listing, a turn at a time.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use petrel_engine::settings::Settings;
+
+use super::json;
+use super::options::Options;
+use super::page::{Page, type_of};
+use super::read::{Found, LISTED_ENTRIES_MAX};
+use super::view::{Format, View};
+
+/// A listing in the making.
+pub(super) struct Writing {
+    view: View,
+    settings: Rc<Settings>,
+    found: Arc<Found>,
+    /// The indexes of the entries, in their order.
+    order: Vec<u32>,
+    page: Page,
+    out: Vec<u8>,
+    /// Entries that are written; `None` before the beginning is.
+    written: Option<usize>,
+}
+
+impl Writing {
+    /// Writes `found` as `view` has it.
+    pub fn new(view: View, settings: Rc<Settings>, found: Arc<Found>, page: Page) -> Writing {
+        Writing {
+            view,
+            settings,
+            found,
+            order: Vec::new(),
+            page,
+            out: Vec::new(),
+            written: None,
+        }
+    }
+
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Whether there were more entries than are looked at.
+    pub fn is_truncated(&self) -> bool {
+        self.found.is_truncated
+    }
+
+    /// Goes on, for a few milliseconds at most. `Some`: the whole listing.
+    pub fn turn(&mut self, options: &Options) -> Option<Vec<u8>> {
+        let start = match self.written {
+            Some(start) => start,
+            None => {
+                self.begin(options);
+                if self.order.len() > ENTRIES_PER_TURN {
+                    return None;
+                }
+                0
+            }
+        };
+        let end = (start + ENTRIES_PER_TURN).min(self.order.len());
+        self.write(start, end);
+        self.written = Some(end);
+        if end < self.order.len() {
+            return None;
+        }
+        self.end(options);
+        Some(std::mem::take(&mut self.out))
+    }
+
+    fn begin(&mut self, options: &Options) {
+        let entries = &self.found.entries;
+        let types = &self.settings.core.mime_types;
+        self.order = match self.view.sort {
+            Some(sort) => entries.sorted(sort, |entry| type_of(entry, types).to_vec()),
+            None => (0..).take(entries.len()).collect(),
+        };
+        match self.view.format {
+            Format::Page => self.page.write_begin(&mut self.out, options, &self.found),
+            Format::Json => self.out.extend_from_slice(b"["),
+        }
+        self.written = Some(0);
+    }
+
+    fn write(&mut self, start: usize, end: usize) {
+        let indexes = self.order.get(start..end).unwrap_or_default();
+        for (number, index) in (start..).zip(indexes) {
+            let Some(entry) = self.found.entries.get(*index as usize) else {
+                continue;
+            };
+            match self.view.format {
+                Format::Page => {
+                    let types = &self.settings.core.mime_types;
+                    self.page.write_entry(&mut self.out, &entry, types);
+                }
+                Format::Json => json::write_entry(&mut self.out, &entry, number == 0),
+            }
+        }
+    }
+
+    fn end(&mut self, options: &Options) {
+        match self.view.format {
+            Format::Page => {
+                let cut = self.found.is_truncated.then_some(LISTED_ENTRIES_MAX);
+                let found = &self.found;
+                self.page.write_end(&mut self.out, options, found, cut);
+            }
+            Format::Json => self.out.extend_from_slice(b"\n]\n"),
+        }
+    }
+}
+
+/// Entries written before other connections get their turn: about two milliseconds.
+const ENTRIES_PER_TURN: usize = 1_000;

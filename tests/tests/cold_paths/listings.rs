@@ -1,0 +1,72 @@
+//! Directories that are listed.
+
+use petrel_tests::{Client, Operation, Server, eventually};
+
+use super::{expect_others_served, site};
+
+const LISTING: &str = "dir-listing.activate = \"enable\"";
+
+/// Clients that have asked for the listing and wait for it.
+fn waiting(server: &Server, count: usize) -> Vec<Client> {
+    let ask = |_| {
+        let mut client = server.client();
+        client.send("GET /slow/ HTTP/1.1\r\nHost: a\r\n\r\n");
+        client
+    };
+    (0..count).map(ask).collect()
+}
+
+#[test]
+fn a_directory_that_is_read_keeps_nobody_else_waiting() {
+    let test = "a_directory_that_is_read_keeps_nobody_else_waiting";
+    let Some((server, slow)) = site(test, LISTING) else {
+        return;
+    };
+    slow.hang_on(&[Operation::ReadDirectory]);
+    let mut clients = waiting(&server, 1);
+    slow.expect_hanging(1);
+    clients.append(&mut waiting(&server, 50));
+    expect_others_served(&server);
+    // All those who came later wait behind the first one, and take no thread.
+    assert_eq!(slow.hanging(), 1);
+    slow.release();
+    for mut client in clients {
+        let page = client.response();
+        assert_eq!(page.status, 200);
+        assert!(page.text().contains("one.txt") && page.text().contains("two.txt"));
+    }
+    // Each read is two: entries, and that there are no more.
+    assert!(slow.count(Operation::ReadDirectory) <= 4, "{slow:?}");
+}
+
+#[test]
+fn a_listing_nobody_waits_for_leaves_nothing_behind() {
+    let test = "a_listing_nobody_waits_for_leaves_nothing_behind";
+    let Some((server, slow)) = site(test, LISTING) else {
+        return;
+    };
+    assert_eq!(server.get("/slow/").status, 200);
+    expect_others_served(&server);
+    let before = server.holdings();
+    slow.hang_on(&[Operation::ReadDirectory]);
+    let clients = waiting(&server, 20);
+    slow.expect_hanging(1);
+    drop(clients);
+    expect_others_served(&server);
+    slow.release();
+    server.expect_holdings(&before);
+    assert!(server.get("/slow/").text().contains("one.txt"));
+}
+
+#[test]
+fn a_directory_that_cannot_be_read_is_an_error_for_its_requests() {
+    let test = "a_directory_that_cannot_be_read_is_an_error_for_its_requests";
+    let Some((server, slow)) = site(test, LISTING) else {
+        return;
+    };
+    slow.fail_on(&[Operation::ReadDirectory], rustix::io::Errno::IO);
+    assert_eq!(server.get("/slow/").status, 500);
+    server.expect_log("cannot list");
+    slow.release();
+    assert!(eventually(|| server.get("/slow/").status == 200));
+}
