@@ -10,7 +10,7 @@ use super::results::{Crowd, Figures};
 use super::watch::Reading;
 use super::workload::{Contestant, Files, Metadata, Way, Workload};
 use crate::backend::Address;
-use crate::disk::{self, Cgroup, Disk, Plan, SPINDLES};
+use crate::disk::{self, Cgroup, Disk, Plan};
 use crate::measure::{self, Memory, Snapshot};
 use crate::peers::process::Running;
 use crate::peers::{self, Chosen, FileReading, Program, Site, TEMPORARY};
@@ -390,7 +390,7 @@ fn limit(cell: Cell<'_>, operations: f64, bytes: u64) -> f64 {
         files, metadata, ..
     } = cell.workload;
     let operations = match (files, metadata) {
-        (Files::Large, _) => return SEQUENTIAL_BYTES * SPINDLES as f64 / bytes.max(1) as f64,
+        (Files::Large, _) => return disk::SEQUENTIAL_MB_PER_SECOND * 1e6 / bytes.max(1) as f64,
         (Files::Small, Metadata::Warm) => 1.0,
         (Files::Small, Metadata::Cold) => operations.max(1.0),
     };
@@ -429,8 +429,6 @@ const HOT_CONNECTIONS: u16 = 64;
 pub const GREEDY_CONNECTIONS: u16 = 64;
 const GREEDY_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 2, 1);
 const RANGE_BYTES: u64 = 1 << 20;
-/// What a spindle reads in a second without seeking.
-const SEQUENTIAL_BYTES: f64 = 60e6;
 /// With what all small files' paths begin, and no others'.
 const ACCELERATED: &str = "/s";
 /// The article's `max-pool-size`.

@@ -32,7 +32,7 @@ mod volume;
 
 pub use cgroup::Cgroup;
 pub use control::Contents;
-pub use counters::{Counters, SPINDLES, Spindle, Usage};
+pub use counters::{Counters, Spindle, Usage};
 pub use file::serve;
 pub use plan::{Expected, Plan};
 pub use probe::run;
