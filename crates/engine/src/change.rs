@@ -8,13 +8,10 @@
 use petrel_proto::escape;
 use petrel_proto::http1::KnownField;
 use petrel_proto::method::Method;
-use petrel_proto::status::Status;
 use petrel_proto::url::{Url, UrlError, UrlOptions};
 
 use crate::exchange::{Exchange, Scheme};
 use crate::limits;
-use crate::map;
-use crate::module::Outcome;
 
 impl Exchange {
     /// Makes `target` (path, and query behind `?`) the URL, percent-encoded as a client would send it.
@@ -132,36 +129,6 @@ impl Exchange {
         }
         head.set_field(name, value);
         head.value_of(name).is_some()
-    }
-
-    /// Makes `path` the physical path, absolute and as the file system has it, and looks up what is
-    /// there. Says what the core says about what it finds: [`Outcome::Next`], or an answer (404, 403, the
-    /// redirect of a directory without its slash). It is the caller who answers for where it leads; no
-    /// rule about URLs is asked again. Conditions on the physical path are.
-    pub fn set_physical_path(&mut self, path: &[u8]) -> Outcome {
-        let is_sound = path.first() == Some(&b'/') && memchr::memchr(0, path).is_none();
-        if !is_sound || path.len() > limits::PATH_BYTES_MAX {
-            return self.answer(Status::NOT_FOUND);
-        }
-        let physical = &mut self.physical;
-        physical.path.clear();
-        physical.path.extend_from_slice(path);
-        physical.path_info.clear();
-        physical.is_virtual = false;
-        if !path.starts_with(&physical.base) {
-            // The file may be anywhere; path-info begins behind the first that is one.
-            physical.base.clear();
-            physical.relative.clear();
-            physical.relative.extend_from_slice(path);
-        } else {
-            physical.relative.clear();
-            physical
-                .relative
-                .extend_from_slice(path.get(physical.base.len()..).unwrap_or_default());
-        }
-        let outcome = map::resolve(self);
-        self.resettle();
-        outcome
     }
 }
 
@@ -342,38 +309,5 @@ mod tests {
         let sets = sets.count();
         assert!((2..100).contains(&sets), "{sets}");
         assert_eq!(exchange.request.head.value_of("x-long"), Some(&long[..]));
-    }
-
-    #[test]
-    fn a_physical_path_is_looked_up() {
-        let root = std::env::temp_dir().join(format!("petrel-change-{}", std::process::id()));
-        std::fs::create_dir_all(root.join("d")).expect("mkdir");
-        std::fs::write(root.join("d/file"), "x").expect("write");
-        let root = root.canonicalize().expect("it was just made");
-        let text = root.to_str().expect("a plain name");
-        let config = format!(
-            "server.document-root = {root:?}\n\
-             $PHYSICAL[\"path\"] =~ \"file$\" {{ server.name = \"file\" }}"
-        );
-        let mut exchange = exchange(&config, "GET /x HTTP/1.1\r\nHost: a.example\r\n\r\n");
-        exchange.physical.map(text.as_bytes(), b"/x");
-        for (path, status) in [
-            (format!("{text}/none"), 404),
-            (format!("{text}/d"), 301),
-            ("relative".to_owned(), 404),
-            (format!("{text}/d\0"), 404),
-            (format!("/{}", "x".repeat(5000)), 404),
-        ] {
-            let outcome = exchange.set_physical_path(path.as_bytes());
-            assert!(matches!(outcome, Outcome::Answer), "{path:?}");
-            assert_eq!(exchange.response.status.0, status, "{path:?}");
-            assert!(exchange.settings.core.name.is_none());
-        }
-        let outcome = exchange.set_physical_path(format!("{text}/d/file/info").as_bytes());
-        assert!(matches!(outcome, Outcome::Next));
-        assert_eq!(exchange.physical.path_info, b"/info");
-        assert_eq!(exchange.physical.relative, b"/d/file");
-        assert!(exchange.settings.core.name.is_some());
-        std::fs::remove_dir_all(&root).expect("remove");
     }
 }

@@ -71,12 +71,7 @@ pub(crate) fn run_handler(exchange: &mut Exchange, handler: &Rc<[u8]>) {
 
 /// Gives the response the status and body an error should have in the end.
 pub(crate) fn finish(exchange: &mut Exchange) {
-    if let Some(error) = exchange.progress.error
-        && !is_application_s(exchange)
-        && (error.keeps_status || handler_failed(exchange))
-    {
-        exchange.response.status = error.status;
-    }
+    exchange.response.status = final_status(exchange);
     if is_intercepted(exchange) {
         forget_words(exchange);
     }
@@ -87,6 +82,18 @@ pub(crate) fn finish(exchange: &mut Exchange) {
         && response.announced_length.is_none();
     if wants_page && !error_file(exchange) {
         builtin_page(exchange);
+    }
+}
+
+/// The status the client is told in the end: that of the error which a handler ran for, if that counts.
+fn final_status(exchange: &Exchange) -> Status {
+    match exchange.progress.error {
+        Some(error)
+            if !is_application_s(exchange) && (error.keeps_status || handler_failed(exchange)) =>
+        {
+            error.status
+        }
+        _ => exchange.response.status,
     }
 }
 
@@ -142,17 +149,38 @@ fn forget_words(exchange: &mut Exchange) {
 /// Fields of an intercepted error that stay.
 const KEPT: [&str; 4] = ["WWW-Authenticate", "Retry-After", "Allow", "Content-Range"];
 
+/// Whether the file of this error has to be fetched from the disk first. It is waited for then; but not if
+/// the error is that the file system does not answer.
+pub(crate) fn is_on_disk(exchange: &Exchange) -> bool {
+    let is_possible = exchange.response.status.is_error()
+        && !exchange.gave_up_on_files()
+        && handler_for(exchange).is_none();
+    is_possible
+        && path_of_error_file(exchange, final_status(exchange)).is_some_and(|path| {
+            exchange
+                .look_up(&path, exchange.settings.core.symlinks)
+                .is_none()
+        })
+}
+
 /// `server.errorfile-prefix` + status + `.html`.
+fn path_of_error_file(exchange: &Exchange, status: Status) -> Option<Vec<u8>> {
+    let mut path = exchange.settings.core.errorfile_prefix.as_ref()?.to_vec();
+    path.extend_from_slice(status.0.to_string().as_bytes());
+    path.extend_from_slice(b".html");
+    Some(path)
+}
+
+/// Puts the error file in place. One that has to be fetched from the disk first is left out: where that can
+/// be waited for, it was.
 fn error_file(exchange: &mut Exchange) -> bool {
     let core = &exchange.settings.core;
-    let Some(prefix) = &core.errorfile_prefix else {
+    let Some(path) = path_of_error_file(exchange, exchange.response.status) else {
         return false;
     };
-    let mut path = prefix.to_vec();
-    path.extend_from_slice(exchange.response.status.0.to_string().as_bytes());
-    path.extend_from_slice(b".html");
-    let now_s = exchange.worker.clock().seconds();
-    let file = exchange.worker.files().lookup(&path, core.symlinks, now_s);
+    let Some(file) = exchange.look_up_now(&path, core.symlinks) else {
+        return false;
+    };
     if file.kind() != FileKind::Regular {
         return false;
     }

@@ -17,6 +17,7 @@ use petrel_proto::status::Status;
 use petrel_proto::url::Url;
 
 use crate::body::{Ahead, RequestBody};
+use crate::cold_files::ColdFiles;
 use crate::connection::{Receiving, Sending};
 use crate::deadlines::Deadlines;
 use crate::file_cache::FileEntry;
@@ -69,6 +70,8 @@ pub struct Exchange {
     pub(crate) receiving: Receiving,
     pub(crate) sending: Sending,
     pub(crate) lineage: Lineage,
+    /// What the disk was asked for this request.
+    pub(crate) cold: ColdFiles,
 }
 
 /// The request as it is now: hooks may have changed it.
@@ -199,6 +202,7 @@ impl Exchange {
             receiving: Receiving::default(),
             sending: Sending::default(),
             lineage: Lineage::default(),
+            cold: ColdFiles::default(),
         }
     }
 
@@ -227,6 +231,7 @@ impl Exchange {
         self.receiving = Receiving::default();
         self.sending.clear();
         self.lineage = Lineage::default();
+        self.cold.clear();
     }
 
     /// Answers with `status`; error pages and handlers come later.

@@ -149,12 +149,60 @@ pub const DETACHED_SUBREQUESTS_MAX: u32 = 128;
 /// Seconds after which a subrequest without a client is given up, whatever it waits for.
 pub const DETACHED_SUBREQUEST_S_MAX: u64 = 300;
 
-/// Threads of the process for work that waits for the disk. Disks take a few requests at once; more
-/// threads would wait for one another.
-pub const BLOCKING_THREADS_MAX: usize = 8;
+/// Bytes that the job which opens a file reads of it: most files are whole then, and the kernel asks the disk
+/// once. A multiple of the usual read-ahead (128 KiB).
+pub const FIRST_READ_BYTES_MAX: u64 = 128 * 1024;
 
-/// Pieces of such work that wait for a thread; more are refused.
-pub const BLOCKING_QUEUE_MAX: usize = 1024;
+/// Seconds for which a stretch of a file that was in the page cache is taken to be there still.
+pub const RESIDENT_S: u32 = 2;
+
+/// Jobs of one class (looking up, reading, writing) that wait for a thread; more are refused. Each holds a
+/// path or a descriptor, and its client waits: as many as connections are common.
+pub const BLOCKING_QUEUE_MAX: usize = 65_536;
+
+/// Jobs that run at the same time for one local file system. A disk sorts some dozens of requests well; more
+/// only make each of them wait longer.
+pub const DEVICE_JOBS_MAX: usize = 64;
+
+/// Jobs that run at the same time for one file system that another machine or a program answers for.
+pub const REMOTE_DEVICE_JOBS_MAX: usize = 16;
+
+/// Bytes of such jobs after which no further one is begun on the same file system. Enough for several heads of
+/// disks; of large stretches a few, which are then read without going to and fro between them.
+pub const DEVICE_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Bytes of a file that are read at once, at least: for clients that take little at a time, and when
+/// [`READ_MEMORY_BYTES_MAX`] is reached.
+pub const CHUNK_BYTES_MIN: usize = 64 * 1024;
+
+/// Bytes of the first chunk of a file.
+pub const CHUNK_BYTES_FIRST: usize = 128 * 1024;
+
+/// Bytes of the next one, when nothing is known yet of the client's pace.
+pub const CHUNK_BYTES_SECOND: usize = 1024 * 1024;
+
+/// Bytes of a chunk at most: 70 ms of a disk that reads 60 MB/s, against 10 ms to get there.
+pub const CHUNK_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Bytes of a chunk that `server.io-chunk-size` can ask for.
+pub const CHUNK_BYTES_CONFIGURED_MAX: usize = 64 * 1024 * 1024;
+
+/// Bytes that are read at once of what may be in the page cache: copying them takes the worker 50 µs.
+pub const CHUNK_BYTES_PROBED: usize = 256 * 1024;
+
+/// Bytes that the kernel is asked for at a time, before they are read: its usual read-ahead.
+pub const READ_AHEAD_STEP_BYTES: u64 = 128 * 1024;
+
+/// Bytes of files in memory that are being read or sent, of all workers together. Beyond it chunks are small
+/// and nothing is read ahead, so that it is passed by [`CHUNK_BYTES_MIN`] a connection at most.
+pub const READ_MEMORY_BYTES_MAX: usize = 128 * 1024 * 1024;
+
+/// Milliseconds after which a job that runs is no longer counted as one of the threads at work: its file
+/// system hangs, and others should not wait for it.
+pub const STUCK_JOB_MS: u64 = 1000;
+
+/// Threads of one class that may hang like that beyond the configured number.
+pub const STUCK_THREADS_MAX: usize = 256;
 
 /// Seconds such a thread waits for work before it ends.
 pub const BLOCKING_IDLE_S: u64 = 10;

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use petrel_proto::escape;
 use petrel_proto::status::Status;
-use rustix::io::Errno;
 
+use crate::cold_files::status_of_failure;
 use crate::exchange::Exchange;
 use crate::file_cache::{FileEntry, FileKind, is_regular};
 use crate::module::Outcome;
@@ -34,9 +34,14 @@ pub(crate) fn resolve(exchange: &mut Exchange) -> Outcome {
     if exchange.physical.is_virtual {
         return Outcome::Next;
     }
-    let mut file = lookup(exchange);
+    let Some(mut file) = look_up(exchange) else {
+        return Outcome::Cold;
+    };
     if file.kind() == FileKind::NotADirectory && exchange.worker.process().features.pathinfo {
-        file = split_path_info(exchange, file);
+        file = match split_path_info(exchange, file) {
+            Some(file) => file,
+            None => return Outcome::Cold,
+        };
     }
     let kind = file.kind();
     exchange.physical.file = Some(file);
@@ -52,11 +57,7 @@ pub(crate) fn resolve(exchange: &mut Exchange) -> Outcome {
                 "map",
                 format_args!("{errno} path={:?}", shown_path(exchange)),
             );
-            let is_shortage = matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM);
-            exchange.answer(match is_shortage {
-                true => Status::SERVICE_UNAVAILABLE,
-                false => Status::INTERNAL_SERVER_ERROR,
-            })
+            exchange.answer(status_of_failure(errno))
         }
     }
 }
@@ -68,47 +69,44 @@ pub(crate) fn is_taken_unread(exchange: &Exchange, path: &[u8]) -> bool {
         && is_regular(path, settings.core.symlinks)
 }
 
-/// What is at the physical path.
-fn lookup(exchange: &Exchange) -> Rc<FileEntry> {
-    let now_s = exchange.worker.clock().seconds();
-    exchange.worker.files().lookup(
-        &exchange.physical.path,
-        exchange.settings.core.symlinks,
-        now_s,
-    )
+/// What is at the physical path. `None`: the disk is asked, together with what comes next.
+fn look_up(exchange: &Exchange) -> Option<Rc<FileEntry>> {
+    let settings = &exchange.settings;
+    exchange.look_up_with(&exchange.physical.path, settings.core.symlinks, || {
+        settings.next_names.iter().find_map(|names| names(exchange))
+    })
 }
 
 /// Finds the file that the path goes on behind; what follows it is path-info. Up to the file every
 /// part is a directory, and behind it every lookup says "not a directory", so the place is found
-/// by halving: eleven lookups for two thousand parts.
-fn split_path_info(exchange: &mut Exchange, not_found: Rc<FileEntry>) -> Rc<FileEntry> {
+/// by halving: eleven lookups for two thousand parts. `None`: one of them has to ask the disk.
+fn split_path_info(exchange: &mut Exchange, not_found: Rc<FileEntry>) -> Option<Rc<FileEntry>> {
     let path = &exchange.physical.path;
     // An alias may lead to a file: then that file is the base itself.
     let base = exchange.physical.base.len().min(path.len());
     let slashes: Vec<usize> = memchr::memchr_iter(b'/', &path[base..])
         .map(|slash| base + slash)
         .collect();
-    let now_s = exchange.worker.clock().seconds();
-    let look_up = |end: usize| {
-        let symlinks = exchange.settings.core.symlinks;
-        exchange
-            .worker
-            .files()
-            .lookup(&path[..end], symlinks, now_s)
-    };
-    let is_behind = |end: &usize| look_up(*end).kind() == FileKind::NotADirectory;
-    let behind = slashes.partition_point(|end| !is_behind(end));
+    let look_up = |end: usize| exchange.look_up(&path[..end], exchange.settings.core.symlinks);
+    let (mut before, mut behind) = (0, slashes.len());
+    while before < behind {
+        let middle = before + (behind - before) / 2;
+        match look_up(slashes[middle])?.kind() {
+            FileKind::NotADirectory => behind = middle,
+            _ => before = middle + 1,
+        }
+    }
     let Some(end) = behind
         .checked_sub(1)
         .and_then(|last| slashes.get(last))
         .copied()
     else {
-        return not_found;
+        return Some(not_found);
     };
-    let file = look_up(end);
+    let file = look_up(end)?;
     let is_unread = || file.kind() == FileKind::Denied && is_taken_unread(exchange, &path[..end]);
     if file.kind() != FileKind::Regular && !is_unread() {
-        return not_found;
+        return Some(not_found);
     }
     let physical = &mut exchange.physical;
     physical.path_info.clear();
@@ -118,7 +116,7 @@ fn split_path_info(exchange: &mut Exchange, not_found: Rc<FileEntry>) -> Rc<File
     physical
         .relative
         .truncate(physical.relative.len().saturating_sub(info));
-    file
+    Some(file)
 }
 
 fn redirect_to_directory(exchange: &mut Exchange) -> Outcome {

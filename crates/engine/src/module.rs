@@ -13,6 +13,7 @@ use petrel_config::Diagnostic;
 use petrel_config::schema::DirectiveSpec;
 
 use crate::exchange::Exchange;
+use crate::file_cache::NextNames;
 use crate::log::LogRegistry;
 use crate::settings::Values;
 
@@ -59,6 +60,7 @@ pub struct Configure<'a> {
     pub(crate) last_hooks: Vec<(Phase, Rc<dyn Hook>)>,
     pub(crate) wants_local_address: bool,
     pub(crate) unread: Vec<TakesUnread>,
+    pub(crate) next_names: Vec<LooksNext>,
     pub(crate) proxy_headers: Option<ProxyHeaders>,
 }
 
@@ -68,6 +70,9 @@ pub type ProxyHeaders = Rc<dyn Fn(Option<IpAddr>) -> bool>;
 
 /// Whether somebody else opens the file that a URL path (first) leads to (second).
 pub type TakesUnread = Rc<dyn Fn(&[u8], &[u8]) -> bool>;
+
+/// The names that will be looked up behind the physical path, for one job of the disk.
+pub type LooksNext = Rc<dyn Fn(&Exchange) -> Option<NextNames>>;
 
 /// Why `configure` is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +112,12 @@ impl Configure<'_> {
     /// [`FileKind::Denied`](crate::file_cache::FileKind::Denied), and 403 if no hook answers.
     pub fn take_unread(&mut self, takes: TakesUnread) {
         self.unread.push(takes);
+    }
+
+    /// Says which names a request will look up next when its physical path has to be asked for on the disk:
+    /// index files, precompressed siblings. They are looked up in the same job.
+    pub fn look_next(&mut self, names: LooksNext) {
+        self.next_names.push(names);
     }
 
     /// Has connections begin with a header of the PROXY protocol if their peer's address is one of
@@ -165,6 +176,10 @@ pub enum Outcome {
     /// Said by a [`Pending`], it begins the hook anew; one that wants to go on where it is calls
     /// [`RequestBody::want`](crate::body::RequestBody::want) and waits.
     NeedBody,
+    /// A file that was asked for is on the disk ([`Exchange::look_up`] said `None`): call the same hook
+    /// again when it is known. A hook changes nothing before it has seen all the files it needs. Said by a
+    /// [`Pending`], it begins the hook anew.
+    Cold,
     /// Waits: polled until it is ready, then its outcome counts.
     Later(Box<dyn Pending>),
 }

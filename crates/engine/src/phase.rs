@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use petrel_proto::method::Method;
 use petrel_proto::status::Status;
 
+use crate::cold_files::Cold;
 use crate::deadlines::Deadlines;
 use crate::error_page;
 use crate::exchange::Exchange;
@@ -55,6 +56,10 @@ pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<W
             Some(mut pending) => {
                 exchange.wake_at_s = Deadlines::NEVER;
                 match pending.poll(exchange, context) {
+                    Poll::Ready(Outcome::Cold) => {
+                        exchange.progress.hook -= 1;
+                        Outcome::Cold
+                    }
                     Poll::Ready(outcome) => outcome,
                     Poll::Pending => {
                         exchange.progress.pending = Some(pending);
@@ -70,7 +75,10 @@ pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<W
         match outcome {
             Outcome::Next => {}
             Outcome::Answer if phase_of(exchange) < Phase::Transform => {
-                leave_for_transform(exchange)
+                match error_page::is_on_disk(exchange) {
+                    true => wait_for_disk(exchange, Outcome::Answer),
+                    false => leave_for_transform(exchange),
+                }
             }
             Outcome::Answer => {}
             Outcome::Again(phase) => restart(exchange, phase),
@@ -79,12 +87,19 @@ pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<W
                 exchange.request.body.want();
                 return Poll::Ready(Walked::NeedBody);
             }
+            Outcome::Cold => wait_for_disk(exchange, Outcome::Next),
             Outcome::Later(pending) => exchange.progress.pending = Some(pending),
         }
         if phase_of(exchange) == Phase::Log {
             return Poll::Ready(Walked::Answered);
         }
     }
+}
+
+/// `then` counts when the file is known that was asked for last.
+fn wait_for_disk(exchange: &mut Exchange, then: Outcome) {
+    let wait = Cold::until(exchange, then);
+    exchange.progress.pending = Some(Box::new(wait));
 }
 
 /// Answers with `status` without any phase but transform: the request itself is wrong.
@@ -123,7 +138,11 @@ fn step(exchange: &mut Exchange) -> Outcome {
         Some(hook) => {
             exchange.progress.hook += 1;
             exchange.progress.worked = true;
-            hook.run(exchange)
+            let outcome = hook.run(exchange);
+            if matches!(outcome, Outcome::Cold) {
+                exchange.progress.hook -= 1;
+            }
+            outcome
         }
         None => {
             let outcome = end_of(phase, exchange);

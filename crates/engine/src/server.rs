@@ -13,6 +13,7 @@ use rustix::process::{Resource, getrlimit};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use crate::blocking;
 use crate::listener::{self, Listener, ListenerFacts};
 use crate::log::LogRegistry;
 use crate::module::ModuleSpec;
@@ -67,6 +68,7 @@ impl Server {
     /// socket cannot be used. Workers that started end with the process.
     pub fn start(plan: ServerPlan, listeners: Vec<BoundListener>) -> io::Result<Server> {
         let plan = Arc::new(plan);
+        blocking::configure(plan.process.threads);
         let workers = plan.process.workers.get();
         let fds = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let shared = Arc::new(Shared::new(

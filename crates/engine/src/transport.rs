@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -129,7 +129,26 @@ impl Transport {
         };
     }
 
-    fn poll_write_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// A descriptor of its own for another thread that sends.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        match self {
+            Transport::Tcp(stream) => stream.as_fd().try_clone_to_owned(),
+            Transport::Unix(stream) => stream.as_fd().try_clone_to_owned(),
+        }
+    }
+
+    /// Another thread has found the socket full: the next wait is for room.
+    pub fn clear_write_ready(&self) {
+        let full = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+        // The error is the one that is handed in.
+        let _ = match self {
+            Transport::Tcp(stream) => stream.try_io(Interest::WRITABLE, full),
+            Transport::Unix(stream) => stream.try_io(Interest::WRITABLE, full),
+        };
+    }
+
+    /// Waits until the socket takes bytes, as far as is known.
+    pub fn poll_write_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Transport::Tcp(stream) => stream.poll_write_ready(context),
             Transport::Unix(stream) => stream.poll_write_ready(context),

@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::blocking;
 use crate::clock::Clock;
 use crate::deadlines::Deadlines;
 use crate::exchange::Exchange;
 use crate::file_cache::FileCache;
 use crate::limits;
 use crate::log::LogRegistry;
+use crate::network_backend::Readers;
 use crate::settings::{ProcessSettings, Settings, SettingsTable};
 use crate::shared::Shared;
 
@@ -40,6 +42,7 @@ pub struct Worker {
     /// Subrequests that go on without a client.
     pub(crate) detached: Cell<u32>,
     belongings: RefCell<Vec<Rc<dyn Any>>>,
+    readers: Readers,
 }
 
 /// How a worker stops taking work.
@@ -81,6 +84,7 @@ impl Worker {
             requests: Cell::new(0),
             detached: Cell::new(0),
             belongings: RefCell::default(),
+            readers: Readers::default(),
         })
     }
 
@@ -93,6 +97,11 @@ impl Worker {
     /// The file cache.
     pub fn files(&self) -> &FileCache {
         &self.files
+    }
+
+    /// What reads files for it that are not in memory.
+    pub(crate) fn readers(&self) -> &Readers {
+        &self.readers
     }
 
     /// The configuration, compiled.
@@ -223,6 +232,7 @@ pub(crate) async fn tick(worker: Rc<Worker>) {
         worker.clock.now();
         worker.deadlines.sweep(worker.clock.seconds());
         worker.publish_counts();
+        blocking::look_after();
     }
 }
 

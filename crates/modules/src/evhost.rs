@@ -174,20 +174,21 @@ impl Hook for Pattern {
         let kept = root.len();
         self.expand(host, &mut root);
         let path = root.get(kept..).unwrap_or_default();
-        let now_s = exchange.worker.clock().seconds();
-        let found = exchange
-            .worker
-            .files()
-            .lookup(path, Symlinks::Follow, now_s);
-        if found.kind() == FileKind::Directory {
-            root.drain(..kept);
-        } else {
-            let path = String::from_utf8_lossy(path);
-            exchange.log_error("map", format_args!("evhost: {path:?} is not a directory"));
-            root.truncate(kept);
+        let found = exchange.look_up(path, Symlinks::Follow);
+        match found.as_ref().map(|found| found.kind()) {
+            Some(FileKind::Directory) => drop(root.drain(..kept)),
+            Some(_) => {
+                let path = String::from_utf8_lossy(path);
+                exchange.log_error("map", format_args!("evhost: {path:?} is not a directory"));
+                root.truncate(kept);
+            }
+            None => root.truncate(kept),
         }
         exchange.physical.document_root = root;
-        Outcome::Next
+        match found {
+            Some(_) => Outcome::Next,
+            None => Outcome::Cold,
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use petrel_engine::Exchange;
 use petrel_engine::config::{Diagnostic, Effect};
-use petrel_engine::file_cache::{FileEntry, FileKind};
+use petrel_engine::file_cache::{FileEntry, FileKind, NextNames, Role};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 use petrel_engine::proto::status::Status;
 
@@ -31,14 +31,16 @@ pub static MODULE: ModuleSpec = ModuleSpec {
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let names = configure.values.strings("index-file.names");
     if !names.is_empty() {
-        let names = names.iter().map(|name| name.as_bytes().into()).collect();
+        let names: Rc<[Box<[u8]>]> = names.iter().map(|name| name.as_bytes().into()).collect();
+        let next = Rc::clone(&names);
+        configure.look_next(Rc::new(move |exchange| next_names(exchange, &next)));
         configure.add(Phase::Resolved, IndexFile { names });
     }
     Ok(())
 }
 
 struct IndexFile {
-    names: Vec<Box<[u8]>>,
+    names: Rc<[Box<[u8]>]>,
 }
 
 impl Hook for IndexFile {
@@ -47,10 +49,13 @@ impl Hook for IndexFile {
         if kind != Some(FileKind::Directory) || !exchange.request.url.path().ends_with(b"/") {
             return Outcome::Next;
         }
-        for name in &self.names {
+        for name in self.names.iter() {
             let file = match name.first() {
                 Some(b'/') => look_in_root(exchange, name),
                 _ => look_in_directory(exchange, name),
+            };
+            let Some(file) = file else {
+                return Outcome::Cold;
             };
             match file.kind() {
                 FileKind::Missing | FileKind::NotADirectory => {}
@@ -68,8 +73,28 @@ impl Hook for IndexFile {
     }
 }
 
+/// What will be looked up if the URL path leads to a directory.
+fn next_names(exchange: &Exchange, names: &[Box<[u8]>]) -> Option<NextNames> {
+    if !exchange.request.url.path().ends_with(b"/") {
+        return None;
+    }
+    let physical = &exchange.physical;
+    let path_of = |name: &[u8]| {
+        let mut path = match name.first() {
+            Some(b'/') => physical.document_root.clone(),
+            _ => physical.path.clone(),
+        };
+        append_name(&mut path, name);
+        path
+    };
+    Some(NextNames {
+        paths: names.iter().map(|name| path_of(name)).collect(),
+        role: Role::Indexes,
+    })
+}
+
 /// What is at `name` below the directory. The physical path serves as the buffer.
-fn look_in_directory(exchange: &mut Exchange, name: &[u8]) -> Rc<FileEntry> {
+fn look_in_directory(exchange: &mut Exchange, name: &[u8]) -> Option<Rc<FileEntry>> {
     let directory = exchange.physical.path.len();
     append_name(&mut exchange.physical.path, name);
     let file = look_up(exchange, &exchange.physical.path);
@@ -89,16 +114,12 @@ fn is_taken_unread(exchange: &Exchange, name: &[u8]) -> bool {
 }
 
 /// What is at `name` below the document root.
-fn look_in_root(exchange: &Exchange, name: &[u8]) -> Rc<FileEntry> {
+fn look_in_root(exchange: &Exchange, name: &[u8]) -> Option<Rc<FileEntry>> {
     look_up(exchange, &[&exchange.physical.document_root, name].concat())
 }
 
-fn look_up(exchange: &Exchange, path: &[u8]) -> Rc<FileEntry> {
-    let now_s = exchange.worker.clock().seconds();
-    exchange
-        .worker
-        .files()
-        .lookup(path, exchange.settings.core.symlinks, now_s)
+fn look_up(exchange: &Exchange, path: &[u8]) -> Option<Rc<FileEntry>> {
+    exchange.look_up(path, exchange.settings.core.symlinks)
 }
 
 /// Makes the index file what the request is about.

@@ -72,22 +72,46 @@ impl Hook for SimpleVhost {
         // What another module chose stays if nothing is found here.
         let kept = root.len();
         let host = exchange.request.head.host_without_port();
-        let found = !host.is_empty() && self.append(exchange, host, &mut root, kept)
-            || self.append(exchange, &self.default_host, &mut root, kept);
-        if found {
+        let found = self.find(exchange, host, &mut root, kept);
+        if found == Some(true) {
             root.drain(..kept);
         } else {
             root.truncate(kept);
         }
         exchange.physical.document_root = root;
-        Outcome::Next
+        match found {
+            Some(_) => Outcome::Next,
+            None => Outcome::Cold,
+        }
     }
 }
 
 impl SimpleVhost {
+    /// Appends the document root of `host`, or of the default host, behind the first `kept` bytes of
+    /// `root`; says whether one is there. `None`: the disk has to be asked.
+    fn find(
+        &self,
+        exchange: &Exchange,
+        host: &[u8],
+        root: &mut Vec<u8>,
+        kept: usize,
+    ) -> Option<bool> {
+        let found = !host.is_empty() && self.append(exchange, host, root, kept)?;
+        if found {
+            return Some(true);
+        }
+        self.append(exchange, &self.default_host, root, kept)
+    }
+
     /// Appends the document root of `host` behind the first `kept` bytes of `root`; says whether
     /// it is a directory.
-    fn append(&self, exchange: &Exchange, host: &[u8], root: &mut Vec<u8>, kept: usize) -> bool {
+    fn append(
+        &self,
+        exchange: &Exchange,
+        host: &[u8],
+        root: &mut Vec<u8>,
+        kept: usize,
+    ) -> Option<bool> {
         root.truncate(kept);
         root.extend_from_slice(&self.server_root);
         for part in [host, &self.document_root]
@@ -98,14 +122,8 @@ impl SimpleVhost {
             root.extend_from_slice(part);
         }
         let path = root.get(kept..).unwrap_or_default();
-        let now_s = exchange.worker.clock().seconds();
         let is_directory = (host.is_empty() || is_safe_host(host))
-            && exchange
-                .worker
-                .files()
-                .lookup(path, Symlinks::Follow, now_s)
-                .kind()
-                == FileKind::Directory;
+            && exchange.look_up(path, Symlinks::Follow)?.kind() == FileKind::Directory;
         if self.logs {
             let what = if is_directory {
                 "is used"
@@ -115,7 +133,7 @@ impl SimpleVhost {
             let path = String::from_utf8_lossy(path);
             exchange.log_error("map", format_args!("simple-vhost: {path:?} {what}"));
         }
-        is_directory
+        Some(is_directory)
     }
 }
 

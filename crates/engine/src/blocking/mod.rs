@@ -1,42 +1,132 @@
 //! Work that may wait for the disk, on threads of its own.
 //!
-//! A worker must not wait: whoever reads files of scripts or writes those of a cache hands a closure to
-//! [`run`] and awaits its result. The threads are those of the process, few, shared by all workers, started
-//! when there is work and ended when there has been none for a while. Nothing waits for them when the
-//! server stops: a job that runs then is cut short with the process, so what it does has to be right at
+//! A worker must not wait: whoever opens, reads or writes what is not in memory hands a closure to
+//! [`run_for`] and awaits its result. The threads are those of the process, shared by all workers, started
+//! when there is work and ended when there has been none for a while. There are three [`Class`]es, so that
+//! looking up does not wait behind writing. Within a class jobs wait in a fair queue ([`queue`]): each file
+//! system in turn, and there each client; what runs on one file system at the same time is bounded, and a
+//! thread that one of them has not given back for a second is replaced. Nothing waits for the threads when
+//! the server stops: a job that runs then is cut short with the process, so what it does has to be right at
 //! every moment (as [`write_file_atomically`] is). Knows nothing of requests.
 //!
-//! Callers: scripts and the disk tier of the page cache. Files that are served come from the
-//! [file cache](crate::file_cache).
+//! Callers: the [file cache](crate::file_cache), the network backends, spools, listings, scripts and the disk
+//! tier of the page cache.
 
+mod counters;
 mod files;
+mod queue;
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
 use crate::limits;
+use queue::{Queue, Work};
 
+pub use counters::{Counts, counts};
 pub use files::{
     DirectoryEntry, read_directory, read_file, remove_file, stat, write_file_atomically,
 };
 
-/// Has one of the threads do `job`, behind those that came before. It is begun whether or not the
+/// What kind of work a job is, and so which threads do it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Looking at paths: open, stat, the first read (`server.max-stat-threads`).
+    Stat,
+    /// Reading from open files (`server.max-read-threads`).
+    Read,
+    /// Writing, and whatever else waits for the disk (`server.max-write-threads`).
+    Write,
+}
+
+impl Class {
+    /// All of them.
+    pub const ALL: [Class; 3] = [Class::Stat, Class::Read, Class::Write];
+
+    /// Its name in counters: `stat`, `read` or `write`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Stat => "stat",
+            Class::Read => "read",
+            Class::Write => "write",
+        }
+    }
+}
+
+/// Whom and what a job is for. Jobs of one origin are done in their order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The file system it will wait for: a device number; 0 if that is not known.
+    pub device: u64,
+    /// Whether another machine or a program answers for that file system.
+    pub is_remote: bool,
+    /// Who should get no more than a fair share: the number of a connection; 0 for the server itself.
+    pub client: u64,
+    /// How many bytes it reads or writes; 0 if they are few.
+    pub bytes: usize,
+}
+
+/// How many threads there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Threads {
+    /// `server.max-stat-threads`.
+    pub stat: usize,
+    /// `server.max-read-threads`.
+    pub read: usize,
+    /// `server.max-write-threads`.
+    pub write: usize,
+}
+
+/// Sets how many threads there may be, for the whole process. Those that are there end when they have
+/// nothing to do.
+pub fn configure(threads: Threads) {
+    for (class, most) in Class::ALL
+        .into_iter()
+        .zip([threads.stat, threads.read, threads.write])
+    {
+        pool(class)
+            .threads_max
+            .store(most.max(1), Ordering::Relaxed);
+    }
+}
+
+/// Has a thread of [`Class::Write`] do `job`, behind those that came before. It is begun whether or not the
 /// future is polled; if that is dropped before its turn comes, the job is left out, and if it is dropped
 /// later the result is.
 ///
 /// The future ends with an error when [`limits::BLOCKING_QUEUE_MAX`] jobs wait already; then nothing is
 /// done.
 pub fn run<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Running<T> {
-    POOL.run(job)
+    run_for(Class::Write, Origin::default(), job)
+}
+
+/// [`run`] for a class and an origin.
+pub fn run_for<T: Send + 'static>(
+    class: Class,
+    origin: Origin,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> Running<T> {
+    pool(class).run(origin, job)
+}
+
+/// Begins a job whose end nobody is told of.
+///
+/// # Errors
+/// [`limits::BLOCKING_QUEUE_MAX`] jobs of the class wait already.
+pub fn start(
+    class: Class,
+    origin: Origin,
+    job: impl FnOnce() + Send + 'static,
+) -> Result<(), NotDone> {
+    pool(class).submit(origin, Box::new(job))
 }
 
 /// [`run`] for jobs that have I/O errors themselves. Those of the threads become
@@ -48,6 +138,13 @@ pub async fn run_io<T: Send + 'static>(
     job: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     run(job).await?
+}
+
+/// Looks whether threads hang while others have work to do. Called by the workers once a second.
+pub(crate) fn look_after() {
+    for class in Class::ALL {
+        pool(class).look_after();
+    }
 }
 
 /// The result of a job, once it is done.
@@ -94,49 +191,98 @@ impl From<NotDone> for io::Error {
     }
 }
 
-/// The threads of this process.
-static POOL: Pool = Pool::new(
-    limits::BLOCKING_THREADS_MAX,
-    limits::BLOCKING_QUEUE_MAX,
-    Duration::from_secs(limits::BLOCKING_IDLE_S),
-);
+/// The threads of this process. Disks take some dozens of requests at once; how many are best depends on
+/// what is asked for.
+static POOLS: [Pool; 3] = [
+    Pool::new("stat", THREADS.stat),
+    Pool::new("read", THREADS.read),
+    Pool::new("write", THREADS.write),
+];
+
+/// Threads as long as nothing else is configured.
+pub const THREADS: Threads = Threads {
+    stat: 64,
+    read: 16,
+    write: 8,
+};
+
+fn pool(class: Class) -> &'static Pool {
+    match class {
+        Class::Stat => &POOLS[0],
+        Class::Read => &POOLS[1],
+        Class::Write => &POOLS[2],
+    }
+}
 
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads and the jobs that wait for them.
 struct Pool {
+    name: &'static str,
     state: Mutex<State>,
     /// There is a job for a thread that waits.
     has_job: Condvar,
-    threads_max: usize,
+    threads_max: AtomicUsize,
     queue_max: usize,
     idle_time: Duration,
+    counters: counters::Counters,
 }
 
 struct State {
-    queue: VecDeque<Job>,
+    queue: Queue<Job>,
     threads: usize,
     /// Threads that wait for a job.
     idle: usize,
+    /// What each thread does; places of threads that have ended are used again.
+    places: Vec<Place>,
+}
+
+/// What a thread does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// It has ended.
+    Free,
+    /// It looks for work, or waits for it.
+    Idle,
+    /// A job, since then.
+    Busy(Instant),
 }
 
 impl Pool {
-    const fn new(threads_max: usize, queue_max: usize, idle_time: Duration) -> Pool {
+    const fn new(name: &'static str, threads_max: usize) -> Pool {
+        Pool::sized(
+            name,
+            threads_max,
+            limits::BLOCKING_QUEUE_MAX,
+            Duration::from_secs(limits::BLOCKING_IDLE_S),
+        )
+    }
+
+    const fn sized(
+        name: &'static str,
+        threads_max: usize,
+        queue_max: usize,
+        idle_time: Duration,
+    ) -> Pool {
         Pool {
+            name,
             state: Mutex::new(State {
-                queue: VecDeque::new(),
+                queue: Queue::new(),
                 threads: 0,
                 idle: 0,
+                places: Vec::new(),
             }),
             has_job: Condvar::new(),
-            threads_max,
+            threads_max: AtomicUsize::new(threads_max),
             queue_max,
             idle_time,
+            counters: counters::Counters::new(),
         }
     }
 
     fn run<T: Send + 'static>(
         &'static self,
+        origin: Origin,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Running<T> {
         let (sender, receiver) = oneshot::channel();
@@ -146,71 +292,149 @@ impl Pool {
                 let _ = sender.send(job());
             }
         };
-        Running(self.submit(Box::new(job)).map(|()| receiver))
+        Running(self.submit(origin, Box::new(job)).map(|()| receiver))
     }
 
-    fn submit(&'static self, job: Job) -> Result<(), NotDone> {
+    fn submit(&'static self, origin: Origin, job: Job) -> Result<(), NotDone> {
         let mut state = self.lock();
         if state.queue.len() >= self.queue_max {
+            self.counters.refused();
             return Err(NotDone::QueueFull);
         }
-        state.queue.push_back(job);
-        if state.queue.len() <= state.idle || state.threads >= self.threads_max {
+        state.queue.push(origin, job);
+        self.see_to_threads(state);
+        Ok(())
+    }
+
+    /// Wakes a thread, or starts one, if there is a job that may be begun.
+    fn see_to_threads(&'static self, mut state: MutexGuard<'_, State>) {
+        let ready = state.queue.ready();
+        if ready == 0 {
+            return;
+        }
+        if ready <= state.idle || !self.may_start(&mut state) {
             drop(state);
             self.has_job.notify_one();
-            return Ok(());
+            return;
         }
         state.threads += 1;
         drop(state);
         self.start_thread();
-        Ok(())
+    }
+
+    /// Whether one more thread may be there. Those whose jobs hang do not count.
+    fn may_start(&self, state: &mut State) -> bool {
+        let most = self.threads_max.load(Ordering::Relaxed);
+        if state.threads < most {
+            return true;
+        }
+        if state.threads >= most + limits::STUCK_THREADS_MAX {
+            return false;
+        }
+        let patience = Duration::from_millis(limits::STUCK_JOB_MS);
+        let is_stuck =
+            |place: &&Place| matches!(place, Place::Busy(since) if since.elapsed() > patience);
+        let stuck = state.places.iter().filter(is_stuck).count();
+        state.threads.saturating_sub(stuck) < most
+    }
+
+    fn look_after(&'static self) {
+        let mut state = self.lock();
+        while state.queue.ready() > state.idle && self.may_start(&mut state) {
+            state.threads += 1;
+            drop(state);
+            if !self.start_thread() {
+                return;
+            }
+            state = self.lock();
+        }
     }
 
     /// Starts the thread that was counted. If it cannot be, the others do its work; without any, those
     /// who wait are told.
-    fn start_thread(&'static self) {
+    fn start_thread(&'static self) -> bool {
         let started = std::thread::Builder::new()
-            .name("blocking".to_owned())
-            .spawn(|| self.work());
-        if started.is_err() {
+            .name(format!("disk-{}", self.name))
+            .stack_size(STACK_BYTES)
+            .spawn(|| self.work())
+            .is_ok();
+        if !started {
             let mut state = self.lock();
             state.threads -= 1;
             let lost = match state.threads {
-                0 => std::mem::take(&mut state.queue),
-                _ => VecDeque::new(),
+                0 => state.queue.clear(),
+                _ => Vec::new(),
             };
             drop(state);
             drop(lost);
         }
+        started
     }
 
     /// What a thread does.
-    fn work(&self) {
+    fn work(&'static self) {
         let mut state = self.lock();
+        let place = state.take_place();
         loop {
-            if let Some(job) = state.queue.pop_front() {
+            let begun = Instant::now();
+            if let Some(Work {
+                job,
+                load,
+                queued_at,
+            }) = state.queue.pop()
+            {
+                state.places[place] = Place::Busy(begun);
                 drop(state);
+                self.counters.begun(begun.duration_since(queued_at));
                 // Who waits for a job that panics finds its sender gone.
                 let _ = catch_unwind(AssertUnwindSafe(job));
+                self.counters.ended(begun.elapsed());
                 state = self.lock();
+                state.places[place] = Place::Idle;
+                state.queue.ended(load);
+                if state.queue.ready() > 0 && state.idle > 0 {
+                    // The end of this one may have made room for more than one.
+                    self.has_job.notify_one();
+                }
                 continue;
+            }
+            if state.threads > self.threads_max.load(Ordering::Relaxed) {
+                // It took the place of one that hung.
+                break;
             }
             state.idle += 1;
             let waited = self.has_job.wait_timeout(state, self.idle_time);
             let (woken, time_out) = waited.unwrap_or_else(PoisonError::into_inner);
             state = woken;
             state.idle -= 1;
-            if time_out.timed_out() && state.queue.is_empty() {
-                state.threads -= 1;
-                return;
+            if time_out.timed_out() && state.queue.ready() == 0 {
+                break;
             }
         }
+        state.places[place] = Place::Free;
+        state.threads -= 1;
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+impl State {
+    /// A place for a thread that begins.
+    fn take_place(&mut self) -> usize {
+        let free = self.places.iter().position(|place| *place == Place::Free);
+        let place = free.unwrap_or_else(|| {
+            self.places.push(Place::Free);
+            self.places.len() - 1
+        });
+        self.places[place] = Place::Idle;
+        place
+    }
+}
+
+/// System calls need little.
+const STACK_BYTES: usize = 256 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -221,8 +445,20 @@ mod tests {
 
     fn pool(threads_max: usize, queue_max: usize, idle_ms: u64) -> &'static Pool {
         let idle_time = Duration::from_millis(idle_ms);
-        Box::leak(Box::new(Pool::new(threads_max, queue_max, idle_time)))
+        Box::leak(Box::new(Pool::sized(
+            "test",
+            threads_max,
+            queue_max,
+            idle_time,
+        )))
     }
+
+    const NOWHERE: Origin = Origin {
+        device: 0,
+        is_remote: false,
+        client: 0,
+        bytes: 0,
+    };
 
     /// A job that waits until the sender is dropped.
     fn gate() -> (mpsc::Sender<()>, impl FnOnce() + Send) {
@@ -262,19 +498,19 @@ mod tests {
         let (open, gates): (Vec<_>, Vec<_>) = (0..5).map(|_| gate()).unzip();
         let mut running = Vec::new();
         for (number, gate) in gates.into_iter().enumerate() {
-            running.push(pool.run(gate));
+            running.push(pool.run(NOWHERE, gate));
             if number < 2 {
                 // Taken off the queue.
                 until(|| counts(pool).2 == 0).await;
             }
         }
         assert_eq!(counts(pool), (2, 0, 3));
-        assert_eq!(pool.run(|| ()).await, Err(NotDone::QueueFull));
+        assert_eq!(pool.run(NOWHERE, || ()).await, Err(NotDone::QueueFull));
         drop(open);
         for one in running {
             assert_eq!(one.await, Ok(()));
         }
-        assert_eq!(pool.run(|| 1).await, Ok(1));
+        assert_eq!(pool.run(NOWHERE, || 1).await, Ok(1));
         assert_eq!(counts(pool).0, 2);
     }
 
@@ -283,25 +519,25 @@ mod tests {
         let pool = pool(4, 10, 50);
         assert_eq!(counts(pool), (0, 0, 0));
         for _ in 0..3 {
-            pool.run(|| ()).await.expect("it ran");
+            pool.run(NOWHERE, || ()).await.expect("it ran");
             until(|| matches!(counts(pool), (0, 0, 0) | (1, 1, 0))).await;
         }
         until(|| counts(pool).0 == 0).await;
-        assert_eq!(pool.run(|| 2).await, Ok(2));
+        assert_eq!(pool.run(NOWHERE, || 2).await, Ok(2));
     }
 
     #[tokio::test(flavor = "local")]
     async fn jobs_nobody_waits_for_are_left_out() {
         let pool = pool(1, 10, 10_000);
         let (open, gate) = gate();
-        let first = pool.run(gate);
+        let first = pool.run(NOWHERE, gate);
         let count = Arc::new(AtomicUsize::new(0));
         let counting = || {
             let count = Arc::clone(&count);
             move || count.fetch_add(1, Ordering::Relaxed)
         };
-        drop(pool.run(counting()));
-        let last = pool.run(counting());
+        drop(pool.run(NOWHERE, counting()));
+        let last = pool.run(NOWHERE, counting());
         drop(open);
         first.await.expect("it ran");
         assert_eq!(last.await, Ok(0));
@@ -311,9 +547,45 @@ mod tests {
     #[tokio::test(flavor = "local")]
     async fn a_panic_is_lost_work_and_no_lost_thread() {
         let pool = pool(1, 10, 10_000);
-        let panics = pool.run(|| panic!("a job of a test panics"));
+        let panics = pool.run(NOWHERE, || panic!("a job of a test panics"));
         assert_eq!(panics.await, Err::<(), _>(NotDone::Lost));
-        assert_eq!(pool.run(|| 3).await, Ok(3));
+        assert_eq!(pool.run(NOWHERE, || 3).await, Ok(3));
         assert_eq!(counts(pool).0, 1);
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn a_file_system_that_hangs_holds_nobody_up() {
+        let pool = pool(2, 100, 10_000);
+        let hanging = Origin {
+            device: 7,
+            is_remote: true,
+            client: 1,
+            bytes: 0,
+        };
+        let (open, gates): (Vec<_>, Vec<_>) = (0..8).map(|_| gate()).unzip();
+        let hung: Vec<_> = gates
+            .into_iter()
+            .map(|gate| pool.run(hanging, gate))
+            .collect();
+        let other = pool.run(
+            Origin {
+                device: 8,
+                ..hanging
+            },
+            || 4,
+        );
+        // What a worker does once a second.
+        until(|| {
+            pool.look_after();
+            counts(pool).0 > 2
+        })
+        .await;
+        assert_eq!(other.await, Ok(4));
+        drop(open);
+        for one in hung {
+            assert_eq!(one.await, Ok(()));
+        }
+        // Those that were added end when nobody hangs any more.
+        until(|| counts(pool).0 <= 2).await;
     }
 }

@@ -5,7 +5,7 @@
 //! backend behind a prefix that the kernel holds back for it (MSG_MORE).
 
 use std::io::{self, IoSlice};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use petrel_proto::http1::{LAST_CHUNK, write_chunk_header};
 
@@ -15,7 +15,7 @@ use crate::body::{Body, Piece};
 use crate::deadlines::Deadlines;
 use crate::exchange::Exchange;
 use crate::limits;
-use crate::network_backend;
+use crate::network_backend::{self, Flight, Sent, Stretch};
 use crate::throttle::Throttle;
 use crate::transport::{Peeked, Transport};
 
@@ -46,6 +46,8 @@ pub(crate) struct Sending {
     /// What the client does while it waits for its answer has been looked at, and is known.
     looked: bool,
     throttle: Option<Box<Throttle>>,
+    /// What is under way of the files of the body.
+    flight: Option<Box<Flight>>,
 }
 
 impl Sending {
@@ -81,6 +83,7 @@ impl Sending {
         self.in_chunk = false;
         self.looked = false;
         self.throttle = None;
+        self.flight = None;
     }
 
     /// The head, until the first bytes are sent.
@@ -91,6 +94,10 @@ impl Sending {
     /// Bytes of memory held for reuse.
     pub fn capacity(&self) -> usize {
         self.prefix.capacity()
+    }
+
+    fn flight(&mut self) -> &mut Flight {
+        self.flight.get_or_insert_default()
     }
 
     fn prefix_left(&self) -> &[u8] {
@@ -198,17 +205,10 @@ impl Connection {
                 self.write_due_s = 0;
                 return Poll::Pending;
             };
-            let backend = self.worker.process().network_backend;
-            let sent = send_once(
-                &mut self.transport,
-                &exchange.sending,
-                backend,
-                allowed.min(turn),
-                context,
-            );
+            let sent = exchange.send_once(&mut self.transport, allowed.min(turn), context);
             let write_idle_s = exchange.settings.core.write_idle_s;
             match sent {
-                Poll::Ready(Ok(0)) => {
+                Ok(Sent::Truncated) => {
                     exchange.log_error(
                         "send",
                         format_args!("the file became shorter while it was sent"),
@@ -216,7 +216,8 @@ impl Connection {
                     self.abort(format_args!("truncated"));
                     return Poll::Ready(State::Over);
                 }
-                Poll::Ready(Ok(count)) => {
+                Ok(Sent::WaitsForDisk) => return self.wait_for_disk(context),
+                Ok(Sent::Bytes(count)) => {
                     exchange.account(count);
                     turn = turn.saturating_sub(count as u64);
                     self.write_due_s = 0;
@@ -224,11 +225,12 @@ impl Connection {
                         self.set_deadline(write_idle_s);
                     }
                 }
-                Poll::Ready(Err(error)) => {
+                Err(error) => {
+                    exchange.tell_failure(&error);
                     self.abort(format_args!("{error}"));
                     return Poll::Ready(State::Over);
                 }
-                Poll::Pending => {
+                Ok(Sent::WaitsForClient) => {
                     self.wait_for_client(write_idle_s);
                     return Poll::Pending;
                 }
@@ -274,6 +276,39 @@ impl Connection {
         }
         if let Some(deadline) = self.deadline {
             self.worker.deadlines.set(deadline, self.write_due_s);
+        }
+    }
+
+    /// The next bytes are still on the disk; that is not the client's fault. The file system has
+    /// `server.max-file-wait` for them.
+    fn wait_for_disk(&mut self, context: &mut Context<'_>) -> Poll<State> {
+        let now_s = self.worker.clock().seconds();
+        let exchange = self.exchange.as_mut().expect("an answer is under way");
+        let wait_s = exchange.settings.core.file_wait_s;
+        let due_s = &mut exchange.sending.flight().due_s;
+        if *due_s == 0 {
+            *due_s = now_s.saturating_add(wait_s).saturating_add(1);
+        }
+        let due_s = *due_s;
+        if now_s >= due_s {
+            exchange.log_error(
+                "send",
+                format_args!(
+                    "the file system has not answered for {wait_s} s (server.max-file-wait) path={:?}",
+                    String::from_utf8_lossy(&exchange.physical.path)
+                ),
+            );
+            self.abort(format_args!("the file system does not answer"));
+            return Poll::Ready(State::Over);
+        }
+        self.waits_for_maker = true;
+        self.write_due_s = 0;
+        if let Some(deadline) = self.deadline {
+            self.worker.deadlines.set(deadline, due_s);
+        }
+        match self.poll_leaving(context) {
+            Poll::Ready(Peeked::Gone) => Poll::Ready(self.client_left()),
+            _ => Poll::Pending,
         }
     }
 
@@ -335,7 +370,7 @@ impl Exchange {
             };
         }
         match self.response.body.poll_piece(context) {
-            Poll::Ready(Some(Ok(piece))) => self.sending.queue(piece),
+            Poll::Ready(Some(Ok(piece))) => self.queue(piece),
             Poll::Ready(Some(Err(error))) => return Fill::Broken(error),
             Poll::Ready(None) => {
                 self.sending.queue_end();
@@ -347,6 +382,82 @@ impl Exchange {
             Poll::Pending => {}
         }
         Fill::Ready
+    }
+
+    /// Queues a piece. What a job has just read of its file is sent from memory.
+    fn queue(&mut self, piece: Piece) {
+        if let Piece::File { file, range } = &piece
+            && range.start < limits::FIRST_READ_BYTES_MAX
+            && let Some(first) = self.cold.take_first(file)
+        {
+            let now = self.worker.clock().latest();
+            self.sending.flight().give_first(file, first, now);
+        }
+        self.sending.queue(piece);
+    }
+
+    /// One system call's worth of what is queued, at most `allowed` bytes of it.
+    fn send_once(
+        &mut self,
+        transport: &mut Transport,
+        allowed: u64,
+        context: &mut Context<'_>,
+    ) -> io::Result<Sent> {
+        let allowed = usize::try_from(allowed).unwrap_or(usize::MAX);
+        let sending = &mut self.sending;
+        let prefix = sending
+            .prefix
+            .get(sending.prefix_sent..)
+            .unwrap_or_default();
+        let prefix = &prefix[..prefix.len().min(allowed)];
+        let Some(piece) = &sending.piece else {
+            return sent(transport.poll_write(context, prefix));
+        };
+        if let Some(bytes) = piece.in_memory() {
+            let bytes = &bytes[..bytes.len().min(allowed - prefix.len())];
+            return sent(match (prefix.is_empty(), bytes.is_empty()) {
+                (true, _) => transport.poll_write(context, bytes),
+                (_, true) => transport.poll_write(context, prefix),
+                _ => transport
+                    .poll_write_vectored(context, &[IoSlice::new(prefix), IoSlice::new(bytes)]),
+            });
+        }
+        let Piece::File { file, range } = piece else {
+            return Ok(Sent::Truncated);
+        };
+        let stretch = Stretch {
+            prefix,
+            file,
+            range: range.clone(),
+            bytes_max: allowed,
+            client: self.connection.id,
+        };
+        let backend = self.settings.core.network_backend;
+        if sending.flight.is_none()
+            && network_backend::is_at_hand(backend, &stretch, self.worker.clock().seconds())
+        {
+            return network_backend::send_at_hand(backend, transport, &stretch, context);
+        }
+        let flight = sending.flight.get_or_insert_default();
+        flight.send(backend, &self.worker, transport, &stretch, context)
+    }
+
+    /// Tells of what the disk has failed with; that a client has gone is nothing to tell.
+    fn tell_failure(&self, error: &io::Error) {
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut};
+        let is_client_s = matches!(
+            error.kind(),
+            BrokenPipe | ConnectionAborted | ConnectionReset | TimedOut
+        );
+        if matches!(self.sending.piece, Some(Piece::File { .. })) && !is_client_s {
+            self.log_error(
+                "send",
+                format_args!(
+                    "the answer was cut short: {error} path={:?}",
+                    String::from_utf8_lossy(&self.physical.path)
+                ),
+            );
+        }
     }
 
     /// Whether the client may go on sending after the last byte it got.
@@ -383,45 +494,11 @@ impl Exchange {
     }
 }
 
-/// One system call's worth of what is queued, at most `allowed` bytes of it.
-fn send_once(
-    transport: &mut Transport,
-    sending: &Sending,
-    backend: network_backend::NetworkBackend,
-    allowed: u64,
-    context: &mut Context<'_>,
-) -> Poll<io::Result<usize>> {
-    let allowed = usize::try_from(allowed).unwrap_or(usize::MAX);
-    let prefix = sending.prefix_left();
-    let prefix = &prefix[..prefix.len().min(allowed)];
-    let for_piece = allowed - prefix.len();
-    let Some(piece) = &sending.piece else {
-        return transport.poll_write(context, prefix);
-    };
-    match piece.in_memory() {
-        Some(bytes) => {
-            let bytes = &bytes[..bytes.len().min(for_piece)];
-            match (prefix.is_empty(), bytes.is_empty()) {
-                (true, _) => transport.poll_write(context, bytes),
-                (_, true) => transport.poll_write(context, prefix),
-                _ => transport
-                    .poll_write_vectored(context, &[IoSlice::new(prefix), IoSlice::new(bytes)]),
-            }
-        }
-        None if !prefix.is_empty() => send_held_back(transport, prefix, context),
-        None => network_backend::send(transport, backend, piece, for_piece, context),
+/// What the socket has said.
+fn sent(polled: Poll<io::Result<usize>>) -> io::Result<Sent> {
+    match polled {
+        Poll::Ready(Ok(0)) => Ok(Sent::Truncated),
+        Poll::Ready(count) => Ok(Sent::Bytes(count?)),
+        Poll::Pending => Ok(Sent::WaitsForClient),
     }
-}
-
-/// Sends bytes that the kernel may hold back until the file behind them comes.
-fn send_held_back(
-    transport: &mut Transport,
-    prefix: &[u8],
-    context: &mut Context<'_>,
-) -> Poll<io::Result<usize>> {
-    let sent = ready!(transport.poll_send_with(context, |socket| {
-        let flags = rustix::net::SendFlags::MORE | rustix::net::SendFlags::NOSIGNAL;
-        Ok(rustix::net::send(socket, prefix, flags)?)
-    }));
-    Poll::Ready(sent)
 }

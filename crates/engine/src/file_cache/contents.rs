@@ -36,7 +36,7 @@ struct Shared {
 }
 
 /// An open file.
-pub(super) struct Descriptor {
+pub(crate) struct Descriptor {
     descriptor: OwnedFd,
     /// The second in which it was last found unchanged, by any worker.
     checked_s: AtomicU32,
@@ -145,16 +145,11 @@ impl Descriptor {
         descriptor.closes_elsewhere = true;
         descriptor
     }
-
-    /// The descriptor, for sendfile and pread.
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
-    }
 }
 
 impl AsFd for Descriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.as_fd()
+        self.descriptor.as_fd()
     }
 }
 

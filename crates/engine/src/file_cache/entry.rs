@@ -2,19 +2,24 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use petrel_sys::prefetch::prefetch;
-use rustix::fs::{AtFlags, CWD, Stat, statat};
+use rustix::fs::Stat;
 use rustix::io::Errno;
 
 use super::Symlinks;
 use super::contents::{Contents, Descriptor, Held};
-use super::open::open_and_stat;
+use super::open::cached_stat;
+use super::read::{read_cached, read_full};
+use crate::blocking::Origin;
 use crate::limits;
+use crate::mounts::Storage;
 
 /// What the file system has at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,10 +76,13 @@ pub struct FileEntry {
     /// When to compare the entry with the file again.
     recheck_at_s: Cell<u32>,
     kind: FileKind,
+    storage: Storage,
     content: Option<Arc<[u8]>>,
     label: RefCell<Label>,
     stat: FileStat,
     descriptor: Option<Arc<Descriptor>>,
+    /// What was lately seen to be in the page cache.
+    resident: Cell<Resident>,
     /// What it counts for in `usage`, besides its descriptor.
     bytes: usize,
     usage: Rc<Usage>,
@@ -90,6 +98,15 @@ struct Label {
     path_length: usize,
     /// What the fields were made under; none are there yet if `None`.
     key: Option<u64>,
+}
+
+/// A stretch of a file that is in the page cache.
+#[derive(Clone, Copy, Default)]
+struct Resident {
+    start: u64,
+    end: u64,
+    /// When that has to be looked at again.
+    until_s: u32,
 }
 
 /// Header fields in wire form, kept with a file.
@@ -122,17 +139,35 @@ pub(super) struct Budget {
     pub contents: Arc<Contents>,
     pub watched: bool,
     pub usage: Rc<Usage>,
+    pub storage: Storage,
+}
+
+/// How the content of a small file gets into memory.
+pub(super) enum Reading {
+    /// From what the kernel has; the entry is not made if that is not enough.
+    Cached,
+    /// By waiting.
+    Disk,
+    /// Somebody has read what there is to read.
+    Done(Option<Bytes>),
 }
 
 impl FileEntry {
-    /// Looks at `path`, once.
-    pub(super) fn open(path: &[u8], symlinks: Symlinks, budget: &Budget) -> FileEntry {
+    /// The entry of `path`, where `looked` was found. `None`: its content would have to be waited for.
+    pub(super) fn new(
+        path: &[u8],
+        symlinks: Symlinks,
+        looked: Result<(OwnedFd, Stat), Errno>,
+        reading: Reading,
+        budget: &Budget,
+    ) -> Option<FileEntry> {
         let mut entry = FileEntry {
             kind: FileKind::Missing,
             stat: FileStat::default(),
             descriptor: None,
             content: None,
             is_watched: budget.watched,
+            storage: budget.storage,
             symlinks,
             valid: Cell::new(true),
             used: Cell::new(false),
@@ -142,19 +177,33 @@ impl FileEntry {
                 path_length: path.len(),
                 key: None,
             }),
+            resident: Cell::default(),
             // Once in the label, and nearly once more as a name that is watched.
             bytes: 2 * path.len(),
             usage: Rc::clone(&budget.usage),
         };
-        match open_and_stat(path, symlinks) {
-            Ok((descriptor, stat)) => entry.take(descriptor, &stat, budget),
-            Err(errno) => entry.kind = kind_of_error(errno),
-        }
+        let taken = match looked {
+            Ok((descriptor, stat)) => entry.take(descriptor, &stat, reading, budget),
+            Err(errno) => {
+                entry.kind = kind_of_error(errno);
+                Some(())
+            }
+        };
+        // An entry that is not made counts for nothing, and is dropped like any other.
         entry.bytes += entry.content.as_ref().map_or(0, |content| content.len());
         let usage = &entry.usage;
         usage.bytes.set(usage.bytes.get() + entry.bytes);
         let descriptors = usize::from(entry.descriptor.is_some());
         usage.descriptors.set(usage.descriptors.get() + descriptors);
+        taken.map(|()| entry)
+    }
+
+    /// What could not be looked at.
+    pub(super) fn failed(path: &[u8], errno: Errno, budget: &Budget) -> FileEntry {
+        let looked = Err(errno);
+        let entry = FileEntry::new(path, Symlinks::Follow, looked, Reading::Done(None), budget);
+        let mut entry = entry.expect("there is no content to wait for");
+        entry.kind = FileKind::Failed(errno);
         entry
     }
 
@@ -175,9 +224,10 @@ impl FileEntry {
         Ok(Rc::new(FileEntry {
             kind: FileKind::Regular,
             stat: FileStat::from(&stat),
-            descriptor: Some(Arc::new(Descriptor::of_temporary_file(descriptor))),
             content: None,
             is_watched: false,
+            storage: crate::mounts::of_descriptor(&descriptor).storage,
+            descriptor: Some(Arc::new(Descriptor::of_temporary_file(descriptor))),
             symlinks: Symlinks::Refuse,
             valid: Cell::new(false),
             used: Cell::new(false),
@@ -187,6 +237,7 @@ impl FileEntry {
                 path_length: 0,
                 key: None,
             }),
+            resident: Cell::default(),
             bytes: 0,
             usage,
         }))
@@ -232,7 +283,50 @@ impl FileEntry {
         Some(descriptor)
     }
 
-    /// Reads from the open file at `offset`; 0 is the end of the file.
+    /// Whom a job that reads `bytes` of it for `client` waits for.
+    pub(crate) fn origin(&self, client: u64, bytes: usize) -> Origin {
+        Origin {
+            device: self.stat.device,
+            is_remote: self.storage == Storage::Remote,
+            client,
+            bytes,
+        }
+    }
+
+    /// What can be expected of the file system it is on.
+    pub fn storage(&self) -> Storage {
+        self.storage
+    }
+
+    /// Whether `range` was seen to be in the page cache since `now_s` minus
+    /// [`limits::RESIDENT_S`]. What is sent every second does not leave it meanwhile.
+    pub(crate) fn is_resident(&self, range: &Range<u64>, now_s: u32) -> bool {
+        let resident = self.resident.get();
+        self.storage == Storage::Memory
+            || now_s < resident.until_s
+                && resident.start <= range.start
+                && range.end <= resident.end
+    }
+
+    /// Remembers that `range` is in the page cache.
+    pub(crate) fn saw_resident(&self, range: &Range<u64>, now_s: u32) {
+        let known = self.resident.get();
+        let goes_on =
+            now_s < known.until_s && known.start <= range.start && range.start <= known.end;
+        self.resident.set(match goes_on {
+            true => Resident {
+                end: known.end.max(range.end),
+                ..known
+            },
+            false => Resident {
+                start: range.start,
+                end: range.end,
+                until_s: now_s + limits::RESIDENT_S,
+            },
+        });
+    }
+
+    /// Reads from the open file at `offset`; 0 is the end of the file. May wait for the disk.
     ///
     /// # Errors
     /// Those of pread(2); `NotFound` without an open file.
@@ -311,14 +405,16 @@ impl FileEntry {
     }
 
     fn is_right_by_path(&self, path: &[u8]) -> bool {
-        let flags = match self.symlinks {
-            Symlinks::Follow => AtFlags::empty(),
-            Symlinks::Refuse => AtFlags::SYMLINK_NOFOLLOW,
-        };
-        statat(CWD, path, flags).is_ok_and(|stat| FileStat::from(&stat) == self.stat)
+        cached_stat(path, self.symlinks).is_ok_and(|stat| FileStat::from(&stat) == self.stat)
     }
 
-    fn take(&mut self, descriptor: OwnedFd, stat: &Stat, budget: &Budget) {
+    fn take(
+        &mut self,
+        descriptor: OwnedFd,
+        stat: &Stat,
+        reading: Reading,
+        budget: &Budget,
+    ) -> Option<()> {
         self.stat = FileStat::from(stat);
         self.kind = match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
             rustix::fs::FileType::RegularFile => FileKind::Regular,
@@ -326,11 +422,12 @@ impl FileEntry {
             _ => FileKind::Special,
         };
         if self.kind != FileKind::Regular {
-            return;
+            return Some(());
         }
-        let held = hold(descriptor, &self.stat, budget);
+        let held = hold(descriptor, &self.stat, reading, budget)?;
         self.content = held.content;
         self.descriptor = held.descriptor;
+        Some(())
     }
 }
 
@@ -394,8 +491,9 @@ fn kind_of_error(errno: Errno) -> FileKind {
 }
 
 /// Takes what another worker holds of the file, or reads it. A file that was changed just now is
-/// not shared: a second change within the same tick of the clock would look the same.
-fn hold(descriptor: OwnedFd, stat: &FileStat, budget: &Budget) -> Held {
+/// not shared: a second change within the same tick of the clock would look the same. `None`: it would
+/// have to be waited for.
+fn hold(descriptor: OwnedFd, stat: &FileStat, reading: Reading, budget: &Budget) -> Option<Held> {
     let contents = &budget.contents;
     let is_settled = stat.is_settled();
     let mut held = if is_settled {
@@ -404,7 +502,21 @@ fn hold(descriptor: OwnedFd, stat: &FileStat, budget: &Budget) -> Held {
         Held::default()
     };
     if held.content.is_none() && stat.size <= limits::FILE_IN_MEMORY_BYTES_MAX {
-        held.content = read_whole(&descriptor, stat.size).map(Arc::from);
+        held.content = match reading {
+            Reading::Done(first) => first
+                .filter(|first| first.len() as u64 == stat.size)
+                .map(|first| Arc::from(&*first)),
+            Reading::Cached if budget.storage == Storage::Disk => {
+                read_whole(stat.size, |buffer| read_cached(&descriptor, buffer, 0))?
+            }
+            // Memory, or somebody who may wait.
+            Reading::Cached | Reading::Disk => {
+                read_whole(stat.size, |buffer| read_full(&descriptor, buffer, 0))?
+            }
+        };
+        if held.content.is_none() && stat.size == 0 {
+            held.content = Some(Arc::from([]));
+        }
     }
     // A file that is not in memory cannot be served without its descriptor.
     // One that is may do without, so those have half of the room.
@@ -418,22 +530,31 @@ fn hold(descriptor: OwnedFd, stat: &FileStat, budget: &Budget) -> Held {
     if is_settled {
         contents.put(stat, &held);
     }
-    held
+    Some(held)
 }
 
-/// `None` when the file is not as long as its stat said: somebody is writing it.
-fn read_whole(descriptor: &OwnedFd, size: u64) -> Option<Box<[u8]>> {
-    let mut content = vec![0; usize::try_from(size).ok()?].into_boxed_slice();
-    let mut filled = 0;
-    while filled < content.len() {
-        match rustix::io::pread(descriptor, &mut content[filled..], filled as u64) {
-            Ok(0) => return None,
-            Ok(count) => filled += count,
-            Err(Errno::INTR) => {}
-            Err(_) => return None,
-        }
+/// The content; none when the file is not as long as its stat said, because somebody is writing it, or
+/// cannot be read. `None`: not all of it can be had at once.
+#[expect(
+    clippy::option_option,
+    reason = "two questions: can it be had, and is it right"
+)]
+fn read_whole(
+    size: u64,
+    read: impl FnOnce(&mut [u8]) -> Result<usize, Errno>,
+) -> Option<Option<Arc<[u8]>>> {
+    let Ok(length) = usize::try_from(size) else {
+        return Some(None);
+    };
+    let mut content = vec![0; length];
+    match read(&mut content) {
+        Ok(count) if count == length => Some(Some(content.into())),
+        // Beside EAGAIN: what can be read without waiting may end before the file does.
+        Ok(count) if count > 0 => None,
+        Ok(_) => Some(None),
+        Err(Errno::AGAIN | Errno::OPNOTSUPP) => None,
+        Err(_) => Some(None),
     }
-    Some(content)
 }
 
 #[cfg(test)]

@@ -6,33 +6,48 @@
 //! writes through mmap and through another hard link); and a life of a second where inotify cannot
 //! see (NFS, FUSE, out of watches). Names that do not exist are remembered as well.
 //!
-//! It knows nothing of URLs, settings or HTTP. [`crate::map`] calls it. [`FileCache::fill`] is
-//! the one place that blocks on the file system: serving cold files off the loop starts there.
+//! What is not remembered is asked of the kernel, as far as it can answer from its own caches. What
+//! it cannot is [`Looked::Cold`]: a job on a thread that may wait ([`cold`]), whose result the caller waits
+//! for. Then the entry is made here, behind its watches, from what the job has opened.
+//!
+//! It knows nothing of URLs, settings or HTTP. [`Exchange::look_up`](crate::Exchange::look_up) is the way
+//! to it for hooks.
 
+mod cold;
 mod contents;
 mod entry;
 mod open;
+pub(crate) mod read;
 mod table;
 mod watch;
 
 use std::cell::RefCell;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
+use cold::{Job, Jobs};
+pub use cold::{NextNames, Role};
 pub use contents::Contents;
 pub(crate) use entry::SharedDescriptor;
-use entry::Usage;
 pub use entry::{FileEntry, FileKind, FileStat, Prepared};
+use entry::{Reading, Usage};
 pub(crate) use open::is_regular;
 pub use open::open_directory;
+use open::{Reach, cached_stat, open_and_stat, open_place};
+use rustix::fs::Stat;
+use rustix::io::Errno;
 use table::Table;
 pub use watch::Watcher;
 
 use crate::limits;
+use crate::mounts::{self, Storage};
 pub use crate::settings::process::StatCache;
 
 /// How symlinks in a path are taken (`server.follow-symlink`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Symlinks {
     /// Like any other name.
     Follow,
@@ -48,6 +63,47 @@ pub struct FileCache {
     engine: StatCache,
     contents: Arc<Contents>,
     usage: Rc<Usage>,
+    jobs: Jobs,
+}
+
+/// What a look at a path has come to.
+pub enum Looked {
+    /// It is known.
+    Here(Rc<FileEntry>),
+    /// The disk has to be asked; [`FileCache::poll_cold`] tells when it has answered.
+    Cold(Waiting),
+}
+
+/// Somebody who waits for the disk. Dropped, the job goes on for others, or for nobody.
+pub struct Waiting(For);
+
+enum For {
+    Job(Rc<Job>),
+    /// Nothing: the pool took no more work.
+    Refusal(Found),
+}
+
+impl Waiting {
+    /// The path that is looked at.
+    pub fn path(&self) -> &[u8] {
+        match &self.0 {
+            For::Job(job) => job.path(),
+            For::Refusal(refused) => &refused.path,
+        }
+    }
+}
+
+/// What a job has found out about a path.
+#[derive(Clone)]
+pub struct Found {
+    /// The path.
+    pub path: Box<[u8]>,
+    /// How symlinks in it were taken.
+    pub symlinks: Symlinks,
+    /// What is there.
+    pub entry: Rc<FileEntry>,
+    /// Its first bytes, if they were read and are not the entry's content.
+    pub first: Option<Bytes>,
 }
 
 impl FileCache {
@@ -60,19 +116,82 @@ impl FileCache {
             engine,
             contents,
             usage: Rc::default(),
+            jobs: Jobs::default(),
         }
     }
 
-    /// What is at `path` (absolute, without NUL). `now_s` is the worker's coarse clock.
+    /// What is at `path` (absolute, without NUL), if that can be told without waiting. `now_s` is the
+    /// worker's coarse clock, `client` whoever should get no more than its share of the disk; `next` says
+    /// what else the request will look at, if the disk has to be asked.
     #[inline]
-    pub fn lookup(&self, path: &[u8], symlinks: Symlinks, now_s: u32) -> Rc<FileEntry> {
+    pub fn lookup(
+        &self,
+        path: &[u8],
+        symlinks: Symlinks,
+        now_s: u32,
+        client: u64,
+        next: impl FnOnce() -> Option<NextNames>,
+    ) -> Looked {
         if let Some(entry) = self.table(symlinks).borrow().get(path)
             && self.is_current(entry, path, now_s)
         {
             entry.prefetch();
+            return Looked::Here(Rc::clone(entry));
+        }
+        match self.fill_from_caches(path, symlinks, now_s) {
+            Some(entry) => Looked::Here(entry),
+            None => self.begin_job(path, symlinks, now_s, client, next),
+        }
+    }
+
+    /// What is at `path`, however long that takes: for tests, and for threads without a loop.
+    pub fn lookup_waiting(&self, path: &[u8], symlinks: Symlinks, now_s: u32) -> Rc<FileEntry> {
+        if let Some(entry) = self.table(symlinks).borrow().get(path)
+            && self.is_current(entry, path, now_s)
+        {
             return Rc::clone(entry);
         }
-        self.fill(path, symlinks, now_s)
+        self.make_room();
+        let place = mounts::of_path(path);
+        let cover = self.watcher.cover(path);
+        let budget = self.budget(cover.is_watched(), place.storage, now_s);
+        let looked = open_and_stat(path, symlinks, Reach::Disk);
+        let entry = FileEntry::new(path, symlinks, looked, Reading::Disk, &budget);
+        let entry = Rc::new(entry.unwrap_or_else(|| FileEntry::failed(path, Errno::IO, &budget)));
+        self.watcher.register(cover, &entry);
+        self.keep(path, symlinks, &entry);
+        entry
+    }
+
+    /// Waits for a job. What it has found, the path that was asked for first; entries are in the cache as
+    /// far as they may be.
+    pub fn poll_cold(
+        &self,
+        waiting: &Waiting,
+        now_s: u32,
+        context: &mut Context<'_>,
+    ) -> Poll<Vec<Found>> {
+        let job = match &waiting.0 {
+            For::Job(job) => job,
+            For::Refusal(refused) => return Poll::Ready(vec![refused.clone()]),
+        };
+        if let Some(settled) = &*job.settled.borrow() {
+            return Poll::Ready(settled.clone());
+        }
+        let found: Vec<Found> = match ready!(job.poll(context)) {
+            Some(all) => all
+                .into_iter()
+                .map(|looked| self.settle(looked, job.symlinks(), now_s))
+                .collect(),
+            None => vec![self.failed(job.path(), job.symlinks(), Errno::IO, now_s)],
+        };
+        *job.settled.borrow_mut() = Some(found.clone());
+        Poll::Ready(found)
+    }
+
+    /// Jobs of this worker that are queued or running.
+    pub fn jobs(&self) -> usize {
+        self.jobs.len()
     }
 
     /// The watcher, whose descriptor the worker waits on.
@@ -133,35 +252,117 @@ impl FileCache {
         !entry.is_due_for_check(now_s) || entry.is_still_right(path, now_s)
     }
 
-    /// Asks the file system. Watches are set before the file is looked at, so that a change in
-    /// between is an event and not a stale entry.
+    /// Asks the kernel for what it has in its caches. `None`: that is not enough, or cannot be told
+    /// without asking somebody who may not answer. Watches are set before the file is looked at, so that a
+    /// change in between is an event and not a stale entry.
     #[cold]
-    fn fill(&self, path: &[u8], symlinks: Symlinks, now_s: u32) -> Rc<FileEntry> {
+    fn fill_from_caches(
+        &self,
+        path: &[u8],
+        symlinks: Symlinks,
+        now_s: u32,
+    ) -> Option<Rc<FileEntry>> {
+        let mut storage = mounts::of_path(path).storage;
+        if storage == Storage::Remote {
+            return None;
+        }
+        // Opening can be a question to somebody else; walking there by what is cached is not.
+        match open_place(path, symlinks, Reach::Cached) {
+            Ok(place) => storage = mounts::of_descriptor(&place).storage,
+            Err(Errno::AGAIN) => return None,
+            Err(_) => {}
+        }
+        if storage == Storage::Remote {
+            return None;
+        }
         self.make_room();
         let cover = self.watcher.cover(path);
-        let entry = Rc::new(FileEntry::open(
-            path,
-            symlinks,
-            &self.budget(cover.is_watched(), now_s),
-        ));
+        let budget = self.budget(cover.is_watched(), storage, now_s);
+        let looked = open_and_stat(path, symlinks, Reach::Cached);
+        if matches!(looked, Err(Errno::AGAIN)) {
+            return None;
+        }
+        let entry = FileEntry::new(path, symlinks, looked, Reading::Cached, &budget)?;
+        let entry = Rc::new(entry);
         self.watcher.register(cover, &entry);
-        if matches!(entry.kind(), FileKind::Failed(_)) {
-            // A failure may be over with the next request.
-            return entry;
-        }
-        let mut table = self.table(symlinks).borrow_mut();
-        if let Some(old) = table.insert(path, Rc::clone(&entry)) {
-            old.invalidate();
-        }
-        entry
+        self.keep(path, symlinks, &entry);
+        Some(entry)
     }
 
-    fn budget(&self, watched: bool, now_s: u32) -> entry::Budget {
+    #[cold]
+    fn begin_job(
+        &self,
+        path: &[u8],
+        symlinks: Symlinks,
+        now_s: u32,
+        client: u64,
+        next: impl FnOnce() -> Option<NextNames>,
+    ) -> Looked {
+        Looked::Cold(Waiting(
+            match self.jobs.join(path, symlinks, client, next) {
+                Ok(job) => For::Job(job),
+                Err(_) => For::Refusal(self.failed(path, symlinks, Errno::BUSY, now_s)),
+            },
+        ))
+    }
+
+    /// Makes an entry of what a thread has looked at. What it has opened keeps the way there in the kernel's
+    /// caches, so that setting the watches waits for nothing. They come after the look, so there is a
+    /// second one: what is not the same any more is served once, and asked for again in a second.
+    fn settle(&self, looked: cold::Looked, symlinks: Symlinks, now_s: u32) -> Found {
+        self.make_room();
+        let path = looked.path;
+        let is_remote = looked.place.storage == Storage::Remote
+            || mounts::of_path(&path).storage == Storage::Remote;
+        let cover = (!is_remote).then(|| self.watcher.cover(&path));
+        let is_watched = cover.as_ref().is_some_and(|cover| cover.is_watched())
+            && is_still(&path, symlinks, &looked.found);
+        let budget = self.budget(is_watched, looked.place.storage, now_s);
+        let reading = Reading::Done(looked.first.clone());
+        let entry = FileEntry::new(&path, symlinks, looked.found, reading, &budget)
+            .unwrap_or_else(|| FileEntry::failed(&path, Errno::IO, &budget));
+        let entry = Rc::new(entry);
+        if let Some(cover) = cover.filter(|_| is_watched) {
+            self.watcher.register(cover, &entry);
+        }
+        self.keep(&path, symlinks, &entry);
+        let first = looked.first.filter(|_| entry.content().is_none());
+        Found {
+            path,
+            symlinks,
+            entry,
+            first,
+        }
+    }
+
+    fn failed(&self, path: &[u8], symlinks: Symlinks, errno: Errno, now_s: u32) -> Found {
+        let budget = self.budget(false, Storage::Disk, now_s);
+        Found {
+            path: path.into(),
+            symlinks,
+            entry: Rc::new(FileEntry::failed(path, errno, &budget)),
+            first: None,
+        }
+    }
+
+    fn keep(&self, path: &[u8], symlinks: Symlinks, entry: &Rc<FileEntry>) {
+        if matches!(entry.kind(), FileKind::Failed(_)) {
+            // A failure may be over with the next request.
+            return;
+        }
+        let mut table = self.table(symlinks).borrow_mut();
+        if let Some(old) = table.insert(path, Rc::clone(entry)) {
+            old.invalidate();
+        }
+    }
+
+    fn budget(&self, watched: bool, storage: Storage, now_s: u32) -> entry::Budget {
         entry::Budget {
             now_s,
             contents: Arc::clone(&self.contents),
             watched,
             usage: Rc::clone(&self.usage),
+            storage,
         }
     }
 
@@ -197,6 +398,17 @@ impl FileCache {
                 kept
             });
         }
+    }
+}
+
+/// Whether a path still leads to what a thread has found there, as far as the kernel knows.
+fn is_still(path: &[u8], symlinks: Symlinks, found: &Result<(OwnedFd, Stat), Errno>) -> bool {
+    match (found, cached_stat(path, symlinks)) {
+        (Ok((_, before)), Ok(now)) => FileStat::from(before) == FileStat::from(&now),
+        (Err(before), Err(now)) => *before == now,
+        // What may not be opened can be looked at.
+        (Err(Errno::ACCESS), Ok(_)) => true,
+        _ => false,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Opening a path, with symlinks followed or refused.
+//! Opening a path, with symlinks followed or refused, and with or without waiting for the disk.
 //!
 //! openat2(2) does it in one call (Linux 5.6). Where it is missing or a sandbox refuses it, the
 //! path is opened by openat(2), for [`Symlinks::Refuse`] part by part.
@@ -11,21 +11,47 @@ use rustix::io::Errno;
 
 use super::Symlinks;
 
+/// Whether looking at a path may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Only what the kernel has in its caches; `EAGAIN` for all else (RESOLVE_CACHED, Linux 5.12).
+    Cached,
+    /// As far as it takes.
+    Disk,
+}
+
 /// Opens `path` for reading. O_NONBLOCK, because opening a pipe nobody writes to would wait for ever.
 /// A directory that may be passed through and not be read (mode 711) is opened as a mere place.
-pub(super) fn open_and_stat(path: &[u8], symlinks: Symlinks) -> Result<(OwnedFd, Stat), Errno> {
-    let descriptor = match open(path, symlinks, FLAGS) {
-        Err(Errno::ACCESS) => open(path, symlinks, PLACE).map_err(|_| Errno::ACCESS)?,
+pub(super) fn open_and_stat(
+    path: &[u8],
+    symlinks: Symlinks,
+    reach: Reach,
+) -> Result<(OwnedFd, Stat), Errno> {
+    let descriptor = match open(path, symlinks, reach, FLAGS) {
+        Err(Errno::ACCESS) => open(path, symlinks, reach, PLACE).map_err(|errno| match errno {
+            Errno::AGAIN => errno,
+            _ => Errno::ACCESS,
+        })?,
         opened => opened?,
     };
     let stat = fstat(&descriptor)?;
     Ok((descriptor, stat))
 }
 
+/// `path` as a mere place: nothing is asked of the file system but the way there.
+pub(super) fn open_place(path: &[u8], symlinks: Symlinks, reach: Reach) -> Result<OwnedFd, Errno> {
+    open(path, symlinks, reach, OFlags::PATH | OFlags::CLOEXEC)
+}
+
+/// What stat(2) says of `path` as far as the kernel knows without asking anybody.
+pub(super) fn cached_stat(path: &[u8], symlinks: Symlinks) -> Result<Stat, Errno> {
+    fstat(open_place(path, symlinks, Reach::Cached)?)
+}
+
 /// Whether `path` is a regular file, which need not be readable.
 pub(crate) fn is_regular(path: &[u8], symlinks: Symlinks) -> bool {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let stat = open(path, symlinks, flags).and_then(|descriptor| fstat(&descriptor));
+    let stat = open(path, symlinks, Reach::Disk, flags).and_then(|descriptor| fstat(&descriptor));
     stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
 }
 
@@ -34,18 +60,26 @@ pub(crate) fn is_regular(path: &[u8], symlinks: Symlinks) -> bool {
 /// # Errors
 /// Those of openat2(2); `ELOOP` for a symlink where those are refused.
 pub fn open_directory(path: &[u8], symlinks: Symlinks) -> Result<OwnedFd, Errno> {
-    open(path, symlinks, FLAGS.union(OFlags::DIRECTORY))
+    open(path, symlinks, Reach::Disk, FLAGS.union(OFlags::DIRECTORY))
 }
 
-fn open(path: &[u8], symlinks: Symlinks, flags: OFlags) -> Result<OwnedFd, Errno> {
+fn open(path: &[u8], symlinks: Symlinks, reach: Reach, flags: OFlags) -> Result<OwnedFd, Errno> {
     let resolve = match symlinks {
         Symlinks::Follow => ResolveFlags::NO_MAGICLINKS,
         Symlinks::Refuse => ResolveFlags::NO_SYMLINKS,
     };
-    match (has_openat2(), symlinks) {
-        (true, _) => openat2(CWD, path, flags, Mode::empty(), resolve),
-        (false, Symlinks::Follow) => openat(CWD, path, flags, Mode::empty()),
-        (false, Symlinks::Refuse) => open_part_by_part(path, flags),
+    match (has_openat2(), symlinks, reach) {
+        (true, _, Reach::Disk) => openat2(CWD, path, flags, Mode::empty(), resolve),
+        (true, _, Reach::Cached) if has_resolve_cached() => openat2(
+            CWD,
+            path,
+            flags,
+            Mode::empty(),
+            resolve | ResolveFlags::CACHED,
+        ),
+        (_, _, Reach::Cached) => Err(Errno::AGAIN),
+        (false, Symlinks::Follow, _) => openat(CWD, path, flags, Mode::empty()),
+        (false, Symlinks::Refuse, _) => open_part_by_part(path, flags),
     }
 }
 
@@ -62,6 +96,15 @@ fn has_openat2() -> bool {
     *HAS.get_or_init(|| {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         openat2(CWD, c"/", flags, Mode::empty(), ResolveFlags::empty()).is_ok()
+    })
+}
+
+/// Whether the kernel can be asked for what it has in its caches alone (Linux 5.12).
+fn has_resolve_cached() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        openat2(CWD, c"/", flags, Mode::empty(), ResolveFlags::CACHED).is_ok()
     })
 }
 

@@ -1,6 +1,6 @@
 //! What the cache notices of a file system that changes under it.
 
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -34,7 +34,34 @@ fn cache() -> FileCache {
 }
 
 fn look(cache: &FileCache, path: &Path) -> Rc<FileEntry> {
-    cache.lookup(path.as_os_str().as_bytes(), Symlinks::Follow, 1)
+    look_at(cache, path.as_os_str().as_bytes(), Symlinks::Follow, 1)
+}
+
+fn look_at(cache: &FileCache, path: &[u8], symlinks: Symlinks, now_s: u32) -> Rc<FileEntry> {
+    match cache.lookup(path, symlinks, now_s, 0, || None) {
+        Looked::Here(entry) => entry,
+        Looked::Cold(waiting) => Rc::clone(&wait(cache, &waiting)[0].entry),
+    }
+}
+
+/// What a job finds, however much of it the kernel has in memory.
+fn look_on_disk(cache: &FileCache, path: &Path, next: Option<NextNames>) -> Vec<Found> {
+    let path = path.as_os_str().as_bytes();
+    match cache.begin_job(path, Symlinks::Follow, 1, 0, || next) {
+        Looked::Cold(waiting) => wait(cache, &waiting),
+        Looked::Here(_) => unreachable!("nobody has looked"),
+    }
+}
+
+fn wait(cache: &FileCache, waiting: &Waiting) -> Vec<Found> {
+    for _ in 0..10_000 {
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        if let Poll::Ready(found) = cache.poll_cold(waiting, 1, &mut context) {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("the job has not ended in ten seconds");
 }
 
 fn after_events(cache: &FileCache) {
@@ -184,15 +211,15 @@ fn symlinks_can_be_refused() {
     let path = tree.0.join("link");
     let path = path.as_os_str().as_bytes();
     assert_eq!(
-        cache.lookup(path, Symlinks::Refuse, 1).kind(),
+        look_at(&cache, path, Symlinks::Refuse, 1).kind(),
         FileKind::Denied
     );
     assert_eq!(
-        cache.lookup(path, Symlinks::Follow, 1).kind(),
+        look_at(&cache, path, Symlinks::Follow, 1).kind(),
         FileKind::Regular
     );
     assert_eq!(
-        cache.lookup(path, Symlinks::Refuse, 1).kind(),
+        look_at(&cache, path, Symlinks::Refuse, 1).kind(),
         FileKind::Denied
     );
 }
@@ -219,7 +246,7 @@ fn a_write_through_another_hard_link_is_seen_within_the_recheck_time() {
     std::thread::sleep(Duration::from_millis(20));
     tree.write("out/a", "other");
     let path = tree.0.join("in/a");
-    let later = cache.lookup(path.as_os_str().as_bytes(), Symlinks::Follow, 5);
+    let later = look_at(&cache, path.as_os_str().as_bytes(), Symlinks::Follow, 5);
     assert_eq!(later.content(), Some(&b"other"[..]));
 }
 
@@ -247,7 +274,7 @@ fn a_full_cache_makes_room_and_keeps_what_is_used() {
     tree.write("hot", "x");
     for round in 0..limits::FILE_CACHE_ENTRIES_MAX + 10 {
         let path = format!("/petrel-no-such-directory/{round}");
-        cache.lookup(path.as_bytes(), Symlinks::Follow, 1);
+        look_at(&cache, path.as_bytes(), Symlinks::Follow, 1);
         if round % 1000 == 0 {
             look(&cache, &tree.0.join("hot"));
         }
@@ -295,10 +322,114 @@ fn long_names_that_do_not_exist_are_not_remembered_without_end() {
     let long = "y".repeat(8000);
     for round in 0..10_000 {
         let path = format!("/{long}{round}");
-        cache.lookup(path.as_bytes(), Symlinks::Follow, 1);
+        look_at(&cache, path.as_bytes(), Symlinks::Follow, 1);
         assert!(cache.usage.bytes.get() <= limits::FILE_CACHE_BYTES_MAX + 2 * path.len());
     }
     assert!(cache.len() < 10_000);
     cache.flush();
     assert_eq!(cache.usage.bytes.get(), 0);
+}
+
+#[test]
+fn a_job_finds_what_a_look_finds() {
+    let (tree, cache) = (Tree::new("job"), cache());
+    tree.write("small", "hello");
+    tree.write("large", &"x".repeat(200_000));
+    tree.write("empty", "");
+    std::fs::create_dir(tree.0.join("directory")).expect("mkdir");
+    std::os::unix::fs::symlink("small", tree.0.join("link")).expect("symlink");
+    for name in [
+        "small",
+        "large",
+        "empty",
+        "directory",
+        "link",
+        "none",
+        "small/x",
+        "none/x",
+    ] {
+        let path = tree.0.join(name);
+        let found = look_on_disk(&cache, &path, None);
+        let other = FileCache::new(StatCache::Inotify, Arc::new(Contents::new(DESCRIPTORS_MAX)));
+        let entry = look(&other, &path);
+        assert_eq!(found[0].entry.kind(), entry.kind(), "{name}");
+        assert_eq!(found[0].entry.stat(), entry.stat(), "{name}");
+        assert_eq!(found[0].entry.content(), entry.content(), "{name}");
+        // And it is in the cache now.
+        assert!(Rc::ptr_eq(&found[0].entry, &look(&cache, &path)), "{name}");
+    }
+    let large = look_on_disk(&cache, &tree.0.join("large"), None);
+    assert_eq!(large[0].first.as_ref().map(Bytes::len), Some(128 * 1024));
+}
+
+#[test]
+fn what_a_job_found_is_watched() {
+    let (tree, cache) = (Tree::new("job-watched"), cache());
+    tree.write("a", "old");
+    look_on_disk(&cache, &tree.0.join("a"), None);
+    look_on_disk(&cache, &tree.0.join("b"), None);
+    tree.write("a", "new!");
+    tree.write("b", "is there");
+    after_events(&cache);
+    assert_eq!(
+        look(&cache, &tree.0.join("a")).content(),
+        Some(&b"new!"[..])
+    );
+    assert_eq!(look(&cache, &tree.0.join("b")).kind(), FileKind::Regular);
+}
+
+#[test]
+fn one_job_looks_at_all_names_that_come_next() {
+    let (tree, cache) = (Tree::new("job-next"), cache());
+    tree.write("index.html", "index");
+    tree.write("file", "plain");
+    tree.write("file.gz", "gz");
+    let next = |names: &[&str], role| {
+        let paths = names
+            .iter()
+            .map(|name| tree.0.join(name).into_os_string().into_vec());
+        Some(NextNames {
+            paths: paths.collect(),
+            role,
+        })
+    };
+    let names = ["index.php", "index.html", "index.htm"];
+    let found = look_on_disk(&cache, &tree.0, next(&names, Role::Indexes));
+    let kinds: Vec<_> = found.iter().map(|found| found.entry.kind()).collect();
+    // Not further than to the one that is there.
+    assert_eq!(
+        kinds,
+        [FileKind::Directory, FileKind::Missing, FileKind::Regular]
+    );
+    let siblings = ["file.br", "file.gz"];
+    let found = look_on_disk(
+        &cache,
+        &tree.0.join("file"),
+        next(&siblings, Role::Siblings),
+    );
+    let kinds: Vec<_> = found.iter().map(|found| found.entry.kind()).collect();
+    assert_eq!(
+        kinds,
+        [FileKind::Regular, FileKind::Missing, FileKind::Regular]
+    );
+    // What is no directory has no index.
+    let found = look_on_disk(&cache, &tree.0.join("file"), next(&names, Role::Indexes));
+    assert_eq!(found.len(), 1);
+}
+
+#[test]
+fn misses_of_one_path_share_a_job() {
+    let (tree, cache) = (Tree::new("job-shared"), cache());
+    tree.write("a", "hello");
+    let path = tree.0.join("a");
+    let path = path.as_os_str().as_bytes();
+    let begin = || cache.begin_job(path, Symlinks::Follow, 1, 0, || None);
+    let (Looked::Cold(first), Looked::Cold(second)) = (begin(), begin()) else {
+        panic!("nobody has looked");
+    };
+    assert_eq!(cache.jobs(), 1);
+    let found = (wait(&cache, &first), wait(&cache, &second));
+    assert!(Rc::ptr_eq(&found.0[0].entry, &found.1[0].entry));
+    drop((first, second));
+    assert_eq!(cache.jobs(), 0);
 }

@@ -6,6 +6,7 @@ use petrel_config::{BlockId, Diagnostic};
 
 use super::Values;
 use super::mime::{MimeCache, MimeTypes};
+use super::process::unknown;
 use crate::file_cache::Symlinks;
 use crate::log::{LogHandle, LogRegistry, LogTarget};
 
@@ -27,6 +28,10 @@ pub struct CoreSettings {
     pub read_idle_s: u32,
     /// `server.max-write-idle`; 0 as for `read_idle_s`.
     pub write_idle_s: u32,
+    /// `server.network-backend`.
+    pub network_backend: NetworkBackend,
+    /// `server.max-file-wait`.
+    pub file_wait_s: u32,
     /// `server.stream-request-body`: 0, 1 or 2.
     pub stream_request_body: u32,
     /// `server.stream-response-body`: 0, 1 or 2.
@@ -67,6 +72,61 @@ pub struct CoreSettings {
     pub server_timing: bool,
     /// What to trace.
     pub debug: Debug,
+}
+
+/// How contents of files get to a socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NetworkBackend {
+    /// What is in memory at once, all else by threads.
+    #[default]
+    Auto,
+    /// Read and sent piece by piece by the worker.
+    Write,
+    /// Read by the worker and sent together with the head.
+    Writev,
+    /// By sendfile(2) on the worker's thread.
+    LinuxSendfile,
+    /// Read by threads, sent by the worker.
+    GthreadAio,
+    /// By sendfile(2) on threads.
+    GthreadSendfile,
+}
+
+impl NetworkBackend {
+    /// All of them, in the order of their values.
+    pub const ALL: [NetworkBackend; 6] = [
+        NetworkBackend::Auto,
+        NetworkBackend::Write,
+        NetworkBackend::Writev,
+        NetworkBackend::LinuxSendfile,
+        NetworkBackend::GthreadAio,
+        NetworkBackend::GthreadSendfile,
+    ];
+
+    /// Its name in configurations and counters.
+    pub const fn name(self) -> &'static str {
+        match self {
+            NetworkBackend::Auto => "auto",
+            NetworkBackend::Write => "write",
+            NetworkBackend::Writev => "writev",
+            NetworkBackend::LinuxSendfile => "linux-sendfile",
+            NetworkBackend::GthreadAio => "gthread-aio",
+            NetworkBackend::GthreadSendfile => "gthread-sendfile",
+        }
+    }
+
+    /// Whether the worker waits for the disk itself.
+    pub(crate) const fn waits(self) -> bool {
+        matches!(
+            self,
+            NetworkBackend::Write | NetworkBackend::Writev | NetworkBackend::LinuxSendfile
+        )
+    }
+
+    /// Whether chunks are read while the worker goes on.
+    pub(crate) const fn reads_elsewhere(self) -> bool {
+        matches!(self, NetworkBackend::Auto | NetworkBackend::GthreadAio)
+    }
 }
 
 /// The `debug.log-*` switches.
@@ -137,6 +197,8 @@ impl CoreSettings {
             body_bytes_max: (body_kbytes > 0).then(|| u64::from(body_kbytes) * 1024),
             keep_alive_requests_max: values.unsigned("server.max-keep-alive-requests", 1000),
             keep_alive_idle_s: values.unsigned("server.max-keep-alive-idle", 5),
+            network_backend: network_backend(values)?,
+            file_wait_s: values.unsigned("server.max-file-wait", 60),
             stream_request_body: values.unsigned("server.stream-request-body", 0).min(2),
             stream_response_body: values.unsigned("server.stream-response-body", 0).min(2),
             read_idle_s: values.unsigned("server.max-read-idle", 60),
@@ -190,6 +252,23 @@ pub fn absolute_root(text: &str) -> Rc<[u8]> {
     path.into()
 }
 
+/// `sendfile` is lighttpd's name for the best one there is.
+fn network_backend(values: &Values<'_>) -> Result<NetworkBackend, Diagnostic> {
+    const NAME: &str = "server.network-backend";
+    let Some(name) = values.string(NAME) else {
+        return Ok(NetworkBackend::default());
+    };
+    let name = match name {
+        "sendfile" => NetworkBackend::LinuxSendfile.name(),
+        other => other,
+    };
+    let mut all = NetworkBackend::ALL.into_iter();
+    all.find(|backend| backend.name() == name).ok_or_else(|| {
+        let known = NetworkBackend::ALL.into_iter().map(NetworkBackend::name);
+        unknown(values, NAME, name, known)
+    })
+}
+
 fn server_line(values: &Values<'_>) -> Rc<[u8]> {
     let tag = match values.value("server.tag") {
         Some(value) => value.as_str().unwrap_or_default(),
@@ -241,5 +320,30 @@ mod tests {
         assert_eq!(&*absolute_root("/"), b"");
         assert!(absolute_root("here").starts_with(b"/"));
         assert!(absolute_root("here").ends_with(b"/here"));
+    }
+
+    #[test]
+    fn network_backends_are_known_by_name_for_each_scope() {
+        let site = |text: &str| crate::testing::Site::try_new(text, &[]);
+        for backend in NetworkBackend::ALL {
+            let name = backend.name();
+            let site = site(&format!("server.network-backend = \"{name}\"")).expect("a known name");
+            assert_eq!(site.worker().base_settings().core.network_backend, backend);
+        }
+        let conditional = "$HTTP[\"host\"] == \"a.example\" { server.network-backend = \"write\" }";
+        let site = site(conditional).expect("it may stand in a condition");
+        let of_host = site.get("/").exchange().settings.core.network_backend;
+        assert_eq!(of_host, NetworkBackend::Write);
+        assert_eq!(
+            site.worker().base_settings().core.network_backend,
+            NetworkBackend::Auto
+        );
+        let wrong =
+            crate::testing::Site::try_new("server.network-backend = \"linux-sendfle\"", &[]);
+        let message = wrong.err().expect("an unknown name");
+        assert!(
+            message.contains("did you mean \"linux-sendfile\"?"),
+            "{message}"
+        );
     }
 }

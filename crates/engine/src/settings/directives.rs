@@ -50,8 +50,6 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "The port of the main listener, and of every address that names none. 0 stands for the default.";
     "server.bind", String, Server, "all interfaces", Works,
         "The address of the main listener: an IP address, a host name, or the absolute path of a unix socket.";
-    "server.network-backend", String, Server, "linux-sendfile", Works,
-        "How file contents leave: linux-sendfile, writev or write. The asynchronous backends of lighttpd 1.5 are accepted and behave as linux-sendfile.";
     "server.chroot", String, Server, "unset", Works,
         "The directory the server process is locked into before it serves. Backend programs (bin-path) and their sockets are inside as well.";
     "server.username", String, Server, "unset", Works,
@@ -100,12 +98,14 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "Logs the header of requests that end in an error, refused ones as far as they came.";
     "server.feature-flags", Map, Server, "()", Works,
         "Switches for behaviour that is not a directive of its own.";
-    "server.max-stat-threads", Short, Server, "4", NotYet("files are looked up by the workers themselves"),
-        "Threads that look up files off the event loop (lighttpd 1.5).";
-    "server.max-read-threads", Short, Server, "8", NotYet("files are read by the workers themselves"),
-        "Threads that read files off the event loop (lighttpd 1.5).";
-    "server.max-write-threads", Short, Server, "8", NotYet("sockets are written by the workers themselves"),
-        "Threads that write to sockets off the event loop (lighttpd 1.5).";
+    "server.max-stat-threads", Short, Server, "64", Works,
+        "Threads of the process that look up files the kernel does not have in memory: each job opens a file, asks for its state and reads its first bytes. One file system gets at most 64 of them at a time. lighttpd 1.5 had 4.";
+    "server.max-read-threads", Short, Server, "16", Works,
+        "Threads of the process that read, or send, contents of open files that are not in the page cache. lighttpd 1.5 had 8 and recommended twice the number of disks.";
+    "server.max-write-threads", Short, Server, "8", Works,
+        "Threads of the process that write: request bodies and replies in temporary files, cached pages and compressed files.";
+    "server.io-chunk-size", Int, Server, "0", Works,
+        "KiB of a file that are read at once when it is not in memory. 0: as much as the client takes in half a second, from 64 KiB to 4 MiB. At most 65536. Petrel's own.";
     "server.use-noatime", Bool, Server, "disable", NotYet("files are opened in the ordinary way"),
         "Opens files without touching their access time (lighttpd 1.5).";
 
@@ -128,6 +128,10 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "Lets a listener use an address that is not the machine's own (IP_TRANSPARENT; needs the capability).";
 
     // Of a request.
+    "server.network-backend", String, Request, "auto", Works,
+        "How contents of files leave: auto (what is in memory at once, all else read by threads), write, writev, linux-sendfile (these three wait for the disk), gthread-aio (threads read), gthread-sendfile (threads call sendfile).";
+    "server.max-file-wait", Short, Request, "60", Works,
+        "Seconds a request waits for the file system to say what is at a path: a network file system that is away, a disk that does not answer. Then it is answered 504, and the path is logged. Petrel's own.";
     "server.document-root", String, Request, "required", Works,
         "The directory that URL paths start from.";
     "server.name", String, Request, "the request's Host", Works,

@@ -18,7 +18,7 @@ use petrel_config::{Array, BlockId, Config, Diagnostic, Effect, Entry, Op, Schem
 
 use crate::log::LogRegistry;
 use crate::module::{
-    Configure, Hook, Loaded, ModuleSpec, Phase, ProxyHeaders, Purpose, TakesUnread,
+    Configure, Hook, Loaded, LooksNext, ModuleSpec, Phase, ProxyHeaders, Purpose, TakesUnread,
 };
 pub use core::CoreSettings;
 pub use exposure::Exposure;
@@ -38,6 +38,7 @@ pub struct Settings {
     pub(crate) wants_local_address: bool,
     /// Whose files need not be readable.
     pub(crate) unread: Vec<TakesUnread>,
+    pub(crate) next_names: Vec<LooksNext>,
     /// Whose connections begin with a header of the PROXY protocol.
     pub(crate) proxy_headers: Option<ProxyHeaders>,
     hooks: [Vec<Rc<dyn Hook>>; Phase::COUNT],
@@ -72,6 +73,7 @@ impl Settings {
             last_hooks: Vec::new(),
             wants_local_address: false,
             unread: Vec::new(),
+            next_names: Vec::new(),
             proxy_headers: None,
         };
         for module in modules {
@@ -80,6 +82,7 @@ impl Settings {
         let wants_local_address = configure.wants_local_address;
         let proxy_headers = configure.proxy_headers;
         let unread = configure.unread;
+        let next_names = configure.next_names;
         let inner = configure.hooks.into_iter().chain(configure.last_hooks);
         let mut hooks: [Vec<Rc<dyn Hook>>; Phase::COUNT] = Default::default();
         for (phase, hook) in configure.first_hooks.into_iter().chain(inner) {
@@ -91,6 +94,7 @@ impl Settings {
             exposure: Exposure::new(values, modules),
             wants_local_address,
             unread,
+            next_names,
             proxy_headers,
             hooks,
         })
@@ -107,6 +111,7 @@ impl Settings {
             exposure: Exposure::everything("the configuration"),
             wants_local_address: false,
             unread: Vec::new(),
+            next_names: Vec::new(),
             proxy_headers: None,
             hooks: Default::default(),
         }

@@ -65,7 +65,9 @@ fn look_up(exchange: &Exchange, path: &[u8]) -> Option<Rc<FileEntry>> {
     let worker = &exchange.worker;
     let now_s = worker.clock().seconds();
     let path = absolute(exchange, path);
-    let file = worker.files().lookup(&path, Symlinks::Follow, now_s);
+    let file = worker
+        .files()
+        .lookup_waiting(&path, Symlinks::Follow, now_s);
     file.kind().exists().then_some(file)
 }
 

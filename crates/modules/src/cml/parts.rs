@@ -74,7 +74,7 @@ fn find_file(exchange: &Exchange, options: &Options, name: &[u8]) -> Result<Rc<F
     let now_s = worker.clock().seconds();
     let file = worker
         .files()
-        .lookup(&path, exchange.settings.core.symlinks, now_s);
+        .lookup_waiting(&path, exchange.settings.core.symlinks, now_s);
     let refused = |why: &str| {
         Err(Lack::Refused(format!(
             "output_include: {why} path={:?}",

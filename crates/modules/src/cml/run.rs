@@ -19,7 +19,7 @@ use super::parts::{self, Lack};
 use super::verdict::{Part, Says, Verdict};
 use super::{KEPT, page, trigger};
 use crate::fragments::fetch_all;
-use crate::lua::{Host, State};
+use crate::lua::{Host, LoadFailure, State};
 
 /// What a script is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,9 +116,11 @@ fn begin(
     let no_state = |error: petrel_lua::mlua::Error| format!("there is no Lua state: {error}");
     let state = host.state(&worker).map_err(no_state)?;
     let globals = Globals::of(&state).map_err(no_state)?;
-    let script = state
-        .script(exchange, path)
-        .map_err(|failure| failure.to_string())?;
+    let script = match state.script(exchange, path) {
+        Ok(script) => script,
+        Err(LoadFailure::Cold) => return Ok(Outcome::Cold),
+        Err(failure) => return Err(failure.to_string()),
+    };
     exchange.keep(KEPT, Rc::clone(options) as Rc<dyn std::any::Any>);
     let started = state.start(exchange, &script, globals.make());
     let (run, progress) = started.map_err(|error| shown(&error))?;

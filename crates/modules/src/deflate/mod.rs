@@ -37,6 +37,7 @@ use petrel_engine::settings::directives::Effect::{Renamed, Works};
 use decide::Decision;
 use kept::Key;
 use options::Options;
+use stored::Stored;
 
 /// mod_deflate.
 pub static MODULE: ModuleSpec = ModuleSpec {
@@ -154,9 +155,10 @@ impl Deflate {
         let file = self.lasting(exchange, coding);
         if let Some((source, key)) = &file {
             let directory = self.options.cache_dir.as_ref();
-            let on_disk = directory.and_then(|at| stored::find(exchange, at, source, coding));
-            if let Some(body) = on_disk {
-                return making::send(exchange, coding, body);
+            match directory.map(|at| stored::find(exchange, at, source, coding)) {
+                Some(Stored::Here(body)) => return making::send(exchange, coding, body),
+                Some(Stored::Cold) => return Outcome::Cold,
+                Some(Stored::Missing) | None => {}
             }
             if let Some(made) = kept::find(key) {
                 return making::send_made(exchange, coding, made);

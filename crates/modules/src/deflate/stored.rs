@@ -17,15 +17,31 @@ use petrel_engine::proto::accept::Coding;
 use super::fields;
 use crate::cache_dir::{CacheDir, NewFile};
 
+/// Where the compressed form of `source` is kept.
+pub(super) enum Stored {
+    /// There.
+    Here(Body),
+    /// Nowhere.
+    Missing,
+    /// The disk has to be asked.
+    Cold,
+}
+
 /// The compressed form of `source`, if it is kept.
 pub(super) fn find(
     exchange: &Exchange,
     directory: &CacheDir,
     source: &Piece,
     coding: Coding,
-) -> Option<Body> {
-    let path = directory.path_of(&name(exchange, source, coding)?)?;
-    body_of(look_up(exchange, &path), source)
+) -> Stored {
+    let name = name(exchange, source, coding);
+    let Some(path) = name.and_then(|name| directory.path_of(&name)) else {
+        return Stored::Missing;
+    };
+    match exchange.look_up(&path, Symlinks::Refuse) {
+        Some(file) => body_of(file, source).map_or(Stored::Missing, Stored::Here),
+        None => Stored::Cold,
+    }
 }
 
 /// Begins to keep the compressed form of `source`. `None`: it cannot be kept.
@@ -59,7 +75,7 @@ pub(super) fn publish(
     let path = name(exchange, source, coding).and_then(|name| directory.path_of(&name));
     let path = path.ok_or(io::ErrorKind::NotFound)?;
     // This worker looked for it before, and remembers that it was not there.
-    exchange.worker.files().forget(&path);
+    exchange.forget_file(&path);
     HAS_COMPLAINED.set(false);
     body_of(look_up(exchange, &path), source).ok_or(io::ErrorKind::NotFound.into())
 }
@@ -99,7 +115,7 @@ fn look_up(exchange: &Exchange, path: &[u8]) -> Rc<FileEntry> {
     exchange
         .worker
         .files()
-        .lookup(path, Symlinks::Refuse, now_s)
+        .lookup_waiting(path, Symlinks::Refuse, now_s)
 }
 
 fn body_of(file: Rc<FileEntry>, source: &Piece) -> Option<Body> {

@@ -85,7 +85,7 @@ fn from_file(exchange: &Exchange, options: &Options, cache: &Cache, view: &View)
     let file = exchange
         .worker
         .files()
-        .lookup(&path, Symlinks::Refuse, clock.seconds());
+        .lookup_waiting(&path, Symlinks::Refuse, clock.seconds());
     let age_s = clock.wall_seconds().checked_sub(file.stat().modified_s)?;
     if file.kind() != FileKind::Regular || age_s >= u64::from(cache.max_age_s) {
         return None;

@@ -251,10 +251,11 @@ pub(super) fn around_file(exchange: &Exchange, around: Option<&Around>, class: &
         false => [&*exchange.physical.path, around.name.as_bytes()].concat(),
     };
     let now_s = exchange.worker.clock().seconds();
-    let file = exchange
-        .worker
-        .files()
-        .lookup(&path, exchange.settings.core.symlinks, now_s);
+    let file =
+        exchange
+            .worker
+            .files()
+            .lookup_waiting(&path, exchange.settings.core.symlinks, now_s);
     let size = usize::try_from(file.stat().size).unwrap_or(usize::MAX);
     if file.kind() != FileKind::Regular || size == 0 {
         return AroundFile::Nothing;

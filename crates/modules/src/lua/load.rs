@@ -28,6 +28,8 @@ pub enum LoadFailure {
     NoScript,
     /// It could not be read.
     Unreadable(std::io::ErrorKind),
+    /// It is on the disk: to be asked for again after a [`ColdWait`](petrel_engine::cold_files::ColdWait).
+    Cold,
     /// It is not the Lua that LuaJIT understands.
     Wrong(ScriptError),
 }
@@ -52,11 +54,10 @@ impl Loaded {
         exchange: &Exchange,
         path: &[u8],
     ) -> Result<Rc<Script>, LoadFailure> {
-        let worker = &exchange.worker;
         // Scripts are the administrator's choice: rules about symlinks are about what URLs name.
-        let file = worker
-            .files()
-            .lookup(path, Symlinks::Follow, worker.clock().seconds());
+        let Some(file) = exchange.look_up(path, Symlinks::Follow) else {
+            return Err(LoadFailure::Cold);
+        };
         if let Some(known) = self.scripts.borrow().get(path)
             && Rc::ptr_eq(&known.file, &file)
         {
@@ -112,6 +113,7 @@ fn read(file: &FileEntry) -> std::io::Result<Vec<u8>> {
 impl fmt::Display for LoadFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            LoadFailure::Cold => f.write_str("the script is still being read"),
             LoadFailure::Missing => f.write_str("there is no such script"),
             LoadFailure::Denied => f.write_str("the script may not be read"),
             LoadFailure::NoScript => f.write_str("it is no file, or one too large for a script"),

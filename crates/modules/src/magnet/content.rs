@@ -152,7 +152,7 @@ pub(super) fn look_up(exchange: &Exchange, path: &[u8]) -> Option<Rc<FileEntry>>
     let worker = &exchange.worker;
     let now_s = worker.clock().seconds();
     // Scripts are the administrator's: rules about symlinks are about what URLs name.
-    let look_up = |path: &[u8]| worker.files().lookup(path, Symlinks::Follow, now_s);
+    let look_up = |path: &[u8]| worker.files().lookup_waiting(path, Symlinks::Follow, now_s);
     if path.first() == Some(&b'/') {
         return Some(look_up(path));
     }

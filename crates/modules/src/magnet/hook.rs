@@ -2,9 +2,10 @@
 
 use std::cell::OnceCell;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
+use petrel_engine::cold_files::ColdWait;
 use petrel_engine::module::{Hook, Outcome, Pending, Phase};
 use petrel_engine::proto::status::Status;
 use petrel_lua::{Progress, Results, Run, ScriptError};
@@ -12,7 +13,7 @@ use petrel_lua::{Progress, Results, Run, ScriptError};
 use super::answer::{self, Verdict};
 use super::environment::{Environment, Finished};
 use super::others::Others;
-use crate::lua::{Host, Options, State};
+use crate::lua::{Host, LoadFailure, Options, State};
 
 /// Where on its way a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +80,13 @@ impl Scripts {
             };
             let script = match state.script(exchange, path) {
                 Ok(script) => script,
+                Err(LoadFailure::Cold) => {
+                    return Outcome::Later(Box::new(OnDisk {
+                        scripts: Rc::clone(self),
+                        number,
+                        wait: ColdWait::new(exchange),
+                    }));
+                }
                 Err(failure) => return self.refuse(exchange, path, &failure),
             };
             let run = match state.start(exchange, &script, environment.maker()) {
@@ -172,6 +180,22 @@ impl Scripts {
             return Outcome::Next;
         }
         exchange.answer(Status::INTERNAL_SERVER_ERROR)
+    }
+}
+
+/// A script that is still to be read.
+struct OnDisk {
+    scripts: Rc<Scripts>,
+    number: usize,
+    wait: ColdWait,
+}
+
+impl Pending for OnDisk {
+    fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
+        Poll::Ready(match ready!(self.wait.poll(exchange, context)) {
+            Ok(()) => self.scripts.run_from(self.number, exchange),
+            Err(outcome) => outcome,
+        })
     }
 }
 

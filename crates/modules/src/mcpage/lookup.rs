@@ -54,8 +54,10 @@ impl Hook for Lookup {
         };
         if let Some(found) = Found::of(exchange).filter(|found| found.url == url) {
             // It was begun anew by somebody behind the first time.
-            needs_no_file(exchange, &found);
-            return Outcome::Next;
+            return match needs_no_file(exchange, &found) {
+                Some(()) => Outcome::Next,
+                None => Outcome::Cold,
+            };
         }
         let clients = self.0.clients(exchange);
         let wall_s = exchange.worker.clock().wall_seconds();
@@ -85,26 +87,27 @@ impl Pending for Wait {
         let what = if page.is_some() { "found" } else { "not there" };
         self.servers.trace(exchange, Debug::On, what, &url);
         let found = Rc::new(Found { url, page });
-        needs_no_file(exchange, &found);
-        exchange.keep(KEPT, found as Rc<dyn Any>);
-        Poll::Ready(Outcome::Next)
+        exchange.keep(KEPT, Rc::clone(&found) as Rc<dyn Any>);
+        Poll::Ready(match needs_no_file(exchange, &found) {
+            Some(()) => Outcome::Next,
+            // The hook begins anew when the disk has answered, and finds what is kept.
+            None => Outcome::Cold,
+        })
     }
 }
 
-/// A page that is there needs no file. Where there is one, rules about it are asked, too.
-fn needs_no_file(exchange: &mut Exchange, found: &Found) {
+/// A page that is there needs no file. Where there is one, rules about it are asked, too. `None`: the disk
+/// has to be asked first.
+fn needs_no_file(exchange: &mut Exchange, found: &Found) -> Option<()> {
     if found.page.is_none() || exchange.physical.is_virtual {
-        return;
+        return Some(());
     }
-    let worker = &exchange.worker;
-    let now_s = worker.clock().seconds();
     let symlinks = exchange.settings.core.symlinks;
-    let file = worker
-        .files()
-        .lookup(&exchange.physical.path, symlinks, now_s);
+    let file = exchange.look_up(&exchange.physical.path, symlinks)?;
     if matches!(file.kind(), FileKind::Missing | FileKind::NotADirectory) {
         exchange.physical.is_virtual = true;
     }
+    Some(())
 }
 
 impl Hook for Answer {

@@ -76,6 +76,9 @@ static DIRECTIVES: &[DirectiveSpec] = &[
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let values = configure.values;
     let suffixes = values.strings("static-file.exclude-extensions");
+    let precompressed = Rc::new(Precompressed::new(values)?);
+    let siblings = Rc::clone(&precompressed);
+    configure.look_next(Rc::new(move |exchange| siblings.next_names(exchange)));
     let hook = StaticFile {
         excluded: suffixes
             .iter()
@@ -83,7 +86,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
             .collect(),
         has_etags: values.bool("static-file.etags").unwrap_or(true),
         has_path_info: !values.bool("static-file.disable-pathinfo").unwrap_or(false),
-        precompressed: Precompressed::new(values)?,
+        precompressed,
     };
     // Last, wherever the module is listed: a script is its backend's, and its source nobody's.
     configure.add_last(Phase::Content, hook);
@@ -94,7 +97,7 @@ struct StaticFile {
     excluded: Vec<Vec<u8>>,
     has_etags: bool,
     has_path_info: bool,
-    precompressed: Precompressed,
+    precompressed: Rc<Precompressed>,
 }
 
 impl Hook for StaticFile {
@@ -116,8 +119,10 @@ impl Hook for StaticFile {
             return exchange.answer(Status::FORBIDDEN);
         }
         let file = Rc::clone(file);
+        let Some((chosen, coding)) = self.precompressed.choose(exchange, Rc::clone(&file)) else {
+            return Outcome::Cold;
+        };
         exchange.response.status = Status::OK;
-        let (chosen, coding) = self.precompressed.choose(exchange, Rc::clone(&file));
         // A sibling asked for by its own name has another type than one sent in place of a file.
         let key =
             u64::from(exchange.settings.profile) << 1 | u64::from(!Rc::ptr_eq(&file, &chosen));

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use petrel_engine::Exchange;
 use petrel_engine::config::Diagnostic;
-use petrel_engine::file_cache::{FileEntry, FileKind};
+use petrel_engine::file_cache::{FileEntry, FileKind, NextNames, Role};
 use petrel_engine::proto::accept::{Coding, choose_coding};
 use petrel_engine::proto::http1::KnownField;
 use petrel_engine::settings::Values;
@@ -34,52 +34,74 @@ impl Precompressed {
         })
     }
 
+    /// What will be looked up if the physical path leads to a file.
+    pub(super) fn next_names(&self, exchange: &Exchange) -> Option<NextNames> {
+        let paths: Vec<Vec<u8>> = self
+            .codings
+            .iter()
+            .filter_map(|coding| path_of_sibling(exchange, *coding))
+            .collect();
+        (!paths.is_empty()).then_some(NextNames {
+            paths,
+            role: Role::Siblings,
+        })
+    }
+
     /// The sibling to send instead of `file`, or `file`. Its fields are made for the name without
-    /// the suffix, so the type is the content's.
+    /// the suffix, so the type is the content's. `None`: the disk has to be asked.
     pub(super) fn choose(
         &self,
         exchange: &mut Exchange,
         file: Rc<FileEntry>,
-    ) -> (Rc<FileEntry>, Option<Coding>) {
+    ) -> Option<(Rc<FileEntry>, Option<Coding>)> {
         if self.codings.is_empty() {
-            return (file, None);
+            return Some((file, None));
         }
-        let there: Vec<(Coding, Rc<FileEntry>)> = self
-            .codings
-            .iter()
-            .filter_map(|coding| Some((*coding, sibling(exchange, *coding, &file)?)))
-            .collect();
+        let mut there: Vec<(Coding, Rc<FileEntry>)> = Vec::new();
+        for coding in &self.codings {
+            let Some(path) = path_of_sibling(exchange, *coding) else {
+                continue;
+            };
+            let sibling = exchange.look_up(&path, exchange.settings.core.symlinks)?;
+            if is_in_place_of(&sibling, &file) {
+                there.push((*coding, sibling));
+            }
+        }
         if there.is_empty() {
-            return (file, None);
+            return Some((file, None));
         }
         exchange.response.append("Vary", b"Accept-Encoding");
         let mut offered: Vec<Coding> = there.iter().map(|(coding, _)| *coding).collect();
         offered.push(Coding::Identity);
         let accepted = exchange.request.head.field(KnownField::AcceptEncoding);
         let chosen = choose_coding(accepted, &offered);
-        match there
-            .into_iter()
-            .find(|(coding, _)| Some(*coding) == chosen)
-        {
-            Some((coding, sibling)) => {
-                exchange
-                    .response
-                    .set("Content-Encoding", coding.name().as_bytes());
-                (sibling, Some(coding))
-            }
-            None => (file, None),
-        }
+        Some(
+            match there
+                .into_iter()
+                .find(|(coding, _)| Some(*coding) == chosen)
+            {
+                Some((coding, sibling)) => {
+                    exchange
+                        .response
+                        .set("Content-Encoding", coding.name().as_bytes());
+                    (sibling, Some(coding))
+                }
+                None => (file, None),
+            },
+        )
     }
 }
 
-fn sibling(exchange: &Exchange, coding: Coding, file: &FileEntry) -> Option<Rc<FileEntry>> {
+fn path_of_sibling(exchange: &Exchange, coding: Coding) -> Option<Vec<u8>> {
     let mut path = exchange.physical.path.clone();
     path.extend_from_slice(suffix(coding)?);
-    let now_s = exchange.worker.clock().seconds();
-    let symlinks = exchange.settings.core.symlinks;
-    let sibling = exchange.worker.files().lookup(&path, symlinks, now_s);
+    Some(path)
+}
+
+/// Whether `sibling` is there and not older than `file`.
+fn is_in_place_of(sibling: &FileEntry, file: &FileEntry) -> bool {
     let modified = |file: &FileEntry| (file.stat().modified_s, file.stat().modified_ns);
-    (sibling.kind() == FileKind::Regular && modified(&sibling) >= modified(file)).then_some(sibling)
+    sibling.kind() == FileKind::Regular && modified(sibling) >= modified(file)
 }
 
 fn suffix(coding: Coding) -> Option<&'static [u8]> {

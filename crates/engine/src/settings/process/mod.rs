@@ -18,6 +18,8 @@ use petrel_proto::http1::HeadOptions;
 use petrel_proto::url::UrlOptions;
 
 use super::Values;
+use crate::blocking::{THREADS, Threads};
+use crate::limits;
 use crate::log::{LogTarget, SyslogFacility};
 pub use features::Features;
 pub use listeners::Listener;
@@ -50,8 +52,11 @@ pub struct ProcessSettings {
     pub error_log: LogTarget,
     /// `server.syslog-facility`.
     pub syslog_facility: SyslogFacility,
-    /// `server.network-backend`.
-    pub network_backend: NetworkBackend,
+    /// `server.io-chunk-size` in bytes; 0: by the pace of the client.
+    pub io_chunk_bytes: usize,
+    /// `server.max-stat-threads`, `server.max-read-threads`, `server.max-write-threads`; 0 stands for the
+    /// default.
+    pub threads: Threads,
     /// `server.stat-cache-engine`.
     pub stat_cache: StatCache,
     /// `server.upload-dirs`, or $TMPDIR, or /var/tmp; never empty. For the temporary files of
@@ -65,18 +70,6 @@ pub struct ProcessSettings {
     pub features: Features,
     /// What start-up should tell.
     pub warnings: Vec<Diagnostic>,
-}
-
-/// How file contents get to a socket.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NetworkBackend {
-    /// From the page cache by sendfile(2), small files from memory.
-    #[default]
-    Sendfile,
-    /// Read into memory and sent together with the head by writev(2).
-    Writev,
-    /// Read into memory and sent piece by piece by write(2).
-    Write,
 }
 
 /// How the file cache learns that a file has changed.
@@ -116,7 +109,12 @@ impl ProcessSettings {
             max_connections: positive(values, "server.max-connections").map(|most| most as usize),
             error_log: error_log(values),
             syslog_facility: syslog_facility(values)?,
-            network_backend: network_backend(values, &mut warnings)?,
+            io_chunk_bytes: positive(values, "server.io-chunk-size").map_or(0, |kib| {
+                (kib as usize)
+                    .saturating_mul(1024)
+                    .min(limits::CHUNK_BYTES_CONFIGURED_MAX)
+            }),
+            threads: threads(values),
             stat_cache: stat_cache(values)?,
             upload_directories: upload_directories(values),
             head_options: parse_options.head,
@@ -175,30 +173,15 @@ fn syslog_facility(values: &Values<'_>) -> Result<SyslogFacility, Diagnostic> {
     SyslogFacility::from_name(name).ok_or_else(|| unknown(values, NAME, name, known))
 }
 
-fn network_backend(
-    values: &Values<'_>,
-    warnings: &mut Vec<Diagnostic>,
-) -> Result<NetworkBackend, Diagnostic> {
-    let Some(name) = values.string(BACKEND) else {
-        return Ok(NetworkBackend::default());
+fn threads(values: &Values<'_>) -> Threads {
+    let number = |name: &str, default: usize| {
+        positive(values, name).map_or(default, |number| number as usize)
     };
-    if let Some((_, backend)) = BACKENDS.iter().find(|(known, _)| *known == name) {
-        return Ok(*backend);
+    Threads {
+        stat: number("server.max-stat-threads", THREADS.stat),
+        read: number("server.max-read-threads", THREADS.read),
+        write: number("server.max-write-threads", THREADS.write),
     }
-    if ASYNCHRONOUS_BACKENDS.contains(&name) {
-        let message = format!("{name} has no effect yet: files are sent by linux-sendfile");
-        warnings.extend(
-            values
-                .span(BACKEND)
-                .map(|span| Diagnostic::warning(message, span)),
-        );
-        return Ok(NetworkBackend::Sendfile);
-    }
-    let known = BACKENDS
-        .iter()
-        .map(|(known, _)| *known)
-        .chain(ASYNCHRONOUS_BACKENDS);
-    Err(unknown(values, BACKEND, name, known))
 }
 
 fn stat_cache(values: &Values<'_>) -> Result<StatCache, Diagnostic> {
@@ -230,7 +213,7 @@ fn upload_directories(values: &Values<'_>) -> Vec<PathBuf> {
 }
 
 /// The error for a word that is none of `known`.
-fn unknown<'a>(
+pub(super) fn unknown<'a>(
     values: &Values<'_>,
     directive: &str,
     word: &str,
@@ -245,24 +228,6 @@ fn unknown<'a>(
         .error(directive, format!("{directive} does not know \"{word}\""))
         .with_hint(hint)
 }
-
-const BACKEND: &str = "server.network-backend";
-
-/// Names of 1.4 and 1.5 for what is done here. `sendfile` is lighttpd's name for the best one.
-const BACKENDS: [(&str, NetworkBackend); 4] = [
-    ("linux-sendfile", NetworkBackend::Sendfile),
-    ("sendfile", NetworkBackend::Sendfile),
-    ("writev", NetworkBackend::Writev),
-    ("write", NetworkBackend::Write),
-];
-
-/// Backends of lighttpd 1.5 that read cold files elsewhere.
-const ASYNCHRONOUS_BACKENDS: [&str; 4] = [
-    "linux-aio-sendfile",
-    "posix-aio",
-    "gthread-aio",
-    "gthread-sendfile",
-];
 
 /// Open files asked for when `server.max-fds` is not set and the hard limit is higher.
 const FDS_MAX_UNSET: u64 = 65_536;

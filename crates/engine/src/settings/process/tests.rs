@@ -51,7 +51,6 @@ fn defaults_are_those_of_the_reference() {
     assert!(!listener.defer_accept && !listener.ip_transparent);
     assert_eq!((listener.backlog, listener.socket_perms), (1024, None));
     assert_eq!(settings.error_log, LogTarget::Stderr);
-    assert_eq!(settings.network_backend, NetworkBackend::Sendfile);
     assert_eq!(settings.stat_cache, StatCache::Inotify);
     assert_eq!(settings.syslog_facility, SyslogFacility::default());
     assert_eq!(settings.head_options, HeadOptions::default());
@@ -169,30 +168,6 @@ fn workers_are_as_many_as_asked_for() {
     assert_eq!(ok("server.max-worker = 7").workers.get(), 7);
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     assert_eq!(ok("server.max-worker = 0").workers.get(), cores);
-}
-
-#[test]
-fn backends_of_both_lines_are_known() {
-    let backend = |name: &str| read(&format!("server.network-backend = \"{name}\""));
-    assert_eq!(
-        backend("writev").map(|s| s.network_backend),
-        Ok(NetworkBackend::Writev)
-    );
-    assert_eq!(
-        backend("write").map(|s| s.network_backend),
-        Ok(NetworkBackend::Write)
-    );
-    let settings = backend("gthread-aio").expect("a known name");
-    assert_eq!(settings.network_backend, NetworkBackend::Sendfile);
-    assert_eq!(settings.warnings.len(), 1);
-    assert!(settings.warnings[0].message.contains("no effect yet"));
-    let message = backend("linux-sendfle")
-        .map(|_| ())
-        .expect_err("an unknown name");
-    assert!(
-        message.contains("did you mean \"linux-sendfile\"?"),
-        "{message}"
-    );
 }
 
 #[test]

@@ -110,7 +110,10 @@ fn find(exchange: &Exchange, host: &Host, value: &[u8]) -> Result<Found, &'stati
     let path = in_lower_case(exchange, path, first.len());
     let symlinks = exchange.settings.core.symlinks;
     let now_s = exchange.worker.clock().seconds();
-    let file = exchange.worker.files().lookup(&path, symlinks, now_s);
+    let file = exchange
+        .worker
+        .files()
+        .lookup_waiting(&path, symlinks, now_s);
     match file.kind() {
         FileKind::Regular => {}
         FileKind::Missing | FileKind::NotADirectory => {

@@ -1,0 +1,279 @@
+//! The order in which jobs are done: each file system in turn, there each client in turn, and of one
+//! file system no more at the same time than it can bear. Sans threads and clocks of its own.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
+
+use super::Origin;
+use crate::limits;
+
+/// Jobs that wait.
+pub(super) struct Queue<J> {
+    devices: Vec<Device<J>>,
+    /// Where the next job is looked for.
+    turn: usize,
+    waiting: usize,
+}
+
+/// A job whose turn has come.
+pub(super) struct Work<J> {
+    pub job: J,
+    /// To be given to [`Queue::ended`].
+    pub load: Load,
+    pub queued_at: Instant,
+}
+
+/// What a job is to a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Load {
+    device: u64,
+    bytes: usize,
+}
+
+/// A job that waits.
+struct Waiting<J> {
+    job: J,
+    bytes: usize,
+    queued_at: Instant,
+}
+
+/// What waits for one file system, and how much of it is being done.
+struct Device<J> {
+    number: u64,
+    running: usize,
+    running_max: usize,
+    /// Bytes that are being read or written.
+    running_bytes: usize,
+    waiting: usize,
+    jobs: HashMap<u64, VecDeque<Waiting<J>>>,
+    /// The clients that have jobs, in the order of their turns.
+    clients: VecDeque<u64>,
+}
+
+impl<J> Queue<J> {
+    pub const fn new() -> Queue<J> {
+        Queue {
+            devices: Vec::new(),
+            turn: 0,
+            waiting: 0,
+        }
+    }
+
+    /// Jobs that wait.
+    pub fn len(&self) -> usize {
+        self.waiting
+    }
+
+    /// Jobs that could be begun now.
+    pub fn ready(&self) -> usize {
+        self.devices.iter().map(Device::ready).sum()
+    }
+
+    /// File systems with work, and how much of it is being done on the busiest.
+    pub fn busiest(&self) -> usize {
+        let running = self.devices.iter().map(|device| device.running);
+        running.max().unwrap_or(0)
+    }
+
+    pub fn push(&mut self, origin: Origin, job: J) {
+        let place = self
+            .devices
+            .iter()
+            .position(|device| device.number == origin.device);
+        let place = place.unwrap_or_else(|| {
+            self.devices.push(Device::new(origin));
+            self.devices.len() - 1
+        });
+        let device = &mut self.devices[place];
+        let jobs = device.jobs.entry(origin.client).or_default();
+        if jobs.is_empty() {
+            device.clients.push_back(origin.client);
+        }
+        jobs.push_back(Waiting {
+            job,
+            bytes: origin.bytes,
+            queued_at: Instant::now(),
+        });
+        device.waiting += 1;
+        self.waiting += 1;
+    }
+
+    /// The next job, if one may be begun.
+    pub fn pop(&mut self) -> Option<Work<J>> {
+        let count = self.devices.len();
+        for step in 0..count {
+            let place = (self.turn + step) % count;
+            let device = &mut self.devices[place];
+            if device.ready() == 0 {
+                continue;
+            }
+            let Some(next) = device.pop() else {
+                continue;
+            };
+            device.running += 1;
+            device.running_bytes += next.bytes;
+            self.waiting -= 1;
+            self.turn = place + 1;
+            return Some(Work {
+                job: next.job,
+                load: Load {
+                    device: device.number,
+                    bytes: next.bytes,
+                },
+                queued_at: next.queued_at,
+            });
+        }
+        None
+    }
+
+    /// A job is done.
+    pub fn ended(&mut self, load: Load) {
+        let place = self
+            .devices
+            .iter()
+            .position(|known| known.number == load.device);
+        let Some(place) = place else { return };
+        let known = &mut self.devices[place];
+        known.running = known.running.saturating_sub(1);
+        known.running_bytes = known.running_bytes.saturating_sub(load.bytes);
+        if known.running == 0 && known.waiting == 0 {
+            self.devices.swap_remove(place);
+        }
+    }
+
+    /// Takes out all that waits.
+    pub fn clear(&mut self) -> Vec<J> {
+        let mut all = Vec::new();
+        for device in &mut self.devices {
+            while let Some(next) = device.pop() {
+                all.push(next.job);
+            }
+        }
+        self.devices.retain(|device| device.running > 0);
+        self.waiting = 0;
+        all
+    }
+}
+
+impl<J> Device<J> {
+    fn new(origin: Origin) -> Device<J> {
+        let running_max = match (origin.device, origin.is_remote) {
+            // Not one place, but all that nothing is known of: the threads are the limit.
+            (0, _) => usize::MAX,
+            (_, true) => limits::REMOTE_DEVICE_JOBS_MAX,
+            (_, false) => limits::DEVICE_JOBS_MAX,
+        };
+        Device {
+            number: origin.device,
+            running: 0,
+            running_max,
+            running_bytes: 0,
+            waiting: 0,
+            jobs: HashMap::new(),
+            clients: VecDeque::new(),
+        }
+    }
+
+    /// Jobs that could be begun now. Large ones are begun until they are enough, so that a disk goes through
+    /// a few of them one after the other instead of through all of them in turns.
+    fn ready(&self) -> usize {
+        let room = self.running_max.saturating_sub(self.running);
+        match self.running_bytes >= limits::DEVICE_BYTES_MAX && self.number != 0 {
+            true => 0,
+            false => self.waiting.min(room),
+        }
+    }
+
+    fn pop(&mut self) -> Option<Waiting<J>> {
+        let client = self.clients.pop_front()?;
+        let jobs = self.jobs.get_mut(&client)?;
+        let next = jobs.pop_front();
+        match jobs.is_empty() {
+            true => drop(self.jobs.remove(&client)),
+            false => self.clients.push_back(client),
+        }
+        self.waiting -= 1;
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(device: u64, client: u64) -> Origin {
+        Origin {
+            device,
+            is_remote: false,
+            client,
+            bytes: 0,
+        }
+    }
+
+    #[test]
+    fn clients_and_devices_take_turns() {
+        let mut queue = Queue::new();
+        for number in 0..4 {
+            queue.push(origin(1, 10), ("greedy", number));
+        }
+        queue.push(origin(1, 11), ("modest", 0));
+        queue.push(origin(2, 10), ("elsewhere", 0));
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop().map(|work| work.job)).collect();
+        assert_eq!(
+            order,
+            [
+                ("greedy", 0),
+                ("elsewhere", 0),
+                ("modest", 0),
+                ("greedy", 1),
+                ("greedy", 2),
+                ("greedy", 3)
+            ]
+        );
+        assert_eq!(queue.len(), 0);
+    }
+
+    #[test]
+    fn so_many_run_on_a_device_and_others_go_on() {
+        let mut queue = Queue::new();
+        for number in 0..limits::DEVICE_JOBS_MAX + 2 {
+            queue.push(origin(1, number as u64), number);
+        }
+        for _ in 0..limits::DEVICE_JOBS_MAX {
+            assert_eq!(queue.pop().map(|work| work.load.device), Some(1));
+        }
+        assert_eq!((queue.ready(), queue.len()), (0, 2));
+        assert!(queue.pop().is_none());
+        queue.push(origin(2, 0), 0);
+        assert_eq!(queue.pop().map(|work| work.load.device), Some(2));
+        let load = |device| Load { device, bytes: 0 };
+        queue.ended(load(1));
+        assert_eq!(queue.ready(), 1);
+        assert!(queue.pop().is_some());
+        assert_eq!(queue.busiest(), limits::DEVICE_JOBS_MAX);
+        assert_eq!(queue.clear().len(), 1);
+        for _ in 0..limits::DEVICE_JOBS_MAX {
+            queue.ended(load(1));
+        }
+        queue.ended(load(2));
+        // Nothing is kept of devices without work.
+        assert!(queue.devices.is_empty());
+    }
+
+    #[test]
+    fn large_jobs_take_turns_one_after_the_other() {
+        let mut queue = Queue::new();
+        for client in 0..4 {
+            let large = Origin {
+                bytes: limits::DEVICE_BYTES_MAX,
+                ..origin(1, client)
+            };
+            queue.push(large, client);
+        }
+        let first = queue.pop().expect("there is room");
+        assert_eq!((first.job, queue.ready()), (0, 0));
+        assert!(queue.pop().is_none());
+        queue.ended(first.load);
+        assert_eq!(queue.pop().map(|work| work.job), Some(1));
+    }
+}

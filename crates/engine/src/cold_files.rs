@@ -1,0 +1,229 @@
+//! Looking at files for a request, and waiting for those that are on the disk.
+//!
+//! A hook asks [`Exchange::look_up`]. What is not known yet is `None`: the hook says
+//! [`Outcome::Cold`], and the phase loop calls it again when the disk has answered. What the disk has said
+//! stays with the exchange, so that the second call finds it whatever the file cache keeps. Work that waits
+//! by itself ([`Pending`]) polls [`Exchange::poll_look_up`].
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use petrel_proto::status::Status;
+use rustix::io::Errno;
+
+use crate::exchange::Exchange;
+use crate::file_cache::{FileEntry, FileKind, Found, Looked, NextNames, Symlinks, Waiting};
+use crate::module::{Outcome, Pending};
+
+/// What the disk was asked for one request, and what it said.
+#[derive(Default)]
+pub(crate) struct ColdFiles {
+    found: RefCell<Vec<Found>>,
+    waiting: RefCell<Option<Waiting>>,
+    /// The file system has not answered in time: nothing more is waited for.
+    is_late: Cell<bool>,
+}
+
+impl ColdFiles {
+    pub fn clear(&mut self) {
+        // Not the same as a new value: the list of a request that met the disk keeps its memory.
+        self.found.get_mut().clear();
+        self.waiting.get_mut().take();
+        self.is_late.set(false);
+    }
+
+    fn find(&self, path: &[u8], symlinks: Symlinks) -> Option<Rc<FileEntry>> {
+        let found = self.found.borrow();
+        let known = found
+            .iter()
+            .find(|known| &*known.path == path && known.symlinks == symlinks)?;
+        Some(Rc::clone(&known.entry))
+    }
+
+    /// The first bytes of `file`, if a job has just read them. They are given once.
+    pub fn take_first(&self, file: &Rc<FileEntry>) -> Option<Bytes> {
+        let mut found = self.found.borrow_mut();
+        let known = found
+            .iter_mut()
+            .find(|known| Rc::ptr_eq(&known.entry, file))?;
+        known.first.take()
+    }
+}
+
+impl Exchange {
+    /// What is at `path` (absolute, without NUL). `None`: the disk has to be asked, and the hook says
+    /// [`Outcome::Cold`].
+    #[inline]
+    pub fn look_up(&self, path: &[u8], symlinks: Symlinks) -> Option<Rc<FileEntry>> {
+        self.look_up_with(path, symlinks, || None)
+    }
+
+    /// The same, with the names that will be asked for next if the disk has to be asked.
+    #[inline]
+    pub fn look_up_with(
+        &self,
+        path: &[u8],
+        symlinks: Symlinks,
+        next: impl FnOnce() -> Option<NextNames>,
+    ) -> Option<Rc<FileEntry>> {
+        if !self.cold.found.borrow().is_empty()
+            && let Some(known) = self.cold.find(path, symlinks)
+        {
+            return Some(known);
+        }
+        let now_s = self.worker.clock().seconds();
+        let client = self.connection.id;
+        match self
+            .worker
+            .files()
+            .lookup(path, symlinks, now_s, client, next)
+        {
+            Looked::Here(entry) => Some(entry),
+            Looked::Cold(waiting) => {
+                self.cold.waiting.replace(Some(waiting));
+                None
+            }
+        }
+    }
+
+    /// [`Exchange::look_up`] for work that waits by itself. It has no deadline of its own.
+    pub fn poll_look_up(
+        &self,
+        path: &[u8],
+        symlinks: Symlinks,
+        context: &mut Context<'_>,
+    ) -> Poll<Rc<FileEntry>> {
+        loop {
+            if let Some(found) = self.look_up(path, symlinks) {
+                return Poll::Ready(found);
+            }
+            ready!(self.poll_cold(context));
+        }
+    }
+
+    /// What is at `path` if that is known already. The disk is asked for the next time.
+    pub(crate) fn look_up_now(&self, path: &[u8], symlinks: Symlinks) -> Option<Rc<FileEntry>> {
+        let found = self.look_up(path, symlinks);
+        self.cold.waiting.take();
+        found
+    }
+
+    /// Whether the file system was too slow for this request before.
+    pub(crate) fn gave_up_on_files(&self) -> bool {
+        self.cold.is_late.get()
+    }
+
+    /// Lets those who wait for the entry of `path` forget what the disk said about it.
+    pub fn forget_file(&self, path: &[u8]) {
+        self.cold
+            .found
+            .borrow_mut()
+            .retain(|known| &*known.path != path);
+        self.worker.files().forget(path);
+    }
+
+    fn poll_cold(&self, context: &mut Context<'_>) -> Poll<()> {
+        let waiting = self.cold.waiting.take();
+        let Some(waiting) = waiting else {
+            return Poll::Ready(());
+        };
+        let now_s = self.worker.clock().seconds();
+        match self.worker.files().poll_cold(&waiting, now_s, context) {
+            Poll::Ready(found) => {
+                self.cold.found.borrow_mut().extend(found);
+                Poll::Ready(())
+            }
+            Poll::Pending => {
+                self.cold.waiting.replace(Some(waiting));
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// A wait for the file that [`Exchange::look_up`] did not know, at most `server.max-file-wait`.
+pub struct ColdWait {
+    due_s: u32,
+}
+
+impl ColdWait {
+    /// The wait begins now.
+    pub fn new(exchange: &Exchange) -> ColdWait {
+        let wait_s = exchange.settings.core.file_wait_s;
+        let now_s = exchange.worker.clock().seconds();
+        ColdWait {
+            due_s: now_s.saturating_add(wait_s).saturating_add(1),
+        }
+    }
+
+    /// Until the disk has answered: then the next look-up of the same path says what is there.
+    ///
+    /// # Errors
+    /// It has not in time: the outcome, 504, is to be the hook's.
+    pub fn poll(
+        &mut self,
+        exchange: &mut Exchange,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Outcome>> {
+        if exchange.poll_cold(context).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        if exchange.worker.clock().seconds() < self.due_s {
+            exchange.wake_at(self.due_s);
+            return Poll::Pending;
+        }
+        exchange.cold.is_late.set(true);
+        let waiting = exchange.cold.waiting.take();
+        let path = waiting.as_ref().map_or(&b""[..], Waiting::path);
+        exchange.log_error(
+            "map",
+            format_args!(
+                "the file system has not answered for {} s (server.max-file-wait) path={:?}",
+                exchange.settings.core.file_wait_s,
+                String::from_utf8_lossy(path)
+            ),
+        );
+        Poll::Ready(Err(exchange.answer(Status::GATEWAY_TIMEOUT)))
+    }
+}
+
+/// [`ColdWait`] as the work of a hook that said [`Outcome::Cold`].
+pub(crate) struct Cold {
+    wait: ColdWait,
+    /// What is said when the disk has answered.
+    then: Option<Outcome>,
+}
+
+impl Cold {
+    /// `then` counts when the disk has answered.
+    pub fn until(exchange: &Exchange, then: Outcome) -> Cold {
+        Cold {
+            wait: ColdWait::new(exchange),
+            then: Some(then),
+        }
+    }
+}
+
+impl Pending for Cold {
+    fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
+        match ready!(self.wait.poll(exchange, context)) {
+            Ok(()) => Poll::Ready(self.then.take().unwrap_or(Outcome::Next)),
+            Err(outcome) => Poll::Ready(outcome),
+        }
+    }
+}
+
+/// The status of a failure of the file system: 503 if something ran short, 500 otherwise.
+pub fn status_of_failure(errno: Errno) -> Status {
+    match errno {
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::BUSY => Status::SERVICE_UNAVAILABLE,
+        _ => Status::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// Whether nothing can be said of what is at a path.
+pub fn has_failed(file: &FileEntry) -> bool {
+    matches!(file.kind(), FileKind::Failed(_))
+}

@@ -1,0 +1,318 @@
+//! Looking at the disk: jobs that answer what neither the cache nor the kernel has in memory.
+//!
+//! One job does everything a request needs of a path, on a thread that may wait: open, fstat, the first
+//! read, and the same for the names that come next (index files, precompressed siblings). All requests
+//! of a worker that miss the same path wait for the same job. When nobody waits any more, a job that has
+//! not begun is left out, and the result of one that has is dropped, its descriptors with it. Called by
+//! [`FileCache`](super::FileCache) alone; knows nothing of requests.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::rc::{Rc, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use rustix::fs::{FileType, Stat};
+use rustix::io::Errno;
+
+use super::Symlinks;
+use super::open::{Reach, open_and_stat, open_place};
+use crate::blocking::{self, Class, NotDone, Origin};
+use crate::limits;
+use crate::mounts::{self, Place, Storage};
+
+/// Jobs that are queued or running, by what they look at.
+#[derive(Default)]
+pub(super) struct Jobs {
+    by_path: Rc<RefCell<HashMap<Key, Weak<Job>>>>,
+}
+
+type Key = (Box<[u8]>, Symlinks);
+
+/// A job of this worker, shared by those who wait for it.
+pub(super) struct Job {
+    key: Key,
+    shared: Arc<Shared>,
+    by_path: Rc<RefCell<HashMap<Key, Weak<Job>>>>,
+    /// What was made of the result, for those who come after the first.
+    pub settled: RefCell<Option<Vec<super::Found>>>,
+}
+
+/// What a worker and a thread of the pool have in common.
+#[derive(Default)]
+struct Shared(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    looked: Option<Vec<Looked>>,
+    is_done: bool,
+    wakers: Vec<Waker>,
+}
+
+/// What a job has found out about one path.
+pub(super) struct Looked {
+    pub path: Box<[u8]>,
+    pub found: Result<(OwnedFd, Stat), Errno>,
+    /// Where it is, or where the way there ends.
+    pub place: Place,
+    /// The whole content of a small file, the beginning of a larger one.
+    pub first: Option<Bytes>,
+}
+
+/// Further paths that a request will want to know about.
+pub struct NextNames {
+    /// The paths, in the order in which they will be asked for.
+    pub paths: Vec<Vec<u8>>,
+    /// What they are to the first path.
+    pub role: Role,
+}
+
+/// What further names are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Asked for if the first path is a directory, until one is there.
+    Indexes,
+    /// Asked for if the first path is a regular file; one that is there and not older is sent instead.
+    Siblings,
+}
+
+impl Jobs {
+    /// The job for `path`, which is begun if none is under way.
+    ///
+    /// # Errors
+    /// The pool takes no more work.
+    pub fn join(
+        &self,
+        path: &[u8],
+        symlinks: Symlinks,
+        client: u64,
+        next: impl FnOnce() -> Option<NextNames>,
+    ) -> Result<Rc<Job>, NotDone> {
+        let key = (Box::from(path), symlinks);
+        if let Some(job) = self.by_path.borrow().get(&key).and_then(Weak::upgrade) {
+            return Ok(job);
+        }
+        let place = mounts::of_path(path);
+        let shared = Arc::<Shared>::default();
+        let origin = Origin {
+            device: place.device,
+            is_remote: place.storage == Storage::Remote,
+            client,
+            bytes: 0,
+        };
+        let (wanted, path, next) = (Arc::downgrade(&shared), Box::from(path), next());
+        let finish = Finish(wanted);
+        blocking::start(Class::Stat, origin, move || {
+            if finish.0.strong_count() > 0 {
+                let looked = look(path, symlinks, next);
+                finish.with(looked);
+            }
+        })?;
+        let job = Rc::new(Job {
+            key: key.clone(),
+            shared,
+            by_path: Rc::clone(&self.by_path),
+            settled: RefCell::default(),
+        });
+        self.by_path.borrow_mut().insert(key, Rc::downgrade(&job));
+        Ok(job)
+    }
+
+    /// Jobs that somebody waits for.
+    pub fn len(&self) -> usize {
+        self.by_path.borrow().len()
+    }
+}
+
+impl Job {
+    pub fn path(&self) -> &[u8] {
+        &self.key.0
+    }
+
+    pub fn symlinks(&self) -> Symlinks {
+        self.key.1
+    }
+
+    /// Waits for the end. The first who asks then gets what was found; nothing if the job was lost.
+    pub fn poll(&self, context: &mut Context<'_>) -> Poll<Option<Vec<Looked>>> {
+        let mut state = self.shared.lock();
+        if state.is_done {
+            return Poll::Ready(state.looked.take());
+        }
+        if !state
+            .wakers
+            .iter()
+            .any(|known| known.will_wake(context.waker()))
+        {
+            state.wakers.push(context.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let mut by_path = self.by_path.borrow_mut();
+        // A later job may have taken the place of one that was settled.
+        if by_path
+            .get(&self.key)
+            .is_some_and(|job| job.strong_count() == 0)
+        {
+            by_path.remove(&self.key);
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn finish(&self, looked: Option<Vec<Looked>>) {
+        let mut state = self.lock();
+        state.is_done = true;
+        state.looked = looked;
+        let wakers = std::mem::take(&mut state.wakers);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Tells those who wait, also when the job panics or is never run.
+struct Finish(std::sync::Weak<Shared>);
+
+impl Finish {
+    fn with(mut self, looked: Vec<Looked>) {
+        let shared = std::mem::take(&mut self.0);
+        if let Some(shared) = shared.upgrade() {
+            shared.finish(Some(looked));
+        }
+    }
+}
+
+impl Drop for Finish {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.finish(None);
+        }
+    }
+}
+
+/// What the thread does: the first path, and those that come next.
+fn look(path: Box<[u8]>, symlinks: Symlinks, next: Option<NextNames>) -> Vec<Looked> {
+    let mut all = vec![look_at(path, symlinks)];
+    if let Some(next) = next {
+        let first_kind = all.first().and_then(Looked::file_type);
+        let is_asked_for = match next.role {
+            Role::Indexes => first_kind == Some(FileType::Directory),
+            Role::Siblings => first_kind == Some(FileType::RegularFile),
+        };
+        for path in next.paths.into_iter().filter(|_| is_asked_for) {
+            let looked = look_at(path.into(), symlinks);
+            let ends = next.role == Role::Indexes
+                && !matches!(looked.found, Err(Errno::NOENT | Errno::NOTDIR));
+            all.push(looked);
+            if ends {
+                break;
+            }
+        }
+    }
+    if let Some(sent) = probably_sent(&mut all) {
+        sent.read_first();
+    }
+    // What workers keep in memory is read in any case.
+    for looked in &mut all {
+        if looked.first.is_none() && looked.size() <= limits::FILE_IN_MEMORY_BYTES_MAX {
+            looked.read_first();
+        }
+    }
+    all
+}
+
+/// The file that will most likely be sent: the last one that is there, a sibling only if it is not older.
+fn probably_sent(all: &mut [Looked]) -> Option<&mut Looked> {
+    let (first, others) = all.split_first_mut()?;
+    let modified = |looked: &Looked| {
+        let stat = looked.found.as_ref().ok().map(|(_, stat)| stat);
+        stat.map(|stat| (stat.st_mtime, stat.st_mtime_nsec))
+    };
+    let own = match first.file_type() {
+        Some(FileType::RegularFile) => modified(first),
+        _ => None,
+    };
+    let is_regular = |looked: &&mut Looked| looked.file_type() == Some(FileType::RegularFile);
+    match others
+        .iter_mut()
+        .find(|other| is_regular(other) && modified(other) >= own)
+    {
+        Some(other) => Some(other),
+        None => Some(first),
+    }
+}
+
+fn look_at(path: Box<[u8]>, symlinks: Symlinks) -> Looked {
+    let found = open_and_stat(&path, symlinks, Reach::Disk);
+    let place = match &found {
+        Ok((descriptor, _)) => mounts::of_descriptor(descriptor),
+        Err(_) => place_of_the_way(&path),
+    };
+    Looked {
+        path,
+        found,
+        place,
+        first: None,
+    }
+}
+
+/// Where the way to a path ends that cannot be opened.
+fn place_of_the_way(path: &[u8]) -> Place {
+    let mut end = path.len();
+    while let Some(slash) = path.get(..end).and_then(|path| memchr::memrchr(b'/', path)) {
+        let above = &path[..slash.max(1)];
+        if let Ok(place) = open_place(above, Symlinks::Follow, Reach::Disk) {
+            return mounts::of_descriptor(&place);
+        }
+        end = slash;
+    }
+    Place::default()
+}
+
+impl Looked {
+    fn file_type(&self) -> Option<FileType> {
+        let (_, stat) = self.found.as_ref().ok()?;
+        Some(FileType::from_raw_mode(stat.st_mode))
+    }
+
+    /// Bytes; none for what is no regular file.
+    fn size(&self) -> u64 {
+        match (&self.found, self.file_type()) {
+            (Ok((_, stat)), Some(FileType::RegularFile)) => {
+                u64::try_from(stat.st_size).unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Reads the whole of a small file, or what a client will want first. In one go: a short first read
+    /// would make the kernel read ahead in small steps, each of them a way of the disk's heads.
+    fn read_first(&mut self) {
+        let wanted = self.size().min(limits::FIRST_READ_BYTES_MAX);
+        let (Ok((descriptor, _)), Ok(length)) = (&self.found, usize::try_from(wanted)) else {
+            return;
+        };
+        if length == 0 {
+            return;
+        }
+        let mut bytes = vec![0; length];
+        match super::read::read_full(descriptor, &mut bytes, 0) {
+            Ok(count) => {
+                bytes.truncate(count);
+                self.first = Some(bytes.into());
+            }
+            // The answer has not begun: better an error than an answer that breaks off.
+            Err(errno) => self.found = Err(errno),
+        }
+    }
+}

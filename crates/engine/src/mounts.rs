@@ -1,0 +1,269 @@
+//! What kind of file system a path is on: whether looking there can make a thread wait.
+//!
+//! Read from /proc/self/mountinfo when a mount is met that is not known, and again when the kernel says
+//! that the table has changed (poll(2) on the file, Linux 2.6.30). Asked only when something is looked up
+//! that the file cache does not have. Knows nothing of paths behind symlinks: those are judged by the
+//! mount of what was opened.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::sync::{LazyLock, PoisonError, RwLock};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, StatxFlags, statx};
+
+/// What can be expected of a file system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Storage {
+    /// A disk of this machine: what the kernel has in its caches is there at once.
+    #[default]
+    Disk,
+    /// Memory: everything is there at once (tmpfs, procfs and the like).
+    Memory,
+    /// Another machine or a program answers each open(2) and stat(2), or does not (NFS, FUSE).
+    Remote,
+}
+
+/// Where something is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// What can be expected there.
+    pub storage: Storage,
+    /// Tells one file system from another: the device number of mountinfo, major << 32 | minor. 0 is one
+    /// that is not known.
+    pub device: u64,
+}
+
+/// The place of an open file, or of a path that was opened as a mere place (O_PATH): never waits.
+pub fn of_descriptor(descriptor: impl AsFd) -> Place {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    match statx(descriptor, c"", flags, StatxFlags::MNT_ID) {
+        Ok(found) if found.stx_mask & StatxFlags::MNT_ID.bits() != 0 => of_mount(found.stx_mnt_id),
+        // Before Linux 5.8, or in a sandbox: nothing is known.
+        _ => Place {
+            storage: Storage::Remote,
+            device: 0,
+        },
+    }
+}
+
+/// Where the text of `path` (absolute) says that it is, symlinks left aside.
+pub fn of_path(path: &[u8]) -> Place {
+    refresh_if_changed();
+    let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+    let covers = |point: &[u8]| {
+        path.strip_prefix(point)
+            .is_some_and(|rest| point == b"/" || rest.is_empty() || rest.first() == Some(&b'/'))
+    };
+    let longest = table
+        .points
+        .iter()
+        .filter(|(point, _)| covers(point))
+        .max_by_key(|(point, _)| point.len());
+    longest.map_or(Place::default(), |(_, place)| *place)
+}
+
+fn of_mount(id: u64) -> Place {
+    refresh_if_changed();
+    let known = || {
+        let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+        table.by_id.get(&id).copied()
+    };
+    known().unwrap_or_else(|| {
+        refresh();
+        // One of another mount namespace is not in the table.
+        known().unwrap_or(Place {
+            storage: Storage::Remote,
+            device: 0,
+        })
+    })
+}
+
+#[derive(Default)]
+struct Table {
+    by_id: HashMap<u64, Place>,
+    /// Mount points. Of several on the same directory the last one counts.
+    points: Vec<(Vec<u8>, Place)>,
+}
+
+static TABLE: LazyLock<RwLock<Table>> = LazyLock::new(|| RwLock::new(read()));
+
+/// Becomes readable for exceptions when a mount comes or goes.
+static CHANGES: LazyLock<Option<File>> = LazyLock::new(|| File::open(MOUNTINFO).ok());
+
+fn refresh_if_changed() {
+    let Some(file) = &*CHANGES else { return };
+    let mut watched = [PollFd::new(file, PollFlags::PRI | PollFlags::ERR)];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    if poll(&mut watched, Some(&now)).is_ok_and(|changed| changed > 0) {
+        refresh();
+    }
+}
+
+fn refresh() {
+    let table = read();
+    *TABLE.write().unwrap_or_else(PoisonError::into_inner) = table;
+}
+
+fn read() -> Table {
+    let mut text = Vec::new();
+    let read = File::open(MOUNTINFO).and_then(|mut file| file.read_to_end(&mut text));
+    match read {
+        Ok(_) => parse(&text),
+        Err(_) => Table::default(),
+    }
+}
+
+/// Reads the lines of mountinfo: proc_pid_mountinfo(5).
+fn parse(text: &[u8]) -> Table {
+    let mut table = Table::default();
+    for line in text.split(|byte| *byte == b'\n') {
+        let Some((id, point, place)) = parse_line(line) else {
+            continue;
+        };
+        table.by_id.insert(id, place);
+        table.points.retain(|(known, _)| *known != point);
+        table.points.push((point, place));
+    }
+    table
+}
+
+/// `36 35 98:0 /root /mount/point rw,noatime shared:1 - ext3 /dev/root rw`
+fn parse_line(line: &[u8]) -> Option<(u64, Vec<u8>, Place)> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let id = number(fields.next()?)?;
+    let device = fields.nth(1)?;
+    let point = unescape(fields.nth(1)?);
+    let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
+    let colon = device.iter().position(|byte| *byte == b':')?;
+    let (major, minor) = (&device[..colon], &device[colon + 1..]);
+    let place = Place {
+        storage: storage_of(kind),
+        device: number(major)? << 32 | number(minor)?,
+    };
+    Some((id, point, place))
+}
+
+fn number(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// Spaces and the like are written as `\040`.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, others)) = rest.split_first() {
+        let octal = others.get(..3).filter(|_| *first == b'\\');
+        let value = octal
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match value {
+            Some(byte) => {
+                out.push(byte);
+                rest = &others[3..];
+            }
+            None => {
+                out.push(*first);
+                rest = others;
+            }
+        }
+    }
+    out
+}
+
+fn storage_of(kind: &[u8]) -> Storage {
+    let kind = std::str::from_utf8(kind).unwrap_or_default();
+    // fuse.sshfs, fuse.glusterfs, fuseblk (a program in any case).
+    if kind.starts_with("fuse") || REMOTE.contains(&kind) {
+        return Storage::Remote;
+    }
+    match MEMORY.contains(&kind) {
+        true => Storage::Memory,
+        false => Storage::Disk,
+    }
+}
+
+const MOUNTINFO: &str = "/proc/self/mountinfo";
+
+/// Somebody else answers. An autofs mount point mounts when it is walked through.
+const REMOTE: [&str; 18] = [
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "9p",
+    "virtiofs",
+    "ceph",
+    "afs",
+    "coda",
+    "gfs2",
+    "ocfs2",
+    "lustre",
+    "glusterfs",
+    "orangefs",
+    "ncpfs",
+    "beegfs",
+    "autofs",
+];
+
+/// Nothing is ever read from anywhere.
+const MEMORY: [&str; 9] = [
+    "tmpfs",
+    "ramfs",
+    "devtmpfs",
+    "proc",
+    "sysfs",
+    "cgroup",
+    "cgroup2",
+    "hugetlbfs",
+    "rootfs",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_mountinfo_are_understood() {
+        let text = b"22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
+            23 22 0:21 / /dev/shm rw,nosuid - tmpfs tmpfs rw\n\
+            24 22 0:50 / /mnt/a\\040b rw - nfs4 server:/x rw,vers=4.2\n\
+            25 22 0:51 / /mnt/s rw shared:3 master:4 - fuse.sshfs host: rw\n\
+            26 22 0:52 / /mnt/s rw - ext4 /dev/loop0 rw\n\
+            broken line\n";
+        let table = parse(text);
+        let storage = |id: u64| table.by_id.get(&id).map(|place| place.storage);
+        assert_eq!(storage(22), Some(Storage::Disk));
+        assert_eq!(storage(23), Some(Storage::Memory));
+        assert_eq!(storage(24), Some(Storage::Remote));
+        assert_eq!(storage(25), Some(Storage::Remote));
+        let at = |point: &[u8]| {
+            let mut points = table.points.iter();
+            points
+                .find(|(known, _)| known == point)
+                .map(|(_, place)| *place)
+        };
+        assert_eq!(at(b"/mnt/a b").map(|place| place.device), Some(50));
+        // What was mounted last is what is seen.
+        assert_eq!(
+            at(b"/mnt/s").map(|place| place.storage),
+            Some(Storage::Disk)
+        );
+        assert_eq!(table.points.len(), 4);
+    }
+
+    #[test]
+    fn a_path_and_its_descriptor_are_at_the_same_place() {
+        let file = File::open("/proc/self/status").expect("proc is mounted");
+        assert_eq!(of_descriptor(&file).storage, Storage::Memory);
+        assert_eq!(of_path(b"/proc/self/status"), of_descriptor(&file));
+        assert_eq!(of_path(b"/proc"), of_descriptor(&file));
+        assert_ne!(of_path(b"/procedure"), of_descriptor(&file));
+    }
+}

@@ -1,0 +1,270 @@
+//! What a connection has under way of the files it sends: a chunk that is being sent, and the next one,
+//! which is being read meanwhile.
+
+use std::io;
+use std::ops::Range;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use rustix::io::Errno;
+
+use super::chunk::{Chunk, Memory, count_sync, has_memory};
+use super::{NetworkBackend, Reading, Sent, Stretch, gthread_sendfile, send_at_hand, write};
+use crate::file_cache::FileEntry;
+use crate::file_cache::read::{read_cached, read_full};
+use crate::ledger::Nanos;
+use crate::limits;
+use crate::mounts::Storage;
+use crate::transport::Transport;
+use crate::worker::Worker;
+
+/// The state of a connection that sends from files. Made when it is first needed.
+#[derive(Default)]
+pub(crate) struct Flight {
+    chunk: Option<(Rc<FileEntry>, Chunk)>,
+    ahead: Option<Ahead>,
+    call: Option<gthread_sendfile::Call>,
+    pace: Pace,
+    /// The second in which the disk must have answered; 0: nothing is waited for.
+    pub due_s: u32,
+}
+
+/// A chunk that is being read.
+struct Ahead {
+    file: Rc<FileEntry>,
+    offset: u64,
+    reading: Reading,
+}
+
+/// How fast the client takes what it gets, so that a chunk is what it takes in half a second.
+#[derive(Clone, Copy, Default)]
+struct Pace {
+    /// When the present chunk began to be sent.
+    since: Nanos,
+    /// The size of the next one; 0: nothing is known yet.
+    bytes: usize,
+}
+
+impl Flight {
+    /// The first bytes of `file` were read with its being opened.
+    pub fn give_first(&mut self, file: &Rc<FileEntry>, bytes: Bytes, now: Nanos) {
+        self.take(Rc::clone(file), Chunk { offset: 0, bytes }, now);
+    }
+
+    fn take(&mut self, file: Rc<FileEntry>, chunk: Chunk, now: Nanos) {
+        self.pace.since = now;
+        self.chunk = Some((file, chunk));
+    }
+
+    /// Sends what it can of `stretch`, by one system call.
+    ///
+    /// # Errors
+    /// Those of the file or the socket.
+    pub fn send(
+        &mut self,
+        backend: NetworkBackend,
+        worker: &Rc<Worker>,
+        transport: &mut Transport,
+        stretch: &Stretch<'_>,
+        context: &mut Context<'_>,
+    ) -> io::Result<Sent> {
+        if let Some(bytes) = self.bytes_at(stretch, worker.clock().latest()) {
+            let sent = write::send(transport, stretch.prefix, bytes, context)?;
+            self.read_on(backend, worker, stretch);
+            return Ok(sent);
+        }
+        match backend {
+            NetworkBackend::Write | NetworkBackend::Writev | NetworkBackend::LinuxSendfile => {
+                send_at_hand(backend, transport, stretch, context)
+            }
+            NetworkBackend::GthreadSendfile => {
+                gthread_sendfile::send(&mut self.call, transport, stretch, context)
+            }
+            NetworkBackend::Auto => self.send_what_is_there(worker, transport, stretch, context),
+            NetworkBackend::GthreadAio => {
+                self.read_and_send(backend, worker, transport, stretch, context)
+            }
+        }
+    }
+
+    /// Inline what is in the page cache, and a chunk read elsewhere if it is not.
+    fn send_what_is_there(
+        &mut self,
+        worker: &Rc<Worker>,
+        transport: &mut Transport,
+        stretch: &Stretch<'_>,
+        context: &mut Context<'_>,
+    ) -> io::Result<Sent> {
+        const AUTO: NetworkBackend = NetworkBackend::Auto;
+        if self.is_reading(stretch) {
+            return self.read_and_send(AUTO, worker, transport, stretch, context);
+        }
+        let now_s = worker.clock().seconds();
+        let start = stretch.range.start;
+        let next = start..start + stretch.file_bytes_max() as u64;
+        if stretch.file.is_resident(&next, now_s) {
+            return send_at_hand(AUTO, transport, stretch, context);
+        }
+        match read_now(stretch.file, &next)? {
+            Some(chunk) if chunk.bytes.is_empty() => Ok(Sent::Truncated),
+            Some(chunk) => {
+                count_sync(AUTO, chunk.bytes.len());
+                stretch.file.saw_resident(&chunk.range(), now_s);
+                let now = worker.clock().latest();
+                self.take(Rc::clone(stretch.file), chunk, now);
+                let bytes = self.bytes_at(stretch, now).unwrap_or_default();
+                write::send(transport, stretch.prefix, bytes, context)
+            }
+            None => self.read_and_send(AUTO, worker, transport, stretch, context),
+        }
+    }
+
+    /// Waits for the chunk that is to be sent, which is asked for if nobody has.
+    fn read_and_send(
+        &mut self,
+        backend: NetworkBackend,
+        worker: &Rc<Worker>,
+        transport: &mut Transport,
+        stretch: &Stretch<'_>,
+        context: &mut Context<'_>,
+    ) -> io::Result<Sent> {
+        if !self.is_reading(stretch) {
+            self.chunk = None;
+            self.begin(backend, worker, stretch, stretch.range.start);
+        }
+        let Some(ahead) = &mut self.ahead else {
+            return Err(io::ErrorKind::Other.into());
+        };
+        let Poll::Ready(read) = ahead.reading.as_mut().poll(context) else {
+            return Ok(Sent::WaitsForDisk);
+        };
+        let file = Rc::clone(&ahead.file);
+        self.ahead = None;
+        self.due_s = 0;
+        let chunk = read?;
+        if chunk.bytes.is_empty() {
+            return Ok(Sent::Truncated);
+        }
+        if backend == NetworkBackend::Auto {
+            file.saw_resident(&chunk.range(), worker.clock().seconds());
+        }
+        let now = worker.clock().now();
+        self.take(file, chunk, now);
+        let bytes = self.bytes_at(stretch, now).unwrap_or_default();
+        let sent = write::send(transport, stretch.prefix, bytes, context)?;
+        self.read_on(backend, worker, stretch);
+        Ok(sent)
+    }
+
+    /// What the chunk at hand has of the stretch. Gives a chunk up that has nothing.
+    fn bytes_at(&mut self, stretch: &Stretch<'_>, now: Nanos) -> Option<&[u8]> {
+        let (file, chunk) = self.chunk.as_ref()?;
+        if !Rc::ptr_eq(file, stretch.file) || chunk.from(stretch.range.start).is_empty() {
+            self.pace.measure(chunk.bytes.len(), now);
+            self.chunk = None;
+            return None;
+        }
+        let (_, chunk) = self.chunk.as_ref()?;
+        let bytes = chunk.from(stretch.range.start);
+        Some(&bytes[..bytes.len().min(stretch.file_bytes_max())])
+    }
+
+    /// Begins to read what comes behind the chunk at hand, if there is memory for it.
+    fn read_on(&mut self, backend: NetworkBackend, worker: &Rc<Worker>, stretch: &Stretch<'_>) {
+        let Some((file, chunk)) = &self.chunk else {
+            return;
+        };
+        let end = chunk.range().end;
+        let is_wanted = self.ahead.is_none() && end < stretch.range.end && has_memory();
+        if !is_wanted || !backend.reads_elsewhere() {
+            return;
+        }
+        let next = end..(end + limits::READ_AHEAD_STEP_BYTES).min(stretch.range.end);
+        let now_s = worker.clock().seconds();
+        if backend == NetworkBackend::Auto
+            && (file.storage() == Storage::Memory || file.is_resident(&next, now_s))
+        {
+            return;
+        }
+        self.begin(backend, worker, stretch, end);
+    }
+
+    fn begin(
+        &mut self,
+        backend: NetworkBackend,
+        worker: &Rc<Worker>,
+        stretch: &Stretch<'_>,
+        offset: u64,
+    ) {
+        let left = usize::try_from(stretch.range.end - offset).unwrap_or(usize::MAX);
+        let size = match worker.process().io_chunk_bytes {
+            0 => self.pace.chunk_bytes(offset),
+            fixed => fixed,
+        };
+        let size = match has_memory() {
+            true => size,
+            false => size.min(limits::CHUNK_BYTES_MIN),
+        };
+        let reader = worker.readers().of(backend, worker);
+        self.ahead = Some(Ahead {
+            file: Rc::clone(stretch.file),
+            offset,
+            reading: reader.read(stretch.file, offset, left.min(size), stretch.client),
+        });
+    }
+
+    fn is_reading(&self, stretch: &Stretch<'_>) -> bool {
+        self.ahead.as_ref().is_some_and(|ahead| {
+            Rc::ptr_eq(&ahead.file, stretch.file) && ahead.offset == stretch.range.start
+        })
+    }
+}
+
+impl Pace {
+    /// A chunk of `length` bytes was sent by `now`.
+    fn measure(&mut self, length: usize, now: Nanos) {
+        let took = u128::from(now.saturating_sub(self.since).max(1));
+        let in_time = length as u128 * u128::from(CHUNK_TIME) / took;
+        let bytes = usize::try_from(in_time).unwrap_or(usize::MAX);
+        // A little more than before, or as much less as it takes.
+        let most = (2 * length).clamp(limits::CHUNK_BYTES_SECOND, limits::CHUNK_BYTES_MAX);
+        self.bytes = bytes.clamp(limits::CHUNK_BYTES_MIN, most);
+    }
+
+    /// The size of the next chunk, which begins at `offset`.
+    fn chunk_bytes(&self, offset: u64) -> usize {
+        match (offset, self.bytes) {
+            (0, _) => limits::CHUNK_BYTES_FIRST,
+            (_, 0) => limits::CHUNK_BYTES_SECOND,
+            (_, bytes) => bytes,
+        }
+    }
+}
+
+/// What a client should take for a chunk: half a second.
+const CHUNK_TIME: Nanos = 500_000_000;
+
+/// What is in memory of the stretch, and waits for nothing. `None`: it has to be read elsewhere.
+fn read_now(file: &FileEntry, range: &Range<u64>) -> io::Result<Option<Chunk>> {
+    let Some(descriptor) = file.descriptor() else {
+        return Err(io::ErrorKind::NotFound.into());
+    };
+    if file.storage() == Storage::Remote {
+        return Ok(None);
+    }
+    let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+    let mut memory = Memory::new(length.min(limits::CHUNK_BYTES_PROBED));
+    let read = match file.storage() {
+        Storage::Memory => read_full(descriptor, memory.as_mut(), range.start),
+        _ => read_cached(descriptor, memory.as_mut(), range.start),
+    };
+    match read {
+        Ok(count) => Ok(Some(Chunk {
+            offset: range.start,
+            bytes: memory.into_bytes(count),
+        })),
+        Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}

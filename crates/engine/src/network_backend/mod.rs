@@ -1,0 +1,148 @@
+//! How a stretch of a file gets to the socket: `server.network-backend`.
+//!
+//! | backend | reads | sends |
+//! |---|---|---|
+//! | `auto` | what is in the page cache inline, all else on a thread | sendfile(2) what was seen to be in the page cache, otherwise from memory |
+//! | `write`, `writev` | inline | write(2), writev(2) with the head |
+//! | `linux-sendfile` | inline, by the kernel | sendfile(2) |
+//! | `gthread-aio` | on a thread | from memory |
+//! | `gthread-sendfile` | on a thread, by the kernel | sendfile(2) on that thread |
+//!
+//! The first row and the last two never let the worker wait for a disk. A backend that reads elsewhere is a
+//! [`Reader`]: one file, and one line in [`Readers::of`]. What is common to them is in [`flight`]: a connection
+//! sends one chunk while the next is read. What is in memory does not come here; it leaves together with the
+//! head.
+
+mod chunk;
+mod flight;
+mod gthread_aio;
+mod gthread_sendfile;
+mod linux_sendfile;
+mod write;
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::ops::Range;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Context;
+
+pub(crate) use chunk::Chunk;
+pub use chunk::{IoCounts, io_counts};
+pub(crate) use flight::Flight;
+
+use crate::file_cache::FileEntry;
+pub use crate::settings::core::NetworkBackend;
+use crate::transport::Transport;
+use crate::worker::Worker;
+
+/// What became of an attempt to send.
+pub(crate) enum Sent {
+    /// So many bytes were taken, first of what is in front of the piece.
+    Bytes(usize),
+    /// The file has become shorter than the piece.
+    Truncated,
+    /// The socket takes nothing now.
+    WaitsForClient,
+    /// The disk has not answered yet.
+    WaitsForDisk,
+}
+
+/// What is to be sent: bytes in memory, then a stretch of a file.
+pub(crate) struct Stretch<'a> {
+    /// The head, or what else is in front.
+    pub prefix: &'a [u8],
+    /// The file.
+    pub file: &'a Rc<FileEntry>,
+    /// The bytes of it that are left to send.
+    pub range: Range<u64>,
+    /// How many bytes may be sent now, prefix included.
+    pub bytes_max: usize,
+    /// The connection, for a fair share of the disk.
+    pub client: u64,
+}
+
+impl Stretch<'_> {
+    /// How much of the file may be sent now.
+    fn file_bytes_max(&self) -> usize {
+        let left = usize::try_from(self.range.end - self.range.start).unwrap_or(usize::MAX);
+        left.min(self.bytes_max.saturating_sub(self.prefix.len()))
+    }
+}
+
+/// Whether the stretch can be sent without anything being remembered from one call to the next: it was seen
+/// to be in memory lately, or the backend waits in any case.
+#[inline]
+pub(crate) fn is_at_hand(backend: NetworkBackend, stretch: &Stretch<'_>, now_s: u32) -> bool {
+    match backend {
+        NetworkBackend::Auto => {
+            let start = stretch.range.start;
+            let end = start + stretch.file_bytes_max() as u64;
+            stretch.file.is_resident(&(start..end), now_s)
+        }
+        _ => backend.waits(),
+    }
+}
+
+/// Sends what is at hand.
+///
+/// # Errors
+/// Those of the file or the socket.
+pub(crate) fn send_at_hand(
+    backend: NetworkBackend,
+    transport: &mut Transport,
+    stretch: &Stretch<'_>,
+    context: &mut Context<'_>,
+) -> io::Result<Sent> {
+    chunk::count_sync(backend, stretch.file_bytes_max());
+    match backend {
+        NetworkBackend::Write => write::write(transport, stretch, context),
+        NetworkBackend::Writev => write::writev(transport, stretch, context),
+        _ => linux_sendfile::sendfile(transport, stretch, context),
+    }
+}
+
+/// A backend that reads somewhere else than on the worker's thread.
+pub(crate) trait Reader {
+    /// Begins to read `length` bytes of `file` from `offset` on. The result may be shorter; it is empty at
+    /// the end of the file. Dropped, the read is left out or its result is, and the file with it.
+    fn read(&self, file: &Rc<FileEntry>, offset: u64, length: usize, client: u64) -> Reading;
+}
+
+/// A read that is under way.
+pub(crate) type Reading = Pin<Box<dyn Future<Output = io::Result<Chunk>>>>;
+
+/// The readers of a worker, made when they are first needed.
+#[derive(Default)]
+pub(crate) struct Readers {
+    made: RefCell<Vec<(NetworkBackend, Rc<dyn Reader>)>>,
+}
+
+impl Readers {
+    /// The reader of `backend`.
+    pub fn of(&self, backend: NetworkBackend, worker: &Rc<Worker>) -> Rc<dyn Reader> {
+        let find = || {
+            let made = self.made.borrow();
+            let known = made.iter().find(|(known, _)| *known == backend)?;
+            Some(Rc::clone(&known.1))
+        };
+        find().unwrap_or_else(|| {
+            let reader = make(backend, worker);
+            self.made.borrow_mut().push((backend, Rc::clone(&reader)));
+            reader
+        })
+    }
+}
+
+/// Makes the reader of a backend.
+fn make(backend: NetworkBackend, _worker: &Rc<Worker>) -> Rc<dyn Reader> {
+    match backend {
+        NetworkBackend::Auto
+        | NetworkBackend::Write
+        | NetworkBackend::Writev
+        | NetworkBackend::LinuxSendfile
+        | NetworkBackend::GthreadAio
+        | NetworkBackend::GthreadSendfile => Rc::new(gthread_aio::GthreadAio),
+    }
+}

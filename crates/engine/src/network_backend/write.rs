@@ -1,0 +1,62 @@
+//! `write` and `writev`: the worker reads and writes, and waits where the file is not in memory.
+
+use std::io::{self, IoSlice};
+use std::task::{Context, Poll};
+
+use super::{Sent, Stretch};
+use crate::transport::Transport;
+
+/// Sends the prefix by itself and the file behind it.
+pub(super) fn write(
+    transport: &mut Transport,
+    stretch: &Stretch<'_>,
+    context: &mut Context<'_>,
+) -> io::Result<Sent> {
+    if !stretch.prefix.is_empty() {
+        return taken(transport.poll_write(context, stretch.prefix));
+    }
+    writev(transport, stretch, context)
+}
+
+/// Sends the prefix together with the beginning of the file.
+pub(super) fn writev(
+    transport: &mut Transport,
+    stretch: &Stretch<'_>,
+    context: &mut Context<'_>,
+) -> io::Result<Sent> {
+    let mut buffer = [0; READ_BYTES];
+    let wanted = stretch.file_bytes_max().min(READ_BYTES);
+    let count = stretch
+        .file
+        .read_at(&mut buffer[..wanted], stretch.range.start)?;
+    if count == 0 && wanted > 0 {
+        return Ok(Sent::Truncated);
+    }
+    send(transport, stretch.prefix, &buffer[..count], context)
+}
+
+/// Sends two stretches of memory by one call.
+pub(super) fn send(
+    transport: &mut Transport,
+    prefix: &[u8],
+    bytes: &[u8],
+    context: &mut Context<'_>,
+) -> io::Result<Sent> {
+    taken(match prefix.is_empty() {
+        true => transport.poll_write(context, bytes),
+        false => {
+            transport.poll_write_vectored(context, &[IoSlice::new(prefix), IoSlice::new(bytes)])
+        }
+    })
+}
+
+/// What the socket has said.
+pub(super) fn taken(polled: Poll<io::Result<usize>>) -> io::Result<Sent> {
+    match polled {
+        Poll::Ready(count) => Ok(Sent::Bytes(count?)),
+        Poll::Pending => Ok(Sent::WaitsForClient),
+    }
+}
+
+/// On the stack, so not more than this.
+const READ_BYTES: usize = 64 * 1024;
