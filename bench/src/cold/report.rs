@@ -167,7 +167,9 @@ const SERVER: &[Column] = &[
     }),
 ];
 const HOT: &[Column] = &[
-    ("answers/s", |cell| of_others(cell, |one| one.fetches_per_s)),
+    ("due and answered/s", |cell| {
+        of_others(cell, |one| one.fetches_per_s)
+    }),
     ("mean", |cell| of_others(cell, |one| one.latency.mean)),
     ("median", |cell| of_others(cell, |one| one.latency.median)),
     ("p99", |cell| of_others(cell, |one| one.latency.p99)),
