@@ -62,7 +62,7 @@ fn reading(site: &Site<'_>) -> String {
         text += &format!("server.network-backend = \"{backend}\"\n");
     }
     if let Some(kib) = reading.chunk_kib {
-        text += &format!("server.io-chunk-size = \"{kib}\"\n");
+        text += &format!("server.io-chunk-size = {kib}\n");
     }
     text
 }
