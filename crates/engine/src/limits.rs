@@ -193,6 +193,9 @@ pub const CHUNK_BYTES_PROBED: usize = 256 * 1024;
 /// Bytes that the kernel is asked for at a time, before they are read: its usual read-ahead.
 pub const READ_AHEAD_STEP_BYTES: u64 = 128 * 1024;
 
+/// Seconds that filters, caches and scripts wait for bytes of a file that are on the disk.
+pub const COLD_READ_S_MAX: u64 = 60;
+
 /// Bytes of files in memory that are being read or sent, of all workers together. Beyond it chunks are small
 /// and nothing is read ahead, so that it is passed by [`CHUNK_BYTES_MIN`] a connection at most.
 pub const READ_MEMORY_BYTES_MAX: usize = 128 * 1024 * 1024;

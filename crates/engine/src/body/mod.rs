@@ -5,6 +5,7 @@
 //! connection sends files by sendfile, while a filter such as deflate, or TLS and HTTP/2 later,
 //! read the same piece. Who pulls decides the pace: back-pressure lives in one place.
 
+mod cold_read;
 mod request;
 mod spool;
 
@@ -17,6 +18,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 
 use crate::file_cache::FileEntry;
+pub use cold_read::{ColdRead, InMemory};
 pub use request::{Ahead, RequestBody};
 pub use spool::Spool;
 
@@ -194,8 +196,8 @@ impl Piece {
         }
     }
 
-    /// Reads up to `buffer.len()` bytes from the front of the piece and forgets them. For those
-    /// who need the bytes themselves: filters, TLS.
+    /// Reads up to `buffer.len()` bytes from the front of the piece and forgets them; waits for the disk if
+    /// it has to. Workers call [`Piece::poll_read`].
     ///
     /// # Errors
     /// The file could not be read, or ends before the piece does (it was truncated).

@@ -27,7 +27,7 @@ use bytes::Bytes;
 use petrel_proto::method::Method;
 use petrel_proto::status::Status;
 
-use crate::body::{Body, BodySource, Piece, RequestBody};
+use crate::body::{Body, BodySource, ColdRead, Piece, RequestBody};
 use crate::connection::Receiving;
 use crate::deadlines::{Alarm, Deadlines};
 use crate::exchange::Exchange;
@@ -169,7 +169,7 @@ impl Subrequest {
         let mut collected = Collected::default();
         while let Some(piece) = self.piece().await {
             let piece = piece.map_err(CollectError::Broken)?;
-            collected.push(piece, bytes_max)?;
+            collected.push(piece, bytes_max).await?;
         }
         Ok(collected.into_bytes())
     }
@@ -333,7 +333,7 @@ struct Collected {
 }
 
 impl Collected {
-    fn push(&mut self, mut piece: Piece, bytes_max: usize) -> Result<(), CollectError> {
+    async fn push(&mut self, mut piece: Piece, bytes_max: usize) -> Result<(), CollectError> {
         let held = self.first.len() + self.all.len();
         let length = usize::try_from(piece.length()).map_err(|_| CollectError::TooLong)?;
         if length > bytes_max.saturating_sub(held) {
@@ -348,8 +348,10 @@ impl Collected {
         }
         let mut filled = self.all.len();
         self.all.resize(filled + length, 0);
+        let mut cold = ColdRead::default();
         while let Some(room @ [_, ..]) = self.all.get_mut(filled..) {
-            filled += piece.read(room).map_err(CollectError::Broken)?;
+            let read = poll_fn(|context| piece.poll_read(room, &mut cold, context)).await;
+            filled += read.map_err(CollectError::Broken)?;
         }
         Ok(())
     }

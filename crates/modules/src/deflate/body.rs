@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use petrel_engine::body::{Body, BodySource, Piece, RequestBody};
+use petrel_engine::body::{Body, BodySource, ColdRead, Piece, RequestBody};
 use petrel_engine::proto::accept::Coding;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -25,6 +25,7 @@ use super::options::Options;
 pub(super) struct CompressedBody {
     source: Body,
     piece: Option<Piece>,
+    cold: ColdRead,
     compressor: Compressor,
     /// Input of a step; empty while the compressor is away with it.
     buffer: Vec<u8>,
@@ -103,6 +104,7 @@ impl CompressedBody {
         Ok(CompressedBody {
             source,
             piece: None,
+            cold: ColdRead::default(),
             compressor: Compressor::Here(encoder),
             buffer: Vec::with_capacity(STEP_BYTES),
             piece_bytes: options.piece_bytes,
@@ -162,18 +164,18 @@ impl CompressedBody {
     }
 
     /// Compresses the next step of the present piece.
-    fn step(&mut self) -> io::Result<()> {
+    fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(piece) = &mut self.piece else {
-            return Ok(());
+            return Poll::Ready(Ok(()));
         };
         self.buffer.resize(STEP_BYTES, 0);
-        let count = piece.read(&mut self.buffer)?;
+        let count = ready!(piece.poll_read(&mut self.buffer, &mut self.cold, context))?;
         self.buffer.truncate(count);
         if piece.length() == 0 {
             self.piece = None;
         }
         self.has_unflushed = true;
-        self.start(Job::Write)
+        Poll::Ready(self.start(Job::Write))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -214,8 +216,13 @@ impl CompressedBody {
             return Ok(Some(Poll::Ready(Some(piece))));
         }
         if self.piece.is_some() {
-            self.step()?;
-            return Ok(None);
+            return match self.poll_step(context) {
+                Poll::Ready(done) => done.map(|()| None),
+                Poll::Pending => {
+                    self.turn.end();
+                    Ok(Some(Poll::Pending))
+                }
+            };
         }
         if self.flush == Flush::EachPiece && self.has_unflushed {
             self.flush()?;
@@ -265,8 +272,8 @@ impl BodySource for CompressedBody {
     }
 }
 
-/// Compresses a short body whose pieces are all there. `None` if it is not of that kind; then
-/// `body` is as it was.
+/// Compresses a short body whose pieces are all there. `None` if it is not of that kind, or on the disk;
+/// then `body` is as it was.
 ///
 /// # Errors
 /// A file could not be read.
@@ -293,7 +300,9 @@ pub(super) fn at_once(
         }
         buffer.resize(STEP_BYTES, 0);
         while piece.length() > 0 {
-            let count = piece.read(&mut buffer)?;
+            let Some(count) = piece.read_now(&mut buffer)? else {
+                return Ok(None);
+            };
             encoder.write(buffer.get(..count).unwrap_or_default())?;
         }
     }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use petrel_engine::Exchange;
-use petrel_engine::body::{Body, BodySource, Piece, RequestBody};
+use petrel_engine::body::{Body, BodySource, InMemory, Piece, RequestBody};
 use petrel_engine::module::{Hook, Outcome};
 use petrel_engine::proto::date;
 use petrel_engine::proto::header_block::HeaderBlock;
@@ -179,6 +179,7 @@ fn store(exchange: &mut Exchange, draft: Draft) {
             expected: body.length(),
             body,
             draft: Some(draft),
+            reader: InMemory::default(),
             collected: Vec::new(),
         })),
     };
@@ -188,6 +189,7 @@ fn store(exchange: &mut Exchange, draft: Draft) {
 struct Collector {
     body: Body,
     draft: Option<Draft>,
+    reader: InMemory,
     collected: Vec<u8>,
     /// Bytes that were announced.
     expected: Option<u64>,
@@ -200,25 +202,26 @@ impl Collector {
         }
         let length = usize::try_from(piece.length()).unwrap_or(usize::MAX);
         let filled = self.collected.len();
-        let is_whole = filled.saturating_add(length) <= BYTES_MAX && self.copy(piece, length);
+        let is_whole = filled.saturating_add(length) <= BYTES_MAX && self.copy(piece);
         if !is_whole {
             self.draft = None;
             self.collected = Vec::new();
         }
     }
 
-    /// Whether all of the piece could be read.
-    fn copy(&mut self, piece: &Piece, length: usize) -> bool {
-        let mut piece = piece.clone();
-        let mut start = self.collected.len();
-        self.collected.resize(start + length, 0);
-        while let Some(room @ [_, ..]) = self.collected.get_mut(start..) {
-            match piece.read(room) {
-                Ok(count) => start += count,
-                Err(_) => return false,
-            }
+    /// Whether the bytes are there, which they are as long as they are wanted.
+    fn copy(&mut self, piece: &Piece) -> bool {
+        let bytes = piece.in_memory();
+        self.collected.extend_from_slice(bytes.unwrap_or_default());
+        bytes.is_some()
+    }
+
+    /// The next piece, with its bytes as long as they are collected.
+    fn poll_in_memory(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>> {
+        match self.draft {
+            Some(_) => self.body.poll_in_memory(&mut self.reader, context),
+            None => self.reader.poll_rest(&mut self.body, context),
         }
-        true
     }
 
     fn finish(&mut self) {
@@ -235,7 +238,7 @@ impl Collector {
 
 impl BodySource for Collector {
     fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>> {
-        let polled = self.body.poll_piece(context);
+        let polled = self.poll_in_memory(context);
         match &polled {
             Poll::Ready(Some(Ok(piece))) => self.collect(piece),
             Poll::Ready(None) => self.finish(),
@@ -246,7 +249,7 @@ impl BodySource for Collector {
     }
 
     fn remaining(&self) -> Option<u64> {
-        self.body.length()
+        Some(self.body.length()? + self.reader.remaining())
     }
 
     fn work(&mut self, request_body: &mut RequestBody, context: &mut Context<'_>) {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use petrel_engine::body::{Body, BodySource, Piece, RequestBody};
+use petrel_engine::body::{Body, BodySource, InMemory, Piece, RequestBody};
 
 use super::entry::{Entry, Page};
 use super::flight::{Landing, Pilot};
@@ -48,6 +48,7 @@ pub struct Tee {
     body: Body,
     draft: Option<Draft>,
     cache: Rc<PageCache>,
+    reader: InMemory,
     collected: Vec<u8>,
     /// Bytes that were announced.
     expected: Option<u64>,
@@ -62,6 +63,7 @@ impl Tee {
             body,
             draft: Some(draft),
             cache,
+            reader: InMemory::default(),
             collected: Vec::new(),
             bytes_max,
         }
@@ -73,7 +75,7 @@ impl Tee {
         }
         let length = usize::try_from(piece.length()).unwrap_or(usize::MAX);
         let end = self.collected.len().saturating_add(length);
-        if end > self.bytes_max || self.take_in(piece, end).is_err() {
+        if end > self.bytes_max || !self.take_in(piece) {
             self.collected = Vec::new();
             if let Some(draft) = self.draft.take() {
                 draft.give_up();
@@ -81,22 +83,19 @@ impl Tee {
         }
     }
 
-    fn take_in(&mut self, piece: &Piece, end: usize) -> io::Result<()> {
-        if let Some(bytes) = piece.in_memory() {
-            self.collected.extend_from_slice(bytes);
-            return Ok(());
+    /// Whether the bytes are there, which they are as long as they are wanted.
+    fn take_in(&mut self, piece: &Piece) -> bool {
+        let bytes = piece.in_memory();
+        self.collected.extend_from_slice(bytes.unwrap_or_default());
+        bytes.is_some()
+    }
+
+    /// The next piece, with its bytes as long as they are collected.
+    fn poll_in_memory(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>> {
+        match self.draft {
+            Some(_) => self.body.poll_in_memory(&mut self.reader, context),
+            None => self.reader.poll_rest(&mut self.body, context),
         }
-        let mut start = self.collected.len();
-        self.collected.resize(end, 0);
-        let mut piece = piece.clone();
-        while let Some(place) = self
-            .collected
-            .get_mut(start..)
-            .filter(|place| !place.is_empty())
-        {
-            start += piece.read(place)?;
-        }
-        Ok(())
     }
 
     fn finish(&mut self) {
@@ -116,7 +115,7 @@ impl Tee {
 
 impl BodySource for Tee {
     fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>> {
-        let polled = self.body.poll_piece(context);
+        let polled = self.poll_in_memory(context);
         match &polled {
             Poll::Ready(Some(Ok(piece))) => self.collect(piece),
             Poll::Ready(None) => self.finish(),
@@ -127,7 +126,7 @@ impl BodySource for Tee {
     }
 
     fn remaining(&self) -> Option<u64> {
-        self.body.length()
+        Some(self.body.length()? + self.reader.remaining())
     }
 
     fn work(&mut self, request_body: &mut RequestBody, context: &mut Context<'_>) {

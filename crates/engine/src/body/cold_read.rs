@@ -1,0 +1,255 @@
+//! Reading pieces into memory for those who need the bytes themselves: filters, caches, scripts.
+//!
+//! What is in memory or in the page cache is read at once; what is not is read by a thread, and the
+//! reader waits. Plain connections do not come here: they send files by a network backend.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rustix::io::Errno;
+use tokio::runtime::Handle;
+use tokio::time::{Sleep, sleep};
+
+use super::{Body, Piece};
+use crate::blocking::{self, Class, Running};
+use crate::file_cache::FileEntry;
+use crate::file_cache::read::{read_cached, read_full};
+use crate::limits;
+use crate::mounts::Storage;
+
+/// What a reader of pieces keeps from one call to the next.
+#[derive(Default)]
+pub struct ColdRead {
+    running: Option<Running<io::Result<Bytes>>>,
+    /// The disk has so long. There is none without a runtime, in tests.
+    patience: Option<Pin<Box<Sleep>>>,
+    /// What was read and not taken yet: the next bytes of the piece.
+    bytes: Bytes,
+}
+
+impl Piece {
+    /// Reads up to `buffer.len()` bytes from the front of the piece and forgets them, without waiting for
+    /// the disk. `cold` belongs to the reader, and to one piece at a time.
+    ///
+    /// # Errors
+    /// The file could not be read, or ends before the piece does (it was truncated); `TimedOut` when the disk
+    /// has not answered for [`limits::COLD_READ_S_MAX`].
+    pub fn poll_read(
+        &mut self,
+        buffer: &mut [u8],
+        cold: &mut ColdRead,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if cold.bytes.is_empty() {
+            if cold.running.is_none()
+                && let Some(count) = self.read_now(buffer)?
+            {
+                return Poll::Ready(Ok(count));
+            }
+            ready!(self.poll_fetch(cold, context))?;
+        }
+        let wanted = usize::try_from(self.length()).unwrap_or(usize::MAX);
+        let count = wanted.min(buffer.len()).min(cold.bytes.len());
+        let bytes = cold.bytes.split_to(count);
+        buffer[..count].copy_from_slice(&bytes);
+        self.advance(count as u64);
+        Poll::Ready(Ok(count))
+    }
+
+    /// The same for what is there at once. `None`: the disk has to be asked.
+    ///
+    /// # Errors
+    /// Those of [`Piece::poll_read`].
+    pub fn read_now(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let wanted = usize::try_from(self.length()).unwrap_or(usize::MAX);
+        let wanted = wanted.min(buffer.len());
+        let buffer = &mut buffer[..wanted];
+        let count = match (self.in_memory(), &*self) {
+            (Some(_), _) | (_, Piece::Bytes(_)) => return self.read(buffer).map(Some),
+            (None, Piece::File { file, range }) => read_at_once(file, buffer, range.start)?,
+        };
+        match count {
+            Some(0) if wanted > 0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            Some(count) => {
+                self.advance(count as u64);
+                Ok(Some(count))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Has a thread read the next bytes.
+    fn poll_fetch(&self, cold: &mut ColdRead, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let running = match &mut cold.running {
+            Some(running) => running,
+            none => {
+                let time = Duration::from_secs(limits::COLD_READ_S_MAX);
+                cold.patience = Handle::try_current().ok().map(|_| Box::pin(sleep(time)));
+                none.insert(self.fetch()?)
+            }
+        };
+        let read = match (Pin::new(running).poll(context), &mut cold.patience) {
+            (Poll::Ready(read), _) => read,
+            (Poll::Pending, Some(patience)) => {
+                ready!(patience.as_mut().poll(context));
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            (Poll::Pending, None) => return Poll::Pending,
+        };
+        cold.running = None;
+        cold.patience = None;
+        let bytes = read.unwrap_or_else(|lost| Err(lost.into()))?;
+        if bytes.is_empty() {
+            return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+        }
+        cold.bytes = bytes;
+        Poll::Ready(Ok(()))
+    }
+
+    fn fetch(&self) -> io::Result<Running<io::Result<Bytes>>> {
+        let Piece::File { file, range } = self else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let descriptor = file.share_descriptor().ok_or(io::ErrorKind::NotFound)?;
+        let left = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        let (offset, length) = (range.start, left.min(limits::CHUNK_BYTES_FIRST));
+        let origin = file.origin(0, length);
+        Ok(blocking::run_for(Class::Read, origin, move || {
+            let mut bytes = vec![0; length];
+            let count = read_full(&*descriptor, &mut bytes, offset)?;
+            bytes.truncate(count);
+            Ok(bytes.into())
+        }))
+    }
+}
+
+/// Turns the pieces of a body into pieces of memory.
+#[derive(Default)]
+pub struct InMemory {
+    /// What is being read of the body.
+    piece: Option<Piece>,
+    cold: ColdRead,
+}
+
+impl InMemory {
+    /// Bytes of the piece that is being read, which the body does not count any more.
+    pub fn remaining(&self) -> u64 {
+        self.piece.as_ref().map_or(0, Piece::length)
+    }
+
+    /// The next piece as it is, behind what is still to be read.
+    pub fn poll_rest(
+        &mut self,
+        body: &mut Body,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Piece>>> {
+        match self.piece.take() {
+            Some(piece) => {
+                // It begins where the bytes end that were handed on.
+                self.cold = ColdRead::default();
+                Poll::Ready(Some(Ok(piece)))
+            }
+            None => body.poll_piece(context),
+        }
+    }
+}
+
+impl Body {
+    /// The next piece in memory: stretches of files are read, [`limits::CHUNK_BYTES_FIRST`] at a time.
+    pub fn poll_in_memory(
+        &mut self,
+        reader: &mut InMemory,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Piece>>> {
+        let piece = match &mut reader.piece {
+            Some(piece) => piece,
+            none => match ready!(self.poll_piece(context)) {
+                Some(Ok(piece)) if piece.in_memory().is_none() => none.insert(piece),
+                other => return Poll::Ready(other),
+            },
+        };
+        let length = usize::try_from(piece.length()).unwrap_or(usize::MAX);
+        let mut bytes = vec![0; length.min(limits::CHUNK_BYTES_FIRST)];
+        let read = ready!(piece.poll_read(&mut bytes, &mut reader.cold, context));
+        if piece.length() == 0 || read.is_err() {
+            reader.piece = None;
+        }
+        Poll::Ready(Some(read.map(|count| {
+            bytes.truncate(count);
+            Piece::Bytes(bytes.into())
+        })))
+    }
+}
+
+/// `None`: that would have to be waited for.
+fn read_at_once(file: &FileEntry, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+    let descriptor = file.descriptor().ok_or(io::ErrorKind::NotFound)?;
+    let read = match file.storage() {
+        Storage::Remote => return Ok(None),
+        Storage::Memory => read_full(descriptor, buffer, offset),
+        Storage::Disk => read_cached(descriptor, buffer, offset),
+    };
+    match read {
+        Ok(count) => Ok(Some(count)),
+        Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    /// A piece of `bytes`, and what has been cut off its file meanwhile.
+    fn piece(bytes: &[u8], range: std::ops::Range<u64>) -> Piece {
+        let path = std::env::temp_dir().join(format!("petrel-cold-read-{}", std::process::id()));
+        std::fs::write(&path, bytes).expect("write");
+        let file = std::fs::File::open(&path).expect("it is there");
+        std::fs::remove_file(&path).expect("remove");
+        let file = FileEntry::from_file(file).expect("a regular file");
+        Piece::File { file, range }
+    }
+
+    fn read_all(piece: &mut Piece, is_cold: bool) -> io::Result<Vec<u8>> {
+        let (mut cold, mut all, mut buffer) = (ColdRead::default(), Vec::new(), [0; 1000]);
+        if is_cold {
+            cold.running = Some(piece.fetch()?);
+        }
+        while piece.length() > 0 {
+            let mut context = Context::from_waker(Waker::noop());
+            match piece.poll_read(&mut buffer, &mut cold, &mut context) {
+                Poll::Ready(count) => all.extend_from_slice(&buffer[..count?]),
+                Poll::Pending => std::thread::yield_now(),
+            }
+        }
+        Ok(all)
+    }
+
+    #[test]
+    fn what_threads_read_is_what_is_read_at_once() {
+        let bytes: Vec<u8> = (0..400_000_u32).map(|number| number as u8).collect();
+        for range in [0..400_000, 5..6, 100_000..399_999, 131_072..262_144] {
+            let expected = &bytes[range.start as usize..range.end as usize];
+            for is_cold in [false, true] {
+                let mut piece = piece(&bytes, range.clone());
+                let all = read_all(&mut piece, is_cold).expect("it can be read");
+                assert!(all == expected, "{range:?} {is_cold}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_ends_early_is_an_error() {
+        for is_cold in [false, true] {
+            let mut piece = piece(b"short", 0..10);
+            let error = read_all(&mut piece, is_cold).expect_err("five bytes are missing");
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{is_cold}");
+        }
+    }
+}
