@@ -19,7 +19,7 @@ use super::open::cached_stat;
 use super::read::{read_cached, read_full};
 use crate::blocking::Origin;
 use crate::limits;
-use crate::mounts::Storage;
+use crate::mounts::{Place, Storage};
 
 /// What the file system has at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,6 +152,40 @@ pub(super) enum Reading {
     Done(Option<Bytes>),
 }
 
+/// A regular file that belongs to no cache, and what has to be known of it. Can be made by a thread that
+/// may wait.
+pub struct Uncached {
+    descriptor: OwnedFd,
+    stat: FileStat,
+    pub(crate) place: Place,
+}
+
+impl Uncached {
+    /// Asks the kernel about an open file.
+    ///
+    /// # Errors
+    /// Those of fstat(2); `InvalidInput` when it is not a regular file.
+    pub fn new(file: impl Into<OwnedFd>) -> io::Result<Uncached> {
+        let descriptor = file.into();
+        let stat = rustix::fs::fstat(&descriptor)?;
+        let file_type = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+        if file_type != rustix::fs::FileType::RegularFile {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(Uncached {
+            place: crate::mounts::of_descriptor(&descriptor),
+            stat: FileStat::from(&stat),
+            descriptor,
+        })
+    }
+}
+
+impl AsFd for Uncached {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
 impl FileEntry {
     /// The entry of `path`, where `looked` was found. `None`: its content would have to be waited for.
     pub(super) fn new(
@@ -213,20 +247,24 @@ impl FileEntry {
     /// # Errors
     /// Those of fstat(2); `InvalidInput` when it is not a regular file.
     pub fn from_file(file: impl Into<OwnedFd>) -> io::Result<Rc<FileEntry>> {
-        let descriptor = file.into();
-        let stat = rustix::fs::fstat(&descriptor)?;
-        let file_type = rustix::fs::FileType::from_raw_mode(stat.st_mode);
-        if file_type != rustix::fs::FileType::RegularFile {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
+        Ok(FileEntry::from_uncached(Uncached::new(file)?))
+    }
+
+    /// The same when a thread that may wait has looked at it.
+    pub fn from_uncached(file: Uncached) -> Rc<FileEntry> {
+        let Uncached {
+            descriptor,
+            stat,
+            place,
+        } = file;
         let usage = Rc::<Usage>::default();
         usage.descriptors.set(1);
-        Ok(Rc::new(FileEntry {
+        Rc::new(FileEntry {
             kind: FileKind::Regular,
-            stat: FileStat::from(&stat),
+            stat,
             content: None,
             is_watched: false,
-            storage: crate::mounts::of_descriptor(&descriptor).storage,
+            storage: place.storage,
             descriptor: Some(Arc::new(Descriptor::of_temporary_file(descriptor))),
             symlinks: Symlinks::Refuse,
             valid: Cell::new(false),
@@ -240,7 +278,7 @@ impl FileEntry {
             resident: Cell::default(),
             bytes: 0,
             usage,
-        }))
+        })
     }
 
     /// What is there.

@@ -32,7 +32,7 @@ use cold::{Job, Jobs};
 pub use cold::{NextNames, Role};
 pub use contents::Contents;
 pub(crate) use entry::SharedDescriptor;
-pub use entry::{FileEntry, FileKind, FileStat, Prepared};
+pub use entry::{FileEntry, FileKind, FileStat, Prepared, Uncached};
 use entry::{Reading, Usage};
 pub(crate) use open::is_regular;
 pub use open::open_directory;

@@ -20,21 +20,23 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::io::Errno;
 
 use super::Piece;
 use super::memory::{self, Memory};
-use super::temporary::{self, Made, Target};
-use crate::file_cache::FileEntry;
+use super::temporary::{self, Target};
+use crate::file_cache::read::{read_cached, read_full};
+use crate::file_cache::{FileEntry, Uncached};
 use crate::limits;
+use crate::mounts::{Place, Storage};
 
 /// A file in the making, and what is to be written to it.
 pub(super) struct OnDisk {
     directories: Arc<[PathBuf]>,
     /// None before the first block is in it.
     file: Option<Rc<FileEntry>>,
-    /// Reading never waits: the file system is memory.
-    is_memory: bool,
+    /// Where the file is: memory, where reading never waits, or a file system that jobs wait for.
+    place: Place,
     /// Byte 0 of the file is that at this offset.
     base: u64,
     /// The bytes in front of it are in the file, but for those that were taken before.
@@ -55,7 +57,7 @@ struct Block {
     begin: u64,
     bytes: Bytes,
     /// None: it failed.
-    job: Option<Job<Option<Made>>>,
+    job: Option<Job<Option<Uncached>>>,
 }
 
 /// Bytes of the file for somebody who needs them in memory.
@@ -78,7 +80,7 @@ impl OnDisk {
         OnDisk {
             directories: directories.into(),
             file: None,
-            is_memory: false,
+            place: Place::default(),
             base: begin,
             written: begin,
             block: None,
@@ -123,9 +125,16 @@ impl OnDisk {
                 };
                 block.job = None;
                 let end = block.end();
-                if let Err(error) = written.and_then(|made| self.keep_file(made)) {
-                    self.failure = Some(error);
-                    return;
+                match written {
+                    Ok(Some(made)) => {
+                        self.place = made.place;
+                        self.file = Some(FileEntry::from_uncached(made));
+                    }
+                    Ok(None) => {}
+                    Err(error) => {
+                        self.failure = Some(error);
+                        return;
+                    }
                 }
                 self.written = end;
                 self.block = None;
@@ -136,14 +145,6 @@ impl OnDisk {
         }
     }
 
-    fn keep_file(&mut self, made: Option<Made>) -> io::Result<()> {
-        if let Some(made) = made {
-            self.is_memory = made.is_memory;
-            self.file = Some(FileEntry::from_file(made.file)?);
-        }
-        Ok(())
-    }
-
     /// Makes a block of the tail. False: there is too little of it, or no place for it.
     fn begin_block(&mut self, begin: u64) -> bool {
         self.forget(begin);
@@ -151,13 +152,18 @@ impl OnDisk {
             return false;
         }
         self.drain_tail(begin);
-        let target = match self.file.as_ref().and_then(|file| file.share_descriptor()) {
-            Some(file) => Target::Open(file),
-            None => Target::New(Arc::clone(&self.directories)),
+        let file = self.file.as_ref().and_then(|file| file.share_descriptor());
+        let (target, origin) = match file {
+            Some(file) => (Target::Open(file), temporary::origin_in(self.place)),
+            None => {
+                let directories = Arc::clone(&self.directories);
+                let origin = temporary::origin_of(&directories);
+                (Target::New(directories), origin)
+            }
         };
         let (bytes, to_write) = std::mem::take(&mut self.tail).into_shared();
         let begin = self.tail_begin;
-        let job = temporary::write(target, to_write, begin - self.base);
+        let job = temporary::write(target, to_write, begin - self.base, origin);
         self.tail_begin += bytes.len() as u64;
         self.block = Some(Block {
             begin,
@@ -259,16 +265,15 @@ impl OnDisk {
             None => {
                 let mut buffer = std::mem::take(&mut reading.bytes);
                 buffer.resize(count, 0);
-                if let Some(read) =
-                    read_now(file, &mut buffer, file_offset, self.is_memory, reading)
-                {
+                if let Some(read) = read_now(file, &mut buffer, file_offset, self.place, reading) {
                     buffer.truncate(read?);
                     reading.begin = offset;
                     reading.bytes = buffer;
                     return Poll::Ready(reading.check());
                 }
                 let file = file.share_descriptor().ok_or(io::ErrorKind::NotFound)?;
-                Box::pin(temporary::read(file, file_offset, count))
+                let origin = temporary::origin_in(self.place);
+                Box::pin(temporary::read(file, file_offset, count, origin))
             }
         };
         match job.as_mut().poll(context) {
@@ -343,25 +348,22 @@ fn read_now(
     file: &FileEntry,
     buffer: &mut [u8],
     offset: u64,
-    is_memory: bool,
+    place: Place,
     reading: &mut Reading,
 ) -> Option<io::Result<usize>> {
-    if is_memory {
-        return Some(file.read_at(buffer, offset));
-    }
-    if reading.cannot_tell {
-        return None;
-    }
     let descriptor = file.descriptor()?;
-    let mut into = [io::IoSliceMut::new(buffer)];
-    match preadv2(descriptor, &mut into, offset, ReadWriteFlags::NOWAIT) {
-        Ok(count) => Some(Ok(count)),
+    let read = match place.storage {
+        Storage::Memory => read_full(descriptor, buffer, offset),
+        Storage::Disk | Storage::Remote if reading.cannot_tell => return None,
+        Storage::Disk | Storage::Remote => read_cached(descriptor, buffer, offset),
+    };
+    match read {
         Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
             reading.cannot_tell = true;
             None
         }
-        Err(Errno::AGAIN | Errno::INTR) => None,
-        Err(error) => Some(Err(error.into())),
+        Err(Errno::AGAIN) => None,
+        read => Some(read.map_err(io::Error::from)),
     }
 }
 

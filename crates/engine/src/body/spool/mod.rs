@@ -253,10 +253,8 @@ impl Spool {
                 disk.into_pieces(self.begin, self.end, |piece| pieces.push_back(piece));
             }
         }
-        match pieces.len() {
-            0 | 1 => pieces.pop_front().map_or(Body::Empty, Body::Piece),
-            _ => Body::Pieces(pieces),
-        }
+        // Not a lone piece: filters keep what they make of those for the next request.
+        Body::Pieces(pieces)
     }
 
     /// When everything is taken, memory is enough again.

@@ -4,20 +4,22 @@
 //! whatever happens. Jobs that find too many others before them try again; one that takes longer than
 //! [`limits::SPOOL_JOB_S_MAX`] is given up.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rustix::fs::{CWD, Mode, OFlags, fstatfs, openat};
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use crate::blocking::{self, NotDone};
-use crate::file_cache::SharedDescriptor;
+use crate::blocking::{self, Class, NotDone, Origin};
+use crate::file_cache::read::read_full;
+use crate::file_cache::{SharedDescriptor, Uncached};
 use crate::limits;
+use crate::mounts::{self, Place, Storage};
 
 /// Where a block is written.
 #[derive(Clone)]
@@ -28,18 +30,20 @@ pub(super) enum Target {
     Open(SharedDescriptor),
 }
 
-/// A file that was made for a block.
-pub(super) struct Made {
-    pub file: OwnedFd,
-    /// Its file system is memory: reading never waits for a disk.
-    pub is_memory: bool,
-}
-
 /// Writes `bytes` at `offset` of `target`. The file, if it is a new one.
-pub(super) async fn write(target: Target, bytes: Bytes, offset: u64) -> io::Result<Option<Made>> {
+pub(super) async fn write(
+    target: Target,
+    bytes: Bytes,
+    offset: u64,
+    origin: Origin,
+) -> io::Result<Option<Uncached>> {
     #[cfg(test)]
     let gate = super::gate::current();
-    elsewhere(move || {
+    let origin = Origin {
+        bytes: bytes.len(),
+        ..origin
+    };
+    elsewhere(Class::Write, origin, move || {
         #[cfg(test)]
         gate.as_ref().map_or(Ok(()), |gate| gate.pass())?;
         write_block(&target, &bytes, offset)
@@ -48,11 +52,19 @@ pub(super) async fn write(target: Target, bytes: Bytes, offset: u64) -> io::Resu
 }
 
 /// Reads up to `count` bytes at `offset`.
-pub(super) async fn read(file: SharedDescriptor, offset: u64, count: usize) -> io::Result<Vec<u8>> {
-    elsewhere(move || {
+pub(super) async fn read(
+    file: SharedDescriptor,
+    offset: u64,
+    count: usize,
+    origin: Origin,
+) -> io::Result<Vec<u8>> {
+    let origin = Origin {
+        bytes: count,
+        ..origin
+    };
+    elsewhere(Class::Read, origin, move || {
         let mut buffer = vec![0; count];
-        let read =
-            rustix::io::retry_on_intr(|| rustix::io::pread(&*file, buffer.as_mut_slice(), offset))?;
+        let read = read_full(&*file, &mut buffer, offset)?;
         buffer.truncate(read);
         Ok(buffer)
     })
@@ -61,11 +73,13 @@ pub(super) async fn read(file: SharedDescriptor, offset: u64, count: usize) -> i
 
 /// Has `job` done by a thread that may wait, when there is one.
 async fn elsewhere<T: Send + 'static>(
+    class: Class,
+    origin: Origin,
     job: impl FnOnce() -> io::Result<T> + Clone + Send + 'static,
 ) -> io::Result<T> {
     let done = async {
         loop {
-            match blocking::run(job.clone()).await {
+            match blocking::run_for(class, origin, job.clone()).await {
                 Ok(done) => return done,
                 Err(NotDone::QueueFull) => {
                     let pause = Duration::from_millis(limits::SPOOL_QUEUE_FULL_PAUSE_MS);
@@ -83,7 +97,7 @@ async fn elsewhere<T: Send + 'static>(
     })
 }
 
-fn write_block(target: &Target, bytes: &[u8], offset: u64) -> io::Result<Option<Made>> {
+fn write_block(target: &Target, bytes: &[u8], offset: u64) -> io::Result<Option<Uncached>> {
     match target {
         Target::Open(file) => {
             write_all(&**file, bytes, offset)?;
@@ -92,24 +106,30 @@ fn write_block(target: &Target, bytes: &[u8], offset: u64) -> io::Result<Option<
         Target::New(directories) => {
             let file = temporary_file(directories)?;
             write_all(&file, bytes, offset)?;
-            let is_memory = is_memory(&file);
-            Ok(Some(Made {
-                file: file.into(),
-                is_memory,
-            }))
+            Ok(Some(file))
         }
     }
 }
 
-/// tmpfs and ramfs.
-fn is_memory(file: &File) -> bool {
-    const TMPFS: i128 = 0x0102_1994;
-    const RAMFS: i128 = 0x8584_58f6;
-    fstatfs(file).is_ok_and(|system| matches!(i128::from(system.f_type), TMPFS | RAMFS))
+/// What is to be written to a file in one of `directories` waits for what the first of them is on.
+pub(super) fn origin_of(directories: &[PathBuf]) -> Origin {
+    let place = directories.first().map_or(Place::default(), |directory| {
+        mounts::of_path(directory.as_os_str().as_bytes())
+    });
+    origin_in(place)
+}
+
+/// Jobs for a file there.
+pub(super) fn origin_in(place: Place) -> Origin {
+    Origin {
+        device: place.device,
+        is_remote: place.storage == Storage::Remote,
+        ..Origin::default()
+    }
 }
 
 /// A file without a name in the first of `directories` that takes one.
-fn temporary_file(directories: &[PathBuf]) -> io::Result<File> {
+fn temporary_file(directories: &[PathBuf]) -> io::Result<Uncached> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for directory in directories {
         match unnamed_file(directory) {
@@ -123,10 +143,10 @@ fn temporary_file(directories: &[PathBuf]) -> io::Result<File> {
     Err(last)
 }
 
-fn unnamed_file(directory: &Path) -> io::Result<File> {
+fn unnamed_file(directory: &Path) -> io::Result<Uncached> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     match openat(CWD, directory, flags, Mode::RUSR | Mode::WUSR) {
-        Ok(file) => Ok(File::from(file)),
+        Ok(file) => Uncached::new(file),
         // Some file systems (old overlayfs, NFS) have no O_TMPFILE.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT) => named_and_removed(directory),
         Err(error) => Err(error.into()),
@@ -134,15 +154,17 @@ fn unnamed_file(directory: &Path) -> io::Result<File> {
 }
 
 /// The same in two steps.
-fn named_and_removed(directory: &Path) -> io::Result<File> {
+fn named_and_removed(directory: &Path) -> io::Result<Uncached> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     for attempt in 0..NAMES_TRIED_MAX {
         let name = format!(".petrel-{}-{:x}-{attempt}", std::process::id(), unique());
         let path = directory.join(name);
         match openat(CWD, &path, flags, Mode::RUSR | Mode::WUSR) {
             Ok(file) => {
+                // Some file systems (FUSE) know files by their names alone.
+                let file = Uncached::new(file);
                 std::fs::remove_file(&path)?;
-                return Ok(File::from(file));
+                return file;
             }
             Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
