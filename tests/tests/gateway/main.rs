@@ -19,6 +19,7 @@ mod nonsense;
 mod overlapping;
 mod protocols;
 mod send_files;
+mod slow_disk;
 mod snippets;
 mod tunnels;
 
