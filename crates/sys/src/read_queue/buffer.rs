@@ -1,10 +1,10 @@
 //! Memory that files are read into.
 
-use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What O_DIRECT asks of addresses, offsets and lengths. Devices with larger sectors than this refuse.
 pub const ALIGNMENT_BYTES: usize = 4096;
@@ -29,7 +29,7 @@ pub struct Buffer {
     /// What is mapped, if it is a file.
     file: Option<OwnedFd>,
     /// Whether somebody may have made use of the file.
-    shown: Cell<bool>,
+    shown: AtomicBool,
 }
 
 impl Buffer {
@@ -76,17 +76,23 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), length) }
     }
 
+    /// Whether there is a file behind it.
+    #[must_use]
+    pub fn has_file(&self) -> bool {
+        self.file.is_some()
+    }
+
     /// The file behind it, and where in it the buffer begins. It can be read only.
     #[must_use]
     pub fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         let file = self.file.as_ref()?;
-        self.shown.set(true);
+        self.shown.store(true, Ordering::Relaxed);
         Some((file.as_fd(), 0))
     }
 
     /// Before a read: nothing in it counts any more.
     pub(super) fn begin(&mut self) -> io::Result<()> {
-        if self.shown.get() {
+        if *self.shown.get_mut() {
             *self = Buffer::in_file(self.capacity)?;
         }
         self.filled = 0;
@@ -122,7 +128,7 @@ impl Buffer {
             capacity,
             filled: 0,
             file,
-            shown: Cell::new(false),
+            shown: AtomicBool::new(false),
         })
     }
 
@@ -142,9 +148,11 @@ impl Buffer {
     }
 }
 
-// SAFETY: the memory belongs to the buffer alone, whichever thread has it. (It is not `Sync`, because of
-// `shown`.)
+// SAFETY: the memory belongs to the buffer alone, whichever thread has it.
 unsafe impl Send for Buffer {}
+
+// SAFETY: shared, it is only read: whatever writes to the memory begins with a mutable reference.
+unsafe impl Sync for Buffer {}
 
 impl Drop for Buffer {
     fn drop(&mut self) {

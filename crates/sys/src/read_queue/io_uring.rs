@@ -21,6 +21,7 @@ pub struct IoUring {
     reads: InFlight,
     /// Entries that the kernel has not been told about.
     gathered: usize,
+    mode: &'static str,
     /// The kernel answers other threads by EEXIST (IORING_SETUP_SINGLE_ISSUER).
     not_send: PhantomData<*const ()>,
 }
@@ -33,7 +34,7 @@ impl IoUring {
     /// Linux 5.12, RLIMIT_MEMLOCK is too low. EMFILE. `Unsupported`: older than Linux 5.6.
     pub fn new(capacity: u32) -> io::Result<IoUring> {
         let capacity = within_limits(capacity);
-        let ring = build(capacity)?;
+        let (ring, mode) = build(capacity)?;
         check(&ring)?;
         // Not the ring itself: with IORING_SETUP_DEFER_TASKRUN those who poll it are not woken when a read can
         // go on, but an eventfd is set.
@@ -51,8 +52,16 @@ impl IoUring {
             event,
             reads: InFlight::new(capacity.min(entries)),
             gathered: 0,
+            mode,
             not_send: PhantomData,
         })
+    }
+
+    /// What of the newer flags of io_uring_setup(2) the kernel has: `DEFER_TASKRUN` (6.1), `COOP_TASKRUN`
+    /// (5.19) or `no flags`.
+    #[must_use]
+    pub fn mode(&self) -> &'static str {
+        self.mode
     }
 }
 
@@ -135,7 +144,7 @@ impl Drop for IoUring {
 }
 
 /// The best that the kernel has.
-fn build(capacity: u32) -> io::Result<io_uring::IoUring> {
+fn build(capacity: u32) -> io::Result<(io_uring::IoUring, &'static str)> {
     // Linux 6.1: nothing of the ring happens but when this thread enters the kernel for it.
     let mut deferred = io_uring::IoUring::builder();
     deferred
@@ -147,11 +156,16 @@ fn build(capacity: u32) -> io::Result<io_uring::IoUring> {
     cooperative.setup_coop_taskrun().setup_taskrun_flag();
     let plain = io_uring::IoUring::builder();
     let mut error = io::ErrorKind::Unsupported.into();
-    for builder in [deferred, cooperative, plain] {
+    let builders = [
+        (deferred, "DEFER_TASKRUN"),
+        (cooperative, "COOP_TASKRUN"),
+        (plain, "no flags"),
+    ];
+    for (builder, mode) in builders {
         match builder.build(capacity) {
             // A flag that it does not know.
             Err(told) if told.raw_os_error() == Some(libc::EINVAL) => error = told,
-            built => return built,
+            built => return built.map(|ring| (ring, mode)),
         }
     }
     Err(error)
