@@ -200,6 +200,17 @@ pub const COLD_READ_S_MAX: u64 = 60;
 /// and nothing is read ahead, so that it is passed by [`CHUNK_BYTES_MIN`] a connection at most.
 pub const READ_MEMORY_BYTES_MAX: usize = 128 * 1024 * 1024;
 
+/// Reads that the kernel or the C library does at the same time for one worker: those of some file systems that
+/// hang, and still some of another.
+pub const QUEUED_READS_MAX: u32 = 256;
+
+/// Such reads that are begun before the worker looks after everything else: beginning one of 512 KiB takes
+/// some 50 to 100 µs.
+pub const READS_BEGUN_AT_ONCE: usize = 4;
+
+/// File systems of which a worker remembers that they do not read in the way that is configured.
+pub const REFUSING_DEVICES_MAX: usize = 64;
+
 /// Milliseconds after which a job that runs is no longer counted as one of the threads at work: its file
 /// system hangs, and others should not wait for it.
 pub const STUCK_JOB_MS: u64 = 1000;

@@ -29,7 +29,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use crate::limits;
-use queue::{Queue, Work};
+use queue::Work;
+pub(crate) use queue::{Load, Queue};
 
 pub use counters::{Counts, counts};
 pub use files::{

@@ -8,7 +8,9 @@ use super::Origin;
 use crate::limits;
 
 /// Jobs that wait.
-pub(super) struct Queue<J> {
+pub(crate) struct Queue<J> {
+    /// Others like it that ask the same file systems, and it.
+    shares: usize,
     devices: Vec<Device<J>>,
     /// Where the next job is looked for.
     turn: usize,
@@ -16,7 +18,7 @@ pub(super) struct Queue<J> {
 }
 
 /// A job whose turn has come.
-pub(super) struct Work<J> {
+pub(crate) struct Work<J> {
     pub job: J,
     /// To be given to [`Queue::ended`].
     pub load: Load,
@@ -25,7 +27,7 @@ pub(super) struct Work<J> {
 
 /// What a job is to a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Load {
+pub(crate) struct Load {
     device: u64,
     bytes: usize,
 }
@@ -44,6 +46,7 @@ struct Device<J> {
     running_max: usize,
     /// Bytes that are being read or written.
     running_bytes: usize,
+    running_bytes_max: usize,
     waiting: usize,
     jobs: HashMap<u64, VecDeque<Waiting<J>>>,
     /// The clients that have jobs, in the order of their turns.
@@ -52,7 +55,13 @@ struct Device<J> {
 
 impl<J> Queue<J> {
     pub const fn new() -> Queue<J> {
+        Queue::shared_by(1)
+    }
+
+    /// One of `shares`, each of which gets its part of what a file system can bear.
+    pub const fn shared_by(shares: usize) -> Queue<J> {
         Queue {
+            shares,
             devices: Vec::new(),
             turn: 0,
             waiting: 0,
@@ -81,7 +90,7 @@ impl<J> Queue<J> {
             .iter()
             .position(|device| device.number == origin.device);
         let place = place.unwrap_or_else(|| {
-            self.devices.push(Device::new(origin));
+            self.devices.push(Device::new(origin, self.shares));
             self.devices.len() - 1
         });
         let device = &mut self.devices[place];
@@ -156,7 +165,7 @@ impl<J> Queue<J> {
 }
 
 impl<J> Device<J> {
-    fn new(origin: Origin) -> Device<J> {
+    fn new(origin: Origin, shares: usize) -> Device<J> {
         let running_max = match (origin.device, origin.is_remote) {
             // Not one place, but all that nothing is known of: the threads are the limit.
             (0, _) => usize::MAX,
@@ -166,8 +175,9 @@ impl<J> Device<J> {
         Device {
             number: origin.device,
             running: 0,
-            running_max,
+            running_max: running_max.div_ceil(shares),
             running_bytes: 0,
+            running_bytes_max: limits::DEVICE_BYTES_MAX.div_ceil(shares),
             waiting: 0,
             jobs: HashMap::new(),
             clients: VecDeque::new(),
@@ -178,7 +188,7 @@ impl<J> Device<J> {
     /// a few of them one after the other instead of through all of them in turns.
     fn ready(&self) -> usize {
         let room = self.running_max.saturating_sub(self.running);
-        match self.running_bytes >= limits::DEVICE_BYTES_MAX && self.number != 0 {
+        match self.running_bytes >= self.running_bytes_max && self.number != 0 {
             true => 0,
             false => self.waiting.min(room),
         }

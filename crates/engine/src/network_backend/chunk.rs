@@ -1,12 +1,20 @@
 //! Bytes of a file that were read to be sent, how much memory they take up, and what is counted of them.
 
+use std::io;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::Context;
 
 use bytes::Bytes;
+use petrel_sys::read_queue::Buffer;
 
+use super::write::{self, taken};
+use super::{Sent, linux_sendfile};
 use crate::limits;
 use crate::settings::core::NetworkBackend;
+use crate::transport::Transport;
 
 /// A stretch of a file in memory.
 pub(crate) struct Chunk {
@@ -14,12 +22,59 @@ pub(crate) struct Chunk {
     pub offset: u64,
     /// The bytes.
     pub bytes: Bytes,
+    /// The file in memory that they are in, if sendfile(2) can send them from there, and where in it.
+    pub in_file: Option<(Arc<Buffer>, u64)>,
 }
 
 impl Chunk {
+    /// Bytes in memory.
+    pub fn new(offset: u64, bytes: Bytes) -> Chunk {
+        Chunk {
+            offset,
+            bytes,
+            in_file: None,
+        }
+    }
+
+    /// `found` bytes of what a queue has read into `buffer`, behind the first `skip`.
+    pub fn in_buffer(
+        offset: u64,
+        buffer: Buffer,
+        skip: usize,
+        found: usize,
+        share: Share,
+    ) -> Chunk {
+        let has_file = buffer.has_file();
+        let buffer = Arc::new(buffer);
+        let in_file = has_file.then(|| (Arc::clone(&buffer), skip as u64));
+        let read = BufferRead {
+            buffer,
+            range: skip..skip + found,
+            _share: share,
+        };
+        Chunk {
+            offset,
+            bytes: Bytes::from_owner(read),
+            in_file,
+        }
+    }
+
     /// Where it lies in the file.
     pub fn range(&self) -> Range<u64> {
         self.offset..self.offset + self.bytes.len() as u64
+    }
+
+    /// At most `length` bytes from `offset` of the file on.
+    pub(super) fn part(&self, offset: u64, length: usize) -> Part<'_> {
+        let bytes = self.from(offset);
+        let file = self.in_file.as_ref().and_then(|(buffer, begin)| {
+            let (file, _) = buffer.file()?;
+            Some((file, begin + offset.checked_sub(self.offset)?))
+        });
+        Part {
+            bytes: bytes.get(..length).unwrap_or(bytes),
+            in_file: file,
+        }
     }
 
     /// The bytes from `offset` of the file on.
@@ -29,6 +84,34 @@ impl Chunk {
         skipped
             .and_then(|skipped| self.bytes.get(skipped..))
             .unwrap_or_default()
+    }
+}
+
+/// What may be sent of a chunk at once.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Part<'a> {
+    bytes: &'a [u8],
+    /// The same in a file that lies in memory: where they begin.
+    in_file: Option<(BorrowedFd<'a>, u64)>,
+}
+
+impl Part<'_> {
+    /// Sends it behind `prefix`.
+    pub fn send(
+        self,
+        transport: &mut Transport,
+        prefix: &[u8],
+        context: &mut Context<'_>,
+    ) -> io::Result<Sent> {
+        match self.in_file {
+            None => write::send(transport, prefix, self.bytes, context),
+            Some(_) if !prefix.is_empty() => {
+                taken(linux_sendfile::send_held_back(transport, prefix, context))
+            }
+            Some((file, offset)) => {
+                linux_sendfile::send_range(transport, file, offset, self.bytes.len(), context)
+            }
+        }
     }
 }
 
@@ -62,6 +145,37 @@ impl AsRef<[u8]> for Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         IN_USE.fetch_sub(self.0.len(), Ordering::Relaxed);
+    }
+}
+
+/// Memory of something else that counts for [`limits::READ_MEMORY_BYTES_MAX`] as long as this is there.
+pub(crate) struct Share(usize);
+
+impl Share {
+    /// Counts `length` bytes.
+    pub fn of(length: usize) -> Share {
+        IN_USE.fetch_add(length, Ordering::Relaxed);
+        Share(length)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        IN_USE.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
+
+/// What a queue has read of a chunk.
+struct BufferRead {
+    buffer: Arc<Buffer>,
+    range: Range<usize>,
+    _share: Share,
+}
+
+impl AsRef<[u8]> for BufferRead {
+    fn as_ref(&self) -> &[u8] {
+        let read = self.buffer.as_slice(self.range.end);
+        read.get(self.range.start..).unwrap_or_default()
     }
 }
 
@@ -137,10 +251,7 @@ mod tests {
 
     #[test]
     fn a_chunk_knows_where_it_lies() {
-        let chunk = Chunk {
-            offset: 100,
-            bytes: Bytes::from_static(b"abcdef"),
-        };
+        let chunk = Chunk::new(100, Bytes::from_static(b"abcdef"));
         assert_eq!(chunk.range(), 100..106);
         assert_eq!(chunk.from(102), b"cdef");
         assert_eq!(chunk.from(106), b"");

@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use rustix::io::Errno;
 
-use super::chunk::{Chunk, Memory, count_sync, has_memory};
-use super::{NetworkBackend, Reading, Sent, Stretch, gthread_sendfile, send_at_hand, write};
+use super::chunk::{Chunk, Memory, Part, count_sync, has_memory};
+use super::{NetworkBackend, Reading, Sent, Stretch, gthread_sendfile, send_at_hand};
 use crate::file_cache::FileEntry;
 use crate::file_cache::read::{read_cached, read_full};
 use crate::ledger::Nanos;
@@ -49,7 +49,7 @@ struct Pace {
 impl Flight {
     /// The first bytes of `file` were read with its being opened.
     pub fn give_first(&mut self, file: &Rc<FileEntry>, bytes: Bytes, now: Nanos) {
-        self.take(Rc::clone(file), Chunk { offset: 0, bytes }, now);
+        self.take(Rc::clone(file), Chunk::new(0, bytes), now);
     }
 
     fn take(&mut self, file: Rc<FileEntry>, chunk: Chunk, now: Nanos) {
@@ -69,8 +69,8 @@ impl Flight {
         stretch: &Stretch<'_>,
         context: &mut Context<'_>,
     ) -> io::Result<Sent> {
-        if let Some(bytes) = self.bytes_at(stretch, worker.clock().latest()) {
-            let sent = write::send(transport, stretch.prefix, bytes, context)?;
+        if let Some(part) = self.part_at(stretch, worker.clock().latest()) {
+            let sent = part.send(transport, stretch.prefix, context)?;
             self.read_on(backend, worker, stretch);
             return Ok(sent);
         }
@@ -82,7 +82,10 @@ impl Flight {
                 gthread_sendfile::send(&mut self.call, transport, stretch, context)
             }
             NetworkBackend::Auto => self.send_what_is_there(worker, transport, stretch, context),
-            NetworkBackend::GthreadAio => {
+            NetworkBackend::GthreadAio
+            | NetworkBackend::PosixAio
+            | NetworkBackend::LinuxAioSendfile
+            | NetworkBackend::IoUring => {
                 self.read_and_send(backend, worker, transport, stretch, context)
             }
         }
@@ -113,8 +116,8 @@ impl Flight {
                 stretch.file.saw_resident(&chunk.range(), now_s);
                 let now = worker.clock().latest();
                 self.take(Rc::clone(stretch.file), chunk, now);
-                let bytes = self.bytes_at(stretch, now).unwrap_or_default();
-                write::send(transport, stretch.prefix, bytes, context)
+                let part = self.part_at(stretch, now).unwrap_or_default();
+                part.send(transport, stretch.prefix, context)
             }
             None => self.read_and_send(AUTO, worker, transport, stretch, context),
         }
@@ -151,14 +154,14 @@ impl Flight {
         }
         let now = worker.clock().now();
         self.take(file, chunk, now);
-        let bytes = self.bytes_at(stretch, now).unwrap_or_default();
-        let sent = write::send(transport, stretch.prefix, bytes, context)?;
+        let part = self.part_at(stretch, now).unwrap_or_default();
+        let sent = part.send(transport, stretch.prefix, context)?;
         self.read_on(backend, worker, stretch);
         Ok(sent)
     }
 
     /// What the chunk at hand has of the stretch. Gives a chunk up that has nothing.
-    fn bytes_at(&mut self, stretch: &Stretch<'_>, now: Nanos) -> Option<&[u8]> {
+    fn part_at(&mut self, stretch: &Stretch<'_>, now: Nanos) -> Option<Part<'_>> {
         let (file, chunk) = self.chunk.as_ref()?;
         if !Rc::ptr_eq(file, stretch.file) || chunk.from(stretch.range.start).is_empty() {
             self.pace.measure(chunk.bytes.len(), now);
@@ -166,8 +169,7 @@ impl Flight {
             return None;
         }
         let (_, chunk) = self.chunk.as_ref()?;
-        let bytes = chunk.from(stretch.range.start);
-        Some(&bytes[..bytes.len().min(stretch.file_bytes_max())])
+        Some(chunk.part(stretch.range.start, stretch.file_bytes_max()))
     }
 
     /// Begins to read what comes behind the chunk at hand, if there is memory for it.
@@ -260,10 +262,7 @@ fn read_now(file: &FileEntry, range: &Range<u64>) -> io::Result<Option<Chunk>> {
         _ => read_cached(descriptor, memory.as_mut(), range.start),
     };
     match read {
-        Ok(count) => Ok(Some(Chunk {
-            offset: range.start,
-            bytes: memory.into_bytes(count),
-        })),
+        Ok(count) => Ok(Some(Chunk::new(range.start, memory.into_bytes(count)))),
         Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(None),
         Err(errno) => Err(errno.into()),
     }

@@ -38,10 +38,7 @@ pub(super) fn read_chunk(file: impl AsFd, offset: u64, length: usize) -> io::Res
     let mut memory = Memory::new(length);
     ask_for(&file, offset, length as u64);
     let count = read_full(&file, memory.as_mut(), offset)?;
-    Ok(Chunk {
-        offset,
-        bytes: memory.into_bytes(count),
-    })
+    Ok(Chunk::new(offset, memory.into_bytes(count)))
 }
 
 /// Tells the kernel all that will be read, before the first byte of it is. By itself it reads ahead in small

@@ -4,6 +4,7 @@
 //! 167. `auto` uses it for stretches that were just seen to be there.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll};
 
 use super::write::taken;
@@ -22,12 +23,23 @@ pub(super) fn sendfile(
     let Some(descriptor) = stretch.file.descriptor() else {
         return Err(io::ErrorKind::NotFound.into());
     };
-    let count = stretch.file_bytes_max();
+    let (offset, count) = (stretch.range.start, stretch.file_bytes_max());
+    send_range(transport, descriptor, offset, count, context)
+}
+
+/// Sends `count` bytes of a file.
+pub(super) fn send_range(
+    transport: &mut Transport,
+    file: BorrowedFd<'_>,
+    offset: u64,
+    count: usize,
+    context: &mut Context<'_>,
+) -> io::Result<Sent> {
     let sent = transport.poll_send_with(context, |socket| {
-        let mut offset = stretch.range.start;
+        let mut offset = offset;
         Ok(rustix::fs::sendfile(
             socket,
-            descriptor,
+            file,
             Some(&mut offset),
             count,
         )?)

@@ -7,8 +7,11 @@
 //! | `linux-sendfile` | inline, by the kernel | sendfile(2) |
 //! | `gthread-aio` | on a thread | from memory |
 //! | `gthread-sendfile` | on a thread, by the kernel | sendfile(2) on that thread |
+//! | `posix-aio` | by aio_read(3) | from memory |
+//! | `linux-aio-sendfile` | by io_submit(2), past the page cache | sendfile(2) from memory |
+//! | `io_uring` | by a ring | from memory |
 //!
-//! The first row and the last two never let the worker wait for a disk. A backend that reads elsewhere is a
+//! The first row and the last five never let the worker wait for a disk. A backend that reads elsewhere is a
 //! [`Reader`]: one file, and one line in [`Readers::of`]. What is common to them is in [`flight`]: a connection
 //! sends one chunk while the next is read. What is in memory does not come here; it leaves together with the
 //! head.
@@ -17,7 +20,11 @@ mod chunk;
 mod flight;
 mod gthread_aio;
 mod gthread_sendfile;
+mod io_uring;
+mod linux_aio_sendfile;
 mod linux_sendfile;
+mod posix_aio;
+mod queue_reader;
 mod write;
 
 use std::cell::RefCell;
@@ -32,7 +39,11 @@ pub(crate) use chunk::Chunk;
 pub use chunk::{IoCounts, io_counts};
 pub(crate) use flight::Flight;
 
+use petrel_config::Config;
+
 use crate::file_cache::FileEntry;
+use crate::log::LogRegistry;
+use crate::settings::ProcessSettings;
 pub use crate::settings::core::NetworkBackend;
 use crate::transport::Transport;
 use crate::worker::Worker;
@@ -135,14 +146,77 @@ impl Readers {
     }
 }
 
+/// Tells what became of each backend that the configuration names, and why: once, when the server starts.
+pub(crate) fn tell(config: &Config, process: &ProcessSettings, logs: &LogRegistry) {
+    let threads = process.threads.read;
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    for backend in named_in(config) {
+        let name = backend.name();
+        match check(backend, threads) {
+            Ok(how) => logs.error(format_args!(
+                "network backend {name}: {how} (Linux {})",
+                kernel.trim()
+            )),
+            Err(why) => logs.error(format_args!(
+                "network backend {name} is not possible: {why}; up to {threads} threads read instead \
+                 (gthread-aio)"
+            )),
+        }
+    }
+}
+
+/// The backends that a configuration names, each once.
+fn named_in(config: &Config) -> Vec<NetworkBackend> {
+    let mut named = Vec::new();
+    for block in &config.blocks {
+        let entry = block.entry("server.network-backend");
+        let name = entry.and_then(|entry| entry.value.as_str());
+        let backend = name.and_then(NetworkBackend::named);
+        named.extend(backend.filter(|backend| !named.contains(backend)));
+    }
+    named
+}
+
+/// Whether a backend works here, and how, or why it does not.
+fn check(backend: NetworkBackend, threads: usize) -> Result<String, String> {
+    let how = match backend {
+        NetworkBackend::PosixAio => return posix_aio::check(threads),
+        NetworkBackend::LinuxAioSendfile => return linux_aio_sendfile::check(),
+        NetworkBackend::IoUring => return io_uring::check(),
+        NetworkBackend::Auto => format!(
+            "what is in memory is sent at once, all else is read by up to {threads} threads"
+        ),
+        NetworkBackend::GthreadAio => format!("up to {threads} threads read"),
+        NetworkBackend::GthreadSendfile => format!("up to {threads} threads call sendfile"),
+        NetworkBackend::Write | NetworkBackend::Writev | NetworkBackend::LinuxSendfile => {
+            "requests wait for the disk, and whatever else their worker does with them".to_owned()
+        }
+    };
+    Ok(how)
+}
+
 /// Makes the reader of a backend.
-fn make(backend: NetworkBackend, _worker: &Rc<Worker>) -> Rc<dyn Reader> {
-    match backend {
+fn make(backend: NetworkBackend, worker: &Rc<Worker>) -> Rc<dyn Reader> {
+    let made = match backend {
+        NetworkBackend::PosixAio => posix_aio::start(worker),
+        NetworkBackend::LinuxAioSendfile => linux_aio_sendfile::start(worker),
+        NetworkBackend::IoUring => io_uring::start(worker),
         NetworkBackend::Auto
         | NetworkBackend::Write
         | NetworkBackend::Writev
         | NetworkBackend::LinuxSendfile
         | NetworkBackend::GthreadAio
-        | NetworkBackend::GthreadSendfile => Rc::new(gthread_aio::GthreadAio),
+        | NetworkBackend::GthreadSendfile => return Rc::new(gthread_aio::GthreadAio),
+    };
+    match made {
+        Ok(reader) => Rc::new(reader),
+        // Why is told at the start ([`check`]), unless it was possible then.
+        Err(error) => {
+            worker.logs().error(format_args!(
+                "network backend {}: {error}, threads read for this worker (gthread-aio)",
+                backend.name()
+            ));
+            Rc::new(gthread_aio::GthreadAio)
+        }
     }
 }

@@ -90,17 +90,26 @@ pub enum NetworkBackend {
     GthreadAio,
     /// By sendfile(2) on threads.
     GthreadSendfile,
+    /// Read by the C library, sent by the worker.
+    PosixAio,
+    /// Read by kernel AIO, sent by sendfile(2) from memory.
+    LinuxAioSendfile,
+    /// Read by io_uring, sent by the worker.
+    IoUring,
 }
 
 impl NetworkBackend {
     /// All of them, in the order of their values.
-    pub const ALL: [NetworkBackend; 6] = [
+    pub const ALL: [NetworkBackend; 9] = [
         NetworkBackend::Auto,
         NetworkBackend::Write,
         NetworkBackend::Writev,
         NetworkBackend::LinuxSendfile,
         NetworkBackend::GthreadAio,
         NetworkBackend::GthreadSendfile,
+        NetworkBackend::PosixAio,
+        NetworkBackend::LinuxAioSendfile,
+        NetworkBackend::IoUring,
     ];
 
     /// Its name in configurations and counters.
@@ -112,7 +121,19 @@ impl NetworkBackend {
             NetworkBackend::LinuxSendfile => "linux-sendfile",
             NetworkBackend::GthreadAio => "gthread-aio",
             NetworkBackend::GthreadSendfile => "gthread-sendfile",
+            NetworkBackend::PosixAio => "posix-aio",
+            NetworkBackend::LinuxAioSendfile => "linux-aio-sendfile",
+            NetworkBackend::IoUring => "io_uring",
         }
+    }
+
+    /// The one of this name. `sendfile` is lighttpd's name for the best one there is.
+    pub fn named(name: &str) -> Option<NetworkBackend> {
+        if name == "sendfile" {
+            return Some(NetworkBackend::LinuxSendfile);
+        }
+        let mut all = NetworkBackend::ALL.into_iter();
+        all.find(|backend| backend.name() == name)
     }
 
     /// Whether the worker waits for the disk itself.
@@ -125,7 +146,7 @@ impl NetworkBackend {
 
     /// Whether chunks are read while the worker goes on.
     pub(crate) const fn reads_elsewhere(self) -> bool {
-        matches!(self, NetworkBackend::Auto | NetworkBackend::GthreadAio)
+        !self.waits() && !matches!(self, NetworkBackend::GthreadSendfile)
     }
 }
 
@@ -252,18 +273,12 @@ pub fn absolute_root(text: &str) -> Rc<[u8]> {
     path.into()
 }
 
-/// `sendfile` is lighttpd's name for the best one there is.
 fn network_backend(values: &Values<'_>) -> Result<NetworkBackend, Diagnostic> {
     const NAME: &str = "server.network-backend";
     let Some(name) = values.string(NAME) else {
         return Ok(NetworkBackend::default());
     };
-    let name = match name {
-        "sendfile" => NetworkBackend::LinuxSendfile.name(),
-        other => other,
-    };
-    let mut all = NetworkBackend::ALL.into_iter();
-    all.find(|backend| backend.name() == name).ok_or_else(|| {
+    NetworkBackend::named(name).ok_or_else(|| {
         let known = NetworkBackend::ALL.into_iter().map(NetworkBackend::name);
         unknown(values, NAME, name, known)
     })

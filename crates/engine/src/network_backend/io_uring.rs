@@ -1,0 +1,51 @@
+//! `io_uring`: the kernel reads, told and asked by shared memory; the worker sends.
+
+use std::io;
+use std::rc::Rc;
+
+use petrel_sys::read_queue::{IoUring, ReadQueue};
+
+use super::queue_reader::{Prepared, QueueReader, Way};
+use crate::file_cache::SharedDescriptor;
+use crate::limits;
+use crate::settings::core::NetworkBackend;
+use crate::worker::Worker;
+
+/// The reader of a worker.
+pub(super) fn start(worker: &Rc<Worker>) -> io::Result<QueueReader> {
+    QueueReader::start(IoUring::new(limits::QUEUED_READS_MAX)?, Plain, worker)
+}
+
+/// Whether there can be such readers, in a few words either way.
+pub(super) fn check() -> Result<String, String> {
+    let queue = IoUring::new(limits::QUEUED_READS_MAX).map_err(|error| reason(&error))?;
+    Ok(format!(
+        "a ring with {} for {} reads a worker at a time",
+        queue.mode(),
+        queue.capacity()
+    ))
+}
+
+fn reason(error: &io::Error) -> String {
+    let why = match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "io_uring_setup is forbidden, by seccomp or kernel.io_uring_disabled"
+        }
+        io::ErrorKind::Unsupported => "the kernel has no io_uring, or one before Linux 5.6",
+        io::ErrorKind::OutOfMemory => "the limit of locked memory is too low (RLIMIT_MEMLOCK)",
+        _ => "io_uring_setup has failed",
+    };
+    format!("{why}: {error}")
+}
+
+struct Plain;
+
+impl Way for Plain {
+    fn backend(&self) -> NetworkBackend {
+        NetworkBackend::IoUring
+    }
+
+    fn prepare(&self, file: &SharedDescriptor, offset: u64, length: usize) -> io::Result<Prepared> {
+        Prepared::plain(file, offset, length)
+    }
+}

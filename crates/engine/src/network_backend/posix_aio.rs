@@ -1,0 +1,46 @@
+//! `posix-aio`: the C library reads by threads of its own, the worker sends.
+//!
+//! There because lighttpd 1.5 had it, for systems with nothing better; `gthread-aio` does the same with
+//! threads that this server can see.
+
+use std::io;
+use std::rc::Rc;
+
+use petrel_sys::read_queue::{PosixAio, ReadQueue, set_posix_aio_threads};
+
+use super::queue_reader::{Prepared, QueueReader, Way};
+use crate::file_cache::SharedDescriptor;
+use crate::limits;
+use crate::settings::core::NetworkBackend;
+use crate::worker::Worker;
+
+/// The reader of a worker.
+pub(super) fn start(worker: &Rc<Worker>) -> io::Result<QueueReader> {
+    QueueReader::start(queue(worker.process().threads.read)?, Plain, worker)
+}
+
+/// Whether there can be such readers, in a few words either way.
+pub(super) fn check(read_threads: usize) -> Result<String, String> {
+    let queue = queue(read_threads).map_err(|error| error.to_string())?;
+    Ok(format!(
+        "the C library reads with up to {read_threads} threads, {} reads a worker at a time",
+        queue.capacity()
+    ))
+}
+
+fn queue(read_threads: usize) -> io::Result<PosixAio> {
+    set_posix_aio_threads(u32::try_from(read_threads).unwrap_or(u32::MAX));
+    PosixAio::new(limits::QUEUED_READS_MAX)
+}
+
+struct Plain;
+
+impl Way for Plain {
+    fn backend(&self) -> NetworkBackend {
+        NetworkBackend::PosixAio
+    }
+
+    fn prepare(&self, file: &SharedDescriptor, offset: u64, length: usize) -> io::Result<Prepared> {
+        Prepared::plain(file, offset, length)
+    }
+}

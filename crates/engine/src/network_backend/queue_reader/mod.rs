@@ -1,0 +1,332 @@
+//! What the backends have in common whose reads are done by a [`ReadQueue`] of the worker: whose turn it is,
+//! and how results get to those who wait.
+//!
+//! Reads wait in the same fair order as jobs of threads do: each file system in turn, there each client, and of
+//! one file system no more at a time than it can bear. A task of the worker begins those whose turn has come,
+//! a few at a time, and collects those that have ended. Whoever no longer waits has dropped his end of a
+//! channel; the result is dropped when it comes, and the descriptor with it.
+//!
+//! What a queue cannot do is done by the threads of `gthread-aio`: file systems that are another machine's or
+//! a program's (one that hangs would fill the queue), reads that it declines, and all when it is full. A [`Way`]
+//! is what the backends differ in.
+
+#[cfg(test)]
+mod tests;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use petrel_sys::read_queue::{
+    BUFFER_BYTES_MAX, Buffer, DirectRange, Done, Read, ReadQueue, is_refusal,
+};
+use petrel_sys::readiness;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{Notify, oneshot};
+
+use super::chunk::{Chunk, Share, count_async, count_sync};
+use super::gthread_aio::GthreadAio;
+use super::{Reader, Reading};
+use crate::blocking::{Load, Origin, Queue};
+use crate::file_cache::{FileEntry, SharedDescriptor};
+use crate::limits;
+use crate::log::LogHandle;
+use crate::mounts::Storage;
+use crate::settings::core::NetworkBackend;
+use crate::worker::Worker;
+
+/// What a backend does in its own way.
+pub(super) trait Way {
+    /// Which one it is.
+    fn backend(&self) -> NetworkBackend;
+
+    /// How `length` bytes (not 0) from `offset` on are to be read. Called when the turn of the read has
+    /// come.
+    ///
+    /// # Errors
+    /// Whatever keeps this file from being read so. Threads read it then.
+    fn prepare(&self, file: &SharedDescriptor, offset: u64, length: usize) -> io::Result<Prepared>;
+}
+
+/// What to read, and where to.
+pub(super) struct Prepared {
+    pub file: Arc<dyn AsFd + Send + Sync>,
+    pub buffer: Buffer,
+    pub range: DirectRange,
+}
+
+impl Prepared {
+    /// Just what is wanted, into plain memory.
+    pub fn plain(file: &SharedDescriptor, offset: u64, length: usize) -> io::Result<Prepared> {
+        Ok(Prepared {
+            file: file.clone(),
+            buffer: Buffer::new(length)?,
+            range: DirectRange {
+                offset,
+                length,
+                skip: 0,
+                wanted: length,
+            },
+        })
+    }
+}
+
+/// Reads by a queue of this worker.
+pub(super) struct QueueReader(Rc<Inner>);
+
+impl QueueReader {
+    /// A reader on `queue`.
+    ///
+    /// # Errors
+    /// The queue cannot be waited for.
+    pub fn start(
+        queue: impl ReadQueue + 'static,
+        way: impl Way + 'static,
+        worker: &Rc<Worker>,
+    ) -> io::Result<QueueReader> {
+        let readable = readiness::readable(queue.descriptor().try_clone_to_owned()?)?;
+        let inner = Rc::new(Inner {
+            way: Box::new(way),
+            queue: RefCell::new(Box::new(queue)),
+            waiting: RefCell::new(Queue::shared_by(worker.process().workers.get())),
+            running: RefCell::default(),
+            tokens: Cell::default(),
+            wake: Notify::new(),
+            refused: RefCell::default(),
+            log: worker.logs().error_log(None),
+        });
+        tokio::task::spawn_local(drive(Rc::clone(&inner), readable));
+        Ok(QueueReader(inner))
+    }
+}
+
+impl Reader for QueueReader {
+    fn read(&self, file: &Rc<FileEntry>, offset: u64, length: usize, client: u64) -> Reading {
+        let origin = file.origin(client, length);
+        let descriptor = match file.share_descriptor() {
+            Some(descriptor) if length > 0 && self.0.takes(file.storage(), &origin) => descriptor,
+            _ => return GthreadAio.read(file, offset, length, client),
+        };
+        let (answer, answered) = oneshot::channel();
+        self.0.waiting.borrow_mut().push(
+            origin,
+            Order {
+                file: descriptor,
+                offset,
+                length: length.min(BUFFER_BYTES_MAX),
+                device: origin.device,
+                answer,
+            },
+        );
+        self.0.wake.notify_one();
+        let file = Rc::clone(file);
+        Box::pin(async move {
+            match answered.await {
+                Ok(Answer::Read(read)) => read,
+                Ok(Answer::Declined) | Err(_) => {
+                    GthreadAio.read(&file, offset, length, client).await
+                }
+            }
+        })
+    }
+}
+
+/// A read that is wanted.
+struct Order {
+    file: SharedDescriptor,
+    offset: u64,
+    length: usize,
+    device: u64,
+    answer: oneshot::Sender<Answer>,
+}
+
+enum Answer {
+    Read(io::Result<Chunk>),
+    /// Somebody else has to do it.
+    Declined,
+}
+
+/// A read that the queue has been given.
+struct Running {
+    order: Order,
+    range: DirectRange,
+    load: Load,
+    memory: Share,
+}
+
+struct Inner {
+    way: Box<dyn Way>,
+    queue: RefCell<Box<dyn ReadQueue>>,
+    waiting: RefCell<Queue<Order>>,
+    running: RefCell<HashMap<u64, Running>>,
+    tokens: Cell<u64>,
+    /// Something waits.
+    wake: Notify,
+    /// File systems that do not do what this backend asks for.
+    refused: RefCell<Vec<u64>>,
+    log: LogHandle,
+}
+
+/// The task of a reader.
+async fn drive(inner: Rc<Inner>, readable: AsyncFd<OwnedFd>) {
+    loop {
+        tokio::select! {
+            () = inner.wake.notified() => {}
+            guard = readable.readable() => match guard {
+                // Cleared first: what ends while these are collected makes it readable again.
+                Ok(mut guard) => guard.clear_ready(),
+                Err(_) => return,
+            },
+        }
+        while inner.step() {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl Inner {
+    /// Whether a read of this kind is one for the queue.
+    fn takes(&self, storage: Storage, origin: &Origin) -> bool {
+        let queue = self.queue.borrow();
+        storage == Storage::Disk
+            && queue.in_flight() < queue.capacity()
+            && self.waiting.borrow().len() < limits::BLOCKING_QUEUE_MAX
+            && !self.refused.borrow().contains(&origin.device)
+    }
+
+    /// Collects what has ended and begins what may be begun, for about as long as a worker may be kept.
+    /// Answers whether there is more to begin.
+    fn step(&self) -> bool {
+        self.collect(count_async);
+        for _ in 0..limits::READS_BEGUN_AT_ONCE {
+            if !self.begin_next() {
+                break;
+            }
+        }
+        if let Err(error) = self.queue.borrow_mut().flush() {
+            // They stay where they are, and are tried again with the next.
+            self.log.error(format_args!(
+                "network backend {}: {error}",
+                self.way.backend().name()
+            ));
+        }
+        // What was in the page cache has ended by now.
+        self.collect(count_sync);
+        self.may_begin()
+    }
+
+    fn may_begin(&self) -> bool {
+        let queue = self.queue.borrow();
+        queue.in_flight() < queue.capacity() && self.waiting.borrow().ready() > 0
+    }
+
+    /// Begins the read whose turn it is. `false`: there is none that may be begun.
+    fn begin_next(&self) -> bool {
+        let is_full = {
+            let queue = self.queue.borrow();
+            queue.in_flight() >= queue.capacity()
+        };
+        if is_full {
+            return false;
+        }
+        let Some(work) = self.waiting.borrow_mut().pop() else {
+            return false;
+        };
+        // Nobody waits for it any more.
+        if work.job.answer.is_closed() {
+            self.waiting.borrow_mut().ended(work.load);
+            return true;
+        }
+        if let Err((order, error)) = self.begin(work.job, work.load) {
+            self.waiting.borrow_mut().ended(work.load);
+            self.decline(order, &error);
+        }
+        true
+    }
+
+    fn begin(&self, order: Order, load: Load) -> Result<(), (Order, io::Error)> {
+        let prepared = match self.way.prepare(&order.file, order.offset, order.length) {
+            Ok(prepared) => prepared,
+            Err(error) => return Err((order, error)),
+        };
+        let token = self.tokens.get();
+        self.tokens.set(token.wrapping_add(1));
+        let memory = Share::of(prepared.buffer.capacity());
+        let read = Read {
+            token,
+            file: prepared.file,
+            offset: prepared.range.offset,
+            buffer: prepared.buffer,
+            length: prepared.range.length,
+        };
+        if let Err((_, error)) = self.queue.borrow_mut().submit(read) {
+            return Err((order, error));
+        }
+        let running = Running {
+            order,
+            range: prepared.range,
+            load,
+            memory,
+        };
+        self.running.borrow_mut().insert(token, running);
+        Ok(())
+    }
+
+    /// Hands over what has ended.
+    fn collect(&self, count: fn(NetworkBackend, usize)) {
+        let mut ended = Vec::new();
+        self.queue.borrow_mut().completed(&mut ended);
+        for done in ended {
+            let Some(running) = self.running.borrow_mut().remove(&done.token) else {
+                continue;
+            };
+            self.waiting.borrow_mut().ended(running.load);
+            self.hand_over(running, done, count);
+        }
+    }
+
+    fn hand_over(&self, running: Running, done: Done, count: fn(NetworkBackend, usize)) {
+        let Running {
+            order,
+            range,
+            memory,
+            ..
+        } = running;
+        let bytes = match done.result {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock || is_refusal(&error) => {
+                return self.decline(order, &error);
+            }
+            Err(error) => return drop(order.answer.send(Answer::Read(Err(error)))),
+        };
+        let found = range.found(bytes);
+        if found == 0 && bytes > 0 {
+            // It stopped in front of what is wanted: at the end of the file, or somewhere else.
+            return drop(order.answer.send(Answer::Declined));
+        }
+        count(self.way.backend(), found);
+        let chunk = Chunk::in_buffer(order.offset, done.buffer, range.skip, found, memory);
+        // Who waited may have gone meanwhile.
+        let _ = order.answer.send(Answer::Read(Ok(chunk)));
+    }
+
+    /// Has threads do it. The first time a file system refuses, that is told.
+    fn decline(&self, order: Order, error: &io::Error) {
+        let mut refused = self.refused.borrow_mut();
+        let is_new = is_refusal(error) && order.device != 0 && !refused.contains(&order.device);
+        if is_new && refused.len() < limits::REFUSING_DEVICES_MAX {
+            refused.push(order.device);
+            self.log.error(format_args!(
+                "network backend {}: the file system {}:{} does not read this way ({error}), threads read its \
+                 files (gthread-aio)",
+                self.way.backend().name(),
+                order.device >> 32,
+                order.device & u64::from(u32::MAX),
+            ));
+        }
+        let _ = order.answer.send(Answer::Declined);
+    }
+}

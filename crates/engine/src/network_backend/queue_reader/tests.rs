@@ -1,0 +1,256 @@
+//! Queues that fail, fill up or never answer, and the real ones.
+
+use std::fs;
+use std::io::{PipeReader, PipeWriter, Write, pipe};
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use petrel_sys::read_queue::{IoUring, KernelAio, PosixAio};
+
+use super::*;
+use crate::file_cache::Symlinks;
+use crate::testing::Site;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A file on a disk, and a worker that has looked it up.
+struct Scene {
+    site: Site,
+    file: Rc<FileEntry>,
+    content: Vec<u8>,
+    path: PathBuf,
+}
+
+impl Scene {
+    fn new(name: &str) -> Scene {
+        // Not the directory for temporary files, which may be memory.
+        let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target");
+        let directory = match std::env::var_os("CARGO_TARGET_DIR") {
+            Some(target) => PathBuf::from(target),
+            None => directory,
+        };
+        fs::create_dir_all(&directory).expect("a directory for what is built");
+        let directory = directory.canonicalize().expect("it exists");
+        let path = directory.join(format!("petrel-{name}-{}", std::process::id()));
+        let content: Vec<u8> = (0..3_000_000_u32)
+            .map(|place| u8::try_from((place * 7 + place / 251) % 255 + 1).expect("a byte"))
+            .collect();
+        fs::write(&path, &content).expect("there is room");
+        fs::File::open(&path)
+            .and_then(|file| file.sync_all())
+            .expect("written");
+        let site = Site::new("server.document-root = \"/nonexistent\"", &[]);
+        let worker = site.worker();
+        let bytes = path.as_os_str().as_encoded_bytes();
+        let now_s = worker.clock().seconds();
+        let file = worker
+            .files()
+            .lookup_waiting(bytes, Symlinks::Follow, now_s);
+        Scene {
+            site,
+            file,
+            content,
+            path,
+        }
+    }
+
+    fn reader(&self, queue: impl ReadQueue + 'static) -> QueueReader {
+        QueueReader::start(queue, Test, self.site.worker()).expect("it can be waited for")
+    }
+
+    /// Whether the tests of queues say anything here.
+    fn is_on_disk(&self) -> bool {
+        self.file.storage() == Storage::Disk
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+struct Test;
+
+impl Way for Test {
+    fn backend(&self) -> NetworkBackend {
+        NetworkBackend::PosixAio
+    }
+
+    fn prepare(&self, file: &SharedDescriptor, offset: u64, length: usize) -> io::Result<Prepared> {
+        Prepared::plain(file, offset, length)
+    }
+}
+
+/// A queue whose reads end with an error, or not at all.
+struct Fake {
+    errno: Option<i32>,
+    capacity: usize,
+    reads: Vec<Read>,
+    descriptor: PipeReader,
+    writer: PipeWriter,
+}
+
+impl Fake {
+    fn new(errno: Option<i32>, capacity: usize) -> Fake {
+        let (descriptor, writer) = pipe().expect("a pipe");
+        Fake {
+            errno,
+            capacity,
+            reads: Vec::new(),
+            descriptor,
+            writer,
+        }
+    }
+}
+
+impl ReadQueue for Fake {
+    fn submit(&mut self, read: Read) -> Result<(), (Read, io::Error)> {
+        self.reads.push(read);
+        let _ = self.writer.write(b"x");
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+
+    fn completed(&mut self, done: &mut Vec<Done>) {
+        let Some(errno) = self.errno else { return };
+        done.extend(self.reads.drain(..).map(|read| Done {
+            token: read.token,
+            buffer: read.buffer,
+            result: Err(io::Error::from_raw_os_error(errno)),
+        }));
+    }
+
+    fn in_flight(&self) -> usize {
+        self.reads.len()
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+}
+
+async fn patiently<T>(future: impl Future<Output = T>) -> T {
+    let limited = tokio::time::timeout(PATIENCE, future);
+    limited.await.expect("it ends")
+}
+
+#[tokio::test(flavor = "local")]
+async fn errors_of_the_disk_are_told() {
+    let scene = Scene::new("eio");
+    let reader = scene.reader(Fake::new(Some(5), 8));
+    if scene.is_on_disk() {
+        let read = patiently(reader.read(&scene.file, 0, 1000, 1)).await;
+        assert_eq!(read.err().and_then(|error| error.raw_os_error()), Some(5));
+    }
+}
+
+#[tokio::test(flavor = "local")]
+async fn what_the_queue_cannot_do_threads_do() {
+    let scene = Scene::new("declined");
+    let (would_block, invalid) = (11, 22);
+    for errno in [would_block, invalid] {
+        let reader = scene.reader(Fake::new(Some(errno), 8));
+        for offset in [0, 5000, 1_000_000] {
+            let chunk = patiently(reader.read(&scene.file, offset, 1000, 1)).await;
+            let chunk = chunk.expect("it is read");
+            let begin = offset as usize;
+            assert_eq!(chunk.offset, offset);
+            assert!(chunk.bytes == scene.content[begin..begin + 1000]);
+        }
+        let is_known = scene.is_on_disk() && errno == invalid;
+        assert_eq!(reader.0.refused.borrow().len(), usize::from(is_known));
+    }
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_full_queue_is_passed_by() {
+    let scene = Scene::new("full");
+    let reader = scene.reader(Fake::new(None, 2));
+    let mut hanging: Vec<_> = (1..=2)
+        .map(|client| reader.read(&scene.file, 0, 1000, client))
+        .collect();
+    for read in &mut hanging {
+        let short = tokio::time::timeout(Duration::from_millis(20), read);
+        if scene.is_on_disk() {
+            short.await.err().expect("it hangs");
+        }
+    }
+    let chunk = patiently(reader.read(&scene.file, 0, 1000, 3)).await;
+    assert!(chunk.expect("it is read").bytes == scene.content[..1000]);
+}
+
+#[tokio::test(flavor = "local")]
+async fn who_has_gone_leaves_nothing_behind() {
+    let scene = Scene::new("gone");
+    let descriptor = scene.file.share_descriptor().expect("it is open");
+    let held = Arc::strong_count(&descriptor);
+    let reader = scene.reader(PosixAio::new(8).expect("a thread"));
+    for client in 0..20 {
+        // Some have begun, some wait, some are dropped before anything has happened.
+        let mut read = reader.read(&scene.file, 0, 100_000, client);
+        if client % 3 > 0 {
+            let short = Duration::from_micros(client * 50);
+            let _ = tokio::time::timeout(short, &mut read).await;
+        }
+    }
+    patiently(async {
+        while Arc::strong_count(&descriptor) > held {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    assert_eq!(reader.0.running.borrow().len(), 0);
+    assert_eq!(reader.0.waiting.borrow().len(), 0);
+}
+
+/// All that this system has.
+fn readers(scene: &Scene) -> Vec<QueueReader> {
+    let mut readers = vec![scene.reader(PosixAio::new(64).expect("a thread"))];
+    readers.extend(IoUring::new(64).ok().map(|queue| scene.reader(queue)));
+    readers.extend(KernelAio::new(64).ok().map(|queue| scene.reader(queue)));
+    let direct = super::super::linux_aio_sendfile::start(scene.site.worker());
+    readers.extend(direct.ok());
+    readers
+}
+
+#[tokio::test(flavor = "local")]
+async fn many_clients_get_what_they_asked_for() {
+    let scene = Scene::new("many");
+    for reader in readers(&scene) {
+        let reads: Vec<_> = (0..200_u64)
+            .map(|client| {
+                let offset = client * 14_321;
+                (offset, reader.read(&scene.file, offset, 70_000, client))
+            })
+            .collect();
+        for (offset, read) in reads {
+            let chunk = patiently(read).await.expect("it is read");
+            let begin = scene.content.len().min(offset as usize);
+            let wanted = &scene.content[begin..scene.content.len().min(begin + 70_000)];
+            assert_eq!((chunk.offset, chunk.bytes.len()), (offset, wanted.len()));
+            assert!(chunk.bytes == wanted);
+        }
+    }
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_file_that_has_become_shorter_ends_where_it_ends() {
+    let scene = Scene::new("short");
+    let file = fs::OpenOptions::new().write(true).open(&scene.path);
+    file.and_then(|file| file.set_len(100_001)).expect("ours");
+    for reader in readers(&scene) {
+        for (offset, left) in [(0, 100_001), (100_000, 1), (100_001, 0), (200_000, 0)] {
+            let read = patiently(reader.read(&scene.file, offset, 250_000, 1)).await;
+            assert_eq!(read.expect("it is read").bytes.len(), left);
+        }
+    }
+}
