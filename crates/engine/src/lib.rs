@@ -15,6 +15,7 @@ mod deadlines;
 mod error_page;
 pub mod exchange;
 pub mod file_cache;
+pub mod io_counters;
 pub mod ledger;
 pub mod limits;
 pub mod listener;

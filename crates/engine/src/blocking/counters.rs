@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{Class, pool};
+use super::{Class, State, pool};
 
 /// Counts of one class of work since the process began, and how it is now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,30 +14,68 @@ pub struct Counts {
     pub refused: u64,
     /// The time that jobs waited for a thread, all together, in microseconds.
     pub wait_us: u64,
-    /// The time that they took, all together, in microseconds.
+    /// The longest of these waits.
+    pub wait_us_max: u64,
+    /// The time that they took, all together, in microseconds. Of those that are done.
     pub run_us: u64,
+    /// The longest of these times.
+    pub run_us_max: u64,
     /// Jobs that wait now.
     pub queued: usize,
+    /// Jobs that run now.
+    pub running: usize,
+    /// Those of them that have been running for longer than [`limits::STUCK_JOB_MS`](crate::limits::STUCK_JOB_MS).
+    pub stuck: usize,
     /// Threads there are now.
     pub threads: usize,
-    /// Jobs that run now on the file system that has most of them.
-    pub in_flight_max: usize,
+}
+
+impl Counts {
+    /// What a job has waited for a thread on average, in microseconds; 0 before the first.
+    pub fn wait_us_mean(&self) -> u64 {
+        let begun = self.jobs + self.running as u64;
+        self.wait_us.checked_div(begun).unwrap_or(0)
+    }
+
+    /// What a job has taken on average, in microseconds; 0 before the first is done.
+    pub fn run_us_mean(&self) -> u64 {
+        self.run_us.checked_div(self.jobs).unwrap_or(0)
+    }
 }
 
 /// The counts of `class`.
 pub fn counts(class: Class) -> Counts {
     let pool = pool(class);
-    let state = pool.lock();
-    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    Counts {
-        jobs: read(&pool.counters.jobs),
-        refused: read(&pool.counters.refused),
-        wait_us: read(&pool.counters.wait_us),
-        run_us: read(&pool.counters.run_us),
-        queued: state.queue.len(),
-        threads: state.threads,
-        in_flight_max: state.queue.busiest(),
+    pool.counters.read(&pool.lock())
+}
+
+/// What runs and waits for a file system now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceLoad {
+    /// Its number, as in [`Origin`](super::Origin): 0 for all that is not known.
+    pub device: u64,
+    /// Jobs that run.
+    pub running: usize,
+    /// Jobs that wait.
+    pub waiting: usize,
+}
+
+/// The file systems that have work now, in the order of their numbers. All classes together.
+pub fn device_loads() -> Vec<DeviceLoad> {
+    let mut all: Vec<DeviceLoad> = Vec::new();
+    for class in Class::ALL {
+        for load in pool(class).lock().queue.loads() {
+            match all.iter_mut().find(|known| known.device == load.device) {
+                Some(known) => {
+                    known.running += load.running;
+                    known.waiting += load.waiting;
+                }
+                None => all.push(load),
+            }
+        }
     }
+    all.sort_by_key(|load| load.device);
+    all
 }
 
 /// The counters themselves.
@@ -45,7 +83,9 @@ pub(super) struct Counters {
     jobs: AtomicU64,
     refused: AtomicU64,
     wait_us: AtomicU64,
+    wait_us_max: AtomicU64,
     run_us: AtomicU64,
+    run_us_max: AtomicU64,
 }
 
 impl Counters {
@@ -54,7 +94,9 @@ impl Counters {
             jobs: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             wait_us: AtomicU64::new(0),
+            wait_us_max: AtomicU64::new(0),
             run_us: AtomicU64::new(0),
+            run_us_max: AtomicU64::new(0),
         }
     }
 
@@ -63,13 +105,32 @@ impl Counters {
     }
 
     pub fn begun(&self, waited: Duration) {
-        self.wait_us
-            .fetch_add(microseconds(waited), Ordering::Relaxed);
+        let waited = microseconds(waited);
+        self.wait_us.fetch_add(waited, Ordering::Relaxed);
+        self.wait_us_max.fetch_max(waited, Ordering::Relaxed);
     }
 
     pub fn ended(&self, ran: Duration) {
+        let ran = microseconds(ran);
         self.jobs.fetch_add(1, Ordering::Relaxed);
-        self.run_us.fetch_add(microseconds(ran), Ordering::Relaxed);
+        self.run_us.fetch_add(ran, Ordering::Relaxed);
+        self.run_us_max.fetch_max(ran, Ordering::Relaxed);
+    }
+
+    pub fn read(&self, state: &State) -> Counts {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counts {
+            jobs: read(&self.jobs),
+            refused: read(&self.refused),
+            wait_us: read(&self.wait_us),
+            wait_us_max: read(&self.wait_us_max),
+            run_us: read(&self.run_us),
+            run_us_max: read(&self.run_us_max),
+            queued: state.queue.len(),
+            running: state.running(),
+            stuck: state.stuck(),
+            threads: state.threads,
+        }
     }
 }
 

@@ -32,7 +32,7 @@ use crate::limits;
 use queue::Work;
 pub(crate) use queue::{Load, Queue};
 
-pub use counters::{Counts, counts};
+pub use counters::{Counts, DeviceLoad, counts, device_loads};
 pub use files::{
     DirectoryEntry, read_directory, read_file, remove_file, stat, write_file_atomically,
 };
@@ -332,11 +332,7 @@ impl Pool {
         if state.threads >= most + limits::STUCK_THREADS_MAX {
             return false;
         }
-        let patience = Duration::from_millis(limits::STUCK_JOB_MS);
-        let is_stuck =
-            |place: &&Place| matches!(place, Place::Busy(since) if since.elapsed() > patience);
-        let stuck = state.places.iter().filter(is_stuck).count();
-        state.threads.saturating_sub(stuck) < most
+        state.threads.saturating_sub(state.stuck()) < most
     }
 
     fn look_after(&'static self) {
@@ -431,6 +427,20 @@ impl State {
         });
         self.places[place] = Place::Idle;
         place
+    }
+
+    /// Jobs that run.
+    fn running(&self) -> usize {
+        let is_busy = |place: &&Place| matches!(place, Place::Busy(_));
+        self.places.iter().filter(is_busy).count()
+    }
+
+    /// Jobs that take so long that their threads do not count.
+    fn stuck(&self) -> usize {
+        let patience = Duration::from_millis(limits::STUCK_JOB_MS);
+        let is_stuck =
+            |place: &&Place| matches!(place, Place::Busy(since) if since.elapsed() > patience);
+        self.places.iter().filter(is_stuck).count()
     }
 }
 
@@ -588,5 +598,35 @@ mod tests {
         }
         // Those that were added end when nobody hangs any more.
         until(|| counts(pool).0 <= 2).await;
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn what_waits_and_what_runs_is_counted() {
+        let pool = pool(1, 2, 10_000);
+        let counts = || pool.counters.read(&pool.lock());
+        let (open, gate) = gate();
+        let first = pool.run(NOWHERE, gate);
+        until(|| counts().running == 1).await;
+        let others = [pool.run(NOWHERE, || ()), pool.run(NOWHERE, || ())];
+        assert_eq!(pool.run(NOWHERE, || ()).await, Err(NotDone::QueueFull));
+        let now = counts();
+        assert_eq!((now.jobs, now.queued, now.refused), (0, 2, 1));
+        assert_eq!((now.threads, now.run_us_mean()), (1, 0));
+        let begin = Instant::now();
+        until(|| counts().stuck == 1).await;
+        let held_us = u64::try_from(begin.elapsed().as_micros()).expect("not that long");
+        drop(open);
+        first.await.expect("it ran");
+        for one in others {
+            one.await.expect("it ran");
+        }
+        until(|| counts().jobs == 3 && counts().running == 0).await;
+        let then = counts();
+        assert!(then.run_us_max >= held_us, "{then:?}");
+        assert!(then.wait_us_max >= held_us, "{then:?}");
+        // Two have waited for the first.
+        assert!(then.wait_us >= 2 * held_us, "{then:?}");
+        assert!(then.wait_us_mean() < then.wait_us_max, "{then:?}");
+        assert_eq!((then.queued, then.stuck, then.refused), (0, 0, 1));
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
-use super::Origin;
+use super::{DeviceLoad, Origin};
 use crate::limits;
 
 /// Jobs that wait.
@@ -78,10 +78,13 @@ impl<J> Queue<J> {
         self.devices.iter().map(Device::ready).sum()
     }
 
-    /// File systems with work, and how much of it is being done on the busiest.
-    pub fn busiest(&self) -> usize {
-        let running = self.devices.iter().map(|device| device.running);
-        running.max().unwrap_or(0)
+    /// The file systems that have work, in no order.
+    pub fn loads(&self) -> impl Iterator<Item = DeviceLoad> {
+        self.devices.iter().map(|device| DeviceLoad {
+            device: device.number,
+            running: device.running,
+            waiting: device.waiting,
+        })
     }
 
     pub fn push(&mut self, origin: Origin, job: J) {
@@ -260,7 +263,10 @@ mod tests {
         queue.ended(load(1));
         assert_eq!(queue.ready(), 1);
         assert!(queue.pop().is_some());
-        assert_eq!(queue.busiest(), limits::DEVICE_JOBS_MAX);
+        let mut loads = queue.loads().map(|load| (load.running, load.waiting));
+        assert_eq!(loads.next(), Some((limits::DEVICE_JOBS_MAX, 1)));
+        assert_eq!((loads.next(), loads.next()), (Some((1, 0)), None));
+        drop(loads);
         assert_eq!(queue.clear().len(), 1);
         for _ in 0..limits::DEVICE_JOBS_MAX {
             queue.ended(load(1));

@@ -15,6 +15,7 @@
 
 mod cold;
 mod contents;
+mod counters;
 mod entry;
 mod open;
 pub(crate) mod read;
@@ -31,6 +32,7 @@ use bytes::Bytes;
 use cold::{Job, Jobs};
 pub use cold::{NextNames, Role};
 pub use contents::Contents;
+pub use counters::{LookUps, look_ups};
 pub(crate) use entry::SharedDescriptor;
 pub use entry::{FileEntry, FileKind, FileStat, Prepared, Uncached};
 use entry::{Reading, Usage};
@@ -139,7 +141,10 @@ impl FileCache {
             return Looked::Here(Rc::clone(entry));
         }
         match self.fill_from_caches(path, symlinks, now_s) {
-            Some(entry) => Looked::Here(entry),
+            Some(entry) => {
+                counters::count_cached();
+                Looked::Here(entry)
+            }
             None => self.begin_job(path, symlinks, now_s, client, next),
         }
     }
@@ -298,6 +303,7 @@ impl FileCache {
         client: u64,
         next: impl FnOnce() -> Option<NextNames>,
     ) -> Looked {
+        counters::count_disk();
         Looked::Cold(Waiting(
             match self.jobs.join(path, symlinks, client, next) {
                 Ok(job) => For::Job(job),

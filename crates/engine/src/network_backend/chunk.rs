@@ -184,6 +184,11 @@ pub(crate) fn has_memory() -> bool {
     IN_USE.load(Ordering::Relaxed) < limits::READ_MEMORY_BYTES_MAX
 }
 
+/// Bytes of files in memory that are being read or sent, of all workers together.
+pub fn memory_in_use() -> usize {
+    IN_USE.load(Ordering::Relaxed)
+}
+
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
 /// What a backend has read since the process began.

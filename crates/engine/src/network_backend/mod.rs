@@ -36,7 +36,7 @@ use std::rc::Rc;
 use std::task::Context;
 
 pub(crate) use chunk::Chunk;
-pub use chunk::{IoCounts, io_counts};
+pub use chunk::{IoCounts, io_counts, memory_in_use};
 pub(crate) use flight::Flight;
 
 use petrel_config::Config;

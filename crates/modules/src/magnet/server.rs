@@ -2,11 +2,14 @@
 //!
 //! Counters belong to all workers together. `counter = counter + 1` is two steps, between which another
 //! worker may count as well; a shared dictionary (`petrel.dict`) has counters that lose nothing.
+//!
+//! Beside those of scripts there are those of the server that begin with `server.io.`. They can only be read.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use petrel_engine::io_counters;
 use petrel_engine::settings::core::DEFAULT_TAG;
 use petrel_engine::shared::Shared;
 use petrel_lua::mlua::{self, Lua, LuaString, Table, Value};
@@ -51,8 +54,15 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
     let lua = state.machine().lua();
     let counters = counters(state);
     let of = Arc::clone(&counters);
+    let worker = state.worker().clone();
     let get = lua.create_function(move |_, name: LuaString| {
         let name = name.to_string_lossy();
+        if name.starts_with(io_counters::PREFIX) {
+            let worker = worker.upgrade();
+            let count = worker.and_then(|worker| io_counters::one(worker.shared(), &name));
+            // A file system without work is not in the list.
+            return Ok(to_number(count.unwrap_or(0)));
+        }
         let mut values = of.lock();
         let is_full = values.len() >= COUNTERS_MAX;
         if let Some(value) = values.get(&name) {
@@ -67,8 +77,13 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
     host.set("statistic_get", get)?;
     let of = Arc::clone(&counters);
     let set = lua.create_function(move |_, (name, value): (LuaString, f64)| {
-        let mut values = of.lock();
         let name = name.to_string_lossy();
+        if name.starts_with(io_counters::PREFIX) {
+            return Err(mlua::Error::runtime(format_args!(
+                "{name} is counted by the server"
+            )));
+        }
+        let mut values = of.lock();
         if values.len() >= COUNTERS_MAX && !values.contains_key(&name) {
             return Err(mlua::Error::runtime(format_args!(
                 "there are {COUNTERS_MAX} counters already"
@@ -78,7 +93,17 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
         Ok(())
     })?;
     host.set("statistic_set", set)?;
-    let list = lua.create_function(move |lua, ()| listed(lua, &counters))?;
+    let worker = state.worker().clone();
+    let list = lua.create_function(move |lua, ()| {
+        let list = listed(lua, &counters)?;
+        if let Some(worker) = worker.upgrade() {
+            for (name, count) in io_counters::read(worker.shared()) {
+                list.raw_push(name)?;
+                list.raw_push(to_number(count))?;
+            }
+        }
+        Ok(list)
+    })?;
     host.set("statistic_list", list)?;
     let worker = state.worker().clone();
     let stat = lua.create_function(move |lua, name: LuaString| {
@@ -112,6 +137,12 @@ fn counters(state: &State) -> Arc<Counters> {
     worker.map_or_else(Arc::default, |worker| {
         worker.shared().belonging(Counters::default)
     })
+}
+
+/// All numbers of scripts are such; beyond 2^53 the last digits go.
+#[expect(clippy::cast_precision_loss, reason = "said above")]
+fn to_number(count: u64) -> f64 {
+    count as f64
 }
 
 fn listed(lua: &Lua, counters: &Counters) -> mlua::Result<Table> {

@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use petrel_engine::Exchange;
 use petrel_engine::config::Diagnostic;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::directives::Effect::{NotYet, Works};
 use petrel_engine::shared::Shared;
+use petrel_engine::{Exchange, io_counters};
 
 use crate::{gateway, lua_api, magnet, page_cache, remote_store};
 
@@ -41,6 +41,7 @@ type Read = fn(&Shared, &mut BTreeMap<String, u64>);
 /// Who counts.
 static COUNTERS: &[Read] = &[
     of_server,
+    of_files,
     gateway::counters::read,
     page_cache::counters::read,
     remote_store::counters::read,
@@ -110,6 +111,11 @@ fn of_server(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
     }
 }
 
+/// How files were looked up and read.
+fn of_files(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
+    counters.extend(io_counters::read(shared));
+}
+
 const NO_PAGES: &str = "status pages are not built";
 
 #[cfg(test)]
@@ -134,7 +140,13 @@ mod tests {
             .map(|line| line.split_once(": ").expect("a name and a value").0)
             .collect();
         assert!(names.is_sorted(), "{text}");
-        for name in ["server.requests", "server.uptime", "gw.active-requests"] {
+        for name in [
+            "server.requests",
+            "server.uptime",
+            "gw.active-requests",
+            "server.io.auto.async-read",
+            "server.io.stat.queued",
+        ] {
             assert!(names.contains(&name), "{text}");
         }
     }

@@ -118,7 +118,9 @@ fn counters_are_shared_by_all_scripts() {
         "raw-url",
         "local p, o = lighty.server.plugin_stats, {} p['site.hits'] = p['site.hits'] + 1 lighty.status['other'] = 7.9
          o[1] = p['site.hits'] o[2] = lighty.status['other'] o[3] = tostring(pcall(function() p.x = 'y' end))
-         for name, value in pairs(lighty.status) do o[#o + 1] = name .. '=' .. value end
+         for name, value in pairs(lighty.status) do
+           if not name:find('^server%.io%.') then o[#o + 1] = name .. '=' .. value end
+         end
          lighty.content = { table.concat(o, '|') } return 200",
     )]);
     assert_eq!(text(&scripts.get("/")), "1|7|false|other=7|site.hits=1");
@@ -126,6 +128,18 @@ fn counters_are_shared_by_all_scripts() {
     let mut counters = std::collections::BTreeMap::new();
     super::super::read_counters(scripts.site.worker().shared(), &mut counters);
     assert_eq!(counters.get("site.hits"), Some(&2));
+}
+
+#[test]
+fn counters_of_the_server_are_read_and_not_written() {
+    let script = "local p, name, seen = lighty.status, 'server.io.write.jobs', 0
+        for known in pairs(p) do if known == name then seen = seen + 1 end end
+        o[1] = seen o[2] = tostring(p[name] >= 0) o[3] = p['server.io.device.1:2.in-flight']
+        o[4] = tostring(select(2, pcall(function() p[name] = 1 end))):match('server.io.write[%w. ]*')";
+    assert_eq!(
+        shown(script),
+        "1|true|0|server.io.write.jobs is counted by the server"
+    );
 }
 
 #[test]
