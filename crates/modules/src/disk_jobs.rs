@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
-use petrel_engine::blocking::{self, NotDone, Running};
+use petrel_engine::blocking::{self, Class, NotDone, Origin, Running};
 
 /// Jobs of a worker that are waiting or running, by what they are for.
 pub(crate) struct Jobs<K, T> {
@@ -42,9 +42,14 @@ impl<K: Eq + Hash, T: Clone + Send + 'static> Jobs<K, T> {
         }
     }
 
-    /// Waits for a job for `key`, which is `work` if there is none that could be shared. `None`: there are too
-    /// many.
-    pub fn join(&self, key: K, work: impl FnOnce() -> T + Send + 'static) -> Option<Waiter<T>> {
+    /// Waits for a job for `key`, which is `work` of `origin` if there is none that could be shared. `None`:
+    /// there are too many.
+    pub fn join(
+        &self,
+        key: K,
+        origin: Origin,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<Waiter<T>> {
         let mut known = self.known.borrow_mut();
         let running = match known.get(&key) {
             Some(last) => match last.job.upgrade() {
@@ -58,7 +63,7 @@ impl<K: Eq + Hash, T: Clone + Send + 'static> Jobs<K, T> {
             return None;
         }
         let progress = Arc::<Progress>::default();
-        let job = Rc::new(Job::new(&progress, running.clone(), work));
+        let job = Rc::new(Job::new(&progress, running.clone(), origin, work));
         let last = Known {
             job: Rc::downgrade(&job),
             progress,
@@ -158,6 +163,7 @@ impl Drop for End {
 
 struct Job<T> {
     state: RefCell<State<T>>,
+    origin: Origin,
     bell: Arc<Bell>,
     /// Numbers given to waiters so far.
     waiters: Cell<u64>,
@@ -175,6 +181,7 @@ impl<T: Clone + Send + 'static> Job<T> {
     fn new(
         progress: &Arc<Progress>,
         running: Option<Arc<Progress>>,
+        origin: Origin,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Job<T> {
         let end = End(Arc::clone(progress));
@@ -187,8 +194,9 @@ impl<T: Clone + Send + 'static> Job<T> {
         Job {
             state: RefCell::new(match running {
                 Some(running) => State::Behind(running, Box::new(work)),
-                None => State::Going(blocking::run(work)),
+                None => State::Going(blocking::run_for(Class::Stat, origin, work)),
             }),
+            origin,
             bell: Arc::default(),
             waiters: Cell::new(0),
         }
@@ -203,7 +211,7 @@ impl<T: Clone + Send + 'static> Job<T> {
             }
             let lost = State::Over(Err(NotDone::Lost));
             if let State::Behind(_, work) = mem::replace(&mut *state, lost) {
-                *state = State::Going(blocking::run(work));
+                *state = State::Going(blocking::run_for(Class::Stat, self.origin, work));
             }
         }
         if let State::Going(running) = &mut *state {
@@ -272,7 +280,7 @@ mod tests {
         fn gated(&self, key: &'static str) -> (Option<Waiter<u64>>, Sender<()>) {
             let (open, is_open) = mpsc::channel::<()>();
             let begun = Arc::clone(&self.begun);
-            let waiter = self.jobs.join(key, move || {
+            let waiter = self.jobs.join(key, Origin::default(), move || {
                 let before = begun.fetch_add(1, Ordering::SeqCst);
                 assert!(is_open.recv().is_err());
                 before
@@ -364,10 +372,12 @@ mod tests {
     #[tokio::test(flavor = "local")]
     async fn a_panic_is_an_error_for_all_and_no_end_of_the_key() {
         let jobs = Jobs::<_, u64>::new(2);
-        let waiter = jobs.join("a", || panic!("a job of a test panics"));
+        let waiter = jobs.join("a", Origin::default(), || panic!("a job of a test panics"));
         let waiter = waiter.expect("there is room");
         assert_eq!(result(waiter).await, Err(NotDone::Lost));
-        let waiter = jobs.join("a", || 7).expect("there is room");
+        let waiter = jobs
+            .join("a", Origin::default(), || 7)
+            .expect("there is room");
         assert_eq!(result(waiter).await, Ok(7));
     }
 }

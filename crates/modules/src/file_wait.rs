@@ -14,9 +14,10 @@ impl FileWait {
     /// It begins now.
     pub fn new(exchange: &Exchange) -> FileWait {
         let now_s = exchange.worker.clock().seconds();
+        let wait_s = exchange.settings.core.file_wait_s;
         FileWait {
             // The present second has begun a while ago.
-            due_s: now_s.saturating_add(FILE_WAIT_S).saturating_add(1),
+            due_s: now_s.saturating_add(wait_s).saturating_add(1),
         }
     }
 
@@ -34,13 +35,11 @@ impl FileWait {
         exchange.log_error(
             stage,
             format_args!(
-                "the file system has not answered for {FILE_WAIT_S} s path={:?}",
+                "the file system has not answered for {} s (server.max-file-wait) path={:?}",
+                exchange.settings.core.file_wait_s,
                 String::from_utf8_lossy(path)
             ),
         );
         exchange.answer(Status::GATEWAY_TIMEOUT)
     }
 }
-
-/// Seconds to wait.
-const FILE_WAIT_S: u32 = 60;

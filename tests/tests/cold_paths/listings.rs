@@ -70,3 +70,22 @@ fn a_directory_that_cannot_be_read_is_an_error_for_its_requests() {
     slow.release();
     assert!(eventually(|| server.get("/slow/").status == 200));
 }
+
+#[test]
+fn a_directory_that_does_not_answer_is_504_and_a_line_in_the_log() {
+    let test = "a_directory_that_does_not_answer_is_504_and_a_line_in_the_log";
+    let Some((server, slow)) = site(test, &format!("{LISTING}\nserver.max-file-wait = 1")) else {
+        return;
+    };
+    slow.hang_on(&[Operation::ReadDirectory]);
+    for mut client in waiting(&server, 3) {
+        assert_eq!(client.response().status, 504);
+    }
+    server.expect_log("/www/slow/\"");
+    expect_others_served(&server);
+    // A new client waits behind the job that nobody waits for any more.
+    let mut client = waiting(&server, 1);
+    assert!(eventually(|| slow.hanging() == 1));
+    slow.release();
+    assert_eq!(client.remove(0).response().status, 200);
+}

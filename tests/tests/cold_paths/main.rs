@@ -5,15 +5,17 @@ mod listings;
 use petrel_tests::{Server, SlowFs};
 
 /// A server with one worker, on which `/slow/` is a file system that hangs when told to, holding `one.txt`
-/// and `two.txt`, and `/hot.txt` is not. What stands in front is to be dropped last.
+/// and `two.txt`, and `/hot.txt` is not. The server is to be dropped last.
 fn site(test: &str, config: &str) -> Option<(Server, SlowFs)> {
+    let mut slow = None;
     let server = Server::build()
         .file("www/hot.txt", "hot")
         .file("www/slow/one.txt", "1")
         .file("www/slow/two.txt", "22")
-        .config(&format!("server.max-worker = 1\n{config}"))
-        .start();
-    let slow = SlowFs::mount_or_skip(test, &server.tree().path("www/slow"))?;
+        .tree(|tree| slow = SlowFs::mount_or_skip(test, &tree.path("www/slow")))
+        .config(&format!("server.max-worker = 1\n{config}"));
+    let slow = slow?;
+    let server = server.start();
     Some((server, slow))
 }
 

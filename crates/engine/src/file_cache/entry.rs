@@ -322,7 +322,7 @@ impl FileEntry {
     }
 
     /// Whom a job that reads `bytes` of it for `client` waits for.
-    pub(crate) fn origin(&self, client: u64, bytes: usize) -> Origin {
+    pub fn origin(&self, client: u64, bytes: usize) -> Origin {
         Origin {
             device: self.stat.device,
             is_remote: self.storage == Storage::Remote,
@@ -379,6 +379,11 @@ impl FileEntry {
         }
         let descriptor = self.descriptor().ok_or(io::ErrorKind::NotFound)?;
         Ok(rustix::io::pread(descriptor, buffer, offset)?)
+    }
+
+    /// Whether header fields are kept under `key`.
+    pub fn has_prepared(&self, key: u64) -> bool {
+        self.label.borrow().key == Some(key)
     }
 
     /// The header fields made for this file and kept under `key`, or what `make` makes.

@@ -17,21 +17,37 @@ use petrel_engine::proto::status::Status;
 use super::options::{Cache, Options};
 use super::set_fields;
 use super::view::{Format, View};
+use crate::cache_dir::CacheDir;
+
+/// What is known of a listing.
+pub(super) enum Cached {
+    /// It is the answer.
+    Answered,
+    /// There is no fresh one.
+    Missing,
+    /// The disk has to be asked.
+    Cold,
+}
 
 /// Answers with a listing that was kept, if there is a fresh one.
-pub(super) fn answer(exchange: &mut Exchange, options: &Options, view: &View) -> bool {
+pub(super) fn answer(exchange: &mut Exchange, options: &Options, view: &View) -> Cached {
     let Some(cache) = &options.cache else {
-        return false;
+        return Cached::Missing;
     };
     let found = match &cache.directory {
-        Some(_) => from_file(exchange, options, cache, view),
+        Some(directory) => match from_file(exchange, options, cache, directory, view) {
+            Some(found) => found,
+            None => return Cached::Cold,
+        },
         None => from_memory(exchange, options, view),
     };
-    let Some(body) = found else { return false };
+    let Some(body) = found else {
+        return Cached::Missing;
+    };
     exchange.response.status = Status::OK;
     set_fields(exchange, options, view.format);
     exchange.response.body = body;
-    true
+    Cached::Answered
 }
 
 /// Keeps a listing, if that is configured and it is not too long. Files are written in the background.
@@ -76,22 +92,26 @@ fn from_memory(exchange: &Exchange, options: &Options, view: &View) -> Option<Bo
     })
 }
 
-fn from_file(exchange: &Exchange, options: &Options, cache: &Cache, view: &View) -> Option<Body> {
-    let path = cache
-        .directory
-        .as_ref()?
-        .path_of(&file_name(exchange, options, view))?;
-    let clock = exchange.worker.clock();
-    let file = exchange
-        .worker
-        .files()
-        .lookup_waiting(&path, Symlinks::Refuse, clock.seconds());
-    let age_s = clock.wall_seconds().checked_sub(file.stat().modified_s)?;
-    if file.kind() != FileKind::Regular || age_s >= u64::from(cache.max_age_s) {
-        return None;
+/// `None`: the disk has to be asked.
+fn from_file(
+    exchange: &Exchange,
+    options: &Options,
+    cache: &Cache,
+    directory: &CacheDir,
+    view: &View,
+) -> Option<Option<Body>> {
+    let Some(path) = directory.path_of(&file_name(exchange, options, view)) else {
+        return Some(None);
+    };
+    let file = exchange.look_up(&path, Symlinks::Refuse)?;
+    let now_s = exchange.worker.clock().wall_seconds();
+    let age_s = now_s.checked_sub(file.stat().modified_s);
+    let is_fresh = age_s.is_some_and(|age_s| age_s < u64::from(cache.max_age_s));
+    if file.kind() != FileKind::Regular || !is_fresh {
+        return Some(None);
     }
     let range = 0..file.stat().size;
-    Some(Body::Piece(Piece::File { file, range }))
+    Some(Some(Body::Piece(Piece::File { file, range })))
 }
 
 /// Where lighttpd has `dirlist.html`; the number keeps different views of a directory apart.

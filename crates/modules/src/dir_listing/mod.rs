@@ -26,7 +26,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use petrel_engine::Exchange;
-use petrel_engine::blocking::NotDone;
+use petrel_engine::blocking::{NotDone, Origin};
 use petrel_engine::body::{Body, Piece};
 use petrel_engine::config::{Diagnostic, DirectiveSpec};
 use petrel_engine::file_cache::FileKind;
@@ -37,6 +37,7 @@ use rustix::io::Errno;
 
 use crate::disk_jobs::{Jobs, Waiter};
 use crate::file_wait::FileWait;
+use cache::Cached;
 use options::{Around, Options};
 use page::Page;
 use read::{AroundFile, Found, Wanted};
@@ -113,7 +114,7 @@ struct DirListing {
 
 impl Hook for DirListing {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
-        let Some(file) = &exchange.physical.file else {
+        let Some(file) = exchange.physical.file.clone() else {
             return Outcome::Next;
         };
         let is_ours = file.kind() == FileKind::Directory
@@ -123,10 +124,16 @@ impl Hook for DirListing {
             return Outcome::Next;
         }
         let view = View::of(&exchange.request, self.options.is_sorted);
-        if cache::answer(exchange, &self.options, &view) {
-            return Outcome::Answer;
+        match cache::answer(exchange, &self.options, &view) {
+            Cached::Answered => return Outcome::Answer,
+            Cached::Cold => return Outcome::Cold,
+            Cached::Missing => {}
         }
-        match begin(exchange, &self.options, &view) {
+        let origin = file.origin(exchange.connection.id, 0);
+        let Some(wanted) = wanted(exchange, &self.options, &view) else {
+            return Outcome::Cold;
+        };
+        match begin(&self.options, &view, origin, wanted) {
             Some(waiter) => Outcome::Later(Box::new(Listing {
                 options: Rc::clone(&self.options),
                 view,
@@ -137,25 +144,29 @@ impl Hook for DirListing {
     }
 }
 
-/// Has the directory read. `None`: too many are being read.
-fn begin(exchange: &Exchange, options: &Options, view: &View) -> Option<Waiter<Read>> {
+/// What has to be read. `None`: the disk has to be asked for files around the list.
+fn wanted(exchange: &Exchange, options: &Options, view: &View) -> Option<Wanted> {
     let around = |around: &Option<Around>, class| match view.format {
         Format::Page => page::around_file(exchange, around.as_ref(), class),
-        Format::Json => AroundFile::Nothing,
+        Format::Json => Some(AroundFile::Nothing),
     };
-    let wanted = Wanted {
+    Some(Wanted {
         directory: exchange.physical.path.clone(),
         symlinks: exchange.settings.core.symlinks,
         names: Arc::clone(&options.names),
-        header: around(&options.header, "header"),
-        readme: around(&options.readme, "readme"),
-    };
+        header: around(&options.header, "header")?,
+        readme: around(&options.readme, "readme")?,
+    })
+}
+
+/// Has the directory read. `None`: too many are being read.
+fn begin(options: &Options, view: &View, origin: Origin, wanted: Wanted) -> Option<Waiter<Read>> {
     let key = Key {
         directory: wanted.directory.clone(),
         format: view.format,
         fingerprint: options.fingerprint,
     };
-    READING.with(|jobs| jobs.join(key, move || wanted.read().map(Arc::new)))
+    READING.with(|jobs| jobs.join(key, origin, move || wanted.read().map(Arc::new)))
 }
 
 type Read = Result<Arc<Found>, Errno>;

@@ -241,24 +241,23 @@ pub(super) fn type_of<'t>(entry: &Entry<'_>, types: &'t MimeTypes) -> &'t [u8] {
         .trim_ascii_end()
 }
 
-/// The file to show around the list, if it is there.
-pub(super) fn around_file(exchange: &Exchange, around: Option<&Around>, class: &str) -> AroundFile {
+/// The file to show around the list, if it is there. `None`: the disk has to be asked.
+pub(super) fn around_file(
+    exchange: &Exchange,
+    around: Option<&Around>,
+    class: &str,
+) -> Option<AroundFile> {
     let Some(around) = around else {
-        return AroundFile::Nothing;
+        return Some(AroundFile::Nothing);
     };
     let path = match around.name.starts_with('/') {
         true => around.name.as_bytes().to_vec(),
         false => [&*exchange.physical.path, around.name.as_bytes()].concat(),
     };
-    let now_s = exchange.worker.clock().seconds();
-    let file =
-        exchange
-            .worker
-            .files()
-            .lookup_waiting(&path, exchange.settings.core.symlinks, now_s);
+    let file = exchange.look_up(&path, exchange.settings.core.symlinks)?;
     let size = usize::try_from(file.stat().size).unwrap_or(usize::MAX);
     if file.kind() != FileKind::Regular || size == 0 {
-        return AroundFile::Nothing;
+        return Some(AroundFile::Nothing);
     }
     if size > AROUND_BYTES_MAX {
         let path = String::from_utf8_lossy(&path);
@@ -266,15 +265,15 @@ pub(super) fn around_file(exchange: &Exchange, around: Option<&Around>, class: &
             "content",
             format_args!("{path:?} is too long for a listing's {class}"),
         );
-        return AroundFile::Nothing;
+        return Some(AroundFile::Nothing);
     }
     if let Some(content) = file.content() {
-        return AroundFile::Content(content.to_vec());
+        return Some(AroundFile::Content(content.to_vec()));
     }
     let open = file
         .descriptor()
         .and_then(|file| file.try_clone_to_owned().ok());
-    open.map_or(AroundFile::Nothing, |open| AroundFile::Open(open, size))
+    Some(open.map_or(AroundFile::Nothing, |open| AroundFile::Open(open, size)))
 }
 
 fn write_around(out: &mut Vec<u8>, around: Option<&Around>, content: &[u8], class: &str) {
