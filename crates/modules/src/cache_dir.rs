@@ -77,8 +77,7 @@ impl CacheDir {
         bytes: Bytes,
         failed: impl FnOnce(io::Error) + 'static,
     ) {
-        let path = [&self.path, &b"/"[..], &name].concat();
-        let Some(turn) = Turn::take(path, bytes.len()) else {
+        let Some(turn) = self.turn(&name, bytes.len()) else {
             return;
         };
         let directory = Arc::clone(self);
@@ -86,13 +85,19 @@ impl CacheDir {
             let written = blocking::run_io(move || {
                 let mut file = directory.create(&name)?;
                 file.write(&bytes)?;
-                file.publish(None)
+                file.publish(None).map(drop)
             });
             if let Err(error) = written.await {
                 failed(error);
             }
             drop(turn);
         });
+    }
+
+    /// The right to write the file `name`, which this worker gives to one at a time; `bytes` of it are
+    /// held in memory. `None` also if [`WRITTEN_BYTES_MAX`] bytes of other files are.
+    pub fn turn(&self, name: &[u8], bytes: usize) -> Option<Turn> {
+        Turn::take([&self.path, &b"/"[..], name].concat(), bytes)
     }
 
     /// Begins a file that will be called `name`, with the directories it needs. Waits for the disk.
@@ -110,7 +115,7 @@ impl CacheDir {
         let directory = self.directory(parents)?;
         let temporary = temporary_name();
         let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&directory, &temporary, flags, Mode::RUSR | Mode::WUSR)?;
         Ok(NewFile {
             file: file.into(),
@@ -156,7 +161,7 @@ pub(crate) struct NewFile {
 }
 
 impl NewFile {
-    /// Adds `bytes` to the end.
+    /// Adds `bytes` to the end. Waits for the disk.
     ///
     /// # Errors
     /// Those of write(2): above all, that the disk is full.
@@ -164,11 +169,12 @@ impl NewFile {
         io::Write::write_all(&mut self.file, bytes)
     }
 
-    /// Gives the file its modification time and its name.
+    /// Gives the file its modification time and its name, and hands it out to be read. Waits for the
+    /// disk.
     ///
     /// # Errors
     /// Those of futimens(2) and rename(2). `IsADirectory` if something else has the name.
-    pub fn publish(mut self, modified: Option<(u64, u32)>) -> io::Result<()> {
+    pub fn publish(mut self, modified: Option<(u64, u32)>) -> io::Result<std::fs::File> {
         if let Some((seconds, nanos)) = modified {
             let time = Timespec {
                 tv_sec: seconds.cast_signed(),
@@ -195,7 +201,7 @@ impl NewFile {
             &*self.name,
         )?;
         self.is_published = true;
-        Ok(())
+        self.file.try_clone()
     }
 }
 
@@ -207,8 +213,8 @@ impl Drop for NewFile {
     }
 }
 
-/// The right to write a file in the background.
-struct Turn(Vec<u8>);
+/// The right to write a file. Dropped, it is free for others.
+pub(crate) struct Turn(Vec<u8>);
 
 impl Turn {
     fn take(path: Vec<u8>, bytes: usize) -> Option<Turn> {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use petrel_engine::Exchange;
@@ -12,10 +12,10 @@ use petrel_engine::proto::accept::Coding;
 use petrel_engine::proto::status::Status;
 
 use super::body::{CompressedBody, UnknownLength, at_once};
+use super::keeping::Keeping;
 use super::kept::{self, Key, Made};
 use super::options::Options;
 use super::{fields, stored};
-use crate::cache_dir::NewFile;
 
 /// Makes the answer a compressed one. `file` is there when the answer is one whole file, or content that
 /// somebody keeps.
@@ -40,8 +40,9 @@ fn make_from_file(
     key: Key,
 ) -> io::Result<Outcome> {
     let directory = options.cache_dir.as_ref();
-    if let Some(file) = directory.and_then(|at| stored::create(exchange, at, &source, coding)) {
-        return gather(exchange, options, coding, Store::Disk(file, source));
+    if let Some(keeping) = directory.and_then(|at| Keeping::begin(exchange, at, &source, coding)) {
+        let store = Store::Disk(Box::new(keeping));
+        return gather(exchange, options, coding, store);
     }
     if let Some(made) = make_at_once(exchange, options, coding, Some(&key))? {
         return Ok(send_made(exchange, coding, made));
@@ -141,7 +142,8 @@ fn gather(
         options,
         body,
         coding,
-        store: Some(store),
+        store,
+        is_whole: false,
     })))
 }
 
@@ -157,83 +159,62 @@ struct Gathering {
     options: Rc<Options>,
     body: CompressedBody,
     coding: Coding,
-    /// `None` after the end.
-    store: Option<Store>,
+    store: Store,
+    /// Nothing more comes from the compressor.
+    is_whole: bool,
 }
 
 /// Where a compressed file will be kept.
 enum Store {
     Memory(Vec<u8>, Key),
-    /// The new file, and what it is made from.
-    Disk(NewFile, Piece),
+    Disk(Box<Keeping>),
 }
 
 impl Pending for Gathering {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
-        loop {
-            let done = match self.body.poll_piece(context) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Some(Ok(piece))) => match self.write(exchange, &piece) {
-                    None => continue,
-                    Some(done) => done,
-                },
-                Poll::Ready(Some(Err(error))) => Err(error),
-                Poll::Ready(None) => self.complete(exchange),
-            };
-            return Poll::Ready(done.unwrap_or_else(|error| fail(exchange, &error)));
+        while !self.is_whole {
+            if let Store::Disk(keeping) = &mut self.store
+                && let Err(error) = ready!(keeping.poll_room(exchange, context))
+            {
+                return Poll::Ready(self.give_up(exchange, &error));
+            }
+            match ready!(self.body.poll_piece(context)) {
+                Some(Ok(piece)) => self.write(&piece),
+                Some(Err(error)) => return Poll::Ready(fail(exchange, &error)),
+                None => self.is_whole = true,
+            }
         }
+        let body = match &mut self.store {
+            Store::Memory(whole, key) => {
+                let bytes = Bytes::from(std::mem::take(whole));
+                kept::keep(key.clone(), Made::Smaller(bytes.clone()));
+                Body::Piece(Piece::Bytes(bytes))
+            }
+            Store::Disk(keeping) => match ready!(keeping.poll_end(exchange, context)) {
+                Ok(body) => body,
+                Err(error) => return Poll::Ready(self.give_up(exchange, &error)),
+            },
+        };
+        Poll::Ready(send(exchange, self.coding, body))
     }
 }
 
 impl Gathering {
-    /// Adds compressed bytes. `Some` when they could not be kept.
-    fn write(&mut self, exchange: &mut Exchange, piece: &Piece) -> Option<io::Result<Outcome>> {
+    fn write(&mut self, piece: &Piece) {
         let bytes = piece.in_memory().unwrap_or_default();
-        let error = match self.store.as_mut()? {
-            Store::Memory(whole, _) => {
-                whole.extend_from_slice(bytes);
-                return None;
-            }
-            Store::Disk(file, _) => file.write(bytes).err()?,
-        };
-        match self.store.take() {
-            Some(Store::Disk(_, source)) => Some(self.give_up(exchange, source, &error)),
-            _ => None,
-        }
-    }
-
-    fn complete(&mut self, exchange: &mut Exchange) -> io::Result<Outcome> {
-        match self.store.take() {
-            Some(Store::Memory(whole, key)) => {
-                let bytes = Bytes::from(whole);
-                kept::keep(key, Made::Smaller(bytes.clone()));
-                Ok(send(
-                    exchange,
-                    self.coding,
-                    Body::Piece(Piece::Bytes(bytes)),
-                ))
-            }
-            Some(Store::Disk(file, source)) => {
-                let directory = self.options.cache_dir.as_ref();
-                let directory = directory.ok_or(io::ErrorKind::NotFound)?;
-                match stored::publish(exchange, directory, file, &source, self.coding) {
-                    Ok(body) => Ok(send(exchange, self.coding, body)),
-                    Err(error) => self.give_up(exchange, source, &error),
-                }
-            }
-            None => Ok(Outcome::Next),
+        match &mut self.store {
+            Store::Memory(whole, _) => whole.extend_from_slice(bytes),
+            Store::Disk(keeping) => keeping.write(bytes),
         }
     }
 
     /// The disk is full, or the like: compressed once more, on the way to the client.
-    fn give_up(
-        &self,
-        exchange: &mut Exchange,
-        source: Piece,
-        error: &io::Error,
-    ) -> io::Result<Outcome> {
+    fn give_up(&self, exchange: &mut Exchange, error: &io::Error) -> Outcome {
         stored::complain(exchange, error);
-        exchange.response.body = Body::Piece(source);
-        stream(exchange, &self.options, self.coding)
+        if let Store::Disk(keeping) = &self.store {
+            exchange.response.body = Body::Piece(keeping.source().clone());
+        }
+        let streamed = stream(exchange, &self.options, self.coding);
+        streamed.unwrap_or_else(|error| fail(exchange, &error))
     }
 }

@@ -16,6 +16,7 @@ mod body;
 mod decide;
 mod encoder;
 mod fields;
+mod keeping;
 mod kept;
 mod load;
 mod making;

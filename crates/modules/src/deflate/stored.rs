@@ -3,7 +3,7 @@
 //! The names are lighttpd's: the file's path and its entity tag in the coding, such as
 //! `DIR/var/www/a.css-1f2e-gzip`. A kept file also bears the modification time of what it was made
 //! from, so one that was made from another content is not used even if the tag is the same. They
-//! are served as files by the file cache: in one send, or by sendfile.
+//! are served as files by the file cache: in one send, or by sendfile. [`Keeping`] writes them.
 
 use std::cell::Cell;
 use std::io;
@@ -15,7 +15,7 @@ use petrel_engine::file_cache::{FileEntry, FileKind, Symlinks};
 use petrel_engine::proto::accept::Coding;
 
 use super::fields;
-use crate::cache_dir::{CacheDir, NewFile};
+use crate::cache_dir::CacheDir;
 
 /// Where the compressed form of `source` is kept.
 pub(super) enum Stored {
@@ -44,42 +44,6 @@ pub(super) fn find(
     }
 }
 
-/// Begins to keep the compressed form of `source`. `None`: it cannot be kept.
-pub(super) fn create(
-    exchange: &Exchange,
-    directory: &CacheDir,
-    source: &Piece,
-    coding: Coding,
-) -> Option<NewFile> {
-    match directory.create(&name(exchange, source, coding)?) {
-        Ok(file) => Some(file),
-        Err(error) => {
-            complain(exchange, &error);
-            None
-        }
-    }
-}
-
-/// Gives the new file its name, and makes it a body.
-///
-/// # Errors
-/// What the file system says, and `NotFound` if somebody removed it at once.
-pub(super) fn publish(
-    exchange: &Exchange,
-    directory: &CacheDir,
-    file: NewFile,
-    source: &Piece,
-    coding: Coding,
-) -> io::Result<Body> {
-    file.publish(modified(source))?;
-    let path = name(exchange, source, coding).and_then(|name| directory.path_of(&name));
-    let path = path.ok_or(io::ErrorKind::NotFound)?;
-    // This worker looked for it before, and remembers that it was not there.
-    exchange.forget_file(&path);
-    HAS_COMPLAINED.set(false);
-    body_of(look_up(exchange, &path), source).ok_or(io::ErrorKind::NotFound.into())
-}
-
 /// Logs that files cannot be kept: once, until it works again.
 pub(super) fn complain(exchange: &Exchange, error: &io::Error) {
     if !HAS_COMPLAINED.replace(true) {
@@ -90,9 +54,14 @@ pub(super) fn complain(exchange: &Exchange, error: &io::Error) {
     }
 }
 
+/// Files can be kept: the next time they cannot is to be logged.
+pub(super) fn works() {
+    HAS_COMPLAINED.set(false);
+}
+
 /// The name below the directory; `None` if the answer is not the request's own file, or if its
 /// entity tag is missing or no fit part of a file name.
-fn name(exchange: &Exchange, source: &Piece, coding: Coding) -> Option<Vec<u8>> {
+pub(super) fn name(exchange: &Exchange, source: &Piece, coding: Coding) -> Option<Vec<u8>> {
     let Piece::File { file, .. } = source else {
         return None;
     };
@@ -110,15 +79,7 @@ fn name(exchange: &Exchange, source: &Piece, coding: Coding) -> Option<Vec<u8>> 
     is_fit.then(|| [path, b"-", tag].concat())
 }
 
-fn look_up(exchange: &Exchange, path: &[u8]) -> Rc<FileEntry> {
-    let now_s = exchange.worker.clock().seconds();
-    exchange
-        .worker
-        .files()
-        .lookup_waiting(path, Symlinks::Refuse, now_s)
-}
-
-fn body_of(file: Rc<FileEntry>, source: &Piece) -> Option<Body> {
+pub(super) fn body_of(file: Rc<FileEntry>, source: &Piece) -> Option<Body> {
     let stat = file.stat();
     let is_right = file.kind() == FileKind::Regular
         && stat.size > 0
@@ -127,7 +88,7 @@ fn body_of(file: Rc<FileEntry>, source: &Piece) -> Option<Body> {
     is_right.then(|| Body::Piece(Piece::File { file, range }))
 }
 
-fn modified(source: &Piece) -> Option<(u64, u32)> {
+pub(super) fn modified(source: &Piece) -> Option<(u64, u32)> {
     match source {
         Piece::File { file, .. } => Some((file.stat().modified_s, file.stat().modified_ns)),
         Piece::Bytes(_) => None,

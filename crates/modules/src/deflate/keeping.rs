@@ -1,0 +1,169 @@
+//! Writing a compressed file into `deflate.cache-dir`, by threads that may wait for the disk.
+//!
+//! One request of a worker writes a file; others that want it meanwhile compress it on the way to their
+//! clients. The bytes go to the threads some at a time, and the compressor waits when they are behind.
+
+use std::fs::File;
+use std::future::Future;
+use std::io;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use petrel_engine::Exchange;
+use petrel_engine::blocking::{self, Running};
+use petrel_engine::body::{Body, Piece};
+use petrel_engine::file_cache::FileEntry;
+use petrel_engine::proto::accept::Coding;
+
+use super::stored;
+use crate::cache_dir::{CacheDir, NewFile, Turn};
+use crate::file_wait::FileWait;
+
+/// A compressed file that is being written. Dropped, it was never there.
+pub(super) struct Keeping {
+    /// What it is made from.
+    source: Piece,
+    path: Vec<u8>,
+    /// For the present job.
+    wait: FileWait,
+    /// For the next job.
+    bytes: Vec<u8>,
+    file: Place,
+    _turn: Turn,
+}
+
+/// Where the new file is.
+enum Place {
+    /// With a job that makes it, or writes to it.
+    Away(Running<io::Result<NewFile>>),
+    /// With the job that gives it its name.
+    Ending(Running<io::Result<File>>),
+    /// Given up, or there.
+    Nowhere,
+}
+
+impl Keeping {
+    /// Begins to keep the compressed form of `source`. `None`: it cannot be kept, or somebody is at it.
+    pub fn begin(
+        exchange: &Exchange,
+        directory: &Arc<CacheDir>,
+        source: &Piece,
+        coding: Coding,
+    ) -> Option<Keeping> {
+        let name = stored::name(exchange, source, coding)?;
+        let path = directory.path_of(&name)?;
+        let turn = directory.turn(&name, WRITE_BYTES)?;
+        let directory = Arc::clone(directory);
+        Some(Keeping {
+            source: source.clone(),
+            path,
+            wait: FileWait::new(exchange),
+            bytes: Vec::new(),
+            file: Place::Away(blocking::run(move || directory.create(&name))),
+            _turn: turn,
+        })
+    }
+
+    /// What it is made from.
+    pub fn source(&self) -> &Piece {
+        &self.source
+    }
+
+    /// Adds bytes to the end.
+    pub fn write(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Waits until there is room for more bytes.
+    ///
+    /// # Errors
+    /// What the file system says; `TimedOut` if it says nothing.
+    pub fn poll_room(
+        &mut self,
+        exchange: &mut Exchange,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.bytes.len() >= WRITE_BYTES {
+            let mut file = ready!(self.poll_file(exchange, context))?;
+            let bytes = mem::take(&mut self.bytes);
+            self.wait = FileWait::new(exchange);
+            self.file = Place::Away(blocking::run(move || {
+                file.write(&bytes)?;
+                Ok(file)
+            }));
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Gives the whole file its name, and makes it a body.
+    ///
+    /// # Errors
+    /// As [`Keeping::poll_room`].
+    pub fn poll_end(
+        &mut self,
+        exchange: &mut Exchange,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Body>> {
+        if let Place::Away(_) = self.file {
+            let mut file = ready!(self.poll_file(exchange, context))?;
+            let (bytes, modified) = (mem::take(&mut self.bytes), stored::modified(&self.source));
+            self.wait = FileWait::new(exchange);
+            self.file = Place::Ending(blocking::run(move || {
+                file.write(&bytes)?;
+                file.publish(modified)
+            }));
+        }
+        let Place::Ending(job) = &mut self.file else {
+            return Poll::Ready(Err(io::ErrorKind::NotFound.into()));
+        };
+        let Poll::Ready(done) = Pin::new(job).poll(context) else {
+            return self.pending(exchange);
+        };
+        self.file = Place::Nowhere;
+        let file = FileEntry::from_file(done??)?;
+        // This worker looked for it before, and remembers that it was not there.
+        exchange.forget_file(&self.path);
+        stored::works();
+        let body = stored::body_of(file, &self.source);
+        Poll::Ready(body.ok_or(io::ErrorKind::NotFound.into()))
+    }
+
+    /// The file, back from a job.
+    fn poll_file(
+        &mut self,
+        exchange: &mut Exchange,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<NewFile>> {
+        let Place::Away(job) = &mut self.file else {
+            return Poll::Ready(Err(io::ErrorKind::NotFound.into()));
+        };
+        match Pin::new(job).poll(context) {
+            Poll::Ready(done) => {
+                self.file = Place::Nowhere;
+                Poll::Ready(done?)
+            }
+            Poll::Pending => self.pending(exchange),
+        }
+    }
+
+    fn pending<T>(&self, exchange: &mut Exchange) -> Poll<io::Result<T>> {
+        match self.wait.is_over(exchange) {
+            true => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            false => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        if let Place::Away(job) = mem::replace(&mut self.file, Place::Nowhere) {
+            // The file may be there: removing it is for the threads, too.
+            drop(blocking::run(move || drop(job)));
+        }
+    }
+}
+
+/// Bytes that a job writes.
+const WRITE_BYTES: usize = 256 * 1024;
