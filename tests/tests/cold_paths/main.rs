@@ -1,5 +1,6 @@
 //! A file system that does not answer makes its own requests wait, and no others.
 
+mod kept_files;
 mod listings;
 
 use petrel_tests::{Server, SlowFs};

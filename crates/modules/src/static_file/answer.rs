@@ -10,11 +10,12 @@ use petrel_engine::proto::date;
 use petrel_engine::proto::http1::KnownField;
 use petrel_engine::proto::status::Status;
 
-use super::{content_type, etag, last_modified, ranges};
+use super::{content_type, etag, last_modified, own_type, ranges};
 
 /// Makes `file` the body of an answer whose status and fields a backend made. Content-Type, ETag and
 /// Last-Modified of the backend stay, also for the conditions of the request; what is missing is the
-/// file's, with a type by `path`. Conditions and ranges are about successes alone: with another
+/// file's, with a type by `path`: an extended attribute on a file system of another machine is not asked
+/// for. Conditions and ranges are about successes alone: with another
 /// status than 200 the file is sent whole.
 pub(crate) fn for_backend(exchange: &mut Exchange, file: Rc<FileEntry>, path: &[u8]) {
     let settings = Rc::clone(&exchange.settings);
@@ -23,7 +24,8 @@ pub(crate) fn for_backend(exchange: &mut Exchange, file: Rc<FileEntry>, path: &[
     let response = &mut exchange.response;
     response.is_final = true;
     if response.get("Content-Type").is_none() {
-        response.set("Content-Type", &content_type(&file, path, core));
+        let own = own_type::at_once(&file, core);
+        response.set("Content-Type", &content_type(own, path, core));
     }
     if response.status != Status::OK || handles_error {
         return whole(exchange, file);

@@ -5,6 +5,7 @@
 //! decided by `proto`. Knows nothing of sockets: a file piece finds its own way.
 
 mod answer;
+mod own_type;
 mod precompressed;
 mod ranges;
 
@@ -22,6 +23,7 @@ use petrel_engine::settings::{CoreSettings, mime};
 
 pub(crate) use answer::as_asked as answer_as_asked;
 pub(crate) use answer::for_backend as answer_for_backend;
+use own_type::Asking;
 use precompressed::Precompressed;
 
 /// mod_staticfile.
@@ -84,7 +86,9 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
             .iter()
             .map(|suffix| suffix.as_bytes().to_vec())
             .collect(),
-        has_etags: values.bool("static-file.etags").unwrap_or(true),
+        fields: Fields {
+            has_etags: values.bool("static-file.etags").unwrap_or(true),
+        },
         has_path_info: !values.bool("static-file.disable-pathinfo").unwrap_or(false),
         precompressed,
     };
@@ -95,7 +99,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
 
 struct StaticFile {
     excluded: Vec<Vec<u8>>,
-    has_etags: bool,
+    fields: Fields,
     has_path_info: bool,
     precompressed: Rc<Precompressed>,
 }
@@ -126,18 +130,40 @@ impl Hook for StaticFile {
         // A sibling asked for by its own name has another type than one sent in place of a file.
         let key =
             u64::from(exchange.settings.profile) << 1 | u64::from(!Rc::ptr_eq(&file, &chosen));
-        self.send(exchange, chosen, coding, key);
+        let core = &exchange.settings.core;
+        if own_type::is_to_be_asked_for(&chosen, core) && !chosen.has_prepared(key) {
+            return match Asking::begin(exchange, self.fields, &chosen, coding, key) {
+                Some(asking) => Outcome::Later(Box::new(asking)),
+                None => exchange.answer(Status::SERVICE_UNAVAILABLE),
+            };
+        }
+        self.fields.send(exchange, chosen, coding, key, None);
         Outcome::Answer
     }
 }
 
-impl StaticFile {
+/// Which fields a file gets.
+#[derive(Clone, Copy)]
+struct Fields {
+    has_etags: bool,
+}
+
+impl Fields {
     /// Makes `file` the answer, as far as the conditions of the request allow. Its fields are kept
-    /// under `key`.
-    fn send(&self, exchange: &mut Exchange, file: Rc<FileEntry>, coding: Option<Coding>, key: u64) {
+    /// under `key`; `own` is the type that it bears itself, if they have to be made.
+    fn send(
+        self,
+        exchange: &mut Exchange,
+        file: Rc<FileEntry>,
+        coding: Option<Coding>,
+        key: u64,
+        own: Option<Vec<u8>>,
+    ) {
         let settings = Rc::clone(&exchange.settings);
         let path = &exchange.physical.path;
-        let fields = file.prepared(key, |file| self.fields(file, path, coding, &settings.core));
+        let fields = file.prepared(key, |file| {
+            self.make(file, path, coding, own, &settings.core)
+        });
         exchange.response.extend_from_wire(&fields);
         // A backend that redirected to this file may know its type better.
         exchange.response.take_carried();
@@ -149,15 +175,16 @@ impl StaticFile {
     }
 
     /// The fields that depend on the file and the settings alone, in wire form.
-    fn fields(
-        &self,
+    fn make(
+        self,
         file: &FileEntry,
         path: &[u8],
         coding: Option<Coding>,
+        own: Option<Vec<u8>>,
         core: &CoreSettings,
     ) -> Vec<u8> {
         let mut out = Vec::with_capacity(192);
-        field(&mut out, "Content-Type", &content_type(file, path, core));
+        field(&mut out, "Content-Type", &content_type(own, path, core));
         if self.has_etags
             && let Some(etag) = etag(file, coding, core)
         {
@@ -188,19 +215,11 @@ fn last_modified(file: &FileEntry) -> [u8; 29] {
     date
 }
 
-/// The type of a file: from its extended attribute where that is wanted, or by its name. lighttpd
+/// The type of a file: its own, from its extended attribute where that is wanted, or by its name. lighttpd
 /// leaves ETag and Last-Modified out where nothing is known of the type. They are sent here: without
 /// them such a file is downloaded again each time, for the sake of a type that may be configured
 /// some day.
-fn content_type(file: &FileEntry, path: &[u8], core: &CoreSettings) -> Vec<u8> {
-    let own = core.mime_xattr.as_ref().and_then(|name| {
-        let mut value = [0; 128];
-        let length = rustix::fs::fgetxattr(file.descriptor()?, &**name, &mut value[..]).ok()?;
-        value
-            .get(..length)
-            .filter(|value| !value.is_empty())
-            .map(<[u8]>::to_vec)
-    });
+fn content_type(own: Option<Vec<u8>>, path: &[u8], core: &CoreSettings) -> Vec<u8> {
     own.unwrap_or_else(|| {
         core.mime_types
             .content_type_of(path)

@@ -1,0 +1,93 @@
+//! Types in extended attributes, and files that modules keep.
+
+use petrel_tests::{Operation, eventually};
+use rustix::fs::XattrFlags;
+
+use super::{expect_others_served, site};
+
+#[test]
+fn a_type_that_is_asked_for_keeps_nobody_else_waiting() {
+    let test = "a_type_that_is_asked_for_keeps_nobody_else_waiting";
+    let Some((server, slow)) = site(test, "mimetype.use-xattr = \"enable\"") else {
+        return;
+    };
+    let file = slow.beneath().join("one.txt");
+    let set = rustix::fs::setxattr(
+        &file,
+        "user.Content-Type",
+        b"text/x-own",
+        XattrFlags::empty(),
+    );
+    if let Err(errno) = set {
+        return petrel_tests::skip(test, &format!("no extended attributes here: {errno}"));
+    }
+    slow.hang_on(&[Operation::ReadAttribute]);
+    let mut clients = Vec::new();
+    for _ in 0..20 {
+        let mut client = server.client();
+        client.send("GET /slow/one.txt HTTP/1.1\r\nHost: a\r\n\r\n");
+        clients.push(client);
+    }
+    slow.expect_hanging(1);
+    expect_others_served(&server);
+    slow.release();
+    for mut client in clients {
+        let answer = client.response();
+        assert_eq!(answer.field("Content-Type"), Some("text/x-own"));
+        assert_eq!(answer.text(), "1");
+    }
+    let own_is_missing = server.get("/slow/two.txt");
+    let by_name = own_is_missing.field("Content-Type");
+    assert!(by_name.is_some_and(|name| name.starts_with("text/plain")));
+}
+
+/// Compressed files are kept on the file system that hangs.
+const KEPT: &str = "server.modules = (\"mod_deflate\")
+    deflate.mimetypes = (\"text/\")
+    deflate.cache-dir = var.dir + \"/www/slow/cache\"
+    server.max-file-wait = 1";
+
+const GZIP: &[(&str, &str)] = &[("Accept-Encoding", "gzip")];
+
+#[test]
+fn a_compressed_file_that_is_written_keeps_nobody_else_waiting() {
+    let test = "a_compressed_file_that_is_written_keeps_nobody_else_waiting";
+    let Some((server, slow)) = site(test, KEPT) else {
+        return;
+    };
+    let text = "some text that is written again and again. ".repeat(2000);
+    for name in ["create", "rename", "last"] {
+        server.tree().write(&format!("www/{name}.txt"), &text);
+    }
+    // The directory is opened.
+    assert_eq!(server.get("/hot.txt").status, 200);
+    for (name, trouble) in [("create", Operation::Create), ("rename", Operation::Rename)] {
+        slow.hang_on(&[trouble]);
+        let mut client = server.client();
+        client.send(format!(
+            "GET /{name}.txt HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n"
+        ));
+        slow.expect_hanging(1);
+        expect_others_served(&server);
+        // Who comes meanwhile does not wait for the file.
+        let mut other = server.client();
+        let other = other.request("GET", &format!("/{name}.txt"), GZIP);
+        assert_eq!(other.field("Content-Encoding"), Some("gzip"));
+        assert_eq!(slow.hanging(), 1);
+        // Who waits for the disk gets the content without it.
+        let answer = client.response();
+        assert_eq!(
+            (answer.status, answer.field("Content-Encoding")),
+            (200, Some("gzip"))
+        );
+        server.expect_log("files are not kept");
+        slow.release();
+        assert!(eventually(|| slow.hanging() == 0));
+    }
+    let first = server.client().request("GET", "/last.txt", GZIP);
+    let renamed = slow.count(Operation::Rename);
+    assert!(renamed >= 2, "it is kept: {slow:?}");
+    let second = server.client().request("GET", "/last.txt", GZIP);
+    assert_eq!((second.status, &second.body), (200, &first.body));
+    assert_eq!(slow.count(Operation::Rename), renamed);
+}
