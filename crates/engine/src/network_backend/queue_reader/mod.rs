@@ -19,6 +19,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use petrel_sys::read_queue::{
     BUFFER_BYTES_MAX, Buffer, DirectRange, Done, Read, ReadQueue, is_refusal,
@@ -95,6 +96,7 @@ impl QueueReader {
             running: RefCell::default(),
             tokens: Cell::default(),
             wake: Notify::new(),
+            is_failing: Cell::default(),
             refused: RefCell::default(),
             log: worker.logs().error_log(None),
         });
@@ -165,6 +167,8 @@ struct Inner {
     tokens: Cell<u64>,
     /// Something waits.
     wake: Notify,
+    /// The kernel does not take what was gathered.
+    is_failing: Cell<bool>,
     /// File systems that do not do what this backend asks for.
     refused: RefCell<Vec<u64>>,
     log: LogHandle,
@@ -182,23 +186,30 @@ async fn drive(inner: Rc<Inner>, readable: AsyncFd<OwnedFd>) {
             },
         }
         while inner.step() {
-            tokio::task::yield_now().await;
+            match inner.is_failing.get() {
+                true => tokio::time::sleep(RETRY).await,
+                false => tokio::task::yield_now().await,
+            }
         }
     }
 }
+
+/// Between two attempts to give the kernel what it does not take.
+const RETRY: Duration = Duration::from_millis(10);
 
 impl Inner {
     /// Whether a read of this kind is one for the queue.
     fn takes(&self, storage: Storage, origin: &Origin) -> bool {
         let queue = self.queue.borrow();
         storage == Storage::Disk
+            && !self.is_failing.get()
             && queue.in_flight() < queue.capacity()
             && self.waiting.borrow().len() < limits::BLOCKING_QUEUE_MAX
             && !self.refused.borrow().contains(&origin.device)
     }
 
     /// Collects what has ended and begins what may be begun, for about as long as a worker may be kept.
-    /// Answers whether there is more to begin.
+    /// Answers whether there is more to begin, or to try again.
     fn step(&self) -> bool {
         self.collect(count_async);
         for _ in 0..limits::READS_BEGUN_AT_ONCE {
@@ -206,16 +217,23 @@ impl Inner {
                 break;
             }
         }
-        if let Err(error) = self.queue.borrow_mut().flush() {
-            // They stay where they are, and are tried again with the next.
+        let flushed = self.queue.borrow_mut().flush();
+        // What was in the page cache has ended by now.
+        self.collect(count_sync);
+        self.note(flushed.err());
+        self.is_failing.get() || self.may_begin()
+    }
+
+    /// Reads that could not be begun stay in the queue and are tried again; threads do those that come
+    /// meanwhile. That is told when it begins.
+    fn note(&self, error: Option<io::Error>) {
+        let failed_before = self.is_failing.replace(error.is_some());
+        if let Some(error) = error.filter(|_| !failed_before) {
             self.log.error(format_args!(
-                "network backend {}: {error}",
+                "network backend {}: reads cannot be begun now: {error}",
                 self.way.backend().name()
             ));
         }
-        // What was in the page cache has ended by now.
-        self.collect(count_sync);
-        self.may_begin()
     }
 
     fn may_begin(&self) -> bool {

@@ -4,7 +4,6 @@ use std::fs;
 use std::io::{PipeReader, PipeWriter, Write, pipe};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use petrel_sys::read_queue::{IoUring, KernelAio, PosixAio};
 
@@ -87,6 +86,8 @@ impl Way for Test {
 struct Fake {
     errno: Option<i32>,
     capacity: usize,
+    /// How often flush still fails.
+    failures: u32,
     reads: Vec<Read>,
     descriptor: PipeReader,
     writer: PipeWriter,
@@ -98,6 +99,7 @@ impl Fake {
         Fake {
             errno,
             capacity,
+            failures: 0,
             reads: Vec::new(),
             descriptor,
             writer,
@@ -113,7 +115,13 @@ impl ReadQueue for Fake {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        match self.failures.checked_sub(1) {
+            Some(left) => {
+                self.failures = left;
+                Err(io::ErrorKind::OutOfMemory.into())
+            }
+            None => Ok(()),
+        }
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
@@ -121,7 +129,9 @@ impl ReadQueue for Fake {
     }
 
     fn completed(&mut self, done: &mut Vec<Done>) {
-        let Some(errno) = self.errno else { return };
+        let Some(errno) = self.errno.filter(|_| self.failures == 0) else {
+            return;
+        };
         done.extend(self.reads.drain(..).map(|read| Done {
             token: read.token,
             buffer: read.buffer,
@@ -168,6 +178,31 @@ async fn what_the_queue_cannot_do_threads_do() {
         }
         let is_known = scene.is_on_disk() && errno == invalid;
         assert_eq!(reader.0.refused.borrow().len(), usize::from(is_known));
+    }
+}
+
+#[tokio::test(flavor = "local")]
+async fn what_cannot_be_begun_is_tried_again() {
+    let scene = Scene::new("again");
+    let mut queue = Fake::new(Some(5), 8);
+    queue.failures = 3;
+    let reader = scene.reader(queue);
+    if scene.is_on_disk() {
+        let first = reader.read(&scene.file, 0, 1000, 1);
+        while !reader.0.is_failing.get() {
+            tokio::task::yield_now().await;
+        }
+        // Threads do what comes meanwhile.
+        let second = patiently(reader.read(&scene.file, 0, 1000, 2)).await;
+        assert_eq!(second.expect("it is read").bytes.len(), 1000);
+        let first = patiently(first).await;
+        assert_eq!(first.err().and_then(|error| error.raw_os_error()), Some(5));
+        patiently(async {
+            while reader.0.is_failing.get() {
+                tokio::time::sleep(RETRY).await;
+            }
+        })
+        .await;
     }
 }
 
