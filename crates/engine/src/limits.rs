@@ -153,8 +153,14 @@ pub const DETACHED_SUBREQUEST_S_MAX: u64 = 300;
 /// once. A multiple of the usual read-ahead (128 KiB).
 pub const FIRST_READ_BYTES_MAX: u64 = 128 * 1024;
 
-/// Seconds for which a stretch of a file that was in the page cache is taken to be there still.
-pub const RESIDENT_S: u32 = 2;
+/// Seconds for which what was seen in the page cache is taken to be there still.
+pub const RESIDENT_S_MAX: u32 = 30;
+
+/// The same when something that was seen has been lost in the last [`RESIDENT_LOSS_S`].
+pub const RESIDENT_S_MIN: u32 = 2;
+
+/// Seconds for which memory is taken to be short after such a loss.
+pub const RESIDENT_LOSS_S: u32 = 60;
 
 /// Jobs of one class (looking up, reading, writing) that wait for a thread; more are refused. Each holds a
 /// path or a descriptor, and its client waits: as many as connections are common.
@@ -169,7 +175,7 @@ pub const REMOTE_DEVICE_JOBS_MAX: usize = 16;
 
 /// Bytes of such jobs after which no further one is begun on the same file system. Enough for several heads of
 /// disks; of large stretches a few, which are then read without going to and fro between them.
-pub const DEVICE_BYTES_MAX: usize = 8 * 1024 * 1024;
+pub const DEVICE_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Bytes of a file that are read at once, at least: for clients that take little at a time, and when
 /// [`READ_MEMORY_BYTES_MAX`] is reached.
@@ -179,7 +185,7 @@ pub const CHUNK_BYTES_MIN: usize = 64 * 1024;
 pub const CHUNK_BYTES_FIRST: usize = 128 * 1024;
 
 /// Bytes of the next one, when nothing is known yet of the client's pace.
-pub const CHUNK_BYTES_SECOND: usize = 1024 * 1024;
+pub const CHUNK_BYTES_SECOND: usize = 2 * 1024 * 1024;
 
 /// Bytes of a chunk at most: 70 ms of a disk that reads 60 MB/s, against 10 ms to get there.
 pub const CHUNK_BYTES_MAX: usize = 4 * 1024 * 1024;

@@ -17,6 +17,7 @@ use super::Symlinks;
 use super::contents::{Contents, Descriptor, Held};
 use super::open::cached_stat;
 use super::read::{read_cached, read_full};
+use super::resident::Resident;
 use crate::blocking::Origin;
 use crate::limits;
 use crate::mounts::{Place, Storage};
@@ -82,7 +83,7 @@ pub struct FileEntry {
     stat: FileStat,
     descriptor: Option<Arc<Descriptor>>,
     /// What was lately seen to be in the page cache.
-    resident: Cell<Resident>,
+    resident: Resident,
     /// What it counts for in `usage`, besides its descriptor.
     bytes: usize,
     usage: Rc<Usage>,
@@ -98,15 +99,6 @@ struct Label {
     path_length: usize,
     /// What the fields were made under; none are there yet if `None`.
     key: Option<u64>,
-}
-
-/// A stretch of a file that is in the page cache.
-#[derive(Clone, Copy, Default)]
-struct Resident {
-    start: u64,
-    end: u64,
-    /// When that has to be looked at again.
-    until_s: u32,
 }
 
 /// Header fields in wire form, kept with a file.
@@ -211,7 +203,7 @@ impl FileEntry {
                 path_length: path.len(),
                 key: None,
             }),
-            resident: Cell::default(),
+            resident: Resident::default(),
             // Once in the label, and nearly once more as a name that is watched.
             bytes: 2 * path.len(),
             usage: Rc::clone(&budget.usage),
@@ -275,7 +267,7 @@ impl FileEntry {
                 path_length: 0,
                 key: None,
             }),
-            resident: Cell::default(),
+            resident: Resident::default(),
             bytes: 0,
             usage,
         })
@@ -336,32 +328,20 @@ impl FileEntry {
         self.storage
     }
 
-    /// Whether `range` was seen to be in the page cache since `now_s` minus
-    /// [`limits::RESIDENT_S`]. What is sent every second does not leave it meanwhile.
+    /// Whether `range` is taken to be in the page cache.
+    #[inline]
     pub(crate) fn is_resident(&self, range: &Range<u64>, now_s: u32) -> bool {
-        let resident = self.resident.get();
-        self.storage == Storage::Memory
-            || now_s < resident.until_s
-                && resident.start <= range.start
-                && range.end <= resident.end
+        self.storage == Storage::Memory || self.resident.covers(range, now_s)
     }
 
     /// Remembers that `range` is in the page cache.
     pub(crate) fn saw_resident(&self, range: &Range<u64>, now_s: u32) {
-        let known = self.resident.get();
-        let goes_on =
-            now_s < known.until_s && known.start <= range.start && range.start <= known.end;
-        self.resident.set(match goes_on {
-            true => Resident {
-                end: known.end.max(range.end),
-                ..known
-            },
-            false => Resident {
-                start: range.start,
-                end: range.end,
-                until_s: now_s + limits::RESIDENT_S,
-            },
-        });
+        self.resident.saw(range, self.stat.size, now_s);
+    }
+
+    /// Remembers that what is at `offset` is not there.
+    pub(crate) fn missed_resident(&self, offset: u64, now_s: u32) {
+        self.resident.missed(offset, now_s);
     }
 
     /// Reads from the open file at `offset`; 0 is the end of the file. May wait for the disk.

@@ -19,6 +19,7 @@ mod counters;
 mod entry;
 mod open;
 pub(crate) mod read;
+mod resident;
 mod table;
 mod watch;
 

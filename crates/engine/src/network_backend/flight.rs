@@ -119,7 +119,10 @@ impl Flight {
                 let part = self.part_at(stretch, now).unwrap_or_default();
                 part.send(transport, stretch.prefix, context)
             }
-            None => self.read_and_send(AUTO, worker, transport, stretch, context),
+            None => {
+                stretch.file.missed_resident(start, now_s);
+                self.read_and_send(AUTO, worker, transport, stretch, context)
+            }
         }
     }
 
@@ -255,8 +258,11 @@ fn read_now(file: &FileEntry, range: &Range<u64>) -> io::Result<Option<Chunk>> {
     if file.storage() == Storage::Remote {
         return Ok(None);
     }
-    let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-    let mut memory = Memory::new(length.min(limits::CHUNK_BYTES_PROBED));
+    // To the end of a block, which then counts as seen.
+    let block = limits::CHUNK_BYTES_PROBED as u64;
+    let end = range.end.min((range.start / block + 1) * block);
+    let length = usize::try_from(end - range.start).unwrap_or(usize::MAX);
+    let mut memory = Memory::new(length);
     let read = match file.storage() {
         Storage::Memory => read_full(descriptor, memory.as_mut(), range.start),
         _ => read_cached(descriptor, memory.as_mut(), range.start),

@@ -1,0 +1,144 @@
+//! Which parts of a file were lately seen to be in the page cache.
+//!
+//! sendfile(2) is the cheapest way to send what is there, and waits for the disk where it is not; the kernel
+//! tells only whoever reads. So the first to send a block reads it (preadv2 RWF_NOWAIT), and for a while
+//! others take it to be there still: half a minute, as long as nothing that was seen is found gone, and
+//! seconds for a minute after that. Nothing is asked for files in memory.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::limits;
+
+/// The blocks of one file.
+#[derive(Default)]
+pub(super) struct Resident {
+    /// When the first block was seen; 0 is never. Most files have no other.
+    first: Cell<u32>,
+    /// The same for those behind it.
+    others: RefCell<Vec<u32>>,
+}
+
+impl Resident {
+    /// Whether all of `range` is taken to be in the page cache.
+    #[inline]
+    pub fn covers(&self, range: &Range<u64>, now_s: u32) -> bool {
+        let since = now_s.saturating_sub(life_s(now_s));
+        let is_fresh = |seen_s: u32| seen_s != 0 && seen_s >= since;
+        if range.end <= BLOCK {
+            return is_fresh(self.first.get());
+        }
+        let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
+        let others = self.others.borrow();
+        blocks.clone().all(|block| match block {
+            0 => is_fresh(self.first.get()),
+            _ => usize::try_from(block - 1)
+                .ok()
+                .and_then(|place| others.get(place))
+                .is_some_and(|seen_s| is_fresh(*seen_s)),
+        })
+    }
+
+    /// All of `range` was seen there. Blocks count as a whole, the last one up to the end of the file at `size`.
+    pub fn saw(&self, range: &Range<u64>, size: u64, now_s: u32) {
+        let first = range.start.div_ceil(BLOCK);
+        let last = match range.end >= size {
+            true => range.end.div_ceil(BLOCK),
+            false => range.end / BLOCK,
+        };
+        for block in first..last.min(BLOCKS_MAX) {
+            self.set(block, now_s.max(1));
+        }
+    }
+
+    /// The block at `offset` is not there. If it was seen before, memory is short: what was seen does not
+    /// count for long.
+    pub fn missed(&self, offset: u64, now_s: u32) {
+        let block = offset / BLOCK;
+        let before = match block {
+            0 => self.first.get(),
+            _ => usize::try_from(block - 1)
+                .ok()
+                .and_then(|place| self.others.borrow().get(place).copied())
+                .unwrap_or(0),
+        };
+        if before != 0 {
+            LAST_LOSS_S.store(now_s.max(1), Ordering::Relaxed);
+            self.set(block, 0);
+        }
+    }
+
+    fn set(&self, block: u64, seen_s: u32) {
+        let Some(place) = block.checked_sub(1) else {
+            return self.first.set(seen_s);
+        };
+        let Ok(place) = usize::try_from(place) else {
+            return;
+        };
+        let mut others = self.others.borrow_mut();
+        if others.len() <= place {
+            others.resize(place + 1, 0);
+        }
+        if let Some(known) = others.get_mut(place) {
+            *known = seen_s;
+        }
+    }
+}
+
+/// How long ago a block may have been seen.
+fn life_s(now_s: u32) -> u32 {
+    let lost_s = LAST_LOSS_S.load(Ordering::Relaxed);
+    match lost_s != 0 && now_s.saturating_sub(lost_s) < limits::RESIDENT_LOSS_S {
+        true => limits::RESIDENT_S_MIN,
+        false => limits::RESIDENT_S_MAX,
+    }
+}
+
+/// When something was gone that had been seen, by the coarse clock; 0 is never.
+static LAST_LOSS_S: AtomicU32 = AtomicU32::new(0);
+
+/// Bytes that are seen or not seen as a whole.
+const BLOCK: u64 = limits::CHUNK_BYTES_PROBED as u64;
+
+/// Blocks of a file that are remembered: 16 GiB.
+const BLOCKS_MAX: u64 = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_seen_as_a_whole_and_for_a_while() {
+        let resident = Resident::default();
+        let size = 3 * BLOCK + 10;
+        assert!(!resident.covers(&(0..10), 100));
+        // Not from its beginning: nothing is known of the block.
+        resident.saw(&(1..BLOCK), size, 100);
+        assert!(!resident.covers(&(0..10), 100));
+        resident.saw(&(0..BLOCK), size, 100);
+        resident.saw(&(BLOCK..2 * BLOCK), size, 100);
+        assert!(resident.covers(&(0..2 * BLOCK), 100));
+        assert!(resident.covers(&(BLOCK + 5..2 * BLOCK - 5), 101));
+        assert!(!resident.covers(&(0..2 * BLOCK + 1), 100));
+        // The last block ends with the file.
+        resident.saw(&(3 * BLOCK..size), size, 100);
+        assert!(resident.covers(&(3 * BLOCK..size), 100));
+        assert!(!resident.covers(&(0..size), 100));
+        assert!(!resident.covers(&(0..10), 101 + limits::RESIDENT_S_MAX));
+    }
+
+    #[test]
+    fn a_loss_makes_all_that_was_seen_count_for_less() {
+        let resident = Resident::default();
+        let late = u32::MAX / 2;
+        resident.saw(&(0..2 * BLOCK), 2 * BLOCK, late);
+        // Nothing that was seen is lost.
+        resident.missed(5 * BLOCK, late + 10);
+        assert!(resident.covers(&(0..2 * BLOCK), late + 10));
+        resident.missed(BLOCK, late + 10);
+        assert!(!resident.covers(&(0..BLOCK), late + 10));
+        resident.saw(&(0..BLOCK), 2 * BLOCK, late + 10);
+        assert!(resident.covers(&(0..BLOCK), late + 11));
+    }
+}
