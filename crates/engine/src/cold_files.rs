@@ -5,7 +5,7 @@
 //! stays with the exchange, so that the second call finds it whatever the file cache keeps. Work that waits
 //! by itself ([`Pending`]) polls [`Exchange::poll_look_up`].
 
-use std::cell::{Cell, RefCell};
+use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
@@ -17,26 +17,30 @@ use crate::exchange::Exchange;
 use crate::file_cache::{FileEntry, FileKind, Found, Looked, NextNames, Symlinks, Waiting};
 use crate::module::{Outcome, Pending};
 
-/// What the disk was asked for one request, and what it said.
+/// What the disk was asked for one request, and what it said. Most requests ask nothing, and pay a word.
 #[derive(Default)]
-pub(crate) struct ColdFiles {
-    found: RefCell<Vec<Found>>,
-    waiting: RefCell<Option<Waiting>>,
+pub(crate) struct ColdFiles(RefCell<Option<Box<Asked>>>);
+
+#[derive(Default)]
+struct Asked {
+    found: Vec<Found>,
+    waiting: Option<Waiting>,
     /// The file system has not answered in time: nothing more is waited for.
-    is_late: Cell<bool>,
+    is_late: bool,
 }
 
 impl ColdFiles {
+    #[inline]
     pub fn clear(&mut self) {
-        // Not the same as a new value: the list of a request that met the disk keeps its memory.
-        self.found.get_mut().clear();
-        self.waiting.get_mut().take();
-        self.is_late.set(false);
+        *self.0.get_mut() = None;
     }
 
+    #[inline]
     fn find(&self, path: &[u8], symlinks: Symlinks) -> Option<Rc<FileEntry>> {
-        let found = self.found.borrow();
-        let known = found
+        let asked = self.0.borrow();
+        let known = asked
+            .as_ref()?
+            .found
             .iter()
             .find(|known| &*known.path == path && known.symlinks == symlinks)?;
         Some(Rc::clone(&known.entry))
@@ -44,11 +48,23 @@ impl ColdFiles {
 
     /// The first bytes of `file`, if a job has just read them. They are given once.
     pub fn take_first(&self, file: &Rc<FileEntry>) -> Option<Bytes> {
-        let mut found = self.found.borrow_mut();
-        let known = found
+        let mut asked = self.0.borrow_mut();
+        let known = asked
+            .as_mut()?
+            .found
             .iter_mut()
             .find(|known| Rc::ptr_eq(&known.entry, file))?;
         known.first.take()
+    }
+
+    fn change(&self) -> RefMut<'_, Asked> {
+        RefMut::map(self.0.borrow_mut(), |asked| {
+            &mut **asked.get_or_insert_default()
+        })
+    }
+
+    fn take_waiting(&self) -> Option<Waiting> {
+        self.0.borrow_mut().as_mut()?.waiting.take()
     }
 }
 
@@ -68,9 +84,7 @@ impl Exchange {
         symlinks: Symlinks,
         next: impl FnOnce() -> Option<NextNames>,
     ) -> Option<Rc<FileEntry>> {
-        if !self.cold.found.borrow().is_empty()
-            && let Some(known) = self.cold.find(path, symlinks)
-        {
+        if let Some(known) = self.cold.find(path, symlinks) {
             return Some(known);
         }
         let now_s = self.worker.clock().seconds();
@@ -82,7 +96,7 @@ impl Exchange {
         {
             Looked::Here(entry) => Some(entry),
             Looked::Cold(waiting) => {
-                self.cold.waiting.replace(Some(waiting));
+                self.cold.change().waiting = Some(waiting);
                 None
             }
         }
@@ -106,37 +120,39 @@ impl Exchange {
     /// What is at `path` if that is known already. The disk is asked for the next time.
     pub(crate) fn look_up_now(&self, path: &[u8], symlinks: Symlinks) -> Option<Rc<FileEntry>> {
         let found = self.look_up(path, symlinks);
-        self.cold.waiting.take();
+        self.cold.take_waiting();
         found
     }
 
     /// Whether the file system was too slow for this request before.
     pub(crate) fn gave_up_on_files(&self) -> bool {
-        self.cold.is_late.get()
+        self.cold
+            .0
+            .borrow()
+            .as_ref()
+            .is_some_and(|asked| asked.is_late)
     }
 
     /// Lets those who wait for the entry of `path` forget what the disk said about it.
     pub fn forget_file(&self, path: &[u8]) {
-        self.cold
-            .found
-            .borrow_mut()
-            .retain(|known| &*known.path != path);
+        if let Some(asked) = &mut *self.cold.0.borrow_mut() {
+            asked.found.retain(|known| &*known.path != path);
+        }
         self.worker.files().forget(path);
     }
 
     fn poll_cold(&self, context: &mut Context<'_>) -> Poll<()> {
-        let waiting = self.cold.waiting.take();
-        let Some(waiting) = waiting else {
+        let Some(waiting) = self.cold.take_waiting() else {
             return Poll::Ready(());
         };
         let now_s = self.worker.clock().seconds();
         match self.worker.files().poll_cold(&waiting, now_s, context) {
             Poll::Ready(found) => {
-                self.cold.found.borrow_mut().extend(found);
+                self.cold.change().found.extend(found);
                 Poll::Ready(())
             }
             Poll::Pending => {
-                self.cold.waiting.replace(Some(waiting));
+                self.cold.change().waiting = Some(waiting);
                 Poll::Pending
             }
         }
@@ -174,8 +190,8 @@ impl ColdWait {
             exchange.wake_at(self.due_s);
             return Poll::Pending;
         }
-        exchange.cold.is_late.set(true);
-        let waiting = exchange.cold.waiting.take();
+        exchange.cold.change().is_late = true;
+        let waiting = exchange.cold.take_waiting();
         let path = waiting.as_ref().map_or(&b""[..], Waiting::path);
         exchange.log_error(
             "map",

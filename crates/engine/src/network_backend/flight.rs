@@ -26,6 +26,8 @@ pub(crate) struct Flight {
     ahead: Option<Ahead>,
     call: Option<gthread_sendfile::Call>,
     pace: Pace,
+    /// The chunk came from the disk, so the next one will.
+    is_cold: bool,
     /// The second in which the disk must have answered; 0: nothing is waited for.
     pub due_s: u32,
 }
@@ -50,6 +52,7 @@ impl Flight {
     /// The first bytes of `file` were read with its being opened.
     pub fn give_first(&mut self, file: &Rc<FileEntry>, bytes: Bytes, now: Nanos) {
         self.take(Rc::clone(file), Chunk::new(0, bytes), now);
+        self.is_cold = true;
     }
 
     fn take(&mut self, file: Rc<FileEntry>, chunk: Chunk, now: Nanos) {
@@ -118,6 +121,7 @@ impl Flight {
                 self.take(Rc::clone(stretch.file), chunk, now);
                 let part = self.part_at(stretch, now).unwrap_or_default();
                 part.send(transport, stretch.prefix, context)
+        self.is_cold = true;
             }
             None => {
                 stretch.file.missed_resident(start, now_s);
@@ -159,6 +163,7 @@ impl Flight {
         self.take(file, chunk, now);
         let part = self.part_at(stretch, now).unwrap_or_default();
         let sent = part.send(transport, stretch.prefix, context)?;
+        self.is_cold = true;
         self.read_on(backend, worker, stretch);
         Ok(sent)
     }
@@ -181,7 +186,8 @@ impl Flight {
             return;
         };
         let end = chunk.range().end;
-        let is_wanted = self.ahead.is_none() && end < stretch.range.end && has_memory();
+        let is_wanted =
+            self.is_cold && self.ahead.is_none() && end < stretch.range.end && has_memory();
         if !is_wanted || !backend.reads_elsewhere() {
             return;
         }
