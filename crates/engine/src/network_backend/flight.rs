@@ -119,9 +119,9 @@ impl Flight {
                 stretch.file.saw_resident(&chunk.range(), now_s);
                 let now = worker.clock().latest();
                 self.take(Rc::clone(stretch.file), chunk, now);
+                self.is_cold = false;
                 let part = self.part_at(stretch, now).unwrap_or_default();
                 part.send(transport, stretch.prefix, context)
-        self.is_cold = true;
             }
             None => {
                 stretch.file.missed_resident(start, now_s);
@@ -161,9 +161,9 @@ impl Flight {
         }
         let now = worker.clock().now();
         self.take(file, chunk, now);
+        self.is_cold = true;
         let part = self.part_at(stretch, now).unwrap_or_default();
         let sent = part.send(transport, stretch.prefix, context)?;
-        self.is_cold = true;
         self.read_on(backend, worker, stretch);
         Ok(sent)
     }
