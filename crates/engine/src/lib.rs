@@ -15,6 +15,7 @@ mod deadlines;
 mod error_page;
 pub mod exchange;
 pub mod file_cache;
+pub mod file_report;
 pub mod io_counters;
 pub mod ledger;
 pub mod limits;

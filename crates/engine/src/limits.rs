@@ -217,6 +217,12 @@ pub const READS_BEGUN_AT_ONCE: usize = 4;
 /// File systems of which a worker remembers that they do not read in the way that is configured.
 pub const REFUSING_DEVICES_MAX: usize = 64;
 
+/// Document roots that start-up looks at, to tell what their file systems can do.
+pub const ROOTS_TOLD_MAX: usize = 64;
+
+/// Names in a document root among which start-up looks for a file to try.
+pub const NAMES_TRIED_MAX: usize = 256;
+
 /// Milliseconds after which a job that runs is no longer counted as one of the threads at work: its file
 /// system hangs, and others should not wait for it.
 pub const STUCK_JOB_MS: u64 = 1000;

@@ -36,6 +36,17 @@ pub struct Place {
     pub device: u64,
 }
 
+/// A mounted file system, to be told of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// The directory on which it is mounted.
+    pub point: Vec<u8>,
+    /// What it is: `ext4`, `nfs4`, `fuse.sshfs`, …
+    pub kind: String,
+    /// What that means.
+    pub place: Place,
+}
+
 /// The place of an open file, or of a path that was opened as a mere place (O_PATH): never waits.
 pub fn of_descriptor(descriptor: impl AsFd) -> Place {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
@@ -53,16 +64,15 @@ pub fn of_descriptor(descriptor: impl AsFd) -> Place {
 pub fn of_path(path: &[u8]) -> Place {
     refresh_if_changed();
     let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
-    let covers = |point: &[u8]| {
-        path.strip_prefix(point)
-            .is_some_and(|rest| point == b"/" || rest.is_empty() || rest.first() == Some(&b'/'))
-    };
-    let longest = table
-        .points
-        .iter()
-        .filter(|(point, _)| covers(point))
-        .max_by_key(|(point, _)| point.len());
-    longest.map_or(Place::default(), |(_, place)| *place)
+    let mount = table.mount_over(path);
+    mount.map_or(Place::default(), |mount| mount.place)
+}
+
+/// The mount over the text of `path` (absolute), symlinks left aside.
+pub fn over_path(path: &[u8]) -> Option<Mount> {
+    refresh_if_changed();
+    let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+    table.mount_over(path).cloned()
 }
 
 fn of_mount(id: u64) -> Place {
@@ -84,8 +94,20 @@ fn of_mount(id: u64) -> Place {
 #[derive(Default)]
 struct Table {
     by_id: HashMap<u64, Place>,
-    /// Mount points. Of several on the same directory the last one counts.
-    points: Vec<(Vec<u8>, Place)>,
+    /// Of several on the same directory the last one counts.
+    mounts: Vec<Mount>,
+}
+
+impl Table {
+    fn mount_over(&self, path: &[u8]) -> Option<&Mount> {
+        let covers = |mount: &&Mount| {
+            path.strip_prefix(&*mount.point).is_some_and(|rest| {
+                mount.point == b"/" || rest.is_empty() || rest.first() == Some(&b'/')
+            })
+        };
+        let over = self.mounts.iter().filter(covers);
+        over.max_by_key(|mount| mount.point.len())
+    }
 }
 
 static TABLE: LazyLock<RwLock<Table>> = LazyLock::new(|| RwLock::new(read()));
@@ -123,18 +145,18 @@ fn read() -> Table {
 fn parse(text: &[u8]) -> Table {
     let mut table = Table::default();
     for line in text.split(|byte| *byte == b'\n') {
-        let Some((id, point, place)) = parse_line(line) else {
+        let Some((id, mount)) = parse_line(line) else {
             continue;
         };
-        table.by_id.insert(id, place);
-        table.points.retain(|(known, _)| *known != point);
-        table.points.push((point, place));
+        table.by_id.insert(id, mount.place);
+        table.mounts.retain(|known| known.point != mount.point);
+        table.mounts.push(mount);
     }
     table
 }
 
 /// `36 35 98:0 /root /mount/point rw,noatime shared:1 - ext3 /dev/root rw`
-fn parse_line(line: &[u8]) -> Option<(u64, Vec<u8>, Place)> {
+fn parse_line(line: &[u8]) -> Option<(u64, Mount)> {
     let mut fields = line.split(|byte| *byte == b' ');
     let id = number(fields.next()?)?;
     let device = fields.nth(1)?;
@@ -146,7 +168,8 @@ fn parse_line(line: &[u8]) -> Option<(u64, Vec<u8>, Place)> {
         storage: storage_of(kind),
         device: number(major)? << 32 | number(minor)?,
     };
-    Some((id, point, place))
+    let kind = String::from_utf8_lossy(kind).into_owned();
+    Some((id, Mount { point, kind, place }))
 }
 
 fn number(text: &[u8]) -> Option<u64> {
@@ -243,19 +266,15 @@ mod tests {
         assert_eq!(storage(23), Some(Storage::Memory));
         assert_eq!(storage(24), Some(Storage::Remote));
         assert_eq!(storage(25), Some(Storage::Remote));
-        let at = |point: &[u8]| {
-            let mut points = table.points.iter();
-            points
-                .find(|(known, _)| known == point)
-                .map(|(_, place)| *place)
-        };
-        assert_eq!(at(b"/mnt/a b").map(|place| place.device), Some(50));
-        // What was mounted last is what is seen.
+        let at = |path: &[u8]| table.mount_over(path).expect("there is /").clone();
+        assert_eq!(at(b"/mnt/a b").place.device, 50);
         assert_eq!(
-            at(b"/mnt/s").map(|place| place.storage),
-            Some(Storage::Disk)
+            (at(b"/mnt/a b/c").kind, at(b"/mnt/a bc").point),
+            ("nfs4".into(), b"/".into())
         );
-        assert_eq!(table.points.len(), 4);
+        // What was mounted last is what is seen.
+        assert_eq!(at(b"/mnt/s/x").place.storage, Storage::Disk);
+        assert_eq!(table.mounts.len(), 4);
     }
 
     #[test]

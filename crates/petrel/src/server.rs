@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use engine::file_report;
 use engine::log::{LogRegistry, LogTarget};
 use engine::server::{BoundListener, Server, ServerPlan};
 use engine::worker::Drain;
@@ -177,6 +178,7 @@ impl Process<'_> {
             logs: Arc::new(self.logs.clone()),
         };
         let server = Server::start(plan, listeners)?;
+        file_report::tell(&loaded.config, &loaded.process, &self.logs);
         self.pass_reports_on(loaded, &server);
         self.control.tell(&News::Ready)?;
         let mut idleness = idle.map(Idleness::new);

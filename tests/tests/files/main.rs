@@ -4,3 +4,4 @@ mod errors;
 mod freshness;
 mod like_lighttpd;
 mod static_files;
+mod told;

@@ -100,7 +100,7 @@ fn has_openat2() -> bool {
 }
 
 /// Whether the kernel can be asked for what it has in its caches alone (Linux 5.12).
-fn has_resolve_cached() -> bool {
+pub(crate) fn has_resolve_cached() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| {
         let flags = OFlags::PATH | OFlags::CLOEXEC;

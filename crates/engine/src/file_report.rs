@@ -1,0 +1,306 @@
+//! What a server tells at its start of how files will be read, and why: lines `files: …` in its log.
+//!
+//! One line says what was chosen and what the kernel can do, one more what it costs if it cannot. Then a
+//! line for each file system on which there is a document root. Nothing here is decided: whoever reads files
+//! finds out by itself, file by file. What can wait is done by a thread of the pool, and a file system that
+//! another machine or a program answers for is not touched at all. Called by the server process.
+
+use std::fmt;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use petrel_config::{BlockId, Config};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::blocking::{self, Class, Origin};
+use crate::file_cache::has_resolve_cached;
+use crate::file_cache::read::read_cached;
+use crate::limits;
+use crate::log::LogRegistry;
+use crate::mounts::{self, Mount, Storage};
+use crate::network_backend::NetworkBackend;
+use crate::settings::ProcessSettings;
+use crate::settings::core::absolute_root;
+
+/// Writes the lines. Waits for nothing; lines about file systems may come a little later.
+pub fn tell(config: &Config, process: &ProcessSettings, logs: &LogRegistry) {
+    for line in of_server(config, process) {
+        logs.error(format_args!("files: {line}"));
+    }
+    let mut told = Vec::new();
+    for root in roots(config) {
+        let Some(mount) = mounts::over_path(&root) else {
+            continue;
+        };
+        if told.contains(&mount) {
+            continue;
+        }
+        tell_of_mount(&root, &mount, logs);
+        told.push(mount);
+    }
+}
+
+/// What holds for all files.
+fn of_server(config: &Config, process: &ProcessSettings) -> Vec<String> {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let kernel = match kernel.trim() {
+        "" => String::new(),
+        version => format!(" (Linux {version})"),
+    };
+    let threads = process.threads;
+    let mut lines = vec![format!(
+        "network-backend {}: openat2 RESOLVE_CACHED {}{kernel}, threads {}/{}/{} (stat/read/write)",
+        backends(config),
+        yes_or_no(has_resolve_cached()),
+        threads.stat,
+        threads.read,
+        threads.write,
+    )];
+    if !has_resolve_cached() {
+        lines.push(
+            "the kernel cannot be asked for what it has in memory alone (RESOLVE_CACHED is of Linux 5.12; a \
+             sandbox may forbid openat2): the first look at each path is a thread's"
+                .to_owned(),
+        );
+    }
+    if !mounts_can_be_told() {
+        lines.push(
+            "file systems cannot be told apart (/proc/self/mountinfo and the mount id of statx, Linux 5.8): all \
+             are taken for remote ones, which threads look at, each second anew"
+                .to_owned(),
+        );
+    }
+    lines
+}
+
+/// The backends that the configuration names, each once, that of the whole server first.
+fn backends(config: &Config) -> String {
+    const NAME: &str = "server.network-backend";
+    let mut names = vec![NetworkBackend::default().name()];
+    for block in &config.blocks {
+        let entry = block.entry(NAME);
+        let Some(name) = entry.and_then(|entry| entry.value.as_str()) else {
+            continue;
+        };
+        if block.id == BlockId::GLOBAL {
+            names[0] = name;
+        } else if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(", ")
+}
+
+fn mounts_can_be_told() -> bool {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let root = rustix::fs::open("/", flags, Mode::empty());
+    root.is_ok_and(|root| mounts::of_descriptor(root).device != 0)
+}
+
+/// `server.document-root` wherever it is set, each once, so many at most.
+fn roots(config: &Config) -> Vec<Vec<u8>> {
+    let mut roots: Vec<Vec<u8>> = Vec::new();
+    for block in &config.blocks {
+        let entry = block.entry("server.document-root");
+        let named = entry.and_then(|entry| entry.value.as_str());
+        let Some(root) = named.filter(|root| !root.is_empty()).map(absolute_root) else {
+            continue;
+        };
+        if !roots.iter().any(|known| **known == *root) {
+            roots.push(root.to_vec());
+        }
+        if roots.len() >= limits::ROOTS_TOLD_MAX {
+            break;
+        }
+    }
+    roots
+}
+
+fn tell_of_mount(root: &[u8], mount: &Mount, logs: &LogRegistry) {
+    if mount.place.storage != Storage::Disk {
+        logs.error(format_args!(
+            "files: {}",
+            Line {
+                root,
+                mount,
+                nowait: Nowait::Unknown
+            }
+        ));
+        return;
+    }
+    let origin = Origin {
+        device: mount.place.device,
+        ..Origin::default()
+    };
+    let (root, mount, log) = (root.to_vec(), mount.clone(), logs.clone());
+    let started = blocking::start(Class::Stat, origin, move || {
+        let nowait = try_nowait(&root);
+        log.error(format_args!(
+            "files: {}",
+            Line {
+                root: &root,
+                mount: &mount,
+                nowait
+            }
+        ));
+    });
+    if let Err(not_done) = started {
+        logs.error(format_args!(
+            "files: no thread could look at the document roots: {not_done}"
+        ));
+    }
+}
+
+/// What a file system says to a read that must not wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nowait {
+    Yes,
+    No,
+    /// There was no file to try it on.
+    Unknown,
+}
+
+/// Tries it on the first file in a directory that can be opened.
+fn try_nowait(directory: &[u8]) -> Nowait {
+    let path = Path::new(std::ffi::OsStr::from_bytes(directory));
+    let Ok(entries) = std::fs::read_dir(path) else {
+        return Nowait::Unknown;
+    };
+    let mut tried = entries
+        .flatten()
+        .take(limits::NAMES_TRIED_MAX)
+        .filter_map(|entry| {
+            let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+            let file = is_file.then(|| open(&entry.path()))??;
+            match read_cached(&file, &mut [0], 0) {
+                Ok(_) | Err(Errno::AGAIN) => Some(Nowait::Yes),
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Some(Nowait::No),
+                Err(_) => None,
+            }
+        });
+    tried.next().unwrap_or(Nowait::Unknown)
+}
+
+fn open(path: &Path) -> Option<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let opened = rustix::fs::open(path, flags | OFlags::NOFOLLOW, Mode::empty());
+    Some(File::from(opened.ok()?))
+}
+
+/// A line about a file system.
+struct Line<'a> {
+    root: &'a [u8],
+    mount: &'a Mount,
+    nowait: Nowait,
+}
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Mount { point, kind, place } = self.mount;
+        let (major, minor) = (place.device >> 32, place.device & u64::from(u32::MAX));
+        write!(
+            f,
+            "{:?} is on {kind} at {:?} ({major}:{minor}), ",
+            String::from_utf8_lossy(self.root),
+            String::from_utf8_lossy(point)
+        )?;
+        f.write_str(match (place.storage, self.nowait) {
+            (Storage::Memory, _) => "in memory: read at once",
+            (Storage::Remote, _) => {
+                "remote: threads look up and read, and requests wait at most server.max-file-wait for them"
+            }
+            (Storage::Disk, Nowait::Yes) => "a disk, RWF_NOWAIT yes: what the kernel has is read at once",
+            (Storage::Disk, Nowait::No) => {
+                "a disk, RWF_NOWAIT no: threads read files once, also what the kernel has"
+            }
+            (Storage::Disk, Nowait::Unknown) => {
+                "a disk, RWF_NOWAIT unknown: there is no file in the document root to try it on"
+            }
+        })
+    }
+}
+
+fn yes_or_no(is_so: bool) -> &'static str {
+    match is_so {
+        true => "yes",
+        false => "no",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use petrel_config::{LoadOptions, Schema, parse_str};
+
+    use super::*;
+    use crate::mounts::Place;
+    use crate::settings::directives::DIRECTIVES;
+
+    fn config(text: &str) -> Config {
+        let schema = Schema::new(&[DIRECTIVES]);
+        parse_str("test.conf", text, &schema, &LoadOptions::from_process()).expect("it is right")
+    }
+
+    #[test]
+    fn each_backend_and_each_root_is_named_once() {
+        let config = config(
+            "server.document-root = \"/a/\"
+            $HTTP[\"host\"] == \"b\" { server.document-root = \"/b\" server.network-backend = \"write\" }
+            $HTTP[\"host\"] == \"c\" { server.document-root = \"/a\" server.network-backend = \"write\" }",
+        );
+        assert_eq!(backends(&config), "auto, write");
+        assert_eq!(roots(&config), [b"/a".to_vec(), b"/b".to_vec()]);
+        let many: String = (0..100)
+            .map(|number| {
+                format!(
+                    "$HTTP[\"host\"] == \"{number}\" {{ server.document-root = \"/{number}\" }}\n"
+                )
+            })
+            .collect();
+        assert_eq!(roots(&self::config(&many)).len(), limits::ROOTS_TOLD_MAX);
+    }
+
+    #[test]
+    fn a_line_says_what_a_file_system_is_and_what_follows() {
+        let line = |storage, nowait| {
+            let mount = Mount {
+                point: b"/srv".to_vec(),
+                kind: "kind".to_owned(),
+                place: Place {
+                    storage,
+                    device: 8 << 32 | 1,
+                },
+            };
+            let root = b"/srv/a\n";
+            Line {
+                root,
+                mount: &mount,
+                nowait,
+            }
+            .to_string()
+        };
+        let disk = line(Storage::Disk, Nowait::No);
+        assert_eq!(
+            disk,
+            "\"/srv/a\\n\" is on kind at \"/srv\" (8:1), a disk, RWF_NOWAIT no: threads read files once, also what \
+             the kernel has"
+        );
+        assert!(line(Storage::Disk, Nowait::Yes).contains("RWF_NOWAIT yes"));
+        assert!(line(Storage::Memory, Nowait::Unknown).ends_with("in memory: read at once"));
+        assert!(line(Storage::Remote, Nowait::Unknown).contains("remote: threads look up"));
+    }
+
+    #[test]
+    fn a_directory_without_files_says_nothing() {
+        let name = format!("petrel-file-report-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(directory.join("inner")).expect("mkdir");
+        let bytes = directory.as_os_str().as_bytes();
+        assert_eq!(try_nowait(bytes), Nowait::Unknown);
+        std::fs::write(directory.join("file"), "x").expect("written");
+        assert_ne!(try_nowait(bytes), Nowait::Unknown);
+        std::fs::remove_dir_all(&directory).expect("it is ours");
+        assert_eq!(try_nowait(bytes), Nowait::Unknown);
+    }
+}

@@ -1,0 +1,66 @@
+//! What the server tells of how it reads files: at its start, and in counters.
+
+use petrel_tests::Server;
+
+#[test]
+fn the_log_says_how_files_are_read() {
+    let server = Server::start(
+        "$HTTP[\"host\"] == \"b\" { server.network-backend = \"write\" server.document-root = \"/proc\" }",
+    );
+    server.expect_log("files: network-backend auto, write: openat2 RESOLVE_CACHED ");
+    server.expect_log("files: \"/proc\" is on proc at \"/proc\" (");
+    let root = server.tree().path("www");
+    server.expect_log(&format!("files: {root:?} is on "));
+    // Served as ever.
+    assert_eq!(server.get("/none").status, 404);
+}
+
+const COUNTERS: &str = "
+server.max-worker = 1
+server.modules += ( \"mod_status\", \"mod_magnet\" )
+status.statistics-url = \"/counters\"
+$HTTP[\"url\"] == \"/io\" { magnet.attract-raw-url-to = ( var.dir + \"/io.lua\" ) }";
+
+/// The sum of some counters, as mod_status shows them.
+fn sum(server: &Server, names: &[&str]) -> u64 {
+    let page = server.get("/counters");
+    let text = page.text();
+    let value = |name: &&str| {
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(*name)?.strip_prefix(": "));
+        line.unwrap_or_else(|| panic!("{name}: {text}"))
+            .parse::<u64>()
+            .expect("a number")
+    };
+    names.iter().map(value).sum()
+}
+
+#[test]
+fn counters_tell_who_has_read_a_file() {
+    const LOOK_UPS: [&str; 2] = ["server.io.lookup.cached", "server.io.lookup.disk"];
+    // On a file system without RWF_NOWAIT threads read first.
+    const READS: [&str; 2] = [
+        "server.io.auto.sync-read",
+        "server.io.gthread-aio.async-read",
+    ];
+    let script = "lighty.content = { lighty.status['server.io.lookup.cached'] } return 200";
+    let server = Server::build()
+        .file("www/large.bin", vec![7; 300_000])
+        .file("io.lua", script)
+        .config(COUNTERS)
+        .start();
+    // The script's file counts as well.
+    let first: u64 = server.get("/io").text().parse().expect("a number");
+    assert!(first <= sum(&server, &LOOK_UPS));
+    let before = (sum(&server, &LOOK_UPS), sum(&server, &READS));
+    assert_eq!(server.get("/large.bin").body.len(), 300_000);
+    let after = (sum(&server, &LOOK_UPS), sum(&server, &READS));
+    assert!(
+        after.0 > before.0 && after.1 > before.1,
+        "{before:?} {after:?}"
+    );
+    assert_eq!(server.get("/large.bin").body.len(), 300_000);
+    // What the worker knows is not looked up.
+    assert_eq!(sum(&server, &LOOK_UPS), after.0);
+}
