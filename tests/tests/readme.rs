@@ -15,6 +15,7 @@ const PAGES: &[(&str, usize, usize)] = &[
     ("docs/page-cache.md", 4, 2),
     ("docs/lua.md", 1, 2),
     ("docs/fcgi-stat-accel.md", 2, 1),
+    ("docs/cold-files.md", 2, 2),
 ];
 
 fn path(page: &str) -> PathBuf {

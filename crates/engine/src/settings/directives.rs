@@ -129,7 +129,7 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
 
     // Of a request.
     "server.network-backend", String, Request, "auto", Works,
-        "How contents of files leave: auto (what is in memory at once, all else read by threads), write, writev, linux-sendfile (these three wait for the disk), gthread-aio (threads read), gthread-sendfile (threads call sendfile), posix-aio (the C library reads), linux-aio-sendfile (kernel AIO reads past the page cache), io_uring. The last three read by threads where the kernel or the file system does not let them.";
+        "How contents of files leave: auto (what is in memory at once, all else read by threads), write, writev, linux-sendfile (these three wait for the disk), gthread-aio (threads read), gthread-sendfile (threads call sendfile), posix-aio (the C library reads), linux-aio-sendfile (kernel AIO reads past the page cache), io_uring. The last three read by threads where the kernel or the file system does not let them. See docs/cold-files.md.";
     "server.max-file-wait", Short, Request, "60", Works,
         "Seconds a request waits for the file system to say what is at a path: a network file system that is away, a disk that does not answer. Then it is answered 504, and the path is logged. Petrel's own.";
     "server.document-root", String, Request, "required", Works,
