@@ -106,9 +106,16 @@ pub fn raise_descriptor_limit() -> u64 {
     limit.maximum.unwrap_or(u64::MAX)
 }
 
-/// `socket:[4711]` is `socket`: which one it is differs each time.
+/// `socket:[4711]` is `socket`, `/proc/4711/mountinfo` is `/proc/N/mountinfo`: which one it is differs each time.
 fn kind(target: &Path) -> String {
     let target = target.to_string_lossy();
+    if let Some((process, file)) = target
+        .strip_prefix("/proc/")
+        .and_then(|rest| rest.split_once('/'))
+        && process.parse::<u32>().is_ok()
+    {
+        return format!("/proc/N/{file}");
+    }
     match target.split_once(":[") {
         Some((kind, number)) if number.starts_with(|first: char| first.is_ascii_digit()) => {
             kind.to_owned()
