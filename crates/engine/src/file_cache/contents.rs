@@ -14,7 +14,7 @@ use hashbrown::HashMap;
 use rustix::fs::fstat;
 
 use super::FileStat;
-use crate::blocking;
+use crate::blocking::{self, Class, Origin};
 
 /// Open files by the state they were in when they were opened.
 pub struct Contents {
@@ -37,11 +37,12 @@ struct Shared {
 
 /// An open file.
 pub(crate) struct Descriptor {
-    descriptor: OwnedFd,
+    /// There until it is dropped.
+    descriptor: Option<OwnedFd>,
     /// The second in which it was last found unchanged, by any worker.
     checked_s: AtomicU32,
-    /// Closing it may wait for the disk.
-    closes_elsewhere: bool,
+    /// Whom closing it may wait for.
+    closing: Option<Origin>,
 }
 
 /// What is held of a file: its content if it is small, and its descriptor if there is room for
@@ -117,12 +118,13 @@ impl Shared {
 }
 
 impl Descriptor {
-    /// A file that was opened at `now_s`.
-    pub fn new(descriptor: OwnedFd, now_s: u32) -> Descriptor {
+    /// A file that was opened at `now_s`. On a network file system, and on one that a program answers for,
+    /// close(2) is a question like any other, and may wait for ever.
+    pub fn new(descriptor: OwnedFd, now_s: u32, origin: Origin) -> Descriptor {
         Descriptor {
-            descriptor,
+            descriptor: Some(descriptor),
             checked_s: AtomicU32::new(now_s),
-            closes_elsewhere: false,
+            closing: origin.is_remote.then_some(origin),
         }
     }
 
@@ -131,7 +133,7 @@ impl Descriptor {
         if self.checked_s.load(Ordering::Relaxed) == now_s {
             return true;
         }
-        let is_still = fstat(&self.descriptor).is_ok_and(|now| FileStat::from(&now) == *stat);
+        let is_still = fstat(self).is_ok_and(|now| FileStat::from(&now) == *stat);
         if is_still {
             self.checked_s.store(now_s, Ordering::Relaxed);
         }
@@ -140,26 +142,29 @@ impl Descriptor {
 
     /// A file without a name, which may be large: its last descriptor is closed by a thread that may
     /// wait: its pages are freed then (8 ms for 200 MB) and its blocks, for which it may take the disk.
-    pub fn of_temporary_file(descriptor: OwnedFd) -> Descriptor {
-        let mut descriptor = Descriptor::new(descriptor, 0);
-        descriptor.closes_elsewhere = true;
+    pub fn of_temporary_file(descriptor: OwnedFd, origin: Origin) -> Descriptor {
+        let mut descriptor = Descriptor::new(descriptor, 0, origin);
+        descriptor.closing = Some(origin);
         descriptor
     }
 }
 
 impl AsFd for Descriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
+        let descriptor = self.descriptor.as_ref();
+        descriptor.expect("only dropping takes it").as_fd()
     }
 }
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        if self.closes_elsewhere
-            && let Ok(copy) = self.descriptor.try_clone()
+        if let Some(origin) = self.closing
+            && let Some(descriptor) = self.descriptor.take()
         {
             // Whether or not its turn comes: the closure is dropped by that thread.
-            drop(blocking::run(move || drop(copy)));
+            drop(blocking::run_for(Class::Write, origin, move || {
+                drop(descriptor);
+            }));
         }
     }
 }

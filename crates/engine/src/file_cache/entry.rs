@@ -251,13 +251,18 @@ impl FileEntry {
         } = file;
         let usage = Rc::<Usage>::default();
         usage.descriptors.set(1);
+        let origin = Origin {
+            device: stat.device,
+            is_remote: place.storage == Storage::Remote,
+            ..Origin::default()
+        };
         Rc::new(FileEntry {
             kind: FileKind::Regular,
             stat,
             content: None,
             is_watched: false,
             storage: place.storage,
-            descriptor: Some(Arc::new(Descriptor::of_temporary_file(descriptor))),
+            descriptor: Some(Arc::new(Descriptor::of_temporary_file(descriptor, origin))),
             symlinks: Symlinks::Refuse,
             valid: Cell::new(false),
             used: Cell::new(false),
@@ -518,6 +523,13 @@ fn kind_of_error(errno: Errno) -> FileKind {
 /// have to be waited for.
 fn hold(descriptor: OwnedFd, stat: &FileStat, reading: Reading, budget: &Budget) -> Option<Held> {
     let contents = &budget.contents;
+    let origin = Origin {
+        device: stat.device,
+        is_remote: budget.storage == Storage::Remote,
+        ..Origin::default()
+    };
+    // Closed as its file system asks, also when it is not kept.
+    let descriptor = Descriptor::new(descriptor, budget.now_s, origin);
     let is_settled = stat.is_settled();
     let mut held = if is_settled {
         contents.get(stat)
@@ -548,7 +560,7 @@ fn hold(descriptor: OwnedFd, stat: &FileStat, reading: Reading, budget: &Budget)
     if !is_needed {
         held.descriptor = None;
     } else if held.descriptor.is_none() {
-        held.descriptor = Some(Arc::new(Descriptor::new(descriptor, budget.now_s)));
+        held.descriptor = Some(Arc::new(descriptor));
     }
     if is_settled {
         contents.put(stat, &held);
