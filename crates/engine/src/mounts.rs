@@ -75,6 +75,13 @@ pub fn over_path(path: &[u8]) -> Option<Mount> {
     table.mount_over(path).cloned()
 }
 
+/// Whether there is any file system that another machine or a program answers for.
+pub fn has_remote() -> bool {
+    let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+    let mut places = table.by_id.values();
+    places.any(|place| place.storage == Storage::Remote)
+}
+
 fn of_mount(id: u64) -> Place {
     refresh_if_changed();
     let known = || {

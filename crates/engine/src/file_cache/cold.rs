@@ -8,7 +8,10 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -18,7 +21,8 @@ use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
 use super::Symlinks;
-use super::open::{Reach, open_and_stat, open_place};
+use super::open::{Reach, cached_link, open_and_stat, open_place};
+use super::watch::{SYMLINKS_MAX, simplify};
 use crate::blocking::{self, Class, NotDone, Origin};
 use crate::limits;
 use crate::mounts::{self, Place, Storage};
@@ -94,7 +98,7 @@ impl Jobs {
         if let Some(job) = self.by_path.borrow().get(&key).and_then(Weak::upgrade) {
             return Ok(job);
         }
-        let place = mounts::of_path(path);
+        let place = place_ahead(path, symlinks, SYMLINKS_MAX);
         let shared = Arc::<Shared>::default();
         let origin = Origin {
             device: place.device,
@@ -198,6 +202,36 @@ impl Drop for Finish {
             shared.finish(None);
         }
     }
+}
+
+/// Where a path leads, as far as that can be told without asking anybody. A symlink into a file system that
+/// hangs must not take up what the local one can bear.
+fn place_ahead(path: &[u8], symlinks: Symlinks, symlinks_left: u32) -> Place {
+    let said = mounts::of_path(path);
+    if symlinks == Symlinks::Refuse || said.storage == Storage::Remote || !mounts::has_remote() {
+        return said;
+    }
+    let mut end = path.len();
+    while let Some(part) = path.get(..end).filter(|part| !part.is_empty()) {
+        if let Ok(place) = open_place(part, symlinks, Reach::Cached) {
+            return mounts::of_descriptor(&place);
+        }
+        end = memchr::memrchr(b'/', part).unwrap_or(0);
+        if let Some(target) = cached_link(part)
+            && let Some(left) = symlinks_left.checked_sub(1)
+        {
+            let target = beside(part.get(..end).unwrap_or_default(), &target);
+            return place_ahead(&target, symlinks, left);
+        }
+    }
+    said
+}
+
+/// The path that a symlink in `directory` leads to, by its text.
+fn beside(directory: &[u8], target: &[u8]) -> Vec<u8> {
+    let directory = [directory, b"/"].concat();
+    let path = Path::new(OsStr::from_bytes(&directory)).join(OsStr::from_bytes(target));
+    simplify(&path).into_os_string().into_vec()
 }
 
 /// What the thread does: the first path, and those that come next.

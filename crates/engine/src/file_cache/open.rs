@@ -6,7 +6,9 @@
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2};
+use rustix::fs::{
+    CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, readlinkat,
+};
 use rustix::io::Errno;
 
 use super::Symlinks;
@@ -46,6 +48,15 @@ pub(super) fn open_place(path: &[u8], symlinks: Symlinks, reach: Reach) -> Resul
 /// What stat(2) says of `path` as far as the kernel knows without asking anybody.
 pub(super) fn cached_stat(path: &[u8], symlinks: Symlinks) -> Result<Stat, Errno> {
     fstat(open_place(path, symlinks, Reach::Cached)?)
+}
+
+/// What the symlink `path` says, as far as the kernel has it; none if it is something else.
+pub(super) fn cached_link(path: &[u8]) -> Option<Vec<u8>> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let place = open(path, Symlinks::Follow, Reach::Cached, flags).ok()?;
+    // Of what is no symlink there is nothing to read.
+    let target = readlinkat(place, c"", Vec::new()).ok()?;
+    Some(target.into_bytes())
 }
 
 /// Whether `path` is a regular file, which need not be readable.

@@ -399,7 +399,7 @@ fn apply(
 
 /// Resolves `.` and `..` by text, as far as the target of a symlink needs it. Wrong only behind
 /// a symlink to a directory elsewhere, where the recheck once a second still holds.
-fn simplify(path: &Path) -> PathBuf {
+pub(super) fn simplify(path: &Path) -> PathBuf {
     let mut simple = PathBuf::new();
     for part in path.components() {
         match part {
@@ -414,7 +414,7 @@ fn simplify(path: &Path) -> PathBuf {
 }
 
 /// As many symlinks as the kernel follows in one path.
-const SYMLINKS_MAX: u32 = 40;
+pub(super) const SYMLINKS_MAX: u32 = 40;
 
 /// What happens to names: enough for directories that cached paths only go through.
 const NAME_EVENTS: WatchFlags = WatchFlags::CREATE
