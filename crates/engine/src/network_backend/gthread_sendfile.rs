@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::chunk::count_async;
@@ -21,6 +22,9 @@ pub(super) struct Call {
     file: Rc<FileEntry>,
     offset: u64,
     running: Running<io::Result<Outcome>>,
+    /// The thread's own, so that the connection may end while it is at it.
+    socket: Arc<OwnedFd>,
+    is_over: bool,
 }
 
 /// What the thread's call has come to.
@@ -56,6 +60,7 @@ pub(super) fn send(
         let Poll::Ready(outcome) = Pin::new(&mut current.running).poll_result(context) else {
             return Ok(Sent::WaitsForDisk);
         };
+        current.is_over = true;
         *call = None;
         match outcome? {
             Outcome::Bytes(0) => return Ok(Sent::Truncated),
@@ -70,8 +75,8 @@ pub(super) fn send(
 
 impl Call {
     fn begin(transport: &Transport, stretch: &Stretch<'_>) -> io::Result<Call> {
-        // Its own descriptors: the connection may end while the thread is at it.
-        let socket = transport.duplicate()?;
+        let socket = Arc::new(transport.duplicate()?);
+        let shared = Arc::clone(&socket);
         let descriptor = stretch
             .file
             .share_descriptor()
@@ -81,17 +86,29 @@ impl Call {
         let origin = stretch.file.origin(stretch.client, length);
         let running = blocking::run_for(Class::Read, origin, move || {
             ask_for(&*descriptor, offset, length as u64);
-            call_sendfile(&socket, &*descriptor, offset, length)
+            call_sendfile(&shared, &*descriptor, offset, length)
         });
         Ok(Call {
             file: Rc::clone(stretch.file),
             offset,
             running,
+            socket,
+            is_over: false,
         })
     }
 
     fn is_for(&self, stretch: &Stretch<'_>) -> bool {
         Rc::ptr_eq(&self.file, stretch.file) && self.offset == stretch.range.start
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if !self.is_over {
+            // The connection ends within an answer. The thread may hang for as long as the disk does, and its
+            // descriptor would keep the connection open: the client is told now. It may have gone first.
+            let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        }
     }
 }
 
