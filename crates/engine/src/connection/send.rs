@@ -211,7 +211,10 @@ impl Connection {
                 Ok(Sent::Truncated) => {
                     exchange.log_error(
                         "send",
-                        format_args!("the file became shorter while it was sent"),
+                        format_args!(
+                            "the file became shorter while it was sent path={:?}",
+                            String::from_utf8_lossy(&exchange.physical.path)
+                        ),
                     );
                     self.abort(format_args!("truncated"));
                     return Poll::Ready(State::Over);
