@@ -279,8 +279,11 @@ impl Filesystem for Mirror {
         );
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.ok();
+    fn flush(&self, _: &Request, inode: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        let close = |_: &Files, _: &Path| Ok(());
+        self.pass(Operation::Close, self.path(inode), close, |answer| {
+            done(answer, reply);
+        });
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {

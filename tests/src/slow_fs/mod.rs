@@ -59,6 +59,8 @@ pub enum Operation {
     Read,
     /// write(2).
     Write,
+    /// close(2), which waits for the answer.
+    Close,
     /// open(2) of a directory.
     OpenDirectory,
     /// getdents(2).

@@ -1,0 +1,143 @@
+//! Many clients, and clients that do not wait for what they asked for.
+
+use std::time::Duration;
+
+use petrel_tests::{Client, Operation, eventually, raise_descriptor_limit};
+
+use super::failures::{LARGE, begun};
+use super::{asking, content, expect_others_served, reading_elsewhere, site, threads};
+
+#[test]
+fn ten_thousand_clients_on_one_path_that_hangs_are_one_job() {
+    let test = "ten_thousand_clients_on_one_path_that_hangs_are_one_job";
+    // Two descriptors a client would be one here and one there, but other tests run in this process.
+    let limit = usize::try_from(raise_descriptor_limit()).unwrap_or(usize::MAX);
+    // Of these, half are for connections.
+    let count = (limit / 2).saturating_sub(20).min(10_000);
+    let config = format!(
+        "server.max-file-wait = 8\nserver.max-fds = {limit}\nserver.max-connections = {}",
+        limit / 2
+    );
+    let Some((server, slow)) = site(test, &[("one.txt", b"1")], &config) else {
+        return;
+    };
+    let mut clients: Vec<Client> = (0..count)
+        .map(|_| server.client().with_patience(Duration::from_secs(60)))
+        .collect();
+    expect_others_served(&server);
+    let (before, bytes_before) = (threads(&server), server.processes().private_dirty_bytes());
+    let asked = slow.total();
+    slow.hang();
+    for client in &mut clients {
+        client.send("GET /slow/one.txt HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    slow.expect_hanging(1);
+    expect_others_served(&server);
+    let bytes = server.processes().private_dirty_bytes() - bytes_before;
+    assert!(
+        bytes / (count as u64) < 16 * 1024,
+        "{bytes} bytes for {count} clients"
+    );
+    assert_eq!((slow.hanging(), slow.total() - asked), (1, 1));
+    let added = threads(&server) - before;
+    assert!(added <= 1, "{added} threads");
+    for client in &mut clients {
+        assert_eq!(client.response().status, 504);
+    }
+    slow.release();
+    assert_eq!(server.get("/slow/one.txt").text(), "1");
+    assert_eq!(
+        clients
+            .pop()
+            .expect("one of them")
+            .get("/slow/one.txt")
+            .text(),
+        "1"
+    );
+}
+
+#[test]
+fn clients_that_leave_take_their_jobs_with_them() {
+    let test = "clients_that_leave_take_their_jobs_with_them";
+    let names: Vec<String> = (0..100).map(|number| format!("{number}.bin")).collect();
+    let large = content(100_000);
+    let files: Vec<(&str, &[u8])> = names.iter().map(|name| (&**name, &*large)).collect();
+    for operation in [Operation::Lookup, Operation::Open, Operation::Read] {
+        let Some((server, slow)) = site(test, &files, "") else {
+            return;
+        };
+        expect_others_served(&server);
+        let before = server.holdings();
+        slow.hang_on(&[operation]);
+        let ask = |name: &String| asking(&server, &format!("/slow/{name}"));
+        let clients: Vec<Client> = names.iter().map(ask).collect();
+        slow.expect_hanging(2);
+        clients.into_iter().for_each(Client::abort);
+        let asked = slow.count(Operation::Lookup);
+        expect_others_served(&server);
+        // They are seen to have left while nothing else happens.
+        assert!(
+            eventually(
+                || server.holdings().descriptors.get("socket") == before.descriptors.get("socket")
+            ),
+            "{operation:?}: {:#?}",
+            server.holdings()
+        );
+        slow.release();
+        let is_as_before = || {
+            let mut now = server.holdings();
+            // What others have looked at meanwhile.
+            now.descriptors.retain(|name, _| !name.contains("/new-"));
+            let mut before = before.clone();
+            before.descriptors.retain(|name, _| !name.contains("/new-"));
+            now == before
+        };
+        assert!(
+            eventually(is_as_before),
+            "{operation:?}: {before:#?} {:#?}",
+            server.holdings()
+        );
+        // Jobs that waited behind those that hung were left out.
+        let later = slow.count(Operation::Lookup) - asked;
+        assert!(later <= 20, "{operation:?}: {later} more look-ups");
+        assert!(server.get("/slow/5.bin").body == large);
+        // Threads end when there was nothing to do for a while: 10 s.
+    }
+}
+
+#[test]
+fn clients_that_leave_within_a_body_take_its_reads_with_them() {
+    let test = "clients_that_leave_within_a_body_take_its_reads_with_them";
+    for backend in reading_elsewhere() {
+        let config = format!("server.network-backend = \"{backend}\"");
+        let Some((server, slow)) = site(test, &[("large.bin", &content(LARGE))], &config) else {
+            return;
+        };
+        expect_others_served(&server);
+        let before = server.holdings();
+        let half = begun(&server);
+        slow.hang_on(&[Operation::Read]);
+        let other = begun_waiting(&server);
+        slow.expect_hanging(1);
+        drop((half, other));
+        expect_others_served(&server);
+        slow.release();
+        let sockets = || server.holdings().descriptors.get("socket").copied();
+        assert!(
+            eventually(|| sockets() == before.descriptors.get("socket").copied()),
+            "{backend}: {before:#?} {:#?}",
+            server.holdings()
+        );
+        assert!(server.get("/slow/large.bin").body == content(LARGE));
+    }
+}
+
+/// A client of a part of the file that nobody has read.
+fn begun_waiting(server: &petrel_tests::Server) -> Client {
+    let mut client = server.client();
+    client.send(format!(
+        "GET /slow/large.bin HTTP/1.1\r\nHost: a\r\nRange: bytes={}-\r\n\r\n",
+        LARGE - 400_000
+    ));
+    client
+}

@@ -1,0 +1,93 @@
+//! Reload and stop while files hang.
+
+use std::time::Duration;
+
+use petrel_tests::{Client, Operation, PATIENCE, eventually};
+use rustix::process::Signal;
+
+use super::failures::{LARGE, begun};
+use super::{asking, content, expect_others_served, site};
+
+/// A thread that a FUSE file system keeps in the kernel cannot be ended by anybody but that. Whatever can
+/// end has: nobody is listening.
+#[track_caller]
+fn expect_refused(server: &petrel_tests::Server, within: &str) {
+    let refused = || Client::try_connect(server.address()).is_err();
+    assert!(eventually(refused), "{within}: it still accepts");
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_disk() {
+    let test = "a_stop_does_not_wait_for_a_disk";
+    for (signal, timeout) in [(Signal::TERM, 60), (Signal::INT, 2)] {
+        let config = format!("server.graceful-shutdown-timeout = {timeout}");
+        let large = content(LARGE);
+        let files: [(&str, &[u8]); 2] = [("one.txt", b"1"), ("large.bin", &large)];
+        let Some((mut server, slow)) = site(test, &files, &config) else {
+            return;
+        };
+        let body = begun(&server);
+        slow.hang_on(&[Operation::Lookup, Operation::Read]);
+        let mut client = asking(&server, "/slow/one.txt");
+        slow.expect_hanging(1);
+        expect_others_served(&server);
+        server.signal(signal);
+        expect_refused(&server, &format!("{signal:?}"));
+        // The client is told, one way or the other, without the disk.
+        let answer = client.try_response();
+        assert!(
+            answer.as_ref().map_or(true, |answer| answer.status >= 500),
+            "{answer:?}"
+        );
+        drop(body);
+        slow.release();
+        let ended = server.wait(PATIENCE);
+        assert!(
+            ended.is_some_and(|status| status.success() || signal == Signal::TERM),
+            "{ended:?}"
+        );
+    }
+}
+
+#[test]
+fn a_stop_waits_for_nobody_who_waits_for_a_disk_that_answers() {
+    let test = "a_stop_waits_for_nobody_who_waits_for_a_disk_that_answers";
+    let Some((mut server, slow)) = site(test, &[("one.txt", b"1")], "") else {
+        return;
+    };
+    slow.hang();
+    let mut client = asking(&server, "/slow/one.txt");
+    slow.expect_hanging(1);
+    server.signal(Signal::INT);
+    expect_refused(&server, "graceful");
+    slow.release();
+    // A graceful stop answers what was asked before.
+    assert_eq!(client.response().text(), "1");
+    let ended = server.wait(PATIENCE);
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
+}
+
+#[test]
+fn a_reload_does_not_wait_for_a_disk() {
+    let test = "a_reload_does_not_wait_for_a_disk";
+    let config = "server.max-file-wait = 20";
+    let Some((server, slow)) = site(test, &[("one.txt", b"1")], config) else {
+        return;
+    };
+    slow.hang();
+    let mut client = asking(&server, "/slow/one.txt");
+    slow.expect_hanging(1);
+    for round in 0..3 {
+        server.write_configuration(&format!("server.max-worker = 1\nserver.tag = \"{round}\""));
+        server.signal(Signal::USR1);
+        let tag = round.to_string();
+        assert!(eventually(
+            || server.get("/hot.txt").field("Server") == Some(&tag)
+        ));
+        expect_others_served(&server);
+    }
+    slow.release();
+    assert_eq!(client.response().text(), "1");
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(server.get("/slow/one.txt").text(), "1");
+}

@@ -1,0 +1,154 @@
+//! Errors of the disk: an answer that has not begun is an error, one that has is broken off.
+
+use petrel_tests::{Client, ClientError, Operation, Server};
+use rustix::io::Errno;
+
+use super::{asking, content, expect_others_served, reading_elsewhere, site};
+
+/// Long enough that most of it is still to be read when a client stops reading.
+pub(super) const LARGE: usize = 24 << 20;
+
+#[test]
+fn an_error_before_the_first_byte_is_500() {
+    let test = "an_error_before_the_first_byte_is_500";
+    let large = content(200_000);
+    let files: [(&str, &[u8]); 2] = [("small.txt", b"small"), ("large.bin", &large)];
+    let Some((server, slow)) = site(test, &files, "") else {
+        return;
+    };
+    for operation in [Operation::Lookup, Operation::Open, Operation::Read] {
+        for (file, content) in files {
+            slow.fail_on(&[operation], Errno::IO);
+            let target = format!("/slow/{file}");
+            let failed = server.get(&target);
+            assert_eq!(failed.status, 500, "{operation:?} {file}: {failed}");
+            expect_others_served(&server);
+            slow.release();
+            // The failure is not remembered.
+            let response = server.get(&target);
+            assert_eq!(response.status, 200, "{operation:?} {file}");
+            assert!(response.body == content, "{operation:?} {file}");
+            // Until nothing is known of it any more.
+            std::thread::sleep(std::time::Duration::from_millis(2100));
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_refuses_is_no_error_of_the_server() {
+    let test = "a_disk_that_refuses_is_no_error_of_the_server";
+    let Some((server, slow)) = site(test, &[("small.txt", b"small")], "") else {
+        return;
+    };
+    for (errno, status) in [
+        (Errno::NOENT, 404),
+        (Errno::ACCESS, 403),
+        (Errno::STALE, 500),
+        (Errno::NFILE, 503),
+    ] {
+        slow.fail_on(&[Operation::Lookup], errno);
+        assert_eq!(server.get("/slow/small.txt").status, status, "{errno}");
+        slow.release();
+        std::thread::sleep(std::time::Duration::from_millis(2100));
+    }
+}
+
+#[test]
+fn an_error_within_the_body_breaks_it_off() {
+    let test = "an_error_within_the_body_breaks_it_off";
+    for backend in reading_elsewhere().chain(["writev", "linux-sendfile"]) {
+        let config = format!("server.network-backend = \"{backend}\"");
+        let Some((server, slow)) = site(test, &[("large.bin", &content(LARGE))], &config) else {
+            return;
+        };
+        let begun = begun(&server);
+        slow.fail_on(&[Operation::Read], Errno::IO);
+        begun.expect_cut_short(backend);
+        expect_named(&server, "large.bin");
+        expect_others_served(&server);
+        slow.release();
+        assert!(server.get("/slow/large.bin").body == content(LARGE));
+    }
+}
+
+/// An answer of which a client has read the beginning.
+pub(super) struct Begun {
+    client: Client,
+    body: Vec<u8>,
+}
+
+/// `/slow/large.bin`, asked for by a client that stops reading.
+pub(super) fn begun(server: &Server) -> Begun {
+    let mut client = server.client().with_receive_buffer(64 * 1024);
+    client.send("GET /slow/large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut begin = client.read_bytes(100_000);
+    assert!(begin.starts_with(b"HTTP/1.1 200 "));
+    let head = begin.windows(4).position(|end| end == b"\r\n\r\n");
+    let body = begin.split_off(head.expect("a head") + 4);
+    Begun { client, body }
+}
+
+impl Begun {
+    /// What still comes is less than the head has said, and right as far as it goes.
+    #[track_caller]
+    pub fn expect_cut_short(self, what: &str) {
+        self.expect_cut_short_and_cleared_from(LARGE, what);
+    }
+
+    /// The same when the kernel may have cleared what was behind `cut`.
+    #[track_caller]
+    pub fn expect_cut_short_and_cleared_from(mut self, cut: usize, what: &str) {
+        self.body.extend(self.client.read_to_end());
+        let (got, whole) = (self.body.len(), content(LARGE));
+        assert!(got < LARGE, "{what}: {got} bytes");
+        let is_right =
+            |at: &usize| self.body[*at] == whole[*at] || (*at >= cut && self.body[*at] == 0);
+        assert_eq!(
+            (0..got).find(|at| !is_right(at)),
+            None,
+            "{what}: not of the file"
+        );
+    }
+
+    /// All of the file comes.
+    #[track_caller]
+    pub fn expect_whole(mut self, what: &str) {
+        let left = LARGE - self.body.len();
+        self.body.extend(self.client.read_bytes(left));
+        assert!(self.body == content(LARGE), "{what}: not the file");
+    }
+}
+
+/// One line says that the answer was cut short, and of which file.
+#[track_caller]
+pub(super) fn expect_named(server: &Server, file: &str) {
+    server.expect_log("(send)");
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("(send)"));
+    assert!(
+        line.is_some_and(|line| line.contains(&format!("www/slow/{file}\""))),
+        "{line:?}"
+    );
+}
+
+#[test]
+fn clients_in_a_pipeline_get_what_was_answered_before() {
+    let test = "clients_in_a_pipeline_get_what_was_answered_before";
+    let Some((server, slow)) = site(test, &[("a.txt", b"a")], "") else {
+        return;
+    };
+    slow.fail_on(&[Operation::Lookup], Errno::IO);
+    let mut client = server.client();
+    client.send(
+        "GET /hot.txt HTTP/1.1\r\nHost: a\r\n\r\nGET /slow/a.txt HTTP/1.1\r\nHost: a\r\n\r\n",
+    );
+    client.send("GET /hot.txt HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response().text(), "hot");
+    assert_eq!(client.response().status, 500);
+    match client.try_response() {
+        Ok(response) => assert_eq!(response.text(), "hot"),
+        Err(error) => assert_eq!(error, ClientError::Closed),
+    }
+    drop(asking(&server, "/slow/a.txt"));
+    expect_others_served(&server);
+}

@@ -1,0 +1,200 @@
+//! A file system that does not answer: 504 for its own requests, and nothing else is slower.
+
+use petrel_tests::{Client, Operation, Server, SlowFs, eventually};
+
+use super::failures::{LARGE, begun, expect_named};
+use super::{asking, content, expect_others_served, reading_elsewhere, site, threads};
+
+const IMPATIENT: &str = "server.max-file-wait = 1";
+
+#[track_caller]
+fn expect_504(clients: Vec<Client>) {
+    for mut client in clients {
+        let response = client.response();
+        assert_eq!(response.status, 504, "{response}");
+    }
+}
+
+#[test]
+fn a_path_that_hangs_is_504_and_holds_up_nobody() {
+    let test = "a_path_that_hangs_is_504_and_holds_up_nobody";
+    for operation in [Operation::Lookup, Operation::Open, Operation::Read] {
+        let Some((server, slow)) = site(test, &[("one.txt", b"1")], IMPATIENT) else {
+            return;
+        };
+        slow.hang_on(&[operation]);
+        let clients = vec![
+            asking(&server, "/slow/one.txt"),
+            asking(&server, "/slow/one.txt"),
+        ];
+        slow.expect_hanging(1);
+        for _ in 0..5 {
+            expect_others_served(&server);
+        }
+        expect_504(clients);
+        server.expect_log("server.max-file-wait");
+        let log = server.log();
+        let line = log
+            .lines()
+            .find(|line| line.contains("server.max-file-wait"));
+        assert!(
+            line.is_some_and(|line| line.contains("www/slow/one.txt\"")),
+            "{log}"
+        );
+        expect_others_served(&server);
+        slow.release();
+        assert_eq!(server.get("/slow/one.txt").text(), "1", "{operation:?}");
+    }
+}
+
+#[test]
+fn a_body_that_hangs_is_broken_off() {
+    let test = "a_body_that_hangs_is_broken_off";
+    for backend in reading_elsewhere() {
+        let config = format!("{IMPATIENT}\nserver.network-backend = \"{backend}\"");
+        let Some((server, slow)) = site(test, &[("large.bin", &content(LARGE))], &config) else {
+            return;
+        };
+        // Whatever the backend needs is there.
+        assert!(server.get("/slow/large.bin").body == content(LARGE));
+        // Nothing of the file is kept any more.
+        std::thread::sleep(std::time::Duration::from_millis(2100));
+        expect_others_served(&server);
+        let before = server.holdings();
+        let cut = begun(&server);
+        slow.hang_on(&[Operation::Read]);
+        cut.expect_cut_short(backend);
+        expect_named(&server, "large.bin");
+        expect_others_served(&server);
+        slow.release();
+        server.expect_holdings_but_files(&before, backend);
+    }
+}
+
+/// Looking at what the server holds, files in its cache aside.
+trait Holds {
+    fn expect_holdings_but_files(&self, before: &petrel_tests::Holdings, what: &str);
+}
+
+impl Holds for Server {
+    #[track_caller]
+    fn expect_holdings_but_files(&self, before: &petrel_tests::Holdings, what: &str) {
+        let rest = |holdings: &petrel_tests::Holdings| {
+            let mut rest = holdings.clone();
+            rest.descriptors.retain(|name, _| !name.starts_with('/'));
+            rest
+        };
+        assert!(
+            eventually(|| rest(&self.holdings()) == rest(before)),
+            "{what}: before {before:#?} after {:#?}",
+            self.holdings()
+        );
+    }
+}
+
+/// Many files, so that all jobs hang that may run on their file system.
+fn crowd() -> Vec<String> {
+    (0..200).map(|number| format!("{number}.txt")).collect()
+}
+
+fn crowded_site(test: &str, config: &str) -> Option<(Server, SlowFs)> {
+    let names = crowd();
+    let files: Vec<(&str, &[u8])> = names.iter().map(|name| (&**name, &b"1"[..])).collect();
+    site(test, &files, config)
+}
+
+#[test]
+fn many_paths_that_hang_leave_room_for_other_file_systems() {
+    let test = "many_paths_that_hang_leave_room_for_other_file_systems";
+    let Some((server, slow)) = crowded_site(test, "server.max-file-wait = 4") else {
+        return;
+    };
+    let other = server.tree().path("www/other");
+    server.tree().write("www/other/b.txt", "b");
+    let Some(other) = SlowFs::mount_or_skip(test, &other) else {
+        return;
+    };
+    expect_others_served(&server);
+    let before = threads(&server);
+    slow.hang();
+    let ask = |name: &String| asking(&server, &format!("/slow/{name}"));
+    let clients: Vec<Client> = crowd().iter().map(ask).collect();
+    slow.expect_hanging(16);
+    expect_others_served(&server);
+    assert_eq!(server.get("/other/b.txt").text(), "b");
+    assert!(other.total() > 0);
+    let hanging = slow.hanging();
+    let added = threads(&server) - before;
+    // server.max-stat-threads, and one for each file that was read.
+    assert!(
+        hanging <= 16 && added <= 80,
+        "{hanging} hang, {added} threads"
+    );
+    expect_504(clients);
+    expect_others_served(&server);
+    slow.release();
+    assert_eq!(server.get("/slow/7.txt").text(), "1");
+}
+
+#[test]
+fn symlinks_into_a_file_system_that_hangs_are_told_from_the_local_one() {
+    let test = "symlinks_into_a_file_system_that_hangs_are_told_from_the_local_one";
+    let Some((server, slow)) = crowded_site(test, "server.max-file-wait = 4") else {
+        return;
+    };
+    let tree = server.tree();
+    tree.directory("www/slow/inner");
+    for name in crowd() {
+        tree.write(&format!("www/slow/inner/{name}"), "inner");
+        tree.symlink(format!("slow/{name}"), &format!("www/link-{name}"));
+    }
+    tree.symlink("slow", "www/root")
+        .symlink("slow/inner", "www/inner");
+    for (way, expected) in [("/link-", "1"), ("/root/", "1"), ("/inner/", "inner")] {
+        assert_eq!(server.get(&format!("{way}199.txt")).text(), expected);
+        slow.hang();
+        let ask = |name: &String| asking(&server, &format!("{way}{name}"));
+        let clients: Vec<Client> = crowd().iter().take(199).map(ask).collect();
+        slow.expect_hanging(1);
+        // Whatever the kernel has forgotten of the local file system must not wait behind them.
+        for _ in 0..3 {
+            expect_others_served(&server);
+            expect_uncached_served(&server);
+        }
+        assert!(slow.hanging() <= 17, "{way}: {} hang", slow.hanging());
+        expect_504(clients);
+        slow.release();
+        assert!(eventually(
+            || server.get(&format!("{way}5.txt")).text() == expected
+        ));
+    }
+}
+
+/// What nobody has looked for yet is not known to the kernel either: it takes a thread.
+#[track_caller]
+fn expect_uncached_served(server: &Server) {
+    let number = server.tree().names("www").len();
+    assert_eq!(server.get(&format!("/none-{number}")).status, 404);
+}
+
+#[test]
+fn closing_a_file_of_a_file_system_that_hangs_holds_up_nobody() {
+    let test = "closing_a_file_of_a_file_system_that_hangs_holds_up_nobody";
+    let large = content(100_000);
+    let Some((server, slow)) = site(test, &[("a.bin", &large), ("b.bin", &large)], IMPATIENT)
+    else {
+        return;
+    };
+    for round in 0..3 {
+        // What was opened before is closed when the file is looked at again.
+        slow.hang_on(&[Operation::Close]);
+        assert!(server.get("/slow/a.bin").body == large, "{round}");
+        assert!(server.get("/slow/b.bin").body == large, "{round}");
+        expect_others_served(&server);
+        std::thread::sleep(std::time::Duration::from_millis(2100));
+    }
+    slow.expect_hanging(2);
+    expect_others_served(&server);
+    slow.release();
+    assert!(server.get("/slow/a.bin").body == large);
+}

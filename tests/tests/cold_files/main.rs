@@ -1,0 +1,88 @@
+//! Files on disks that are slow, hang, fail, or change while they are looked at and sent.
+//!
+//! One worker serves, so that whatever waits for a file in its thread is seen by all others.
+
+mod bytes;
+mod changes;
+mod crowds;
+mod ends;
+mod failures;
+mod hanging;
+mod modules;
+
+use std::fs;
+use std::path::PathBuf;
+
+use engine::settings::core::NetworkBackend;
+use petrel_tests::{Client, Server, SlowFs};
+use rustix::mount::{MountFlags, UnmountFlags};
+
+/// Names of the backends that never let the worker wait for a file.
+fn reading_elsewhere() -> impl Iterator<Item = &'static str> {
+    let waits = ["write", "writev", "linux-sendfile"];
+    let names = NetworkBackend::ALL.into_iter().map(NetworkBackend::name);
+    names.filter(move |name| !waits.contains(name))
+}
+
+/// A server with one worker, on which `/slow/` is a file system that hangs when told to, and `/hot.txt` is
+/// not. `make` writes the files; what it says is added to the configuration. What stands in front is
+/// to be dropped last.
+fn site(test: &str, files: &[(&str, &[u8])], config: &str) -> Option<(Server, SlowFs)> {
+    let mut server = Server::build().file("www/hot.txt", "hot");
+    for (path, content) in files {
+        server = server.file(&format!("www/slow/{path}"), content);
+    }
+    let server = server
+        .config(&format!("server.max-worker = 1\n{config}"))
+        .start();
+    let slow = SlowFs::mount_or_skip(test, &server.tree().path("www/slow"))?;
+    Some((server, slow))
+}
+
+/// Files to look at only to see that others are served meanwhile: the worker has it in memory, and one it has
+/// never seen.
+#[track_caller]
+fn expect_others_served(server: &Server) {
+    assert_eq!(server.get("/hot.txt").text(), "hot");
+    let number = server.tree().names("www").len();
+    let name = format!("new-{number}.txt");
+    server.tree().write(&format!("www/{name}"), &name);
+    assert_eq!(server.get(&format!("/{name}")).text(), name);
+}
+
+/// A client that has sent a request for `target` and reads nothing.
+fn asking(server: &Server, target: &str) -> Client {
+    let mut client = server.client();
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    client
+}
+
+/// The content of the test's files: each four bytes tell where they belong.
+fn content(length: usize) -> Vec<u8> {
+    let words = (0..=u32::try_from(length / 4).expect("small")).flat_map(u32::to_be_bytes);
+    words.take(length).collect()
+}
+
+/// Threads of the server's processes.
+fn threads(server: &Server) -> usize {
+    let count = |pid: &u32| fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    server.processes().pids.iter().map(count).sum()
+}
+
+/// Something mounted, until this is dropped.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn new(kind: &str, at: PathBuf, options: &str) -> Result<Mounted, rustix::io::Errno> {
+        let options = std::ffi::CString::new(options).expect("no NUL");
+        rustix::mount::mount(kind, &at, kind, MountFlags::empty(), &*options)?;
+        Ok(Mounted(at))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Nothing can be done about a mount that stays.
+        let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
+    }
+}

@@ -1,0 +1,189 @@
+//! Whatever else looks at files for a request.
+
+use petrel_tests::{Builder, Operation, Server, SlowFs, eventually};
+
+use super::expect_others_served;
+
+/// `/` is on the file system that hangs when told to, `/hot.txt` of the host `local` is not.
+fn site(test: &str, make: impl FnOnce(Builder) -> Builder) -> Option<(Server, SlowFs)> {
+    let local = "$HTTP[\"host\"] == \"petrel.test\" { server.document-root = var.dir + \"/www\" }";
+    let server = make(
+        Server::build()
+            .file("www/hot.txt", "hot")
+            .file("slow/x", "x"),
+    )
+    .config(&format!(
+        "server.max-worker = 1\nserver.max-file-wait = 1\n{local}"
+    ))
+    .start();
+    let slow = SlowFs::mount_or_skip(test, &server.tree().path("slow"))?;
+    Some((server, slow))
+}
+
+/// It is served right, 504 when what it needs hangs, and right again. The local host is served meanwhile.
+#[track_caller]
+fn expect_waits_and_is_served(
+    test: &str,
+    request: &str,
+    expected: &str,
+    make: impl Fn(Builder) -> Builder,
+) {
+    for operations in [
+        &[Operation::Lookup, Operation::Stat][..],
+        &[Operation::Open],
+        &[Operation::Read],
+    ] {
+        let Some((server, slow)) = site(test, &make) else {
+            return;
+        };
+        let request = format!("{request}\r\nHost: slow\r\n\r\n");
+        let what = format!("{test}, {operations:?}");
+        // It is slow, and then it answers.
+        slow.hang_on(operations);
+        let mut client = server.client();
+        client.send(&request);
+        slow.expect_hanging(1);
+        expect_others_served(&server);
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        slow.release();
+        let response = client.response();
+        assert!(
+            response.text().contains(expected),
+            "{what}, slow: {response}"
+        );
+        // Until nothing is known of it any more.
+        std::thread::sleep(std::time::Duration::from_millis(2100));
+        slow.hang_on(operations);
+        let mut client = server.client();
+        client.send(&request);
+        slow.expect_hanging(1);
+        expect_others_served(&server);
+        let response = client.response();
+        assert_eq!(response.status, 504, "{what}, hung: {response}");
+        expect_others_served(&server);
+        slow.release();
+        let again = || server.exchange(&request).text();
+        assert!(
+            eventually(|| again().contains(expected)),
+            "{what}, again: {}",
+            again()
+        );
+    }
+}
+
+const ROOT: &str = "server.document-root = var.dir + \"/slow\"";
+
+#[test]
+fn an_index_file() {
+    expect_waits_and_is_served("an_index_file", "GET / HTTP/1.1", "the index", |server| {
+        server.file("slow/index.html", "the index").config(ROOT)
+    });
+}
+
+#[test]
+fn an_index_file_of_several() {
+    expect_waits_and_is_served(
+        "an_index_file_of_several",
+        "GET /d/ HTTP/1.1",
+        "the third",
+        |server| {
+            server.file("slow/d/c.html", "the third").config(&format!(
+                "{ROOT}\nindex-file.names = (\"a.html\", \"b.html\", \"c.html\")"
+            ))
+        },
+    );
+}
+
+#[test]
+fn a_precompressed_sibling() {
+    let request = "GET /a.txt HTTP/1.1\r\nAccept-Encoding: gzip";
+    expect_waits_and_is_served(
+        "a_precompressed_sibling",
+        request,
+        "the sibling",
+        |server| {
+            server
+                .file("slow/a.txt", "the file")
+                .file("slow/a.txt.gz", "the sibling")
+                .config(&format!("{ROOT}\nstatic-file.precompressed = (\"gzip\")"))
+        },
+    );
+}
+
+#[test]
+fn path_info() {
+    let request = "GET /a.txt/more/of/it HTTP/1.1";
+    expect_waits_and_is_served("path_info", request, "the file", |server| {
+        server.file("slow/a.txt", "the file").config(ROOT)
+    });
+}
+
+#[test]
+fn a_script() {
+    expect_waits_and_is_served("a_script", "GET /x HTTP/1.1", "by the script", |server| {
+        server
+            .file(
+                "slow/script.lua",
+                "lighty.content = { \"by the script\" }\nreturn 200",
+            )
+            .config(&format!(
+                "{ROOT}\nserver.modules += (\"mod_magnet\")\n\
+                $HTTP[\"host\"] == \"slow\" {{ \
+                magnet.attract-raw-url-to = (var.dir + \"/slow/script.lua\") }}"
+            ))
+    });
+}
+
+#[test]
+fn a_root_of_simple_vhost() {
+    let test = "a_root_of_simple_vhost";
+    expect_waits_and_is_served(test, "GET /a.txt HTTP/1.1", "of the host", |server| {
+        server.file("slow/slow/pages/a.txt", "of the host").config(
+            "server.modules += (\"mod_simple_vhost\")\n\
+            $HTTP[\"host\"] == \"slow\" { simple-vhost.server-root = var.dir + \"/slow/\"\n\
+            simple-vhost.document-root = \"pages\" }",
+        )
+    });
+}
+
+#[test]
+fn a_root_of_evhost() {
+    let test = "a_root_of_evhost";
+    expect_waits_and_is_served(test, "GET /a.txt HTTP/1.1", "of the host", |server| {
+        server.file("slow/slow/a.txt", "of the host").config(
+            "server.modules += (\"mod_evhost\")\n\
+            $HTTP[\"host\"] == \"slow\" { evhost.path-pattern = var.dir + \"/slow/%_/\" }",
+        )
+    });
+}
+
+#[test]
+fn an_error_page() {
+    let test = "an_error_page";
+    let make = |server: Builder| {
+        server
+            .file("slow/status-404.html", "the error page")
+            .config("server.errorfile-prefix = var.dir + \"/slow/status-\"")
+    };
+    let Some((server, slow)) = site(test, make) else {
+        return;
+    };
+    slow.hang();
+    let mut client = server.client();
+    client.send("GET /none HTTP/1.1\r\nHost: a\r\n\r\n");
+    slow.expect_hanging(1);
+    expect_others_served(&server);
+    slow.release();
+    let response = client.response();
+    assert_eq!(
+        (response.status, &*response.text()),
+        (404, "the error page")
+    );
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+    slow.hang();
+    // The error is known; the page for it is not to be had.
+    let response = server.get("/none");
+    assert!(matches!(response.status, 404 | 504), "{response}");
+    assert!(!response.text().contains("the error page"), "{response}");
+    expect_others_served(&server);
+}
