@@ -108,7 +108,11 @@ fn roots(config: &Config) -> Vec<Vec<u8>> {
         let Some(root) = named.filter(|root| !root.is_empty()).map(absolute_root) else {
             continue;
         };
-        if !roots.iter().any(|known| **known == *root) {
+        let root = match &*root {
+            b"" => b"/",
+            other => other,
+        };
+        if !roots.iter().any(|known| known == root) {
             roots.push(root.to_vec());
         }
         if roots.len() >= limits::ROOTS_TOLD_MAX {
@@ -247,10 +251,11 @@ mod tests {
         let config = config(
             "server.document-root = \"/a/\"
             $HTTP[\"host\"] == \"b\" { server.document-root = \"/b\" server.network-backend = \"write\" }
-            $HTTP[\"host\"] == \"c\" { server.document-root = \"/a\" server.network-backend = \"write\" }",
+            $HTTP[\"host\"] == \"c\" { server.document-root = \"/a\" server.network-backend = \"write\" }
+            $HTTP[\"host\"] == \"d\" { server.document-root = \"/\" }",
         );
         assert_eq!(backends(&config), "auto, write");
-        assert_eq!(roots(&config), [b"/a".to_vec(), b"/b".to_vec()]);
+        assert_eq!(roots(&config), [&b"/a"[..], b"/b", b"/"]);
         let many: String = (0..100)
             .map(|number| {
                 format!(

@@ -7,9 +7,12 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::Read;
+use std::io;
 use std::os::fd::AsFd;
-use std::sync::{LazyLock, PoisonError, RwLock};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{LazyLock, OnceLock, PoisonError, RwLock};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, StatxFlags, statx};
@@ -45,6 +48,19 @@ pub struct Mount {
     pub kind: String,
     /// What that means.
     pub place: Place,
+}
+
+/// To be called before `root` becomes the root directory of this process (chroot): there is seldom a /proc in
+/// there, and mounts have other names.
+///
+/// # Errors
+/// `root` is no directory that can be looked at.
+pub fn prepare_for(root: &Path) -> io::Result<()> {
+    let root = root.canonicalize()?;
+    LazyLock::force(&SOURCE);
+    // Only the first root counts: nobody changes it twice.
+    let _ = ROOT.set(root.into_os_string().into_vec());
+    Ok(())
 }
 
 /// The place of an open file, or of a path that was opened as a mere place (O_PATH): never waits.
@@ -115,15 +131,35 @@ impl Table {
         let over = self.mounts.iter().filter(covers);
         over.max_by_key(|mount| mount.point.len())
     }
+
+    /// Names mounts as they are seen with `root` as the root directory.
+    fn enter(&mut self, root: &[u8]) {
+        let Some(mut over) = self.mount_over(root).cloned() else {
+            return;
+        };
+        self.mounts
+            .retain_mut(|mount| match mount.point.strip_prefix(root) {
+                Some(rest @ [b'/', _, ..]) => {
+                    mount.point = rest.to_vec();
+                    true
+                }
+                _ => false,
+            });
+        over.point = b"/".to_vec();
+        self.mounts.push(over);
+    }
 }
 
 static TABLE: LazyLock<RwLock<Table>> = LazyLock::new(|| RwLock::new(read()));
 
-/// Becomes readable for exceptions when a mount comes or goes.
-static CHANGES: LazyLock<Option<File>> = LazyLock::new(|| File::open(MOUNTINFO).ok());
+/// The table's text. Becomes readable for exceptions when a mount comes or goes.
+static SOURCE: LazyLock<Option<File>> = LazyLock::new(|| File::open(MOUNTINFO).ok());
+
+/// The root directory of the process, as it is seen from outside, if that is not `/`.
+static ROOT: OnceLock<Vec<u8>> = OnceLock::new();
 
 fn refresh_if_changed() {
-    let Some(file) = &*CHANGES else { return };
+    let Some(file) = &*SOURCE else { return };
     let mut watched = [PollFd::new(file, PollFlags::PRI | PollFlags::ERR)];
     let now = Timespec {
         tv_sec: 0,
@@ -140,11 +176,27 @@ fn refresh() {
 }
 
 fn read() -> Table {
+    let Some(Ok(text)) = SOURCE.as_ref().map(read_text) else {
+        return Table::default();
+    };
+    let mut table = parse(&text);
+    if let Some(root) = ROOT.get().filter(|root| **root != b"/") {
+        table.enter(root);
+    }
+    table
+}
+
+/// Reads by offsets: several threads may do so at a time.
+fn read_text(file: &File) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    let read = File::open(MOUNTINFO).and_then(|mut file| file.read_to_end(&mut text));
-    match read {
-        Ok(_) => parse(&text),
-        Err(_) => Table::default(),
+    let mut piece = [0; 4096];
+    loop {
+        match file.read_at(&mut piece, text.len() as u64) {
+            Ok(0) => return Ok(text),
+            Ok(count) => text.extend_from_slice(&piece[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
 }
 
@@ -282,6 +334,26 @@ mod tests {
         // What was mounted last is what is seen.
         assert_eq!(at(b"/mnt/s/x").place.storage, Storage::Disk);
         assert_eq!(table.mounts.len(), 4);
+    }
+
+    #[test]
+    fn mounts_have_other_names_inside_a_root() {
+        let text = b"22 1 254:0 / / rw - ext4 /dev/vda rw\n\
+            23 22 8:1 / /jail rw - xfs /dev/sda1 rw\n\
+            24 23 0:50 / /jail/www/nfs rw - nfs4 server:/x rw\n\
+            25 22 0:21 / /jailer rw - tmpfs tmpfs rw\n";
+        let kind = |root: &[u8], path: &[u8]| {
+            let mut table = parse(text);
+            table.enter(root);
+            // Descriptors are known wherever they come from.
+            assert_eq!(table.by_id.len(), 4);
+            table.mount_over(path).map(|mount| mount.kind.clone())
+        };
+        assert_eq!(kind(b"/jail", b"/www/a").as_deref(), Some("xfs"));
+        assert_eq!(kind(b"/jail", b"/www/nfs/a").as_deref(), Some("nfs4"));
+        assert_eq!(kind(b"/jail/www", b"/a").as_deref(), Some("xfs"));
+        assert_eq!(kind(b"/jail/www", b"/nfs").as_deref(), Some("nfs4"));
+        assert_eq!(kind(b"/srv", b"/jail/www/nfs").as_deref(), Some("ext4"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use engine::file_report;
 use engine::log::{LogRegistry, LogTarget};
+use engine::mounts;
 use engine::server::{BoundListener, Server, ServerPlan};
 use engine::worker::Drain;
 use modules::gateway::options::spawn_specs;
@@ -103,6 +104,8 @@ fn give_up(loaded: &Loaded, identity: &Identity, keeper: u32, detached: bool) ->
 }
 
 fn enter(root: &Path) -> io::Result<()> {
+    // What is not there is told by the next line.
+    let _ = mounts::prepare_for(root);
     let entered = nix::unistd::chroot(root).and_then(|()| nix::unistd::chdir("/"));
     entered.map_err(|error| told(&format!("chroot to {}", root.display()), &error.into()))
 }
