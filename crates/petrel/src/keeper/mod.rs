@@ -195,7 +195,7 @@ impl Keeper {
         self.tend_log_commands();
         self.tend_backends(now);
         match self.stopping {
-            Some(_) if self.processes.is_empty() && self.backends.is_empty() => self.stopped(),
+            Some(_) if self.has_ended() && self.backends.is_empty() => self.stopped(),
             _ => ControlFlow::Continue(()),
         }
     }
@@ -328,7 +328,20 @@ impl Keeper {
         self.inherited = ListenerSet::default();
     }
 
+    /// Whether no server process is left but those that nothing ends.
+    fn has_ended(&self) -> bool {
+        let mut processes = self.processes.iter();
+        processes.all(ServerProcess::is_beyond_killing)
+    }
+
     fn stopped(&mut self) -> Step {
+        for process in &self.processes {
+            self.logs.error(format_args!(
+                "server process {} was killed and is still there: a thread of it hangs in the kernel, most \
+                likely for a file system that does not answer",
+                process.id()
+            ));
+        }
         self.logs.error(format_args!("server stopped"));
         self.pid_file = None;
         self.logs.shut_down(LOG_TIME);

@@ -43,6 +43,16 @@ pub struct ServerProcess {
     pub reason: Option<String>,
     /// Its end of the control socket is closed: nothing more to hear.
     silent: bool,
+    killed: Killed,
+}
+
+/// What SIGKILL has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Killed {
+    No,
+    JustNow,
+    /// It is still there: the kernel keeps a thread of it, for a file system that does not answer.
+    InVain,
 }
 
 /// What comes of starting a process, in each of the two.
@@ -90,6 +100,7 @@ impl ServerProcess {
                 started: Instant::now(),
                 reason: None,
                 silent: false,
+                killed: Killed::No,
             })),
         }
     }
@@ -171,12 +182,23 @@ impl ServerProcess {
             }
             Stage::Serving => self.deadline = None,
             Stage::Draining => self.stop(),
-            Stage::Stopping => {
+            Stage::Stopping if self.killed == Killed::No => {
                 // It exists until it is waited for, so this cannot hit another process.
                 let _ = kill_process(self.pid, Signal::KILL);
+                self.killed = Killed::JustNow;
+                self.deadline = Some(now + KILL_TIME);
+            }
+            Stage::Stopping => {
+                self.killed = Killed::InVain;
                 self.deadline = None;
             }
         }
+    }
+
+    /// Whether nothing ends it: it serves nobody any more and has no listeners, but a thread of it hangs in the
+    /// kernel.
+    pub fn is_beyond_killing(&self) -> bool {
+        self.killed == Killed::InVain
     }
 
     /// How it ended, once it has.
@@ -216,5 +238,7 @@ pub fn describe_end(signal: Option<i32>, code: Option<i32>) -> String {
 
 /// How long a server process may take to start.
 const START_TIME: Duration = Duration::from_secs(60);
+/// How long it may take to end when the kernel ends it.
+const KILL_TIME: Duration = Duration::from_millis(1500);
 /// How long it may take to end when told to.
 const STOP_TIME: Duration = Duration::from_millis(1500);
