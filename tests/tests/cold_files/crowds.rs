@@ -101,8 +101,34 @@ fn clients_that_leave_take_their_jobs_with_them() {
         let later = slow.count(Operation::Lookup) - asked;
         assert!(later <= 20, "{operation:?}: {later} more look-ups");
         assert!(server.get("/slow/5.bin").body == large);
-        // Threads end when there was nothing to do for a while: 10 s.
     }
+}
+
+#[test]
+fn threads_go_when_nothing_hangs_any_more() {
+    let test = "threads_go_when_nothing_hangs_any_more";
+    let names: Vec<String> = (0..40).map(|number| format!("{number}.txt")).collect();
+    let files: Vec<(&str, &[u8])> = names.iter().map(|name| (&**name, &b"1"[..])).collect();
+    let Some((server, slow)) = site(test, &files, "server.max-file-wait = 1") else {
+        return;
+    };
+    let before = threads(&server);
+    slow.hang();
+    let ask = |name: &String| asking(&server, &format!("/slow/{name}"));
+    let clients: Vec<Client> = names.iter().map(ask).collect();
+    slow.expect_hanging(16);
+    for mut client in clients {
+        assert_eq!(client.response().status, 504);
+    }
+    assert!(threads(&server) >= before + 16);
+    slow.release();
+    // After ten seconds without work.
+    let are_gone = || threads(&server) <= before;
+    assert!(
+        eventually(are_gone) || eventually(are_gone),
+        "{}",
+        threads(&server)
+    );
 }
 
 #[test]
