@@ -12,6 +12,7 @@ mod cut_short;
 mod elsewhere;
 mod environment;
 mod errors;
+mod hanging_files;
 mod kept;
 mod lifecycle;
 mod names;

@@ -1,5 +1,7 @@
 //! A reply's head becomes the head of the answer.
 
+use std::rc::Rc;
+
 use petrel_engine::Exchange;
 use petrel_engine::ledger::Stage;
 use petrel_engine::module::Outcome;
@@ -8,7 +10,7 @@ use petrel_engine::proto::method::Method;
 use petrel_engine::proto::reply_head::ReplyHead;
 use petrel_engine::proto::status::Status;
 
-use super::offload::{self, Offload};
+use super::offload::{self, Offload, Opening};
 use super::options::{Gateway, Host, Mode};
 use super::protocol::Conversation;
 use super::reroute;
@@ -23,6 +25,8 @@ pub enum Verdict {
     Tunnel,
     /// Nobody needs it: the exchange goes on with this.
     Discard(Outcome),
+    /// Nobody needs it: the answer is a file that the disk is asked for.
+    Open(Box<Opening>),
     /// Nobody may have it: 502.
     Refuse,
 }
@@ -31,7 +35,7 @@ pub enum Verdict {
 pub fn accept(
     exchange: &mut Exchange,
     gateway: &Gateway,
-    host: &Host,
+    host: &Rc<Host>,
     conversation: &dyn Conversation,
 ) -> Verdict {
     let head = conversation.head();
@@ -67,6 +71,7 @@ pub fn accept(
     match offload::offload(exchange, host, head) {
         Offload::None => {}
         Offload::Answered(outcome) => return Verdict::Discard(outcome),
+        Offload::Opening(opening) => return Verdict::Open(opening),
         Offload::Refused(_) => return Verdict::Refuse,
     }
     if exchange.request.head.method() == Method::Head {

@@ -25,6 +25,7 @@ use super::balance::{Candidate, Choice, NoBackend, Tried};
 use super::debug;
 use super::failure::Failure;
 use super::limits;
+use super::offload::{Offload, Opening};
 use super::options::{Gateway, Host, Mode};
 use super::pool::{Grant, Ticket};
 use super::protocol::BodyLength;
@@ -74,6 +75,8 @@ enum State {
         pause: std::pin::Pin<Box<tokio::time::Sleep>>,
     },
     Talk(Box<Talk>),
+    /// The backend is done; the disk is asked for a file that it has named.
+    Open(Box<Opening>),
     Over,
 }
 
@@ -173,6 +176,16 @@ impl GatewayRequest {
                     if let Some(outcome) = ready!(self.poll_talk(exchange, context)) {
                         return Poll::Ready(outcome);
                     }
+                }
+                State::Open(opening) => {
+                    let opened = ready!(opening.poll(exchange, context));
+                    self.state = State::Over;
+                    return Poll::Ready(match opened {
+                        Offload::Answered(outcome) => outcome,
+                        Offload::None | Offload::Opening(_) | Offload::Refused(_) => {
+                            exchange.answer(Status::BAD_GATEWAY)
+                        }
+                    });
                 }
                 State::Over => return Poll::Ready(exchange.answer(Status::INTERNAL_SERVER_ERROR)),
             }
@@ -489,8 +502,8 @@ impl GatewayRequest {
             return Poll::Ready(self.fail(exchange, Failure::Spool(error)));
         }
         match (received, sent) {
-            (Poll::Ready(Ok(Received::End)), _) => Poll::Ready(Some(self.end(exchange))),
-            (Poll::Ready(Ok(Received::Stopped)), _) => Poll::Ready(Some(self.hand_over(exchange))),
+            (Poll::Ready(Ok(Received::End)), _) => Poll::Ready(self.end(exchange)),
+            (Poll::Ready(Ok(Received::Stopped)), _) => Poll::Ready(self.hand_over(exchange)),
             // Why it could not be sent tells more than that there is no reply.
             (Poll::Ready(Err(_)), Poll::Ready(Err(failure))) | (Poll::Ready(Err(failure)), _) => {
                 Poll::Ready(self.fail(exchange, failure))
@@ -517,33 +530,37 @@ impl GatewayRequest {
     }
 
     /// The whole reply is there.
-    fn end(&mut self, exchange: &mut Exchange) -> Outcome {
+    fn end(&mut self, exchange: &mut Exchange) -> Option<Outcome> {
         exchange.stamp_latest(Stage::BackendReply);
         if let State::Talk(talk) = std::mem::replace(&mut self.state, State::Over) {
             reply::log_dropped(&exchange.settings, &talk);
         }
-        match self.reply.verdict.take() {
+        Some(match self.reply.verdict.take() {
             Some(Verdict::Collect | Verdict::Stream) => {
                 exchange.response.body = std::mem::take(&mut self.reply.body).into_body();
                 self.finish(exchange);
                 Outcome::Answer
             }
             Some(Verdict::Discard(outcome)) => outcome,
+            Some(Verdict::Open(opening)) => {
+                self.state = State::Open(opening);
+                return None;
+            }
             Some(Verdict::Tunnel | Verdict::Refuse) | None => exchange.answer(Status::BAD_GATEWAY),
-        }
+        })
     }
 
     /// The head is there, and the rest is not waited for.
-    fn hand_over(&mut self, exchange: &mut Exchange) -> Outcome {
+    fn hand_over(&mut self, exchange: &mut Exchange) -> Option<Outcome> {
         exchange.stamp_latest(Stage::BackendReply);
         let State::Talk(mut talk) = std::mem::replace(&mut self.state, State::Over) else {
-            return exchange.answer(Status::INTERNAL_SERVER_ERROR);
+            return Some(exchange.answer(Status::INTERNAL_SERVER_ERROR));
         };
         let ahead = match exchange.settings.core.stream_response_body {
             1 => Ahead::Unbounded,
             _ => Ahead::Bounded,
         };
-        match self.reply.verdict.take() {
+        Some(match self.reply.verdict.take() {
             Some(Verdict::Tunnel) => {
                 exchange.become_tunnel(Ahead::Bounded);
                 talk.become_tunnel();
@@ -554,11 +571,16 @@ impl GatewayRequest {
                 talk.detach(&self.worker);
                 outcome
             }
+            Some(Verdict::Open(opening)) => {
+                talk.detach(&self.worker);
+                self.state = State::Open(opening);
+                return None;
+            }
             Some(Verdict::Refuse) | None => {
                 talk.detach(&self.worker);
                 exchange.answer(Status::BAD_GATEWAY)
             }
-        }
+        })
     }
 
     fn stream(&mut self, exchange: &mut Exchange, talk: Talk, ahead: Ahead) -> Outcome {

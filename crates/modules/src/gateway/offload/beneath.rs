@@ -3,31 +3,64 @@
 //! openat2(2) with RESOLVE_BENEATH does it in one call (Linux 5.6), but knows no symlink with an
 //! absolute target that leads back inside, and may be missing or refused by a sandbox. Then the path
 //! is walked part by part, each directory by its descriptor, so that nobody can change what is
-//! already behind us.
+//! already behind us. What the kernel has in its caches is asked for at once (RESOLVE_CACHED, Linux 5.12);
+//! all else is for threads that may wait.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 
+use petrel_engine::blocking::{self, Class, Origin, Running};
 use petrel_engine::file_cache::FileEntry;
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags, fstat, makedev, openat,
+    openat2, readlinkat, statx,
+};
 use rustix::io::Errno;
 
+use super::sendfile::relative;
 use crate::gateway::limits::{CHECKED_FILES_MAX, SYMLINKS_MAX, WALKED_DIRECTORIES_MAX};
 
-/// Whether the file of a cache entry is what `relative` leads to without leaving `directory`. The
-/// answer is remembered for as long as the cache believes the entry.
-pub(super) fn is_entry_beneath(entry: &Rc<FileEntry>, directory: &[u8], relative: &[u8]) -> bool {
+/// Whether it is known without waiting that the file of a cache entry is what `relative` leads to without
+/// leaving `directory`. If not, [`ask`]. The answer is remembered for as long as the cache believes the
+/// entry.
+pub(super) fn is_known_beneath(entry: &Rc<FileEntry>, directory: &[u8], relative: &[u8]) -> bool {
     let known = CHECKED.with_borrow(|checked| checked.is_known(entry, directory));
     if known {
         return true;
     }
-    let is_beneath = is_same_file(entry, directory, relative);
+    let found = open_cached_place(directory, relative);
+    let is_beneath = found.is_ok_and(|found| identity(&found) == Some(identity_of(entry)));
     if is_beneath {
-        CHECKED.with_borrow_mut(|checked| checked.remember(entry, directory));
+        remember(entry, directory);
     }
     is_beneath
+}
+
+/// Has a thread look in which of `directories` the file of an entry is, which is at `path` below all of
+/// them as text. The answer is to be [remembered](remember).
+pub(super) fn ask(
+    origin: Origin,
+    entry: &FileEntry,
+    path: &[u8],
+    directories: &[&[u8]],
+) -> Running<Option<Box<[u8]>>> {
+    let wanted = identity_of(entry);
+    let path: Box<[u8]> = path.into();
+    let directories: Vec<Box<[u8]>> = directories.iter().map(|&one| one.into()).collect();
+    blocking::run_for(Class::Stat, origin, move || {
+        directories.into_iter().find(|directory| {
+            let found = relative(&path, directory)
+                .and_then(|relative| open_place(directory, relative).ok());
+            found.is_some_and(|found| identity(&found) == Some(wanted))
+        })
+    })
+}
+
+/// The file of `entry` was found to be in `directory`.
+pub(super) fn remember(entry: &Rc<FileEntry>, directory: &[u8]) {
+    CHECKED.with_borrow_mut(|checked| checked.remember(entry, directory));
 }
 
 /// Opens `relative` below `directory`, whose path is `directory_path`: what a symlink with an absolute
@@ -68,17 +101,40 @@ pub(super) fn open_without_symlinks(
     }
 }
 
-/// Whether a descriptor is that of a regular file.
-pub(super) fn is_regular(file: impl AsFd) -> bool {
-    fstat(file).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
+/// Device and inode.
+type Identity = (u64, u64);
+
+fn identity_of(entry: &FileEntry) -> Identity {
+    (entry.stat().device, entry.stat().inode)
 }
 
-fn is_same_file(entry: &FileEntry, directory: &[u8], relative: &[u8]) -> bool {
-    let Ok(found) = open_place(directory, relative) else {
-        return false;
+/// Those of what was opened, as far as the kernel knows: nobody is asked.
+fn identity(found: &OwnedFd) -> Option<Identity> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    match statx(found, c"", flags, StatxFlags::INO) {
+        Ok(stat) => Some((
+            makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            stat.stx_ino,
+        )),
+        // A sandbox that knows no statx(2).
+        Err(_) => fstat(found).ok().map(|stat| (stat.st_dev, stat.st_ino)),
+    }
+}
+
+/// [`open_place`] as far as the kernel has the way there in its caches, without symlinks that begin with a
+/// slash.
+fn open_cached_place(directory: &[u8], relative: &[u8]) -> Result<OwnedFd, Errno> {
+    let place = OFlags::PATH | OFlags::CLOEXEC;
+    let directory = if directory.is_empty() {
+        b"/"
+    } else {
+        directory
     };
-    let cached = entry.stat();
-    fstat(found).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (cached.device, cached.inode))
+    let flags = place | OFlags::DIRECTORY;
+    let cached = ResolveFlags::CACHED;
+    let at = openat2(CWD, directory, flags, Mode::empty(), cached)?;
+    let resolve = cached | ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    openat2(&at, relative, place, Mode::empty(), resolve)
 }
 
 /// Opens the place, not the file: nothing is read from it.

@@ -7,12 +7,18 @@
 //! ([`beneath`]). Fields that are instructions to a server are never passed on to clients
 //! ([`is_withheld`]), whether they are followed or not; lighttpd does the same.
 //!
+//! What the disk has to be asked for is waited for by an [`Opening`], when the backend's connection has
+//! been given back.
+//!
 //! Knows neither protocols nor connections: it sees the finished head and the exchange.
 
 mod beneath;
+mod opening;
 mod redirect;
 mod sendfile;
 mod tempfile;
+
+use std::rc::Rc;
 
 use petrel_engine::Exchange;
 use petrel_engine::module::Outcome;
@@ -20,6 +26,8 @@ use petrel_engine::proto::reply_head::ReplyHead;
 
 use super::options::Host;
 pub use beneath::open_beneath;
+pub use opening::Opening;
+use opening::{Known, Step};
 pub use redirect::local_redirect;
 
 /// What a reply head means for the body behind it.
@@ -31,14 +39,16 @@ pub enum Offload {
     /// The reply asks for what it must not have. The log has been told; the answer is 502, without
     /// any field of the reply.
     Refused(&'static str),
+    /// The disk has to be asked first. The backend's body is not needed.
+    Opening(Box<Opening>),
 }
 
 /// Follows the instructions in `head`, if there are any and `host` may give them.
 ///
 /// Expects that the reply's status and fields are in `exchange.response` already, but for those that
 /// are [withheld](is_withheld): Content-Type, ETag, Last-Modified and Cache-Control of the backend
-/// win over those of a file. A temporary file is unlinked when this returns, unless it is refused.
-pub fn offload(exchange: &mut Exchange, host: &Host, head: &ReplyHead) -> Offload {
+/// win over those of a file. A temporary file is unlinked when there is an answer, unless it is refused.
+pub fn offload(exchange: &mut Exchange, host: &Rc<Host>, head: &ReplyHead) -> Offload {
     if let Some(value) = head.get(BANDWIDTH) {
         limit_bandwidth(exchange, value);
     }
@@ -47,30 +57,23 @@ pub fn offload(exchange: &mut Exchange, host: &Host, head: &ReplyHead) -> Offloa
     }
     for (name, follow) in INSTRUCTIONS {
         if let Some(value) = head.get(name) {
-            return match follow(exchange, host, value) {
-                Ok(outcome) => Offload::Answered(outcome),
-                Err(reason) => {
-                    let value = String::from_utf8_lossy(value);
-                    exchange.log_error(
-                        "content",
-                        format_args!("{name}: {reason} backend={} value={value:?}", host.label),
-                    );
-                    Offload::Refused(reason)
-                }
+            let instruction = Instruction {
+                name,
+                follow: *follow,
             };
+            return Opening::begin(exchange, host, instruction, value);
         }
     }
     Offload::None
 }
 
 /// Removes the temporary file that a reply names whose client has gone, or that cannot be an answer
-/// for another reason. Files outside the directories of `host` stay.
+/// for another reason; a thread does it. Files outside the directories of `host` stay.
 pub fn discard(host: &Host, head: &ReplyHead) {
     if host.x_sendfile
         && let Some(value) = head.get(TEMPFILE)
     {
-        // Nobody is left who could be told of an error.
-        let _ = tempfile::take(host, value);
+        tempfile::discard(host, value);
     }
 }
 
@@ -84,8 +87,16 @@ pub fn is_withheld(name: &str, host: &Host) -> bool {
     is_of_lighttpd || is(SENDFILE) || is(SENDFILE2) || (host.x_sendfile && is(REDIRECT))
 }
 
-/// Makes an answer out of the value of a field, or says why not.
-type Follow = fn(&mut Exchange, &Host, &[u8]) -> Result<Outcome, &'static str>;
+/// Makes an answer out of the value of a field, or says why not. Called again when what it waited for
+/// is known.
+type Follow = fn(&mut Exchange, &Host, &[u8], &mut Known) -> Result<Step, &'static str>;
+
+/// A field that is followed.
+#[derive(Clone, Copy)]
+struct Instruction {
+    name: &'static str,
+    follow: Follow,
+}
 
 /// The instructions; where a reply has several, the first of these counts.
 const INSTRUCTIONS: &[(&str, Follow)] = &[

@@ -6,6 +6,7 @@ use petrel_engine::proto::method::Method;
 use petrel_engine::proto::reply_head::ReplyHead;
 
 use super::Host;
+use super::opening::{Known, Step};
 
 /// Fields of the reply that the other URL's answer gets. The status is that of the other answer.
 /// Both as nginx has it.
@@ -19,7 +20,12 @@ const KEPT: &[&str] = &[
 
 /// Begins the exchange again, as a GET (a HEAD stays one) for the URL in `value`: path and query,
 /// percent-encoded as in a request. All rules that are about that URL apply to it.
-pub(super) fn go(exchange: &mut Exchange, _: &Host, value: &[u8]) -> Result<Outcome, &'static str> {
+pub(super) fn go(
+    exchange: &mut Exchange,
+    _: &Host,
+    value: &[u8],
+    _: &mut Known,
+) -> Result<Step, &'static str> {
     let kept: Vec<(String, Vec<u8>)> = exchange
         .response
         .fields()
@@ -32,7 +38,7 @@ pub(super) fn go(exchange: &mut Exchange, _: &Host, value: &[u8]) -> Result<Outc
     for (name, value) in kept {
         exchange.response.carry(&name, &value);
     }
-    Ok(Outcome::Again(Phase::Translate))
+    Ok(Step::Done(Outcome::Again(Phase::Translate)))
 }
 
 /// Follows a Location that stands alone in the head of a CGI program's reply and is a path (RFC 3875

@@ -3,19 +3,21 @@
 //!
 //! Files come from the file cache, so that a warm one costs no call. The cache follows symlinks
 //! wherever they lead; so each entry is checked once for being where it may be ([`beneath`]), and
-//! again when the cache has looked at the file system again.
+//! again when the cache has looked at the file system again. What neither the cache nor the kernel has in
+//! memory is asked for by threads; then the functions here are called once more with what is [`Known`].
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
 use petrel_engine::body::{Body, Piece};
+use petrel_engine::cold_files::status_of_failure;
 use petrel_engine::file_cache::{FileEntry, FileKind, Symlinks};
 use petrel_engine::limits::PATH_BYTES_MAX;
 use petrel_engine::module::Outcome;
 use petrel_engine::proto::status::Status;
 
+use super::opening::{Known, Step, Wait};
 use super::{Host, beneath};
 use crate::gateway::limits::SENDFILE2_PARTS_MAX;
 use crate::static_file;
@@ -25,13 +27,15 @@ pub(super) fn send(
     exchange: &mut Exchange,
     host: &Host,
     value: &[u8],
-) -> Result<Outcome, &'static str> {
-    let (file, path) = match find(exchange, host, value)? {
+    known: &mut Known,
+) -> Result<Step, &'static str> {
+    let (file, path) = match find(exchange, host, value, known)? {
         Found::File(file, path) => (file, path),
-        Found::Nothing(status) => return Ok(exchange.answer(status)),
+        Found::Nothing(status) => return Ok(Step::Done(exchange.answer(status))),
+        Found::Later(wait) => return Ok(Step::Wait(wait)),
     };
     static_file::answer_for_backend(exchange, file, &path);
-    Ok(Outcome::Answer)
+    Ok(Step::Done(Outcome::Answer))
 }
 
 /// Answers with stretches of files, one behind the other: `path first-last`, or `path first-` to the
@@ -41,28 +45,29 @@ pub(super) fn send_ranges(
     exchange: &mut Exchange,
     host: &Host,
     value: &[u8],
-) -> Result<Outcome, &'static str> {
-    let mut pieces = VecDeque::new();
-    for part in value.split(|byte| *byte == b',') {
+    known: &mut Known,
+) -> Result<Step, &'static str> {
+    for part in value.split(|byte| *byte == b',').skip(known.pieces.len()) {
         let mut words = part
             .split(|byte| *byte == b' ')
             .filter(|word| !word.is_empty());
         let (Some(path), Some(range), None) = (words.next(), words.next(), words.next()) else {
             return Err("a part is not a path and a range;");
         };
-        if pieces.len() >= SENDFILE2_PARTS_MAX {
+        if known.pieces.len() >= SENDFILE2_PARTS_MAX {
             return Err("it has too many parts;");
         }
-        let file = match find(exchange, host, path)? {
+        let file = match find(exchange, host, path, known)? {
             Found::File(file, _) => file,
-            Found::Nothing(status) => return Ok(exchange.answer(status)),
+            Found::Nothing(status) => return Ok(Step::Done(exchange.answer(status))),
+            Found::Later(wait) => return Ok(Step::Wait(wait)),
         };
         let range = range_in(range, file.stat().size).ok_or("a range is not in its file;")?;
-        pieces.push_back(Piece::File { file, range });
+        known.pieces.push_back(Piece::File { file, range });
     }
-    exchange.response.body = Body::Pieces(pieces);
+    exchange.response.body = Body::Pieces(std::mem::take(&mut known.pieces));
     exchange.response.is_final = true;
-    Ok(Outcome::Answer)
+    Ok(Step::Done(Outcome::Answer))
 }
 
 /// `first-last` or `first-`, in a file of `size` bytes. An empty stretch behind the last byte is one.
@@ -87,11 +92,18 @@ enum Found {
     File(Rc<FileEntry>, Vec<u8>),
     /// What to answer instead: it does not exist, or cannot be opened.
     Nothing(Status),
+    /// The disk has to be asked.
+    Later(Wait),
 }
 
 /// The file a backend names, if it is in one of the directories of `host`, or the document root if
 /// there are none.
-fn find(exchange: &Exchange, host: &Host, value: &[u8]) -> Result<Found, &'static str> {
+fn find(
+    exchange: &Exchange,
+    host: &Host,
+    value: &[u8],
+    known: &mut Known,
+) -> Result<Found, &'static str> {
     let path = path_of(value)?;
     let root = std::slice::from_ref(&exchange.physical.document_root);
     let directories = match host.x_sendfile_docroot.as_slice() {
@@ -109,11 +121,10 @@ fn find(exchange: &Exchange, host: &Host, value: &[u8]) -> Result<Found, &'stati
     };
     let path = in_lower_case(exchange, path, first.len());
     let symlinks = exchange.settings.core.symlinks;
-    let now_s = exchange.worker.clock().seconds();
-    let file = exchange
-        .worker
-        .files()
-        .lookup_waiting(&path, symlinks, now_s);
+    let looked_up = known.file.take();
+    let Some(file) = looked_up.or_else(|| exchange.look_up(&path, symlinks)) else {
+        return Ok(Found::Later(Wait::LookUp));
+    };
     match file.kind() {
         FileKind::Regular => {}
         FileKind::Missing | FileKind::NotADirectory => {
@@ -124,18 +135,30 @@ fn find(exchange: &Exchange, host: &Host, value: &[u8]) -> Result<Found, &'stati
         }
         FileKind::Failed(errno) => {
             exchange.log_error("content", format_args!("X-Sendfile: {errno};"));
-            return Ok(Found::Nothing(Status::INTERNAL_SERVER_ERROR));
+            return Ok(Found::Nothing(status_of_failure(errno)));
         }
     }
     // Without symlinks the text is the truth.
-    let is_inside = symlinks == Symlinks::Refuse
-        || candidates.iter().any(|directory| {
-            relative(&path, directory)
-                .is_some_and(|below| beneath::is_entry_beneath(&file, directory, below))
-        });
+    let is_inside = match known.is_inside.take() {
+        None if symlinks == Symlinks::Refuse => Some(true),
+        None => candidates
+            .iter()
+            .any(|directory| {
+                relative(&path, directory)
+                    .is_some_and(|below| beneath::is_known_beneath(&file, directory, below))
+            })
+            .then_some(true),
+        told => told,
+    };
     match is_inside {
-        true => Ok(Found::File(file, path)),
-        false => Err("a symlink leads out of the directories it may be in;"),
+        Some(true) => Ok(Found::File(file, path)),
+        Some(false) => Err("a symlink leads out of the directories it may be in;"),
+        None => {
+            let origin = file.origin(exchange.connection.id, 0);
+            let job = beneath::ask(origin, &file, &path, &candidates);
+            known.file = Some(file);
+            Ok(Found::Later(Wait::Inside { job, path }))
+        }
     }
 }
 

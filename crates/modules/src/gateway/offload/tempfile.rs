@@ -3,27 +3,48 @@
 //! It loses its name before the first byte of it is sent; the open descriptor holds what is left of
 //! it. So it is removed exactly once, whatever becomes of the client, the answer or this process,
 //! and its space is free when the answer is over.
+//!
+//! Removing a name may wait for the disk, so a thread does that and all before it, in one go, also when
+//! the client has gone by then. Where files are in memory it is done at once.
 
 use std::os::fd::OwnedFd;
 
 use petrel_engine::Exchange;
+use petrel_engine::blocking::{self, Class, Origin};
 use petrel_engine::body::{Body, Piece};
-use petrel_engine::file_cache::FileEntry;
+use petrel_engine::file_cache::{FileEntry, Uncached};
 use petrel_engine::module::Outcome;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, unlinkat};
+use petrel_engine::mounts::{self, Storage};
+use petrel_engine::proto::status::Status;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, openat, openat2, unlinkat};
+use tokio::sync::oneshot;
 
 use super::Host;
 use super::beneath;
+use super::opening::{Known, Step, Wait};
 use super::sendfile::{OUTSIDE, path_of, relative, without_slash};
+
+/// An open file without a name, or why there is none.
+pub(super) type Taken = Result<Uncached, &'static str>;
 
 /// Answers with the temporary file `value` names.
 pub(super) fn send(
     exchange: &mut Exchange,
     host: &Host,
     value: &[u8],
-) -> Result<Outcome, &'static str> {
-    let file = take(host, value)?;
-    let file = FileEntry::from_file(file).map_err(|_| NOT_REGULAR)?;
+    known: &mut Known,
+) -> Result<Step, &'static str> {
+    let taken = match known.temporary.take() {
+        Some(taken) => taken,
+        None => {
+            let name = Name::of(host, value)?;
+            match name.take_from_memory() {
+                Some(taken) => taken,
+                None => return Ok(begin(exchange, name)),
+            }
+        }
+    };
+    let file = FileEntry::from_uncached(taken?);
     let range = 0..file.stat().size;
     // Not a lone piece: filters keep what they make of those for the next request.
     exchange.response.body = match range.end {
@@ -31,43 +52,116 @@ pub(super) fn send(
         _ => Body::Pieces([Piece::File { file, range }].into()),
     };
     exchange.response.is_final = true;
-    Ok(Outcome::Answer)
+    Ok(Step::Done(Outcome::Answer))
 }
 
-/// Opens the file and removes its name. No symlink below the allowed directory is followed, and
-/// nothing is removed but a regular file that could be opened.
-pub(super) fn take(host: &Host, value: &[u8]) -> Result<OwnedFd, &'static str> {
-    let path = path_of(value)?;
-    let (directory, below) = host
-        .tempfile_dirs
-        .iter()
-        .map(|directory| without_slash(directory))
-        .find_map(|directory| Some((directory, relative(&path, directory)?)))
-        .ok_or(OUTSIDE)?;
-    let (parent, name) = match memchr::memrchr(b'/', below) {
-        Some(slash) => (&below[..slash], &below[slash + 1..]),
-        None => (&b""[..], below),
-    };
-    let place = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = match directory {
-        b"" => openat(CWD, c"/", place, Mode::empty()),
-        directory => openat(CWD, directory, place, Mode::empty()),
-    };
-    let directory = directory.map_err(|_| "its directory cannot be opened;")?;
-    let parent = match parent {
-        b"" => directory,
-        parent => beneath::open_without_symlinks(&directory, parent, place)
-            .map_err(|_| "its directory cannot be opened;")?,
-    };
-    let flags =
-        OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = openat(&parent, name, flags, Mode::empty()).map_err(|_| "it cannot be opened;")?;
-    if !beneath::is_regular(&file) {
-        return Err(NOT_REGULAR);
+/// Has the file removed that `value` names and nobody wants any more.
+pub(super) fn discard(host: &Host, value: &[u8]) {
+    if let Ok(name) = Name::of(host, value) {
+        // Nobody is left who could be told of an error.
+        let _ = blocking::start(Class::Write, name.origin(0), move || drop(name.take()));
     }
-    // A file that stays would fill the directory, one after the other, unnoticed.
-    unlinkat(&parent, name, AtFlags::empty()).map_err(|_| "it cannot be removed;")?;
-    Ok(file)
 }
 
-const NOT_REGULAR: &str = "it is not a regular file;";
+fn begin(exchange: &mut Exchange, name: Name) -> Step {
+    let (sender, job) = oneshot::channel();
+    let (path, origin) = (name.path.clone(), name.origin(exchange.connection.id));
+    let work = move || {
+        // If nobody waits any more, the file is closed.
+        let _ = sender.send(name.take());
+    };
+    match blocking::start(Class::Stat, origin, work) {
+        Ok(()) => Step::Wait(Wait::Temporary { job, path }),
+        Err(error) => {
+            let path = String::from_utf8_lossy(&path);
+            exchange.log_error(
+                "content",
+                format_args!("a temporary file is left where it is: {error} path={path:?}"),
+            );
+            Step::Done(exchange.answer(Status::SERVICE_UNAVAILABLE))
+        }
+    }
+}
+
+/// The path of a file in one of the directories it may be in.
+struct Name {
+    path: Vec<u8>,
+    /// How much of it is the directory, without a slash at its end.
+    directory_length: usize,
+}
+
+impl Name {
+    fn of(host: &Host, value: &[u8]) -> Result<Name, &'static str> {
+        let path = path_of(value)?;
+        let mut directories = host.tempfile_dirs.iter().map(|one| without_slash(one));
+        let directory = directories
+            .find(|directory| relative(&path, directory).is_some())
+            .ok_or(OUTSIDE)?;
+        Ok(Name {
+            directory_length: directory.len(),
+            path,
+        })
+    }
+
+    fn origin(&self, client: u64) -> Origin {
+        let place = mounts::of_path(&self.path);
+        Origin {
+            device: place.device,
+            is_remote: place.storage == Storage::Remote,
+            client,
+            bytes: 0,
+        }
+    }
+
+    fn directory(&self) -> &[u8] {
+        match self.path.get(..self.directory_length) {
+            None | Some(b"") => b"/",
+            Some(directory) => directory,
+        }
+    }
+
+    /// Opens the file and removes its name.
+    fn take(&self) -> Taken {
+        let directory = openat(CWD, self.directory(), PLACE, Mode::empty());
+        self.take_below(&directory.map_err(|_| NO_DIRECTORY)?)
+    }
+
+    /// The same where that waits for nobody: on a file system in memory, to which no symlink leads.
+    fn take_from_memory(&self) -> Option<Taken> {
+        if mounts::of_path(&self.path).storage != Storage::Memory {
+            return None;
+        }
+        let resolve = ResolveFlags::CACHED | ResolveFlags::NO_SYMLINKS;
+        let directory = openat2(CWD, self.directory(), PLACE, Mode::empty(), resolve);
+        Some(self.take_below(&directory.ok()?))
+    }
+
+    /// No symlink below the allowed directory is followed, and nothing is removed but a regular file that
+    /// could be opened.
+    fn take_below(&self, directory: &OwnedFd) -> Taken {
+        let below = self.path.get(self.directory_length + 1..);
+        let below = below.unwrap_or_default();
+        let slash = memchr::memrchr(b'/', below);
+        let (parent, name) = below.split_at(slash.map_or(0, |slash| slash + 1));
+        let opened;
+        let parent = match parent {
+            b"" => directory,
+            parent => {
+                opened = beneath::open_without_symlinks(directory, parent, PLACE)
+                    .map_err(|_| NO_DIRECTORY)?;
+                &opened
+            }
+        };
+        let flags =
+            OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file =
+            openat(parent, name, flags, Mode::empty()).map_err(|_| "it cannot be opened;")?;
+        let file = Uncached::new(file).map_err(|_| "it is not a regular file;")?;
+        // A file that stays would fill the directory, one after the other, unnoticed.
+        unlinkat(parent, name, AtFlags::empty()).map_err(|_| "it cannot be removed;")?;
+        Ok(file)
+    }
+}
+
+const PLACE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const NO_DIRECTORY: &str = "its directory cannot be opened;";
