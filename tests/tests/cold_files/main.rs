@@ -12,6 +12,7 @@ mod modules;
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use engine::settings::core::NetworkBackend;
 use petrel_tests::{Client, Server, SlowFs};
@@ -59,8 +60,11 @@ fn asking(server: &Server, target: &str) -> Client {
 
 /// The content of the test's files: each four bytes tell where they belong.
 fn content(length: usize) -> Vec<u8> {
-    let words = (0..=u32::try_from(length / 4).expect("small")).flat_map(u32::to_be_bytes);
-    words.take(length).collect()
+    static LONGEST: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let words = 0..u32::try_from(failures::LARGE / 4).expect("small");
+        words.flat_map(u32::to_be_bytes).collect()
+    });
+    LONGEST[..length].to_vec()
 }
 
 /// Threads of the server's processes.
