@@ -125,7 +125,7 @@ impl Exchange {
     }
 
     /// Whether the file system was too slow for this request before.
-    pub(crate) fn gave_up_on_files(&self) -> bool {
+    pub fn gave_up_on_files(&self) -> bool {
         self.cold
             .0
             .borrow()
@@ -133,11 +133,17 @@ impl Exchange {
             .is_some_and(|asked| asked.is_late)
     }
 
-    /// Lets those who wait for the entry of `path` forget what the disk said about it.
-    pub fn forget_file(&self, path: &[u8]) {
+    /// Lets the next look-up of `path` ask anew what the disk has said to this request: for scripts, which may
+    /// wait until a file changes.
+    pub fn forget_look_up(&self, path: &[u8]) {
         if let Some(asked) = &mut *self.cold.0.borrow_mut() {
             asked.found.retain(|known| &*known.path != path);
         }
+    }
+
+    /// Lets those who wait for the entry of `path` forget what the disk said about it.
+    pub fn forget_file(&self, path: &[u8]) {
+        self.forget_look_up(path);
         self.worker.files().forget(path);
     }
 
@@ -158,6 +164,10 @@ impl Exchange {
         }
     }
 }
+
+/// The file system has not answered in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Late;
 
 /// A wait for the file that [`Exchange::look_up`] did not know, at most `server.max-file-wait`.
 pub struct ColdWait {
@@ -183,6 +193,19 @@ impl ColdWait {
         exchange: &mut Exchange,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Outcome>> {
+        self.poll_in_time(exchange, context)
+            .map_err(|Late| exchange.answer(Status::GATEWAY_TIMEOUT))
+    }
+
+    /// The same for who sees to the answer himself.
+    ///
+    /// # Errors
+    /// It has not in time. The log has been told.
+    pub fn poll_in_time(
+        &mut self,
+        exchange: &mut Exchange,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Late>> {
         if exchange.poll_cold(context).is_ready() {
             return Poll::Ready(Ok(()));
         }
@@ -201,7 +224,7 @@ impl ColdWait {
                 String::from_utf8_lossy(path)
             ),
         );
-        Poll::Ready(Err(exchange.answer(Status::GATEWAY_TIMEOUT)))
+        Poll::Ready(Err(Late))
     }
 }
 

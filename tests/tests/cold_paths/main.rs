@@ -2,6 +2,7 @@
 
 mod kept_files;
 mod listings;
+mod scripts;
 
 use petrel_tests::{Server, SlowFs};
 

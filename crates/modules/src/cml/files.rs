@@ -11,25 +11,22 @@ use std::rc::Rc;
 use md5::{Digest, Md5};
 use petrel_engine::Exchange;
 use petrel_engine::blocking;
-use petrel_engine::file_cache::{FileEntry, FileKind, Symlinks};
+use petrel_engine::file_cache::{FileEntry, FileKind};
 use petrel_lua::mlua::{self, LuaString, Table, Value};
 
 use super::request::directory;
-use crate::lua::State;
+use crate::lua::{State, of_file};
 
 /// Adds the functions.
 pub(super) fn add(state: &Rc<State>, native: &Table, functions: &Table) -> mlua::Result<()> {
     let lua = state.machine().lua();
-    let look = |answer: fn(&FileEntry) -> Value| {
-        let lent = Rc::clone(state.lent());
-        lua.create_function(move |_, path: LuaString| {
-            let file = lent.with(|exchange| look_up(exchange, &path.as_bytes()));
-            Ok(file.flatten().map_or(Value::Nil, |file| answer(&file)))
-        })
-    };
-    functions.set("file_mtime", look(modified)?)?;
-    functions.set("file_isreg", look(|file| is(file, FileKind::Regular))?)?;
-    functions.set("file_isdir", look(|file| is(file, FileKind::Directory))?)?;
+    let look = |answer| of_file(state, path_of, answer);
+    let mtime = look(|_, file, _| about(file, modified))?;
+    functions.set("file_mtime", mtime)?;
+    let is_regular = look(|_, file, _| about(file, |file| is(file, FileKind::Regular)))?;
+    functions.set("file_isreg", is_regular)?;
+    let is_directory = look(|_, file, _| about(file, |file| is(file, FileKind::Directory)))?;
+    functions.set("file_isdir", is_directory)?;
     let lent = Rc::clone(state.lent());
     let names = state.machine().waiting(move |lua, path: LuaString| {
         let path = lent.with(|exchange| absolute(exchange, &path.as_bytes()));
@@ -58,17 +55,15 @@ pub(super) fn absolute(exchange: &Exchange, path: &[u8]) -> Vec<u8> {
     }
 }
 
-fn look_up(exchange: &Exchange, path: &[u8]) -> Option<Rc<FileEntry>> {
-    if path.is_empty() || path.contains(&0) {
-        return None;
-    }
-    let worker = &exchange.worker;
-    let now_s = worker.clock().seconds();
-    let path = absolute(exchange, path);
-    let file = worker
-        .files()
-        .lookup_waiting(&path, Symlinks::Follow, now_s);
-    file.kind().exists().then_some(file)
+fn path_of(exchange: &Exchange, name: &[u8]) -> Option<Vec<u8>> {
+    let is_name = !name.is_empty() && !name.contains(&0);
+    is_name.then(|| absolute(exchange, name))
+}
+
+/// What `tell` says of a file that exists.
+fn about(file: Option<Rc<FileEntry>>, tell: fn(&FileEntry) -> Value) -> Value {
+    let file = file.filter(|file| file.kind().exists());
+    file.map_or(Value::Nil, |file| tell(&file))
 }
 
 /// When the content was changed, in seconds since 1970.

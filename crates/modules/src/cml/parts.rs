@@ -30,6 +30,8 @@ pub(super) enum Lack {
     Missing(String),
     /// It must not be sent, or cannot be. A sentence for the log.
     Refused(String),
+    /// The disk has to be asked.
+    Cold,
 }
 
 impl Found {
@@ -70,11 +72,8 @@ fn find_file(exchange: &Exchange, options: &Options, name: &[u8]) -> Result<Rc<F
             "output_include: it is outside the document root and cml.include-directories";
         return Err(Lack::Refused(format!("{sentence} path={:?}", shown())));
     };
-    let worker = &exchange.worker;
-    let now_s = worker.clock().seconds();
-    let file = worker
-        .files()
-        .lookup_waiting(&path, exchange.settings.core.symlinks, now_s);
+    let file = exchange.look_up(&path, exchange.settings.core.symlinks);
+    let file = file.ok_or(Lack::Cold)?;
     let refused = |why: &str| {
         Err(Lack::Refused(format!(
             "output_include: {why} path={:?}",

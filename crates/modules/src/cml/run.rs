@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use petrel_engine::Exchange;
+use petrel_engine::cold_files::ColdWait;
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::status::Status;
@@ -15,7 +16,7 @@ use petrel_lua::{Progress, Results, Run, Script, ScriptError};
 
 use super::environment::Globals;
 use super::options::Options;
-use super::parts::{self, Lack};
+use super::parts::{self, Found, Lack};
 use super::verdict::{Part, Says, Verdict};
 use super::{KEPT, page, trigger};
 use crate::fragments::fetch_all;
@@ -82,8 +83,9 @@ impl Pending for Gathering {
         let fetched = ready!(lent.lend(exchange, || self.fetch.as_mut().poll(context)));
         let outcome = match fetched {
             Ok(fragments) => {
-                self.verdict.fill(fragments);
-                answer(exchange, &self.case, &self.verdict)
+                let mut verdict = std::mem::take(&mut self.verdict);
+                verdict.fill(fragments);
+                answer(exchange, &self.case, verdict)
             }
             Err(sentence) => {
                 let missing = Some(sentence.as_str());
@@ -94,6 +96,29 @@ impl Pending for Gathering {
             }
         };
         Poll::Ready(self.case.outcome(exchange, outcome))
+    }
+}
+
+/// A page whose files are still to be looked up.
+struct OnDisk {
+    case: Case,
+    verdict: Verdict,
+    /// The first parts.
+    found: Vec<Found>,
+    wait: ColdWait,
+}
+
+impl Pending for OnDisk {
+    fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
+        loop {
+            if let Err(outcome) = ready!(self.wait.poll(exchange, context)) {
+                return Poll::Ready(outcome);
+            }
+            let answered = try_answer(exchange, &self.case, &self.verdict, &mut self.found);
+            if let Some(outcome) = answered {
+                return Poll::Ready(self.case.outcome(exchange, outcome));
+            }
+        }
     }
 }
 
@@ -153,7 +178,7 @@ fn conclude(
     let verdict = Verdict::read(returned, globals)?;
     let sources = verdict.sources();
     if sources.is_empty() {
-        return answer(exchange, case, &verdict);
+        return answer(exchange, case, verdict);
     }
     Ok(Outcome::Later(Box::new(Gathering {
         fetch: Box::pin(fetch_all(Rc::clone(case.state.lent()), sources)),
@@ -163,18 +188,37 @@ fn conclude(
 }
 
 /// Answers with the page, or has it made.
-fn answer(exchange: &mut Exchange, case: &Case, verdict: &Verdict) -> Result<Outcome, String> {
+fn answer(exchange: &mut Exchange, case: &Case, verdict: Verdict) -> Result<Outcome, String> {
+    let mut found = Vec::new();
+    try_answer(exchange, case, &verdict, &mut found).unwrap_or_else(|| {
+        Ok(Outcome::Later(Box::new(OnDisk {
+            case: case.clone(),
+            verdict,
+            found,
+            wait: ColdWait::new(exchange),
+        })))
+    })
+}
+
+/// The same as far as files are known; `None`: the disk has to be asked.
+fn try_answer(
+    exchange: &mut Exchange,
+    case: &Case,
+    verdict: &Verdict,
+    found: &mut Vec<Found>,
+) -> Option<Result<Outcome, String>> {
     let Says::Hit(parts) = &verdict.says else {
-        return make(exchange, case, verdict, None);
+        return Some(make(exchange, case, verdict, None));
     };
-    match hit(exchange, &case.options, verdict, parts) {
+    Some(match hit(exchange, &case.options, verdict, parts, found) {
         Ok(outcome) => Ok(outcome),
+        Err(Lack::Cold) => return None,
         Err(Lack::Refused(sentence)) => Err(sentence),
         Err(Lack::Missing(path)) => {
             let sentence = format!("output_include: there is no such file path={path:?}");
             make(exchange, case, verdict, Some(&sentence))
         }
-    }
+    })
 }
 
 /// Goes on with who makes the page. `missing`: what a page that is there lacks.
@@ -197,9 +241,9 @@ fn hit(
     options: &Options,
     verdict: &Verdict,
     parts: &[Part],
+    found: &mut Vec<Found>,
 ) -> Result<Outcome, Lack> {
-    let mut found = Vec::with_capacity(parts.len());
-    for part in parts {
+    for part in parts.iter().skip(found.len()) {
         found.push(parts::find(exchange, options, part)?);
     }
     let method = exchange.request.method;
@@ -213,7 +257,7 @@ fn hit(
         .as_deref()
         .or_else(|| type_of_first(parts, &settings.core.mime_types))
         .unwrap_or(HTML);
-    Ok(page::answer(exchange, &found, content_type))
+    Ok(page::answer(exchange, found, content_type))
 }
 
 /// A page without a type has that of its first file, if its name tells one.
@@ -226,11 +270,14 @@ fn type_of_first<'t>(parts: &[Part], types: &'t mime::MimeTypes) -> Option<&'t [
 
 const HTML: &[u8] = b"text/html";
 
-/// Tells the log and answers 500.
+/// Tells the log and answers 500, or 504 if the file system was too slow.
 fn failed(exchange: &mut Exchange, sentence: &str, script: &[u8]) -> Outcome {
     let script = String::from_utf8_lossy(script);
     exchange.log_error("content", format_args!("{sentence} script={script:?}"));
-    exchange.answer(Status::INTERNAL_SERVER_ERROR)
+    exchange.answer(match exchange.gave_up_on_files() {
+        true => Status::GATEWAY_TIMEOUT,
+        false => Status::INTERNAL_SERVER_ERROR,
+    })
 }
 
 /// An error in one line.

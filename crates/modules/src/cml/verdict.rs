@@ -6,7 +6,7 @@ use petrel_lua::mlua::{self, LuaString, Table, Value};
 use crate::fragments::Source;
 
 /// A script's decision.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Verdict {
     /// What it returned.
     pub says: Says,
@@ -17,11 +17,12 @@ pub(super) struct Verdict {
 }
 
 /// What a script returned.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) enum Says {
     /// `CACHE_HIT`: these are the parts of the page, from `output_include`.
     Hit(Vec<Part>),
     /// `CACHE_MISS`.
+    #[default]
     Miss,
 }
 

@@ -6,6 +6,7 @@
 
 mod host;
 mod load;
+mod look_up;
 mod options;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -15,6 +16,7 @@ use petrel_engine::module::{Configure, Loaded, ModuleSpec};
 
 pub use host::{Host, State};
 pub use load::LoadFailure;
+pub(crate) use look_up::{of_file, waiting_for};
 pub use options::Options;
 
 /// Settings of the Lua states. Part of the core: mod_magnet and mod_cml read them.

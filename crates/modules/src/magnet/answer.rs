@@ -78,7 +78,18 @@ fn number(code: f64) -> Option<i64> {
     (code.fract() == 0.0 && code.abs() < 1e15).then_some(code as i64)
 }
 
-/// Puts fields, content and status into the answer.
+/// The paths of the files in what a script wants to have sent.
+///
+/// # Errors
+/// There is no memory.
+pub(super) fn files(content: &Content<'_>) -> mlua::Result<Vec<Vec<u8>>> {
+    match content {
+        Content::Parts(parts) => content::files(parts),
+        Content::Nothing | Content::Text(_) | Content::Wrong(_) => Ok(Vec::new()),
+    }
+}
+
+/// Puts fields, content and status into the answer. The [files] of it are known.
 ///
 /// # Errors
 /// There is no memory.

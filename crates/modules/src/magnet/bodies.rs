@@ -19,7 +19,7 @@ use petrel_lua::mlua::{self, Function, Lua, LuaString, Table, Value};
 use super::answer::{body_of, replace_body};
 use super::content::{self, Lengths};
 use super::environment::{lend, try_lend};
-use crate::lua::State;
+use crate::lua::{State, waiting_for};
 
 /// Bytes of a body that scripts get as one string, and of one that is collected for them.
 const BODY_BYTES_MAX: u64 = 16 << 20;
@@ -81,8 +81,9 @@ fn open_response(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
     host.set("resp_body", values)?;
     let changes = lua.create_table()?;
     let add = response_change(lua, lent, Change::Add)?;
-    changes.set("add", after(lua, &collect, &add)?)?;
-    changes.set("set", response_change(lua, lent, Change::Set)?)?;
+    changes.set("add", after(lua, &collect, &with_files(state, &add)?)?)?;
+    let set = response_change(lua, lent, Change::Set)?;
+    changes.set("set", with_files(state, &set)?)?;
     host.set("resp_body_changes", changes)
 }
 
@@ -389,6 +390,34 @@ fn response_change(lua: &Lua, lent: &Rc<Lent<Exchange>>, change: Change) -> mlua
             Ok(())
         })
     })
+}
+
+/// A function that waits until the files in its argument are known, and calls `change` with it.
+fn with_files(state: &Rc<State>, change: &Function) -> mlua::Result<Function> {
+    let lua = state.machine().lua();
+    let lent = Rc::clone(state.lent());
+    let are_known = lua.create_function(move |_, what: Value| {
+        let Value::Table(parts) = &what else {
+            return Ok(true);
+        };
+        let mut files = content::files(parts)?;
+        lend(&lent, |exchange| content::are_known(exchange, &mut files))
+    })?;
+    let lent = Rc::clone(state.lent());
+    let wait = state.machine().waiting(move |_, parts: Table| {
+        let mut files = content::files(&parts)?;
+        Ok(waiting_for(Rc::clone(&lent), move |exchange| {
+            content::are_known(exchange, &mut files).then_some(())
+        }))
+    })?;
+    let source = "local are_known, wait, change = ...\n\
+                  return function(what)\n\
+                    if not are_known(what) then wait(what) end\n\
+                    return change(what)\n\
+                  end";
+    lua.load(source)
+        .set_name("=petrel/magnet.lua")
+        .call((are_known, wait, change))
 }
 
 /// What a script gave to `add` or `set`.

@@ -2,14 +2,15 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::rc::Rc;
 
 use bytes::Bytes;
 use petrel_engine::Exchange;
 use petrel_engine::body::Piece;
-use petrel_engine::file_cache::{FileEntry, FileKind, Symlinks};
+use petrel_engine::cold_files::status_of_failure;
+use petrel_engine::file_cache::{FileKind, Symlinks};
 use petrel_engine::proto::status::Status;
 use petrel_lua::mlua::{self, Table, Value};
+use rustix::io::Errno;
 
 /// What `length` of a file stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +33,7 @@ impl MissingFile {
     pub fn status(&self) -> Status {
         match self.kind {
             FileKind::Missing | FileKind::NotADirectory => Status::NOT_FOUND,
-            FileKind::Failed(_) => Status::INTERNAL_SERVER_ERROR,
+            FileKind::Failed(errno) => status_of_failure(errno),
             _ => Status::FORBIDDEN,
         }
     }
@@ -50,7 +51,7 @@ impl fmt::Display for MissingFile {
     }
 }
 
-/// The parts of a list, up to the first `nil`. A part that is neither text nor a file is told in the log
+/// The parts of a list, up to the first `nil`, whose files [are known](are_known). A part that is neither text nor a file is told in the log
 /// and left out.
 ///
 /// # Errors
@@ -127,8 +128,16 @@ fn file_part(
     };
     let offset = number("offset")?.unwrap_or(0);
     let length = number("length")?;
-    let file = look_up(exchange, &path);
-    let kind = file.as_ref().map_or(FileKind::Missing, |file| file.kind());
+    let absolute = absolute(&path);
+    let file = absolute
+        .as_ref()
+        .and_then(|path| exchange.look_up(path, Symlinks::Follow));
+    let kind = match (&file, &absolute) {
+        (Some(file), _) => file.kind(),
+        // It was known a moment ago: the kernel had to make room.
+        (None, Some(_)) => FileKind::Failed(Errno::AGAIN),
+        (None, None) => FileKind::Missing,
+    };
     let Some(file) = file.filter(|_| kind == FileKind::Regular) else {
         let path = String::from_utf8_lossy(&path).into_owned();
         return Ok(Err(MissingFile { path, kind }));
@@ -143,19 +152,46 @@ fn file_part(
     Ok(Ok(Some(Piece::File { file, range })))
 }
 
-/// What is at `path`, which counts from the server's working directory if it does not begin with a slash;
-/// nothing if no file can have such a name.
-pub(super) fn look_up(exchange: &Exchange, path: &[u8]) -> Option<Rc<FileEntry>> {
+/// Whether it is known what is at the paths of all files in a list. If not, the disk is being asked, and those
+/// are left in the list that were not known yet.
+pub(super) fn are_known(exchange: &Exchange, files: &mut Vec<Vec<u8>>) -> bool {
+    while let Some(path) = files.last() {
+        if exchange.look_up(path, Symlinks::Follow).is_none() {
+            return false;
+        }
+        files.pop();
+    }
+    true
+}
+
+/// The paths of the files in a list, as far as files can have them.
+///
+/// # Errors
+/// There is no memory.
+pub(super) fn files(parts: &Table) -> mlua::Result<Vec<Vec<u8>>> {
+    let mut files = Vec::new();
+    for number in 1.. {
+        match parts.raw_get(number)? {
+            Value::Nil => break,
+            Value::Table(part) => {
+                let name = text_of(&part.raw_get::<Value>("filename")?);
+                files.extend(name.and_then(|name| absolute(&name)));
+            }
+            _ => {}
+        }
+    }
+    Ok(files)
+}
+
+/// The absolute form of `path`, which counts from the server's working directory if it does not begin with a
+/// slash; nothing if no file can have such a name.
+pub(super) fn absolute(path: &[u8]) -> Option<Vec<u8>> {
     if path.is_empty() || memchr::memchr(0, path).is_some() {
         return None;
     }
-    let worker = &exchange.worker;
-    let now_s = worker.clock().seconds();
-    // Scripts are the administrator's: rules about symlinks are about what URLs name.
-    let look_up = |path: &[u8]| worker.files().lookup_waiting(path, Symlinks::Follow, now_s);
     if path.first() == Some(&b'/') {
-        return Some(look_up(path));
+        return Some(path.to_vec());
     }
     let here = std::env::current_dir().ok()?.into_os_string();
-    Some(look_up(&[here.as_encoded_bytes(), b"/", path].concat()))
+    Some([here.as_encoded_bytes(), b"/", path].concat())
 }

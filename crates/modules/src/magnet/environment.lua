@@ -230,6 +230,7 @@ local function stat(path)
   if path == nil then return nil end
   if type(path) ~= "string" then path = text(path, "stat") end
   local mode, size, inode, modified, modified_ns = host.stat(path)
+  if mode == false then mode, size, inode, modified, modified_ns = host.stat_unopened(path) end
   if mode == nil then return nil end
   local object = {
     [path_key] = path,

@@ -1,6 +1,7 @@
 //! The scripts of one stage, run one after the other, and what follows from what they return.
 
 use std::cell::OnceCell;
+use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
@@ -11,6 +12,7 @@ use petrel_engine::proto::status::Status;
 use petrel_lua::{Progress, Results, Run, ScriptError};
 
 use super::answer::{self, Verdict};
+use super::content;
 use super::environment::{Environment, Finished};
 use super::others::Others;
 use crate::lua::{Host, LoadFailure, Options, State};
@@ -90,7 +92,8 @@ impl Scripts {
                 Err(failure) => return self.refuse(exchange, path, &failure),
             };
             let run = match state.start(exchange, &script, environment.maker()) {
-                Ok((_, Progress::Ended(results))) => match self.act(exchange, path, &results) {
+                Ok((_, Progress::Ended(results))) => match self.conclude(exchange, number, results)
+                {
                     None => continue,
                     Some(outcome) => return outcome,
                 },
@@ -123,13 +126,53 @@ impl Scripts {
         }
     }
 
-    /// Acts on what a run has come to; `None` is to go on with the next one.
-    fn act(&self, exchange: &mut Exchange, path: &[u8], results: &Results) -> Option<Outcome> {
-        let applied = Finished::new(results).and_then(|finished| {
+    /// Acts on what the run of script `number` has come to, or waits for files that it wants to have sent;
+    /// `None` is to go on with the next one.
+    fn conclude(
+        self: &Rc<Scripts>,
+        exchange: &mut Exchange,
+        number: usize,
+        results: Results,
+    ) -> Option<Outcome> {
+        let path = self.paths.get(number).map_or(&b""[..], |path| path);
+        let concluded = Finished::new(&results).and_then(|finished| {
             let verdict = answer::verdict(exchange, path, &finished.value);
-            answer::apply(exchange, self.stage, path, verdict, &finished)?;
-            Ok(verdict)
+            let mut files = match verdict {
+                Verdict::Answer(_) => answer::files(&finished.content)?,
+                _ => Vec::new(),
+            };
+            if content::are_known(exchange, &mut files) {
+                return Ok(ControlFlow::Break(
+                    self.act(exchange, path, verdict, &finished),
+                ));
+            }
+            Ok(ControlFlow::Continue((verdict, files)))
         });
+        match concluded {
+            Err(error) => Some(self.refuse(exchange, path, &error)),
+            Ok(ControlFlow::Break(acted)) => acted,
+            Ok(ControlFlow::Continue((verdict, files))) => {
+                Some(Outcome::Later(Box::new(FilesOnDisk {
+                    scripts: Rc::clone(self),
+                    number,
+                    files,
+                    verdict,
+                    results,
+                    wait: ColdWait::new(exchange),
+                })))
+            }
+        }
+    }
+
+    fn act(
+        &self,
+        exchange: &mut Exchange,
+        path: &[u8],
+        verdict: Verdict,
+        finished: &Finished<'_>,
+    ) -> Option<Outcome> {
+        let applied =
+            answer::apply(exchange, self.stage, path, verdict, finished).map(|()| verdict);
         match applied {
             Err(error) => Some(self.refuse(exchange, path, &error)),
             Ok(Verdict::GoOn | Verdict::Interim(_)) => None,
@@ -159,7 +202,7 @@ impl Scripts {
             true => exchange.log_error("lua", format_args!("{}", error.message)),
             false => exchange.log_error("lua", format_args!("{} stack={stack:?}", error.message)),
         }
-        self.answer_500(exchange)
+        self.answer_error(exchange)
     }
 
     /// Something about the script at `path` is wrong.
@@ -171,15 +214,20 @@ impl Scripts {
     ) -> Outcome {
         let path = String::from_utf8_lossy(path);
         exchange.log_error("lua", format_args!("{path}: {cause}"));
-        self.answer_500(exchange)
+        self.answer_error(exchange)
     }
 
-    fn answer_500(&self, exchange: &mut Exchange) -> Outcome {
+    /// 500, or 504 if the file system was too slow for the script.
+    fn answer_error(&self, exchange: &mut Exchange) -> Outcome {
+        let status = match exchange.gave_up_on_files() {
+            true => Status::GATEWAY_TIMEOUT,
+            false => Status::INTERNAL_SERVER_ERROR,
+        };
         if self.stage == Stage::Answer {
-            exchange.replace_by_error(Status::INTERNAL_SERVER_ERROR);
+            exchange.replace_by_error(status);
             return Outcome::Next;
         }
-        exchange.answer(Status::INTERNAL_SERVER_ERROR)
+        exchange.answer(status)
     }
 }
 
@@ -199,6 +247,34 @@ impl Pending for OnDisk {
     }
 }
 
+/// A script that has ended, and whose files are still to be looked up.
+struct FilesOnDisk {
+    scripts: Rc<Scripts>,
+    number: usize,
+    /// Those that are not known yet.
+    files: Vec<Vec<u8>>,
+    verdict: Verdict,
+    results: Results,
+    wait: ColdWait,
+}
+
+impl Pending for FilesOnDisk {
+    fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
+        let scripts = &self.scripts;
+        while !content::are_known(exchange, &mut self.files) {
+            if ready!(self.wait.poll_in_time(exchange, context)).is_err() {
+                return Poll::Ready(scripts.answer_error(exchange));
+            }
+        }
+        let path = scripts.paths.get(self.number).map_or(&b""[..], |path| path);
+        let acted = match Finished::new(&self.results) {
+            Ok(finished) => scripts.act(exchange, path, self.verdict, &finished),
+            Err(error) => Some(scripts.refuse(exchange, path, &error)),
+        };
+        Poll::Ready(acted.unwrap_or_else(|| scripts.run_from(self.number + 1, exchange)))
+    }
+}
+
 /// A script that waits for something.
 struct Waiting {
     scripts: Rc<Scripts>,
@@ -213,11 +289,10 @@ impl Pending for Waiting {
             return Poll::Pending;
         };
         let scripts = &self.scripts;
-        let path = scripts.paths.get(self.number).map_or(&b""[..], |path| path);
         Poll::Ready(match result {
             Err(error) => scripts.fail(exchange, &error),
             Ok(results) => scripts
-                .act(exchange, path, &results)
+                .conclude(exchange, self.number, results)
                 .unwrap_or_else(|| scripts.run_from(self.number + 1, exchange)),
         })
     }

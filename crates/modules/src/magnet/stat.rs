@@ -1,19 +1,24 @@
 //! `lighty.stat` and `lighty.c.stat`: what the file system has at a path, by the worker's file cache.
 //!
 //! A path that was asked for before costs no system call, but for owner and times of access and change,
-//! which the cache does not keep.
+//! which the cache does not keep. A script waits for the disk while others run.
 
+use std::ffi::OsStr;
+use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
-use petrel_engine::file_cache::FileKind;
+use petrel_engine::blocking;
+use petrel_engine::file_cache::{FileEntry, FileKind};
 use petrel_engine::proto::status::Status;
-use petrel_lua::mlua::{self, LuaString, Table, Variadic};
+use petrel_lua::mlua::{self, LuaString, Table, Value, Variadic};
 
-use super::content::look_up;
+use super::content::absolute;
 use super::environment::lend;
-use crate::lua::State;
+use crate::lua::{State, of_file};
 use crate::static_file;
 
 /// Mode, size, inode, and the time of the last change in seconds and nanoseconds.
@@ -25,24 +30,29 @@ type Known = (u32, f64, f64, f64, u32);
 /// There is no memory.
 pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
     let lua = state.machine().lua();
-    let lent = Rc::clone(state.lent());
-    let stat = lua.create_function(move |_, path: LuaString| {
-        lend(&lent, |exchange| known(exchange, &path.as_bytes())).map(|known| {
-            known.map_or((None, 0.0, 0.0, 0.0, 0), |(mode, size, inode, s, ns)| {
-                (Some(mode), size, inode, s, ns)
-            })
-        })
+    let path_of = |_: &Exchange, name: &[u8]| absolute(name);
+    let stat = of_file(state, path_of, |_, file, _| {
+        let known = file.map_or(Seen::Nothing, |file| known(&file));
+        known.values()
     })?;
     host.set("stat", stat)?;
-    let rest =
-        lua.create_function(|_, path: LuaString| Ok(Variadic::from_iter(rest(&path.as_bytes()))))?;
-    host.set("stat_rest", rest)?;
-    let lent = Rc::clone(state.lent());
-    let etag = lua.create_function(move |_, path: LuaString| {
-        lend(&lent, |exchange| {
-            let file = look_up(exchange, &path.as_bytes())?;
-            static_file::etag_of(&file, &exchange.settings.core)
+    let unopened = state.machine().waiting(|_, path: LuaString| {
+        let path = PathBuf::from(OsStr::from_bytes(&path.as_bytes()));
+        Ok(async move {
+            let found = blocking::stat(&path).await.ok();
+            Ok(found
+                .map_or(Seen::Nothing, |found| of_metadata(&found))
+                .values())
         })
+    })?;
+    host.set("stat_unopened", unopened)?;
+    let rest = state.machine().waiting(|_, path: LuaString| {
+        let path = PathBuf::from(OsStr::from_bytes(&path.as_bytes()));
+        Ok(async move { Ok(Variadic::from_iter(rest(blocking::stat(&path).await.ok()))) })
+    })?;
+    host.set("stat_rest", rest)?;
+    let etag = of_file(state, path_of, |exchange, file, _| {
+        file.and_then(|file| static_file::etag_of(&file, &exchange.settings.core))
     })?;
     host.set("stat_etag", etag)?;
     let lent = Rc::clone(state.lent());
@@ -55,24 +65,43 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
         found.map(|found| lua.create_string(found)).transpose()
     })?;
     host.set("stat_content_type", content_type)?;
-    let lent = Rc::clone(state.lent());
-    let send = lua.create_function(move |_, path: LuaString| {
-        lend(&lent, |exchange| send_file(exchange, &path.as_bytes()).0)
+    let send = of_file(state, path_of, |exchange, file, path| {
+        send_file(exchange, file, path).0
     })?;
     host.set("stat_send_file", send)
+}
+
+/// What is at a path.
+enum Seen {
+    Nothing,
+    /// Something that cannot be opened, or is not served: a socket, say. Only stat(2) tells more.
+    Unopened,
+    Known(Known),
+}
+
+impl Seen {
+    /// As environment.lua gets it: no mode is nothing, false something unopened.
+    fn values(self) -> (Value, f64, f64, f64, u32) {
+        match self {
+            Seen::Nothing => (Value::Nil, 0.0, 0.0, 0.0, 0),
+            Seen::Unopened => (Value::Boolean(false), 0.0, 0.0, 0.0, 0),
+            Seen::Known((mode, size, inode, s, ns)) => {
+                (Value::Number(mode.into()), size, inode, s, ns)
+            }
+        }
+    }
 }
 
 #[expect(
     clippy::cast_precision_loss,
     reason = "numbers of scripts are like that"
 )]
-fn known(exchange: &Exchange, path: &[u8]) -> Option<Known> {
-    let file = look_up(exchange, path)?;
+fn known(file: &FileEntry) -> Seen {
     match file.kind() {
         FileKind::Regular | FileKind::Directory => {
             let stat = file.stat();
             let (size, inode, modified_s) = (stat.size, stat.inode, stat.modified_s);
-            Some((
+            Seen::Known((
                 stat.mode,
                 size as f64,
                 inode as f64,
@@ -80,15 +109,19 @@ fn known(exchange: &Exchange, path: &[u8]) -> Option<Known> {
                 stat.modified_ns,
             ))
         }
-        // There may be something that cannot be opened, or is not served: a socket, say.
-        FileKind::Denied | FileKind::Special => {
-            let stat = metadata(path)?;
-            let modified_ns = u32::try_from(stat.mtime_nsec()).unwrap_or_default();
-            let (size, inode) = (stat.len() as f64, stat.ino() as f64);
-            Some((stat.mode(), size, inode, stat.mtime() as f64, modified_ns))
-        }
-        _ => None,
+        FileKind::Denied | FileKind::Special => Seen::Unopened,
+        _ => Seen::Nothing,
     }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "numbers of scripts are like that"
+)]
+fn of_metadata(stat: &Metadata) -> Seen {
+    let modified_ns = u32::try_from(stat.mtime_nsec()).unwrap_or_default();
+    let (size, inode) = (stat.len() as f64, stat.ino() as f64);
+    Seen::Known((stat.mode(), size, inode, stat.mtime() as f64, modified_ns))
 }
 
 /// Owner, group, times of access and change with their nanoseconds; zeros if the file has gone.
@@ -96,8 +129,8 @@ fn known(exchange: &Exchange, path: &[u8]) -> Option<Known> {
     clippy::cast_precision_loss,
     reason = "numbers of scripts are like that"
 )]
-fn rest(path: &[u8]) -> [f64; 6] {
-    let Some(stat) = metadata(path) else {
+fn rest(stat: Option<Metadata>) -> [f64; 6] {
+    let Some(stat) = stat else {
         return [0.0; 6];
     };
     let (accessed, changed) = (stat.atime() as f64, stat.ctime() as f64);
@@ -113,15 +146,10 @@ fn rest(path: &[u8]) -> [f64; 6] {
     ]
 }
 
-fn metadata(path: &[u8]) -> Option<std::fs::Metadata> {
-    use std::os::unix::ffi::OsStrExt;
-    std::fs::metadata(std::ffi::OsStr::from_bytes(path)).ok()
-}
-
 /// Makes a file the answer, with the fields that a static file has and as the conditions of the request
 /// allow.
-fn send_file(exchange: &mut Exchange, path: &[u8]) -> Status {
-    let Some(file) = look_up(exchange, path) else {
+fn send_file(exchange: &mut Exchange, file: Option<Rc<FileEntry>>, path: &[u8]) -> Status {
+    let Some(file) = file else {
         return Status::NOT_FOUND;
     };
     match file.kind() {
