@@ -191,7 +191,7 @@ impl Flight {
         if !is_wanted || !backend.reads_elsewhere() {
             return;
         }
-        let next = end..(end + limits::READ_AHEAD_STEP_BYTES).min(stretch.range.end);
+        let next = end..(end + limits::CHUNK_BYTES_PROBED as u64).min(stretch.range.end);
         let now_s = worker.clock().seconds();
         if backend == NetworkBackend::Auto
             && (file.storage() == Storage::Memory || file.is_resident(&next, now_s))

@@ -44,7 +44,7 @@ pub(super) fn read_chunk(file: impl AsFd, offset: u64, length: usize) -> io::Res
 /// Tells the kernel all that will be read, before the first byte of it is. By itself it reads ahead in small
 /// steps, and between two of them the disk goes elsewhere for somebody else.
 pub(super) fn ask_for(file: impl AsFd, offset: u64, length: u64) {
-    if length <= limits::READ_AHEAD_STEP_BYTES {
+    if length <= limits::CHUNK_BYTES_FIRST as u64 {
         return;
     }
     let steps = (offset..offset + length).step_by(READ_AHEAD_STEP);
