@@ -9,6 +9,8 @@ use std::fmt;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use petrel_config::{BlockId, Config};
 use rustix::fs::{Mode, OFlags};
@@ -24,12 +26,14 @@ use crate::network_backend::NetworkBackend;
 use crate::settings::ProcessSettings;
 use crate::settings::core::absolute_root;
 
-/// Writes the lines. Waits for nothing; lines about file systems may come a little later.
+/// Writes the lines. File systems have [`limits::ROOTS_TOLD_MS_MAX`] to answer; lines about slower ones come
+/// later.
 pub fn tell(config: &Config, process: &ProcessSettings, logs: &LogRegistry) {
     for line in of_server(config, process) {
         logs.error(format_args!("files: {line}"));
     }
     let mut told = Vec::new();
+    let (done, all_done) = mpsc::channel();
     for root in roots(config) {
         let Some(mount) = mounts::over_path(&root) else {
             continue;
@@ -37,9 +41,12 @@ pub fn tell(config: &Config, process: &ProcessSettings, logs: &LogRegistry) {
         if told.contains(&mount) {
             continue;
         }
-        tell_of_mount(&root, &mount, logs);
+        tell_of_mount(&root, &mount, logs, done.clone());
         told.push(mount);
     }
+    drop(done);
+    // It ends when nobody is left who could say something.
+    let _ = all_done.recv_timeout(Duration::from_millis(limits::ROOTS_TOLD_MS_MAX));
 }
 
 /// What holds for all files.
@@ -122,7 +129,8 @@ fn roots(config: &Config) -> Vec<Vec<u8>> {
     roots
 }
 
-fn tell_of_mount(root: &[u8], mount: &Mount, logs: &LogRegistry) {
+/// `done` is dropped when there is nothing more to say.
+fn tell_of_mount(root: &[u8], mount: &Mount, logs: &LogRegistry, done: mpsc::Sender<()>) {
     if mount.place.storage != Storage::Disk {
         logs.error(format_args!(
             "files: {}",
@@ -149,6 +157,7 @@ fn tell_of_mount(root: &[u8], mount: &Mount, logs: &LogRegistry) {
                 nowait
             }
         ));
+        drop(done);
     });
     if let Err(not_done) = started {
         logs.error(format_args!(

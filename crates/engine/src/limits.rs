@@ -221,6 +221,9 @@ pub const REFUSING_DEVICES_MAX: usize = 64;
 /// Document roots that start-up looks at, to tell what their file systems can do.
 pub const ROOTS_TOLD_MAX: usize = 64;
 
+/// Milliseconds that the start of the server waits for file systems to say what they can.
+pub const ROOTS_TOLD_MS_MAX: u64 = 250;
+
 /// Names in a document root among which start-up looks for a file to try.
 pub const NAMES_TRIED_MAX: usize = 256;
 
