@@ -196,9 +196,9 @@ pub const CHUNK_BYTES_CONFIGURED_MAX: usize = 64 * 1024 * 1024;
 /// Bytes that are read at once of what may be in the page cache: copying them takes the worker 50 µs.
 pub const CHUNK_BYTES_PROBED: usize = 256 * 1024;
 
-/// Bytes that the kernel is asked for at a time, before they are read. It takes as much of one call as its
-/// largest request to the device, usually 1280 KiB (max_sectors_kb).
-pub const READ_AHEAD_STEP_BYTES: u64 = 1024 * 1024;
+/// Bytes that the kernel is asked for at a time, before they are read: what most devices take as one request
+/// from the page cache (128 pages).
+pub const READ_AHEAD_STEP_BYTES: usize = 512 * 1024;
 
 /// Seconds that filters, caches and scripts wait for bytes of a file that are on the disk.
 pub const COLD_READ_S_MAX: u64 = 60;

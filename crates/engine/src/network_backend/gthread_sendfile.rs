@@ -85,7 +85,7 @@ impl Call {
         let length = length.min(limits::CHUNK_BYTES_MAX);
         let origin = stretch.file.origin(stretch.client, length);
         let running = blocking::run_for(Class::Read, origin, move || {
-            ask_for(&*descriptor, offset, length as u64);
+            ask_for(&*descriptor, offset, length);
             call_sendfile(&shared, &*descriptor, offset, length)
         });
         Ok(Call {
