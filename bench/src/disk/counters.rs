@@ -94,7 +94,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Reads that had to seek, of which [`super::simulate`] knows the cost.
+    /// Reads that had to seek, of which [`super::simulate()`] knows the cost.
     pub fn seeks(&self) -> u64 {
         self.operations - self.sequential
     }

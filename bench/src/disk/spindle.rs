@@ -1,6 +1,6 @@
 //! A spindle in real time: a thread and a queue.
 //!
-//! The thread asks [`model`](super::model) what is next and when that ends, sleeps until then, and answers. The model's time
+//! The thread asks [`super::model`] what is next and when that ends, sleeps until then, and answers. The model's time
 //! goes on by itself: an answer that is late delays no other. Knows of requests only that they have a place, a length and
 //! a [`Reply`].
 

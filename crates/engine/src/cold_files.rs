@@ -141,6 +141,14 @@ impl Exchange {
         }
     }
 
+    /// Lets all look-ups ask anew: what was found may have been changed, by an application that has answered
+    /// meanwhile.
+    pub fn forget_look_ups(&self) {
+        if let Some(asked) = &mut *self.cold.0.borrow_mut() {
+            asked.found.clear();
+        }
+    }
+
     /// Lets those who wait for the entry of `path` forget what the disk said about it.
     pub fn forget_file(&self, path: &[u8]) {
         self.forget_look_up(path);
@@ -233,13 +241,16 @@ pub(crate) struct Cold {
     wait: ColdWait,
     /// What is said when the disk has answered.
     then: Option<Outcome>,
+    /// The request is answered; it is for a page, or for changing the answer, that the file is needed.
+    has_answer: bool,
 }
 
 impl Cold {
     /// `then` counts when the disk has answered.
-    pub fn until(exchange: &Exchange, then: Outcome) -> Cold {
+    pub fn until(exchange: &Exchange, then: Outcome, has_answer: bool) -> Cold {
         Cold {
             wait: ColdWait::new(exchange),
+            has_answer,
             then: Some(then),
         }
     }
@@ -247,10 +258,14 @@ impl Cold {
 
 impl Pending for Cold {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
-        match ready!(self.wait.poll(exchange, context)) {
-            Ok(()) => Poll::Ready(self.then.take().unwrap_or(Outcome::Next)),
-            Err(outcome) => Poll::Ready(outcome),
-        }
+        let then = match ready!(self.wait.poll_in_time(exchange, context)) {
+            Ok(()) => self.then.take().unwrap_or(Outcome::Next),
+            // There is an answer, and it is right. The page of an error is the built-in one then, and a hook
+            // that changes answers is called again and sees that nothing is waited for any more.
+            Err(Late) if self.has_answer => self.then.take().unwrap_or(Outcome::Next),
+            Err(Late) => exchange.answer(Status::GATEWAY_TIMEOUT),
+        };
+        Poll::Ready(then)
     }
 }
 

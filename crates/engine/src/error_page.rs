@@ -75,14 +75,18 @@ pub(crate) fn finish(exchange: &mut Exchange) {
     if is_intercepted(exchange) {
         forget_words(exchange);
     }
-    let response = &exchange.response;
-    let wants_page = response.status.is_error()
-        && !response.is_final
-        && response.body.is_empty()
-        && response.announced_length.is_none();
-    if wants_page && !error_file(exchange) {
+    if wants_page(exchange) && !error_file(exchange) {
         builtin_page(exchange);
     }
+}
+
+/// Whether this is an error without a body that somebody has made for it.
+fn wants_page(exchange: &Exchange) -> bool {
+    let response = &exchange.response;
+    response.status.is_error()
+        && !response.is_final
+        && response.body.is_empty()
+        && response.announced_length.is_none()
 }
 
 /// The status the client is told in the end: that of the error which a handler ran for, if that counts.
@@ -150,12 +154,13 @@ fn forget_words(exchange: &mut Exchange) {
 const KEPT: [&str; 4] = ["WWW-Authenticate", "Retry-After", "Allow", "Content-Range"];
 
 /// Whether the file of this error has to be fetched from the disk first. It is waited for then; but not if
-/// the error is that the file system does not answer.
+/// the file system was too slow for this request before, and not if nobody will send it.
 pub(crate) fn is_on_disk(exchange: &Exchange) -> bool {
-    let is_possible = exchange.response.status.is_error()
+    let is_wanted = exchange.response.status.is_error()
         && !exchange.gave_up_on_files()
-        && handler_for(exchange).is_none();
-    is_possible
+        && handler_for(exchange).is_none()
+        && (is_intercepted(exchange) || wants_page(exchange));
+    is_wanted
         && path_of_error_file(exchange, final_status(exchange)).is_some_and(|path| {
             exchange
                 .look_up(&path, exchange.settings.core.symlinks)

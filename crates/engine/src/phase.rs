@@ -98,7 +98,8 @@ pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<W
 
 /// `then` counts when the file is known that was asked for last.
 fn wait_for_disk(exchange: &mut Exchange, then: Outcome) {
-    let wait = Cold::until(exchange, then);
+    let has_answer = matches!(then, Outcome::Answer) || phase_of(exchange) >= Phase::Transform;
+    let wait = Cold::until(exchange, then, has_answer);
     exchange.progress.pending = Some(Box::new(wait));
 }
 
@@ -180,8 +181,10 @@ fn end_of(phase: Phase, exchange: &mut Exchange) -> Outcome {
         Phase::DocumentRoot => map::map(exchange),
         Phase::Map => {
             let outcome = map::resolve(exchange);
-            settle_physical(exchange);
-            trace::physical(exchange);
+            if !matches!(outcome, Outcome::Cold) {
+                settle_physical(exchange);
+                trace::physical(exchange);
+            }
             outcome
         }
         Phase::Resolved => closed_by_exposure(exchange, Closed::Physical),
@@ -274,6 +277,8 @@ fn restart(exchange: &mut Exchange, phase: Phase) {
     if phase <= Phase::Map {
         exchange.physical.clear();
     }
+    // A script that has run meanwhile may have made the file that was missing.
+    exchange.forget_look_ups();
     exchange.resettle();
     trace::restarted(exchange, phase);
     exchange.progress.phase = Some(phase);

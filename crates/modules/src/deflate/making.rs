@@ -40,6 +40,7 @@ fn make_from_file(
     key: Key,
 ) -> io::Result<Outcome> {
     let directory = options.cache_dir.as_ref();
+    let directory = directory.filter(|_| !exchange.gave_up_on_files());
     if let Some(keeping) = directory.and_then(|at| Keeping::begin(exchange, at, &source, coding)) {
         let store = Store::Disk(Box::new(keeping));
         return gather(exchange, options, coding, store);

@@ -34,6 +34,10 @@ pub(super) fn find(
     source: &Piece,
     coding: Coding,
 ) -> Stored {
+    if exchange.gave_up_on_files() {
+        // Its directory does not answer, perhaps; compressing takes less time than another wait.
+        return Stored::Missing;
+    }
     let name = name(exchange, source, coding);
     let Some(path) = name.and_then(|name| directory.path_of(&name)) else {
         return Stored::Missing;

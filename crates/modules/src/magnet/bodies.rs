@@ -400,14 +400,14 @@ fn with_files(state: &Rc<State>, change: &Function) -> mlua::Result<Function> {
         let Value::Table(parts) = &what else {
             return Ok(true);
         };
-        let mut files = content::files(parts)?;
-        lend(&lent, |exchange| content::are_known(exchange, &mut files))
+        let files = content::files(parts)?;
+        lend(&lent, |exchange| content::are_known(exchange, &files))
     })?;
     let lent = Rc::clone(state.lent());
     let wait = state.machine().waiting(move |_, parts: Table| {
-        let mut files = content::files(&parts)?;
+        let files = content::files(&parts)?;
         Ok(waiting_for(Rc::clone(&lent), move |exchange| {
-            content::are_known(exchange, &mut files).then_some(())
+            content::are_known(exchange, &files).then_some(())
         }))
     })?;
     let source = "local are_known, wait, change = ...\n\

@@ -152,16 +152,11 @@ fn file_part(
     Ok(Ok(Some(Piece::File { file, range })))
 }
 
-/// Whether it is known what is at the paths of all files in a list. If not, the disk is being asked, and those
-/// are left in the list that were not known yet.
-pub(super) fn are_known(exchange: &Exchange, files: &mut Vec<Vec<u8>>) -> bool {
-    while let Some(path) = files.last() {
-        if exchange.look_up(path, Symlinks::Follow).is_none() {
-            return false;
-        }
-        files.pop();
-    }
-    true
+/// Whether it is known what is at the paths of all files in a list. If not, the disk is being asked. All are
+/// looked at each time: one that the file cache had may be gone, while what the disk said stays.
+pub(super) fn are_known(exchange: &Exchange, files: &[Vec<u8>]) -> bool {
+    let mut files = files.iter();
+    files.all(|path| exchange.look_up(path, Symlinks::Follow).is_some())
 }
 
 /// The paths of the files in a list, as far as files can have them.

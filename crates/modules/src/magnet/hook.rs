@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
-use petrel_engine::cold_files::ColdWait;
+use petrel_engine::cold_files::{ColdWait, Late};
 use petrel_engine::module::{Hook, Outcome, Pending, Phase};
 use petrel_engine::proto::status::Status;
 use petrel_lua::{Progress, Results, Run, ScriptError};
@@ -137,11 +137,11 @@ impl Scripts {
         let path = self.paths.get(number).map_or(&b""[..], |path| path);
         let concluded = Finished::new(&results).and_then(|finished| {
             let verdict = answer::verdict(exchange, path, &finished.value);
-            let mut files = match verdict {
+            let files = match verdict {
                 Verdict::Answer(_) => answer::files(&finished.content)?,
                 _ => Vec::new(),
             };
-            if content::are_known(exchange, &mut files) {
+            if content::are_known(exchange, &files) {
                 return Ok(ControlFlow::Break(
                     self.act(exchange, path, verdict, &finished),
                 ));
@@ -240,9 +240,9 @@ struct OnDisk {
 
 impl Pending for OnDisk {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
-        Poll::Ready(match ready!(self.wait.poll(exchange, context)) {
+        Poll::Ready(match ready!(self.wait.poll_in_time(exchange, context)) {
             Ok(()) => self.scripts.run_from(self.number, exchange),
-            Err(outcome) => outcome,
+            Err(Late) => self.scripts.answer_error(exchange),
         })
     }
 }
@@ -261,7 +261,7 @@ struct FilesOnDisk {
 impl Pending for FilesOnDisk {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         let scripts = &self.scripts;
-        while !content::are_known(exchange, &mut self.files) {
+        while !content::are_known(exchange, &self.files) {
             if ready!(self.wait.poll_in_time(exchange, context)).is_err() {
                 return Poll::Ready(scripts.answer_error(exchange));
             }

@@ -82,6 +82,8 @@ impl Opening {
         instruction: Instruction,
         value: &[u8],
     ) -> Offload {
+        // The backend may just have made the file.
+        exchange.forget_look_ups();
         let mut known = Known::default();
         match (instruction.follow)(exchange, host, value, &mut known) {
             Ok(Step::Done(outcome)) => Offload::Answered(outcome),
