@@ -14,6 +14,9 @@ use crate::stream::Address;
 use crate::tree::Tree;
 use crate::{PATIENCE, eventually, free_port, petrel};
 
+/// Longer than the server keeps a line to itself.
+const LOG_ROUND: Duration = Duration::from_millis(120);
+
 /// A server that is about to be.
 ///
 /// The configuration begins with [`DEFAULTS`]; a line of the test's own that begins with the name
@@ -247,8 +250,10 @@ impl Server {
         }
     }
 
-    /// Everything it logged as an error so far, and printed.
+    /// Everything it logged as an error so far, and printed. The server gathers lines for a twentieth of a
+    /// second; that has passed.
     pub fn log(&self) -> String {
+        std::thread::sleep(LOG_ROUND);
         self.tree.text("error.log") + &self.tree.text("output")
     }
 

@@ -89,8 +89,7 @@ fn behind_petrel() {
         ))
         .start();
     works(&server.url(""), server.tree());
-    let log = server.tree().text("error.log");
-    assert!(log.contains("www/error.lua:1: oh"), "{log}");
+    server.expect_log("www/error.lua:1: oh");
 }
 
 #[test]
