@@ -166,6 +166,9 @@ pub const RESIDENT_LOSS_S: u32 = 60;
 /// path or a descriptor, and its client waits: as many as connections are common.
 pub const BLOCKING_QUEUE_MAX: usize = 65_536;
 
+/// Such jobs that wait for one file system: one that hangs leaves half of the queue to the others.
+pub const BLOCKING_DEVICE_QUEUE_MAX: usize = 32_768;
+
 /// Jobs that run at the same time for one local file system. A disk sorts some dozens of requests well; more
 /// only make each of them wait longer.
 pub const DEVICE_JOBS_MAX: usize = 64;

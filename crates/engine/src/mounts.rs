@@ -76,6 +76,11 @@ pub fn of_descriptor(descriptor: impl AsFd) -> Place {
     }
 }
 
+/// The number of a device as [`Place::device`] has it, from what stat(2) says.
+pub(crate) fn device_of(device: u64) -> u64 {
+    u64::from(rustix::fs::major(device)) << 32 | u64::from(rustix::fs::minor(device))
+}
+
 /// Where the text of `path` (absolute) says that it is, symlinks left aside.
 pub fn of_path(path: &[u8]) -> Place {
     refresh_if_changed();
@@ -273,7 +278,10 @@ fn storage_of(kind: &[u8]) -> Storage {
 const MOUNTINFO: &str = "/proc/self/mountinfo";
 
 /// Somebody else answers. An autofs mount point mounts when it is walked through.
-const REMOTE: [&str; 18] = [
+const REMOTE: [&str; 21] = [
+    "gpfs",
+    "vboxsf",
+    "prl_fs",
     "nfs",
     "nfs4",
     "cifs",
@@ -288,7 +296,7 @@ const REMOTE: [&str; 18] = [
     "ocfs2",
     "lustre",
     "glusterfs",
-    "orangefs",
+    "pvfs2",
     "ncpfs",
     "beegfs",
     "autofs",

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -137,13 +138,13 @@ impl Transport {
         }
     }
 
-    /// Another thread has found the socket full: the next wait is for room.
+    /// Another thread has found the socket full: the next wait is for room, unless there is room by now. The
+    /// socket itself is asked, which also makes it tell when there is: what it has told meanwhile is lost.
     pub fn clear_write_ready(&self) {
-        let full = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
         // The error is the one that is handed in.
         let _ = match self {
-            Transport::Tcp(stream) => stream.try_io(Interest::WRITABLE, full),
-            Transport::Unix(stream) => stream.try_io(Interest::WRITABLE, full),
+            Transport::Tcp(stream) => stream.try_io(Interest::WRITABLE, || has_room(stream)),
+            Transport::Unix(stream) => stream.try_io(Interest::WRITABLE, || has_room(stream)),
         };
     }
 
@@ -153,5 +154,19 @@ impl Transport {
             Transport::Tcp(stream) => stream.poll_write_ready(context),
             Transport::Unix(stream) => stream.poll_write_ready(context),
         }
+    }
+}
+
+/// Whether a socket takes bytes now; `WouldBlock` if not.
+fn has_room(socket: &impl AsFd) -> io::Result<()> {
+    let mut watched = [PollFd::new(socket, PollFlags::OUT)];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    match poll(&mut watched, Some(&now)) {
+        Ok(0) => Err(io::ErrorKind::WouldBlock.into()),
+        // An error of the socket is found by the next call.
+        _ => Ok(()),
     }
 }

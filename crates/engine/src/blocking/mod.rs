@@ -298,7 +298,10 @@ impl Pool {
 
     fn submit(&'static self, origin: Origin, job: Job) -> Result<(), NotDone> {
         let mut state = self.lock();
-        if state.queue.len() >= self.queue_max {
+        // What hangs does not take the places of all others.
+        let is_too_much = origin.device != 0
+            && state.queue.waiting_for(origin.device) >= limits::BLOCKING_DEVICE_QUEUE_MAX;
+        if is_too_much || state.queue.len() >= self.queue_max {
             self.counters.refused();
             return Err(NotDone::QueueFull);
         }
@@ -381,7 +384,11 @@ impl Pool {
             }) = state.queue.pop()
             {
                 state.places[place] = Place::Busy(begun);
+                let others_may_begin = state.queue.ready() > 0 && state.idle > 0;
                 drop(state);
+                if others_may_begin {
+                    self.has_job.notify_one();
+                }
                 self.counters.begun(begun.duration_since(queued_at));
                 // Who waits for a job that panics finds its sender gone.
                 let _ = catch_unwind(AssertUnwindSafe(job));

@@ -87,6 +87,12 @@ impl<J> Queue<J> {
         })
     }
 
+    /// Jobs that wait for one file system.
+    pub fn waiting_for(&self, device: u64) -> usize {
+        let known = self.devices.iter().find(|known| known.number == device);
+        known.map_or(0, |known| known.waiting)
+    }
+
     pub fn push(&mut self, origin: Origin, job: J) {
         let place = self
             .devices
@@ -170,8 +176,6 @@ impl<J> Queue<J> {
 impl<J> Device<J> {
     fn new(origin: Origin, shares: usize) -> Device<J> {
         let running_max = match (origin.device, origin.is_remote) {
-            // Not one place, but all that nothing is known of: the threads are the limit.
-            (0, _) => usize::MAX,
             (_, true) => limits::REMOTE_DEVICE_JOBS_MAX,
             (_, false) => limits::DEVICE_JOBS_MAX,
         };

@@ -17,15 +17,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use rustix::fs::{FileType, Stat};
+use rustix::fs::{FileType, Stat, fstat};
 use rustix::io::Errno;
 
-use super::Symlinks;
 use super::open::{Reach, cached_link, open_and_stat, open_place};
+use super::read::read_full;
 use super::watch::{SYMLINKS_MAX, simplify};
+use super::{FileStat, Symlinks};
 use crate::blocking::{self, Class, NotDone, Origin};
 use crate::limits;
 use crate::mounts::{self, Place, Storage};
+use crate::network_backend::{Memory, has_memory};
 
 /// Jobs that are queued or running, by what they look at.
 #[derive(Default)]
@@ -63,6 +65,8 @@ pub(super) struct Looked {
     pub place: Place,
     /// The whole content of a small file, the beginning of a larger one.
     pub first: Option<Bytes>,
+    /// Whether the file had not been changed just before it was read.
+    pub is_settled: bool,
 }
 
 /// Further paths that a request will want to know about.
@@ -95,7 +99,9 @@ impl Jobs {
         next: impl FnOnce() -> Option<NextNames>,
     ) -> Result<Rc<Job>, NotDone> {
         let key = (Box::from(path), symlinks);
-        if let Some(job) = self.by_path.borrow().get(&key).and_then(Weak::upgrade) {
+        let known = self.by_path.borrow().get(&key).and_then(Weak::upgrade);
+        // What one has found is in the cache, or was for those alone who waited for it.
+        if let Some(job) = known.filter(|job| job.settled.borrow().is_none()) {
             return Ok(job);
         }
         let place = place_ahead(path, symlinks, SYMLINKS_MAX);
@@ -122,6 +128,13 @@ impl Jobs {
         });
         self.by_path.borrow_mut().insert(key, Rc::downgrade(&job));
         Ok(job)
+    }
+
+    /// Lets those who come later not wait for a job that may have looked before a change.
+    pub fn forget(&self, path: &[u8]) {
+        self.by_path
+            .borrow_mut()
+            .retain(|(known, _), _| **known != *path);
     }
 
     /// Jobs that somebody waits for.
@@ -297,6 +310,7 @@ fn look_at(path: Box<[u8]>, symlinks: Symlinks) -> Looked {
         found,
         place,
         first: None,
+        is_settled: false,
     }
 }
 
@@ -332,21 +346,34 @@ impl Looked {
     /// Reads the whole of a small file, or what a client will want first. In one go: a short first read
     /// would make the kernel read ahead in small steps, each of them a way of the disk's heads.
     fn read_first(&mut self) {
-        let wanted = self.size().min(limits::FIRST_READ_BYTES_MAX);
-        let (Ok((descriptor, _)), Ok(length)) = (&self.found, usize::try_from(wanted)) else {
-            return;
+        let most = match has_memory() {
+            true => limits::FIRST_READ_BYTES_MAX,
+            false => limits::FILE_IN_MEMORY_BYTES_MAX,
         };
-        if length == 0 {
-            return;
-        }
-        let mut bytes = vec![0; length];
-        match super::read::read_full(descriptor, &mut bytes, 0) {
-            Ok(count) => {
-                bytes.truncate(count);
-                self.first = Some(bytes.into());
+        for _ in 0..READ_AGAIN_MAX {
+            let Ok(length @ 1..) = usize::try_from(self.size().min(most)) else {
+                return;
+            };
+            let Ok((descriptor, stat)) = &mut self.found else {
+                return;
+            };
+            let mut memory = Memory::new(length);
+            let read = read_full(&*descriptor, memory.as_mut(), 0)
+                .and_then(|count| Ok((count, fstat(&*descriptor)?)));
+            match read {
+                Ok((count, now)) if FileStat::from(&now) == FileStat::from(&*stat) => {
+                    self.is_settled = FileStat::from(&now).is_settled();
+                    self.first = Some(memory.into_bytes(count));
+                    return;
+                }
+                // Somebody has written to it meanwhile: the bytes belong to what it is now.
+                Ok((_, now)) => *stat = now,
+                // The answer has not begun: better an error than an answer that breaks off.
+                Err(errno) => self.found = Err(errno),
             }
-            // The answer has not begun: better an error than an answer that breaks off.
-            Err(errno) => self.found = Err(errno),
         }
     }
 }
+
+/// Times a file is read that changes while it is; then it is sent without its first bytes being known.
+const READ_AGAIN_MAX: u32 = 2;

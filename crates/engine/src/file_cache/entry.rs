@@ -20,7 +20,7 @@ use super::read::{read_cached, read_full};
 use super::resident::Resident;
 use crate::blocking::Origin;
 use crate::limits;
-use crate::mounts::{Place, Storage};
+use crate::mounts::{self, Place, Storage};
 
 /// What the file system has at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +141,12 @@ pub(super) enum Reading {
     /// By waiting.
     Disk,
     /// Somebody has read what there is to read.
-    Done(Option<Bytes>),
+    Done {
+        /// The first bytes of the file.
+        first: Option<Bytes>,
+        /// Whether the file had then been as it was for long enough to be shared.
+        is_settled: bool,
+    },
 }
 
 /// A regular file that belongs to no cache, and what has to be known of it. Can be made by a thread that
@@ -227,7 +232,11 @@ impl FileEntry {
     /// What could not be looked at.
     pub(super) fn failed(path: &[u8], errno: Errno, budget: &Budget) -> FileEntry {
         let looked = Err(errno);
-        let entry = FileEntry::new(path, Symlinks::Follow, looked, Reading::Done(None), budget);
+        let reading = Reading::Done {
+            first: None,
+            is_settled: false,
+        };
+        let entry = FileEntry::new(path, Symlinks::Follow, looked, reading, budget);
         let mut entry = entry.expect("there is no content to wait for");
         entry.kind = FileKind::Failed(errno);
         entry
@@ -252,7 +261,7 @@ impl FileEntry {
         let usage = Rc::<Usage>::default();
         usage.descriptors.set(1);
         let origin = Origin {
-            device: stat.device,
+            device: mounts::device_of(stat.device),
             is_remote: place.storage == Storage::Remote,
             ..Origin::default()
         };
@@ -321,7 +330,7 @@ impl FileEntry {
     /// Whom a job that reads `bytes` of it for `client` waits for.
     pub fn origin(&self, client: u64, bytes: usize) -> Origin {
         Origin {
-            device: self.stat.device,
+            device: mounts::device_of(self.stat.device),
             is_remote: self.storage == Storage::Remote,
             client,
             bytes,
@@ -336,7 +345,12 @@ impl FileEntry {
     /// Whether `range` is taken to be in the page cache.
     #[inline]
     pub(crate) fn is_resident(&self, range: &Range<u64>, now_s: u32) -> bool {
-        self.storage == Storage::Memory || self.resident.covers(range, now_s)
+        match self.storage {
+            Storage::Memory => true,
+            Storage::Disk => self.resident.covers(range, now_s),
+            // sendfile(2) asks the other side whether the file is still the same.
+            Storage::Remote => false,
+        }
     }
 
     /// Remembers that `range` is in the page cache.
@@ -470,7 +484,7 @@ impl Drop for FileEntry {
 
 impl FileStat {
     /// Whether the last change is long enough ago that another one would look different.
-    fn is_settled(&self) -> bool {
+    pub(super) fn is_settled(&self) -> bool {
         self.unchanged_s() >= limits::CONTENT_SETTLED_S
     }
 
@@ -524,13 +538,16 @@ fn kind_of_error(errno: Errno) -> FileKind {
 fn hold(descriptor: OwnedFd, stat: &FileStat, reading: Reading, budget: &Budget) -> Option<Held> {
     let contents = &budget.contents;
     let origin = Origin {
-        device: stat.device,
+        device: mounts::device_of(stat.device),
         is_remote: budget.storage == Storage::Remote,
         ..Origin::default()
     };
     // Closed as its file system asks, also when it is not kept.
     let descriptor = Descriptor::new(descriptor, budget.now_s, origin);
-    let is_settled = stat.is_settled();
+    let is_settled = match &reading {
+        Reading::Done { is_settled, .. } => *is_settled,
+        Reading::Cached | Reading::Disk => stat.is_settled(),
+    };
     let mut held = if is_settled {
         contents.get(stat)
     } else {
@@ -538,7 +555,7 @@ fn hold(descriptor: OwnedFd, stat: &FileStat, reading: Reading, budget: &Budget)
     };
     if held.content.is_none() && stat.size <= limits::FILE_IN_MEMORY_BYTES_MAX {
         held.content = match reading {
-            Reading::Done(first) => first
+            Reading::Done { first, .. } => first
                 .filter(|first| first.len() as u64 == stat.size)
                 .map(|first| Arc::from(&*first)),
             Reading::Cached if budget.storage == Storage::Disk => {

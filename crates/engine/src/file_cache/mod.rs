@@ -216,6 +216,7 @@ impl FileCache {
 
     /// Lets the next lookup of `path` ask the file system: the caller has just changed it.
     pub fn forget(&self, path: &[u8]) {
+        self.jobs.forget(path);
         for table in [&self.following, &self.refusing] {
             if let Some(entry) = table.borrow().get(path) {
                 entry.invalidate();
@@ -325,7 +326,10 @@ impl FileCache {
         let is_watched = cover.as_ref().is_some_and(|cover| cover.is_watched())
             && is_still(&path, symlinks, &looked.found);
         let budget = self.budget(is_watched, looked.place.storage, now_s);
-        let reading = Reading::Done(looked.first.clone());
+        let reading = Reading::Done {
+            first: looked.first.clone(),
+            is_settled: looked.is_settled,
+        };
         let entry = FileEntry::new(&path, symlinks, looked.found, reading, &budget)
             .unwrap_or_else(|| FileEntry::failed(&path, Errno::IO, &budget));
         let entry = Rc::new(entry);

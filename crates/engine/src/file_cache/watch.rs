@@ -21,6 +21,7 @@ use rustix::io::Errno;
 
 use super::FileEntry;
 use crate::limits;
+use crate::mounts::{self, Storage};
 
 /// How far an event reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,6 +253,9 @@ impl State {
         places: &mut Vec<(i32, Box<[u8]>)>,
         symlinks_left: u32,
     ) -> Option<()> {
+        if is_remote(path) {
+            return None;
+        }
         let (Ok(target), Some(parent)) = (std::fs::read_link(path), path.parent()) else {
             return Some(());
         };
@@ -298,6 +302,9 @@ impl State {
     ) -> Result<Watched, Errno> {
         if let Some(watched) = self.by_path.get(directory) {
             return Ok(*watched);
+        }
+        if is_remote(directory) {
+            return Ok(Watched::Remote);
         }
         let mut on_the_way = Vec::from_iter(place);
         if self
@@ -395,6 +402,12 @@ fn apply(
     }
     names.remove(name);
     Reach::Entries
+}
+
+/// Whether somebody else would have to be asked about a path, who may not answer. By its text: the way there is
+/// gone part by part, behind symlinks as well.
+fn is_remote(path: &Path) -> bool {
+    mounts::has_remote() && mounts::of_path(path.as_os_str().as_bytes()).storage == Storage::Remote
 }
 
 /// Resolves `.` and `..` by text, as far as the target of a symlink needs it. Wrong only behind

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use rustix::io::Errno;
 
 use super::chunk::{Chunk, Memory, Part, count_sync, has_memory};
+use super::write;
 use super::{NetworkBackend, Reading, Sent, Stretch, gthread_sendfile, send_at_hand};
 use crate::file_cache::FileEntry;
 use crate::file_cache::read::{read_cached, read_full};
@@ -77,6 +78,21 @@ impl Flight {
             self.read_on(backend, worker, stretch);
             return Ok(sent);
         }
+        let sent = self.send_from_file(backend, worker, transport, stretch, context)?;
+        if !matches!(sent, Sent::WaitsForDisk) {
+            self.due_s = 0;
+        }
+        Ok(sent)
+    }
+
+    fn send_from_file(
+        &mut self,
+        backend: NetworkBackend,
+        worker: &Rc<Worker>,
+        transport: &mut Transport,
+        stretch: &Stretch<'_>,
+        context: &mut Context<'_>,
+    ) -> io::Result<Sent> {
         match backend {
             NetworkBackend::Write | NetworkBackend::Writev | NetworkBackend::LinuxSendfile => {
                 send_at_hand(backend, transport, stretch, context)
@@ -103,6 +119,10 @@ impl Flight {
         context: &mut Context<'_>,
     ) -> io::Result<Sent> {
         const AUTO: NetworkBackend = NetworkBackend::Auto;
+        if stretch.file_bytes_max() == 0 {
+            // A limit of bandwidth has room for a part of the head alone.
+            return write::send(transport, stretch.prefix, &[], context);
+        }
         if self.is_reading(stretch) {
             return self.read_and_send(AUTO, worker, transport, stretch, context);
         }

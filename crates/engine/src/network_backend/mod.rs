@@ -35,7 +35,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Context;
 
-pub(crate) use chunk::Chunk;
+pub(crate) use chunk::{Chunk, Memory, has_memory};
 pub use chunk::{IoCounts, io_counts, memory_in_use};
 pub(crate) use flight::Flight;
 
