@@ -281,3 +281,68 @@ pub fn status_of_failure(errno: Errno) -> Status {
 pub fn has_failed(file: &FileEntry) -> bool {
     matches!(file.kind(), FileKind::Failed(_))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::module::{Configure, Hook, Loaded, ModuleSpec, Phase};
+    use crate::testing::Site;
+
+    static MODULE: ModuleSpec = ModuleSpec {
+        name: "mod_makes",
+        doc: "For tests.",
+        loaded: Loaded::Always,
+        directives: &[],
+        log_directives: &[],
+        configure: |configure: &mut Configure<'_>| {
+            configure.add(Phase::Translate, Makes);
+            configure.add(Phase::Content, Sends);
+            Ok(())
+        },
+    };
+
+    /// Makes what was missing, as an application that makes small pictures does.
+    struct Makes;
+
+    impl Hook for Makes {
+        fn run(&self, exchange: &mut Exchange) -> Outcome {
+            let root = exchange.settings.core.document_root.clone();
+            if let (true, Some(root)) = (exchange.handles_error(), root) {
+                let root = String::from_utf8_lossy(&root).into_owned();
+                std::fs::write(format!("{root}/made"), "made").expect("write");
+                // What the worker does while an application makes it.
+                exchange.worker.files().process_events();
+            }
+            Outcome::Next
+        }
+    }
+
+    struct Sends;
+
+    impl Hook for Sends {
+        fn run(&self, exchange: &mut Exchange) -> Outcome {
+            exchange.answer(Status::NO_CONTENT)
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_made_for_the_request_is_found_by_it() {
+        let root = std::env::temp_dir().join(format!("petrel-made-{}", std::process::id()));
+        // Nobody has looked for a name in it before: the disk is asked.
+        let _ = std::fs::remove_dir_all(&root);
+        std::fs::create_dir_all(&root).expect("mkdir");
+        let root = root.canonicalize().expect("it was just made");
+        let text = format!("server.document-root = {root:?}\nserver.error-handler-404 = \"/made\"");
+        let site = Site::new(&text, &[&MODULE]);
+        let answer = site.get("/made");
+        let kind = answer
+            .exchange()
+            .physical
+            .file
+            .as_ref()
+            .map(|file| file.kind());
+        std::fs::remove_dir_all(&root).expect("remove");
+        assert_eq!(kind, Some(FileKind::Regular));
+        assert_eq!(answer.status(), 204);
+    }
+}

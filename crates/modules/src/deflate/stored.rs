@@ -3,7 +3,7 @@
 //! The names are lighttpd's: the file's path and its entity tag in the coding, such as
 //! `DIR/var/www/a.css-1f2e-gzip`. A kept file also bears the modification time of what it was made
 //! from, so one that was made from another content is not used even if the tag is the same. They
-//! are served as files by the file cache: in one send, or by sendfile. [`Keeping`] writes them.
+//! are served as files by the file cache: in one send, or by sendfile. [`keeping`](super::keeping) writes them.
 
 use std::cell::Cell;
 use std::io;
