@@ -180,8 +180,9 @@ impl Process<'_> {
             process: Arc::clone(&loaded.process),
             logs: Arc::new(self.logs.clone()),
         };
-        let server = Server::start(plan, listeners)?;
+        // Before anybody is served: the keeper must not take a server that serves for one that is still starting.
         file_report::tell(&loaded.config, &loaded.process, &self.logs);
+        let server = Server::start(plan, listeners)?;
         self.pass_reports_on(loaded, &server);
         self.control.tell(&News::Ready)?;
         let mut idleness = idle.map(Idleness::new);
