@@ -28,6 +28,8 @@ impl Tracer {
     /// # Panics
     /// strace is missing, or may not trace: the tests that count cannot do without.
     pub fn attach(server: &Server) -> Tracer {
+        // What a server says of itself at its start is written some fiftieths of a second later.
+        std::thread::sleep(std::time::Duration::from_millis(300));
         Tracer::attach_to(server.processes().busiest())
     }
 

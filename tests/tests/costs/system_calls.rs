@@ -12,10 +12,6 @@ fn count(server: &Server, target: &str, status: u16) -> Calls {
     let mut client = server.client();
     // The second request finds everything as a thousandth would.
     ask(&mut client, target, status, 2);
-    // What a server says of itself at its start is written some fiftieths of a second later.
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    // And that pause may be the end of the second in which an entry was right.
-    ask(&mut client, target, status, 2);
     let tracer = Tracer::attach(server);
     ask(&mut client, target, status, REQUESTS);
     tracer.stop().without_waits()

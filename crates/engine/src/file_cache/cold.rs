@@ -350,6 +350,7 @@ impl Looked {
             true => limits::FIRST_READ_BYTES_MAX,
             false => limits::FILE_IN_MEMORY_BYTES_MAX,
         };
+        let is_remote = self.place.storage == Storage::Remote;
         for _ in 0..READ_AGAIN_MAX {
             let Ok(length @ 1..) = usize::try_from(self.size().min(most)) else {
                 return;
@@ -361,8 +362,9 @@ impl Looked {
             let read = read_full(&*descriptor, memory.as_mut(), 0)
                 .and_then(|count| Ok((count, fstat(&*descriptor)?)));
             match read {
-                Ok((count, now)) if FileStat::from(&now) == FileStat::from(&*stat) => {
-                    self.is_settled = FileStat::from(&now).is_settled();
+                // Programs behind FUSE may say what is at the path by now, whatever was opened.
+                Ok((count, now)) if is_remote || FileStat::from(&now) == FileStat::from(&*stat) => {
+                    self.is_settled = FileStat::from(&*stat).is_settled();
                     self.first = Some(memory.into_bytes(count));
                     return;
                 }
