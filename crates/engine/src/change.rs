@@ -3,7 +3,7 @@
 //! Every change obeys the rules that the client's own request did, or is not made: nothing that a script
 //! puts together can split a head, leave the document root by `..`, or make server and client disagree
 //! about where an answer ends. Conditions are looked at again when the caller says
-//! [`Outcome::Again`] or calls [`Exchange::resettle`]; only a change of host or scheme does so at once.
+//! [`Outcome::Again`](crate::module::Outcome::Again) or calls [`Exchange::resettle`]; only a change of host or scheme does so at once.
 
 use petrel_proto::escape;
 use petrel_proto::http1::KnownField;
