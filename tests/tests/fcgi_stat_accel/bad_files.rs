@@ -23,7 +23,7 @@ fn what_is_no_file_is_refused_and_the_log_knows_why() {
         ("out", "../secret"),
         ("loop", "loop"),
         ("dangling", "nowhere"),
-        ("proc", "/proc/self/root/etc/passwd"),
+        ("proc", "/proc/self/cwd/secret"),
     ] {
         symlink(target, at(name)).expect("made");
     }
