@@ -14,7 +14,7 @@ use petrel_proto::status::Status;
 use rustix::io::Errno;
 
 use crate::exchange::Exchange;
-use crate::file_cache::{FileEntry, FileKind, Found, Looked, NextNames, Symlinks, Waiting};
+use crate::file_cache::{FileEntry, Found, Looked, NextNames, Symlinks, Waiting};
 use crate::module::{Outcome, Pending};
 
 /// What the disk was asked for one request, and what it said. Most requests ask nothing, and pay a word.
@@ -277,14 +277,10 @@ pub fn status_of_failure(errno: Errno) -> Status {
     }
 }
 
-/// Whether nothing can be said of what is at a path.
-pub fn has_failed(file: &FileEntry) -> bool {
-    matches!(file.kind(), FileKind::Failed(_))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file_cache::FileKind;
     use crate::module::{Configure, Hook, Loaded, ModuleSpec, Phase};
     use crate::testing::Site;
 

@@ -15,7 +15,7 @@ use crate::exchange::Exchange;
 use crate::file_cache::FileCache;
 use crate::limits;
 use crate::log::LogRegistry;
-use crate::network_backend::Readers;
+use crate::network_backend::{self, Readers};
 use crate::settings::{ProcessSettings, Settings, SettingsTable};
 use crate::shared::Shared;
 
@@ -196,6 +196,7 @@ impl Worker {
     /// Adds this worker's counts to those all workers share.
     pub(crate) fn publish_counts(&self) {
         self.shared.count_requests(self.requests.take());
+        network_backend::publish_counts();
     }
 
     pub(crate) fn connection_begins(&self) -> u64 {

@@ -1,10 +1,10 @@
-//! Bytes of a file that were read to be sent, how much memory they take up, and what is counted of them.
+//! Bytes of a file that were read to be sent, and how much memory they take up.
 
 use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Context;
 
 use bytes::Bytes;
@@ -13,7 +13,6 @@ use petrel_sys::read_queue::Buffer;
 use super::write::{self, taken};
 use super::{Sent, linux_sendfile};
 use crate::limits;
-use crate::settings::core::NetworkBackend;
 use crate::transport::Transport;
 
 /// A stretch of a file in memory.
@@ -190,65 +189,6 @@ pub fn memory_in_use() -> usize {
 }
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
-
-/// What a backend has read since the process began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct IoCounts {
-    /// Reads that another thread, or the kernel meanwhile, has done: the file was not in memory.
-    pub async_reads: u64,
-    /// Reads and sends that were done at once: it was.
-    pub sync_reads: u64,
-    /// Bytes of the first.
-    pub async_bytes: u64,
-    /// Bytes of the second.
-    pub sync_bytes: u64,
-}
-
-/// The counts of `backend`.
-pub fn io_counts(backend: NetworkBackend) -> IoCounts {
-    let counters = &COUNTERS[backend as usize];
-    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    IoCounts {
-        async_reads: read(&counters.async_reads),
-        sync_reads: read(&counters.sync_reads),
-        async_bytes: read(&counters.async_bytes),
-        sync_bytes: read(&counters.sync_bytes),
-    }
-}
-
-/// The kernel, or a thread, has read `bytes`.
-pub(super) fn count_async(backend: NetworkBackend, bytes: usize) {
-    let counters = &COUNTERS[backend as usize];
-    counters.async_reads.fetch_add(1, Ordering::Relaxed);
-    counters
-        .async_bytes
-        .fetch_add(bytes as u64, Ordering::Relaxed);
-}
-
-/// The worker has read or sent `bytes` itself.
-pub(super) fn count_sync(backend: NetworkBackend, bytes: usize) {
-    let counters = &COUNTERS[backend as usize];
-    counters.sync_reads.fetch_add(1, Ordering::Relaxed);
-    counters
-        .sync_bytes
-        .fetch_add(bytes as u64, Ordering::Relaxed);
-}
-
-struct Counters {
-    async_reads: AtomicU64,
-    sync_reads: AtomicU64,
-    async_bytes: AtomicU64,
-    sync_bytes: AtomicU64,
-}
-
-static COUNTERS: [Counters; NetworkBackend::ALL.len()] = [const {
-    Counters {
-        async_reads: AtomicU64::new(0),
-        sync_reads: AtomicU64::new(0),
-        async_bytes: AtomicU64::new(0),
-        sync_bytes: AtomicU64::new(0),
-    }
-}; NetworkBackend::ALL.len()];
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use rustix::io::Errno;
 
-use super::chunk::{Chunk, Memory, Part, count_sync, has_memory};
+use super::chunk::{Chunk, Memory, Part, has_memory};
+use super::counters::count_sync;
 use super::write;
 use super::{NetworkBackend, Reading, Sent, Stretch, gthread_sendfile, send_at_hand};
 use crate::file_cache::FileEntry;

@@ -6,7 +6,8 @@ use std::rc::Rc;
 
 use rustix::fs::{Advice, fadvise};
 
-use super::chunk::{Chunk, Memory, count_async, has_memory};
+use super::chunk::{Chunk, Memory, has_memory};
+use super::counters::count_async;
 use super::{Reader, Reading};
 use crate::blocking::{self, Class};
 use crate::file_cache::FileEntry;

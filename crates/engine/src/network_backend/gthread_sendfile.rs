@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::chunk::count_async;
+use super::counters::count_async;
 use super::gthread_aio::ask_for;
 use super::write::taken;
 use super::{Sent, Stretch, linux_sendfile};

@@ -17,6 +17,7 @@
 //! head.
 
 mod chunk;
+mod counters;
 mod flight;
 mod gthread_aio;
 mod gthread_sendfile;
@@ -35,8 +36,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Context;
 
+pub use chunk::memory_in_use;
 pub(crate) use chunk::{Chunk, Memory, has_memory};
-pub use chunk::{IoCounts, io_counts, memory_in_use};
+pub(crate) use counters::publish as publish_counts;
+pub use counters::{IoCounts, io_counts};
 pub(crate) use flight::Flight;
 
 use petrel_config::Config;
@@ -106,12 +109,17 @@ pub(crate) fn send_at_hand(
     stretch: &Stretch<'_>,
     context: &mut Context<'_>,
 ) -> io::Result<Sent> {
-    chunk::count_sync(backend, stretch.file_bytes_max());
-    match backend {
+    let sent = match backend {
         NetworkBackend::Write => write::write(transport, stretch, context),
         NetworkBackend::Writev => write::writev(transport, stretch, context),
         _ => linux_sendfile::sendfile(transport, stretch, context),
+    }?;
+    if let Sent::Bytes(count) = sent
+        && count > stretch.prefix.len()
+    {
+        counters::count_sync(backend, count - stretch.prefix.len());
     }
+    Ok(sent)
 }
 
 /// A backend that reads somewhere else than on the worker's thread.

@@ -28,7 +28,8 @@ use petrel_sys::readiness;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, oneshot};
 
-use super::chunk::{Chunk, Share, count_async, count_sync};
+use super::chunk::{Chunk, Share};
+use super::counters::{count_async, count_sync};
 use super::gthread_aio::GthreadAio;
 use super::{Reader, Reading};
 use crate::blocking::{Load, Origin, Queue};
