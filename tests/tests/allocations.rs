@@ -1,16 +1,14 @@
 //! A warm request for a static file allocates nothing: counted, with the server in this process.
 
+mod in_process;
+
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use config::LoadOptions;
-use engine::log::LogRegistry;
-use engine::server::{BoundListener, Server, ServerPlan};
-use engine::settings::{ProcessSettings, SettingsTable, loaded_modules};
+use in_process::start;
 use petrel_tests::Tree;
-use sys::counting_allocator::{CountingAllocator, allocations, this_thread};
+use sys::counting_allocator::{CountingAllocator, allocations, by_others};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -30,6 +28,7 @@ fn a_warm_request_for_a_file_allocates_nothing() {
          $HTTP[\"url\"] =~ \"\\.php$\" {{ server.tag = \"php\" }}\n",
         tree.root().display()
     ));
+    server.serve();
     let before = allocations();
     let mut stream = TcpStream::connect(address).expect("connect");
     stream
@@ -43,31 +42,19 @@ fn a_warm_request_for_a_file_allocates_nothing() {
             ask(&mut stream, &request, length, &mut buffer);
         }
         let warm = allocations();
-        assert!(others(&before, &warm) > 0, "the counter does not count");
+        assert!(by_others(&before, &warm) > 0, "the counter does not count");
         for _ in 0..REQUESTS {
             ask(&mut stream, &request, length, &mut buffer);
         }
         let after = allocations();
         assert_eq!(
-            others(&warm, &after),
+            by_others(&warm, &after),
             0,
             "allocations of {REQUESTS} requests for {target}"
         );
     }
     server.stop();
     assert!(server.join(), "a worker panicked");
-}
-
-/// Allocations between two counts by any thread but this one.
-fn others(before: &[u64], after: &[u64]) -> u64 {
-    let all = before
-        .iter()
-        .zip(after)
-        .map(|(before, after)| after - before);
-    all.enumerate()
-        .filter(|(thread, _)| *thread != this_thread())
-        .map(|(_, count)| count)
-        .sum()
 }
 
 /// Sends a request and reads what comes for a moment: the length of the answer.
@@ -97,30 +84,4 @@ fn ask(stream: &mut TcpStream, request: &str, length: usize, buffer: &mut [u8]) 
     stream
         .read_exact(&mut buffer[..length])
         .expect("the same answer");
-}
-
-/// The server with all its modules, listening on a free port.
-fn start(text: &str) -> (Server, SocketAddr) {
-    let schema = modules::schema();
-    let config = config::parse_str("test", text, &schema, &LoadOptions::from_process())
-        .unwrap_or_else(|errors| panic!("{}", errors.render(config::Style::Line)));
-    let modules = loaded_modules(&config, modules::MODULES);
-    SettingsTable::check(&config, &schema, &modules).expect("settings");
-    let process = ProcessSettings::new(&config).expect("settings of the process");
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind");
-    listener.set_nonblocking(true).expect("non-blocking");
-    let address = listener.local_addr().expect("an address");
-    let plan = ServerPlan {
-        config: Arc::new(config),
-        schema: Arc::new(schema),
-        modules,
-        process: Arc::new(process),
-        logs: Arc::new(LogRegistry::discarding()),
-    };
-    let listeners = vec![BoundListener {
-        address: address.to_string(),
-        port: address.port(),
-        sockets: vec![listener.into()],
-    }];
-    (Server::start(plan, listeners).expect("it starts"), address)
 }

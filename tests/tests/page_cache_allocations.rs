@@ -1,16 +1,14 @@
 //! A hit in the page cache allocates nothing: counted, with the server in this process.
 
+mod in_process;
+
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::net::TcpStream;
 use std::time::Duration;
 
-use config::LoadOptions;
-use engine::log::LogRegistry;
-use engine::server::{BoundListener, Server, ServerPlan};
-use engine::settings::{ProcessSettings, SettingsTable, loaded_modules};
+use in_process::start;
 use petrel_tests::{Backend, Speaks};
-use sys::counting_allocator::{CountingAllocator, allocations, this_thread};
+use sys::counting_allocator::{CountingAllocator, allocations, by_others};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -47,6 +45,7 @@ fn a_hit_allocates_nothing() {
          page-cache.bypass-cookies = (\"session\")\n{}",
         backend.directive("/app", "\"check-local\" => \"disable\"")
     ));
+    server.serve();
     let mut stream = TcpStream::connect(address).expect("connect");
     let patience = Some(Duration::from_secs(10));
     stream.set_read_timeout(patience).expect("a timeout");
@@ -66,24 +65,12 @@ fn a_hit_allocates_nothing() {
             let head = ask(&mut stream, &request, method == "HEAD");
             assert!(head.contains("Cache-Status: petrel; hit"), "{head}");
         }
-        let count = others(&warm, &allocations());
+        let count = by_others(&warm, &allocations());
         assert_eq!(count, 0, "allocations of {REQUESTS} requests: {request}");
     }
     assert_eq!(backend.requests().len(), 2);
     server.stop();
     assert!(server.join(), "a worker panicked");
-}
-
-/// Allocations between two counts by any thread but this one.
-fn others(before: &[u64], after: &[u64]) -> u64 {
-    let all = before
-        .iter()
-        .zip(after)
-        .map(|(before, after)| after - before);
-    all.enumerate()
-        .filter(|(thread, _)| *thread != this_thread())
-        .map(|(_, count)| count)
-        .sum()
 }
 
 /// Sends a request and reads the answer. Its head.
@@ -111,30 +98,4 @@ fn ask(stream: &mut TcpStream, request: &str, is_head: bool) -> String {
     let mut rest = vec![0; (end + expected).saturating_sub(bytes.len())];
     stream.read_exact(&mut rest).expect("the body");
     head
-}
-
-/// The server with all its modules, listening on a free port.
-fn start(text: &str) -> (Server, SocketAddr) {
-    let schema = modules::schema();
-    let config = config::parse_str("test", text, &schema, &LoadOptions::from_process())
-        .unwrap_or_else(|errors| panic!("{}", errors.render(config::Style::Line)));
-    let modules = loaded_modules(&config, modules::MODULES);
-    SettingsTable::check(&config, &schema, &modules).expect("settings");
-    let process = ProcessSettings::new(&config).expect("settings of the process");
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind");
-    listener.set_nonblocking(true).expect("non-blocking");
-    let address = listener.local_addr().expect("an address");
-    let plan = ServerPlan {
-        config: Arc::new(config),
-        schema: Arc::new(schema),
-        modules,
-        process: Arc::new(process),
-        logs: Arc::new(LogRegistry::discarding()),
-    };
-    let listeners = vec![BoundListener {
-        address: address.to_string(),
-        port: address.port(),
-        sockets: vec![listener.into()],
-    }];
-    (Server::start(plan, listeners).expect("it starts"), address)
 }

@@ -47,7 +47,7 @@ pub struct BoundListener {
     pub sockets: Vec<OwnedFd>,
 }
 
-/// A running server.
+/// A server: its workers wait for [`Server::serve`], and then serve until they are told to stop.
 pub struct Server {
     shared: Arc<Shared>,
     commands: Vec<UnboundedSender<Command>>,
@@ -57,12 +57,14 @@ pub struct Server {
 /// What a worker is told.
 #[derive(Clone, Copy, Debug)]
 enum Command {
+    Serve,
     Drain(Drain, Duration),
     Stop,
 }
 
 impl Server {
-    /// Starts the workers.
+    /// Starts the workers. They have everything they need when this is done, and take no connection before
+    /// [`Server::serve`]: whoever looks after the process can know first that it serves.
     ///
     /// # Errors
     /// When a thread, a runtime or a copy of a listening socket could not be made, or a listening
@@ -100,6 +102,11 @@ impl Server {
             is_ready.recv().map_err(|_| io::ErrorKind::BrokenPipe)??;
         }
         Ok(server)
+    }
+
+    /// Lets the workers take connections.
+    pub fn serve(&self) {
+        self.tell(Command::Serve);
     }
 
     /// Counters of all workers.
@@ -147,6 +154,7 @@ fn cached_descriptors_max(fds: u64, workers: usize) -> usize {
 }
 
 type WorkerSockets = Vec<(String, u16, OwnedFd)>;
+type Listeners = Vec<(Listener, Rc<ListenerFacts>)>;
 
 /// The sockets of worker `index`. When there are more sockets than workers (a reload lowered
 /// server.max-worker), a worker takes several, so that no socket's queue is left alone.
@@ -201,32 +209,38 @@ fn run_worker(
             Arc::clone(shared),
             Arc::clone(&plan.logs),
         );
-        if let Err(error) = listen(&worker, sockets) {
-            return say(Err(error));
-        }
+        let listeners = match registered(sockets) {
+            Ok(listeners) => listeners,
+            Err(error) => return say(Err(error)),
+        };
         say(Ok(()));
         tokio::task::spawn_local(worker::tick(Rc::clone(&worker)));
         tokio::task::spawn_local(worker::watch_files(Rc::clone(&worker)));
-        obey(&worker, inbox).await;
+        obey(&worker, listeners, inbox).await;
     });
     // Connections that are still open end here, with the runtime.
 }
 
-fn listen(worker: &Rc<Worker>, sockets: WorkerSockets) -> io::Result<()> {
+/// The sockets as the worker's event loop knows them.
+fn registered(sockets: WorkerSockets) -> io::Result<Listeners> {
+    let mut listeners = Vec::with_capacity(sockets.len());
     for (address, port, socket) in sockets {
         let listener = if address.starts_with('/') {
             Listener::Unix(tokio::net::UnixListener::from_std(socket.into())?)
         } else {
             Listener::Tcp(tokio::net::TcpListener::from_std(socket.into())?)
         };
-        let facts = Rc::new(ListenerFacts::new(address, port));
-        tokio::task::spawn_local(listener::run(Rc::clone(worker), listener, facts));
+        listeners.push((listener, Rc::new(ListenerFacts::new(address, port))));
     }
-    Ok(())
+    Ok(listeners)
 }
 
 /// Works until told to stop, or until draining is over.
-async fn obey(worker: &Rc<Worker>, mut inbox: UnboundedReceiver<Command>) {
+async fn obey(
+    worker: &Rc<Worker>,
+    mut listeners: Listeners,
+    mut inbox: UnboundedReceiver<Command>,
+) {
     let mut deadline: Option<tokio::time::Instant> = None;
     loop {
         let time_is_up = async {
@@ -237,6 +251,11 @@ async fn obey(worker: &Rc<Worker>, mut inbox: UnboundedReceiver<Command>) {
         };
         tokio::select! {
             command = inbox.recv() => match command {
+                Some(Command::Serve) => {
+                    for (listener, facts) in listeners.drain(..) {
+                        tokio::task::spawn_local(listener::run(Rc::clone(worker), listener, facts));
+                    }
+                }
                 Some(Command::Drain(how, time)) => {
                     worker.drain(how);
                     deadline = Some(tokio::time::Instant::now() + time);

@@ -180,11 +180,12 @@ impl Process<'_> {
             process: Arc::clone(&loaded.process),
             logs: Arc::new(self.logs.clone()),
         };
-        // Before anybody is served: the keeper must not take a server that serves for one that is still starting.
         file_report::tell(&loaded.config, &loaded.process, &self.logs);
         let server = Server::start(plan, listeners)?;
         self.pass_reports_on(loaded, &server);
+        // In this order: the keeper takes what ends before it is ready for one that cannot start.
         self.control.tell(&News::Ready)?;
+        server.serve();
         let mut idleness = idle.map(Idleness::new);
         let result = self.obey(&server, &mut idleness);
         if result.is_err() {

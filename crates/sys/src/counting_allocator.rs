@@ -31,6 +31,14 @@ pub fn this_thread() -> usize {
     })
 }
 
+/// Allocations between two counts by any thread but the calling one.
+pub fn by_others(before: &[u64; THREADS_MAX], after: &[u64; THREADS_MAX]) -> u64 {
+    let all = before.iter().zip(after).enumerate();
+    all.filter(|(thread, _)| *thread != this_thread())
+        .map(|(_, (before, after))| after - before)
+        .sum()
+}
+
 fn count() {
     COUNTS[this_thread()].fetch_add(1, Ordering::SeqCst);
 }

@@ -15,6 +15,7 @@ fn the_log_says_how_files_are_read() {
     assert_eq!(server.get("/none").status, 404);
 }
 
+// One worker: others see what it has sent within a second, and it sees that at once.
 const COUNTERS: &str = "
 server.max-worker = 1
 server.modules += ( \"mod_status\", \"mod_magnet\" )
@@ -44,6 +45,10 @@ fn counters_tell_who_has_read_a_file() {
         "server.io.auto.sync-read",
         "server.io.gthread-aio.async-read",
     ];
+    const BYTES: [&str; 2] = [
+        "server.io.auto.sync-bytes",
+        "server.io.gthread-aio.async-bytes",
+    ];
     let script = "lighty.content = { lighty.status['server.io.lookup.cached'] } return 200";
     let server = Server::build()
         .file("www/large.bin", vec![7; 300_000])
@@ -61,6 +66,8 @@ fn counters_tell_who_has_read_a_file() {
         "{before:?} {after:?}"
     );
     assert_eq!(server.get("/large.bin").body.len(), 300_000);
+    // What was sent, however often the socket had to be asked.
+    assert_eq!(sum(&server, &BYTES), 600_000);
     // What the worker knows is not looked up.
     assert_eq!(sum(&server, &LOOK_UPS), after.0);
 }

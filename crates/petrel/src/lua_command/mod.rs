@@ -133,6 +133,7 @@ fn serve_once(
         Ok((Server::start(plan, vec![bound])?, logs))
     };
     let (server, logs) = begin().map_err(|error| error.to_string())?;
+    server.serve();
     let answer = ask::ask(port, request);
     server.stop();
     server.join();
