@@ -128,7 +128,7 @@ struct Crowd<'a> {
 
 /// Of an open loop: what is due when.
 struct Schedule {
-    _timer: OwnedFd,
+    timer: OwnedFd,
     started: Instant,
     interval: Duration,
     begun: u64,
@@ -275,7 +275,9 @@ impl<'a> Client<'a> {
         for event in events.drain(..) {
             let index = event.data.u64();
             if index == TIMER {
-                // Read or not: it is edge-triggered, and what is due is known by the clock.
+                for schedule in self.crowds.iter().filter_map(|crowd| crowd.schedule.as_ref()) {
+                    schedule.rewind();
+                }
                 continue;
             }
             self.heard_at = Instant::now();
@@ -417,6 +419,8 @@ impl Schedule {
             it_interval: every,
             it_value: every,
         };
+        // Before the timer's own beginning, so that something is due each time it wakes us.
+        let started = Instant::now();
         rustix::time::timerfd_settime(&timer, TimerfdTimerFlags::empty(), &times)
             .map_err(failed)?;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
@@ -428,12 +432,18 @@ impl Schedule {
         )
         .map_err(failed)?;
         Ok(Self {
-            _timer: timer,
-            started: Instant::now(),
+            timer,
+            started,
             interval,
             begun: 0,
             end: u64::MAX,
         })
+    }
+
+    /// Lets the timer wake us again: the kernel sets a periodic one anew only when it is read. What is due
+    /// is known by the clock, so the count does not matter.
+    fn rewind(&self) {
+        let _ = rustix::io::read(&self.timer, &mut [0; 8]);
     }
 
     /// How many are due until `now`.

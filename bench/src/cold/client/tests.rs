@@ -149,6 +149,19 @@ fn an_open_loop_begins_what_is_due_and_awaits_it() {
 }
 
 #[test]
+fn an_open_loop_is_woken_for_what_is_due_when_nothing_else_happens() {
+    let group = group(u32::MAX, Pace::Open(20), Reuse::Keep);
+    let mut client = Client::new(serve(names_itself), vec![group]).unwrap();
+    client.count();
+    client.run(Duration::from_millis(800)).unwrap();
+    client.stop_counting();
+    client.drain(Duration::from_secs(60)).unwrap();
+    let late = client.seen().remove(0).late.milliseconds();
+    let without_timer = LOOK_UP.as_secs_f64() * 1000.0 / 2.0;
+    assert!(late.median < without_timer / 2.0, "{late:?}");
+}
+
+#[test]
 fn an_open_loop_counts_what_is_lost() {
     let group = group(u32::MAX, Pace::Open(100), Reuse::Keep);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
