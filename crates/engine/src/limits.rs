@@ -169,6 +169,9 @@ pub const BLOCKING_QUEUE_MAX: usize = 65_536;
 /// Such jobs that wait for one file system: one that hangs leaves half of the queue to the others.
 pub const BLOCKING_DEVICE_QUEUE_MAX: usize = 32_768;
 
+/// Milliseconds between two times that such a queue is looked through for jobs nobody waits for.
+pub const BLOCKING_PURGE_PAUSE_MS: u64 = 200;
+
 /// Jobs that run at the same time for one local file system. A disk sorts some dozens of requests well; more
 /// only make each of them wait longer.
 pub const DEVICE_JOBS_MAX: usize = 64;

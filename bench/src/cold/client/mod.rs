@@ -275,7 +275,11 @@ impl<'a> Client<'a> {
         for event in events.drain(..) {
             let index = event.data.u64();
             if index == TIMER {
-                for schedule in self.crowds.iter().filter_map(|crowd| crowd.schedule.as_ref()) {
+                for schedule in self
+                    .crowds
+                    .iter()
+                    .filter_map(|crowd| crowd.schedule.as_ref())
+                {
                     schedule.rewind();
                 }
                 continue;

@@ -75,6 +75,24 @@ pub struct Origin {
     pub bytes: usize,
 }
 
+/// What a thread does. A closure is one that is always wanted.
+pub trait Job: Send {
+    /// Does it. It may wait, and it may panic.
+    fn run(self: Box<Self>);
+
+    /// Whether anybody waits for it still. A job that has said no is not run any more: it is dropped, and if it
+    /// is not of [`Class::Write`], any thread may do that, also one that must not wait.
+    fn is_wanted(&self) -> bool {
+        true
+    }
+}
+
+impl<F: FnOnce() + Send> Job for F {
+    fn run(self: Box<Self>) {
+        self();
+    }
+}
+
 /// How many threads there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Threads {
@@ -109,7 +127,8 @@ pub fn run<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Runni
     run_for(Class::Write, Origin::default(), job)
 }
 
-/// [`run`] for a class and an origin.
+/// [`run`] for a class and an origin. What a job of [`Class::Stat`] and [`Class::Read`] owns must not have to wait
+/// when it is dropped: a worker may do that when nobody waits for the result any more.
 pub fn run_for<T: Send + 'static>(
     class: Class,
     origin: Origin,
@@ -122,11 +141,7 @@ pub fn run_for<T: Send + 'static>(
 ///
 /// # Errors
 /// [`limits::BLOCKING_QUEUE_MAX`] jobs of the class wait already.
-pub fn start(
-    class: Class,
-    origin: Origin,
-    job: impl FnOnce() + Send + 'static,
-) -> Result<(), NotDone> {
+pub fn start(class: Class, origin: Origin, job: impl Job + 'static) -> Result<(), NotDone> {
     pool(class).submit(origin, Box::new(job))
 }
 
@@ -197,7 +212,7 @@ impl From<NotDone> for io::Error {
 static POOLS: [Pool; 3] = [
     Pool::new("stat", THREADS.stat),
     Pool::new("read", THREADS.read),
-    Pool::new("write", THREADS.write),
+    Pool::new("write", THREADS.write).unpurged(),
 ];
 
 /// Threads as long as nothing else is configured.
@@ -215,7 +230,22 @@ fn pool(class: Class) -> &'static Pool {
     }
 }
 
-type Job = Box<dyn FnOnce() + Send>;
+/// A closure whose result somebody waits for.
+struct Task<F, T> {
+    work: F,
+    result: oneshot::Sender<T>,
+}
+
+impl<F: FnOnce() -> T + Send, T: Send> Job for Task<F, T> {
+    fn run(self: Box<Self>) {
+        // Who waited may have gone meanwhile.
+        let _ = self.result.send((self.work)());
+    }
+
+    fn is_wanted(&self) -> bool {
+        !self.result.is_closed()
+    }
+}
 
 /// Threads and the jobs that wait for them.
 struct Pool {
@@ -226,11 +256,16 @@ struct Pool {
     threads_max: AtomicUsize,
     queue_max: usize,
     idle_time: Duration,
+    /// Whether jobs that nobody waits for are taken out. What is written may own files that are closed, and
+    /// removed, with it: those wait for their turn.
+    is_purged: bool,
     counters: counters::Counters,
 }
 
 struct State {
-    queue: Queue<Job>,
+    queue: Queue<Box<dyn Job>>,
+    /// When the queue was last looked through for what nobody waits for.
+    purged_at: Option<Instant>,
     threads: usize,
     /// Threads that wait for a job.
     idle: usize,
@@ -269,6 +304,7 @@ impl Pool {
             name,
             state: Mutex::new(State {
                 queue: Queue::new(),
+                purged_at: None,
                 threads: 0,
                 idle: 0,
                 places: Vec::new(),
@@ -277,8 +313,14 @@ impl Pool {
             threads_max: AtomicUsize::new(threads_max),
             queue_max,
             idle_time,
+            is_purged: true,
             counters: counters::Counters::new(),
         }
+    }
+
+    const fn unpurged(mut self) -> Pool {
+        self.is_purged = false;
+        self
     }
 
     fn run<T: Send + 'static>(
@@ -286,28 +328,51 @@ impl Pool {
         origin: Origin,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Running<T> {
-        let (sender, receiver) = oneshot::channel();
-        let job = move || {
-            if !sender.is_closed() {
-                // Who waited may have gone meanwhile.
-                let _ = sender.send(job());
-            }
-        };
-        Running(self.submit(origin, Box::new(job)).map(|()| receiver))
+        let (result, receiver) = oneshot::channel();
+        let task = Task { work: job, result };
+        Running(self.submit(origin, Box::new(task)).map(|()| receiver))
     }
 
-    fn submit(&'static self, origin: Origin, job: Job) -> Result<(), NotDone> {
+    fn submit(&'static self, origin: Origin, job: Box<dyn Job>) -> Result<(), NotDone> {
         let mut state = self.lock();
-        // What hangs does not take the places of all others.
-        let is_too_much = origin.device != 0
-            && state.queue.waiting_for(origin.device) >= limits::BLOCKING_DEVICE_QUEUE_MAX;
-        if is_too_much || state.queue.len() >= self.queue_max {
+        let mut unwanted = Vec::new();
+        if self.is_full(&state, origin) {
+            unwanted = self.purge(&mut state);
+        }
+        let is_full = self.is_full(&state, origin);
+        match is_full {
+            true => drop(state),
+            false => {
+                state.queue.push(origin, job);
+                self.see_to_threads(state);
+            }
+        }
+        // It may submit jobs itself: nothing is locked any more.
+        drop(unwanted);
+        if is_full {
             self.counters.refused();
             return Err(NotDone::QueueFull);
         }
-        state.queue.push(origin, job);
-        self.see_to_threads(state);
         Ok(())
+    }
+
+    /// Whether no more may wait. What hangs does not take the places of all others.
+    fn is_full(&self, state: &State, origin: Origin) -> bool {
+        let waiting = state.queue.waiting_for(origin.device);
+        origin.device != 0 && waiting >= limits::BLOCKING_DEVICE_QUEUE_MAX
+            || state.queue.len() >= self.queue_max
+    }
+
+    /// Takes out what nobody waits for any more, unless that was done just now. The caller drops it when
+    /// nothing is locked.
+    fn purge(&self, state: &mut State) -> Vec<Box<dyn Job>> {
+        let pause = Duration::from_millis(limits::BLOCKING_PURGE_PAUSE_MS);
+        let is_early = state.purged_at.is_some_and(|then| then.elapsed() < pause);
+        if !self.is_purged || is_early || state.queue.len() == 0 {
+            return Vec::new();
+        }
+        state.purged_at = Some(Instant::now());
+        state.queue.purge(|job| job.is_wanted())
     }
 
     /// Wakes a thread, or starts one, if there is a job that may be begun.
@@ -340,6 +405,12 @@ impl Pool {
 
     fn look_after(&'static self) {
         let mut state = self.lock();
+        let unwanted = self.purge(&mut state);
+        if !unwanted.is_empty() {
+            drop(state);
+            drop(unwanted);
+            state = self.lock();
+        }
         while state.queue.ready() > state.idle && self.may_start(&mut state) {
             state.threads += 1;
             drop(state);
@@ -391,7 +462,10 @@ impl Pool {
                 }
                 self.counters.begun(begun.duration_since(queued_at));
                 // Who waits for a job that panics finds its sender gone.
-                let _ = catch_unwind(AssertUnwindSafe(job));
+                let _ = catch_unwind(AssertUnwindSafe(|| match job.is_wanted() {
+                    true => job.run(),
+                    false => drop(job),
+                }));
                 self.counters.ended(begun.elapsed());
                 state = self.lock();
                 state.places[place] = Place::Idle;
@@ -491,7 +565,7 @@ mod tests {
         (state.threads, state.idle, state.queue.len())
     }
 
-    async fn until(what: impl Fn() -> bool) {
+    async fn until(mut what: impl FnMut() -> bool) {
         for _ in 0..2000 {
             if what() {
                 return;
@@ -560,6 +634,50 @@ mod tests {
         first.await.expect("it ran");
         assert_eq!(last.await, Ok(0));
         assert_eq!(count.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn jobs_nobody_waits_for_make_room_before_their_turn() {
+        let pool = pool(1, 3, 10_000);
+        let (open, gate) = gate();
+        let first = pool.run(NOWHERE, gate);
+        until(|| counts(pool).2 == 0).await;
+        let fill = || [(); 3].map(|()| pool.run(NOWHERE, || 0));
+        let waiting = fill();
+        assert_eq!(pool.run(NOWHERE, || ()).await, Err(NotDone::QueueFull));
+        drop(waiting);
+        // It was looked through just now.
+        let mut other = None;
+        until(|| {
+            other = Some(pool.run(NOWHERE, || 1));
+            counts(pool).2 == 1
+        })
+        .await;
+        // And once a second.
+        drop(pool.run(NOWHERE, || 0));
+        until(|| {
+            pool.look_after();
+            counts(pool).2 == 1
+        })
+        .await;
+        drop(open);
+        first.await.expect("it ran");
+        assert_eq!(other.expect("there was room").await, Ok(1));
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn what_is_written_is_dropped_in_its_turn() {
+        let pool: &Pool = Box::leak(Box::new(Pool::new("test", 1).unpurged()));
+        let (open, gate) = gate();
+        let first = pool.run(NOWHERE, gate);
+        until(|| counts(pool).2 == 0).await;
+        let (file, is_closed) = mpsc::channel::<()>();
+        drop(pool.run(NOWHERE, move || drop(file)));
+        pool.look_after();
+        assert_eq!(is_closed.try_recv(), Err(mpsc::TryRecvError::Empty));
+        drop(open);
+        first.await.expect("it ran");
+        assert_eq!(is_closed.recv(), Err(mpsc::RecvError));
     }
 
     #[tokio::test(flavor = "local")]

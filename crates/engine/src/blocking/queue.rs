@@ -159,6 +159,18 @@ impl<J> Queue<J> {
         }
     }
 
+    /// Takes out what waits and is not wanted.
+    pub fn purge(&mut self, is_wanted: impl Fn(&J) -> bool) -> Vec<J> {
+        let mut unwanted = Vec::new();
+        for device in &mut self.devices {
+            device.purge(&is_wanted, &mut unwanted);
+        }
+        self.devices
+            .retain(|device| device.running > 0 || device.waiting > 0);
+        self.waiting -= unwanted.len();
+        unwanted
+    }
+
     /// Takes out all that waits.
     pub fn clear(&mut self) -> Vec<J> {
         let mut all = Vec::new();
@@ -211,6 +223,21 @@ impl<J> Device<J> {
         }
         self.waiting -= 1;
         next
+    }
+
+    fn purge(&mut self, is_wanted: impl Fn(&J) -> bool, unwanted: &mut Vec<J>) {
+        let before = unwanted.len();
+        self.jobs.retain(|_, jobs| {
+            let (wanted, others) = std::mem::take(jobs)
+                .into_iter()
+                .partition(|one: &Waiting<J>| is_wanted(&one.job));
+            *jobs = wanted;
+            let others: VecDeque<Waiting<J>> = others;
+            unwanted.extend(others.into_iter().map(|one| one.job));
+            !jobs.is_empty()
+        });
+        self.clients.retain(|client| self.jobs.contains_key(client));
+        self.waiting -= unwanted.len() - before;
     }
 }
 
@@ -277,6 +304,32 @@ mod tests {
         }
         queue.ended(load(2));
         // Nothing is kept of devices without work.
+        assert!(queue.devices.is_empty());
+    }
+
+    #[test]
+    fn what_is_not_wanted_is_taken_out_and_the_rest_keeps_its_order() {
+        let mut queue = Queue::new();
+        for number in 0..6 {
+            queue.push(origin(1, number % 3), number);
+            queue.push(origin(2, 0), 10 + number);
+        }
+        let running = queue.pop().expect("there is room");
+        assert_eq!(running.job, 0);
+        // All of the second client, and of the second device.
+        let mut unwanted = queue.purge(|number| *number < 10 && number % 3 != 1);
+        unwanted.sort_unstable();
+        assert_eq!(unwanted, [1, 4, 10, 11, 12, 13, 14, 15]);
+        assert_eq!((queue.len(), queue.ready()), (3, 3));
+        assert_eq!((queue.waiting_for(1), queue.waiting_for(2)), (3, 0));
+        assert!(queue.purge(|_| true).is_empty());
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop().map(|work| work.job)).collect();
+        assert_eq!(order, [2, 3, 5]);
+        queue.push(origin(1, 1), 6);
+        assert_eq!(queue.purge(|_| false), [6]);
+        for _ in 0..4 {
+            queue.ended(running.load);
+        }
         assert!(queue.devices.is_empty());
     }
 
