@@ -7,8 +7,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{fs, thread};
+use std::{fs, thread, time};
 
+use crate::limit::{self, Reads};
 use crate::steps::Effort;
 use crate::workspace::{self, Workspace, output_of};
 
@@ -41,6 +42,9 @@ const STEP_SECONDS: u32 = 20;
 
 /// How long each target runs by default when asked for, in seconds.
 const DEFAULT_SECONDS: u32 = 60;
+
+/// How long a target may take over what is known, in seconds, with its start and its end.
+const KNOWN_SECONDS_MAX: u64 = 120;
 
 /// No input may take longer, in seconds, or more memory, in MiB.
 const INPUT_SECONDS_MAX: u32 = 10;
@@ -94,6 +98,17 @@ enum Duration {
     SeedsOnly,
     /// New input is made for that many seconds.
     Seconds(u32),
+}
+
+impl Duration {
+    /// How long the program may take: the seconds are counted from when it has tried what is known.
+    fn limit(self) -> time::Duration {
+        let seconds = match self {
+            Duration::SeedsOnly => 0,
+            Duration::Seconds(seconds) => seconds,
+        };
+        time::Duration::from_secs(u64::from(seconds) + KNOWN_SECONDS_MAX)
+    }
 }
 
 /// The built targets.
@@ -170,14 +185,13 @@ impl Fuzzer {
             })
             .current_dir(&self.directory)
             .stdin(Stdio::null());
-        let output = command
-            .output()
-            .map_err(|error| format!("{target}: {error}"))?;
-        let report = String::from_utf8_lossy(&output.stderr);
-        if output.status.success() {
-            return Ok(report.lines().last().unwrap_or_default().to_owned());
+        let mut report = Vec::new();
+        let keep = |line: &str| report.push(line.to_owned());
+        let outcome = limit::run(target, &mut command, Reads::Errors, duration.limit(), keep);
+        match outcome {
+            Ok(()) => Ok(report.pop().unwrap_or_default()),
+            Err(message) => Err(format!("{message}\n{}", report.join("\n"))),
         }
-        Err(format!("{}\n{report}", output.status))
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod docs;
 mod fuzz;
+mod limit;
 mod packages;
 mod steps;
 mod test;
@@ -26,6 +27,9 @@ fn main() -> ExitCode {
         Some("test") => test::run(&workspace, &arguments),
         Some("docs") => docs::run(&workspace, &arguments),
         Some("fuzz") => fuzz::run(&workspace, &arguments),
+        // By ourselves: what runs in a process of its own can be ended.
+        Some("step") => test::run_step(&workspace, &arguments),
+        Some("limited") => limit::wrap(&arguments),
         Some("help" | "--help" | "-h") => {
             print!("{}", usage());
             Ok(())
@@ -45,10 +49,11 @@ fn main() -> ExitCode {
 fn usage() -> String {
     let mut text = String::from(
         "\
-cargo xtask test [--quick] [--only STEP]...
+cargo xtask test [--quick] [--only STEP]... [--minutes N]
     Install what the tests need (as root; else say what is missing), then run all of them.
     --quick   replay the seeds of the fuzz targets, and fuzz no further
     --only    run this step; may be repeated
+    --minutes take so long and no longer: steps that have no time left count as failed
 cargo xtask docs
     Regenerate docs/: the directive reference, the man page and the shell completions.
 cargo xtask fuzz [TARGET]... [--seconds N]
@@ -58,7 +63,10 @@ The steps of the tests:
 ",
     );
     for step in steps::STEPS {
-        text.push_str(&format!("    {:<11} {}\n", step.name, step.what));
+        text.push_str(&format!(
+            "    {:<11} {}, for {} minutes at most\n",
+            step.name, step.what, step.minutes
+        ));
     }
     text.push_str(&format!("The fuzz targets: {}\n", fuzz::TARGETS.join(", ")));
     text

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use crate::workspace::{output_of, run};
+use crate::limit::{self, Reads};
+use crate::workspace::output_of;
 
 /// Something that tests use.
 struct Need {
@@ -154,8 +156,13 @@ impl Need {
     }
 }
 
+/// How long installing may take, all in all.
+const INSTALL_MINUTES: u64 = 10;
+
 /// All at once, and one by one if that fails: one that cannot be had must not keep out the others.
 fn install(missing: &[&Need]) {
+    let deadline = Instant::now() + Duration::from_secs(INSTALL_MINUTES * 60);
+    let apt_get = |arguments: &[&str]| apt_get(arguments, deadline);
     let report = |outcome: Result<(), String>| {
         if let Err(message) = &outcome {
             println!("=== {message}");
@@ -174,14 +181,20 @@ fn install(missing: &[&Need]) {
 const INSTALL: &[&str] = &["install", "-q", "-y", "--no-install-recommends"];
 
 /// RUNLEVEL=1 keeps packages from starting the servers they bring.
-fn apt_get(arguments: &[&str]) -> Result<(), String> {
+fn apt_get(arguments: &[&str], deadline: Instant) -> Result<(), String> {
     let mut command = Command::new("apt-get");
     command
         .args(arguments)
         .env("DEBIAN_FRONTEND", "noninteractive")
         .env("RUNLEVEL", "1")
         .stdin(Stdio::null());
-    run(&mut command)
+    let left = deadline.saturating_duration_since(Instant::now());
+    let name = format!("apt-get {}", arguments.join(" "));
+    if left.is_zero() {
+        return Err(format!("{name}: no time was left"));
+    }
+    let tell = |line: &str| println!("{line}");
+    limit::run(&name, &mut command, Reads::Output, left, tell)
 }
 
 fn is_root() -> bool {

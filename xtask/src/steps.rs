@@ -4,7 +4,9 @@
 //! cargo's check metadata; unit tests and scenarios the dev profile; scenarios and docs one petrel
 //! of the quick profile. Only fuzzing needs a build of its own, for its coverage flags.
 
-use crate::workspace::{Workspace, run, run_and_keep};
+use std::process::Command;
+
+use crate::workspace::{Workspace, run};
 use crate::{docs, fuzz};
 
 /// One step.
@@ -13,8 +15,10 @@ pub struct Step {
     pub name: &'static str,
     /// What it does, in a line.
     pub what: &'static str,
+    /// How long it may take: some times what it takes where two cores build everything anew.
+    pub minutes: u64,
     /// Does it.
-    pub run: fn(&Workspace, Effort) -> Outcome,
+    pub run: fn(&Workspace, Effort) -> Result<(), String>,
 }
 
 /// How much time may go into a step that could go on for ever.
@@ -26,78 +30,67 @@ pub enum Effort {
     Full,
 }
 
-/// What came of a step.
-#[derive(Debug, Default)]
-pub struct Outcome {
-    /// Lines for the summary: the result lines of tests, and what was skipped.
-    pub results: Vec<String>,
-    /// Why it failed, if it did.
-    pub failure: Option<String>,
-}
-
-impl From<Result<(), String>> for Outcome {
-    fn from(result: Result<(), String>) -> Outcome {
-        Outcome {
-            results: Vec::new(),
-            failure: result.err(),
-        }
-    }
-}
-
 /// The steps.
 pub static STEPS: &[Step] = &[
     Step {
         name: "format",
         what: "cargo fmt --check, of the workspace and of fuzz/",
+        minutes: 2,
         run: format,
     },
     Step {
         name: "lint",
         what: "clippy over everything, with warnings as errors",
+        minutes: 10,
         run: lint,
     },
     Step {
         name: "api-docs",
         what: "rustdoc over everything, with warnings as errors",
+        minutes: 8,
         run: api_docs,
     },
     Step {
         name: "unit",
         what: "the tests of all crates, beside their code",
+        minutes: 15,
         run: unit,
     },
     Step {
         name: "scenarios",
         what: "whole-server tests, on the quick profile",
+        minutes: 20,
         run: scenarios,
     },
     Step {
         name: "docs",
         what: "docs/ is what the code says",
-        run: |workspace, _| docs::check(workspace).into(),
+        minutes: 10,
+        run: |workspace, _| docs::check(workspace),
     },
     Step {
         name: "fuzz",
         what: "every fuzz target for a while",
-        run: |workspace, effort| fuzz::step(workspace, effort).into(),
+        minutes: 15,
+        run: |workspace, effort| fuzz::step(workspace, effort),
     },
 ];
 
-fn format(workspace: &Workspace, _: Effort) -> Outcome {
+fn format(workspace: &Workspace, _: Effort) -> Result<(), String> {
     let check = |manifest: &str| {
         let arguments = ["fmt", "--all", "--check", "--manifest-path", manifest];
         run(&mut workspace.cargo(&arguments))
     };
-    check("Cargo.toml").and(check(fuzz::MANIFEST)).into()
+    check("Cargo.toml").and(check(fuzz::MANIFEST))
 }
 
-fn lint(workspace: &Workspace, _: Effort) -> Outcome {
+fn lint(workspace: &Workspace, _: Effort) -> Result<(), String> {
     let arguments = ["clippy", "--workspace", "--all-targets", "--", "-Dwarnings"];
-    run(&mut workspace.cargo(&arguments)).into()
+    run(&mut workspace.cargo(&arguments))
 }
 
 /// With private items: nobody uses these crates but ourselves, and we read all of it.
-fn api_docs(workspace: &Workspace, _: Effort) -> Outcome {
+fn api_docs(workspace: &Workspace, _: Effort) -> Result<(), String> {
     let arguments = [
         "doc",
         "--workspace",
@@ -107,35 +100,36 @@ fn api_docs(workspace: &Workspace, _: Effort) -> Outcome {
     run(workspace
         .cargo(&arguments)
         .env("RUSTDOCFLAGS", "-Dwarnings"))
-    .into()
 }
 
-fn unit(workspace: &Workspace, _: Effort) -> Outcome {
+fn unit(workspace: &Workspace, _: Effort) -> Result<(), String> {
     let arguments = ["--workspace", "--exclude", SCENARIOS];
-    tests(workspace.cargo(&["test", "--no-fail-fast"]).args(arguments))
+    run(tests(workspace).args(arguments))
 }
 
-fn scenarios(workspace: &Workspace, _: Effort) -> Outcome {
-    match workspace.petrel() {
-        Ok(petrel) => {
-            let arguments = ["test", "--no-fail-fast", "--package", SCENARIOS];
-            tests(workspace.cargo(&arguments).env("PETREL", petrel))
-        }
-        Err(message) => Err(message).into(),
-    }
+fn scenarios(workspace: &Workspace, _: Effort) -> Result<(), String> {
+    let petrel = workspace.petrel()?;
+    run(tests(workspace)
+        .args(["--package", SCENARIOS])
+        .env("PETREL", petrel))
 }
 
-fn tests(command: &mut std::process::Command) -> Outcome {
-    let (results, outcome) = run_and_keep(command, |line| {
-        line.starts_with("test result: ") || line.contains("SKIPPED ")
-    });
-    // Test programs without a test, and documentation without an example, tell nobody anything.
-    let tells = |line: &String| !line.contains("ok. 0 passed; 0 failed; 0 ignored");
-    Outcome {
-        results: results.into_iter().filter(tells).collect(),
-        failure: outcome.err(),
-    }
+/// Tests, of which one that fails stops no other, and each program gets its time and no more.
+fn tests(workspace: &Workspace) -> Command {
+    let runner = format!(
+        "target.'cfg(all())'.runner = ['{}', 'limited', '{PROGRAM_SECONDS}']",
+        this_program()
+    );
+    workspace.cargo(&["test", "--no-fail-fast", "--config", &runner])
 }
+
+/// A name for this program that leads to it also when it has been built anew meanwhile.
+pub fn this_program() -> String {
+    format!("/proc/{}/exe", std::process::id())
+}
+
+/// How long a test program may take, in seconds: some times what the longest does on two cores.
+const PROGRAM_SECONDS: u32 = 480;
 
 /// The package of whole-server tests.
 const SCENARIOS: &str = "petrel-tests";

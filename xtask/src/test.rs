@@ -1,9 +1,14 @@
 //! `cargo xtask test`: installs what is needed, runs the steps, sums up.
+//!
+//! Each step runs in a process of its own, `xtask step NAME`, so that one that hangs can be ended, with
+//! everything that it has started, and the others go on.
 
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::limit::{self, ENDED, Reads};
 use crate::packages;
-use crate::steps::{Effort, Outcome, STEPS, Step};
+use crate::steps::{self, Effort, STEPS, Step};
 use crate::workspace::Workspace;
 
 /// Runs the steps that are asked for, all of them in any case; one that fails stops no other.
@@ -15,14 +20,17 @@ pub fn run(workspace: &Workspace, arguments: &[&str]) -> Result<(), String> {
     let begin = Instant::now();
     let unavailable = packages::provide()?;
     let mut done = Vec::new();
-    for step in options.steps {
+    for step in &options.steps {
+        let left = options
+            .total
+            .map(|total| total.saturating_sub(begin.elapsed()));
         println!("\n=== {}: {}", step.name, step.what);
         let begin = Instant::now();
-        let outcome = (step.run)(workspace, options.effort);
+        let outcome = run_limited(workspace, step, options.effort, left);
         if let Some(message) = &outcome.failure {
             println!("=== {} failed: {message}", step.name);
         }
-        done.push((step, outcome, begin.elapsed()));
+        done.push((*step, outcome, begin.elapsed()));
     }
     println!("\n=== summary, {}", seconds(begin.elapsed()));
     for missing in &unavailable {
@@ -31,23 +39,105 @@ pub fn run(workspace: &Workspace, arguments: &[&str]) -> Result<(), String> {
     sum_up(&done)
 }
 
+/// `xtask step NAME [--quick]`: runs a step in this process.
+///
+/// # Errors
+/// When the command line is wrong or the step fails.
+pub fn run_step(workspace: &Workspace, arguments: &[&str]) -> Result<(), String> {
+    let (name, effort) = match arguments {
+        [name] => (name, Effort::Full),
+        [name, QUICK] => (name, Effort::Quick),
+        _ => return Err("`step` takes the name of a step".to_owned()),
+    };
+    let outcome = (named(name)?.run)(workspace, effort);
+    if let Err(message) = &outcome {
+        println!("{FAILED}{message}");
+    }
+    outcome
+}
+
+/// What came of a step.
+#[derive(Debug, Default)]
+struct Outcome {
+    /// Lines for the summary: the result lines of tests, what was skipped, and what was ended.
+    results: Vec<String>,
+    /// Why it failed, if it did.
+    failure: Option<String>,
+}
+
+/// Runs a step in a process of its own, for the time that it may take, and that is `left` for all.
+fn run_limited(
+    workspace: &Workspace,
+    step: &Step,
+    effort: Effort,
+    left: Option<Duration>,
+) -> Outcome {
+    let own = Duration::from_secs(step.minutes * 60);
+    let time = left.map_or(own, |left| left.min(own));
+    let mut outcome = Outcome::default();
+    if time.is_zero() {
+        outcome.failure = Some("not run: no time was left".to_owned());
+        return outcome;
+    }
+    let mut command = Command::new(steps::this_program());
+    command.args(["step", step.name]);
+    if effort == Effort::Quick {
+        command.arg(QUICK);
+    }
+    command.current_dir(&workspace.root).stdin(Stdio::null());
+    let mut said = None;
+    let ended = limit::run("the step", &mut command, Reads::Output, time, |line| {
+        if let Some(message) = line.strip_prefix(FAILED) {
+            said = Some(message.to_owned());
+            return;
+        }
+        println!("{line}");
+        if belongs_into_summary(line) {
+            outcome.results.push(line.to_owned());
+        }
+    });
+    outcome.failure = ended.err().map(|message| said.unwrap_or(message));
+    outcome
+}
+
+fn belongs_into_summary(line: &str) -> bool {
+    // Test programs without a test, and documentation without an example, tell nobody anything.
+    let is_result = line.starts_with("test result: ") && !line.contains(NOTHING);
+    is_result || line.contains("SKIPPED ") || line.starts_with(ENDED)
+}
+
+const NOTHING: &str = "ok. 0 passed; 0 failed; 0 ignored";
+
+/// What the line begins with by which a step tells why it failed.
+const FAILED: &str = "FAILED: ";
+
+const QUICK: &str = "--quick";
+
 /// What the command line asks for.
 struct Options {
     effort: Effort,
     steps: Vec<&'static Step>,
+    /// How long all steps may take together.
+    total: Option<Duration>,
 }
 
 impl Options {
     fn parse(arguments: &[&str]) -> Result<Options, String> {
         let mut effort = Effort::Full;
         let mut steps = Vec::new();
+        let mut total = None;
         let mut arguments = arguments.iter();
         while let Some(&argument) = arguments.next() {
             match argument {
-                "--quick" => effort = Effort::Quick,
+                QUICK => effort = Effort::Quick,
                 "--only" => {
                     let name = arguments.next().ok_or("--only takes the name of a step")?;
                     steps.push(named(name)?);
+                }
+                "--minutes" => {
+                    let minutes = arguments.next().and_then(|number| number.parse().ok());
+                    let minutes: u32 = minutes.ok_or("--minutes takes a number")?;
+                    total = Some(Duration::from_secs(u64::from(minutes) * 60));
                 }
                 other => return Err(format!("no option of `test` is called {other:?}")),
             }
@@ -55,7 +145,11 @@ impl Options {
         if steps.is_empty() {
             steps = STEPS.iter().collect();
         }
-        Ok(Options { effort, steps })
+        Ok(Options {
+            effort,
+            steps,
+            total,
+        })
     }
 }
 
@@ -106,7 +200,15 @@ mod tests {
         assert_eq!(options.steps.len(), 1);
         let all = Options::parse(&[]).expect("it is right");
         assert_eq!((all.effort, all.steps.len()), (Effort::Full, STEPS.len()));
-        for wrong in [&["--only"][..], &["--only", "nothing"], &["lint"]] {
+        assert_eq!(all.total, None);
+        let limited = Options::parse(&["--minutes", "36"]).expect("it is right");
+        assert_eq!(limited.total, Some(Duration::from_secs(36 * 60)));
+        for wrong in [
+            &["--only"][..],
+            &["--only", "nothing"],
+            &["lint"],
+            &["--minutes", "soon"],
+        ] {
             assert!(Options::parse(wrong).is_err(), "{wrong:?}");
         }
     }
@@ -123,5 +225,29 @@ mod tests {
         ];
         assert!(sum_up(&done[..1]).is_ok());
         assert_eq!(sum_up(&done), Err(format!("failed: {}", STEPS[1].name)));
+    }
+    #[test]
+    fn a_step_without_time_is_not_run_and_fails() {
+        let workspace = Workspace::here();
+        let outcome = run_limited(&workspace, &STEPS[0], Effort::Quick, Some(Duration::ZERO));
+        assert!(outcome.failure.is_some_and(|why| why.contains("no time")));
+    }
+
+    #[test]
+    fn the_summary_repeats_what_matters() {
+        for line in [
+            "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured",
+            "test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured",
+            "test a ... SKIPPED a: there is no FUSE",
+            "ENDED files after 480 s; tests that had taken long by then: ",
+        ] {
+            assert!(belongs_into_summary(line), "{line}");
+        }
+        for line in [
+            "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured",
+            "test a ... ok",
+        ] {
+            assert!(!belongs_into_summary(line), "{line}");
+        }
     }
 }

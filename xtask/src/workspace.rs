@@ -1,6 +1,5 @@
 //! Where things are, and commands that run there.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -60,34 +59,6 @@ pub fn run(command: &mut Command) -> Result<(), String> {
         Ok(status) => Err(format!("{name}: {status}")),
         Err(error) => Err(format!("{name}: {error}")),
     }
-}
-
-/// Runs a command, passing on its standard output and keeping the lines that `keep` wants.
-/// Whether it succeeded comes with the lines: they are wanted all the more if not.
-pub fn run_and_keep(
-    command: &mut Command,
-    keep: fn(&str) -> bool,
-) -> (Vec<String>, Result<(), String>) {
-    let name = name(command);
-    let mut child = match command.stdout(Stdio::piped()).spawn() {
-        Ok(child) => child,
-        Err(error) => return (Vec::new(), Err(format!("{name}: {error}"))),
-    };
-    let mut kept = Vec::new();
-    let output = child.stdout.take().expect("standard output is a pipe");
-    for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
-        let line = String::from_utf8_lossy(&line);
-        println!("{line}");
-        if keep(&line) {
-            kept.push(line.into_owned());
-        }
-    }
-    let outcome = match child.wait() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{name}: {status}")),
-        Err(error) => Err(format!("{name}: {error}")),
-    };
-    (kept, outcome)
 }
 
 /// Runs a command for what it prints.

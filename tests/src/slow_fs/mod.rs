@@ -16,6 +16,7 @@ mod mirror;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs;
 use std::io;
 use std::mem;
 use std::os::fd::AsRawFd;
@@ -81,6 +82,7 @@ impl SlowFs {
     /// # Errors
     /// `/dev/fuse` is missing, or this process may not mount.
     pub fn mount(directory: &Path) -> io::Result<SlowFs> {
+        unmount_leftovers();
         let at = directory.canonicalize()?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(&at, flags, Mode::empty())?;
@@ -89,7 +91,7 @@ impl SlowFs {
         let gate = Arc::new(Gate::default());
         let mut config = Config::default();
         config.mount_options = vec![
-            MountOption::FSName("slow".to_owned()),
+            MountOption::FSName(format!("{SOURCE}{}", std::process::id())),
             MountOption::DefaultPermissions,
         ];
         // The server may run as another user.
@@ -202,6 +204,25 @@ impl Drop for SlowFs {
         self.release();
         // Nothing can be done about a mount that stays.
         let _ = rustix::mount::unmount(&self.at, UnmountFlags::DETACH);
+    }
+}
+
+/// What the sources of our mounts begin with; the id of the process that serves it follows.
+const SOURCE: &str = "petrel-slow-";
+
+/// Unmounts those of test programs that were killed.
+fn unmount_leftovers() {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    for mount in mounts.lines() {
+        let mut fields = mount.split(' ');
+        let pid = fields.next().and_then(|source| source.strip_prefix(SOURCE));
+        let (Some(pid), Some(at)) = (pid, fields.next()) else {
+            continue;
+        };
+        if !Path::new("/proc").join(pid).exists() {
+            // Another test program may have done it just now.
+            let _ = rustix::mount::unmount(at, UnmountFlags::DETACH);
+        }
     }
 }
 

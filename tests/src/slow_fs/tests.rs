@@ -1,6 +1,8 @@
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 
 use rustix::io::Errno;
 
@@ -108,4 +110,42 @@ fn a_mount_with_open_files_goes() {
     assert_eq!(io::read_to_string(open).expect("still there"), "other");
     let mounts = fs::read_to_string("/proc/self/mounts").expect("there is /proc");
     assert!(!mounts.contains(&*tree.root().to_string_lossy()));
+}
+
+/// In a process of its own, which is this test again.
+#[test]
+fn the_mount_of_a_killed_process_goes_with_the_next() {
+    const DIRECTORY: &str = "PETREL_TEST_LEAVE_MOUNTED";
+    if let Some(directory) = std::env::var_os(DIRECTORY) {
+        let _slow = SlowFs::mount(Path::new(&directory)).expect("it can be mounted");
+        println!("mounted");
+        loop {
+            thread::park();
+        }
+    }
+    let Some((_tree, slow)) = mounted("the_mount_of_a_killed_process_goes_with_the_next") else {
+        return;
+    };
+    let left = Tree::new();
+    let name = "slow_fs::tests::the_mount_of_a_killed_process_goes_with_the_next";
+    let mut child = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "--nocapture", name])
+        .env(DIRECTORY, left.root())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("this program starts");
+    let output = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut lines = output.lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("mounted")));
+    child.kill().expect("our child");
+    child.wait().expect("our child");
+    let is_mounted = |directory: &Path| {
+        let mounts = fs::read_to_string("/proc/self/mounts").expect("there is /proc");
+        mounts.contains(&*directory.to_string_lossy())
+    };
+    let next = Tree::new();
+    let after = SlowFs::mount(next.root()).expect("it could a moment ago");
+    assert!(!is_mounted(left.root()));
+    assert!(is_mounted(next.root()));
+    drop((slow, after));
 }
