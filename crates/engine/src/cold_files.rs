@@ -6,6 +6,7 @@
 //! by itself ([`Pending`]) polls [`Exchange::poll_look_up`].
 
 use std::cell::{RefCell, RefMut};
+use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
@@ -277,6 +278,16 @@ pub fn status_of_failure(errno: Errno) -> Status {
     }
 }
 
+/// The same for work of threads: 504 for what has not answered in time.
+pub fn status_of_error(error: &io::Error) -> Status {
+    match (Errno::from_io_error(error), error.kind()) {
+        (_, io::ErrorKind::TimedOut) => Status::GATEWAY_TIMEOUT,
+        (_, io::ErrorKind::ResourceBusy) => Status::SERVICE_UNAVAILABLE,
+        (Some(errno), _) => status_of_failure(errno),
+        (None, _) => Status::INTERNAL_SERVER_ERROR,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -340,5 +351,22 @@ mod tests {
         std::fs::remove_dir_all(&root).expect("remove");
         assert_eq!(kind, Some(FileKind::Regular));
         assert_eq!(answer.status(), 204);
+    }
+
+    #[test]
+    fn failures_say_whether_it_is_worth_asking_again() {
+        use crate::blocking::NotDone;
+        for (error, status) in [
+            (io::ErrorKind::TimedOut.into(), 504),
+            (NotDone::QueueFull.into(), 503),
+            (Errno::MFILE.into(), 503),
+            (Errno::NOMEM.into(), 503),
+            (Errno::IO.into(), 500),
+            (io::ErrorKind::UnexpectedEof.into(), 500),
+            (NotDone::Lost.into(), 500),
+        ] {
+            let error: io::Error = error;
+            assert_eq!(status_of_error(&error).0, status, "{error}");
+        }
     }
 }

@@ -53,6 +53,50 @@ fn a_disk_that_refuses_is_no_error_of_the_server() {
     }
 }
 
+/// The server has the file open, and the kernel nothing of its content: opening it anew made it forget that.
+fn open_and_not_in_memory(server: &Server) {
+    assert!(server.get("/slow/large.bin").body == content(400_000));
+    let path = server.tree().path("www/slow/large.bin");
+    drop(std::fs::File::open(path).expect("it is there"));
+}
+
+#[test]
+fn contents_that_cannot_be_read_are_an_error_as_long_as_nothing_is_sent() {
+    let test = "contents_that_cannot_be_read_are_an_error_as_long_as_nothing_is_sent";
+    // It sends the head before it looks at the file.
+    let readers = reading_elsewhere().filter(|name| *name != "gthread-sendfile");
+    for backend in readers {
+        let config = format!(
+            "server.max-file-wait = 1\nserver.network-backend = \"{backend}\"\n\
+            server.errorfile-prefix = var.dir + \"/www/page-\""
+        );
+        let large = content(400_000);
+        let Some((server, slow)) = site(test, &[("large.bin", &large)], &config) else {
+            return;
+        };
+        server.tree().write("www/page-504.html", "our page");
+        assert_eq!(server.get("/page-504.html").text(), "our page");
+        open_and_not_in_memory(&server);
+        slow.hang_on(&[Operation::Read]);
+        let late = server.get("/slow/large.bin");
+        assert_eq!(
+            (late.status, late.text().as_str()),
+            (504, "our page"),
+            "{backend}: {late}"
+        );
+        expect_named(&server, "large.bin");
+        expect_others_served(&server);
+        slow.release();
+        open_and_not_in_memory(&server);
+        slow.fail_on(&[Operation::Read], Errno::IO);
+        let failed = server.get("/slow/large.bin");
+        assert_eq!(failed.status, 500, "{backend}: {failed}");
+        expect_others_served(&server);
+        slow.release();
+        assert!(server.get("/slow/large.bin").body == large, "{backend}");
+    }
+}
+
 #[test]
 fn an_error_within_the_body_breaks_it_off() {
     let test = "an_error_within_the_body_breaks_it_off";

@@ -39,9 +39,7 @@ pub(super) fn write(exchange: &mut Exchange, keep_alive: bool) {
         (None, Version::Http10) => Framing::UntilClose,
     };
     let keep_alive = keep_alive && framing != Framing::UntilClose;
-    let out = exchange.sending.begin(framing);
-    // What the client has not taken yet of interim responses goes before the head.
-    out.append(&mut exchange.interim);
+    let out = exchange.sending.begin(framing, &mut exchange.interim);
     write_status_line(out, version, status);
     let own = exchange.response.own();
     if !own.date {

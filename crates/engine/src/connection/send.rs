@@ -12,10 +12,12 @@ use petrel_proto::http1::{LAST_CHUNK, write_chunk_header};
 use super::receive::Streamed;
 use super::{Connection, State};
 use crate::body::{Body, Piece};
+use crate::cold_files::status_of_error;
 use crate::deadlines::Deadlines;
 use crate::exchange::Exchange;
 use crate::limits;
 use crate::network_backend::{self, Flight, Sent, Stretch};
+use crate::phase;
 use crate::throttle::Throttle;
 use crate::transport::{Peeked, Transport};
 
@@ -40,6 +42,10 @@ pub(crate) struct Sending {
     framing: Framing,
     /// Body bytes at the end of `prefix`: small pieces travel with what is in front of them.
     inlined: usize,
+    /// Bytes at the front of `prefix` that are interim responses, or the rest of one.
+    interim: usize,
+    /// The answer takes the place of another one, of whose file the disk had nothing.
+    is_in_place: bool,
     /// The end of the body has been queued.
     is_last: bool,
     in_chunk: bool,
@@ -51,11 +57,25 @@ pub(crate) struct Sending {
 }
 
 impl Sending {
-    /// Starts a new answer; the head is written into the returned buffer.
-    pub(super) fn begin(&mut self, framing: Framing) -> &mut Vec<u8> {
+    /// Starts a new answer; the head is written into the returned buffer. What the client has not taken yet
+    /// of `interim` responses goes before it.
+    pub(super) fn begin(&mut self, framing: Framing, interim: &mut Vec<u8>) -> &mut Vec<u8> {
+        let is_in_place = self.is_in_place;
         self.clear();
+        self.is_in_place = is_in_place;
         self.framing = framing;
+        self.prefix.append(interim);
+        self.interim = self.prefix.len();
         &mut self.prefix
+    }
+
+    /// Takes an answer back of which nothing has been sent. Answers with what stood before its head.
+    fn take_back(&mut self) -> Vec<u8> {
+        self.prefix.truncate(self.interim);
+        let interim = std::mem::take(&mut self.prefix);
+        self.clear();
+        self.is_in_place = true;
+        interim
     }
 
     /// Whether somebody has looked at what the client does beside waiting.
@@ -78,6 +98,8 @@ impl Sending {
         self.prefix_sent = 0;
         self.piece = None;
         self.inlined = 0;
+        self.interim = 0;
+        self.is_in_place = false;
         self.framing = Framing::Plain;
         self.is_last = false;
         self.in_chunk = false;
@@ -216,8 +238,7 @@ impl Connection {
                             String::from_utf8_lossy(&exchange.physical.path)
                         ),
                     );
-                    self.abort(format_args!("truncated"));
-                    return Poll::Ready(State::Over);
+                    return Poll::Ready(self.break_off(&io::ErrorKind::UnexpectedEof.into()));
                 }
                 Ok(Sent::WaitsForDisk) => return self.wait_for_disk(context),
                 Ok(Sent::Bytes(count)) => {
@@ -228,8 +249,10 @@ impl Connection {
                         self.set_deadline(write_idle_s);
                     }
                 }
+                Err(error) if exchange.tell_failure(&error) => {
+                    return Poll::Ready(self.break_off(&error));
+                }
                 Err(error) => {
-                    exchange.tell_failure(&error);
                     self.abort(format_args!("{error}"));
                     return Poll::Ready(State::Over);
                 }
@@ -301,8 +324,7 @@ impl Connection {
                     String::from_utf8_lossy(&exchange.physical.path)
                 ),
             );
-            self.abort(format_args!("the file system does not answer"));
-            return Poll::Ready(State::Over);
+            return Poll::Ready(self.break_off(&io::ErrorKind::TimedOut.into()));
         }
         self.waits_for_maker = true;
         self.write_due_s = 0;
@@ -313,6 +335,21 @@ impl Connection {
             Poll::Ready(Peeked::Gone) => Poll::Ready(self.client_left()),
             _ => Poll::Pending,
         }
+    }
+
+    /// The disk has failed the answer: another one takes its place as long as nothing of it has been sent, and
+    /// if it has the connection ends. That other one may have a file as well, from a script say, but only once.
+    fn break_off(&mut self, error: &io::Error) -> State {
+        let exchange = self.exchange.as_mut().expect("an answer is under way");
+        if exchange.sent.bytes > 0 || exchange.sending.is_in_place || exchange.receiving.is_tunnel()
+        {
+            self.abort(format_args!("{error}"));
+            return State::Over;
+        }
+        exchange.interim = exchange.sending.take_back();
+        phase::refuse(exchange, status_of_error(error));
+        exchange.receiving.give_up();
+        State::Walk
     }
 
     /// The body's maker waits; that is not the client's fault.
@@ -445,14 +482,16 @@ impl Exchange {
         flight.send(backend, &self.worker, transport, &stretch, context)
     }
 
-    /// Tells of what the disk has failed with; that a client has gone is nothing to tell.
-    fn tell_failure(&self, error: &io::Error) {
+    /// Tells of what the disk has failed with; that a client has gone is nothing to tell. Answers whether it was
+    /// the disk.
+    fn tell_failure(&self, error: &io::Error) -> bool {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut};
         let is_client_s = matches!(
             error.kind(),
             BrokenPipe | ConnectionAborted | ConnectionReset | TimedOut
         );
-        if matches!(self.sending.piece, Some(Piece::File { .. })) && !is_client_s {
+        let is_of_disk = matches!(self.sending.piece, Some(Piece::File { .. })) && !is_client_s;
+        if is_of_disk {
             self.log_error(
                 "send",
                 format_args!(
@@ -461,6 +500,7 @@ impl Exchange {
                 ),
             );
         }
+        is_of_disk
     }
 
     /// Whether the client may go on sending after the last byte it got.
