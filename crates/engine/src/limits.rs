@@ -172,6 +172,14 @@ pub const BLOCKING_DEVICE_QUEUE_MAX: usize = 32_768;
 /// Milliseconds between two times that such a queue is looked through for jobs nobody waits for.
 pub const BLOCKING_PURGE_PAUSE_MS: u64 = 200;
 
+/// Look-ups of one path that a worker has at the same time: another one is begun when the path is found to be on
+/// another file system than the one that the last one waits for.
+pub const LOOK_UPS_PER_PATH_MAX: usize = 4;
+
+/// Seconds after which a look-up that a thread is at is begun once more, and only once, for those who ask then: the
+/// answer may have been lost. Of the [`REMOTE_DEVICE_JOBS_MAX`] others need the most.
+pub const LOOK_UP_AGAIN_S: u64 = 10;
+
 /// Jobs that run at the same time for one local file system. A disk sorts some dozens of requests well; more
 /// only make each of them wait longer.
 pub const DEVICE_JOBS_MAX: usize = 64;

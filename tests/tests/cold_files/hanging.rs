@@ -1,6 +1,9 @@
 //! A file system that does not answer: 504 for its own requests, and nothing else is slower.
 
+use std::time::Duration;
+
 use petrel_tests::{Client, Operation, Server, SlowFs, eventually};
+use rustix::mount::UnmountFlags;
 
 use super::failures::{LARGE, begun, expect_named};
 use super::{asking, content, expect_others_served, reading_elsewhere, site, threads};
@@ -197,4 +200,71 @@ fn closing_a_file_of_a_file_system_that_hangs_holds_up_nobody() {
     expect_others_served(&server);
     slow.release();
     assert!(server.get("/slow/a.bin").body == large);
+}
+
+#[test]
+fn coming_and_going_takes_one_thread_of_a_path_that_hangs() {
+    let test = "coming_and_going_takes_one_thread_of_a_path_that_hangs";
+    let files: [(&str, &[u8]); 2] = [("one.txt", b"1"), ("other.txt", b"2")];
+    let Some((server, slow)) = site(test, &files, "") else {
+        return;
+    };
+    expect_others_served(&server);
+    let sockets = || server.holdings().descriptors.get("socket").copied();
+    let (before, threads_before) = (sockets(), threads(&server));
+    slow.hang_below("one.txt");
+    // More often than jobs may run for this file system.
+    for round in 0..20 {
+        let client = asking(&server, "/slow/one.txt");
+        slow.expect_hanging(1);
+        assert_eq!(server.get("/hot.txt").text(), "hot");
+        client.abort();
+        assert!(eventually(|| sockets() == before), "{round}");
+    }
+    let added = threads(&server).saturating_sub(threads_before);
+    assert_eq!(server.get("/slow/other.txt").text(), "2");
+    assert!(
+        slow.hanging() == 1 && added <= 1,
+        "{added} threads: {slow:?}"
+    );
+    let mut last = asking(&server, "/slow/one.txt");
+    expect_others_served(&server);
+    slow.release();
+    assert_eq!(last.response().text(), "1");
+}
+
+#[test]
+fn a_path_recovers_when_another_file_system_is_mounted() {
+    let test = "a_path_recovers_when_another_file_system_is_mounted";
+    let Some((server, slow)) = site(test, &[("one.txt", b"1")], "") else {
+        return;
+    };
+    expect_others_served(&server);
+    slow.hang();
+    let stuck = asking(&server, "/slow/one.txt");
+    slow.expect_hanging(1);
+    let directory = server.tree().path("www/slow");
+    rustix::mount::unmount(&directory, UnmountFlags::DETACH).expect("it was mounted");
+    let Some(_replacement) = SlowFs::mount_or_skip(test, &directory) else {
+        return;
+    };
+    // There is always somebody who waits for the first job.
+    let mut waiting = vec![stuck];
+    let is_answered = eventually(|| {
+        let mut client = asking(&server, "/slow/one.txt").with_patience(Duration::from_millis(200));
+        match client.try_response() {
+            Ok(response) => {
+                assert_eq!(response.text(), "1");
+                true
+            }
+            Err(_) => {
+                waiting.push(client);
+                false
+            }
+        }
+    });
+    assert!(is_answered, "{} wait: {slow:?}", waiting.len());
+    assert_eq!(slow.hanging(), 1);
+    expect_others_served(&server);
+    slow.release();
 }

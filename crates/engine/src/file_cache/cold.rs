@@ -1,20 +1,13 @@
 //! Looking at the disk: jobs that answer what neither the cache nor the kernel has in memory.
 //!
 //! One job does everything a request needs of a path, on a thread that may wait: open, fstat, the first
-//! read, and the same for the names that come next (index files, precompressed siblings). All requests
-//! of a worker that miss the same path wait for the same job. When nobody waits any more, a job that has
-//! not begun is left out, and the result of one that has is dropped, its descriptors with it. Called by
-//! [`FileCache`](super::FileCache) alone; knows nothing of requests.
+//! read, and the same for the names that come next (index files, precompressed siblings). Called by
+//! [jobs](super::jobs) alone, on threads but for [`place_ahead`]; knows nothing of requests.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
-use std::rc::{Rc, Weak};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use rustix::fs::{FileType, Stat, fstat};
@@ -24,38 +17,9 @@ use super::open::{Reach, cached_link, open_and_stat, open_place};
 use super::read::read_full;
 use super::watch::{SYMLINKS_MAX, simplify};
 use super::{FileStat, Symlinks};
-use crate::blocking::{self, Class, NotDone, Origin};
 use crate::limits;
 use crate::mounts::{self, Place, Storage};
 use crate::network_backend::{Memory, has_memory};
-
-/// Jobs that are queued or running, by what they look at.
-#[derive(Default)]
-pub(super) struct Jobs {
-    by_path: Rc<RefCell<HashMap<Key, Weak<Job>>>>,
-}
-
-type Key = (Box<[u8]>, Symlinks);
-
-/// A job of this worker, shared by those who wait for it.
-pub(super) struct Job {
-    key: Key,
-    shared: Arc<Shared>,
-    by_path: Rc<RefCell<HashMap<Key, Weak<Job>>>>,
-    /// What was made of the result, for those who come after the first.
-    pub settled: RefCell<Option<Vec<super::Found>>>,
-}
-
-/// What a worker and a thread of the pool have in common.
-#[derive(Default)]
-struct Shared(Mutex<State>);
-
-#[derive(Default)]
-struct State {
-    looked: Option<Vec<Looked>>,
-    is_done: bool,
-    wakers: Vec<Waker>,
-}
 
 /// What a job has found out about one path.
 pub(super) struct Looked {
@@ -86,140 +50,13 @@ pub enum Role {
     Siblings,
 }
 
-impl Jobs {
-    /// The job for `path`, which is begun if none is under way.
-    ///
-    /// # Errors
-    /// The pool takes no more work.
-    pub fn join(
-        &self,
-        path: &[u8],
-        symlinks: Symlinks,
-        client: u64,
-        next: impl FnOnce() -> Option<NextNames>,
-    ) -> Result<Rc<Job>, NotDone> {
-        let key = (Box::from(path), symlinks);
-        let known = self.by_path.borrow().get(&key).and_then(Weak::upgrade);
-        // What one has found is in the cache, or was for those alone who waited for it.
-        if let Some(job) = known.filter(|job| job.settled.borrow().is_none()) {
-            return Ok(job);
-        }
-        let place = place_ahead(path, symlinks, SYMLINKS_MAX);
-        let shared = Arc::<Shared>::default();
-        let origin = Origin {
-            device: place.device,
-            is_remote: place.storage == Storage::Remote,
-            client,
-            bytes: 0,
-        };
-        let (wanted, path, next) = (Arc::downgrade(&shared), Box::from(path), next());
-        let finish = Finish(wanted);
-        blocking::start(Class::Stat, origin, move || {
-            if finish.0.strong_count() > 0 {
-                let looked = look(path, symlinks, next);
-                finish.with(looked);
-            }
-        })?;
-        let job = Rc::new(Job {
-            key: key.clone(),
-            shared,
-            by_path: Rc::clone(&self.by_path),
-            settled: RefCell::default(),
-        });
-        self.by_path.borrow_mut().insert(key, Rc::downgrade(&job));
-        Ok(job)
-    }
-
-    /// Lets those who come later not wait for a job that may have looked before a change.
-    pub fn forget(&self, path: &[u8]) {
-        self.by_path
-            .borrow_mut()
-            .retain(|(known, _), _| **known != *path);
-    }
-
-    /// Jobs that somebody waits for.
-    pub fn len(&self) -> usize {
-        self.by_path.borrow().len()
-    }
-}
-
-impl Job {
-    pub fn path(&self) -> &[u8] {
-        &self.key.0
-    }
-
-    pub fn symlinks(&self) -> Symlinks {
-        self.key.1
-    }
-
-    /// Waits for the end. The first who asks then gets what was found; nothing if the job was lost.
-    pub fn poll(&self, context: &mut Context<'_>) -> Poll<Option<Vec<Looked>>> {
-        let mut state = self.shared.lock();
-        if state.is_done {
-            return Poll::Ready(state.looked.take());
-        }
-        if !state
-            .wakers
-            .iter()
-            .any(|known| known.will_wake(context.waker()))
-        {
-            state.wakers.push(context.waker().clone());
-        }
-        Poll::Pending
-    }
-}
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        let mut by_path = self.by_path.borrow_mut();
-        // A later job may have taken the place of one that was settled.
-        if by_path
-            .get(&self.key)
-            .is_some_and(|job| job.strong_count() == 0)
-        {
-            by_path.remove(&self.key);
-        }
-    }
-}
-
-impl Shared {
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn finish(&self, looked: Option<Vec<Looked>>) {
-        let mut state = self.lock();
-        state.is_done = true;
-        state.looked = looked;
-        let wakers = std::mem::take(&mut state.wakers);
-        drop(state);
-        wakers.into_iter().for_each(Waker::wake);
-    }
-}
-
-/// Tells those who wait, also when the job panics or is never run.
-struct Finish(std::sync::Weak<Shared>);
-
-impl Finish {
-    fn with(mut self, looked: Vec<Looked>) {
-        let shared = std::mem::take(&mut self.0);
-        if let Some(shared) = shared.upgrade() {
-            shared.finish(Some(looked));
-        }
-    }
-}
-
-impl Drop for Finish {
-    fn drop(&mut self) {
-        if let Some(shared) = self.0.upgrade() {
-            shared.finish(None);
-        }
-    }
-}
-
 /// Where a path leads, as far as that can be told without asking anybody. A symlink into a file system that
 /// hangs must not take up what the local one can bear.
-fn place_ahead(path: &[u8], symlinks: Symlinks, symlinks_left: u32) -> Place {
+pub(super) fn place_ahead(path: &[u8], symlinks: Symlinks) -> Place {
+    place_behind(path, symlinks, SYMLINKS_MAX)
+}
+
+fn place_behind(path: &[u8], symlinks: Symlinks, symlinks_left: u32) -> Place {
     let said = mounts::of_path(path);
     if symlinks == Symlinks::Refuse || said.storage == Storage::Remote || !mounts::has_remote() {
         return said;
@@ -234,7 +71,7 @@ fn place_ahead(path: &[u8], symlinks: Symlinks, symlinks_left: u32) -> Place {
             && let Some(left) = symlinks_left.checked_sub(1)
         {
             let target = beside(part.get(..end).unwrap_or_default(), &target);
-            return place_ahead(&target, symlinks, left);
+            return place_behind(&target, symlinks, left);
         }
     }
     said
@@ -248,7 +85,7 @@ fn beside(directory: &[u8], target: &[u8]) -> Vec<u8> {
 }
 
 /// What the thread does: the first path, and those that come next.
-fn look(path: Box<[u8]>, symlinks: Symlinks, next: Option<NextNames>) -> Vec<Looked> {
+pub(super) fn look(path: Box<[u8]>, symlinks: Symlinks, next: Option<NextNames>) -> Vec<Looked> {
     let mut all = vec![look_at(path, symlinks)];
     if let Some(next) = next {
         let first_kind = all.first().and_then(Looked::file_type);

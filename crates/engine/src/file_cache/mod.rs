@@ -7,8 +7,8 @@
 //! see (NFS, FUSE, out of watches). Names that do not exist are remembered as well.
 //!
 //! What is not remembered is asked of the kernel, as far as it can answer from its own caches. What
-//! it cannot is [`Looked::Cold`]: a job on a thread that may wait ([`cold`]), whose result the caller waits
-//! for. Then the entry is made here, behind its watches, from what the job has opened.
+//! it cannot is [`Looked::Cold`]: a job on a thread that may wait ([`cold`]), which all who miss the same path
+//! wait for ([`jobs`]). Then the entry is made here, behind its watches, from what the job has opened.
 //!
 //! It knows nothing of URLs, settings or HTTP. [`Exchange::look_up`](crate::Exchange::look_up) is the way
 //! to it for hooks.
@@ -17,6 +17,7 @@ mod cold;
 mod contents;
 mod counters;
 mod entry;
+mod jobs;
 mod open;
 pub(crate) mod read;
 mod resident;
@@ -30,13 +31,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use cold::{Job, Jobs};
 pub use cold::{NextNames, Role};
 pub use contents::Contents;
 pub use counters::{LookUps, look_ups};
 pub(crate) use entry::SharedDescriptor;
 pub use entry::{FileEntry, FileKind, FileStat, Prepared, Uncached};
 use entry::{Reading, Usage};
+use jobs::{Jobs, Waiter};
 pub use open::open_directory;
 use open::{Reach, cached_stat, open_and_stat, open_place};
 pub(crate) use open::{has_resolve_cached, is_regular};
@@ -81,7 +82,7 @@ pub enum Looked {
 pub struct Waiting(For);
 
 enum For {
-    Job(Rc<Job>),
+    Job(Waiter),
     /// Nothing: the pool took no more work.
     Refusal(Found),
 }
@@ -181,7 +182,7 @@ impl FileCache {
             For::Job(job) => job,
             For::Refusal(refused) => return Poll::Ready(vec![refused.clone()]),
         };
-        if let Some(settled) = &*job.settled.borrow() {
+        if let Some(settled) = &*job.settled().borrow() {
             return Poll::Ready(settled.clone());
         }
         let found: Vec<Found> = match ready!(job.poll(context)) {
@@ -191,7 +192,7 @@ impl FileCache {
                 .collect(),
             None => vec![self.failed(job.path(), job.symlinks(), Errno::IO, now_s)],
         };
-        *job.settled.borrow_mut() = Some(found.clone());
+        *job.settled().borrow_mut() = Some(found.clone());
         Poll::Ready(found)
     }
 
