@@ -1,6 +1,6 @@
 //! The modelled disk as a program. Where there can be none, it says so, and there is nothing to test.
 
-use std::io::{BufRead, BufReader, Lines};
+use std::io::{self, BufRead, BufReader, Lines, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,22 +14,24 @@ fn disk(arguments: &[&str]) -> Command {
     command
 }
 
-/// A probe that has built its disk and will go on for long; `None` where there can be none.
-fn probe() -> Option<(Child, Lines<BufReader<ChildStdout>>)> {
+/// Says that a test does not run, past the test harness, which swallows what `println!` prints. The summary of
+/// `cargo xtask test` repeats the line.
+fn skip(test: &str, why: &str) {
+    let _ = writeln!(io::stdout(), "SKIPPED {test}: {why}");
+}
+
+/// What a disk says by which it is left out.
+const SKIPPED: &str = "Skipped: ";
+
+/// A probe that has built its disk and will go on for long.
+fn probe() -> (Child, Lines<BufReader<ChildStdout>>) {
     let small = ["--small-files", "400", "--large-files", "1", "--depth", "1"];
     let mut command = disk(&[&small[..], &["--seconds", "600"]].concat());
     let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-    let first = |line: &Result<String, _>| {
-        let line = line.as_deref().unwrap_or_default();
-        line.starts_with("Built") || line.starts_with("Skipped")
-    };
-    let built = lines.find(first).expect("it says something").expect("text");
-    if built.starts_with("Skipped") {
-        child.wait().expect("our child");
-        return None;
-    }
-    Some((child, lines))
+    let is_built = |line: io::Result<String>| line.is_ok_and(|line| line.starts_with("Built"));
+    assert!(lines.any(is_built), "there is no disk");
+    (child, lines)
 }
 
 /// Where disks are: each has a file mounted below its directory.
@@ -62,11 +64,14 @@ fn it_works_and_leaves_nothing_behind_however_it_ends() {
     let checked = disk(&["--check"]).output().expect("it runs");
     let said = String::from_utf8_lossy(&checked.stderr);
     assert!(checked.status.success(), "{said}");
+    let printed = String::from_utf8_lossy(&checked.stdout);
+    if let Some(why) = printed.lines().find_map(|line| line.strip_prefix(SKIPPED)) {
+        let test = "it_works_and_leaves_nothing_behind_however_it_ends";
+        return skip(test, why);
+    }
     for signal in ["INT", "KILL"] {
         let before = directories();
-        let Some((mut child, lines)) = probe() else {
-            return;
-        };
+        let (mut child, lines) = probe();
         let mut ours = directories();
         ours.retain(|directory| !before.contains(directory));
         let directory = ours.first().expect("it is mounted");
@@ -77,6 +82,27 @@ fn it_works_and_leaves_nothing_behind_however_it_ends() {
         drop(lines);
         wait_until_gone(directory);
     }
+}
+
+/// Root is not enough in many containers.
+#[test]
+fn who_may_not_mount_gets_a_word_and_no_disk() {
+    let test = "who_may_not_mount_gets_a_word_and_no_disk";
+    let without = |program: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set", "-sys_admin"]).args(program);
+        command.output()
+    };
+    if !without(&["true"]).is_ok_and(|output| output.status.success()) {
+        return skip(test, "setpriv takes root, and util-linux");
+    }
+    let program = env!("CARGO_BIN_EXE_petrel-bench");
+    let tried = without(&[program, "disk", "--check"]).expect("setpriv");
+    let printed = String::from_utf8_lossy(&tried.stdout);
+    assert!(
+        tried.status.success() && printed.starts_with(SKIPPED),
+        "{tried:?}"
+    );
 }
 
 #[test]

@@ -31,7 +31,16 @@ pub fn run() -> io::Result<()> {
     Ok(())
 }
 
+/// Once more if it does not hold: others look at disks, too, and do not say when.
 fn cold(disk: &mut Disk) -> io::Result<()> {
+    if cold_reads(disk).is_ok() {
+        return Ok(());
+    }
+    disk.make_cold()?;
+    cold_reads(disk)
+}
+
+fn cold_reads(disk: &mut Disk) -> io::Result<()> {
     let (small, hot) = (disk.plan().small(3), disk.plan().hot(1));
     let [metadata, data] = reads(disk, &[&small])?;
     expect(

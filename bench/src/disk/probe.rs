@@ -3,6 +3,7 @@
 //! If threads do not get what the model promises, no server can be judged by it.
 
 use super::model::Random;
+use super::volume::Impossible;
 use super::{Cgroup, Contents, Disk, Plan, SEQUENTIAL_MB_PER_SECOND, Usage, check, simulate};
 use crate::cli::DiskOptions;
 use crate::interrupt;
@@ -39,8 +40,18 @@ pub fn run(options: &DiskOptions) -> Result<(), String> {
     };
     match done {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Err("interrupted".to_owned()),
+        Err(error) if is_impossible(&error) => {
+            println!("Skipped: {error}.");
+            Ok(())
+        }
         done => done.map_err(|error| format!("the modelled disk: {error}")),
     }
+}
+
+fn is_impossible(error: &io::Error) -> bool {
+    error
+        .get_ref()
+        .is_some_and(|error| error.is::<Impossible>())
 }
 
 fn simulated(options: &DiskOptions) {

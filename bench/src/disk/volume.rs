@@ -9,6 +9,7 @@ use super::leftovers;
 use super::plan::{Expected, Plan};
 use crate::interrupt;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufReader};
 use std::os::unix::fs::FileExt as _;
@@ -43,6 +44,18 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Threads that fill the volume.
 const FILLERS: usize = 4;
 
+/// Why this machine has no volumes: no right to mount, no loop device, no direct I/O, no ext4, a read-only `/sys`.
+#[derive(Debug)]
+pub struct Impossible(io::Error);
+
+impl fmt::Display for Impossible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "there can be no modelled disk: {}", self.0)
+    }
+}
+
+impl std::error::Error for Impossible {}
+
 /// A volume and what is below it, mounted or not.
 #[derive(Debug)]
 pub struct Volume {
@@ -60,8 +73,9 @@ impl Volume {
         leftovers::clear();
         let (directory, lock) = directory()?;
         // From here on everything that exists is taken down if something fails.
-        let process = Process::start(&directory, bytes(plan), plan.seed)?;
-        let device = attach(&directory.join(FUSE_POINT).join(super::file::NAME))?;
+        let process = Process::start(&directory, bytes(plan), plan.seed).map_err(impossible)?;
+        let file = directory.join(FUSE_POINT).join(super::file::NAME);
+        let device = attach(&file).map_err(impossible)?;
         let volume = Self {
             process,
             device,
@@ -69,10 +83,14 @@ impl Volume {
             _lock: lock,
         };
         make_file_system(&volume.device, plan)?;
-        volume.mount("noatime")?;
+        volume.mount("noatime").map_err(|error| match has_ext4() {
+            true => error,
+            false => impossible(error),
+        })?;
         volume.spread_files();
         fill(&volume.root(), plan)?;
         volume.unmount()?;
+        settle();
         Ok(volume)
     }
 
@@ -250,6 +268,25 @@ fn attach(file: &Path) -> io::Result<PathBuf> {
     // The order is the spindles' affair.
     fs::write(block.join("queue/scheduler"), "none")?;
     Ok(device)
+}
+
+/// An error of something that this machine may not have, or not allow: whoever wants a disk learns that there can be none.
+fn impossible(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::Interrupted {
+        return error;
+    }
+    io::Error::other(Impossible(error))
+}
+
+/// As the kernel says when it was asked to mount one.
+fn has_ext4() -> bool {
+    let known = fs::read_to_string("/proc/filesystems");
+    known.is_ok_and(|known| known.lines().any(|line| line.trim() == "ext4"))
+}
+
+/// Waits until udev, where there is one, has looked what is on the new device. Its reads would be counted.
+fn settle() {
+    let _ = run(Command::new("udevadm").args(["settle", "--timeout=10"]));
 }
 
 fn make_file_system(device: &Path, plan: &Plan) -> io::Result<()> {
