@@ -4,6 +4,7 @@ use crate::client::Client;
 use crate::command::is_installed;
 use crate::response::Response;
 use crate::server::{Builder, Server};
+use crate::skip;
 use crate::tree::Tree;
 
 /// Both servers, running.
@@ -53,7 +54,7 @@ impl Differential {
     /// not installed.
     pub fn start(config: &str, make: impl Fn(&Tree)) -> Option<Differential> {
         if !is_installed("lighttpd") {
-            eprintln!("SKIPPED: lighttpd is not installed, so there is nothing to compare with");
+            skip("a comparison with lighttpd", "lighttpd is not installed");
             return None;
         }
         let builder = || -> Builder { Server::build().tree(&make).config(config) };

@@ -50,6 +50,10 @@ const NEEDS: &[Need] = &[
         Tests("of Debian's lighttpd.conf"),
     ),
     need("perl", "perl", Tests("of Debian's lighttpd.conf")),
+    need("e2fsprogs", "mkfs.ext4", Tests("of the modelled disk")),
+    need("mount", "losetup", Tests("of the modelled disk")),
+    need("util-linux", "blockdev", Tests("of the modelled disk")),
+    need("python3", "python3", Tests("of forbidden system calls")),
     need("iproute2", "ip", Tests("in a network of their own")),
     need(
         "python3-doc",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use petrel_tests::{Backend, Record, Server, Speaks, Tree, is_installed};
+use petrel_tests::{Backend, Record, Server, Speaks, Tree, is_installed, skip};
 
 use crate::{OPTIONS, in_front_of};
 
@@ -30,7 +30,7 @@ impl Pair {
         config: impl Fn(&Backend) -> String,
     ) -> Option<Pair> {
         if !is_installed("lighttpd") {
-            eprintln!("SKIPPED: lighttpd is not installed, so there is nothing to compare with");
+            skip("gateway environment", "lighttpd is not installed");
             return None;
         }
         let note = || Backend::start(speaks, |exchange| exchange.say("noted"));

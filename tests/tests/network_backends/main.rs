@@ -8,7 +8,7 @@ mod serving;
 use std::fs::File;
 use std::sync::LazyLock;
 
-use petrel_tests::{Builder, Server, Tree};
+use petrel_tests::{Builder, Server, Tree, eventually};
 use rustix::fs::{Advice, fadvise};
 
 /// All values of server.network-backend.
@@ -48,6 +48,26 @@ fn server() -> Builder {
         .file("www/large.bin", &*CONTENT)
         .tree(names)
         .config(&scopes.concat())
+}
+
+/// What a server says that became of a backend: how it works, or why it is not possible here.
+fn told(server: &Server, backend: &str) -> Result<String, String> {
+    let works = format!("network backend {backend}: ");
+    let fails = format!("network backend {backend} is not possible: ");
+    let said = |log: &str, what: &str| {
+        let line = log.lines().find_map(|line| line.split_once(what));
+        line.map(|(_, rest)| rest.to_owned())
+    };
+    let find = || {
+        let log = server.log();
+        said(&log, &works).map(Ok).or(said(&log, &fails).map(Err))
+    };
+    let mut found = None;
+    eventually(|| {
+        found = find();
+        found.is_some()
+    });
+    found.unwrap_or_else(|| panic!("nothing of {backend}:\n{}", server.log()))
 }
 
 /// Takes the file out of the page cache, so that it has to be read.

@@ -726,6 +726,36 @@ mod tests {
     }
 
     #[tokio::test(flavor = "local")]
+    async fn one_file_system_takes_half_of_the_queue_at_most() {
+        const MOST: usize = limits::BLOCKING_DEVICE_QUEUE_MAX;
+        let pool = pool(1, limits::BLOCKING_QUEUE_MAX, 10_000);
+        let (open, gate) = gate();
+        let first = pool.run(NOWHERE, gate);
+        until(|| counts(pool).2 == 0).await;
+        let hanging = Origin {
+            device: 7,
+            ..NOWHERE
+        };
+        let waiting: Vec<_> = (0..MOST).map(|_| pool.run(hanging, || ())).collect();
+        assert_eq!(counts(pool).2, MOST);
+        assert_eq!(pool.run(hanging, || ()).await, Err(NotDone::QueueFull));
+        let other = Origin {
+            device: 8,
+            ..NOWHERE
+        };
+        let others = [NOWHERE, other].map(|origin| pool.run(origin, || 1));
+        assert_eq!(counts(pool).2, MOST + 2);
+        drop(open);
+        first.await.expect("it ran");
+        for one in others {
+            assert_eq!(one.await, Ok(1));
+        }
+        for one in waiting {
+            assert_eq!(one.await, Ok(()));
+        }
+    }
+
+    #[tokio::test(flavor = "local")]
     async fn what_waits_and_what_runs_is_counted() {
         let pool = pool(1, 2, 10_000);
         let counts = || pool.counters.read(&pool.lock());

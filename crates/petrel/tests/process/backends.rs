@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::harness::{
-    Server, Site, fetch, free_port, is_alive, is_root, open_to_all, petrel, proc_text, signal_to,
-    wait_until,
+    Server, Site, fetch, free_port, is_alive, is_root_or_skip, open_to_all, petrel, proc_text,
+    signal_to, skip, wait_until,
 };
 
 /// Answers with its process id, after the milliseconds that the query names.
@@ -30,7 +30,7 @@ fn has_perl() -> bool {
     perl.args(["-MFCGI", "-e", "1"]).stderr(Stdio::null());
     let has = perl.status().is_ok_and(|status| status.success());
     if !has {
-        eprintln!("skipped: Perl with FCGI is not installed");
+        skip("a test with Perl's FCGI", "it is not installed");
     }
     has
 }
@@ -495,8 +495,8 @@ fn a_program_may_listen_on_tcp() {
 #[test]
 fn php_runs_with_and_without_children_of_its_own() {
     if !Path::new("/usr/bin/php-cgi").exists() {
-        eprintln!("skipped: php-cgi is not installed");
-        return;
+        let test = "php_runs_with_and_without_children_of_its_own";
+        return skip(test, "php-cgi is not installed");
     }
     for (environment, children) in [("", 1), ("\"PHP_FCGI_CHILDREN\" => \"3\"", 3)] {
         let site = site_with_app("");
@@ -545,7 +545,7 @@ fn php_runs_with_and_without_children_of_its_own() {
 
 #[test]
 fn programs_of_root_run_as_the_server_s_user() {
-    if !is_root() || !has_perl() {
+    if !is_root_or_skip("programs_of_root_run_as_the_server_s_user") || !has_perl() {
         return;
     }
     let site = site_with_app(RESPONDER);
@@ -604,7 +604,7 @@ fn programs_of_root_run_as_the_server_s_user() {
 
 #[test]
 fn programs_are_in_the_chroot_too() {
-    if !is_root() {
+    if !is_root_or_skip("programs_are_in_the_chroot_too") {
         return;
     }
     let site = site_with_app("");

@@ -270,6 +270,21 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// [`is_root`], and a word on standard output that `test` is skipped if not.
+pub fn is_root_or_skip(test: &str) -> bool {
+    if !is_root() {
+        skip(test, "it takes root");
+    }
+    is_root()
+}
+
+/// Says that a test does not run, past the test harness, which swallows what `println!` prints. The
+/// summary of `cargo xtask test` repeats the line.
+pub fn skip(test: &str, why: &str) {
+    // There is nobody to tell if standard output is closed.
+    let _ = writeln!(io::stdout(), "SKIPPED {test}: {why}");
+}
+
 /// A listening socket that a child inherits as its standard input, where nothing else can go.
 pub fn as_stdin(listener: TcpListener) -> Stdio {
     Stdio::from(OwnedFd::from(listener))

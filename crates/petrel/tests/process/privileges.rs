@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::process::CommandExt;
 
-use crate::harness::{Site, fetch, is_root, open_to_all, proc_text, wait_until};
+use crate::harness::{Site, fetch, is_root, is_root_or_skip, open_to_all, proc_text, wait_until};
 use rustix::process::Signal;
 
 /// The fields of /proc/PID/status, without the tabs between values.
@@ -20,7 +20,7 @@ fn status(pid: i32, field: &str) -> Vec<String> {
 
 #[test]
 fn the_server_process_is_its_user_for_good_and_the_keeper_stays_root() {
-    if !is_root() {
+    if !is_root_or_skip("the_server_process_is_its_user_for_good_and_the_keeper_stays_root") {
         return;
     }
     let site = Site::new();
@@ -84,7 +84,7 @@ fn start_in_chroot(site: &Site, more: &str) -> crate::harness::Server {
 
 #[test]
 fn a_chroot_is_the_root_of_the_server_process() {
-    if !is_root() {
+    if !is_root_or_skip("a_chroot_is_the_root_of_the_server_process") {
         return;
     }
     let site = Site::new();
@@ -112,7 +112,7 @@ fn a_chroot_is_the_root_of_the_server_process() {
 
 #[test]
 fn a_file_in_the_chroot_does_not_choose_the_groups() {
-    if !is_root() {
+    if !is_root_or_skip("a_file_in_the_chroot_does_not_choose_the_groups") {
         return;
     }
     let site = Site::new();
@@ -127,7 +127,7 @@ fn a_file_in_the_chroot_does_not_choose_the_groups() {
 
 #[test]
 fn a_directory_that_may_be_passed_and_not_read_is_served() {
-    if !is_root() {
+    if !is_root_or_skip("a_directory_that_may_be_passed_and_not_read_is_served") {
         return;
     }
     for symlinks in ["enable", "disable"] {
@@ -148,7 +148,7 @@ fn a_directory_that_may_be_passed_and_not_read_is_served() {
 
 #[test]
 fn a_link_of_the_server_s_user_does_not_make_root_write_elsewhere() {
-    if !is_root() {
+    if !is_root_or_skip("a_link_of_the_server_s_user_does_not_make_root_write_elsewhere") {
         return;
     }
     let site = Site::new();
@@ -170,7 +170,7 @@ fn a_link_of_the_server_s_user_does_not_make_root_write_elsewhere() {
 
 #[test]
 fn a_server_that_cannot_give_up_root_does_not_start() {
-    if !is_root() {
+    if !is_root_or_skip("a_server_that_cannot_give_up_root_does_not_start") {
         return;
     }
     let site = Site::new();
@@ -190,7 +190,7 @@ fn a_server_that_cannot_give_up_root_does_not_start() {
 
 #[test]
 fn a_start_without_privileges_works_and_warns() {
-    if !is_root() {
+    if !is_root_or_skip("a_start_without_privileges_works_and_warns") {
         return;
     }
     let site = Site::new();
