@@ -15,7 +15,7 @@ use petrel_proto::status::Status;
 use rustix::io::Errno;
 
 use crate::exchange::Exchange;
-use crate::file_cache::{FileEntry, Found, Looked, NextNames, Symlinks, Waiting};
+use crate::file_cache::{Asker, FileEntry, Found, Looked, NextNames, Symlinks, Waiting};
 use crate::module::{Outcome, Pending};
 
 /// What the disk was asked for one request, and what it said. Most requests ask nothing, and pay a word.
@@ -89,11 +89,14 @@ impl Exchange {
             return Some(known);
         }
         let now_s = self.worker.clock().seconds();
-        let client = self.connection.id;
+        let asker = Asker {
+            client: self.connection.id,
+            wants_first: self.settings.core.network_backend.reads_by_threads(),
+        };
         match self
             .worker
             .files()
-            .lookup(path, symlinks, now_s, client, next)
+            .lookup(path, symlinks, now_s, asker, next)
         {
             Looked::Here(entry) => Some(entry),
             Looked::Cold(waiting) => {

@@ -7,7 +7,9 @@ use std::task::{Context, Poll, Waker};
 
 use petrel_engine::blocking::{self, Class, NotDone, Origin, Threads};
 use petrel_engine::cold_files::status_of_failure;
-use petrel_engine::file_cache::{Contents, FileCache, FileKind, Looked, StatCache, Symlinks};
+use petrel_engine::file_cache::{
+    Asker, Contents, FileCache, FileKind, Looked, StatCache, Symlinks,
+};
 use petrel_engine::limits;
 use petrel_engine::proto::status::Status;
 
@@ -37,7 +39,7 @@ fn a_look_up_that_finds_the_queue_full_is_503_and_the_next_one_is_not() {
     let path = std::env::temp_dir().join(format!("petrel-nobody-{}", std::process::id()));
     let path = path.as_os_str().as_bytes();
     // The kernel knows nothing of a name that nobody has looked for.
-    let look_up = || match cache.lookup(path, Symlinks::Follow, 1, 0, || None) {
+    let look_up = || match cache.lookup(path, Symlinks::Follow, 1, Asker::default(), || None) {
         Looked::Cold(waiting) => Ok(waiting),
         Looked::Here(entry) => Err(entry.kind()),
     };

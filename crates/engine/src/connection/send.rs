@@ -424,10 +424,11 @@ impl Exchange {
         Fill::Ready
     }
 
-    /// Queues a piece. What a job has just read of its file is sent from memory.
+    /// Queues a piece. What a job has just read of its file is sent from memory, if a thread was to read it.
     fn queue(&mut self, piece: Piece) {
         if let Piece::File { file, range } = &piece
             && range.start < limits::FIRST_READ_BYTES_MAX
+            && self.settings.core.network_backend.reads_by_threads()
             && let Some(first) = self.cold.take_first(file)
         {
             let now = self.worker.clock().latest();

@@ -1,7 +1,8 @@
 //! Looking at the disk: jobs that answer what neither the cache nor the kernel has in memory.
 //!
 //! One job does everything a request needs of a path, on a thread that may wait: open, fstat, the first
-//! read, and the same for the names that come next (index files, precompressed siblings). Called by
+//! read, and the same for the names that come next (index files, precompressed siblings). Where threads are
+//! not to read contents (`server.network-backend`), the first read is that of small files alone. Called by
 //! [jobs](super::jobs) alone, on threads but for [`place_ahead`]; knows nothing of requests.
 
 use std::ffi::OsStr;
@@ -29,8 +30,17 @@ pub(super) struct Looked {
     pub place: Place,
     /// The whole content of a small file, the beginning of a larger one.
     pub first: Option<Bytes>,
-    /// Whether the file had not been changed just before it was read.
+    /// Whether the file had not been changed just before it was looked at, nor while it was read.
     pub is_settled: bool,
+}
+
+/// Who looks, and what for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asker {
+    /// Gets no more than its share of the disk.
+    pub client: u64,
+    /// The first bytes of large files are wanted, too: a thread is to read contents.
+    pub wants_first: bool,
 }
 
 /// Further paths that a request will want to know about.
@@ -85,7 +95,12 @@ fn beside(directory: &[u8], target: &[u8]) -> Vec<u8> {
 }
 
 /// What the thread does: the first path, and those that come next.
-pub(super) fn look(path: Box<[u8]>, symlinks: Symlinks, next: Option<NextNames>) -> Vec<Looked> {
+pub(super) fn look(
+    path: Box<[u8]>,
+    symlinks: Symlinks,
+    next: Option<NextNames>,
+    wants_first: bool,
+) -> Vec<Looked> {
     let mut all = vec![look_at(path, symlinks)];
     if let Some(next) = next {
         let first_kind = all.first().and_then(Looked::file_type);
@@ -103,7 +118,7 @@ pub(super) fn look(path: Box<[u8]>, symlinks: Symlinks, next: Option<NextNames>)
             }
         }
     }
-    if let Some(sent) = probably_sent(&mut all) {
+    if wants_first && let Some(sent) = probably_sent(&mut all) {
         sent.read_first();
     }
     // What workers keep in memory is read in any case.
@@ -142,12 +157,13 @@ fn look_at(path: Box<[u8]>, symlinks: Symlinks) -> Looked {
         Ok((descriptor, _)) => mounts::of_descriptor(descriptor),
         Err(_) => place_of_the_way(&path),
     };
+    let stat = found.as_ref().ok().map(|(_, stat)| FileStat::from(stat));
     Looked {
         path,
+        is_settled: stat.is_some_and(|stat| stat.is_settled()),
         found,
         place,
         first: None,
-        is_settled: false,
     }
 }
 
@@ -188,6 +204,7 @@ impl Looked {
             false => limits::FILE_IN_MEMORY_BYTES_MAX,
         };
         let is_remote = self.place.storage == Storage::Remote;
+        self.is_settled = false;
         for _ in 0..READ_AGAIN_MAX {
             let Ok(length @ 1..) = usize::try_from(self.size().min(most)) else {
                 return;

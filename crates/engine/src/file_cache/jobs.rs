@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::cold::{Looked, NextNames, look, place_ahead};
+use super::cold::{Asker, Looked, NextNames, look, place_ahead};
 use super::{Found, Symlinks};
 use crate::blocking::{self, Class, NotDone, Origin};
 use crate::limits;
@@ -73,7 +73,7 @@ impl Jobs {
         &self,
         path: &[u8],
         symlinks: Symlinks,
-        client: u64,
+        asker: Asker,
         next: impl FnOnce() -> Option<NextNames>,
     ) -> Result<Waiter, NotDone> {
         let key = (Box::from(path), symlinks);
@@ -94,11 +94,12 @@ impl Jobs {
             path: path.into(),
             symlinks,
             next: next(),
+            wants_first: asker.wants_first,
         };
         let origin = Origin {
             device: place.device,
             is_remote: place.storage == Storage::Remote,
-            client,
+            client: asker.client,
             bytes: 0,
         };
         blocking::start(Class::Stat, origin, look_up)?;
@@ -341,13 +342,14 @@ struct LookUp {
     path: Box<[u8]>,
     symlinks: Symlinks,
     next: Option<NextNames>,
+    wants_first: bool,
 }
 
 impl blocking::Job for LookUp {
     fn run(mut self: Box<Self>) {
         self.shared.begin();
         let path = mem::take(&mut self.path);
-        let looked = look(path, self.symlinks, self.next.take());
+        let looked = look(path, self.symlinks, self.next.take(), self.wants_first);
         self.shared.finish(Some(looked));
     }
 
@@ -387,6 +389,7 @@ mod tests {
                 path: key.0.clone(),
                 symlinks: key.1,
                 next: None,
+                wants_first: true,
             });
             let waiter = Waiter::new(last.job(&key, &jobs.0));
             jobs.0.borrow_mut().insert(key.clone(), last);

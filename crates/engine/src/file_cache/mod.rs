@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-pub use cold::{NextNames, Role};
+pub use cold::{Asker, NextNames, Role};
 pub use contents::Contents;
 pub use counters::{LookUps, look_ups};
 pub(crate) use entry::SharedDescriptor;
@@ -125,15 +125,14 @@ impl FileCache {
     }
 
     /// What is at `path` (absolute, without NUL), if that can be told without waiting. `now_s` is the
-    /// worker's coarse clock, `client` whoever should get no more than its share of the disk; `next` says
-    /// what else the request will look at, if the disk has to be asked.
+    /// worker's coarse clock; `next` says what else the request will look at, if the disk has to be asked.
     #[inline]
     pub fn lookup(
         &self,
         path: &[u8],
         symlinks: Symlinks,
         now_s: u32,
-        client: u64,
+        asker: Asker,
         next: impl FnOnce() -> Option<NextNames>,
     ) -> Looked {
         if let Some(entry) = self.table(symlinks).borrow().get(path)
@@ -147,7 +146,7 @@ impl FileCache {
                 counters::count_cached();
                 Looked::Here(entry)
             }
-            None => self.begin_job(path, symlinks, now_s, client, next),
+            None => self.begin_job(path, symlinks, now_s, asker, next),
         }
     }
 
@@ -303,16 +302,14 @@ impl FileCache {
         path: &[u8],
         symlinks: Symlinks,
         now_s: u32,
-        client: u64,
+        asker: Asker,
         next: impl FnOnce() -> Option<NextNames>,
     ) -> Looked {
         counters::count_disk();
-        Looked::Cold(Waiting(
-            match self.jobs.join(path, symlinks, client, next) {
-                Ok(job) => For::Job(job),
-                Err(_) => For::Refusal(self.failed(path, symlinks, Errno::BUSY, now_s)),
-            },
-        ))
+        Looked::Cold(Waiting(match self.jobs.join(path, symlinks, asker, next) {
+            Ok(job) => For::Job(job),
+            Err(_) => For::Refusal(self.failed(path, symlinks, Errno::BUSY, now_s)),
+        }))
     }
 
     /// Makes an entry of what a thread has looked at. What it has opened keeps the way there in the kernel's

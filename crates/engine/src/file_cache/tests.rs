@@ -8,6 +8,12 @@ use super::*;
 
 const DESCRIPTORS_MAX: usize = 100;
 
+/// Threads are to read contents.
+const READS: Asker = Asker {
+    client: 0,
+    wants_first: true,
+};
+
 struct Tree(PathBuf);
 
 impl Tree {
@@ -38,7 +44,7 @@ fn look(cache: &FileCache, path: &Path) -> Rc<FileEntry> {
 }
 
 fn look_at(cache: &FileCache, path: &[u8], symlinks: Symlinks, now_s: u32) -> Rc<FileEntry> {
-    match cache.lookup(path, symlinks, now_s, 0, || None) {
+    match cache.lookup(path, symlinks, now_s, READS, || None) {
         Looked::Here(entry) => entry,
         Looked::Cold(waiting) => Rc::clone(&wait(cache, &waiting)[0].entry),
     }
@@ -47,7 +53,7 @@ fn look_at(cache: &FileCache, path: &[u8], symlinks: Symlinks, now_s: u32) -> Rc
 /// What a job finds, however much of it the kernel has in memory.
 fn look_on_disk(cache: &FileCache, path: &Path, next: Option<NextNames>) -> Vec<Found> {
     let path = path.as_os_str().as_bytes();
-    match cache.begin_job(path, Symlinks::Follow, 1, 0, || next) {
+    match cache.begin_job(path, Symlinks::Follow, 1, READS, || next) {
         Looked::Cold(waiting) => wait(cache, &waiting),
         Looked::Here(_) => unreachable!("nobody has looked"),
     }
@@ -363,6 +369,44 @@ fn a_job_finds_what_a_look_finds() {
 }
 
 #[test]
+fn a_job_reads_large_files_only_for_who_wants_it() {
+    let (tree, cache) = (Tree::new("job-first"), cache());
+    tree.write("small", "hello");
+    tree.write("large", &"x".repeat(100_000));
+    tree.write("large.gz", &"y".repeat(90_000));
+    for wants_first in [false, true] {
+        let asker = Asker {
+            client: 0,
+            wants_first,
+        };
+        let look = |name: &str, next| {
+            let path = tree.0.join(name).into_os_string().into_vec();
+            match cache.begin_job(&path, Symlinks::Follow, 1, asker, || next) {
+                Looked::Cold(waiting) => wait(&cache, &waiting),
+                Looked::Here(_) => unreachable!("nobody has looked"),
+            }
+        };
+        let lengths = |found: &[Found]| -> Vec<_> {
+            let all = found.iter();
+            all.map(|found| found.first.as_ref().map_or(0, Bytes::len))
+                .collect()
+        };
+        let sibling = NextNames {
+            paths: vec![tree.0.join("large.gz").into_os_string().into_vec()],
+            role: Role::Siblings,
+        };
+        let read = |length: usize| length * usize::from(wants_first);
+        assert_eq!(lengths(&look("large", None)), [read(100_000)]);
+        let both = look("large", Some(sibling));
+        assert_eq!(lengths(&both), [0, read(90_000)]);
+        assert!(both.iter().all(|found| found.entry.descriptor().is_some()));
+        // Workers keep these in memory, and no backend sends them.
+        let small = look("small", None);
+        assert_eq!(small[0].entry.content(), Some(&b"hello"[..]));
+    }
+}
+
+#[test]
 fn what_a_job_found_is_watched() {
     let (tree, cache) = (Tree::new("job-watched"), cache());
     tree.write("a", "old");
@@ -423,7 +467,7 @@ fn misses_of_one_path_share_a_job() {
     tree.write("a", "hello");
     let path = tree.0.join("a");
     let path = path.as_os_str().as_bytes();
-    let begin = || cache.begin_job(path, Symlinks::Follow, 1, 0, || None);
+    let begin = || cache.begin_job(path, Symlinks::Follow, 1, READS, || None);
     let (Looked::Cold(first), Looked::Cold(second)) = (begin(), begin()) else {
         panic!("nobody has looked");
     };

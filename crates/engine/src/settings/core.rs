@@ -144,6 +144,12 @@ impl NetworkBackend {
         )
     }
 
+    /// Whether it is threads of the process that read what is not in memory, so that one that looks a file up
+    /// can read its first bytes as well.
+    pub(crate) const fn reads_by_threads(self) -> bool {
+        matches!(self, NetworkBackend::Auto | NetworkBackend::GthreadAio)
+    }
+
     /// Whether chunks are read while the worker goes on.
     pub(crate) const fn reads_elsewhere(self) -> bool {
         !self.waits() && !matches!(self, NetworkBackend::GthreadSendfile)
