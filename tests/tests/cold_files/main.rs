@@ -9,6 +9,7 @@ mod ends;
 mod failures;
 mod hanging;
 mod modules;
+mod who_reads;
 
 use std::fs;
 use std::path::PathBuf;

@@ -20,6 +20,7 @@ use crate::file_cache::FileEntry;
 use crate::file_cache::read::{read_cached, read_full};
 use crate::limits;
 use crate::mounts::Storage;
+use crate::network_backend::{NetworkBackend, count_async};
 
 /// What a reader of pieces keeps from one call to the next.
 #[derive(Default)]
@@ -122,6 +123,7 @@ impl Piece {
             let mut bytes = vec![0; length];
             let count = read_full(&*descriptor, &mut bytes, offset)?;
             bytes.truncate(count);
+            count_async(NetworkBackend::GthreadAio, count);
             Ok(bytes.into())
         }))
     }
@@ -205,6 +207,7 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
+    use crate::network_backend::io_counts;
 
     /// A piece of `bytes`, and what has been cut off its file meanwhile.
     fn piece(bytes: &[u8], range: std::ops::Range<u64>) -> Piece {
@@ -238,8 +241,12 @@ mod tests {
             let expected = &bytes[range.start as usize..range.end as usize];
             for is_cold in [false, true] {
                 let mut piece = piece(&bytes, range.clone());
+                let counted = || io_counts(NetworkBackend::GthreadAio).async_bytes;
+                let before = counted();
                 let all = read_all(&mut piece, is_cold).expect("it can be read");
                 assert!(all == expected, "{range:?} {is_cold}");
+                let by_thread = expected.len().min(limits::CHUNK_BYTES_FIRST) as u64;
+                assert!(!is_cold || counted() - before >= by_thread, "{range:?}");
             }
         }
     }

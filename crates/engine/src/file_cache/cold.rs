@@ -20,7 +20,7 @@ use super::watch::{SYMLINKS_MAX, simplify};
 use super::{FileStat, Symlinks};
 use crate::limits;
 use crate::mounts::{self, Place, Storage};
-use crate::network_backend::{Memory, has_memory};
+use crate::network_backend::{Memory, NetworkBackend, count_async, has_memory};
 
 /// What a job has found out about one path.
 pub(super) struct Looked {
@@ -215,6 +215,9 @@ impl Looked {
             let mut memory = Memory::new(length);
             let read = read_full(&*descriptor, memory.as_mut(), 0)
                 .and_then(|count| Ok((count, fstat(&*descriptor)?)));
+            if let Ok((count, _)) = &read {
+                count_async(NetworkBackend::GthreadAio, *count);
+            }
             match read {
                 // Programs behind FUSE may say what is at the path by now, whatever was opened.
                 Ok((count, now)) if is_remote || FileStat::from(&now) == FileStat::from(&*stat) => {

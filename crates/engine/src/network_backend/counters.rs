@@ -35,7 +35,7 @@ pub fn io_counts(backend: NetworkBackend) -> IoCounts {
 }
 
 /// The kernel, or a thread, has read `bytes`.
-pub(super) fn count_async(backend: NetworkBackend, bytes: usize) {
+pub(crate) fn count_async(backend: NetworkBackend, bytes: usize) {
     let counters = &COUNTERS[backend as usize];
     add(&counters.async_reads, 1);
     add(&counters.async_bytes, bytes as u64);

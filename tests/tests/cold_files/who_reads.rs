@@ -1,0 +1,76 @@
+//! Who reads what of a file that is not in memory, as the counters tell it.
+
+use std::collections::BTreeMap;
+
+use engine::settings::core::NetworkBackend;
+use petrel_tests::{Server, SlowFs, eventually};
+
+use super::{content, site};
+
+const COUNTERS: &str =
+    "server.modules += ( \"mod_status\" )\nstatus.statistics-url = \"/counters\"\n";
+
+/// More than workers keep in memory, and no more than a job reads that looks a file up.
+const BYTES: usize = 100_000;
+
+/// The counters `server.io.…`, by what follows that.
+fn counters(server: &Server) -> BTreeMap<String, u64> {
+    let page = server.get("/counters");
+    let text = page.text();
+    let counts = text.lines().filter_map(|line| {
+        let (name, count) = line.strip_prefix("server.io.")?.split_once(": ")?;
+        Some((name.to_owned(), count.parse().ok()?))
+    });
+    counts.collect()
+}
+
+/// A site of which each backend sends the file of its name.
+fn one_file_each(test: &str) -> Option<(Server, SlowFs)> {
+    let file = content(BYTES);
+    let names = NetworkBackend::ALL.map(NetworkBackend::name);
+    let files: Vec<(&str, &[u8])> = names.iter().map(|name| (*name, &*file)).collect();
+    let scopes = names.map(|name| {
+        format!("$HTTP[\"url\"] == \"/slow/{name}\" {{ server.network-backend = \"{name}\" }}\n")
+    });
+    site(test, &files, &format!("{COUNTERS}{}", scopes.concat()))
+}
+
+#[test]
+fn contents_are_read_by_the_backend_that_was_chosen() {
+    let Some((server, _slow)) = one_file_each("contents_are_read_by_the_backend_that_was_chosen")
+    else {
+        return;
+    };
+    for backend in NetworkBackend::ALL {
+        let name = backend.name();
+        let before = counters(&server);
+        assert!(server.get(&format!("/slow/{name}")).body == content(BYTES));
+        let after = counters(&server);
+        let more = |name: &str| after[name] - before[name];
+        // Threads that look files up read first bytes only where threads are to read.
+        let (reader, by_look_up) = match backend {
+            NetworkBackend::Auto | NetworkBackend::GthreadAio => ("gthread-aio.async-bytes", true),
+            NetworkBackend::Write | NetworkBackend::Writev | NetworkBackend::LinuxSendfile => {
+                (&*format!("{name}.sync-bytes"), true)
+            }
+            NetworkBackend::GthreadSendfile => ("gthread-sendfile.async-bytes", false),
+            // Queues are for disks; of a program's file system threads read.
+            _ => ("gthread-aio.async-bytes", false),
+        };
+        assert_eq!(more(reader), BYTES as u64, "{name}: {reader}");
+        let of_all: u64 = NetworkBackend::ALL
+            .iter()
+            .flat_map(|backend| {
+                ["sync", "async"].map(|kind| format!("{}.{kind}-bytes", backend.name()))
+            })
+            .map(|name| more(&name))
+            .sum();
+        assert_eq!(of_all, BYTES as u64, "{name}: {after:?}");
+        // Threads count a job after they have told its result.
+        let is_right = || {
+            let jobs = counters(&server)["read.jobs"] - before["read.jobs"];
+            (jobs == 0) == by_look_up
+        };
+        assert!(eventually(is_right), "{name}: {after:?}");
+    }
+}
