@@ -21,7 +21,7 @@ use crate::file_cache::has_resolve_cached;
 use crate::file_cache::read::read_cached;
 use crate::limits;
 use crate::log::LogRegistry;
-use crate::mounts::{self, Mount, Storage};
+use crate::mounts::{self, DeviceNumber, Mount, Storage};
 use crate::network_backend::NetworkBackend;
 use crate::settings::ProcessSettings;
 use crate::settings::core::absolute_root;
@@ -212,12 +212,12 @@ struct Line<'a> {
 impl fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Mount { point, kind, place } = self.mount;
-        let (major, minor) = (place.device >> 32, place.device & u64::from(u32::MAX));
         write!(
             f,
-            "{:?} is on {kind} at {:?} ({major}:{minor}), ",
+            "{:?} is on {kind} at {:?} ({}), ",
             String::from_utf8_lossy(self.root),
-            String::from_utf8_lossy(point)
+            String::from_utf8_lossy(point),
+            DeviceNumber(place.device)
         )?;
         f.write_str(match (place.storage, self.nowait) {
             (Storage::Memory, _) => "in memory: read at once",

@@ -3,9 +3,12 @@
 //! The names are made here, all of them `server.io.…`; the counts are kept by whoever counts. Nothing is
 //! counted for a file that a worker has in memory. Called when somebody looks: mod_status and scripts.
 
-use crate::blocking::{self, Class};
+use crate::blocking::{self, Class, Counts, DeviceLoad};
 use crate::file_cache::look_ups;
-use crate::network_backend::{IoCounts, NetworkBackend, io_counts, memory_in_use};
+use crate::mounts::DeviceNumber;
+use crate::network_backend::{
+    IoCounts, NetworkBackend, io_counts, memory_in_use, queue_counts, queue_loads,
+};
 use crate::shared::Shared;
 
 /// What all names begin with.
@@ -22,21 +25,21 @@ pub fn read(shared: &Shared) -> Vec<(String, u64)> {
         let counts = io_counts(backend);
         for name in std::iter::once(backend.name()).chain(short_name(backend)) {
             of_backend(name, counts, &mut add);
+            if backend.reads_by_queue() {
+                of_work(name, queue_counts(backend), &mut add);
+            }
         }
     }
     for class in Class::ALL {
         of_class(class, &mut add);
     }
-    for load in blocking::device_loads() {
-        let (major, minor) = (load.device >> 32, load.device & u64::from(u32::MAX));
+    for load in device_loads() {
+        let device = DeviceNumber(load.device);
         add(
-            format_args!("device.{major}:{minor}.in-flight"),
+            format_args!("device.{device}.in-flight"),
             load.running as u64,
         );
-        add(
-            format_args!("device.{major}:{minor}.queued"),
-            load.waiting as u64,
-        );
+        add(format_args!("device.{device}.queued"), load.waiting as u64);
     }
     add(format_args!("memory-bytes"), memory_in_use() as u64);
     all
@@ -77,13 +80,22 @@ fn of_backend(name: &str, counts: IoCounts, add: Add<'_>) {
 fn of_class(class: Class, add: Add<'_>) {
     let name = class.name();
     let counts = blocking::counts(class);
+    of_work(name, counts, add);
     for (what, count) in [
-        ("jobs", counts.jobs),
         ("refused", counts.refused),
-        ("queued", counts.queued as u64),
-        ("running", counts.running as u64),
         ("stuck", counts.stuck as u64),
         ("threads", counts.threads as u64),
+    ] {
+        add(format_args!("{name}.{what}"), count);
+    }
+}
+
+/// What threads and queues have in common.
+fn of_work(name: &str, counts: Counts, add: Add<'_>) {
+    for (what, count) in [
+        ("jobs", counts.jobs),
+        ("queued", counts.queued as u64),
+        ("running", counts.running as u64),
         ("wait-us", counts.wait_us),
         ("wait-us-mean", counts.wait_us_mean()),
         ("wait-us-max", counts.wait_us_max),
@@ -93,6 +105,21 @@ fn of_class(class: Class, add: Add<'_>) {
     ] {
         add(format_args!("{name}.{what}"), count);
     }
+}
+
+/// What threads and queues do for each file system.
+fn device_loads() -> Vec<DeviceLoad> {
+    let mut all = blocking::device_loads();
+    for load in queue_loads() {
+        match all.iter_mut().find(|known| known.device == load.device) {
+            Some(known) => {
+                known.running += load.running;
+                known.waiting += load.waiting;
+            }
+            None => all.push(load),
+        }
+    }
+    all
 }
 
 /// lighttpd 1.5 counted `linux-aio-sendfile` as `linux-aio`.
@@ -154,6 +181,8 @@ mod tests {
             "gthread-aio.sync-bytes",
             "stat.wait-us-max",
             "lookup.disk",
+            "io_uring.run-us-mean",
+            "linux-aio.queued",
         ] {
             assert!(names.contains(&format!("{PREFIX}{name}")), "{name}");
         }

@@ -6,6 +6,7 @@
 //! mount of what was opened.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -73,6 +74,15 @@ pub fn of_descriptor(descriptor: impl AsFd) -> Place {
             storage: Storage::Remote,
             device: 0,
         },
+    }
+}
+
+/// A [`Place::device`] as it is shown: `8:1`, as in mountinfo.
+pub(crate) struct DeviceNumber(pub u64);
+
+impl fmt::Display for DeviceNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.0 >> 32, self.0 & u64::from(u32::MAX))
     }
 }
 

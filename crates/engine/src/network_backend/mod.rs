@@ -38,8 +38,8 @@ use std::task::Context;
 
 pub use chunk::memory_in_use;
 pub(crate) use chunk::{Chunk, Memory, has_memory};
-pub(crate) use counters::{count_async, publish as publish_counts};
 pub use counters::{IoCounts, io_counts};
+pub(crate) use counters::{count_async, publish as publish_counts};
 pub(crate) use flight::Flight;
 
 use petrel_config::Config;
@@ -50,6 +50,7 @@ use crate::settings::ProcessSettings;
 pub use crate::settings::core::NetworkBackend;
 use crate::transport::Transport;
 use crate::worker::Worker;
+pub(crate) use queue_reader::{queue_counts, queue_loads};
 
 /// What became of an attempt to send.
 pub(crate) enum Sent {

@@ -150,6 +150,14 @@ impl NetworkBackend {
         matches!(self, NetworkBackend::Auto | NetworkBackend::GthreadAio)
     }
 
+    /// Whether reads of disks wait in queues of the workers, and the kernel or the C library has them.
+    pub(crate) const fn reads_by_queue(self) -> bool {
+        matches!(
+            self,
+            NetworkBackend::PosixAio | NetworkBackend::LinuxAioSendfile | NetworkBackend::IoUring
+        )
+    }
+
     /// Whether chunks are read while the worker goes on.
     pub(crate) const fn reads_elsewhere(self) -> bool {
         !self.waits() && !matches!(self, NetworkBackend::GthreadSendfile)

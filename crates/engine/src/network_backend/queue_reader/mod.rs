@@ -10,6 +10,7 @@
 //! a program's (one that hangs would fill the queue), reads that it declines, and all when it is full. A [`Way`]
 //! is what the backends differ in.
 
+mod counted;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,9 @@ use petrel_sys::readiness;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, oneshot};
 
+use counted::Counted;
+pub(crate) use counted::{queue_counts, queue_loads};
+
 use super::chunk::{Chunk, Share};
 use super::counters::{count_async, count_sync};
 use super::gthread_aio::GthreadAio;
@@ -36,7 +40,7 @@ use crate::blocking::{Load, Origin, Queue};
 use crate::file_cache::{FileEntry, SharedDescriptor};
 use crate::limits;
 use crate::log::LogHandle;
-use crate::mounts::Storage;
+use crate::mounts::{DeviceNumber, Storage};
 use crate::settings::core::NetworkBackend;
 use crate::worker::Worker;
 
@@ -121,6 +125,7 @@ impl Reader for QueueReader {
                 offset,
                 length: length.min(BUFFER_BYTES_MAX),
                 device: origin.device,
+                counted: Counted::new(self.0.way.backend(), origin.device),
                 answer,
             },
         );
@@ -143,6 +148,7 @@ struct Order {
     offset: u64,
     length: usize,
     device: u64,
+    counted: Counted,
     answer: oneshot::Sender<Answer>,
 }
 
@@ -266,7 +272,7 @@ impl Inner {
         true
     }
 
-    fn begin(&self, order: Order, load: Load) -> Result<(), (Order, io::Error)> {
+    fn begin(&self, mut order: Order, load: Load) -> Result<(), (Order, io::Error)> {
         let prepared = match self.way.prepare(&order.file, order.offset, order.length) {
             Ok(prepared) => prepared,
             Err(error) => return Err((order, error)),
@@ -284,6 +290,7 @@ impl Inner {
         if let Err((_, error)) = self.queue.borrow_mut().submit(read) {
             return Err((order, error));
         }
+        order.counted.begin();
         let running = Running {
             order,
             range: prepared.range,
@@ -339,11 +346,10 @@ impl Inner {
         if is_new && refused.len() < limits::REFUSING_DEVICES_MAX {
             refused.push(order.device);
             self.log.error(format_args!(
-                "network backend {}: the file system {}:{} does not read this way ({error}), threads read its \
+                "network backend {}: the file system {} does not read this way ({error}), threads read its \
                  files (gthread-aio)",
                 self.way.backend().name(),
-                order.device >> 32,
-                order.device & u64::from(u32::MAX),
+                DeviceNumber(order.device),
             ));
         }
         let _ = order.answer.send(Answer::Declined);

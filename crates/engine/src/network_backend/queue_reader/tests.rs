@@ -224,6 +224,35 @@ async fn a_full_queue_is_passed_by() {
 }
 
 #[tokio::test(flavor = "local")]
+async fn what_is_under_way_and_what_waits_is_counted() {
+    let scene = Scene::new("counted");
+    if !scene.is_on_disk() {
+        return;
+    }
+    let reader = scene.reader(Fake::new(None, 1000));
+    let origin = scene.file.origin(0, 0);
+    // More than one file system is given at a time. Others may read by such a queue meanwhile.
+    let reads: Vec<_> = (0..100)
+        .map(|client| reader.read(&scene.file, 0, 1000, client))
+        .collect();
+    let load = || {
+        let all = queue_loads();
+        let load = all.into_iter().find(|load| load.device == origin.device);
+        load.unwrap_or_default()
+    };
+    let counts = || queue_counts(NetworkBackend::PosixAio);
+    patiently(async {
+        while load().running == 0 || counts().running == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(load().waiting > 0 && counts().queued > 0);
+    assert!(load().running + load().waiting >= 100);
+    drop(reads);
+}
+
+#[tokio::test(flavor = "local")]
 async fn who_has_gone_leaves_nothing_behind() {
     let scene = Scene::new("gone");
     let descriptor = scene.file.share_descriptor().expect("it is open");
