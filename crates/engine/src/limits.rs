@@ -204,8 +204,8 @@ pub const CHUNK_BYTES_SECOND: usize = 2 * 1024 * 1024;
 /// Bytes of a chunk at most: 70 ms of a disk that reads 60 MB/s, against 10 ms to get there.
 pub const CHUNK_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Bytes of a chunk that `server.io-chunk-size` can ask for.
-pub const CHUNK_BYTES_CONFIGURED_MAX: usize = 64 * 1024 * 1024;
+/// Bytes of a chunk that `server.io-chunk-size` can ask for: what a buffer of the queues holds.
+pub const CHUNK_BYTES_CONFIGURED_MAX: usize = 16 * 1024 * 1024;
 
 /// Bytes that are read at once of what may be in the page cache: copying them takes the worker 50 µs.
 pub const CHUNK_BYTES_PROBED: usize = 256 * 1024;

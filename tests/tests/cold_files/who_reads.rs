@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use engine::settings::core::NetworkBackend;
-use petrel_tests::{Server, SlowFs, eventually};
+use petrel_tests::{Operation, Server, SlowFs, eventually};
 
-use super::{content, site};
+use super::{asking, content, site};
 
 const COUNTERS: &str =
     "server.modules += ( \"mod_status\" )\nstatus.statistics-url = \"/counters\"\n";
@@ -72,5 +72,65 @@ fn contents_are_read_by_the_backend_that_was_chosen() {
             (jobs == 0) == by_look_up
         };
         assert!(eventually(is_right), "{name}: {after:?}");
+    }
+}
+
+#[test]
+fn chunks_are_as_large_as_they_are_wanted() {
+    const LENGTH: usize = 4 << 20;
+    let test = "chunks_are_as_large_as_they_are_wanted";
+    for kib in [64, 256, 1024] {
+        let config = format!(
+            "{COUNTERS}server.io-chunk-size = {kib}\n\
+             server.network-backend = \"gthread-aio\"\n\
+             $HTTP[\"url\"] == \"/slow/io_uring\" {{ server.network-backend = \"io_uring\" }}\n"
+        );
+        let file = content(LENGTH);
+        let files: [(&str, &[u8]); 2] = [("gthread-aio", &file), ("io_uring", &file)];
+        let Some((server, _slow)) = site(test, &files, &config) else {
+            return;
+        };
+        for (name, read_by_look_up) in [("gthread-aio", 128 << 10), ("io_uring", 0)] {
+            let before = counters(&server);
+            assert!(server.get(&format!("/slow/{name}")).body == file);
+            let after = counters(&server);
+            let more = |name: &str| after[name] - before[name];
+            assert_eq!(more("gthread-aio.async-bytes"), LENGTH as u64);
+            let chunks = (LENGTH - read_by_look_up).div_ceil(kib << 10) as u64;
+            let reads = chunks + u64::from(read_by_look_up > 0);
+            assert_eq!(
+                more("gthread-aio.async-read"),
+                reads,
+                "{name} {kib}: {after:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn threads_are_as_many_as_are_wanted() {
+    let test = "threads_are_as_many_as_are_wanted";
+    let names: Vec<String> = (0..12).map(|number| number.to_string()).collect();
+    for most in [1, 3] {
+        let config = format!("{COUNTERS}server.max-stat-threads = {most}");
+        let files: Vec<(&str, &[u8])> = names.iter().map(|name| (&**name, &b"x"[..])).collect();
+        let Some((server, slow)) = site(test, &files, &config) else {
+            return;
+        };
+        slow.hang_on(&[Operation::Lookup]);
+        let clients: Vec<_> = names
+            .iter()
+            .map(|name| asking(&server, &format!("/slow/{name}")))
+            .collect();
+        slow.expect_hanging(most);
+        let counts = counters(&server);
+        // Others take the place of those that hang for long.
+        let at_work = counts["stat.threads"] - counts["stat.stuck"];
+        assert!(at_work <= most as u64, "{most}: {counts:?}");
+        assert!(counts["stat.threads"] >= most as u64, "{most}: {counts:?}");
+        slow.release();
+        for mut client in clients {
+            assert_eq!(client.response().status, 200);
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! `gthread-sendfile`: threads call sendfile(2), so that neither the worker waits nor bytes are copied.
+//! `gthread-sendfile`: threads call sendfile(2), so that neither the worker waits nor bytes are copied. A call is
+//! for what a connection may send in its turn ([`SEND_TURN_BYTES`](crate::limits::SEND_TURN_BYTES)).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,7 +14,6 @@ use super::write::taken;
 use super::{Sent, Stretch, linux_sendfile};
 use crate::blocking::{self, Class, Running};
 use crate::file_cache::FileEntry;
-use crate::limits;
 use crate::settings::core::NetworkBackend;
 use crate::transport::Transport;
 
@@ -82,7 +82,6 @@ impl Call {
             .share_descriptor()
             .ok_or(io::ErrorKind::NotFound)?;
         let (offset, length) = (stretch.range.start, stretch.file_bytes_max());
-        let length = length.min(limits::CHUNK_BYTES_MAX);
         let origin = stretch.file.origin(stretch.client, length);
         let running = blocking::run_for(Class::Read, origin, move || {
             ask_for(&*descriptor, offset, length);

@@ -123,7 +123,7 @@ impl Reader for QueueReader {
             Order {
                 file: descriptor,
                 offset,
-                length: length.min(BUFFER_BYTES_MAX),
+                length: length.min(limits::CHUNK_BYTES_CONFIGURED_MAX),
                 device: origin.device,
                 counted: Counted::new(self.0.way.backend(), origin.device),
                 answer,
@@ -141,6 +141,9 @@ impl Reader for QueueReader {
         })
     }
 }
+
+// Whatever is asked for, there is a buffer for it.
+const _: () = assert!(limits::CHUNK_BYTES_CONFIGURED_MAX <= BUFFER_BYTES_MAX);
 
 /// A read that is wanted.
 struct Order {

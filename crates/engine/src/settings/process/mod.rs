@@ -5,6 +5,7 @@
 //! be checked without touching the system: users, directories and addresses are tried by whoever
 //! uses them (the keeper, the binary's start-up, the listeners).
 
+mod chunks;
 mod features;
 mod listeners;
 mod parse_options;
@@ -19,7 +20,6 @@ use petrel_proto::url::UrlOptions;
 
 use super::Values;
 use crate::blocking::{THREADS, Threads};
-use crate::limits;
 use crate::log::{LogTarget, SyslogFacility};
 pub use features::Features;
 pub use listeners::Listener;
@@ -109,11 +109,7 @@ impl ProcessSettings {
             max_connections: positive(values, "server.max-connections").map(|most| most as usize),
             error_log: error_log(values),
             syslog_facility: syslog_facility(values)?,
-            io_chunk_bytes: positive(values, "server.io-chunk-size").map_or(0, |kib| {
-                (kib as usize)
-                    .saturating_mul(1024)
-                    .min(limits::CHUNK_BYTES_CONFIGURED_MAX)
-            }),
+            io_chunk_bytes: chunks::read(config, values, &mut warnings),
             threads: threads(values),
             stat_cache: stat_cache(values)?,
             upload_directories: upload_directories(values),

@@ -3,6 +3,7 @@ use std::path::Path;
 use petrel_config::{LoadOptions, Shell, parse_str};
 
 use super::*;
+use crate::limits;
 use crate::settings::directives::DIRECTIVES;
 
 fn read(text: &str) -> Result<ProcessSettings, String> {
@@ -318,4 +319,32 @@ fn flags_without_effect_are_warned_of() {
         settings.warnings[1].hint.as_deref(),
         Some("did you mean server.h2proto?")
     );
+}
+
+#[test]
+fn a_chunk_size_without_effect_is_told() {
+    let read = |text: &str| {
+        let settings = ok(text);
+        let told = settings.warnings.into_iter();
+        let told: Vec<String> = told.map(|warning| warning.message).collect();
+        (settings.io_chunk_bytes, told)
+    };
+    assert_eq!(read("server.io-chunk-size = 256"), (256 << 10, vec![]));
+    let most = limits::CHUNK_BYTES_CONFIGURED_MAX;
+    let (bytes, told) = read("server.io-chunk-size = 16384");
+    assert_eq!((bytes, told.len()), (most, 0));
+    let (bytes, told) = read("server.io-chunk-size = 16385");
+    assert_eq!((bytes, told.len()), (most, 1));
+    assert!(told[0].contains("16384 KiB at most"), "{told:?}");
+    let some = "server.network-backend = \"writev\"
+        $HTTP[\"host\"] == \"a\" { server.network-backend = \"io_uring\" }
+        $HTTP[\"host\"] == \"b\" { server.network-backend = \"gthread-sendfile\" }
+        $HTTP[\"host\"] == \"c\" { server.network-backend = \"sendfile\" }";
+    let (_, told) = read(&format!("server.io-chunk-size = 64\n{some}"));
+    let names = ["writev", "gthread-sendfile", "linux-sendfile"];
+    assert_eq!(told.len(), names.len(), "{told:?}");
+    for (told, name) in told.iter().zip(names) {
+        assert!(told.ends_with(&format!("on what {name} sends")), "{told}");
+    }
+    assert_eq!(read(some), (0, vec![]));
 }
