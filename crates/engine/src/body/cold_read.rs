@@ -20,7 +20,7 @@ use crate::file_cache::FileEntry;
 use crate::file_cache::read::{read_cached, read_full};
 use crate::limits;
 use crate::mounts::Storage;
-use crate::network_backend::{NetworkBackend, count_async};
+use crate::network_backend::{Memory, NetworkBackend, count_async, within_memory};
 
 /// What a reader of pieces keeps from one call to the next.
 #[derive(Default)]
@@ -30,6 +30,13 @@ pub struct ColdRead {
     patience: Option<Pin<Box<Sleep>>>,
     /// What was read and not taken yet: the next bytes of the piece.
     bytes: Bytes,
+}
+
+impl ColdRead {
+    /// Whether nothing is under way or at hand.
+    fn is_unused(&self) -> bool {
+        self.running.is_none() && self.bytes.is_empty()
+    }
 }
 
 impl Piece {
@@ -45,20 +52,47 @@ impl Piece {
         cold: &mut ColdRead,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        if cold.bytes.is_empty() {
-            if cold.running.is_none()
-                && let Some(count) = self.read_now(buffer)?
-            {
-                return Poll::Ready(Ok(count));
+        if cold.is_unused()
+            && let Some(count) = self.read_now(buffer)?
+        {
+            return Poll::Ready(Ok(count));
+        }
+        let bytes = ready!(self.poll_bytes(cold, buffer.len(), context))?;
+        buffer[..bytes.len()].copy_from_slice(&bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    /// What is at hand already, or the next bytes, read into memory of their own: so many at most.
+    fn poll_in_memory(
+        &mut self,
+        cold: &mut ColdRead,
+        bytes_max: usize,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Bytes>> {
+        if cold.is_unused() {
+            let length = usize::try_from(self.length()).unwrap_or(usize::MAX);
+            let mut memory = Memory::new(within_memory(length.min(bytes_max)));
+            if let Some(count) = self.read_now(memory.as_mut())? {
+                return Poll::Ready(Ok(memory.into_bytes(count)));
             }
+        }
+        self.poll_bytes(cold, bytes_max, context)
+    }
+
+    /// The next bytes, which a thread has read or is to read: so many at most.
+    fn poll_bytes(
+        &mut self,
+        cold: &mut ColdRead,
+        bytes_max: usize,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Bytes>> {
+        if cold.bytes.is_empty() {
             ready!(self.poll_fetch(cold, context))?;
         }
         let wanted = usize::try_from(self.length()).unwrap_or(usize::MAX);
-        let count = wanted.min(buffer.len()).min(cold.bytes.len());
-        let bytes = cold.bytes.split_to(count);
-        buffer[..count].copy_from_slice(&bytes);
+        let count = wanted.min(bytes_max).min(cold.bytes.len());
         self.advance(count as u64);
-        Poll::Ready(Ok(count))
+        Poll::Ready(Ok(cold.bytes.split_to(count)))
     }
 
     /// The same for what is there at once. `None`: the disk has to be asked.
@@ -120,11 +154,10 @@ impl Piece {
         let (offset, length) = (range.start, left.min(limits::CHUNK_BYTES_FIRST));
         let origin = file.origin(0, length);
         Ok(blocking::run_for(Class::Read, origin, move || {
-            let mut bytes = vec![0; length];
-            let count = read_full(&*descriptor, &mut bytes, offset)?;
-            bytes.truncate(count);
+            let mut memory = Memory::new(within_memory(length));
+            let count = read_full(&*descriptor, memory.as_mut(), offset)?;
             count_async(NetworkBackend::GthreadAio, count);
-            Ok(bytes.into())
+            Ok(memory.into_bytes(count))
         }))
     }
 }
@@ -174,16 +207,12 @@ impl Body {
                 other => return Poll::Ready(other),
             },
         };
-        let length = usize::try_from(piece.length()).unwrap_or(usize::MAX);
-        let mut bytes = vec![0; length.min(limits::CHUNK_BYTES_FIRST)];
-        let read = ready!(piece.poll_read(&mut bytes, &mut reader.cold, context));
+        let read =
+            ready!(piece.poll_in_memory(&mut reader.cold, limits::CHUNK_BYTES_FIRST, context));
         if piece.length() == 0 || read.is_err() {
             reader.piece = None;
         }
-        Poll::Ready(Some(read.map(|count| {
-            bytes.truncate(count);
-            Piece::Bytes(bytes.into())
-        })))
+        Poll::Ready(Some(read.map(Piece::Bytes)))
     }
 }
 

@@ -178,8 +178,21 @@ impl AsRef<[u8]> for BufferRead {
     }
 }
 
+/// How much may be read of `length` bytes that are needed now: little when memory is short. To be asked when
+/// the read begins; many may have been wanted while there was memory.
+pub(crate) fn within_memory(length: usize) -> usize {
+    match has_memory() {
+        true => length,
+        false => length.min(limits::CHUNK_BYTES_MIN),
+    }
+}
+
 /// Whether there is memory for more than what is needed now.
 pub(crate) fn has_memory() -> bool {
+    #[cfg(test)]
+    if IS_SHORT.get() {
+        return false;
+    }
     IN_USE.load(Ordering::Relaxed) < limits::READ_MEMORY_BYTES_MAX
 }
 
@@ -189,6 +202,12 @@ pub fn memory_in_use() -> usize {
 }
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
+
+#[cfg(test)]
+thread_local! {
+    /// Makes memory short for this thread, and not for the tests beside it.
+    pub(super) static IS_SHORT: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
 
 #[cfg(test)]
 mod tests {
@@ -202,5 +221,14 @@ mod tests {
         assert_eq!(chunk.from(106), b"");
         assert_eq!(chunk.from(99), b"");
         assert_eq!(chunk.from(107), b"");
+    }
+
+    #[test]
+    fn when_memory_is_short_little_is_read() {
+        let min = limits::CHUNK_BYTES_MIN;
+        assert_eq!(within_memory(10 * min), 10 * min);
+        IS_SHORT.set(true);
+        assert_eq!(within_memory(10 * min), min);
+        assert_eq!(within_memory(7), 7);
     }
 }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use rustix::io::Errno;
 
-use super::chunk::{Chunk, Memory, Part, has_memory};
+use super::chunk::{Chunk, Memory, Part, has_memory, within_memory};
 use super::counters::count_sync;
 use super::write;
 use super::{NetworkBackend, Reading, Sent, Stretch, gthread_sendfile, send_at_hand};
@@ -234,15 +234,16 @@ impl Flight {
             0 => self.pace.chunk_bytes(offset),
             fixed => fixed,
         };
-        let size = match has_memory() {
-            true => size,
-            false => size.min(limits::CHUNK_BYTES_MIN),
-        };
         let reader = worker.readers().of(backend, worker);
         self.ahead = Some(Ahead {
             file: Rc::clone(stretch.file),
             offset,
-            reading: reader.read(stretch.file, offset, left.min(size), stretch.client),
+            reading: reader.read(
+                stretch.file,
+                offset,
+                within_memory(left.min(size)),
+                stretch.client,
+            ),
         });
     }
 

@@ -6,13 +6,13 @@ use std::rc::Rc;
 
 use rustix::fs::{Advice, fadvise};
 
-use super::chunk::{Chunk, Memory, has_memory};
+use super::chunk::{Chunk, Memory, within_memory};
 use super::counters::count_async;
 use super::{Reader, Reading};
 use crate::blocking::{self, Class};
 use crate::file_cache::FileEntry;
 use crate::file_cache::read::read_full;
-use crate::limits::{self, READ_AHEAD_STEP_BYTES as READ_AHEAD_STEP};
+use crate::limits::READ_AHEAD_STEP_BYTES as READ_AHEAD_STEP;
 use crate::settings::core::NetworkBackend;
 
 /// Reads by the threads of the process.
@@ -24,12 +24,7 @@ impl Reader for GthreadAio {
         let origin = file.origin(client, length);
         let running = blocking::run_for(Class::Read, origin, move || {
             let descriptor = descriptor.ok_or(io::ErrorKind::NotFound)?;
-            // Many may have been asked for while there was memory.
-            let length = match has_memory() {
-                true => length,
-                false => length.min(limits::CHUNK_BYTES_MIN),
-            };
-            read_chunk(&*descriptor, offset, length)
+            read_chunk(&*descriptor, offset, within_memory(length))
         });
         Box::pin(async move {
             let chunk = running.await??;

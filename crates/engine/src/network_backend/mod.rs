@@ -37,7 +37,7 @@ use std::rc::Rc;
 use std::task::Context;
 
 pub use chunk::memory_in_use;
-pub(crate) use chunk::{Chunk, Memory, has_memory};
+pub(crate) use chunk::{Chunk, Memory, has_memory, within_memory};
 pub use counters::{IoCounts, io_counts};
 pub(crate) use counters::{count_async, publish as publish_counts};
 pub(crate) use flight::Flight;

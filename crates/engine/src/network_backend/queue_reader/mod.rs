@@ -32,7 +32,7 @@ use tokio::sync::{Notify, oneshot};
 use counted::Counted;
 pub(crate) use counted::{queue_counts, queue_loads};
 
-use super::chunk::{Chunk, Share};
+use super::chunk::{Chunk, Share, within_memory};
 use super::counters::{count_async, count_sync};
 use super::gthread_aio::GthreadAio;
 use super::{Reader, Reading};
@@ -276,7 +276,8 @@ impl Inner {
     }
 
     fn begin(&self, mut order: Order, load: Load) -> Result<(), (Order, io::Error)> {
-        let prepared = match self.way.prepare(&order.file, order.offset, order.length) {
+        let length = within_memory(order.length);
+        let prepared = match self.way.prepare(&order.file, order.offset, length) {
             Ok(prepared) => prepared,
             Err(error) => return Err((order, error)),
         };

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use petrel_sys::read_queue::{IoUring, KernelAio, PosixAio};
 
+use super::super::chunk::IS_SHORT;
 use super::*;
 use crate::file_cache::Symlinks;
 use crate::testing::Site;
@@ -250,6 +251,24 @@ async fn what_is_under_way_and_what_waits_is_counted() {
     assert!(load().waiting > 0 && counts().queued > 0);
     assert!(load().running + load().waiting >= 100);
     drop(reads);
+}
+
+#[tokio::test(flavor = "local")]
+async fn when_memory_has_become_short_little_is_read() {
+    let scene = Scene::new("short-of-memory");
+    if !scene.is_on_disk() {
+        return;
+    }
+    for reader in readers(&scene) {
+        let read = reader.read(&scene.file, 5, 1_000_000, 1);
+        // It was wanted while there was enough, and is begun by this thread.
+        IS_SHORT.set(true);
+        let chunk = patiently(read).await.expect("it is read");
+        IS_SHORT.set(false);
+        let least = limits::CHUNK_BYTES_MIN;
+        assert_eq!((chunk.offset, chunk.bytes.len()), (5, least));
+        assert!(chunk.bytes == scene.content[5..5 + least]);
+    }
 }
 
 #[tokio::test(flavor = "local")]
