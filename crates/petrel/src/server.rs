@@ -106,6 +106,8 @@ fn give_up(loaded: &Loaded, identity: &Identity, keeper: u32, detached: bool) ->
 fn enter(root: &Path) -> io::Result<()> {
     // What is not there is told by the next line.
     let _ = mounts::prepare_for(root);
+    // The backend that needs it says so when it is missing.
+    let _ = sys::read_queue::prepare_direct();
     let entered = nix::unistd::chroot(root).and_then(|()| nix::unistd::chdir("/"));
     entered.map_err(|error| told(&format!("chroot to {}", root.display()), &error.into()))
 }

@@ -1,6 +1,7 @@
 //! How contents of files leave, by each backend: whole, in ranges, cut short, and where the kernel forbids
 //! it.
 
+mod chroot;
 mod cut_short;
 mod forbidden;
 mod serving;

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use petrel_sys::page_cache::residency;
 use petrel_sys::read_queue::{
-    ALIGNMENT_BYTES, BUFFER_BYTES_MAX, Buffer, DirectRange, KernelAio, ReadQueue, open_direct,
+    ALIGNMENT_BYTES, BUFFER_BYTES_MAX, Buffer, DirectRange, KernelAio, ReadQueue, is_refusal,
+    open_direct,
 };
 
 use super::queue_reader::{Prepared, QueueReader, Way};
@@ -23,6 +24,7 @@ use crate::worker::Worker;
 /// The reader of a worker.
 pub(super) fn start(worker: &Rc<Worker>) -> io::Result<QueueReader> {
     let queue = KernelAio::new(limits::QUEUED_READS_MAX)?;
+    try_to_reopen()?;
     QueueReader::start(queue, Direct, worker)
 }
 
@@ -30,10 +32,25 @@ pub(super) fn start(worker: &Rc<Worker>) -> io::Result<QueueReader> {
 pub(super) fn check() -> Result<String, String> {
     let queue = KernelAio::new(limits::QUEUED_READS_MAX).map_err(|error| reason(&error))?;
     Buffer::in_file(1).map_err(|error| format!("there are no files in memory: {error}"))?;
+    try_to_reopen().map_err(|error| {
+        format!("files cannot be opened once more, past the page cache, by /proc/self/fd: {error}")
+    })?;
     Ok(format!(
         "io_submit past the page cache for {} reads a worker at a time",
         queue.capacity()
     ))
+}
+
+/// Whether open files can be opened once more. It is the file system of each that says whether that is of use.
+fn try_to_reopen() -> io::Result<()> {
+    let buffer = Buffer::in_file(1)?;
+    let Some((file, _)) = buffer.file() else {
+        return Err(io::ErrorKind::Unsupported.into());
+    };
+    match open_direct(file) {
+        Err(error) if !is_refusal(&error) => Err(error),
+        _ => Ok(()),
+    }
 }
 
 fn reason(error: &io::Error) -> String {

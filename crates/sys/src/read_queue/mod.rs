@@ -28,7 +28,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 pub use buffer::{ALIGNMENT_BYTES, BUFFER_BYTES_MAX, Buffer};
-pub use direct::{DirectRange, open_direct};
+pub use direct::{DirectRange, open_direct, prepare_direct};
 pub use io_uring::IoUring;
 pub use kernel_aio::KernelAio;
 pub use posix_aio::{PosixAio, set_posix_aio_threads};
