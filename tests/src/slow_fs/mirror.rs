@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -91,6 +92,14 @@ impl Mirror {
         });
     }
 
+    /// How long the kernel may keep names and attributes.
+    fn kept(&self) -> Duration {
+        match self.gate.keeps_names.load(Ordering::SeqCst) {
+            true => Duration::from_secs(3600),
+            false => Duration::ZERO,
+        }
+    }
+
     fn path(&self, inode: INodeNo) -> Option<PathBuf> {
         self.files.lock().paths.get(&inode.0).cloned()
     }
@@ -111,15 +120,17 @@ impl Filesystem for Mirror {
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let path = self.path_in(parent, name);
-        self.pass(Operation::Lookup, path, Files::attributes, |answer| {
-            entry(answer, reply);
+        let kept = self.kept();
+        self.pass(Operation::Lookup, path, Files::attributes, move |answer| {
+            entry(answer, reply, kept);
         });
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let path = self.path(inode);
-        self.pass(Operation::Stat, path, Files::attributes, |answer| {
-            attributes(answer, reply);
+        let kept = self.kept();
+        self.pass(Operation::Stat, path, Files::attributes, move |answer| {
+            attributes(answer, reply, kept);
         });
     }
 
@@ -162,7 +173,7 @@ impl Filesystem for Mirror {
             files.attributes(path)
         };
         self.pass(Operation::Change, self.path(inode), change, |answer| {
-            attributes(answer, reply);
+            attributes(answer, reply, Duration::ZERO);
         });
     }
 
@@ -210,7 +221,13 @@ impl Filesystem for Mirror {
         let path = self.path_in(parent, name);
         self.pass(Operation::Create, path, create, |answer| match answer {
             Ok((found, handle)) => {
-                reply.created(&KEPT, &found, Generation(0), handle, FopenFlags::empty());
+                reply.created(
+                    &Duration::ZERO,
+                    &found,
+                    Generation(0),
+                    handle,
+                    FopenFlags::empty(),
+                );
             }
             Err(errno) => reply.error(errno),
         });
@@ -385,7 +402,7 @@ impl Filesystem for Mirror {
         };
         let path = self.path_in(parent, name);
         self.pass(Operation::MakeDirectory, path, make, |answer| {
-            entry(answer, reply);
+            entry(answer, reply, Duration::ZERO);
         });
     }
 
@@ -561,16 +578,16 @@ fn seconds(seconds: i64, nanoseconds: i64) -> Duration {
     Duration::new(seconds, u32::try_from(nanoseconds).unwrap_or(0))
 }
 
-fn entry(answer: Result<FileAttr, Errno>, reply: ReplyEntry) {
+fn entry(answer: Result<FileAttr, Errno>, reply: ReplyEntry, kept: Duration) {
     match answer {
-        Ok(found) => reply.entry(&KEPT, &found, Generation(0)),
+        Ok(found) => reply.entry(&kept, &found, Generation(0)),
         Err(errno) => reply.error(errno),
     }
 }
 
-fn attributes(answer: Result<FileAttr, Errno>, reply: ReplyAttr) {
+fn attributes(answer: Result<FileAttr, Errno>, reply: ReplyAttr, kept: Duration) {
     match answer {
-        Ok(found) => reply.attr(&KEPT, &found),
+        Ok(found) => reply.attr(&kept, &found),
         Err(errno) => reply.error(errno),
     }
 }
@@ -588,6 +605,3 @@ fn done(answer: Result<(), Errno>, reply: ReplyEmpty) {
         Err(errno) => reply.error(errno),
     }
 }
-
-/// How long the kernel may keep names and attributes.
-const KEPT: Duration = Duration::ZERO;

@@ -4,7 +4,7 @@
 //! before, until the test says [`hang`](SlowFs::hang) or [`fail`](SlowFs::fail): for all operations, some
 //! kinds of them, or what lies below a path. Operations that hang hold no thread of ours; they are answered
 //! when the test says [`release`](SlowFs::release). The kernel keeps no names and attributes of it, so that
-//! every look-up arrives here and is counted; it keeps contents that were read, until the file is opened anew.
+//! every look-up arrives here and is counted, unless the test says [`keep_names`](SlowFs::keep_names); it keeps contents that were read, until the file is opened anew.
 //!
 //! It is served by a thread of the test's own process, so no other thread of the test may touch the mounted
 //! directory while it hangs, or a test that is killed never ends: programs may, and
@@ -21,6 +21,7 @@ use std::io;
 use std::mem;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fuser::{BackgroundSession, Config, Errno, MountOption, SessionACL};
@@ -118,6 +119,11 @@ impl SlowFs {
                 None
             }
         }
+    }
+
+    /// From now on the kernel keeps names and attributes, and need not ask for them again.
+    pub fn keep_names(&self) {
+        self.gate.keeps_names.store(true, Ordering::SeqCst);
     }
 
     /// From now on no operation is answered.
@@ -228,7 +234,10 @@ fn unmount_leftovers() {
 
 /// What operations pass on their way to the files.
 #[derive(Debug, Default)]
-struct Gate(Mutex<State>);
+struct Gate {
+    state: Mutex<State>,
+    keeps_names: AtomicBool,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -302,7 +311,7 @@ impl Gate {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -173,6 +173,33 @@ fn symlinks_into_a_file_system_that_hangs_are_told_from_the_local_one() {
     }
 }
 
+#[test]
+fn symlinks_within_a_file_system_that_hangs_are_not_read_by_the_worker() {
+    let test = "symlinks_within_a_file_system_that_hangs_are_not_read_by_the_worker";
+    let Some((server, slow)) = site(test, &[("app/release/one.txt", b"1")], IMPATIENT) else {
+        return;
+    };
+    let link = slow.beneath().join("app/current");
+    std::os::unix::fs::symlink("release", link).expect("symlink");
+    server.tree().symlink("slow/app", "www/app");
+    slow.keep_names();
+    // The kernel knows the way now, but for what the symlink says, which it asks for each time.
+    assert_eq!(server.get("/app/current/one.txt").text(), "1");
+    slow.hang_on(&[Operation::ReadLink]);
+    let clients = vec![
+        asking(&server, "/app/current/two.txt"),
+        asking(&server, "/app/current/three.txt"),
+    ];
+    slow.expect_hanging(1);
+    for _ in 0..3 {
+        expect_others_served(&server);
+        expect_uncached_served(&server);
+    }
+    expect_504(clients);
+    slow.release();
+    assert_eq!(server.get("/app/current/one.txt").text(), "1");
+}
+
 /// What nobody has looked for yet is not known to the kernel either: it takes a thread.
 #[track_caller]
 fn expect_uncached_served(server: &Server) {

@@ -3,20 +3,17 @@
 //! One job does everything a request needs of a path, on a thread that may wait: open, fstat, the first
 //! read, and the same for the names that come next (index files, precompressed siblings). Where threads are
 //! not to read contents (`server.network-backend`), the first read is that of small files alone. Called by
-//! [jobs](super::jobs) alone, on threads but for [`place_ahead`]; knows nothing of requests.
+//! [jobs](super::jobs) alone, on threads; knows nothing of requests.
 
-use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
 
 use bytes::Bytes;
 use rustix::fs::{FileType, Stat, fstat};
 use rustix::io::Errno;
 
-use super::open::{Reach, cached_link, open_and_stat, open_place};
+use super::open::{Reach, open_and_stat};
+use super::place::place_of_the_way;
 use super::read::read_full;
-use super::watch::{SYMLINKS_MAX, simplify};
 use super::{FileStat, Symlinks};
 use crate::limits;
 use crate::mounts::{self, Place, Storage};
@@ -58,40 +55,6 @@ pub enum Role {
     Indexes,
     /// Asked for if the first path is a regular file; one that is there and not older is sent instead.
     Siblings,
-}
-
-/// Where a path leads, as far as that can be told without asking anybody. A symlink into a file system that
-/// hangs must not take up what the local one can bear.
-pub(super) fn place_ahead(path: &[u8], symlinks: Symlinks) -> Place {
-    place_behind(path, symlinks, SYMLINKS_MAX)
-}
-
-fn place_behind(path: &[u8], symlinks: Symlinks, symlinks_left: u32) -> Place {
-    let said = mounts::of_path(path);
-    if symlinks == Symlinks::Refuse || said.storage == Storage::Remote || !mounts::has_remote() {
-        return said;
-    }
-    let mut end = path.len();
-    while let Some(part) = path.get(..end).filter(|part| !part.is_empty()) {
-        if let Ok(place) = open_place(part, symlinks, Reach::Cached) {
-            return mounts::of_descriptor(&place);
-        }
-        end = memchr::memrchr(b'/', part).unwrap_or(0);
-        if let Some(target) = cached_link(part)
-            && let Some(left) = symlinks_left.checked_sub(1)
-        {
-            let target = beside(part.get(..end).unwrap_or_default(), &target);
-            return place_behind(&target, symlinks, left);
-        }
-    }
-    said
-}
-
-/// The path that a symlink in `directory` leads to, by its text.
-fn beside(directory: &[u8], target: &[u8]) -> Vec<u8> {
-    let directory = [directory, b"/"].concat();
-    let path = Path::new(OsStr::from_bytes(&directory)).join(OsStr::from_bytes(target));
-    simplify(&path).into_os_string().into_vec()
 }
 
 /// What the thread does: the first path, and those that come next.
@@ -165,19 +128,6 @@ fn look_at(path: Box<[u8]>, symlinks: Symlinks) -> Looked {
         place,
         first: None,
     }
-}
-
-/// Where the way to a path ends that cannot be opened.
-fn place_of_the_way(path: &[u8]) -> Place {
-    let mut end = path.len();
-    while let Some(slash) = path.get(..end).and_then(|path| memchr::memrchr(b'/', path)) {
-        let above = &path[..slash.max(1)];
-        if let Ok(place) = open_place(above, Symlinks::Follow, Reach::Disk) {
-            return mounts::of_descriptor(&place);
-        }
-        end = slash;
-    }
-    Place::default()
 }
 
 impl Looked {

@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::cold::{Asker, Looked, NextNames, look, place_ahead};
+use super::cold::{Asker, Looked, NextNames, look};
+use super::place::place_ahead;
 use super::{Found, Symlinks};
 use crate::blocking::{self, Class, NotDone, Origin};
 use crate::limits;

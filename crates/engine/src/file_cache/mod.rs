@@ -19,6 +19,7 @@ mod counters;
 mod entry;
 mod jobs;
 mod open;
+mod place;
 pub(crate) mod read;
 mod resident;
 mod table;

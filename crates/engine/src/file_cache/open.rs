@@ -50,10 +50,14 @@ pub(super) fn cached_stat(path: &[u8], symlinks: Symlinks) -> Result<Stat, Errno
     fstat(open_place(path, symlinks, Reach::Cached)?)
 }
 
-/// What the symlink `path` says, as far as the kernel has it; none if it is something else.
-pub(super) fn cached_link(path: &[u8]) -> Option<Vec<u8>> {
+/// `path` itself, symlinks not followed at its end, as a mere place and as far as the kernel has it.
+pub(super) fn open_cached_itself(path: &[u8]) -> Option<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let place = open(path, Symlinks::Follow, Reach::Cached, flags).ok()?;
+    open(path, Symlinks::Follow, Reach::Cached, flags).ok()
+}
+
+/// What a symlink says; none if it is something else. Asks its file system.
+pub(super) fn read_link(place: &OwnedFd) -> Option<Vec<u8>> {
     // Of what is no symlink there is nothing to read.
     let target = readlinkat(place, c"", Vec::new()).ok()?;
     Some(target.into_bytes())
