@@ -50,7 +50,11 @@ use std::time::{Duration, Instant};
 
 /// How long a test waits for something that should happen at once. Long, because a machine that
 /// builds and tests at the same time is slow; a test that passes never waits that long.
-pub const PATIENCE: Duration = Duration::from_secs(15);
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Far longer than anything takes that does not have to wait, also on such a machine, and far shorter than the
+/// server waits for others unless it is told to.
+pub const SOON: Duration = Duration::from_secs(30);
 
 /// Says that a test does not run, past the test harness, which swallows what `println!` prints. The
 /// summary of `cargo xtask test` repeats the line.

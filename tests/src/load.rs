@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use crate::client::{Client, ClientError};
 use crate::stream::Address;
@@ -100,7 +99,7 @@ impl Worker {
                 None => match Client::try_connect(&self.address) {
                     Ok(client) => {
                         result.connections += 1;
-                        client.with_patience(Duration::from_secs(10))
+                        client
                     }
                     Err(error) => {
                         result.failures.push(format!("connect: {error}"));

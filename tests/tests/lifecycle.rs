@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use petrel_tests::{Load, Server, eventually, run};
+use petrel_tests::{Load, PATIENCE, SOON, Server, eventually, run};
 use rustix::process::Signal;
 
 #[test]
@@ -109,7 +109,9 @@ fn row_45_reloads_leave_nothing_behind() {
         assert!(eventually(|| server.get("/").field("Server") == Some(tag)));
     };
     reload("first");
-    std::thread::sleep(Duration::from_millis(300));
+    // The process before it ends when its last connection does.
+    let count = || server.processes().pids.len();
+    assert!(eventually(|| count() == 2), "{} processes", count());
     let before = server.holdings();
     for round in 0..5 {
         reload(&format!("round {round}"));
@@ -162,13 +164,9 @@ fn row_46_sigint_under_load_drains_and_exits_0() {
         "the transfer was cut: {} bytes",
         rest.len()
     );
-    let status = server.wait(Duration::from_secs(10)).expect("it ends");
+    let status = server.wait(PATIENCE).expect("it ends");
     assert_eq!(status.code(), Some(0));
-    assert!(
-        begin.elapsed() < Duration::from_secs(8),
-        "took {:?}",
-        begin.elapsed()
-    );
+    assert!(begin.elapsed() < SOON, "took {:?}", begin.elapsed());
 }
 
 #[test]
@@ -182,13 +180,10 @@ fn row_46_sigint_waits_no_longer_than_its_deadline() {
     stuck.read_bytes(1000);
     let begin = Instant::now();
     server.signal(Signal::INT);
-    let status = server.wait(Duration::from_secs(10)).expect("it ends");
+    let status = server.wait(PATIENCE).expect("it ends");
     assert_eq!(status.code(), Some(0));
     let took = begin.elapsed();
-    assert!(
-        took > Duration::from_millis(700) && took < Duration::from_secs(5),
-        "{took:?}"
-    );
+    assert!(took > Duration::from_millis(700) && took < SOON, "{took:?}");
 }
 
 #[test]
@@ -202,17 +197,15 @@ fn row_46_sigterm_and_a_second_sigint_end_it_at_once() {
         stuck.read_bytes(1000);
         let children = server.processes().pids;
         let begin = Instant::now();
-        for signal in signals {
-            server.signal(*signal);
-            std::thread::sleep(Duration::from_millis(100));
+        server.signal(signals[0]);
+        if let Some(second) = signals.get(1) {
+            // Two at once would be one: the kernel does not count them.
+            server.expect_log("graceful");
+            server.signal(*second);
         }
-        let status = server.wait(Duration::from_secs(5)).expect("it ends");
+        let status = server.wait(PATIENCE).expect("it ends");
         assert_eq!(status.code(), Some(0), "{signals:?}");
-        assert!(
-            begin.elapsed() < Duration::from_secs(2),
-            "took {:?}",
-            begin.elapsed()
-        );
+        assert!(begin.elapsed() < SOON, "took {:?}", begin.elapsed());
         for pid in children {
             let gone = || !std::path::Path::new(&format!("/proc/{pid}")).exists();
             assert!(eventually(gone), "process {pid} is left behind");
@@ -243,7 +236,7 @@ fn sighup_opens_the_logs_anew() {
 }
 
 #[test]
-fn a_crashed_server_process_is_back_in_a_second() {
+fn a_crashed_server_process_is_back_soon() {
     let server = Server::start("server.max-keep-alive-idle = 30");
     let before = server.processes();
     let victim = before.busiest();
@@ -253,22 +246,18 @@ fn a_crashed_server_process_is_back_in_a_second() {
     let kill = format!("kill -KILL {victim}");
     let killed = run(
         std::process::Command::new("sh").args(["-c", &kill]),
-        Duration::from_secs(5),
+        PATIENCE,
     );
     assert_eq!(killed.code(), 0, "{}", killed.errors);
     let begin = Instant::now();
     assert!(eventually(|| {
-        let mut client = server.client().with_patience(Duration::from_millis(300));
+        let mut client = server.client().with_patience(Duration::from_secs(5));
         client.send("GET / HTTP/1.1\r\nHost: petrel.test\r\n\r\n");
         client
             .try_response()
             .is_ok_and(|response| response.status == 200)
     }));
-    assert!(
-        begin.elapsed() < Duration::from_secs(3),
-        "took {:?}",
-        begin.elapsed()
-    );
+    assert!(begin.elapsed() < SOON, "took {:?}", begin.elapsed());
     server.expect_log("killed by SIGKILL");
 }
 
@@ -292,10 +281,10 @@ fn sigterm_to_all_processes_loses_no_line_of_the_log() {
     let kill = format!("kill -TERM {}", pids.join(" "));
     let killed = run(
         std::process::Command::new("sh").args(["-c", &kill]),
-        Duration::from_secs(5),
+        PATIENCE,
     );
     assert_eq!(killed.code(), 0, "{}", killed.errors);
-    let status = server.wait(Duration::from_secs(5)).expect("it ends");
+    let status = server.wait(PATIENCE).expect("it ends");
     assert_eq!(status.code(), Some(0));
     assert_eq!(server.tree().text("access.log").lines().count(), REQUESTS);
     assert!(!server.log().contains("killed"), "{}", server.log());
@@ -306,7 +295,7 @@ fn the_pid_file_holds_the_pid_while_it_runs() {
     let mut server = Server::start("server.pid-file = var.dir + \"/pid\"");
     assert_eq!(server.tree().text("pid").trim(), server.pid().to_string());
     server.signal(Signal::TERM);
-    server.wait(Duration::from_secs(5)).expect("it ends");
+    server.wait(PATIENCE).expect("it ends");
     assert!(
         !server.tree().path("pid").exists(),
         "the pid file is left behind"

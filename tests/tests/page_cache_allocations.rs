@@ -4,10 +4,9 @@ mod in_process;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use in_process::start;
-use petrel_tests::{Backend, Speaks};
+use petrel_tests::{Backend, PATIENCE, Speaks};
 use sys::counting_allocator::{CountingAllocator, allocations, by_others};
 
 #[global_allocator]
@@ -47,7 +46,7 @@ fn a_hit_allocates_nothing() {
     ));
     server.serve();
     let mut stream = TcpStream::connect(address).expect("connect");
-    let patience = Some(Duration::from_secs(10));
+    let patience = Some(PATIENCE);
     stream.set_read_timeout(patience).expect("a timeout");
     for (method, target, more, expected) in [
         ("GET", "/app/a?x=1&utm_source=y", "", "200"),

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use petrel_tests::Tree;
+use petrel_tests::{PATIENCE, Tree};
 
 #[test]
 fn nobody_is_served_before_the_word() {
@@ -25,7 +25,7 @@ fn nobody_is_served_before_the_word() {
     let nothing = (&early).read(&mut [0; 1]).map_err(|error| error.kind());
     assert_eq!(nothing, Err(ErrorKind::WouldBlock));
     server.serve();
-    wait(Duration::from_secs(10));
+    wait(PATIENCE);
     let mut answer = String::new();
     early.read_to_string(&mut answer).expect("an answer");
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");

@@ -11,7 +11,7 @@ use crate::in_front_of;
 /// Two pages with the same news, each with the client's own greeting.
 fn page(name: &str) -> String {
     format!(
-        "output_include = {{ {{ text = '{name}:' }}, {{ url = '/news.php', ttl = 1 }}, {{ url = '/hello.php' }} }}\n\
+        "output_include = {{ {{ text = '{name}:' }}, {{ url = '/news.php', ttl = 5 }}, {{ url = '/hello.php' }} }}\n\
          return CACHE_HIT\n"
     )
 }
@@ -72,7 +72,7 @@ fn pages_share_fragments_and_keep_the_last_one_on_errors() {
     );
     assert!(eventually(|| get("/a.cml", "c=0") == "a:news 2 hello c=0"));
     is_broken.store(true, Ordering::SeqCst);
-    std::thread::sleep(Duration::from_millis(2100));
+    std::thread::sleep(Duration::from_millis(6100));
     let latest = format!("b:news {} hello c=1", count.load(Ordering::SeqCst));
     assert_eq!(get("/b.cml", "c=1"), latest);
     server.expect_log("the last fragment");

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use petrel_tests::{Builder, Server, is_installed, petrel, skip};
+use petrel_tests::{Builder, PATIENCE, Server, is_installed, petrel, skip};
 use rustix::process::{Pid, Signal, kill_process};
 
 const HOSTS: usize = 500;
@@ -106,7 +106,7 @@ fn instructions(hosts: usize, host: &str, requests: usize) -> i64 {
         .and_then(Pid::from_raw)
         .expect("a process id");
     kill_process(pid, Signal::INT).expect("it is running");
-    server.wait(Duration::from_secs(30)).expect("it ends");
+    server.wait(PATIENCE).expect("it ends");
     let outputs = server.tree().names(".");
     let outputs = outputs.iter().filter(|name| name.starts_with("callgrind."));
     let totals = outputs.filter_map(|name| {

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-use petrel_tests::ProcessTree;
+use petrel_tests::{ProcessTree, SOON};
 
 use crate::magnet::{Magnet, STDOUT};
 
@@ -18,7 +18,7 @@ const SCRIPTS: &[(&str, &str)] = &[
     ),
     ("recursion.lua", "local function f() return 1 + f() end f()"),
     ("tick.lua", "petrel.sleep(0.01) print('tick')"),
-    ("sleep.lua", "petrel.sleep(30)"),
+    ("sleep.lua", "petrel.sleep(300)"),
     (
         "much.lua",
         "local s = ('x'):rep(65536) for i = 1, 16384 do print(s) end",
@@ -38,7 +38,7 @@ fn endless_scripts_are_stopped_and_others_go_on() {
         peer.send(&records);
         let replies = peer.replies(&[1, 2, 3]);
         // It takes 10 ms of processor time; a busy machine takes its time for those.
-        assert!(begin.elapsed() < Duration::from_secs(2), "round {round}");
+        assert!(begin.elapsed() < SOON, "round {round}");
         for (reply, id) in replies {
             match id {
                 2 => {
@@ -76,7 +76,7 @@ fn requests_have_a_time() {
     let reply = magnet.get("sleep.lua");
     assert_eq!(reply.status(), 504);
     assert!(reply.log.contains("longer than 1 s"), "{}", reply.log);
-    assert!(begin.elapsed() < Duration::from_secs(5));
+    assert!(begin.elapsed() < SOON);
 }
 
 #[test]

@@ -92,10 +92,10 @@ fn mistakes_are_told() {
 
 #[test]
 fn requests_are_finished_before_it_ends() {
-    let mut magnet = Magnet::start(&[("slow.lua", "petrel.sleep(0.4) print('done')")], &[]);
+    let mut magnet = Magnet::start(&[("slow.lua", "petrel.sleep(3) print('done')")], &[]);
     let mut peer = magnet.connect();
     peer.send(&magnet.request(1, "slow.lua", &[], b""));
-    std::thread::sleep(Duration::from_millis(100));
+    std::thread::sleep(Duration::from_secs(1));
     magnet.signal(Signal::USR1);
     assert_eq!(peer.reply(1).body(), "done");
     assert_eq!(magnet.wait(), 0);
@@ -107,7 +107,7 @@ fn a_second_signal_is_not_waited_for() {
     let mut magnet = Magnet::start(&[("slow.lua", "petrel.sleep(30)")], &[]);
     let mut peer = magnet.connect();
     peer.send(&magnet.request(1, "slow.lua", &[], b""));
-    std::thread::sleep(Duration::from_millis(100));
+    std::thread::sleep(Duration::from_secs(1));
     magnet.signal(Signal::TERM);
     std::thread::sleep(Duration::from_millis(100));
     assert!(magnet.child.try_wait().expect("our child").is_none());

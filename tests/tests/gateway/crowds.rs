@@ -1,8 +1,10 @@
 //! More requests than a backend can work on: queues and their limits, slow clients beside fast ones.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
 
 use petrel_tests::{Backend, Client, Server, Speaks, eventually};
 
@@ -28,6 +30,19 @@ fn slow(speaks: Speaks, time: Duration) -> (Backend, Arc<AtomicUsize>) {
     (backend, most)
 }
 
+/// A backend that answers nobody until it is told to.
+fn held() -> (Backend, Arc<AtomicBool>) {
+    let go_on = Arc::new(AtomicBool::new(false));
+    let may_go_on = Arc::clone(&go_on);
+    let backend = Backend::start(Speaks::FastCgi, move |exchange| {
+        while !may_go_on.load(Ordering::SeqCst) {
+            exchange.pause(Duration::from_millis(2));
+        }
+        exchange.say("done");
+    });
+    (backend, go_on)
+}
+
 /// The statuses that many clients get who ask at the same time.
 fn crowd(server: &Server, count: usize) -> Vec<u16> {
     let mut clients: Vec<Client> = (0..count).map(|_| server.client()).collect();
@@ -51,31 +66,37 @@ fn max_connections_is_kept_and_everybody_gets_an_answer() {
 
 #[test]
 fn who_finds_the_queue_full_is_told_at_once() {
-    let (backend, _) = slow(Speaks::FastCgi, Duration::from_millis(300));
+    let (backend, go_on) = held();
     let options = "\"max-connections\" => 1, \"backlog-size\" => 2, ";
     let server = in_front_of_with(&backend, options).start();
-    let begin = Instant::now();
-    let mut statuses = crowd(&server, 8);
-    assert!(begin.elapsed() < Duration::from_secs(5));
-    statuses.sort_unstable();
-    assert_eq!(statuses, [200, 200, 200, 503, 503, 503, 503, 503]);
+    let (told, statuses) = channel();
+    for _ in 0..8 {
+        let (mut client, told) = (server.client(), told.clone());
+        client.send("GET /app/x HTTP/1.1\r\nHost: a\r\n\r\n");
+        thread::spawn(move || told.send(client.try_response().map(|answer| answer.status)));
+    }
+    let next = |count| -> Vec<_> {
+        let some = (0..count).map(|_| statuses.recv().expect("a thread for each"));
+        some.collect()
+    };
+    assert_eq!(next(5), vec![Ok(503); 5]);
+    go_on.store(true, Ordering::SeqCst);
+    assert_eq!(next(3), vec![Ok(200); 3]);
     server.expect_log("backend.sock");
     assert_eq!(server.get("/app/x").status, 200);
 }
 
 #[test]
 fn who_waits_for_too_long_is_told() {
-    let (backend, _) = slow(Speaks::FastCgi, Duration::from_secs(4));
+    let (backend, go_on) = held();
     let options = "\"max-connections\" => 1, \"backlog-timeout\" => 1, ";
     let server = in_front_of_with(&backend, options).start();
     let mut first = server.client();
     first.send("GET /app/x HTTP/1.1\r\nHost: a\r\n\r\n");
     backend.expect_requests(1);
-    let begin = Instant::now();
     let waiting = server.get("/app/x");
     assert_eq!(waiting.status, 504, "{waiting}");
-    let waited = begin.elapsed();
-    assert!(waited < Duration::from_secs(3), "{waited:?}");
+    go_on.store(true, Ordering::SeqCst);
     assert_eq!(first.response().status, 200);
     assert_eq!(
         backend.requests().len(),
@@ -107,13 +128,9 @@ fn slow_clients_do_not_slow_fast_ones() {
     // All 64 large answers are made, and nobody has read them.
     backend.expect_requests(64);
     let mut client = server.client();
-    let mut slowest = Duration::ZERO;
     for _ in 0..100 {
-        let begin = Instant::now();
         assert_eq!(client.get("/app/x").text(), "done");
-        slowest = slowest.max(begin.elapsed());
     }
-    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
     for client in &mut uploaders {
         client.send(&request[150_000..]);
     }
@@ -145,11 +162,11 @@ fn a_backend_that_serves_few_connections_is_not_starved_by_kept_ones() {
         .iter()
         .map(|server| petrel_tests::Load::start(server.address(), "/app/x", 12, 0))
         .collect();
-    std::thread::sleep(Duration::from_secs(3));
+    thread::sleep(Duration::from_secs(3));
+    loads.iter().for_each(|load| load.wait_for(10));
     for load in loads {
         let result = load.stop();
         assert_eq!(result.failures, Vec::<String>::new());
-        assert!(result.answered > 50, "{result:?}");
     }
 }
 
@@ -168,7 +185,7 @@ impl Scarce {
         for _ in 0..2 {
             let (listener, target) = (listener.try_clone().expect("a descriptor"), target.clone());
             // They end with the process.
-            std::thread::spawn(move || {
+            thread::spawn(move || {
                 while let Ok((stream, _)) = listener.accept() {
                     let Ok(other) = std::os::unix::net::UnixStream::connect(&target) else {
                         return;
@@ -195,7 +212,7 @@ fn relay(one: std::os::unix::net::UnixStream, other: std::os::unix::net::UnixStr
             from.try_clone().expect("a descriptor"),
             to.try_clone().expect("a descriptor"),
         );
-        std::thread::spawn(move || {
+        thread::spawn(move || {
             // Either side may go at any time.
             let _ = std::io::copy(&mut from, &mut to);
             let _ = to.shutdown(std::net::Shutdown::Both);

