@@ -70,7 +70,7 @@ fn a_stop_waits_for_nobody_who_waits_for_a_disk_that_answers() {
 #[test]
 fn a_reload_does_not_wait_for_a_disk() {
     let test = "a_reload_does_not_wait_for_a_disk";
-    let config = "server.max-file-wait = 20";
+    let config = "server.max-file-wait = 300";
     let Some((server, slow)) = site(test, &[("one.txt", b"1")], config) else {
         return;
     };

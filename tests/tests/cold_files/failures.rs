@@ -1,9 +1,10 @@
 //! Errors of the disk: an answer that has not begun is an error, one that has is broken off.
 
+use engine::settings::core::NetworkBackend;
 use petrel_tests::{Client, ClientError, Operation, Server};
 use rustix::io::Errno;
 
-use super::{asking, content, expect_others_served, reading_elsewhere, site};
+use super::{asking, content, expect_others_served, impatient, reading_elsewhere, site};
 
 /// Long enough that most of it is still to be read when a client stops reading.
 pub(super) const LARGE: usize = 24 << 20;
@@ -66,10 +67,11 @@ fn contents_that_cannot_be_read_are_an_error_as_long_as_nothing_is_sent() {
     // It sends the head before it looks at the file.
     let readers = reading_elsewhere().filter(|name| *name != "gthread-sendfile");
     for backend in readers {
-        let config = format!(
-            "server.max-file-wait = 1\nserver.network-backend = \"{backend}\"\n\
-            server.errorfile-prefix = var.dir + \"/www/page-\""
-        );
+        let config = impatient(1)
+            + &format!(
+                "server.network-backend = \"{backend}\"\n\
+                server.errorfile-prefix = var.dir + \"/www/page-\""
+            );
         let large = content(400_000);
         let Some((server, slow)) = site(test, &[("large.bin", &large)], &config) else {
             return;
@@ -78,7 +80,7 @@ fn contents_that_cannot_be_read_are_an_error_as_long_as_nothing_is_sent() {
         assert_eq!(server.get("/page-504.html").text(), "our page");
         open_and_not_in_memory(&server);
         slow.hang_on(&[Operation::Read]);
-        let late = server.get("/slow/large.bin");
+        let late = asking(&server, "/slow/large.bin").response();
         assert_eq!(
             (late.status, late.text().as_str()),
             (504, "our page"),
@@ -100,7 +102,7 @@ fn contents_that_cannot_be_read_are_an_error_as_long_as_nothing_is_sent() {
 #[test]
 fn an_error_within_the_body_breaks_it_off() {
     let test = "an_error_within_the_body_breaks_it_off";
-    for backend in reading_elsewhere().chain(["writev", "linux-sendfile"]) {
+    for backend in NetworkBackend::ALL.map(NetworkBackend::name) {
         let config = format!("server.network-backend = \"{backend}\"");
         let Some((server, slow)) = site(test, &[("large.bin", &content(LARGE))], &config) else {
             return;
@@ -109,6 +111,7 @@ fn an_error_within_the_body_breaks_it_off() {
         slow.fail_on(&[Operation::Read], Errno::IO);
         begun.expect_cut_short(backend);
         expect_named(&server, "large.bin");
+        assert!(server.log().contains("(os error 5)"), "{backend}");
         expect_others_served(&server);
         slow.release();
         assert!(server.get("/slow/large.bin").body == content(LARGE));

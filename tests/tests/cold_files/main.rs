@@ -8,7 +8,10 @@ mod crowds;
 mod ends;
 mod failures;
 mod hanging;
+mod kept_files;
+mod listings;
 mod modules;
+mod scripts;
 mod who_reads;
 
 use std::fs;
@@ -16,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use engine::settings::core::NetworkBackend;
-use petrel_tests::{Client, Server, SlowFs};
+use petrel_tests::{Client, Holdings, Server, SlowFs, eventually};
 use rustix::mount::{MountFlags, UnmountFlags};
 
 /// Names of the backends that never let the worker wait for a file.
@@ -26,19 +29,28 @@ fn reading_elsewhere() -> impl Iterator<Item = &'static str> {
     names.filter(move |name| !waits.contains(name))
 }
 
-/// A server with one worker, on which `/slow/` is a file system that hangs when told to, and `/hot.txt` is
-/// not. `make` writes the files; what it says is added to the configuration. What stands in front is
-/// to be dropped last.
+/// Requests of [`asking`] and [`failures::begun`] wait that long for a file system. All others wait a minute, so that
+/// they are served however slow the machine is.
+fn impatient(seconds: u32) -> String {
+    format!("$HTTP[\"host\"] == \"a\" {{ server.max-file-wait = {seconds} }}\n")
+}
+
+/// A server with one worker, on which `/slow/` is a file system that hangs when told to, with `files`, and
+/// `/hot.txt` is not. The server is to be dropped last.
 fn site(test: &str, files: &[(&str, &[u8])], config: &str) -> Option<(Server, SlowFs)> {
     let mut server = Server::build().file("www/hot.txt", "hot");
     for (path, content) in files {
         server = server.file(&format!("www/slow/{path}"), content);
     }
+    let mut slow = None;
     let server = server
-        .config(&format!("server.max-worker = 1\n{config}"))
-        .start();
-    let slow = SlowFs::mount_or_skip(test, &server.tree().path("www/slow"))?;
-    Some((server, slow))
+        .tree(|tree| {
+            tree.directory("www/slow");
+            slow = SlowFs::mount_or_skip(test, &tree.path("www/slow"));
+        })
+        .config(&format!("server.max-worker = 1\n{config}"));
+    let slow = slow?;
+    Some((server.start(), slow))
 }
 
 /// Files to look at only to see that others are served meanwhile: the worker has it in memory, and one it has
@@ -66,6 +78,28 @@ fn content(length: usize) -> Vec<u8> {
         words.flat_map(u32::to_be_bytes).collect()
     });
     LONGEST[..length].to_vec()
+}
+
+/// Waits until the server holds what it did `before`, of files those that `counts` by their paths.
+#[track_caller]
+fn expect_holdings(server: &Server, before: &Holdings, counts: fn(&str) -> bool, what: &str) {
+    let counted = |holdings: &Holdings| {
+        let mut counted = holdings.clone();
+        let descriptors = &mut counted.descriptors;
+        descriptors.retain(|name, _| !name.starts_with('/') || counts(name));
+        counted
+    };
+    let before = counted(before);
+    assert!(
+        eventually(|| counted(&server.holdings()) == before),
+        "{what}: before {before:#?} after {:#?}",
+        server.holdings()
+    );
+}
+
+/// Whether a file is none of those that [`expect_others_served`] leaves behind.
+fn was_there(path: &str) -> bool {
+    !path.contains("/new-")
 }
 
 /// Threads of the server's processes.

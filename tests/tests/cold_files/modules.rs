@@ -1,26 +1,50 @@
 //! Whatever else looks at files for a request.
 
-use petrel_tests::{Builder, Operation, Server, SlowFs, eventually};
+use petrel_tests::{Builder, Client, Operation, Server, SlowFs, eventually};
 
 use super::expect_others_served;
 
-/// `/` is on the file system that hangs when told to, `/hot.txt` of the host `local` is not.
-fn site(test: &str, make: impl FnOnce(Builder) -> Builder) -> Option<(Server, SlowFs)> {
-    let local = "$HTTP[\"host\"] == \"petrel.test\" { server.document-root = var.dir + \"/www\" }";
-    let server = make(
-        Server::build()
-            .file("www/hot.txt", "hot")
-            .file("slow/x", "x"),
-    )
-    .config(&format!(
-        "server.max-worker = 1\nserver.max-file-wait = 1\n{local}"
-    ))
-    .start();
+/// `/` is on the file system that hangs when told to, `/hot.txt` of the host `petrel.test` is not. Requests to
+/// the host `slow` wait `file_wait_s` for it.
+fn site(
+    test: &str,
+    file_wait_s: u32,
+    make: impl FnOnce(Builder) -> Builder,
+) -> Option<(Server, SlowFs)> {
+    let hosts = format!(
+        "$HTTP[\"host\"] == \"petrel.test\" {{ server.document-root = var.dir + \"/www\" }}
+        $HTTP[\"host\"] == \"slow\" {{ server.max-file-wait = {file_wait_s} }}"
+    );
+    let server = Server::build()
+        .file("www/hot.txt", "hot")
+        .file("slow/x", "x");
+    let server = make(server)
+        .config(&format!("server.max-worker = 1\n{hosts}"))
+        .start();
     let slow = SlowFs::mount_or_skip(test, &server.tree().path("slow"))?;
     Some((server, slow))
 }
 
-/// It is served right, 504 when what it needs hangs, and right again. The local host is served meanwhile.
+/// Sends a request that hangs. Others are served.
+#[track_caller]
+fn hanging(server: &Server, slow: &SlowFs, operations: &[Operation], request: &str) -> Client {
+    slow.hang_on(operations);
+    let mut client = server.client();
+    client.send(request);
+    slow.expect_hanging(1);
+    expect_others_served(server);
+    client
+}
+
+/// What has to be done for a request before it is answered.
+const OPERATIONS: [&[Operation]; 3] = [
+    &[Operation::Lookup, Operation::Stat],
+    &[Operation::Open],
+    &[Operation::Read],
+];
+
+/// It is served right when what it needs is slow, 504 when that hangs, and then right again. The local host
+/// is served meanwhile.
 #[track_caller]
 fn expect_waits_and_is_served(
     test: &str,
@@ -28,36 +52,23 @@ fn expect_waits_and_is_served(
     expected: &str,
     make: impl Fn(Builder) -> Builder,
 ) {
-    for operations in [
-        &[Operation::Lookup, Operation::Stat][..],
-        &[Operation::Open],
-        &[Operation::Read],
-    ] {
-        let Some((server, slow)) = site(test, &make) else {
+    let request = format!("{request}\r\nHost: slow\r\n\r\n");
+    for operations in OPERATIONS {
+        let what = format!("{test}, {operations:?}");
+        let Some((server, slow)) = site(test, 60, &make) else {
             return;
         };
-        let request = format!("{request}\r\nHost: slow\r\n\r\n");
-        let what = format!("{test}, {operations:?}");
-        // It is slow, and then it answers.
-        slow.hang_on(operations);
-        let mut client = server.client();
-        client.send(&request);
-        slow.expect_hanging(1);
-        expect_others_served(&server);
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        let mut client = hanging(&server, &slow, operations, &request);
         slow.release();
         let response = client.response();
-        assert!(
-            response.text().contains(expected),
-            "{what}, slow: {response}"
-        );
-        // Until nothing is known of it any more.
-        std::thread::sleep(std::time::Duration::from_millis(2100));
-        slow.hang_on(operations);
-        let mut client = server.client();
-        client.send(&request);
-        slow.expect_hanging(1);
-        expect_others_served(&server);
+        let is_right = response.text().contains(expected);
+        assert!(is_right, "{what}, slow: {response}");
+        drop((slow, server));
+
+        let Some((server, slow)) = site(test, 1, &make) else {
+            return;
+        };
+        let mut client = hanging(&server, &slow, operations, &request);
         let response = client.response();
         assert_eq!(response.status, 504, "{what}, hung: {response}");
         expect_others_served(&server);
@@ -165,25 +176,28 @@ fn an_error_page() {
             .file("slow/status-404.html", "the error page")
             .config("server.errorfile-prefix = var.dir + \"/slow/status-\"")
     };
-    let Some((server, slow)) = site(test, make) else {
-        return;
-    };
-    slow.hang();
-    let mut client = server.client();
-    client.send("GET /none HTTP/1.1\r\nHost: a\r\n\r\n");
-    slow.expect_hanging(1);
-    expect_others_served(&server);
-    slow.release();
-    let response = client.response();
-    assert_eq!(
-        (response.status, &*response.text()),
-        (404, "the error page")
-    );
-    std::thread::sleep(std::time::Duration::from_millis(2100));
-    slow.hang();
-    // The error is known; the page for it is not to be had.
-    let response = server.get("/none");
-    assert!(matches!(response.status, 404 | 504), "{response}");
-    assert!(!response.text().contains("the error page"), "{response}");
-    expect_others_served(&server);
+    let request = "GET /none HTTP/1.1\r\nHost: slow\r\n\r\n";
+    for operations in OPERATIONS {
+        let Some((server, slow)) = site(test, 60, make) else {
+            return;
+        };
+        let mut client = hanging(&server, &slow, operations, request);
+        slow.release();
+        let response = client.response();
+        assert_eq!(
+            (response.status, &*response.text()),
+            (404, "the error page"),
+            "{operations:?}"
+        );
+        drop((slow, server));
+
+        let Some((server, slow)) = site(test, 1, make) else {
+            return;
+        };
+        // The error is known; the page for it is not to be had.
+        let response = hanging(&server, &slow, operations, request).response();
+        assert!(matches!(response.status, 404 | 504), "{response}");
+        assert!(!response.text().contains("the error page"), "{response}");
+        expect_others_served(&server);
+    }
 }

@@ -35,6 +35,9 @@ fn site(test: &str, backend: &Backend, config: &str) -> Option<(Server, SlowFs)>
     Some((server.start(), slow))
 }
 
+/// Requests of [`ask`] wait a second, all others a minute.
+const IMPATIENT: &str = "$HTTP[\"host\"] == \"a\" { server.max-file-wait = 1 }";
+
 /// Asks for what the field names.
 fn ask(server: &Server, field: &str, name: &str, range: &str) -> Client {
     let path = server.tree().path("slow").join(name);
@@ -65,7 +68,7 @@ const FIELDS: [(&str, &str); 3] = [
 fn who_asks_for_a_file_on_a_disk_that_hangs_is_told_in_time() {
     let backend = offloading();
     let test = "who_asks_for_a_file_on_a_disk_that_hangs_is_told_in_time";
-    let Some((server, slow)) = site(test, &backend, "server.max-file-wait = 1") else {
+    let Some((server, slow)) = site(test, &backend, IMPATIENT) else {
         return;
     };
     for (field, range) in FIELDS.into_iter().chain([("X-LIGHTTPD-send-tempfile", "")]) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use petrel_tests::{Backend, Client, Operation, Server, SlowFs, Speaks, eventually};
 use rustix::io::Errno;
@@ -42,8 +42,11 @@ fn with_slow_uploads(test: &str, backend: &Backend, config: &str) -> Option<(Ser
 }
 
 /// Sends a body and counts.
-fn upload(client: Client, length: u64, sent: Arc<AtomicU64>) -> std::thread::JoinHandle<Client> {
-    let mut client = client.with_patience(Duration::from_secs(60));
+fn upload(
+    mut client: Client,
+    length: u64,
+    sent: Arc<AtomicU64>,
+) -> std::thread::JoinHandle<Client> {
     std::thread::spawn(move || {
         client.send(format!(
             "POST /app/ HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"
@@ -72,12 +75,12 @@ fn expect_no_file(server: &Server) {
     assert_eq!(server.tree().names("upload"), Vec::<String>::new());
 }
 
-/// Waits until `count` does not grow any more; what it is then.
+/// Waits until `count` has not grown for a second; what it is then.
 fn stalled(count: &AtomicU64) -> u64 {
     let mut last = u64::MAX;
     while last != count.load(Ordering::SeqCst) {
         last = count.load(Ordering::SeqCst);
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::sleep(Duration::from_secs(1));
     }
     last
 }
@@ -85,15 +88,9 @@ fn stalled(count: &AtomicU64) -> u64 {
 /// Other requests are answered, by the one worker there is.
 fn expect_answers(server: &Server) {
     let mut client = server.client();
-    let begin = Instant::now();
     for _ in 0..200 {
         assert_eq!(client.get("/").text(), "hello");
     }
-    assert!(
-        begin.elapsed() < Duration::from_secs(5),
-        "{:?}",
-        begin.elapsed()
-    );
 }
 
 #[test]
@@ -184,10 +181,7 @@ fn a_reply_to_a_disk_that_hangs_holds_nobody_up() {
             return;
         };
         slow.hang();
-        let mut client = server
-            .client()
-            .with_receive_buffer(1 << 16)
-            .with_patience(Duration::from_secs(60));
+        let mut client = server.client().with_receive_buffer(1 << 16);
         client.send("GET /app/ HTTP/1.1\r\nHost: a\r\n\r\n");
         slow.expect_hanging(1);
         expect_answers(&server);

@@ -3,12 +3,13 @@
 use petrel_tests::{Operation, eventually};
 use rustix::fs::XattrFlags;
 
-use super::{expect_others_served, site};
+use super::{asking, expect_others_served, impatient, site};
 
 #[test]
 fn a_type_that_is_asked_for_keeps_nobody_else_waiting() {
     let test = "a_type_that_is_asked_for_keeps_nobody_else_waiting";
-    let Some((server, slow)) = site(test, "mimetype.use-xattr = \"enable\"") else {
+    let files: [(&str, &[u8]); 2] = [("one.txt", b"1"), ("two.txt", b"22")];
+    let Some((server, slow)) = site(test, &files, "mimetype.use-xattr = \"enable\"") else {
         return;
     };
     let file = slow.beneath().join("one.txt");
@@ -24,9 +25,7 @@ fn a_type_that_is_asked_for_keeps_nobody_else_waiting() {
     slow.hang_on(&[Operation::ReadAttribute]);
     let mut clients = Vec::new();
     for _ in 0..20 {
-        let mut client = server.client();
-        client.send("GET /slow/one.txt HTTP/1.1\r\nHost: a\r\n\r\n");
-        clients.push(client);
+        clients.push(asking(&server, "/slow/one.txt"));
     }
     slow.expect_hanging(1);
     expect_others_served(&server);
@@ -44,15 +43,14 @@ fn a_type_that_is_asked_for_keeps_nobody_else_waiting() {
 /// Compressed files are kept on the file system that hangs.
 const KEPT: &str = "server.modules = (\"mod_deflate\")
     deflate.mimetypes = (\"text/\")
-    deflate.cache-dir = var.dir + \"/www/slow/cache\"
-    server.max-file-wait = 1";
+    deflate.cache-dir = var.dir + \"/www/slow/cache\"\n";
 
 const GZIP: &[(&str, &str)] = &[("Accept-Encoding", "gzip")];
 
 #[test]
 fn a_compressed_file_that_is_written_keeps_nobody_else_waiting() {
     let test = "a_compressed_file_that_is_written_keeps_nobody_else_waiting";
-    let Some((server, slow)) = site(test, KEPT) else {
+    let Some((server, slow)) = site(test, &[], &format!("{KEPT}{}", impatient(3))) else {
         return;
     };
     let text = "some text that is written again and again. ".repeat(2000);

@@ -1,6 +1,8 @@
 //! Scripts that look at files, and send them.
 
-use super::{expect_others_served, site};
+use petrel_tests::{Server, SlowFs};
+
+use super::{asking, expect_others_served, impatient};
 
 /// What each script does with a file of the file system that hangs, and what comes of it.
 const SCRIPTS: &[(&str, &str)] = &[
@@ -26,7 +28,11 @@ const SCRIPTS: &[(&str, &str)] = &[
     ),
 ];
 
-fn magnet(server: &petrel_tests::Server) {
+fn site(test: &str, config: &str) -> Option<(Server, SlowFs)> {
+    super::site(test, &[("one.txt", b"1"), ("two.txt", b"22")], config)
+}
+
+fn magnet(server: &Server) {
     let source: String = SCRIPTS
         .iter()
         .map(|(url, script)| format!("if lighty.env['uri.path'] == '{url}' then {script} end\n"))
@@ -57,8 +63,7 @@ fn a_script_that_waits_for_a_disk_holds_nobody_up() {
     let expected = ["1true", "true", "a1b", "1c", "1", "1"];
     for (url, expected) in cases.zip(expected) {
         slow.hang();
-        let mut client = server.client();
-        client.send(format!("GET {url} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let mut client = asking(&server, url);
         slow.expect_hanging(1);
         expect_others_served(&server);
         slow.release();
@@ -74,7 +79,7 @@ fn a_script_that_waits_for_a_disk_holds_nobody_up() {
 #[test]
 fn a_script_whose_disk_does_not_answer_is_504() {
     let test = "a_script_whose_disk_does_not_answer_is_504";
-    let Some((server, slow)) = site(test, &format!("{CONFIG}\nserver.max-file-wait = 1")) else {
+    let Some((server, slow)) = site(test, &format!("{CONFIG}\n{}", impatient(1))) else {
         return;
     };
     magnet(&server);
@@ -82,8 +87,7 @@ fn a_script_whose_disk_does_not_answer_is_504() {
     server.tree().write("www/page.cml", page);
     for url in ["/stat", "/content", "/body", "/send", "/page.cml"] {
         slow.hang();
-        let mut client = server.client();
-        client.send(format!("GET {url} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let mut client = asking(&server, url);
         slow.expect_hanging(1);
         expect_others_served(&server);
         let answer = client.response();
