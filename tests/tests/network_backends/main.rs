@@ -1,29 +1,22 @@
-//! How contents of files leave, by each backend: whole, in ranges, cut short, and where the kernel forbids
+//! How contents of files leave, by each backend: whole, in ranges, slowly, and where the kernel forbids
 //! it.
 
 mod chroot;
-mod cut_short;
 mod forbidden;
 mod serving;
+mod slow_clients;
 
 use std::fs::File;
 use std::sync::LazyLock;
 
+use engine::settings::core::NetworkBackend;
 use petrel_tests::{Builder, Server, Tree, eventually};
 use rustix::fs::{Advice, fadvise};
 
 /// All values of server.network-backend.
-const BACKENDS: [&str; 9] = [
-    "auto",
-    "write",
-    "writev",
-    "linux-sendfile",
-    "gthread-aio",
-    "gthread-sendfile",
-    "posix-aio",
-    "linux-aio-sendfile",
-    "io_uring",
-];
+fn backends() -> impl Iterator<Item = &'static str> {
+    NetworkBackend::ALL.into_iter().map(NetworkBackend::name)
+}
 
 /// The file they send: more than sockets and chunks hold, and no whole number of blocks.
 const BYTES: usize = 24_000_123;
@@ -37,18 +30,18 @@ static CONTENT: LazyLock<Vec<u8>> = LazyLock::new(|| {
 
 /// A server on the file, which has a name for each backend.
 fn server() -> Builder {
-    let scopes = BACKENDS.map(|name| {
+    let scopes = backends().map(|name| {
         format!("$HTTP[\"url\"] == \"/{name}\" {{ server.network-backend = \"{name}\" }}\n")
     });
     let names = |tree: &Tree| {
-        for name in BACKENDS {
+        for name in backends() {
             tree.symlink("large.bin", &format!("www/{name}"));
         }
     };
     Server::build()
         .file("www/large.bin", &*CONTENT)
         .tree(names)
-        .config(&scopes.concat())
+        .config(&scopes.collect::<String>())
 }
 
 /// What a server says that became of a backend: how it works, or why it is not possible here.

@@ -4,7 +4,7 @@ use std::thread;
 
 use petrel_tests::{Server, skip};
 
-use super::{BACKENDS, BYTES, CONTENT, evict, server, told};
+use super::{BYTES, CONTENT, backends, evict, server, told};
 
 /// Those that a kernel may not have, or forbid.
 const KERNEL_S: [&str; 2] = ["linux-aio-sendfile", "io_uring"];
@@ -19,7 +19,7 @@ fn range(server: &Server, backend: &str, value: &str) -> Vec<u8> {
 #[test]
 fn whole_files() {
     let server = server().start();
-    for backend in BACKENDS {
+    for backend in backends() {
         // Cold, and warm.
         for _ in 0..2 {
             let mut client = server.client();
@@ -37,7 +37,7 @@ fn whole_files() {
 #[test]
 fn ranges_at_any_place() {
     let server = server().start();
-    for backend in BACKENDS {
+    for backend in backends() {
         evict(server.tree(), "www/large.bin");
         for (first, last) in [
             (0, 0),
@@ -68,7 +68,7 @@ fn ranges_at_any_place() {
 #[test]
 fn many_clients_at_once() {
     let server = server().start();
-    for backend in BACKENDS {
+    for backend in backends() {
         evict(server.tree(), "www/large.bin");
         thread::scope(|scope| {
             for client in 0..16 {
@@ -91,14 +91,14 @@ fn clients_that_go_leave_no_descriptors_behind() {
         let response = server.get(&format!("/{backend}"));
         assert_eq!(response.body.len(), BYTES);
     };
-    for backend in BACKENDS {
+    for backend in backends() {
         // Twice, so that both workers have what they keep.
         for _ in 0..8 {
             fetch(backend);
         }
     }
     let before = server.holdings();
-    for backend in BACKENDS {
+    for backend in backends() {
         evict(server.tree(), "www/large.bin");
         for received in [0, 1, 300_000, 2_000_000] {
             let mut client = server.client();
@@ -108,13 +108,13 @@ fn clients_that_go_leave_no_descriptors_behind() {
         }
     }
     server.expect_holdings(&before);
-    BACKENDS.into_iter().for_each(fetch);
+    backends().for_each(fetch);
 }
 
 #[test]
 fn the_log_says_how() {
     let server = server().start();
-    for backend in BACKENDS {
+    for backend in backends() {
         match told(&server, backend) {
             Ok(_) => {}
             // The others need nothing that a system could lack.
