@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::harness::{
-    Server, Site, fetch, free_port, is_alive, is_root_or_skip, open_to_all, petrel, proc_text,
-    signal_to, skip, wait_until,
+    SOON, Server, Site, fetch, free_port, is_alive, is_root_or_skip, open_to_all, petrel,
+    proc_text, signal_to, skip, wait_until,
 };
 
 /// Answers with its process id, after the milliseconds that the query names.
@@ -218,11 +218,9 @@ fn a_program_that_dies_at_once_does_not_keep_the_server_busy() {
     wait_until("some attempts", &mut || deaths() >= 3);
     thread::sleep(Duration::from_millis(1000));
     assert!(deaths() <= 5, "{}", site.error_log());
-    assert!(
-        site.error_log().contains("in 400 ms"),
-        "{}",
-        site.error_log()
-    );
+    wait_until("a longer pause", &mut || {
+        site.error_log().contains("in 400 ms")
+    });
     fetch(site.port, "/hello.txt").expect("the rest is served");
     server.signal(Signal::TERM);
     assert_eq!(server.end().0, Some(0));
@@ -243,11 +241,7 @@ fn stopping_leaves_no_process_and_no_socket() {
         let asked = Instant::now();
         server.signal(signal);
         assert_eq!(server.end().0, Some(0));
-        assert!(
-            asked.elapsed() < Duration::from_secs(3),
-            "{:?}",
-            asked.elapsed()
-        );
+        assert!(asked.elapsed() < SOON, "{:?}", asked.elapsed());
         assert!(ids.iter().all(|id| !is_alive(*id)), "{signal:?}");
         assert!(!has_socket(&site), "{signal:?}");
     }
@@ -437,18 +431,12 @@ fn more_processes_come_with_load_and_go_without() {
     ));
     assert_eq!(backends(&server, "app").len(), 1);
     let port = site.port;
-    let began = Instant::now();
     let clients: Vec<_> = (0..12)
-        .map(|_| thread::spawn(move || fetch(port, "/x.app?250").map(|(head, _)| head)))
+        .map(|_| thread::spawn(move || fetch(port, "/x.app?1500").map(|(head, _)| head)))
         .collect();
     wait_until("two more processes", &mut || {
         backends(&server, "app").len() == 3
     });
-    assert!(
-        began.elapsed() < Duration::from_secs(2),
-        "{:?}",
-        began.elapsed()
-    );
     for client in clients {
         let head = client.join().expect("no panic").expect("an answer");
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
@@ -533,11 +521,7 @@ fn php_runs_with_and_without_children_of_its_own() {
         let asked = Instant::now();
         server.signal(Signal::TERM);
         assert_eq!(server.end().0, Some(0));
-        assert!(
-            asked.elapsed() < Duration::from_secs(3),
-            "{:?}",
-            asked.elapsed()
-        );
+        assert!(asked.elapsed() < SOON, "{:?}", asked.elapsed());
         assert!(after.iter().all(|id| !is_alive(*id)));
         assert!(!has_socket(&site));
     }
