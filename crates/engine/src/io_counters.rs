@@ -160,7 +160,7 @@ mod tests {
         drop(looked);
         running.await.expect("it ran");
         // The thread counts after it has told the result.
-        for _ in 0..2000 {
+        for _ in 0..12_000 {
             if jobs() > before && one(&shared, device).is_none() {
                 return;
             }

@@ -103,7 +103,7 @@ fn endless_scripts_are_stopped_in_time() {
         assert_eq!(error.cause, Cause::Time, "{source}: {error}");
         assert!(error.message.starts_with("test.lua: stopped"), "{error}");
         // Processor time counts: the machine may be busy with other tests.
-        assert!(begun.elapsed() < Duration::from_secs(2), "{source}");
+        assert!(begun.elapsed() < Duration::from_secs(30), "{source}");
         assert!(machine.is_worn_out(), "{source}");
     }
 }

@@ -111,7 +111,7 @@ async fn talk(config: &str, parts: &[&str]) -> String {
     }
     let mut answer = String::new();
     let all = client.read_to_string(&mut answer);
-    let in_time = tokio::time::timeout(Duration::from_secs(10), all).await;
+    let in_time = tokio::time::timeout(Duration::from_secs(60), all).await;
     in_time.expect("an answer").expect("whole");
     drop(client);
     served.await.expect("the connection ends");

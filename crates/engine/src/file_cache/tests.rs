@@ -60,14 +60,14 @@ fn look_on_disk(cache: &FileCache, path: &Path, next: Option<NextNames>) -> Vec<
 }
 
 fn wait(cache: &FileCache, waiting: &Waiting) -> Vec<Found> {
-    for _ in 0..10_000 {
+    for _ in 0..60_000 {
         let mut context = Context::from_waker(std::task::Waker::noop());
         if let Poll::Ready(found) = cache.poll_cold(waiting, 1, &mut context) {
             return found;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    panic!("the job has not ended in ten seconds");
+    panic!("the job has not ended in a minute");
 }
 
 fn after_events(cache: &FileCache) {

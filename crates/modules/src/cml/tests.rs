@@ -591,5 +591,5 @@ async fn fragments_within_each_other_do_not_wait_for_each_other() {
         both.0.starts_with("ab") && both.1.starts_with("ba"),
         "{both:?}"
     );
-    assert!(begin.elapsed() < Duration::from_secs(5));
+    assert!(begin.elapsed() < Duration::from_secs(30));
 }

@@ -87,7 +87,7 @@ impl Memcached {
             .spawn()
             .expect("memcached is installed; `cargo xtask test` installs what tests need");
         let begun = Memcached { child, socket };
-        for _ in 0..500 {
+        for _ in 0..6000 {
             if UnixStream::connect(&begun.socket).is_ok() {
                 return begun;
             }
@@ -147,7 +147,7 @@ fn text(answer: &Answer) -> String {
 
 /// Long enough for a page to be stored behind its answer.
 async fn stored(memcached: &Memcached, key: &str) -> bool {
-    for _ in 0..200 {
+    for _ in 0..12_000 {
         if memcached.get(key) != "END\r\n" {
             return true;
         }

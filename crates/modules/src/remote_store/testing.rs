@@ -188,7 +188,7 @@ impl Program {
             return None;
         };
         let program = Program { child };
-        for _ in 0..500 {
+        for _ in 0..6000 {
             let connected = std::os::unix::net::UnixStream::connect(Path::new(socket));
             if connected.is_ok() {
                 return Some(program);

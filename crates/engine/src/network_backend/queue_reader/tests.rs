@@ -12,7 +12,7 @@ use super::*;
 use crate::file_cache::Symlinks;
 use crate::testing::Site;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A file on a disk, and a worker that has looked it up.
 struct Scene {

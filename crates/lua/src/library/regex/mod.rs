@@ -512,7 +512,7 @@ mod tests {
                 "return regex.gsub(('a'):rep({bytes}), [[{expression}]], '')"
             ));
             let taken = started.elapsed();
-            assert!(taken < Duration::from_secs(1), "{expression}: {taken:?}");
+            assert!(taken < Duration::from_secs(20), "{expression}: {taken:?}");
         }
     }
 

@@ -78,7 +78,7 @@ fn process(id: &str) -> Pid {
 async fn gone(process: Pid) {
     let begin = Instant::now();
     while test_kill_process(process).is_ok() {
-        assert!(begin.elapsed().as_secs() < 20, "it is still there");
+        assert!(begin.elapsed().as_secs() < 60, "it is still there");
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
 }

@@ -407,7 +407,7 @@ fn a_temporary_file_nobody_waits_for_is_removed() {
     discard(&host, &head);
     let begin = Instant::now();
     while is_there(&tree.path("tmp/one")) {
-        assert!(begin.elapsed() < Duration::from_secs(10), "it stays");
+        assert!(begin.elapsed() < Duration::from_secs(60), "it stays");
         std::thread::sleep(Duration::from_millis(1));
     }
     // It was asked for before.

@@ -19,7 +19,7 @@ fn on_disk(tree: &Tree, more: &str) -> Site {
 /// Waits until a counter has this value; background work goes on meanwhile.
 async fn until(site: &Site, name: &str, expected: u64) {
     PageCache::of(site.worker());
-    for _ in 0..5000 {
+    for _ in 0..60_000 {
         if count(site, name) == expected {
             return;
         }
@@ -99,7 +99,7 @@ async fn a_purge_reaches_the_disk() {
         assert_eq!(count(&site, "page-cache.disk.entries"), 2);
         site.request("PURGE / HTTP/1.1\r\nHost: a\r\nCache-Tag: y\r\n\r\n");
         let note = tree.path("cache/purged-tags");
-        for _ in 0..5000 {
+        for _ in 0..60_000 {
             if std::path::Path::new(&note).exists() {
                 break;
             }

@@ -125,7 +125,7 @@ fn a_server_that_says_nothing_costs_the_time_out_and_its_connection() {
         let begun = Instant::now();
         let error = redis.command(&GET).await.expect_err("no reply");
         assert_eq!((error.kind, error.stage), (Kind::TimedOut, Stage::Read));
-        assert!((50..1000).contains(&begun.elapsed().as_millis()));
+        assert!((50..30_000).contains(&begun.elapsed().as_millis()));
         server.finish().await;
     });
 }

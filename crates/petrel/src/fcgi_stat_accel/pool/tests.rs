@@ -70,7 +70,7 @@ impl Disk {
 }
 
 fn eventually(condition: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(60);
     while !condition() {
         assert!(Instant::now() < end, "it does not come to that");
         std::thread::sleep(Duration::from_millis(1));
@@ -78,7 +78,7 @@ fn eventually(condition: impl Fn() -> bool) {
 }
 
 fn wait(ticket: &mut Ticket) -> Found {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(60);
     loop {
         if let Poll::Ready(found) = ticket.poll(&mut Context::from_waker(Waker::noop())) {
             return found;
