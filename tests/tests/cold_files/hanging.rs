@@ -159,7 +159,8 @@ fn symlinks_into_a_file_system_that_hangs_are_told_from_the_local_one() {
 #[test]
 fn symlinks_within_a_file_system_that_hangs_are_not_read_by_the_worker() {
     let test = "symlinks_within_a_file_system_that_hangs_are_not_read_by_the_worker";
-    let Some((server, slow)) = site(test, &[("app/release/one.txt", b"1")], IMPATIENT) else {
+    let files: [(&str, &[u8]); 1] = [("app/release/one.txt", b"1")];
+    let Some((server, slow)) = site(test, &files, &impatient(1)) else {
         return;
     };
     let link = slow.beneath().join("app/current");
