@@ -1,8 +1,8 @@
 //! What a server tells at its start of how files will be read, and why: lines `files: …` in its log.
 //!
-//! One line says what was chosen and what the kernel can do, one more what it costs if it cannot. Then a
-//! line for each file system on which there is a document root. Nothing here is decided: whoever reads files
-//! finds out by itself, file by file. What can wait is done by a thread of the pool, and a file system that
+//! One line says what the kernel can do, one for each network backend that is configured what became of it and
+//! why, one more what it costs where the kernel cannot do something. Then a line for each file system on which
+//! there is a document root. Nothing here is decided: whoever reads files finds out by itself, file by file. What can wait is done by a thread of the pool, and a file system that
 //! another machine or a program answers for is not touched at all. Called by the server process.
 
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::file_cache::read::read_cached;
 use crate::limits;
 use crate::log::LogRegistry;
 use crate::mounts::{self, DeviceNumber, Mount, Storage};
-use crate::network_backend::NetworkBackend;
+use crate::network_backend::{self, NetworkBackend};
 use crate::settings::ProcessSettings;
 use crate::settings::core::absolute_root;
 
@@ -58,13 +58,14 @@ fn of_server(config: &Config, process: &ProcessSettings) -> Vec<String> {
     };
     let threads = process.threads;
     let mut lines = vec![format!(
-        "network-backend {}: openat2 RESOLVE_CACHED {}{kernel}, threads {}/{}/{} (stat/read/write)",
-        backends(config),
+        "openat2 RESOLVE_CACHED {}{kernel}, threads {}/{}/{} (stat/read/write)",
         yes_or_no(has_resolve_cached()),
         threads.stat,
         threads.read,
         threads.write,
     )];
+    let backends = backends(config).into_iter();
+    lines.extend(backends.map(|backend| of_backend(backend, threads.read)));
     if !has_resolve_cached() {
         lines.push(
             "the kernel cannot be asked for what it has in memory alone (RESOLVE_CACHED is of Linux 5.12; a \
@@ -82,22 +83,33 @@ fn of_server(config: &Config, process: &ProcessSettings) -> Vec<String> {
     lines
 }
 
+/// What becomes of a backend, and why.
+fn of_backend(backend: NetworkBackend, read_threads: usize) -> String {
+    let name = backend.name();
+    match network_backend::check(backend, read_threads) {
+        Ok(how) => format!("network backend {name}: {how}"),
+        Err(why) => format!(
+            "network backend {name} is not possible: {why}; up to {read_threads} threads read instead (gthread-aio)"
+        ),
+    }
+}
+
 /// The backends that the configuration names, each once, that of the whole server first.
-fn backends(config: &Config) -> String {
-    const NAME: &str = "server.network-backend";
-    let mut names = vec![NetworkBackend::default().name()];
+fn backends(config: &Config) -> Vec<NetworkBackend> {
+    let mut named = vec![NetworkBackend::default()];
     for block in &config.blocks {
-        let entry = block.entry(NAME);
-        let Some(name) = entry.and_then(|entry| entry.value.as_str()) else {
+        let entry = block.entry("server.network-backend");
+        let name = entry.and_then(|entry| entry.value.as_str());
+        let Some(backend) = name.and_then(NetworkBackend::named) else {
             continue;
         };
         if block.id == BlockId::GLOBAL {
-            names[0] = name;
-        } else if !names.contains(&name) {
-            names.push(name);
+            named[0] = backend;
+        } else if !named.contains(&backend) {
+            named.push(backend);
         }
     }
-    names.join(", ")
+    named
 }
 
 fn mounts_can_be_told() -> bool {
@@ -263,8 +275,16 @@ mod tests {
             $HTTP[\"host\"] == \"c\" { server.document-root = \"/a\" server.network-backend = \"write\" }
             $HTTP[\"host\"] == \"d\" { server.document-root = \"/\" }",
         );
-        assert_eq!(backends(&config), "auto, write");
         assert_eq!(roots(&config), [&b"/a"[..], b"/b", b"/"]);
+        assert_eq!(
+            backends(&config),
+            [NetworkBackend::Auto, NetworkBackend::Write]
+        );
+        let config = self::config(
+            "server.network-backend = \"sendfile\"
+            $HTTP[\"host\"] == \"b\" { server.network-backend = \"linux-sendfile\" }",
+        );
+        assert_eq!(backends(&config), [NetworkBackend::LinuxSendfile]);
         let many: String = (0..100)
             .map(|number| {
                 format!(

@@ -17,7 +17,6 @@ use crate::blocking;
 use crate::listener::{self, Listener, ListenerFacts};
 use crate::log::LogRegistry;
 use crate::module::ModuleSpec;
-use crate::network_backend;
 use crate::settings::{ProcessSettings, SettingsTable};
 use crate::shared::Shared;
 use crate::worker::{self, Drain, Worker};
@@ -72,7 +71,6 @@ impl Server {
     pub fn start(plan: ServerPlan, listeners: Vec<BoundListener>) -> io::Result<Server> {
         let plan = Arc::new(plan);
         blocking::configure(plan.process.threads);
-        network_backend::tell(&plan.config, &plan.process, &plan.logs);
         let workers = plan.process.workers.get();
         let fds = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let shared = Arc::new(Shared::new(

@@ -7,7 +7,9 @@ fn the_log_says_how_files_are_read() {
     let server = Server::start(
         "$HTTP[\"host\"] == \"b\" { server.network-backend = \"write\" server.document-root = \"/proc\" }",
     );
-    server.expect_log("files: network-backend auto, write: openat2 RESOLVE_CACHED ");
+    server.expect_log("files: openat2 RESOLVE_CACHED ");
+    server.expect_log("files: network backend auto: what is in memory is sent at once");
+    server.expect_log("files: network backend write: requests wait for the disk");
     server.expect_log("files: \"/proc\" is on proc at \"/proc\" (");
     let root = server.tree().path("www");
     server.expect_log(&format!("files: {root:?} is on "));

@@ -10,16 +10,13 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rustix::io::Errno;
 use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep};
 
 use super::{Body, Piece};
 use crate::blocking::{self, Class, Running};
-use crate::file_cache::FileEntry;
-use crate::file_cache::read::{read_cached, read_full};
+use crate::file_cache::read::{read_at_once, read_full};
 use crate::limits;
-use crate::mounts::Storage;
 use crate::network_backend::{Memory, NetworkBackend, count_async, within_memory};
 
 /// What a reader of pieces keeps from one call to the next.
@@ -216,26 +213,12 @@ impl Body {
     }
 }
 
-/// `None`: that would have to be waited for.
-fn read_at_once(file: &FileEntry, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
-    let descriptor = file.descriptor().ok_or(io::ErrorKind::NotFound)?;
-    let read = match file.storage() {
-        Storage::Remote => return Ok(None),
-        Storage::Memory => read_full(descriptor, buffer, offset),
-        Storage::Disk => read_cached(descriptor, buffer, offset),
-    };
-    match read {
-        Ok(count) => Ok(Some(count)),
-        Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(None),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::task::Waker;
 
     use super::*;
+    use crate::file_cache::FileEntry;
     use crate::network_backend::io_counts;
 
     /// A piece of `bytes`, and what has been cut off its file meanwhile.

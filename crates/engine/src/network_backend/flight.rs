@@ -7,14 +7,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use rustix::io::Errno;
 
 use super::chunk::{Chunk, Memory, Part, has_memory, within_memory};
 use super::counters::count_sync;
 use super::write;
 use super::{NetworkBackend, Reading, Sent, Stretch, gthread_sendfile, send_at_hand};
 use crate::file_cache::FileEntry;
-use crate::file_cache::read::{read_cached, read_full};
+use crate::file_cache::read::read_at_once;
 use crate::ledger::Nanos;
 use crate::limits;
 use crate::mounts::Storage;
@@ -280,9 +279,6 @@ const CHUNK_TIME: Nanos = 500_000_000;
 
 /// What is in memory of the stretch, and waits for nothing. `None`: it has to be read elsewhere.
 fn read_now(file: &FileEntry, range: &Range<u64>) -> io::Result<Option<Chunk>> {
-    let Some(descriptor) = file.descriptor() else {
-        return Err(io::ErrorKind::NotFound.into());
-    };
     if file.storage() == Storage::Remote {
         return Ok(None);
     }
@@ -291,13 +287,6 @@ fn read_now(file: &FileEntry, range: &Range<u64>) -> io::Result<Option<Chunk>> {
     let end = range.end.min((range.start / block + 1) * block);
     let length = usize::try_from(end - range.start).unwrap_or(usize::MAX);
     let mut memory = Memory::new(length);
-    let read = match file.storage() {
-        Storage::Memory => read_full(descriptor, memory.as_mut(), range.start),
-        _ => read_cached(descriptor, memory.as_mut(), range.start),
-    };
-    match read {
-        Ok(count) => Ok(Some(Chunk::new(range.start, memory.into_bytes(count)))),
-        Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(None),
-        Err(errno) => Err(errno.into()),
-    }
+    let count = read_at_once(file, memory.as_mut(), range.start)?;
+    Ok(count.map(|count| Chunk::new(range.start, memory.into_bytes(count))))
 }

@@ -42,11 +42,7 @@ pub use counters::{IoCounts, io_counts};
 pub(crate) use counters::{count_async, publish as publish_counts};
 pub(crate) use flight::Flight;
 
-use petrel_config::Config;
-
 use crate::file_cache::FileEntry;
-use crate::log::LogRegistry;
-use crate::settings::ProcessSettings;
 pub use crate::settings::core::NetworkBackend;
 use crate::transport::Transport;
 use crate::worker::Worker;
@@ -155,39 +151,8 @@ impl Readers {
     }
 }
 
-/// Tells what became of each backend that the configuration names, and why: once, when the server starts.
-pub(crate) fn tell(config: &Config, process: &ProcessSettings, logs: &LogRegistry) {
-    let threads = process.threads.read;
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    for backend in named_in(config) {
-        let name = backend.name();
-        match check(backend, threads) {
-            Ok(how) => logs.error(format_args!(
-                "network backend {name}: {how} (Linux {})",
-                kernel.trim()
-            )),
-            Err(why) => logs.error(format_args!(
-                "network backend {name} is not possible: {why}; up to {threads} threads read instead \
-                 (gthread-aio)"
-            )),
-        }
-    }
-}
-
-/// The backends that a configuration names, each once.
-fn named_in(config: &Config) -> Vec<NetworkBackend> {
-    let mut named = Vec::new();
-    for block in &config.blocks {
-        let entry = block.entry("server.network-backend");
-        let name = entry.and_then(|entry| entry.value.as_str());
-        let backend = name.and_then(NetworkBackend::named);
-        named.extend(backend.filter(|backend| !named.contains(backend)));
-    }
-    named
-}
-
-/// Whether a backend works here, and how, or why it does not.
-fn check(backend: NetworkBackend, threads: usize) -> Result<String, String> {
+/// Whether a backend works here, and how, or why it does not and `threads` read in its place.
+pub(crate) fn check(backend: NetworkBackend, threads: usize) -> Result<String, String> {
     let how = match backend {
         NetworkBackend::PosixAio => return posix_aio::check(threads),
         NetworkBackend::LinuxAioSendfile => return linux_aio_sendfile::check(),
@@ -219,7 +184,7 @@ fn make(backend: NetworkBackend, worker: &Rc<Worker>) -> Rc<dyn Reader> {
     };
     match made {
         Ok(reader) => Rc::new(reader),
-        // Why is told at the start ([`check`]), unless it was possible then.
+        // Why is told at the start (`file_report`), unless it was possible then.
         Err(error) => {
             worker.logs().error(format_args!(
                 "network backend {}: {error}, threads read for this worker (gthread-aio)",
