@@ -1,9 +1,12 @@
 //! Who reads what of a file that is not in memory, as the counters tell it.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
 
 use engine::settings::core::NetworkBackend;
-use petrel_tests::{Operation, Server, SlowFs, eventually};
+use petrel_tests::{Operation, Server, SlowFs, eventually, skip};
+use rustix::fs::{Advice, fadvise};
 
 use super::{asking, content, site};
 
@@ -74,6 +77,46 @@ fn contents_are_read_by_the_backend_that_was_chosen() {
             "{name}: {:?} {reader}",
             seen()
         );
+    }
+}
+
+/// Takes a file out of the page cache. Answers whether that is certain.
+fn is_evicted(path: &Path) -> bool {
+    let file = File::open(path).expect("it was written");
+    file.sync_all().expect("written");
+    // Only what is on a disk can be forgotten.
+    let _ = fadvise(&file, 0, None, Advice::DontNeed);
+    let found = sys::page_cache::residency(&file, 0..BYTES as u64);
+    found.is_ok_and(|found| found.cached == 0)
+}
+
+#[test]
+fn what_is_not_in_the_page_cache_is_read_by_threads() {
+    let test = "what_is_not_in_the_page_cache_is_read_by_threads";
+    for name in ["auto", "gthread-aio", "gthread-sendfile"] {
+        let server = Server::build()
+            .file("www/file", content(BYTES))
+            .config(COUNTERS)
+            .config("server.max-worker = 1")
+            .config(&format!("server.network-backend = \"{name}\""))
+            .start();
+        let before = counters(&server);
+        if !is_evicted(&server.tree().path("www/file")) {
+            return skip(
+                test,
+                "files stay in memory here, or the kernel does not tell",
+            );
+        }
+        assert!(server.get("/file").body == content(BYTES));
+        let reader = match name {
+            "gthread-sendfile" => "gthread-sendfile.async-bytes",
+            _ => "gthread-aio.async-bytes",
+        };
+        let is_counted = || counters(&server)[reader] - before[reader] == BYTES as u64;
+        assert!(eventually(is_counted), "{name}: {:?}", counters(&server));
+        let after = counters(&server);
+        let by_worker = format!("{name}.sync-bytes");
+        assert_eq!(after[&by_worker], before[&by_worker], "{name}");
     }
 }
 
