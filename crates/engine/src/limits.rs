@@ -189,19 +189,17 @@ pub const REMOTE_DEVICE_JOBS_MAX: usize = 16;
 
 /// Bytes of such jobs after which no further one is begun on the same file system. Enough for several heads of
 /// disks; of large stretches a few, which are then read without going to and fro between them.
-pub const DEVICE_BYTES_MAX: usize = 32 * 1024 * 1024;
+pub const DEVICE_BYTES_MAX: usize = 40 * 1024 * 1024;
 
 /// Bytes of a file that are read at once, at least: for clients that take little at a time, and when
 /// [`READ_MEMORY_BYTES_MAX`] is reached.
 pub const CHUNK_BYTES_MIN: usize = 64 * 1024;
 
-/// Bytes of the first chunk of a file.
+/// Bytes of the first chunk: of a client's pace nothing is known yet.
 pub const CHUNK_BYTES_FIRST: usize = 128 * 1024;
 
-/// Bytes of the next one, when nothing is known yet of the client's pace.
-pub const CHUNK_BYTES_SECOND: usize = 2 * 1024 * 1024;
-
-/// Bytes of a chunk at most: 70 ms of a disk that reads 60 MB/s, against 10 ms to get there.
+/// Bytes of any other one at most, or half as many again if that is the rest: 70 ms of a disk that reads 60 MB/s,
+/// against 10 ms to get there.
 pub const CHUNK_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Bytes of a chunk that `server.io-chunk-size` can ask for: what a buffer of the queues holds.
@@ -213,6 +211,9 @@ pub const CHUNK_BYTES_PROBED: usize = 256 * 1024;
 /// Bytes that the kernel is asked for at a time, before they are read: what most devices take as one request
 /// from the page cache (128 pages).
 pub const READ_AHEAD_STEP_BYTES: usize = 512 * 1024;
+
+/// Such steps that it is asked for at a time: the one that the disk is at, and the one behind it.
+pub const READ_AHEAD_STEPS: usize = 2;
 
 /// Seconds that filters, caches and scripts wait for bytes of a file that are on the disk.
 pub const COLD_READ_S_MAX: u64 = 60;

@@ -40,7 +40,7 @@ struct Ahead {
     reading: Reading,
 }
 
-/// How fast the client takes what it gets, so that a chunk is what it takes in half a second.
+/// How fast the client takes what it gets, so that a chunk is what it takes in two seconds.
 #[derive(Clone, Copy, Default)]
 struct Pace {
     /// When the present chunk began to be sent.
@@ -206,8 +206,12 @@ impl Flight {
             return;
         };
         let end = chunk.range().end;
-        let is_wanted =
-            self.is_cold && self.ahead.is_none() && end < stretch.range.end && has_memory();
+        // Nobody knows how much a client wants who has not taken anything yet.
+        let is_wanted = self.is_cold
+            && self.pace.is_known()
+            && self.ahead.is_none()
+            && end < stretch.range.end
+            && has_memory();
         if !is_wanted || !backend.reads_elsewhere() {
             return;
         }
@@ -230,7 +234,7 @@ impl Flight {
     ) {
         let left = usize::try_from(stretch.range.end - offset).unwrap_or(usize::MAX);
         let size = match worker.process().io_chunk_bytes {
-            0 => self.pace.chunk_bytes(offset),
+            0 => self.pace.chunk_bytes(offset, left),
             fixed => fixed,
         };
         let reader = worker.readers().of(backend, worker);
@@ -259,23 +263,34 @@ impl Pace {
         let took = u128::from(now.saturating_sub(self.since).max(1));
         let in_time = length as u128 * u128::from(CHUNK_TIME) / took;
         let bytes = usize::try_from(in_time).unwrap_or(usize::MAX);
-        // A little more than before, or as much less as it takes.
-        let most = (2 * length).clamp(limits::CHUNK_BYTES_SECOND, limits::CHUNK_BYTES_MAX);
-        self.bytes = bytes.clamp(limits::CHUNK_BYTES_MIN, most);
+        self.bytes = bytes.clamp(limits::CHUNK_BYTES_MIN, limits::CHUNK_BYTES_MAX);
     }
 
-    /// The size of the next chunk, which begins at `offset`.
-    fn chunk_bytes(&self, offset: u64) -> usize {
-        match (offset, self.bytes) {
-            (0, _) => limits::CHUNK_BYTES_FIRST,
-            (_, 0) => limits::CHUNK_BYTES_SECOND,
-            (_, bytes) => bytes,
+    /// Whether the client has taken a chunk.
+    fn is_known(&self) -> bool {
+        self.bytes > 0
+    }
+
+    /// The size of the next chunk, which begins at `offset` and has `left` bytes before it at most. It ends
+    /// where a step ends, and leaves no small rest.
+    fn chunk_bytes(&self, offset: u64, left: usize) -> usize {
+        if !self.is_known() {
+            return limits::CHUNK_BYTES_FIRST;
+        }
+        if left < self.bytes.saturating_add(self.bytes / 2) {
+            return left;
+        }
+        let step = limits::READ_AHEAD_STEP_BYTES;
+        let over = (offset % step as u64) as usize + self.bytes;
+        match self.bytes >= 2 * step {
+            true => self.bytes - over % step,
+            false => self.bytes,
         }
     }
 }
 
-/// What a client should take for a chunk: half a second.
-const CHUNK_TIME: Nanos = 500_000_000;
+/// What a client should take for a chunk: two seconds.
+const CHUNK_TIME: Nanos = 2_000_000_000;
 
 /// What is in memory of the stretch, and waits for nothing. `None`: it has to be read elsewhere.
 fn read_now(file: &FileEntry, range: &Range<u64>) -> io::Result<Option<Chunk>> {
@@ -289,4 +304,53 @@ fn read_now(file: &FileEntry, range: &Range<u64>) -> io::Result<Option<Chunk>> {
     let mut memory = Memory::new(length);
     let count = read_at_once(file, memory.as_mut(), range.start)?;
     Ok(count.map(|count| Chunk::new(range.start, memory.into_bytes(count))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEP: usize = limits::READ_AHEAD_STEP_BYTES;
+    const PLENTY: usize = 1 << 40;
+
+    /// The pace of a client that takes `length` bytes in so many milliseconds.
+    fn pace(length: usize, milliseconds: u64) -> Pace {
+        let mut pace = Pace::default();
+        pace.measure(length, milliseconds * 1_000_000);
+        pace
+    }
+
+    #[test]
+    fn a_chunk_is_what_the_client_takes_in_two_seconds() {
+        assert_eq!(pace(128 * 1024, 4000).chunk_bytes(0, PLENTY), 64 * 1024);
+        assert_eq!(pace(128 * 1024, 1000).chunk_bytes(0, PLENTY), 256 * 1024);
+        assert_eq!(
+            pace(1, 9_000).chunk_bytes(0, PLENTY),
+            limits::CHUNK_BYTES_MIN
+        );
+        let fast = pace(limits::CHUNK_BYTES_FIRST, 0);
+        assert_eq!(fast.chunk_bytes(0, PLENTY), limits::CHUNK_BYTES_MAX);
+    }
+
+    #[test]
+    fn nobody_gets_much_who_has_not_taken_anything() {
+        let unknown = Pace::default();
+        assert!(!unknown.is_known());
+        for offset in [0, 1 << 30] {
+            let bytes = unknown.chunk_bytes(offset, PLENTY);
+            assert_eq!(bytes, limits::CHUNK_BYTES_FIRST);
+        }
+    }
+
+    #[test]
+    fn chunks_end_where_steps_end_and_leave_no_small_rest() {
+        let fast = pace(limits::CHUNK_BYTES_FIRST, 0);
+        let first = limits::CHUNK_BYTES_FIRST;
+        let bytes = fast.chunk_bytes(first as u64, PLENTY);
+        assert_eq!((first + bytes) % STEP, 0);
+        assert!(bytes > limits::CHUNK_BYTES_MAX - STEP);
+        let rest = limits::CHUNK_BYTES_MAX / 2 * 3 - 1;
+        assert_eq!(fast.chunk_bytes(first as u64, rest), rest);
+        assert!(fast.chunk_bytes(first as u64, rest + 1) < rest);
+    }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::counters::count_async;
-use super::gthread_aio::ask_for;
+use super::steps::ask_for;
 use super::write::taken;
 use super::{Sent, Stretch, linux_sendfile};
 use crate::blocking::{self, Class, Running};
@@ -84,7 +84,7 @@ impl Call {
         let (offset, length) = (stretch.range.start, stretch.file_bytes_max());
         let origin = stretch.file.origin(stretch.client, length);
         let running = blocking::run_for(Class::Read, origin, move || {
-            ask_for(&*descriptor, offset, length);
+            ask_for(&*descriptor, offset..offset + length as u64);
             call_sendfile(&shared, &*descriptor, offset, length)
         });
         Ok(Call {

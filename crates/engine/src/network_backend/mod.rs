@@ -26,6 +26,7 @@ mod linux_aio_sendfile;
 mod linux_sendfile;
 mod posix_aio;
 mod queue_reader;
+mod steps;
 mod write;
 
 use std::cell::RefCell;

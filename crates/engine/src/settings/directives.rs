@@ -105,7 +105,7 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "server.max-write-threads", Short, Server, "8", Works,
         "Threads of the process that write: request bodies and replies in temporary files, cached pages and compressed files.";
     "server.io-chunk-size", Int, Server, "0", Works,
-        "KiB of a file that are read at once when it is not in memory, by the network backends auto, gthread-aio, posix-aio, linux-aio-sendfile and io_uring. 0: as much as the client takes in half a second, from 64 KiB to 4 MiB. At most 16384. Petrel's own.";
+        "KiB of a file that are read at once when it is not in memory, by the network backends auto, gthread-aio, posix-aio, linux-aio-sendfile and io_uring. 0: as much as the client takes in two seconds, from 64 KiB to 4 MiB. At most 16384. Petrel's own.";
     "server.use-noatime", Bool, Server, "disable", NotYet("files are opened in the ordinary way"),
         "Opens files without touching their access time (lighttpd 1.5).";
 

@@ -1,0 +1,192 @@
+//! Long stretches of a file, read in steps so that a disk goes on where it is.
+//!
+//! A disk that is asked for nothing more where it stands goes elsewhere for somebody else and comes back later.
+//! One that is asked for all of a stretch and takes the nearest first enters it from behind half of the time,
+//! and goes through it backwards. So the kernel is always asked for two steps, the one that is being read and
+//! the one behind it; and for the next as soon as either of them has come, since it may be the second.
+//!
+//! A thread that reads waits for one step only. Which of the two comes first a small ring (io_uring) says, one
+//! for each thread, that waits for the last byte of each. Where there is none, steps are awaited in their order.
+//!
+//! Knows nothing of who wants the bytes; called by the threads of the pool.
+
+use std::cell::RefCell;
+use std::io;
+use std::iter;
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use petrel_sys::read_queue::{Buffer, Done, IoUring, Read, ReadQueue};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Advice, fadvise};
+use rustix::io::Errno;
+
+use super::chunk::{Chunk, Memory};
+use crate::file_cache::SharedDescriptor;
+use crate::file_cache::read::read_full;
+use crate::limits::{READ_AHEAD_STEP_BYTES, READ_AHEAD_STEPS};
+
+/// Reads a chunk, however long that takes. `is_local`: the file system is on a disk of this machine.
+///
+/// # Errors
+/// Those of the file.
+pub(super) fn read_chunk(
+    file: &SharedDescriptor,
+    offset: u64,
+    length: usize,
+    is_local: bool,
+) -> io::Result<Chunk> {
+    let range = offset..offset + length as u64;
+    let is_long = length > READ_AHEAD_STEPS * READ_AHEAD_STEP_BYTES;
+    if is_local && is_long && bring(file, range.clone()) {
+        let mut memory = Memory::new(length);
+        let count = read_full(&**file, memory.as_mut(), offset)?;
+        return Ok(Chunk::new(offset, memory.into_bytes(count)));
+    }
+    read_in_order(file.as_fd(), range)
+}
+
+/// Tells the kernel what will be read soon. By itself it reads ahead in steps of 128 KiB, and between two of
+/// them the disk goes elsewhere.
+pub(super) fn ask_for(file: impl AsFd, range: Range<u64>) {
+    for step in steps(range) {
+        let length = NonZeroU64::new(step.end - step.start);
+        // Only a hint: where it is not taken, reading does what it always does.
+        let _ = fadvise(&file, step.start, length, Advice::WillNeed);
+    }
+}
+
+/// The steps of a stretch. All but the outer ones begin and end at multiples of their length in the file.
+fn steps(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    const STEP: u64 = READ_AHEAD_STEP_BYTES as u64;
+    let mut left = range;
+    iter::from_fn(move || {
+        if left.is_empty() {
+            return None;
+        }
+        let end = (left.start / STEP + 1).saturating_mul(STEP).min(left.end);
+        let step = left.start..end;
+        left.start = end;
+        Some(step)
+    })
+}
+
+/// Reads step by step; the ones behind have been asked for then.
+fn read_in_order(file: BorrowedFd<'_>, range: Range<u64>) -> io::Result<Chunk> {
+    let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+    let mut memory = Memory::new(length);
+    let mut asked = steps(range.clone());
+    for step in asked.by_ref().take(READ_AHEAD_STEPS) {
+        ask_for(file, step);
+    }
+    let (mut left, mut count) = (memory.as_mut(), 0);
+    for step in steps(range.clone()) {
+        let bytes = usize::try_from(step.end - step.start).unwrap_or(usize::MAX);
+        let Some((now, behind)) = left.split_at_mut_checked(bytes) else {
+            break;
+        };
+        let read = read_full(file, now, step.start)?;
+        count += read;
+        if read < bytes {
+            break;
+        }
+        left = behind;
+        if let Some(next) = asked.next() {
+            ask_for(file, next);
+        }
+    }
+    Ok(Chunk::new(range.start, memory.into_bytes(count)))
+}
+
+/// Brings a stretch into the page cache, step by step. False: it is not known whether it is there.
+fn bring(file: &SharedDescriptor, range: Range<u64>) -> bool {
+    WATCH.with_borrow_mut(|watch| {
+        let Some(known) = watch else { return false };
+        let result = known.bring(file, range);
+        if result.is_err() {
+            // Something may be in flight that nobody waits for.
+            *watch = None;
+        }
+        result.is_ok()
+    })
+}
+
+thread_local! {
+    /// The ring of this thread, made when it is first needed; none where the kernel refuses.
+    static WATCH: RefCell<Option<Watch>> = RefCell::new(Watch::new().ok());
+}
+
+/// Knows when steps have come.
+struct Watch {
+    queue: Box<dyn ReadQueue>,
+    /// Each for the last byte of a step.
+    buffers: Vec<Buffer>,
+    done: Vec<Done>,
+}
+
+impl Watch {
+    fn new() -> io::Result<Watch> {
+        let steps = u32::try_from(READ_AHEAD_STEPS).unwrap_or(u32::MAX);
+        Watch::with(Box::new(IoUring::new(steps)?))
+    }
+
+    fn with(queue: Box<dyn ReadQueue>) -> io::Result<Watch> {
+        let buffers = (0..READ_AHEAD_STEPS).map(|_| Buffer::new(1));
+        Ok(Watch {
+            queue,
+            buffers: buffers.collect::<io::Result<_>>()?,
+            done: Vec::new(),
+        })
+    }
+
+    fn bring(&mut self, file: &SharedDescriptor, range: Range<u64>) -> io::Result<()> {
+        let mut steps = steps(range);
+        loop {
+            while let Some(buffer) = self.buffers.pop() {
+                let Some(step) = steps.next() else {
+                    self.buffers.push(buffer);
+                    break;
+                };
+                ask_for(&**file, step.clone());
+                self.watch(file, step.end - 1, buffer)?;
+            }
+            if self.queue.in_flight() == 0 {
+                return Ok(());
+            }
+            self.queue.flush()?;
+            self.wait()?;
+        }
+    }
+
+    fn watch(&mut self, file: &SharedDescriptor, last: u64, buffer: Buffer) -> io::Result<()> {
+        let read = Read {
+            token: last,
+            file: file.clone(),
+            offset: last,
+            buffer,
+            length: 1,
+        };
+        self.queue.submit(read).map_err(|(_, error)| error)
+    }
+
+    /// Until something has come. What, or whether it is an error, those will see who read it.
+    fn wait(&mut self) -> io::Result<()> {
+        loop {
+            self.queue.completed(&mut self.done);
+            if !self.done.is_empty() {
+                let buffers = self.done.drain(..).map(|done| done.buffer);
+                self.buffers.extend(buffers);
+                return Ok(());
+            }
+            let descriptor = self.queue.descriptor();
+            match poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
