@@ -49,13 +49,16 @@ impl ProcessTree {
         ProcessTree { pids }
     }
 
-    /// What they hold. Descriptors of a process that just ended count as closed.
+    /// What they hold, but for what threads that read have of their own. Descriptors of a process that just
+    /// ended count as closed.
     pub fn holdings(&self) -> Holdings {
         let mut descriptors = BTreeMap::new();
         for pid in &self.pids {
             let directory = format!("/proc/{pid}/fd");
             for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-                if let Ok(target) = fs::read_link(entry.path()) {
+                if let Ok(target) = fs::read_link(entry.path())
+                    && !is_of_threads(&target)
+                {
                     *descriptors.entry(kind(&target)).or_default() += 1;
                 }
             }
@@ -104,6 +107,12 @@ pub fn raise_descriptor_limit() -> u64 {
     };
     setrlimit(Resource::Nofile, raised).expect("up to the hard limit everybody may");
     limit.maximum.unwrap_or(u64::MAX)
+}
+
+/// A ring and its event: threads come and go with them.
+fn is_of_threads(target: &Path) -> bool {
+    let names = ["anon_inode:[io_uring]", "anon_inode:[eventfd]"];
+    names.iter().any(|name| target == Path::new(name))
 }
 
 /// `socket:[4711]` is `socket`, `/proc/4711/mountinfo` is `/proc/N/mountinfo`: which one it is differs each time.
