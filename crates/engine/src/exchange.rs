@@ -281,10 +281,10 @@ impl Exchange {
         }
     }
 
-    /// Whether `path` is a regular file that this process may not read and that goes on to the hooks
-    /// all the same; see [`Configure::take_unread`](crate::module::Configure::take_unread).
-    pub fn is_taken_unread(&self, path: &[u8]) -> bool {
-        crate::map::is_taken_unread(self, path)
+    /// Whether `file`, which is at `path`, is a regular file that this process may not read and that goes on to
+    /// the hooks all the same; see [`Configure::take_unread`](crate::module::Configure::take_unread).
+    pub fn is_taken_unread(&self, path: &[u8], file: &FileEntry) -> bool {
+        crate::map::is_taken_unread(self, path, file)
     }
 
     /// For a pending hook: call it again when the worker's clock says `second`, if nothing else

@@ -7,7 +7,7 @@ use petrel_proto::status::Status;
 
 use crate::cold_files::status_of_failure;
 use crate::exchange::Exchange;
-use crate::file_cache::{FileEntry, FileKind, is_regular};
+use crate::file_cache::{FileEntry, FileKind};
 use crate::module::Outcome;
 
 /// Builds the physical path below the document root that a hook chose, or the configured one.
@@ -44,13 +44,14 @@ pub(crate) fn resolve(exchange: &mut Exchange) -> Outcome {
         };
     }
     let kind = file.kind();
+    let is_taken_unread = is_taken_unread(exchange, &exchange.physical.path, &file);
     exchange.physical.file = Some(file);
     match kind {
         FileKind::Regular => Outcome::Next,
         FileKind::Directory if exchange.request.url.path().ends_with(b"/") => Outcome::Next,
         FileKind::Directory => redirect_to_directory(exchange),
         FileKind::Missing | FileKind::NotADirectory => not_found(exchange),
-        FileKind::Denied if is_taken_unread(exchange, &exchange.physical.path) => Outcome::Next,
+        FileKind::Denied if is_taken_unread => Outcome::Next,
         FileKind::Denied | FileKind::Special => exchange.answer(Status::FORBIDDEN),
         FileKind::Failed(errno) => {
             exchange.log_error(
@@ -62,11 +63,10 @@ pub(crate) fn resolve(exchange: &mut Exchange) -> Outcome {
     }
 }
 
-/// Whether `path` is a regular file that a hook takes although this process may not read it.
-pub(crate) fn is_taken_unread(exchange: &Exchange, path: &[u8]) -> bool {
+/// Whether `file`, which is at `path`, is one that a hook takes although this process may not read it.
+pub(crate) fn is_taken_unread(exchange: &Exchange, path: &[u8], file: &FileEntry) -> bool {
     let (settings, url_path) = (&exchange.settings, exchange.request.url.path());
-    settings.unread.iter().any(|takes| takes(url_path, path))
-        && is_regular(path, settings.core.symlinks)
+    file.is_unreadable_file() && settings.unread.iter().any(|takes| takes(url_path, path))
 }
 
 /// What is at the physical path. `None`: the disk is asked, together with what comes next.
@@ -104,8 +104,7 @@ fn split_path_info(exchange: &mut Exchange, not_found: Rc<FileEntry>) -> Option<
         return Some(not_found);
     };
     let file = look_up(end)?;
-    let is_unread = || file.kind() == FileKind::Denied && is_taken_unread(exchange, &path[..end]);
-    if file.kind() != FileKind::Regular && !is_unread() {
+    if file.kind() != FileKind::Regular && !is_taken_unread(exchange, &path[..end], &file) {
         return Some(not_found);
     }
     let physical = &mut exchange.physical;

@@ -59,7 +59,7 @@ impl Hook for IndexFile {
             };
             match file.kind() {
                 FileKind::Missing | FileKind::NotADirectory => {}
-                FileKind::Denied if !is_taken_unread(exchange, name) => {
+                FileKind::Denied if !is_taken_unread(exchange, name, &file) => {
                     return exchange.answer(Status::FORBIDDEN);
                 }
                 FileKind::Failed(errno) => return failed(exchange, name, errno),
@@ -78,17 +78,8 @@ fn next_names(exchange: &Exchange, names: &[Box<[u8]>]) -> Option<NextNames> {
     if !exchange.request.url.path().ends_with(b"/") {
         return None;
     }
-    let physical = &exchange.physical;
-    let path_of = |name: &[u8]| {
-        let mut path = match name.first() {
-            Some(b'/') => physical.document_root.clone(),
-            _ => physical.path.clone(),
-        };
-        append_name(&mut path, name);
-        path
-    };
     Some(NextNames {
-        paths: names.iter().map(|name| path_of(name)).collect(),
+        paths: names.iter().map(|name| path_of(exchange, name)).collect(),
         role: Role::Indexes,
     })
 }
@@ -103,14 +94,19 @@ fn look_in_directory(exchange: &mut Exchange, name: &[u8]) -> Option<Rc<FileEntr
 }
 
 /// Whether the file is for somebody else to open.
-fn is_taken_unread(exchange: &Exchange, name: &[u8]) -> bool {
+fn is_taken_unread(exchange: &Exchange, name: &[u8], file: &FileEntry) -> bool {
+    file.is_unreadable_file() && exchange.is_taken_unread(&path_of(exchange, name), file)
+}
+
+/// The path of an index file as long as the physical path is that of the directory.
+fn path_of(exchange: &Exchange, name: &[u8]) -> Vec<u8> {
     let physical = &exchange.physical;
     let mut path = match name.first() {
         Some(b'/') => physical.document_root.clone(),
         _ => physical.path.clone(),
     };
     append_name(&mut path, name);
-    exchange.is_taken_unread(&path)
+    path
 }
 
 /// What is at `name` below the document root.

@@ -54,6 +54,34 @@ fn a_disk_that_refuses_is_no_error_of_the_server() {
     }
 }
 
+#[test]
+fn a_script_that_may_not_be_read_is_looked_at_by_threads_alone() {
+    let test = "a_script_that_may_not_be_read_is_looked_at_by_threads_alone";
+    // Nobody listens there: it is 503 for those that are let through.
+    let config = "server.modules += ( \"mod_fastcgi\" )
+        fastcgi.server = ( \".php\" => (( \"host\" => \"127.0.0.1\", \"port\" => 1 )) )
+        index-file.names += ( \"index.php\" )
+        server.max-file-wait = 1";
+    let files: [(&str, &[u8]); 2] = [("index.php", b"source"), ("plain.txt", b"plain")];
+    let Some((server, slow)) = site(test, &files, config) else {
+        return;
+    };
+    for target in ["/slow/index.php", "/slow/index.php/info", "/slow/"] {
+        slow.fail_on(&[Operation::Open], Errno::ACCESS);
+        assert_eq!(server.get(target).status, 503, "{target}");
+        assert_eq!(server.get("/slow/plain.txt").status, 403, "{target}");
+        // It is known for a second.
+        slow.hang_on(&[Operation::Lookup, Operation::Stat]);
+        let mut again = asking(&server, target);
+        expect_others_served(&server);
+        // Or waited for, if the second is over.
+        let status = again.response().status;
+        assert!([503, 504].contains(&status), "{target}: {status}");
+        slow.release();
+        std::thread::sleep(std::time::Duration::from_millis(2100));
+    }
+}
+
 /// The server has the file open, and the kernel nothing of its content: opening it anew made it forget that.
 fn open_and_not_in_memory(server: &Server) {
     assert!(server.get("/slow/large.bin").body == content(400_000));

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use rustix::fs::{FileType, Stat, fstat};
 use rustix::io::Errno;
 
-use super::open::{Reach, open_and_stat};
+use super::open::{NotOpened, Reach, open_and_stat};
 use super::place::place_of_the_way;
 use super::read::read_full;
 use super::{FileStat, Symlinks};
@@ -22,7 +22,7 @@ use crate::network_backend::{Memory, NetworkBackend, count_async, has_memory};
 /// What a job has found out about one path.
 pub(super) struct Looked {
     pub path: Box<[u8]>,
-    pub found: Result<(OwnedFd, Stat), Errno>,
+    pub found: Result<(OwnedFd, Stat), NotOpened>,
     /// Where it is, or where the way there ends.
     pub place: Place,
     /// The whole content of a small file, the beginning of a larger one.
@@ -74,7 +74,10 @@ pub(super) fn look(
         for path in next.paths.into_iter().filter(|_| is_asked_for) {
             let looked = look_at(path.into(), symlinks);
             let ends = next.role == Role::Indexes
-                && !matches!(looked.found, Err(Errno::NOENT | Errno::NOTDIR));
+                && !matches!(
+                    looked.found,
+                    Err(NotOpened::Failed(Errno::NOENT | Errno::NOTDIR))
+                );
             all.push(looked);
             if ends {
                 break;
@@ -178,7 +181,7 @@ impl Looked {
                 // Somebody has written to it meanwhile: the bytes belong to what it is now.
                 Ok((_, now)) => *stat = now,
                 // The answer has not begun: better an error than an answer that breaks off.
-                Err(errno) => self.found = Err(errno),
+                Err(errno) => self.found = Err(errno.into()),
             }
         }
     }

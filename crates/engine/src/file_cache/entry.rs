@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::Symlinks;
 use super::contents::{Contents, Descriptor, Held};
-use super::open::cached_stat;
+use super::open::{NotOpened, cached_stat};
 use super::read::{read_cached, read_full};
 use super::resident::Resident;
 use crate::blocking::Origin;
@@ -78,6 +78,7 @@ pub struct FileEntry {
     recheck_at_s: Cell<u32>,
     kind: FileKind,
     storage: Storage,
+    is_unreadable_file: bool,
     content: Option<Arc<[u8]>>,
     label: RefCell<Label>,
     stat: FileStat,
@@ -188,7 +189,7 @@ impl FileEntry {
     pub(super) fn new(
         path: &[u8],
         symlinks: Symlinks,
-        looked: Result<(OwnedFd, Stat), Errno>,
+        looked: Result<(OwnedFd, Stat), NotOpened>,
         reading: Reading,
         budget: &Budget,
     ) -> Option<FileEntry> {
@@ -199,6 +200,7 @@ impl FileEntry {
             content: None,
             is_watched: budget.watched,
             storage: budget.storage,
+            is_unreadable_file: false,
             symlinks,
             valid: Cell::new(true),
             used: Cell::new(false),
@@ -215,7 +217,12 @@ impl FileEntry {
         };
         let taken = match looked {
             Ok((descriptor, stat)) => entry.take(descriptor, &stat, reading, budget),
-            Err(errno) => {
+            Err(NotOpened::Unreadable) => {
+                entry.kind = FileKind::Denied;
+                entry.is_unreadable_file = true;
+                Some(())
+            }
+            Err(NotOpened::Failed(errno)) => {
                 entry.kind = kind_of_error(errno);
                 Some(())
             }
@@ -231,7 +238,7 @@ impl FileEntry {
 
     /// What could not be looked at.
     pub(super) fn failed(path: &[u8], errno: Errno, budget: &Budget) -> FileEntry {
-        let looked = Err(errno);
+        let looked = Err(errno.into());
         let reading = Reading::Done {
             first: None,
             is_settled: false,
@@ -271,6 +278,7 @@ impl FileEntry {
             content: None,
             is_watched: false,
             storage: place.storage,
+            is_unreadable_file: false,
             descriptor: Some(Arc::new(Descriptor::of_temporary_file(descriptor, origin))),
             symlinks: Symlinks::Refuse,
             valid: Cell::new(false),
@@ -290,6 +298,11 @@ impl FileEntry {
     /// What is there.
     pub fn kind(&self) -> FileKind {
         self.kind
+    }
+
+    /// Whether a regular file is there that this process may not read.
+    pub fn is_unreadable_file(&self) -> bool {
+        self.is_unreadable_file
     }
 
     /// Its stat. All zero unless it is a file or directory.

@@ -39,10 +39,10 @@ pub(crate) use entry::SharedDescriptor;
 pub use entry::{FileEntry, FileKind, FileStat, Prepared, Uncached};
 use entry::{Reading, Usage};
 use jobs::{Jobs, Waiter};
+pub(crate) use open::has_resolve_cached;
 pub use open::open_directory;
-use open::{Reach, cached_stat, open_and_stat, open_place};
-pub(crate) use open::{has_resolve_cached, is_regular};
-use rustix::fs::Stat;
+use open::{NotOpened, Reach, cached_stat, open_and_stat, open_place};
+use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use table::Table;
 pub use watch::Watcher;
@@ -287,7 +287,7 @@ impl FileCache {
         let cover = self.watcher.cover(path);
         let budget = self.budget(cover.is_watched(), storage, now_s);
         let looked = open_and_stat(path, symlinks, Reach::Cached);
-        if matches!(looked, Err(Errno::AGAIN)) {
+        if matches!(looked, Err(NotOpened::Failed(Errno::AGAIN))) {
             return None;
         }
         let entry = FileEntry::new(path, symlinks, looked, Reading::Cached, &budget)?;
@@ -412,12 +412,15 @@ impl FileCache {
 }
 
 /// Whether a path still leads to what a thread has found there, as far as the kernel knows.
-fn is_still(path: &[u8], symlinks: Symlinks, found: &Result<(OwnedFd, Stat), Errno>) -> bool {
+fn is_still(path: &[u8], symlinks: Symlinks, found: &Result<(OwnedFd, Stat), NotOpened>) -> bool {
     match (found, cached_stat(path, symlinks)) {
         (Ok((_, before)), Ok(now)) => FileStat::from(before) == FileStat::from(&now),
-        (Err(before), Err(now)) => *before == now,
+        (Err(NotOpened::Failed(before)), Err(now)) => *before == now,
         // What may not be opened can be looked at.
-        (Err(Errno::ACCESS), Ok(_)) => true,
+        (Err(NotOpened::Unreadable), Ok(now)) => {
+            FileType::from_raw_mode(now.st_mode) == FileType::RegularFile
+        }
+        (Err(NotOpened::Failed(Errno::ACCESS | Errno::PERM)), Ok(_)) => true,
         _ => false,
     }
 }

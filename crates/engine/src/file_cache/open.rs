@@ -22,22 +22,56 @@ pub(super) enum Reach {
     Disk,
 }
 
+/// Why there is nothing that can be read at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotOpened {
+    /// A regular file is there that this process may not read.
+    Unreadable,
+    /// All else.
+    Failed(Errno),
+}
+
+impl From<Errno> for NotOpened {
+    fn from(errno: Errno) -> NotOpened {
+        NotOpened::Failed(errno)
+    }
+}
+
 /// Opens `path` for reading. O_NONBLOCK, because opening a pipe nobody writes to would wait for ever.
 /// A directory that may be passed through and not be read (mode 711) is opened as a mere place.
 pub(super) fn open_and_stat(
     path: &[u8],
     symlinks: Symlinks,
     reach: Reach,
-) -> Result<(OwnedFd, Stat), Errno> {
+) -> Result<(OwnedFd, Stat), NotOpened> {
     let descriptor = match open(path, symlinks, reach, FLAGS) {
-        Err(Errno::ACCESS) => open(path, symlinks, reach, PLACE).map_err(|errno| match errno {
-            Errno::AGAIN => errno,
-            _ => Errno::ACCESS,
-        })?,
+        Err(refusal @ (Errno::ACCESS | Errno::PERM)) => {
+            return look_at_refused(path, symlinks, reach, refusal);
+        }
         opened => opened?,
     };
     let stat = fstat(&descriptor)?;
     Ok((descriptor, stat))
+}
+
+/// What may be looked at can be told although it may not be read.
+fn look_at_refused(
+    path: &[u8],
+    symlinks: Symlinks,
+    reach: Reach,
+    refusal: Errno,
+) -> Result<(OwnedFd, Stat), NotOpened> {
+    let looked = open_place(path, symlinks, reach).and_then(|place| {
+        let stat = fstat(&place)?;
+        Ok((place, stat))
+    });
+    let file_type = |stat: &Stat| FileType::from_raw_mode(stat.st_mode);
+    match looked {
+        Ok((place, stat)) if file_type(&stat) == FileType::Directory => Ok((place, stat)),
+        Ok((_, stat)) if file_type(&stat) == FileType::RegularFile => Err(NotOpened::Unreadable),
+        Err(Errno::AGAIN) => Err(Errno::AGAIN.into()),
+        _ => Err(refusal.into()),
+    }
 }
 
 /// `path` as a mere place: nothing is asked of the file system but the way there.
@@ -61,13 +95,6 @@ pub(super) fn read_link(place: &OwnedFd) -> Option<Vec<u8>> {
     // Of what is no symlink there is nothing to read.
     let target = readlinkat(place, c"", Vec::new()).ok()?;
     Some(target.into_bytes())
-}
-
-/// Whether `path` is a regular file, which need not be readable.
-pub(crate) fn is_regular(path: &[u8], symlinks: Symlinks) -> bool {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let stat = open(path, symlinks, Reach::Disk, flags).and_then(|descriptor| fstat(&descriptor));
-    stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
 }
 
 /// Opens the directory `path` to be read, under the same rules as cached files.
@@ -102,8 +129,6 @@ const FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC)
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY);
-
-const PLACE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Asked once: sandboxes do not change while we run.
 fn has_openat2() -> bool {
