@@ -8,10 +8,12 @@
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
+use petrel_engine::cold_files::status_of_failure;
 use petrel_engine::config::{Diagnostic, Effect};
 use petrel_engine::file_cache::{FileEntry, FileKind, NextNames, Role};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 use petrel_engine::proto::status::Status;
+use rustix::io::Errno;
 
 /// mod_indexfile.
 pub static MODULE: ModuleSpec = ModuleSpec {
@@ -148,10 +150,11 @@ fn append_name(path: &mut Vec<u8>, name: &[u8]) {
     path.extend_from_slice(name);
 }
 
-fn failed(exchange: &mut Exchange, name: &[u8], error: impl std::fmt::Display) -> Outcome {
-    let name = String::from_utf8_lossy(name);
-    exchange.log_error("map", format_args!("{error} index-file={name:?}"));
-    exchange.answer(Status::INTERNAL_SERVER_ERROR)
+fn failed(exchange: &mut Exchange, name: &[u8], errno: Errno) -> Outcome {
+    let path = path_of(exchange, name);
+    let path = String::from_utf8_lossy(&path);
+    exchange.log_error("map", format_args!("{errno} path={path:?}"));
+    exchange.answer(status_of_failure(errno))
 }
 
 #[cfg(test)]

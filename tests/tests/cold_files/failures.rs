@@ -55,6 +55,23 @@ fn a_disk_that_refuses_is_no_error_of_the_server() {
 }
 
 #[test]
+fn an_index_file_fails_with_the_status_of_any_other() {
+    let test = "an_index_file_fails_with_the_status_of_any_other";
+    let Some((server, slow)) = site(test, &[("index.html", b"index")], "") else {
+        return;
+    };
+    for (errno, status) in [(Errno::IO, 500), (Errno::NFILE, 503)] {
+        slow.fail_on(&[Operation::Open], errno);
+        let failed = server.get("/slow/");
+        assert_eq!(failed.status, status, "{errno}: {failed}");
+        slow.release();
+        assert_eq!(server.get("/slow/").text(), "index");
+        std::thread::sleep(std::time::Duration::from_millis(2100));
+    }
+    server.expect_log("www/slow/index.html\"");
+}
+
+#[test]
 fn a_script_that_may_not_be_read_is_looked_at_by_threads_alone() {
     let test = "a_script_that_may_not_be_read_is_looked_at_by_threads_alone";
     // Nobody listens there: it is 503 for those that are let through.

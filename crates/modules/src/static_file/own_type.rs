@@ -3,6 +3,7 @@
 //! Asking for it may wait for the disk, so a thread does that, once for each file as long as that stays the same:
 //! then the type is among the fields that are kept with the file.
 
+use std::fmt;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -78,7 +79,7 @@ impl Pending for Asking {
                 self.fields.send(exchange, file, self.coding, self.key, own);
                 Outcome::Answer
             }
-            Poll::Ready(Err(_)) => exchange.answer(Status::SERVICE_UNAVAILABLE),
+            Poll::Ready(Err(not_done)) => refuse(exchange, &not_done),
             Poll::Pending if self.wait.is_over(exchange) => {
                 let path = exchange.physical.path.clone();
                 FileWait::give_up(exchange, "content", &path)
@@ -86,6 +87,18 @@ impl Pending for Asking {
             Poll::Pending => return Poll::Pending,
         })
     }
+}
+
+/// The answer when a file cannot be asked for its type now.
+pub(super) fn refuse(exchange: &mut Exchange, cause: &dyn fmt::Display) -> Outcome {
+    exchange.log_error(
+        "content",
+        format_args!(
+            "the type of a file cannot be asked for: {cause} path={:?}",
+            String::from_utf8_lossy(&exchange.physical.path)
+        ),
+    );
+    exchange.answer(Status::SERVICE_UNAVAILABLE)
 }
 
 fn read(file: impl AsFd, name: &str) -> Option<Vec<u8>> {
