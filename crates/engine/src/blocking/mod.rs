@@ -382,8 +382,11 @@ impl Pool {
             return;
         }
         if ready <= state.idle || !self.may_start(&mut state) {
+            let is_awaited = state.idle > 0;
             drop(state);
-            self.has_job.notify_one();
+            if is_awaited {
+                self.has_job.notify_one();
+            }
             return;
         }
         state.threads += 1;
@@ -455,11 +458,8 @@ impl Pool {
             }) = state.queue.pop()
             {
                 state.places[place] = Place::Busy(begun);
-                let others_may_begin = state.queue.ready() > 0 && state.idle > 0;
-                drop(state);
-                if others_may_begin {
-                    self.has_job.notify_one();
-                }
+                // The end of the one before may have made room for more than this one.
+                self.see_to_threads(state);
                 self.counters.begun(begun.duration_since(queued_at));
                 // Who waits for a job that panics finds its sender gone.
                 let _ = catch_unwind(AssertUnwindSafe(|| match job.is_wanted() {
@@ -470,10 +470,6 @@ impl Pool {
                 state = self.lock();
                 state.places[place] = Place::Idle;
                 state.queue.ended(load);
-                if state.queue.ready() > 0 && state.idle > 0 {
-                    // The end of this one may have made room for more than one.
-                    self.has_job.notify_one();
-                }
                 continue;
             }
             if state.threads > self.threads_max.load(Ordering::Relaxed) {
@@ -519,8 +515,11 @@ impl State {
     /// Jobs that take so long that their threads do not count.
     fn stuck(&self) -> usize {
         let patience = Duration::from_millis(limits::STUCK_JOB_MS);
-        let is_stuck =
-            |place: &&Place| matches!(place, Place::Busy(since) if since.elapsed() > patience);
+        let now = Instant::now();
+        let is_stuck = |place: &&Place| match place {
+            Place::Busy(since) => now.saturating_duration_since(*since) > patience,
+            Place::Free | Place::Idle => false,
+        };
         self.places.iter().filter(is_stuck).count()
     }
 }
@@ -604,6 +603,33 @@ mod tests {
         }
         assert_eq!(pool.run(NOWHERE, || 1).await, Ok(1));
         assert_eq!(counts(pool).0, 2);
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn the_end_of_a_large_job_begins_all_that_waited_for_it() {
+        let pool = pool(4, 10, 10_000);
+        let disk = Origin {
+            device: 7,
+            ..NOWHERE
+        };
+        let large = Origin {
+            bytes: limits::DEVICE_BYTES_MAX,
+            ..disk
+        };
+        let (open_large, gate_large) = gate();
+        let first = pool.run(large, gate_large);
+        let (open, gates): (Vec<_>, Vec<_>) = (0..4).map(|_| gate()).unzip();
+        let gates = gates.into_iter();
+        let others: Vec<_> = gates.map(|gate| pool.run(disk, gate)).collect();
+        until(|| counts(pool) == (1, 0, 4)).await;
+        drop(open_large);
+        first.await.expect("it ran");
+        // Nobody submits anything or looks after the threads.
+        until(|| counts(pool) == (4, 0, 0)).await;
+        drop(open);
+        for one in others {
+            assert_eq!(one.await, Ok(()));
+        }
     }
 
     #[tokio::test(flavor = "local")]
