@@ -30,12 +30,14 @@ pub struct Builder {
 }
 
 /// What every configuration begins with.
-const DEFAULTS: [&str; 6] = [
+const DEFAULTS: [&str; 7] = [
     "server.bind = \"127.0.0.1\"",
     "server.port = var.port",
     "server.document-root = var.dir + \"/www\"",
     "server.errorlog = var.dir + \"/error.log\"",
     "server.max-worker = 2",
+    // Clients that are kept for later are still connected then, on a slow machine as well.
+    "server.max-keep-alive-idle = 60",
     "index-file.names = (\"index.html\")",
 ];
 
