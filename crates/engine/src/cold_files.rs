@@ -137,6 +137,20 @@ impl Exchange {
             .is_some_and(|asked| asked.is_late)
     }
 
+    /// The file system has not answered in time for work on `path`. The log is told, and nothing else that this
+    /// request could do without is waited for.
+    pub fn give_up_on_file(&self, stage: &str, path: &[u8]) {
+        self.cold.change().is_late = true;
+        self.log_error(
+            stage,
+            format_args!(
+                "the file system has not answered for {} s (server.max-file-wait) path={:?}",
+                self.settings.core.file_wait_s,
+                String::from_utf8_lossy(path)
+            ),
+        );
+    }
+
     /// Lets the next look-up of `path` ask anew what the disk has said to this request: for scripts, which may
     /// wait until a file changes.
     pub fn forget_look_up(&self, path: &[u8]) {
@@ -225,17 +239,9 @@ impl ColdWait {
             exchange.wake_at(self.due_s);
             return Poll::Pending;
         }
-        exchange.cold.change().is_late = true;
         let waiting = exchange.cold.take_waiting();
         let path = waiting.as_ref().map_or(&b""[..], Waiting::path);
-        exchange.log_error(
-            "map",
-            format_args!(
-                "the file system has not answered for {} s (server.max-file-wait) path={:?}",
-                exchange.settings.core.file_wait_s,
-                String::from_utf8_lossy(path)
-            ),
-        );
+        exchange.give_up_on_file("map", path);
         Poll::Ready(Err(Late))
     }
 }

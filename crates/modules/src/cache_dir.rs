@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use petrel_engine::blocking;
+use petrel_engine::blocking::{self, Class, Origin};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps, futimens, mkdirat,
     openat, openat2, renameat, statat, unlinkat,
@@ -27,6 +27,7 @@ use rustix::io::Errno;
 pub(crate) struct CacheDir {
     root: OwnedFd,
     path: Vec<u8>,
+    origin: Origin,
 }
 
 impl CacheDir {
@@ -56,6 +57,7 @@ impl CacheDir {
         let real = std::fs::canonicalize(path)?;
         let root = openat(CWD, &real, DIRECTORY, Mode::empty())?;
         Ok(CacheDir {
+            origin: Origin::of_descriptor(&root),
             root,
             path: real.as_os_str().as_bytes().to_vec(),
         })
@@ -64,6 +66,11 @@ impl CacheDir {
     /// The absolute path of `name`, for looking it up; `None` if no such file can be kept.
     pub fn path_of(&self, name: &[u8]) -> Option<Vec<u8>> {
         is_plain(name).then(|| [&self.path, &b"/"[..], name].concat())
+    }
+
+    /// Whom a job waits for that writes `bytes`.
+    pub fn origin(&self, bytes: usize) -> Origin {
+        self.origin.with_bytes(bytes)
     }
 
     /// Writes a file that is called `name`, in the background. It is left out if this worker is writing
@@ -82,7 +89,8 @@ impl CacheDir {
         };
         let directory = Arc::clone(self);
         tokio::task::spawn_local(async move {
-            let written = blocking::run_io(move || {
+            let origin = directory.origin(bytes.len());
+            let written = blocking::run_io(Class::Write, origin, move || {
                 let mut file = directory.create(&name)?;
                 file.write(&bytes)?;
                 file.publish(None).map(drop)
@@ -117,12 +125,16 @@ impl CacheDir {
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&directory, &temporary, flags, Mode::RUSR | Mode::WUSR)?;
-        Ok(NewFile {
+        let unfinished = Unfinished {
             file: file.into(),
             directory,
             temporary,
-            name: last.to_vec(),
             is_published: false,
+        };
+        Ok(NewFile {
+            unfinished: Some(unfinished),
+            name: last.to_vec(),
+            origin: self.origin,
         })
     }
 
@@ -150,13 +162,22 @@ impl CacheDir {
     }
 }
 
-/// A file that is being written. Dropped before [`NewFile::publish`], it was never there.
+/// A file that is being written. Dropped before [`NewFile::publish`], it was never there: a thread that may wait
+/// removes it, whoever drops it.
 #[derive(Debug)]
 pub(crate) struct NewFile {
+    /// There until it is published or dropped.
+    unfinished: Option<Unfinished>,
+    name: Vec<u8>,
+    origin: Origin,
+}
+
+/// A file under a name of its own.
+#[derive(Debug)]
+struct Unfinished {
     file: std::fs::File,
     directory: OwnedFd,
     temporary: String,
-    name: Vec<u8>,
     is_published: bool,
 }
 
@@ -166,7 +187,8 @@ impl NewFile {
     /// # Errors
     /// Those of write(2): above all, that the disk is full.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        io::Write::write_all(&mut self.file, bytes)
+        let unfinished = self.unfinished.as_mut().ok_or(io::ErrorKind::NotFound)?;
+        io::Write::write_all(&mut unfinished.file, bytes)
     }
 
     /// Gives the file its modification time and its name, and hands it out to be read. Waits for the
@@ -175,6 +197,21 @@ impl NewFile {
     /// # Errors
     /// Those of futimens(2) and rename(2). `IsADirectory` if something else has the name.
     pub fn publish(mut self, modified: Option<(u64, u32)>) -> io::Result<std::fs::File> {
+        let unfinished = self.unfinished.take().ok_or(io::ErrorKind::NotFound)?;
+        unfinished.publish(&self.name, modified)
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if let Some(unfinished) = self.unfinished.take() {
+            blocking::drop_elsewhere(self.origin, unfinished);
+        }
+    }
+}
+
+impl Unfinished {
+    fn publish(mut self, name: &[u8], modified: Option<(u64, u32)>) -> io::Result<std::fs::File> {
         if let Some((seconds, nanos)) = modified {
             let time = Timespec {
                 tv_sec: seconds.cast_signed(),
@@ -189,23 +226,18 @@ impl NewFile {
             )?;
         }
         // Renaming over a symlink would replace the link, which is right; over a directory fails.
-        if let Ok(there) = statat(&self.directory, &*self.name, AtFlags::SYMLINK_NOFOLLOW)
+        if let Ok(there) = statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW)
             && FileType::from_raw_mode(there.st_mode) == FileType::Directory
         {
             return Err(io::ErrorKind::IsADirectory.into());
         }
-        renameat(
-            &self.directory,
-            &*self.temporary,
-            &self.directory,
-            &*self.name,
-        )?;
+        renameat(&self.directory, &*self.temporary, &self.directory, name)?;
         self.is_published = true;
         self.file.try_clone()
     }
 }
 
-impl Drop for NewFile {
+impl Drop for Unfinished {
     fn drop(&mut self) {
         if !self.is_published {
             let _ = unlinkat(&self.directory, &*self.temporary, AtFlags::empty());
@@ -353,12 +385,16 @@ mod tests {
             .expect("create")
             .write(b"half")
             .expect("write");
-        assert_eq!(
+        let count = || {
             std::fs::read_dir(tree.0.join("cache"))
                 .expect("dir")
-                .count(),
-            0
-        );
+                .count()
+        };
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while count() > 0 {
+            assert!(std::time::Instant::now() < end, "it is still there");
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
     }
 
     #[test]

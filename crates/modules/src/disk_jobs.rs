@@ -43,7 +43,8 @@ impl<K: Eq + Hash, T: Clone + Send + 'static> Jobs<K, T> {
     }
 
     /// Waits for a job for `key`, which is `work` of `origin` if there is none that could be shared. `None`:
-    /// there are too many.
+    /// there are too many. `work` may be dropped by the worker, so it closes nothing when it is: files come as a
+    /// [`SharedDescriptor`](petrel_engine::file_cache::SharedDescriptor).
     pub fn join(
         &self,
         key: K,

@@ -32,14 +32,7 @@ impl FileWait {
 
     /// The answer when it is: 504, and a line in the log that names `path`.
     pub fn give_up(exchange: &mut Exchange, stage: &str, path: &[u8]) -> Outcome {
-        exchange.log_error(
-            stage,
-            format_args!(
-                "the file system has not answered for {} s (server.max-file-wait) path={:?}",
-                exchange.settings.core.file_wait_s,
-                String::from_utf8_lossy(path)
-            ),
-        );
+        exchange.give_up_on_file(stage, path);
         exchange.answer(Status::GATEWAY_TIMEOUT)
     }
 }

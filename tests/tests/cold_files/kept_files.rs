@@ -3,7 +3,7 @@
 use petrel_tests::{Operation, eventually};
 use rustix::fs::XattrFlags;
 
-use super::{asking, expect_others_served, impatient, site};
+use super::{asking, expect_others_served, forget_content, impatient, site};
 
 #[test]
 fn a_type_that_is_asked_for_keeps_nobody_else_waiting() {
@@ -38,6 +38,26 @@ fn a_type_that_is_asked_for_keeps_nobody_else_waiting() {
     let own_is_missing = server.get("/slow/two.txt");
     let by_name = own_is_missing.field("Content-Type");
     assert!(by_name.is_some_and(|name| name.starts_with("text/plain")));
+}
+
+#[test]
+fn whoever_shares_a_question_closes_no_file_on_the_worker() {
+    let test = "whoever_shares_a_question_closes_no_file_on_the_worker";
+    let files: [(&str, &[u8]); 1] = [("one.txt", b"1")];
+    let Some((server, slow)) = site(test, &files, "mimetype.use-xattr = \"enable\"") else {
+        return;
+    };
+    slow.hang_on(&[Operation::ReadAttribute, Operation::Close]);
+    // The third one shares the job that waits behind that of the first.
+    let clients: Vec<_> = (0..5).map(|_| asking(&server, "/slow/one.txt")).collect();
+    slow.expect_hanging(1);
+    expect_others_served(&server);
+    assert_eq!(slow.hanging(), 1);
+    // All leave, and the one that waits behind is given up.
+    drop(clients);
+    expect_others_served(&server);
+    slow.release();
+    assert_eq!(server.get("/slow/one.txt").text(), "1");
 }
 
 /// Compressed files are kept on the file system that hangs.
@@ -88,4 +108,26 @@ fn a_compressed_file_that_is_written_keeps_nobody_else_waiting() {
     let second = server.client().request("GET", "/last.txt", GZIP);
     assert_eq!((second.status, &second.body), (200, &first.body));
     assert_eq!(slow.count(Operation::Rename), renamed);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_cannot_be_compressed() {
+    let test = "a_file_that_cannot_be_read_cannot_be_compressed";
+    let config = "server.modules = (\"mod_deflate\")
+        deflate.mimetypes = (\"text/\")";
+    let text = "some text that is written again and again. ".repeat(2000);
+    let files: [(&str, &[u8]); 1] = [("text.txt", text.as_bytes())];
+    let Some((server, slow)) = site(test, &files, config) else {
+        return;
+    };
+    assert_eq!(server.get("/slow/text.txt").text(), text);
+    forget_content(&server, "www/slow/text.txt");
+    slow.fail_on(&[Operation::Read], rustix::io::Errno::IO);
+    let get = || server.client().request("GET", "/slow/text.txt", GZIP);
+    let failed = get();
+    assert_eq!(failed.status, 500, "{failed}");
+    assert!(failed.text().contains("500"), "it has a page: {failed}");
+    expect_others_served(&server);
+    slow.release();
+    assert_eq!(get().field("Content-Encoding"), Some("gzip"));
 }

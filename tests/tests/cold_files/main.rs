@@ -71,6 +71,12 @@ fn asking(server: &Server, target: &str) -> Client {
     client
 }
 
+/// Lets the kernel forget what it has of the content of a file that hangs later: it is opened anew. The server has
+/// it open still.
+fn forget_content(server: &Server, path: &str) {
+    drop(fs::File::open(server.tree().path(path)).expect("it is there"));
+}
+
 /// The content of the test's files: each four bytes tell where they belong.
 fn content(length: usize) -> Vec<u8> {
     static LONGEST: LazyLock<Vec<u8>> = LazyLock::new(|| {

@@ -26,6 +26,26 @@ const SCRIPTS: &[(&str, &str)] = &[
         "/send",
         "return lighty.stat(path)['http-response-send-file']",
     ),
+    (
+        "/read",
+        "lighty.content = { petrel.file.read(path) } return 200",
+    ),
+    (
+        "/size",
+        "lighty.content = { petrel.file.stat(path).size } return 200",
+    ),
+    (
+        "/list",
+        "lighty.content = { table.concat(petrel.file.list(dir), ' ') } return 200",
+    ),
+    (
+        "/names",
+        "local n = 0 for _ in lighty.c.readdir(dir) do n = n + 1 end lighty.content = { n } return 200",
+    ),
+    (
+        "/link",
+        "lighty.content = { tostring(lighty.c.readlink(path)) } return 200",
+    ),
 ];
 
 fn site(test: &str, config: &str) -> Option<(Server, SlowFs)> {
@@ -38,7 +58,10 @@ fn magnet(server: &Server) {
         .map(|(url, script)| format!("if lighty.env['uri.path'] == '{url}' then {script} end\n"))
         .collect();
     let path = server.tree().path("www/slow/one.txt");
-    let source = format!("local path = '{}'\n{source}", path.display());
+    let source = format!(
+        "local path = '{}'\nlocal dir = path:match('(.*)/')\n{source}",
+        path.display()
+    );
     server.tree().write("magnet.lua", source);
 }
 
@@ -60,7 +83,19 @@ fn a_script_that_waits_for_a_disk_holds_nobody_up() {
         return CACHE_HIT";
     server.tree().write("www/page.cml", page);
     let cases = SCRIPTS.iter().map(|(url, _)| *url).chain(["/page.cml"]);
-    let expected = ["1true", "true", "a1b", "1c", "1", "1"];
+    let expected = [
+        "1true",
+        "true",
+        "a1b",
+        "1c",
+        "1",
+        "1",
+        "1",
+        "one.txt two.txt",
+        "2",
+        "nil",
+        "1",
+    ];
     for (url, expected) in cases.zip(expected) {
         slow.hang();
         let mut client = asking(&server, url);
@@ -85,14 +120,43 @@ fn a_script_whose_disk_does_not_answer_is_504() {
     magnet(&server);
     let page = "output_include = { 'slow/one.txt' } return CACHE_HIT";
     server.tree().write("www/page.cml", page);
-    for url in ["/stat", "/content", "/body", "/send", "/page.cml"] {
+    let names = "for name in dir_files('slow') do output_include = { name } end return CACHE_HIT";
+    server.tree().write("www/names.cml", names);
+    let cases = SCRIPTS.iter().map(|(url, _)| *url);
+    for url in cases.chain(["/page.cml", "/names.cml"]) {
         slow.hang();
         let mut client = asking(&server, url);
         slow.expect_hanging(1);
         expect_others_served(&server);
         let answer = client.response();
         assert_eq!(answer.status, 504, "{url}: {answer}");
-        server.expect_log("slow/one.txt");
+        server.expect_log("www/slow");
         slow.release();
+    }
+}
+
+#[test]
+fn files_that_hang_are_not_in_the_way_of_those_that_do_not() {
+    let test = "files_that_hang_are_not_in_the_way_of_those_that_do_not";
+    let Some((server, slow)) = site(test, CONFIG) else {
+        return;
+    };
+    let script = format!(
+        "local path = '{}/www' .. lighty.env['uri.path']
+        if path:find('%.txt$') then lighty.content = {{ petrel.file.read(path) }} return 200 end",
+        server.tree().path("").display()
+    );
+    server.tree().write("magnet.lua", script);
+    server.tree().write("www/local.txt", "local");
+    slow.hang();
+    // More than jobs may run for one file system.
+    let ask = |_| asking(&server, "/slow/one.txt");
+    let clients: Vec<_> = (0..100).map(ask).collect();
+    slow.expect_hanging(16);
+    assert_eq!(server.get("/local.txt").text(), "local");
+    assert_eq!(slow.hanging(), 16);
+    slow.release();
+    for mut client in clients {
+        assert_eq!(client.response().text(), "1");
     }
 }

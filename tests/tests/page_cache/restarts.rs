@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use petrel_tests::{Tree, eventually};
+use petrel_tests::{Operation, SlowFs, Tree, eventually};
 
 use crate::{Counted, counter, status};
 
@@ -40,4 +40,40 @@ fn pages_on_disk_are_sent_by_the_next_server() {
         (counted.asked(), counter(&server, "page-cache.disk.hits")),
         (before, 3)
     );
+}
+
+#[test]
+fn a_disk_that_hangs_has_no_pages() {
+    let counted = Counted::fresh(Duration::ZERO);
+    let tree = Tree::new();
+    tree.directory("cache");
+    let path = tree.path("cache");
+    let Some(slow) = SlowFs::mount_or_skip("a_disk_that_hangs_has_no_pages", &path) else {
+        return;
+    };
+    let build = || {
+        counted.cached().config(&format!(
+            "page-cache.disk-path = \"{}\"\nserver.max-file-wait = 1",
+            path.display()
+        ))
+    };
+    {
+        let server = build().start();
+        server.get("/app/a");
+        assert!(eventually(
+            || counter(&server, "page-cache.disk.stores") == 1
+        ));
+    }
+    let server = build().start();
+    server.get("/app/other");
+    assert!(eventually(
+        || counter(&server, "page-cache.disk.entries") >= 2
+    ));
+    let before = counted.asked();
+    slow.hang_on(&[Operation::Lookup, Operation::Open, Operation::Read]);
+    let response = server.get("/app/a");
+    assert_eq!((response.status, counted.asked()), (200, before + 1));
+    server.expect_log("(page-cache) the file system has not answered for 1 s");
+    assert!(server.log().contains(&path.display().to_string()));
+    slow.release();
 }

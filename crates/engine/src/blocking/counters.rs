@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{Class, State, pool};
+use super::{Class, Origin, State, pool};
 
 /// Counts of one class of work since the process began, and how it is now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,7 +64,9 @@ pub struct DeviceLoad {
 pub fn device_loads() -> Vec<DeviceLoad> {
     let mut all: Vec<DeviceLoad> = Vec::new();
     for class in Class::ALL {
-        for load in pool(class).lock().queue.loads() {
+        let state = pool(class).lock();
+        let is_of_one = |load: &DeviceLoad| load.device != Origin::PROCESSOR.device;
+        for load in state.queue.loads().filter(is_of_one) {
             match all.iter_mut().find(|known| known.device == load.device) {
                 Some(known) => {
                     known.running += load.running;

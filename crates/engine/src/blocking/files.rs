@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
 
-use super::run_io;
+use super::{Class, Origin, run_io};
 
 /// Reads the whole of a regular file.
 ///
@@ -18,8 +18,8 @@ use super::run_io;
 /// `bytes_max`, [`InvalidInput`](io::ErrorKind::InvalidInput) if it is a directory, a device or a pipe;
 /// and those of [`run_io`].
 pub async fn read_file(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
-    let path = path.to_owned();
-    run_io(move || read(&path, bytes_max)).await
+    let (origin, path) = (Origin::of_path(path), path.to_owned());
+    run_io(Class::Read, origin, move || read(&path, bytes_max)).await
 }
 
 /// Makes `bytes` the content of the file: others see the old one or the new one, whole, also when the
@@ -30,8 +30,9 @@ pub async fn read_file(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
 /// # Errors
 /// Those of open(2), write(2) and rename(2), and of [`run_io`]. The file is the old one then.
 pub async fn write_file_atomically(path: &Path, bytes: Bytes) -> io::Result<()> {
+    let origin = Origin::of_path(path).with_bytes(bytes.len());
     let path = path.to_owned();
-    run_io(move || replace(&path, &bytes)).await
+    run_io(Class::Write, origin, move || replace(&path, &bytes)).await
 }
 
 /// What is at `path`, behind symlinks.
@@ -39,8 +40,17 @@ pub async fn write_file_atomically(path: &Path, bytes: Bytes) -> io::Result<()> 
 /// # Errors
 /// Those of stat(2) and of [`run_io`].
 pub async fn stat(path: &Path) -> io::Result<Metadata> {
-    let path = path.to_owned();
-    run_io(move || fs::metadata(path)).await
+    let (origin, path) = (Origin::of_path(path), path.to_owned());
+    run_io(Class::Stat, origin, move || fs::metadata(path)).await
+}
+
+/// Where the symlink at `path` leads, as it says.
+///
+/// # Errors
+/// Those of readlink(2) and of [`run_io`].
+pub async fn read_link(path: &Path) -> io::Result<PathBuf> {
+    let (origin, path) = (Origin::of_path(path), path.to_owned());
+    run_io(Class::Stat, origin, move || fs::read_link(path)).await
 }
 
 /// Removes a file. It is no error if there is none.
@@ -48,12 +58,12 @@ pub async fn stat(path: &Path) -> io::Result<Metadata> {
 /// # Errors
 /// Those of unlink(2) and of [`run_io`].
 pub async fn remove_file(path: &Path) -> io::Result<()> {
-    let path = path.to_owned();
-    run_io(move || match fs::remove_file(path) {
+    let (origin, path) = (Origin::of_path(path), path.to_owned());
+    let remove = move || match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
-    })
-    .await
+    };
+    run_io(Class::Write, origin, remove).await
 }
 
 /// What is in a directory, in no order, without `.` and `..`.
@@ -62,8 +72,8 @@ pub async fn remove_file(path: &Path) -> io::Result<()> {
 /// Those of opendir(3) and readdir(3); [`FileTooLarge`](io::ErrorKind::FileTooLarge) if there are more
 /// than `entries_max`; and those of [`run_io`].
 pub async fn read_directory(path: &Path, entries_max: usize) -> io::Result<Vec<DirectoryEntry>> {
-    let path = path.to_owned();
-    run_io(move || list(&path, entries_max)).await
+    let (origin, path) = (Origin::of_path(path), path.to_owned());
+    run_io(Class::Stat, origin, move || list(&path, entries_max)).await
 }
 
 /// A name in a directory.

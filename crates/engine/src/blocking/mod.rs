@@ -14,6 +14,7 @@
 
 mod counters;
 mod files;
+mod origin;
 mod queue;
 
 use std::fmt;
@@ -34,7 +35,7 @@ pub(crate) use queue::{Load, Queue};
 
 pub use counters::{Counts, DeviceLoad, counts, device_loads};
 pub use files::{
-    DirectoryEntry, read_directory, read_file, remove_file, stat, write_file_atomically,
+    DirectoryEntry, read_directory, read_file, read_link, remove_file, stat, write_file_atomically,
 };
 
 /// What kind of work a job is, and so which threads do it.
@@ -117,17 +118,20 @@ pub fn configure(threads: Threads) {
     }
 }
 
-/// Has a thread of [`Class::Write`] do `job`, behind those that came before. It is begun whether or not the
-/// future is polled; if that is dropped before its turn comes, the job is left out, and if it is dropped
+/// Has a thread of [`Class::Write`] do `job` for `origin`, behind those that came before. It is begun whether or
+/// not the future is polled; if that is dropped before its turn comes, the job is left out, and if it is dropped
 /// later the result is.
 ///
 /// The future ends with an error when [`limits::BLOCKING_QUEUE_MAX`] jobs wait already; then nothing is
 /// done.
-pub fn run<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Running<T> {
-    run_for(Class::Write, Origin::default(), job)
+pub fn run<T: Send + 'static>(
+    origin: Origin,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> Running<T> {
+    run_for(Class::Write, origin, job)
 }
 
-/// [`run`] for a class and an origin. What a job of [`Class::Stat`] and [`Class::Read`] owns must not have to wait
+/// [`run`] for a class. What a job of [`Class::Stat`] and [`Class::Read`] owns must not have to wait
 /// when it is dropped: a worker may do that when nobody waits for the result any more.
 pub fn run_for<T: Send + 'static>(
     class: Class,
@@ -145,15 +149,24 @@ pub fn start(class: Class, origin: Origin, job: impl Job + 'static) -> Result<()
     pool(class).submit(origin, Box::new(job))
 }
 
-/// [`run`] for jobs that have I/O errors themselves. Those of the threads become
+/// Has a thread drop `what`, because that may wait for the file system of `origin`: the last descriptor of a file
+/// there, say. It is never refused, so that no worker has to: of what is to be dropped there is never more than
+/// there was room to open.
+pub fn drop_elsewhere(origin: Origin, what: impl Send + 'static) {
+    pool(Class::Write).submit_in_any_case(origin, Box::new(move || drop(what)));
+}
+
+/// [`run_for`] for jobs that have I/O errors themselves. Those of the threads become
 /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) and [`Other`](io::ErrorKind::Other).
 ///
 /// # Errors
 /// Those of the job, and [`NotDone`].
 pub async fn run_io<T: Send + 'static>(
+    class: Class,
+    origin: Origin,
     job: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    run(job).await?
+    run_for(class, origin, job).await?
 }
 
 /// Looks whether threads hang while others have work to do. Called by the workers once a second.
@@ -354,6 +367,12 @@ impl Pool {
             return Err(NotDone::QueueFull);
         }
         Ok(())
+    }
+
+    fn submit_in_any_case(&'static self, origin: Origin, job: Box<dyn Job>) {
+        let mut state = self.lock();
+        state.queue.push(origin, job);
+        self.see_to_threads(state);
     }
 
     /// Whether no more may wait. What hangs does not take the places of all others.
@@ -577,9 +596,12 @@ mod tests {
     #[tokio::test(flavor = "local")]
     async fn results_come_back_to_the_worker() {
         let here = std::thread::current().id();
-        let there = run(|| std::thread::current().id()).await;
+        let there = run(NOWHERE, || std::thread::current().id()).await;
         assert_ne!(there.expect("it ran"), here);
-        let error = run_io(|| Err::<(), _>(io::ErrorKind::NotFound.into())).await;
+        let error = run_io(Class::Stat, NOWHERE, || {
+            Err::<(), _>(io::ErrorKind::NotFound.into())
+        })
+        .await;
         assert_eq!(error.expect_err("its own").kind(), io::ErrorKind::NotFound);
     }
 
@@ -809,5 +831,22 @@ mod tests {
         assert!(then.wait_us >= 2 * held_us, "{then:?}");
         assert!(then.wait_us_mean() < then.wait_us_max, "{then:?}");
         assert_eq!((then.queued, then.stuck, then.refused), (0, 0, 1));
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn what_is_to_be_dropped_is_never_refused() {
+        let pool = pool(1, 1, 10_000);
+        let (open, gate) = gate();
+        let first = pool.run(NOWHERE, gate);
+        until(|| counts(pool).2 == 0).await;
+        let second = pool.run(NOWHERE, || ());
+        let (file, is_closed) = mpsc::channel::<()>();
+        pool.submit_in_any_case(NOWHERE, Box::new(move || drop(file)));
+        assert_eq!(counts(pool).2, 2);
+        assert_eq!(is_closed.try_recv(), Err(mpsc::TryRecvError::Empty));
+        drop(open);
+        first.await.expect("it ran");
+        second.await.expect("it ran");
+        assert_eq!(is_closed.recv(), Err(mpsc::RecvError));
     }
 }

@@ -5,16 +5,16 @@
 //! not to read contents (`server.network-backend`), the first read is that of small files alone. Called by
 //! [jobs](super::jobs) alone, on threads; knows nothing of requests.
 
-use std::os::fd::OwnedFd;
-
 use bytes::Bytes;
 use rustix::fs::{FileType, Stat, fstat};
 use rustix::io::Errno;
 
+use super::contents::Descriptor;
 use super::open::{NotOpened, Reach, open_and_stat};
 use super::place::place_of_the_way;
 use super::read::read_full;
 use super::{FileStat, Symlinks};
+use crate::blocking::Origin;
 use crate::limits;
 use crate::mounts::{self, Place, Storage};
 use crate::network_backend::{Memory, NetworkBackend, count_async, has_memory};
@@ -22,7 +22,8 @@ use crate::network_backend::{Memory, NetworkBackend, count_async, has_memory};
 /// What a job has found out about one path.
 pub(super) struct Looked {
     pub path: Box<[u8]>,
-    pub found: Result<(OwnedFd, Stat), NotOpened>,
+    /// Whoever drops it, a worker perhaps, closes nothing that could wait.
+    pub found: Result<(Descriptor, Stat), NotOpened>,
     /// Where it is, or where the way there ends.
     pub place: Place,
     /// The whole content of a small file, the beginning of a larger one.
@@ -124,10 +125,11 @@ fn look_at(path: Box<[u8]>, symlinks: Symlinks) -> Looked {
         Err(_) => place_of_the_way(&path),
     };
     let stat = found.as_ref().ok().map(|(_, stat)| FileStat::from(stat));
+    let closing = |descriptor| Descriptor::new(descriptor, 0, Origin::at(place));
     Looked {
         path,
         is_settled: stat.is_some_and(|stat| stat.is_settled()),
-        found,
+        found: found.map(|(descriptor, stat)| (closing(descriptor), stat)),
         place,
         first: None,
     }

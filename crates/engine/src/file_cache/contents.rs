@@ -14,7 +14,7 @@ use hashbrown::HashMap;
 use rustix::fs::fstat;
 
 use super::FileStat;
-use crate::blocking::{self, Class, Origin};
+use crate::blocking::{self, Origin};
 
 /// Open files by the state they were in when they were opened.
 pub struct Contents {
@@ -128,6 +128,11 @@ impl Descriptor {
         }
     }
 
+    /// The descriptor itself, for somebody else to close.
+    pub fn into_owned(mut self) -> OwnedFd {
+        self.descriptor.take().expect("only dropping takes it")
+    }
+
     /// Whether the file is still as `stat` says. Asks the kernel unless a worker did since `now_s`.
     pub fn is_still(&self, stat: &FileStat, now_s: u32) -> bool {
         if self.checked_s.load(Ordering::Relaxed) == now_s {
@@ -161,10 +166,7 @@ impl Drop for Descriptor {
         if let Some(origin) = self.closing
             && let Some(descriptor) = self.descriptor.take()
         {
-            // Whether or not its turn comes: the closure is dropped by that thread.
-            drop(blocking::run_for(Class::Write, origin, move || {
-                drop(descriptor);
-            }));
+            blocking::drop_elsewhere(origin, descriptor);
         }
     }
 }

@@ -90,8 +90,8 @@ pub struct FileEntry {
     usage: Rc<Usage>,
 }
 
-/// An open file that several threads use.
-pub(crate) type SharedDescriptor = Arc<dyn AsFd + Send + Sync>;
+/// An open file that several threads use. Whoever lets go of it last closes it without waiting.
+pub type SharedDescriptor = Arc<dyn AsFd + Send + Sync>;
 
 /// The path of an entry and, right behind it, the header fields made for its file: a hit compares
 /// the one and copies the other.
@@ -151,9 +151,9 @@ pub(super) enum Reading {
 }
 
 /// A regular file that belongs to no cache, and what has to be known of it. Can be made by a thread that
-/// may wait.
+/// may wait, and dropped by one that may not.
 pub struct Uncached {
-    descriptor: OwnedFd,
+    descriptor: Descriptor,
     stat: FileStat,
     pub(crate) place: Place,
 }
@@ -170,10 +170,16 @@ impl Uncached {
         if file_type != rustix::fs::FileType::RegularFile {
             return Err(io::ErrorKind::InvalidInput.into());
         }
+        let place = mounts::of_descriptor(&descriptor);
+        let stat = FileStat::from(&stat);
+        let origin = Origin {
+            device: mounts::device_of(stat.device),
+            ..Origin::at(place)
+        };
         Ok(Uncached {
-            place: crate::mounts::of_descriptor(&descriptor),
-            stat: FileStat::from(&stat),
-            descriptor,
+            descriptor: Descriptor::of_temporary_file(descriptor, origin),
+            stat,
+            place,
         })
     }
 }
@@ -267,11 +273,6 @@ impl FileEntry {
         } = file;
         let usage = Rc::<Usage>::default();
         usage.descriptors.set(1);
-        let origin = Origin {
-            device: mounts::device_of(stat.device),
-            is_remote: place.storage == Storage::Remote,
-            ..Origin::default()
-        };
         Rc::new(FileEntry {
             kind: FileKind::Regular,
             stat,
@@ -279,7 +280,7 @@ impl FileEntry {
             is_watched: false,
             storage: place.storage,
             is_unreadable_file: false,
-            descriptor: Some(Arc::new(Descriptor::of_temporary_file(descriptor, origin))),
+            descriptor: Some(Arc::new(descriptor)),
             symlinks: Symlinks::Refuse,
             valid: Cell::new(false),
             used: Cell::new(false),
@@ -335,7 +336,7 @@ impl FileEntry {
     }
 
     /// The open file for another thread, which keeps it open.
-    pub(crate) fn share_descriptor(&self) -> Option<SharedDescriptor> {
+    pub fn share_descriptor(&self) -> Option<SharedDescriptor> {
         let descriptor = Arc::clone(self.descriptor.as_ref()?);
         Some(descriptor)
     }
@@ -477,6 +478,8 @@ impl FileEntry {
             _ => FileKind::Special,
         };
         if self.kind != FileKind::Regular {
+            // Closing it may wait as well.
+            drop(Descriptor::new(descriptor, 0, self.origin(0, 0)));
             return Some(());
         }
         let held = hold(descriptor, &self.stat, reading, budget)?;

@@ -26,7 +26,6 @@ mod table;
 mod watch;
 
 use std::cell::RefCell;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -35,13 +34,13 @@ use bytes::Bytes;
 pub use cold::{Asker, NextNames, Role};
 pub use contents::Contents;
 pub use counters::{LookUps, look_ups};
-pub(crate) use entry::SharedDescriptor;
-pub use entry::{FileEntry, FileKind, FileStat, Prepared, Uncached};
+pub use entry::{FileEntry, FileKind, FileStat, Prepared, SharedDescriptor, Uncached};
 use entry::{Reading, Usage};
 use jobs::{Jobs, Waiter};
 pub(crate) use open::has_resolve_cached;
 pub use open::open_directory;
 use open::{NotOpened, Reach, cached_stat, open_and_stat, open_place};
+pub(crate) use place::place_of;
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use table::Table;
@@ -329,7 +328,9 @@ impl FileCache {
             first: looked.first.clone(),
             is_settled: looked.is_settled,
         };
-        let entry = FileEntry::new(&path, symlinks, looked.found, reading, &budget)
+        let found = looked.found;
+        let found = found.map(|(descriptor, stat)| (descriptor.into_owned(), stat));
+        let entry = FileEntry::new(&path, symlinks, found, reading, &budget)
             .unwrap_or_else(|| FileEntry::failed(&path, Errno::IO, &budget));
         let entry = Rc::new(entry);
         if let Some(cover) = cover.filter(|_| is_watched) {
@@ -412,7 +413,7 @@ impl FileCache {
 }
 
 /// Whether a path still leads to what a thread has found there, as far as the kernel knows.
-fn is_still(path: &[u8], symlinks: Symlinks, found: &Result<(OwnedFd, Stat), NotOpened>) -> bool {
+fn is_still<D>(path: &[u8], symlinks: Symlinks, found: &Result<(D, Stat), NotOpened>) -> bool {
     match (found, cached_stat(path, symlinks)) {
         (Ok((_, before)), Ok(now)) => FileStat::from(before) == FileStat::from(&now),
         (Err(NotOpened::Failed(before)), Err(now)) => *before == now,

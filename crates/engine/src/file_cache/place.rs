@@ -1,7 +1,8 @@
 //! Which file system a path is on, before it is opened, and when it cannot be.
 //!
 //! A client says how many parts a path has, so the part that can be opened is found by halving: twelve
-//! attempts for two thousand parts. Called by [`jobs`](super::jobs) and [`cold`](super::cold).
+//! attempts for two thousand parts. Called by [`jobs`](super::jobs), [`cold`](super::cold) and, for other work, by
+//! [`Origin`](crate::blocking::Origin).
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -17,6 +18,12 @@ use crate::mounts::{self, Place, Storage};
 /// hangs must not take up what the local one can bear.
 pub(super) fn place_ahead(path: &[u8], symlinks: Symlinks) -> Place {
     place_behind(path, symlinks, SYMLINKS_MAX)
+}
+
+/// Where `path`, which is absolute, leads as far as the kernel can tell that without asking anybody.
+pub(crate) fn place_of(path: &[u8]) -> Place {
+    let path = simplify(Path::new(OsStr::from_bytes(path)));
+    place_ahead(path.as_os_str().as_bytes(), Symlinks::Follow)
 }
 
 /// Where the way to a path ends that cannot be opened. May wait.

@@ -4,18 +4,19 @@
 //! A relative path starts from the directory of what the request leads to. A script may look anywhere;
 //! what may become part of a page is decided in [`super::parts`].
 
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use md5::{Digest, Md5};
 use petrel_engine::Exchange;
-use petrel_engine::blocking;
+use petrel_engine::blocking::{self, Class, Origin, Running};
 use petrel_engine::file_cache::{FileEntry, FileKind};
 use petrel_lua::mlua::{self, LuaString, Table, Value};
 
 use super::request::directory;
-use crate::lua::{State, of_file};
+use crate::lua::{FilePatience, State, of_file};
 
 /// Adds the functions.
 pub(super) fn add(state: &Rc<State>, native: &Table, functions: &Table) -> mlua::Result<()> {
@@ -28,14 +29,17 @@ pub(super) fn add(state: &Rc<State>, native: &Table, functions: &Table) -> mlua:
     let is_directory = look(|_, file, _| about(file, |file| is(file, FileKind::Directory)))?;
     functions.set("file_isdir", is_directory)?;
     let lent = Rc::clone(state.lent());
+    let waits = FilePatience::of(state);
     let names = state.machine().waiting(move |lua, path: LuaString| {
         let path = lent.with(|exchange| absolute(exchange, &path.as_bytes()));
-        let lua = lua.clone();
+        let path = PathBuf::from(OsString::from_vec(path.unwrap_or_default()));
+        let (lua, waits) = (lua.clone(), waits.clone());
         Ok(async move {
-            let read = blocking::run(move || path.map(|path| names_in(&path)));
-            let names = read.await.map_err(mlua::Error::external)?;
+            let read = names_in(path.clone());
+            let names = waits.wait(&path, read).await?;
+            let names = names.map_err(mlua::Error::external)?;
             let table = lua.create_table()?;
-            for name in names.unwrap_or_default() {
+            for name in names {
                 table.raw_push(lua.create_string(name)?)?;
             }
             Ok(table)
@@ -81,17 +85,17 @@ fn is(file: &FileEntry, kind: FileKind) -> Value {
 
 /// The names in a directory, in alphabetical order, without `.` and `..`; none if it cannot be read. The
 /// directory is read each time, by a thread that may wait for the disk.
-fn names_in(path: &[u8]) -> Vec<Vec<u8>> {
-    let path = Path::new(std::ffi::OsStr::from_bytes(path));
-    let Ok(entries) = std::fs::read_dir(path) else {
-        return Vec::new();
-    };
-    let entries = entries.take(NAMES_MAX).filter_map(Result::ok);
-    let mut names: Vec<Vec<u8>> = entries
-        .map(|entry| entry.file_name().as_bytes().to_vec())
-        .collect();
-    names.sort_unstable();
-    names
+fn names_in(path: PathBuf) -> Running<Vec<Vec<u8>>> {
+    let origin = Origin::of_path(&path);
+    blocking::run_for(Class::Stat, origin, move || {
+        let Ok(entries) = std::fs::read_dir(path) else {
+            return Vec::new();
+        };
+        let entries = entries.take(NAMES_MAX).filter_map(Result::ok);
+        let mut names: Vec<Vec<u8>> = entries.map(|entry| entry.file_name().into_vec()).collect();
+        names.sort_unstable();
+        names
+    })
 }
 
 /// Names that `dir_files` goes through.

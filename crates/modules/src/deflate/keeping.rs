@@ -3,7 +3,6 @@
 //! One request of a worker writes a file; others that want it meanwhile compress it on the way to their
 //! clients. The bytes go to the threads some at a time, and the compressor waits when they are behind.
 
-use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::mem;
@@ -14,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use petrel_engine::Exchange;
 use petrel_engine::blocking::{self, Running};
 use petrel_engine::body::{Body, Piece};
-use petrel_engine::file_cache::FileEntry;
+use petrel_engine::file_cache::{FileEntry, Uncached};
 use petrel_engine::proto::accept::Coding;
 
 use super::stored;
@@ -26,6 +25,7 @@ pub(super) struct Keeping {
     /// What it is made from.
     source: Piece,
     path: Vec<u8>,
+    directory: Arc<CacheDir>,
     /// For the present job.
     wait: FileWait,
     /// For the next job.
@@ -39,7 +39,7 @@ enum Place {
     /// With a job that makes it, or writes to it.
     Away(Running<io::Result<NewFile>>),
     /// With the job that gives it its name.
-    Ending(Running<io::Result<File>>),
+    Ending(Running<io::Result<Uncached>>),
     /// Given up, or there.
     Nowhere,
 }
@@ -55,13 +55,15 @@ impl Keeping {
         let name = stored::name(exchange, source, coding)?;
         let path = directory.path_of(&name)?;
         let turn = directory.turn(&name, WRITE_BYTES)?;
-        let directory = Arc::clone(directory);
+        let at = Arc::clone(directory);
+        let created = blocking::run(directory.origin(0), move || at.create(&name));
         Some(Keeping {
             source: source.clone(),
             path,
+            directory: Arc::clone(directory),
             wait: FileWait::new(exchange),
             bytes: Vec::new(),
-            file: Place::Away(blocking::run(move || directory.create(&name))),
+            file: Place::Away(created),
             _turn: turn,
         })
     }
@@ -89,7 +91,8 @@ impl Keeping {
             let mut file = ready!(self.poll_file(exchange, context))?;
             let bytes = mem::take(&mut self.bytes);
             self.wait = FileWait::new(exchange);
-            self.file = Place::Away(blocking::run(move || {
+            let origin = self.directory.origin(bytes.len());
+            self.file = Place::Away(blocking::run(origin, move || {
                 file.write(&bytes)?;
                 Ok(file)
             }));
@@ -110,9 +113,10 @@ impl Keeping {
             let mut file = ready!(self.poll_file(exchange, context))?;
             let (bytes, modified) = (mem::take(&mut self.bytes), stored::modified(&self.source));
             self.wait = FileWait::new(exchange);
-            self.file = Place::Ending(blocking::run(move || {
+            let origin = self.directory.origin(bytes.len());
+            self.file = Place::Ending(blocking::run(origin, move || {
                 file.write(&bytes)?;
-                file.publish(modified)
+                Uncached::new(file.publish(modified)?)
             }));
         }
         let Place::Ending(job) = &mut self.file else {
@@ -122,7 +126,7 @@ impl Keeping {
             return self.pending(exchange);
         };
         self.file = Place::Nowhere;
-        let file = FileEntry::from_file(done??)?;
+        let file = FileEntry::from_uncached(done??);
         // This worker looked for it before, and remembers that it was not there.
         exchange.forget_file(&self.path);
         stored::works();
@@ -152,15 +156,6 @@ impl Keeping {
         match self.wait.is_over(exchange) {
             true => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             false => Poll::Pending,
-        }
-    }
-}
-
-impl Drop for Keeping {
-    fn drop(&mut self) {
-        if let Place::Away(job) = mem::replace(&mut self.file, Place::Nowhere) {
-            // The file may be there: removing it is for the threads, too.
-            drop(blocking::run(move || drop(job)));
         }
     }
 }

@@ -7,9 +7,9 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use petrel_engine::Exchange;
 use petrel_engine::body::{Body, BodySource, Piece};
+use petrel_engine::cold_files::status_of_error;
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::accept::Coding;
-use petrel_engine::proto::status::Status;
 
 use super::body::{CompressedBody, UnknownLength, at_once};
 use super::keeping::Keeping;
@@ -151,7 +151,7 @@ fn gather(
 /// A file that cannot be read could not have been sent either.
 fn fail(exchange: &mut Exchange, error: &io::Error) -> Outcome {
     exchange.log_error("transform", format_args!("compressing failed: {error}"));
-    exchange.response.answer(Status::INTERNAL_SERVER_ERROR);
+    exchange.replace_by_error(status_of_error(error));
     Outcome::Next
 }
 

@@ -270,9 +270,7 @@ pub(super) fn around_file(
     if let Some(content) = file.content() {
         return Some(AroundFile::Content(content.to_vec()));
     }
-    let open = file
-        .descriptor()
-        .and_then(|file| file.try_clone_to_owned().ok());
+    let open = file.share_descriptor();
     Some(open.map_or(AroundFile::Nothing, |open| AroundFile::Open(open, size)))
 }
 

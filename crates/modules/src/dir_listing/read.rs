@@ -5,12 +5,10 @@
 //! what it leads to; where symlinks are refused it is left out, as is one that leads nowhere.
 
 use std::ffi::CStr;
-use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use petrel_engine::file_cache::{Symlinks, open_directory};
+use petrel_engine::file_cache::{SharedDescriptor, Symlinks, open_directory};
 use rustix::fs::{AtFlags, Dir, FileType, statat};
 use rustix::io::Errno;
 
@@ -33,7 +31,7 @@ pub(super) enum AroundFile {
     /// Its content is in memory.
     Content(Vec<u8>),
     /// It is open, and this long.
-    Open(OwnedFd, usize),
+    Open(SharedDescriptor, usize),
 }
 
 /// What was read.
@@ -69,12 +67,13 @@ impl AroundFile {
         let (file, size) = match self {
             AroundFile::Nothing => return Vec::new(),
             AroundFile::Content(bytes) => return bytes,
-            AroundFile::Open(descriptor, size) => (File::from(descriptor), size),
+            AroundFile::Open(file, size) => (file, size),
         };
         let mut content = vec![0; size];
         let mut filled = 0;
         while let Some(rest) = content.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            match file.read_at(rest, filled as u64) {
+            match rustix::io::pread(&*file, rest, filled as u64) {
+                Err(Errno::INTR) => {}
                 Ok(0) | Err(_) => break,
                 Ok(count) => filled += count,
             }

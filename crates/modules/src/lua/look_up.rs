@@ -1,14 +1,20 @@
-//! Functions of scripts that look at files: at once if the answer is known, otherwise the script waits.
+//! Functions of scripts that look at files: at once if the answer is known, otherwise the script waits; and
+//! those whose work threads do.
 
-use std::future::poll_fn;
-use std::rc::Rc;
+use std::future::{Future, poll_fn};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::rc::{Rc, Weak};
 use std::task::{Poll, ready};
+use std::time::Duration;
 
 use petrel_engine::Exchange;
 use petrel_engine::cold_files::ColdWait;
 use petrel_engine::file_cache::{FileEntry, Symlinks};
+use petrel_engine::worker::Worker;
 use petrel_lua::Lent;
 use petrel_lua::mlua::{self, Function, IntoLuaMulti, LuaString, MultiValue};
+use tokio::runtime::Handle;
 
 use super::State;
 
@@ -97,14 +103,70 @@ pub(crate) fn waiting_for<R>(
     })
 }
 
+/// Lets functions wait for what threads do to files, at most `server.max-file-wait`; then the script has an error,
+/// and its request is 504 unless the answer has begun.
+#[derive(Clone)]
+pub(crate) struct FilePatience {
+    lent: Rc<Lent<Exchange>>,
+    worker: Weak<Worker>,
+}
+
+impl FilePatience {
+    /// For functions of `state`.
+    pub fn of(state: &State) -> FilePatience {
+        FilePatience {
+            lent: Rc::clone(state.lent()),
+            worker: Weak::clone(state.worker()),
+        }
+    }
+
+    /// Waits for `work` on `path`.
+    ///
+    /// # Errors
+    /// It is not done in time.
+    pub fn wait<W: Future>(
+        &self,
+        path: &Path,
+        work: W,
+    ) -> impl Future<Output = mlua::Result<W::Output>> + use<W> {
+        let (lent, path) = (Rc::clone(&self.lent), path.to_owned());
+        let limit = Duration::from_secs(self.seconds().into());
+        async move {
+            if Handle::try_current().is_err() {
+                // In tests without a runtime nothing hangs.
+                return Ok(work.await);
+            }
+            let in_time = tokio::time::timeout(limit, work).await;
+            in_time.map_err(|_| {
+                let path = path.as_os_str().as_bytes();
+                // A script that makes its answer while that is sent has no request any more.
+                lent.with(|exchange| exchange.give_up_on_file("lua", path));
+                let path = String::from_utf8_lossy(path);
+                mlua::Error::runtime(format_args!("{path}: {LATE}"))
+            })
+        }
+    }
+
+    fn seconds(&self) -> u32 {
+        let own = self
+            .lent
+            .with(|exchange| exchange.settings.core.file_wait_s);
+        let worker = self.worker.upgrade();
+        let common = worker.map(|worker| worker.base_settings().core.file_wait_s);
+        own.or(common).unwrap_or_default().max(1)
+    }
+}
+
 fn lend<R>(lent: &Lent<Exchange>, with: impl FnOnce(&mut Exchange) -> R) -> mlua::Result<R> {
     lent.with(with)
         .ok_or_else(|| mlua::Error::runtime("there is no request any more: its answer has begun"))
 }
 
 fn late() -> mlua::Error {
-    mlua::Error::runtime("the file system has not answered in time (server.max-file-wait)")
+    mlua::Error::runtime(LATE)
 }
+
+const LATE: &str = "the file system has not answered in time (server.max-file-wait)";
 
 /// Scripts are the administrator's: rules about symlinks are about what URLs name.
 const SYMLINKS: Symlinks = Symlinks::Follow;

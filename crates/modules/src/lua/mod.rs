@@ -16,7 +16,7 @@ use petrel_engine::module::{Configure, Loaded, ModuleSpec};
 
 pub use host::{Host, State};
 pub use load::LoadFailure;
-pub(crate) use look_up::{of_file, waiting_for};
+pub(crate) use look_up::{FilePatience, of_file, waiting_for};
 pub use options::Options;
 
 /// Settings of the Lua states. Part of the core: mod_magnet and mod_cml read them.

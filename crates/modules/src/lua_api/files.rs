@@ -11,22 +11,25 @@ use bytes::Bytes;
 use petrel_engine::blocking;
 use petrel_lua::mlua::{self, Lua, LuaString, Table, Value};
 
-use crate::lua::State;
+use crate::lua::{FilePatience, State};
 
 /// Bytes that `petrel.file.read` reads at most.
 const READ_BYTES_MAX: usize = 64 << 20;
 /// Names that `petrel.file.list` lists at most.
 const ENTRIES_MAX: usize = 65_536;
 
-/// Adds it to `petrel`. What could not be done is `nil` and a message, as with Lua's own functions.
+/// Adds it to `petrel`. What could not be done is `nil` and a message, as with Lua's own functions; what is not
+/// done in time ends the script.
 pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
     let machine = state.machine();
+    let waits = FilePatience::of(state);
     let file = machine.lua().create_table()?;
-    let read = machine.waiting(|lua, (path, most): (LuaString, Option<usize>)| {
-        let (path, weak) = (path_of(&path), lua.weak());
+    let waiting = waits.clone();
+    let read = machine.waiting(move |lua, (path, most): (LuaString, Option<usize>)| {
+        let (path, weak, waits) = (path_of(&path), lua.weak(), waiting.clone());
         let most = most.unwrap_or(READ_BYTES_MAX).min(READ_BYTES_MAX);
         Ok(async move {
-            let result = blocking::read_file(&path, most).await;
+            let result = waits.wait(&path, blocking::read_file(&path, most)).await?;
             let lua = weak.upgrade();
             answer(
                 &lua,
@@ -36,27 +39,32 @@ pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
         })
     })?;
     file.set("read", read)?;
-    let write = machine.waiting(|lua, (path, content): (LuaString, LuaString)| {
-        let (path, weak) = (path_of(&path), lua.weak());
+    let waiting = waits.clone();
+    let write = machine.waiting(move |lua, (path, content): (LuaString, LuaString)| {
+        let (path, weak, waits) = (path_of(&path), lua.weak(), waiting.clone());
         let content = Bytes::copy_from_slice(&content.as_bytes());
         Ok(async move {
-            let result = blocking::write_file_atomically(&path, content).await;
+            let result = waits
+                .wait(&path, blocking::write_file_atomically(&path, content))
+                .await?;
             answer(&weak.upgrade(), &path, result.map(|()| Ok(true)))
         })
     })?;
     file.set("write", write)?;
-    let remove = machine.waiting(|lua, path: LuaString| {
-        let (path, weak) = (path_of(&path), lua.weak());
+    let waiting = waits.clone();
+    let remove = machine.waiting(move |lua, path: LuaString| {
+        let (path, weak, waits) = (path_of(&path), lua.weak(), waiting.clone());
         Ok(async move {
-            let result = blocking::remove_file(&path).await;
+            let result = waits.wait(&path, blocking::remove_file(&path)).await?;
             answer(&weak.upgrade(), &path, result.map(|()| Ok(true)))
         })
     })?;
     file.set("remove", remove)?;
-    let stat = machine.waiting(|lua, path: LuaString| {
-        let (path, weak) = (path_of(&path), lua.weak());
+    let waiting = waits.clone();
+    let stat = machine.waiting(move |lua, path: LuaString| {
+        let (path, weak, waits) = (path_of(&path), lua.weak(), waiting.clone());
         Ok(async move {
-            let result = blocking::stat(&path).await;
+            let result = waits.wait(&path, blocking::stat(&path)).await?;
             let lua = weak.upgrade();
             answer(
                 &lua,
@@ -66,10 +74,13 @@ pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
         })
     })?;
     file.set("stat", stat)?;
-    let list = machine.waiting(|lua, path: LuaString| {
-        let (path, weak) = (path_of(&path), lua.weak());
+    let waiting = waits.clone();
+    let list = machine.waiting(move |lua, path: LuaString| {
+        let (path, weak, waits) = (path_of(&path), lua.weak(), waiting.clone());
         Ok(async move {
-            let result = blocking::read_directory(&path, ENTRIES_MAX).await;
+            let result = waits
+                .wait(&path, blocking::read_directory(&path, ENTRIES_MAX))
+                .await?;
             let lua = weak.upgrade();
             let names = result.map(|mut entries| {
                 entries.sort_by(|one, other| one.name.cmp(&other.name));

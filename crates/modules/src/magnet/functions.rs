@@ -12,7 +12,7 @@ use petrel_lua::library::random;
 use petrel_lua::mlua::{self, BorrowedBytes, Function, Lua, LuaString, MultiValue, Table, Value};
 
 use super::codec::{backslash, base64 as lenient, quoted, tokens, url, xml};
-use crate::lua::State;
+use crate::lua::{FilePatience, State};
 
 /// Adds the table of them.
 ///
@@ -200,11 +200,14 @@ const NAMES_MAX: usize = 100_000;
 /// These wait for the file system, on threads of their own.
 fn directories(state: &Rc<State>, functions: &Table) -> mlua::Result<()> {
     let lua = state.machine().lua();
-    let list = state.machine().waiting(|lua, path: LuaString| {
-        let path = path_of(&path);
+    let waits = FilePatience::of(state);
+    let waiting = waits.clone();
+    let list = state.machine().waiting(move |lua, path: LuaString| {
+        let (path, waits) = (path_of(&path), waiting.clone());
         let weak = lua.weak();
         Ok(async move {
-            let Ok(entries) = blocking::read_directory(&path, NAMES_MAX).await else {
+            let entries = blocking::read_directory(&path, NAMES_MAX);
+            let Ok(entries) = waits.wait(&path, entries).await? else {
                 return Ok(None);
             };
             let Some(lua) = weak.try_upgrade() else {
@@ -230,10 +233,11 @@ fn directories(state: &Rc<State>, functions: &Table) -> mlua::Result<()> {
         .set_name("=petrel/magnet.lua")
         .call(list)?;
     functions.set("readdir", iterate)?;
-    let readlink = state.machine().waiting(|_, path: Option<LuaString>| {
+    let readlink = state.machine().waiting(move |_, path: Option<LuaString>| {
         let path = path.as_ref().map(path_of).unwrap_or_default();
+        let waits = waits.clone();
         Ok(async move {
-            let target = blocking::run_io(move || std::fs::read_link(path)).await;
+            let target = waits.wait(&path, blocking::read_link(&path)).await?;
             Ok(target
                 .ok()
                 .map(|target| mlua::BString::from(target.into_os_string().into_vec())))

@@ -18,7 +18,7 @@ use petrel_lua::mlua::{self, LuaString, Table, Value, Variadic};
 
 use super::content::absolute;
 use super::environment::lend;
-use crate::lua::{State, of_file};
+use crate::lua::{FilePatience, State, of_file};
 use crate::static_file;
 
 /// Mode, size, inode, and the time of the last change in seconds and nanoseconds.
@@ -36,19 +36,26 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
         known.values()
     })?;
     host.set("stat", stat)?;
-    let unopened = state.machine().waiting(|_, path: LuaString| {
+    let waits = FilePatience::of(state);
+    let waiting = waits.clone();
+    let unopened = state.machine().waiting(move |_, path: LuaString| {
         let path = PathBuf::from(OsStr::from_bytes(&path.as_bytes()));
+        let waits = waiting.clone();
         Ok(async move {
-            let found = blocking::stat(&path).await.ok();
+            let found = waits.wait(&path, blocking::stat(&path)).await?.ok();
             Ok(found
                 .map_or(Seen::Nothing, |found| of_metadata(&found))
                 .values())
         })
     })?;
     host.set("stat_unopened", unopened)?;
-    let rest = state.machine().waiting(|_, path: LuaString| {
+    let rest = state.machine().waiting(move |_, path: LuaString| {
         let path = PathBuf::from(OsStr::from_bytes(&path.as_bytes()));
-        Ok(async move { Ok(Variadic::from_iter(rest(blocking::stat(&path).await.ok()))) })
+        let waits = waits.clone();
+        Ok(async move {
+            let found = waits.wait(&path, blocking::stat(&path)).await?.ok();
+            Ok(Variadic::from_iter(rest(found)))
+        })
     })?;
     host.set("stat_rest", rest)?;
     let etag = of_file(state, path_of, |exchange, file, _| {

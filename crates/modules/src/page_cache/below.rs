@@ -19,6 +19,7 @@ use super::flight::{Landing, Pilot};
 use super::lookup::{Gate, Turn};
 use super::shared::PageCache;
 use super::vary;
+use crate::file_wait::FileWait;
 
 /// A request that is looked up below.
 pub struct Below {
@@ -44,7 +45,7 @@ enum Place {
 
 enum Answer {
     None,
-    Disk(Running<Option<Blob>>),
+    Disk(Running<Option<Blob>>, Option<FileWait>),
     Tier(Pin<Box<dyn Future<Output = Option<Blob>>>>),
 }
 
@@ -87,7 +88,7 @@ impl Below {
         let bytes_max = self.gate.options.object_bytes_max;
         self.answer = match (self.place, &self.cache.shared.disk, &self.cache.tier) {
             (Place::Disk, Some(disk), _) if disk.has(&self.name) => {
-                Answer::Disk(disk.read(self.name, bytes_max))
+                Answer::Disk(disk.read(self.name, bytes_max), None)
             }
             (Place::Tier, _, Some(tier)) => Answer::Tier(Box::pin(Rc::clone(tier).find(self.name))),
             _ => return false,
@@ -106,12 +107,27 @@ impl Below {
         self.ask()
     }
 
-    fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<Option<Blob>> {
+    /// A disk that does not answer has nothing: whoever makes the page is asked, as without it.
+    fn poll_answer(
+        &mut self,
+        exchange: &mut Exchange,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Blob>> {
         match &mut self.answer {
             Answer::None => Poll::Ready(None),
-            Answer::Disk(running) => {
-                let read = ready!(Pin::new(running).poll(context));
-                Poll::Ready(read.ok().flatten())
+            Answer::Disk(running, wait) => {
+                if let Poll::Ready(read) = Pin::new(running).poll(context) {
+                    return Poll::Ready(read.ok().flatten());
+                }
+                let wait = wait.get_or_insert_with(|| FileWait::new(exchange));
+                if !wait.is_over(exchange) {
+                    return Poll::Pending;
+                }
+                if let Some(disk) = &self.cache.shared.disk {
+                    disk.is_late();
+                    exchange.give_up_on_file("page-cache", disk.path().as_bytes());
+                }
+                Poll::Ready(None)
             }
             Answer::Tier(found) => found.as_mut().poll(context),
         }
@@ -138,7 +154,7 @@ impl Below {
 impl Pending for Below {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         loop {
-            let blob = ready!(self.poll_answer(context));
+            let blob = ready!(self.poll_answer(exchange, context));
             self.answer = Answer::None;
             match blob {
                 Some(Blob::Page { page, stored_ms })

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use petrel_engine::blocking;
+use petrel_engine::blocking::{self, Class, Origin};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 
 use super::blob::{self, Blob, HALF_BYTES, Name};
@@ -31,6 +31,9 @@ use super::tag_purges::TagPurges;
 #[derive(Debug)]
 pub struct Disk {
     root: OwnedFd,
+    /// As it was configured, for the log.
+    path: String,
+    origin: Origin,
     index: Mutex<Index>,
     bytes_max: u64,
     is_ready: AtomicBool,
@@ -72,8 +75,11 @@ impl Disk {
             Err(error) => return Err(error.into()),
         }
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let root = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
         Ok(Arc::new(Disk {
-            root: rustix::fs::openat(CWD, path, flags, Mode::empty())?,
+            origin: Origin::of_descriptor(&root),
+            root,
+            path: path.to_owned(),
             index: Mutex::new(Index {
                 purged: Some(HashSet::new()),
                 ..Index::default()
@@ -84,6 +90,16 @@ impl Disk {
             errors: AtomicU64::new(0),
             note: Mutex::default(),
         }))
+    }
+
+    /// The directory, as it was configured.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// A file was not there in time.
+    pub fn is_late(&self) {
+        self.errors.fetch_add(1, Relaxed);
     }
 
     /// Entries and bytes that are known, and errors so far.
@@ -104,7 +120,7 @@ impl Disk {
     /// Makes the index from what is there, in the background, and reads which tags were purged.
     pub fn load(self: &Arc<Disk>, tag_purges: Arc<TagPurges>) -> blocking::Running<()> {
         let disk = Arc::clone(self);
-        blocking::run(move || {
+        blocking::run(self.origin, move || {
             if let Ok(bytes) = disk.read_at(&disk.root, NOTE, NOTE_BYTES_MAX)
                 && !tag_purges.read(&bytes)
             {
@@ -119,7 +135,7 @@ impl Disk {
     /// Reads what stands under `name`, of at most `bytes_max` bytes.
     pub fn read(self: &Arc<Disk>, name: Name, bytes_max: usize) -> blocking::Running<Option<Blob>> {
         let disk = Arc::clone(self);
-        blocking::run(move || {
+        blocking::run_for(Class::Read, self.origin, move || {
             let read = disk.read_file(&name, bytes_max);
             let blob = read
                 .ok()
@@ -149,7 +165,7 @@ impl Disk {
         }
         let disk = Arc::clone(self);
         let job = Pending(disk);
-        Some(blocking::run(move || {
+        Some(blocking::run(self.origin, move || {
             let disk = &job.0;
             if is_purged() {
                 return false;
@@ -173,7 +189,7 @@ impl Disk {
     /// Writes which tags were purged.
     pub fn write_note(self: &Arc<Disk>, tag_purges: Arc<TagPurges>) -> blocking::Running<()> {
         let disk = Arc::clone(self);
-        blocking::run(move || {
+        blocking::run(self.origin, move || {
             // One after the other, so that the last one has all of them.
             let _turn = disk.note.lock().unwrap_or_else(PoisonError::into_inner);
             let bytes = tag_purges.to_bytes();
@@ -202,8 +218,15 @@ impl Disk {
             names
         };
         let (count, disk) = (names.len(), Arc::clone(self));
-        let job = (count > 0).then(|| blocking::run(move || disk.unlink(&names)));
+        let job = (count > 0).then(|| blocking::run(self.origin, move || disk.unlink(&names)));
         (count, job)
+    }
+
+    /// The same for one name, if the file is known, without waiting.
+    pub fn remove_elsewhere(self: &Arc<Disk>, name: Name) -> Option<blocking::Running<()>> {
+        let disk = Arc::clone(self);
+        let job = || blocking::run(self.origin, move || disk.remove(&[name]));
+        self.has(&name).then(job)
     }
 
     /// Waits for the disk: forgets these and removes their files.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use petrel_engine::blocking;
+use petrel_engine::blocking::{self, Origin};
 use petrel_engine::worker::Worker;
 
 use super::blob::{self, Blob, Damaged, HALF_BYTES, Name};
@@ -244,7 +244,7 @@ fn connect(worker: &Rc<Worker>, store: Store) -> Result<Rc<dyn Tier>, StoreError
 /// The checksum of a long blob takes a while: others are not to wait for it.
 async fn decode(bytes: Bytes) -> Result<Blob, Damaged> {
     match bytes.len() > DECODED_HERE_BYTES_MAX {
-        true => blocking::run(move || blob::decode(&bytes))
+        true => blocking::run(Origin::PROCESSOR, move || blob::decode(&bytes))
             .await
             .unwrap_or(Err(Damaged)),
         false => blob::decode(&bytes),

@@ -177,9 +177,9 @@ impl PageCache {
         self.shared.memory.remove_variants(&entry.page.key, is_it);
         entry.end();
         let name = blob::name(&entry.page.key, &entry.page.vary);
-        if let Some(disk) = self.shared.disk.as_ref().filter(|disk| disk.has(&name)) {
-            let disk = Arc::clone(disk);
-            in_background(blocking::run(move || disk.remove(&[name])));
+        let disk = self.shared.disk.as_ref();
+        if let Some(job) = disk.and_then(|disk| disk.remove_elsewhere(name)) {
+            in_background(job);
         }
         if let Some(tier) = &self.tier {
             tier.remove(name);

@@ -46,7 +46,7 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    /// Begins to ask. `None`: too many files are being asked for, or too many are open.
+    /// Begins to ask. `None`: too many files are being asked for.
     pub fn begin(
         exchange: &Exchange,
         fields: Fields,
@@ -55,11 +55,12 @@ impl Asking {
         key: u64,
     ) -> Option<Asking> {
         let name = exchange.settings.core.mime_xattr.as_deref()?.to_owned();
-        let descriptor = file.descriptor()?.try_clone_to_owned().ok()?;
+        // Whoever drops the work, a worker perhaps, closes nothing.
+        let descriptor = file.share_descriptor()?;
         let asked = (file.stat().device, file.stat().inode, name.clone());
         let origin = file.origin(exchange.connection.id, 0);
         let waiter =
-            ASKED.with(|jobs| jobs.join(asked, origin, move || read(&descriptor, &name)))?;
+            ASKED.with(|jobs| jobs.join(asked, origin, move || read(&*descriptor, &name)))?;
         Some(Asking {
             fields,
             file: Rc::clone(file),

@@ -1,0 +1,67 @@
+//! Whom work waits for: from a path or a descriptor to its file system.
+
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::Origin;
+use crate::file_cache;
+use crate::mounts::{self, Place, Storage};
+
+impl Origin {
+    /// Work that waits for no file system: what hangs is not in its way.
+    pub const PROCESSOR: Origin = Origin {
+        device: u64::MAX,
+        is_remote: false,
+        client: 0,
+        bytes: 0,
+    };
+
+    /// Something at `place`, for the server itself.
+    pub fn at(place: Place) -> Origin {
+        Origin {
+            device: place.device,
+            is_remote: place.storage == Storage::Remote,
+            client: 0,
+            bytes: 0,
+        }
+    }
+
+    /// `path`, which is absolute or starts from the working directory: where it leads as far as the kernel
+    /// can tell that without asking anybody.
+    pub fn of_path(path: &Path) -> Origin {
+        // Where there is no working directory, a relative path leads nowhere.
+        let path = std::path::absolute(path).unwrap_or_default();
+        Origin::at(file_cache::place_of(path.as_os_str().as_bytes()))
+    }
+
+    /// What is open. Never waits.
+    pub fn of_descriptor(descriptor: impl AsFd) -> Origin {
+        Origin::at(mounts::of_descriptor(descriptor))
+    }
+
+    /// The same for work on so many bytes.
+    pub fn with_bytes(self, bytes: usize) -> Origin {
+        Origin { bytes, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_and_descriptors_are_of_the_same_file_system() {
+        let file = std::fs::File::open("/proc/self/status").expect("proc is mounted");
+        let origin = Origin::of_descriptor(&file);
+        assert_ne!(origin, Origin::PROCESSOR);
+        assert!(!origin.is_remote);
+        assert_eq!(Origin::of_path(Path::new("/proc/self/status")), origin);
+        assert_eq!(Origin::of_path(Path::new("/tmp/../proc/.")), origin);
+        // Whatever it is, it is somewhere.
+        assert_eq!(
+            Origin::of_path(Path::new("no-such-file")),
+            Origin::of_path(&std::env::current_dir().expect("a directory").join("x"))
+        );
+    }
+}
