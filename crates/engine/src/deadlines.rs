@@ -5,6 +5,7 @@
 //! is why there is no wheel.
 
 use std::cell::{Cell, RefCell};
+use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
@@ -15,12 +16,23 @@ use crate::worker::Worker;
 pub(crate) struct Deadlines {
     due_s: RefCell<Vec<Cell<u32>>>,
     wakers: RefCell<Vec<Option<Waker>>>,
-    free: RefCell<Vec<u32>>,
+    free: RefCell<Vec<DeadlineId>>,
 }
 
-/// A connection's place in the table.
+/// A connection's place in the table: its index and one, so that to have none takes no room.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DeadlineId(u32);
+pub(crate) struct DeadlineId(NonZeroU32);
+
+impl DeadlineId {
+    fn of(index: usize) -> DeadlineId {
+        let number = u32::try_from(index + 1).ok().and_then(NonZeroU32::new);
+        DeadlineId(number.expect("fewer connections than 2^32"))
+    }
+
+    fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
 
 impl Deadlines {
     /// The second that does not come.
@@ -28,20 +40,20 @@ impl Deadlines {
 
     /// Takes a place; `waker` is woken when the deadline passes.
     pub fn insert(&self, waker: Waker) -> DeadlineId {
-        if let Some(index) = self.free.borrow_mut().pop() {
-            self.due_s.borrow()[index as usize].set(Self::NEVER);
-            self.wakers.borrow_mut()[index as usize] = Some(waker);
-            return DeadlineId(index);
+        if let Some(id) = self.free.borrow_mut().pop() {
+            self.due_s.borrow()[id.index()].set(Self::NEVER);
+            self.wakers.borrow_mut()[id.index()] = Some(waker);
+            return id;
         }
         let mut due = self.due_s.borrow_mut();
         due.push(Cell::new(Self::NEVER));
         self.wakers.borrow_mut().push(Some(waker));
-        DeadlineId(u32::try_from(due.len() - 1).expect("fewer connections than 2^32"))
+        DeadlineId::of(due.len() - 1)
     }
 
     /// From now on `waker` is woken.
     pub fn replace_waker(&self, id: DeadlineId, waker: &Waker) {
-        if let Some(Some(known)) = self.wakers.borrow_mut().get_mut(id.0 as usize)
+        if let Some(Some(known)) = self.wakers.borrow_mut().get_mut(id.index())
             && !known.will_wake(waker)
         {
             known.clone_from(waker);
@@ -50,15 +62,15 @@ impl Deadlines {
 
     /// Gives the place back.
     pub fn remove(&self, id: DeadlineId) {
-        self.due_s.borrow()[id.0 as usize].set(Self::NEVER);
-        self.wakers.borrow_mut()[id.0 as usize] = None;
-        self.free.borrow_mut().push(id.0);
+        self.due_s.borrow()[id.index()].set(Self::NEVER);
+        self.wakers.borrow_mut()[id.index()] = None;
+        self.free.borrow_mut().push(id);
     }
 
     /// Sets the deadline to `due_s` on the worker's coarse clock.
     #[inline]
     pub fn set(&self, id: DeadlineId, due_s: u32) {
-        self.due_s.borrow()[id.0 as usize].set(due_s);
+        self.due_s.borrow()[id.index()].set(due_s);
     }
 
     /// No deadline for now.
@@ -68,7 +80,7 @@ impl Deadlines {
 
     /// Whether the deadline has passed.
     pub fn is_over(&self, id: DeadlineId, now_s: u32) -> bool {
-        self.due_s.borrow()[id.0 as usize].get() <= now_s
+        self.due_s.borrow()[id.index()].get() <= now_s
     }
 
     /// Wakes everyone whose deadline has passed.

@@ -22,7 +22,7 @@ impl Connection {
             }
             let mut buffer = worker.receive_buffer.borrow_mut();
             match ready!(self.transport.poll_read(context, &mut buffer)) {
-                Ok(count) if count > 0 => self.input.extend_from_slice(&buffer[..count]),
+                Ok(count) if count > 0 => self.input.push(&buffer[..count]),
                 _ => return Poll::Ready(State::Over),
             }
             match proxy_protocol::decode(&self.input) {
@@ -42,9 +42,9 @@ impl Connection {
 
     /// From now on the client is the one that the proxy names.
     fn take_proxy_header(&mut self, header: Header) -> State {
-        self.input.drain(..header.length);
+        self.input.used(header.length);
         if self.input.is_empty() {
-            self.input = Vec::new();
+            self.input.release();
         }
         self.set_deadline(self.worker.base_settings().core.read_idle_s);
         let sender = self.peer;
@@ -62,7 +62,7 @@ impl Connection {
             self.peer.ip(),
             scheme,
         );
-        self.proxied = Some(Rc::new(Proxied {
+        self.rare.get_or_insert_default().proxied = Some(Rc::new(Proxied {
             sender,
             scheme,
             extras: header.extras,

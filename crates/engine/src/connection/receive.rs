@@ -27,6 +27,8 @@ pub(crate) struct Receiving {
     given_up: bool,
     /// Whether the client's bytes are no HTTP any more, and whether they have ended.
     tunnel: Option<TunnelEnd>,
+    /// The second in which more of a streamed body must have come; 0: none is waited for.
+    pub(super) due_s: u32,
 }
 
 /// How far the client's side of a tunnel is.
@@ -126,7 +128,7 @@ impl Connection {
                 self.take_head(&buffer[..count])
             } else {
                 let mut input = std::mem::take(&mut self.input);
-                input.extend_from_slice(&buffer[..count]);
+                input.push(&buffer[..count]);
                 self.take_head(&input)
             };
             if let Some(next) = next {
@@ -163,17 +165,17 @@ impl Connection {
             .parse(bytes, &worker.process().head_options)
         {
             Ok(Parsed::Partial) => {
-                self.input.extend_from_slice(bytes);
+                self.input.push(bytes);
                 None
             }
             Ok(Parsed::Complete { length }) => {
                 self.head_begun = false;
-                self.input.extend_from_slice(&bytes[length..]);
+                self.input.push(&bytes[length..]);
                 Some(self.begin_request())
             }
             Err(error) => {
                 self.head_begun = false;
-                self.input = Vec::new();
+                self.input.release();
                 let cause = format_args!("{}", error.reason.sentence());
                 Some(self.refuse_head(bytes, error.status, cause))
             }
@@ -205,8 +207,8 @@ impl Connection {
 
     /// A complete head: what does the request obey, and may it have a body that long?
     fn begin_request(&mut self) -> State {
-        self.body_due_s = 0;
         let exchange = self.exchange.as_mut().expect("a head was parsed into it");
+        exchange.receiving.due_s = 0;
         let request = &mut exchange.request;
         request.method = request.head.method();
         request
@@ -291,20 +293,21 @@ impl Connection {
             let mut buffer = worker.receive_buffer.borrow_mut();
             match ready!(self.transport.poll_read(context, &mut buffer)) {
                 Ok(0) => is_end = true,
-                Ok(count) => self.input.extend_from_slice(&buffer[..count]),
+                Ok(count) => self.input.push(&buffer[..count]),
                 Err(_) => return Poll::Ready(Streamed::Gone),
             }
         }
         let exchange = self.exchange.as_mut().expect("a request is under way");
         let read_idle_s = exchange.settings.core.read_idle_s;
-        Poll::Ready(match exchange.take_streamed(&mut self.input, is_end) {
-            Ok(true) => {
-                self.body_due_s = self.due_after(read_idle_s);
-                Streamed::More
-            }
+        let streamed = match exchange.take_streamed(self.input.buffer(), is_end) {
+            Ok(true) => Streamed::More,
             Ok(false) => Streamed::Gone,
             Err(error) => Streamed::Malformed(error),
-        })
+        };
+        let due_s = self.due_after(read_idle_s);
+        let exchange = self.exchange.as_mut().expect("a request is under way");
+        exchange.receiving.due_s = due_s;
+        Poll::Ready(streamed)
     }
 
     /// Whether the next byte is the client's to send, for a body that is passed on while it comes.
@@ -343,7 +346,7 @@ impl Connection {
 
     /// Reads until the client closes, so that it gets the answer before it can see a reset.
     pub(super) fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<State> {
-        self.input = Vec::new();
+        self.input.release();
         let worker = Rc::clone(&self.worker);
         let mut buffer = worker.receive_buffer.borrow_mut();
         loop {
@@ -360,7 +363,7 @@ impl Connection {
         loop {
             let exchange = self.exchange.as_mut().expect("a request is under way");
             let used = exchange.take_body(&self.input)?;
-            self.input.drain(..used);
+            self.input.used(used);
             let is_finished = exchange.receiving.is_finished();
             ready!(self.poll_disk(is_finished, context));
             let exchange = self.exchange.as_ref().expect("a request is under way");
@@ -370,7 +373,7 @@ impl Connection {
             let read_idle_s = exchange.settings.core.read_idle_s;
             let mut buffer = worker.receive_buffer.borrow_mut();
             match ready!(self.transport.poll_read(context, &mut buffer)) {
-                Ok(count) if count > 0 => self.input.extend_from_slice(&buffer[..count]),
+                Ok(count) if count > 0 => self.input.push(&buffer[..count]),
                 _ => return Poll::Ready(Ok(false)),
             }
             if self.state != State::Discard {
