@@ -30,6 +30,7 @@ pub mod response;
 pub mod server;
 pub mod settings;
 pub mod shared;
+pub mod socket;
 pub mod subrequest;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -15,7 +15,7 @@
 //! | `upstream`, [`resolve`], [`balance`] | the backends of a route, their addresses, the choice |
 //! | [`health`], [`active_check`] | whether one works: what requests learn, what checks learn |
 //! | `backend`, `pool`, `limit` | one backend: its connections, who waits, how many there may be |
-//! | `connection`, `stream`, `unix` | one connection and its socket |
+//! | `connection`, `stream` | one connection and its socket |
 //! | `request`, `talk`, `failure` | one request: its stages, its conversation, what can go wrong |
 //! | [`protocol`], [`environment`], [`header_map`] | what is said to backends and understood of them |
 //! | `answer`, `reply`, [`offload`], `reroute` | what becomes of a reply |
@@ -70,7 +70,6 @@ pub mod resolve;
 pub mod route;
 pub(crate) mod stream;
 mod talk;
-mod unix;
 mod upstream;
 
 pub use directives::{AJP13, FASTCGI, PROXY, PROXY_CORE, SCGI};

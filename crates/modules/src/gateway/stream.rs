@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use petrel_engine::socket::Socket;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::cgi::Pipes;
 use super::limits;
-use super::unix::UnixSocket;
 
 /// Where a backend listens, when nothing is left to be looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub enum BackendStream {
     /// TCP.
     Tcp(TcpStream),
     /// A unix socket.
-    Unix(UnixSocket),
+    Unix(Socket),
     /// The pipes of a CGI program.
     Program(Pipes),
 }
@@ -65,7 +65,7 @@ impl SocketAddress {
     pub fn connect(&self) -> Connecting {
         match self.clone() {
             SocketAddress::Unix(path) => {
-                let connected = UnixSocket::connect(&path).map(BackendStream::Unix);
+                let connected = Socket::connect(&path).map(BackendStream::Unix);
                 Box::pin(std::future::ready(connected))
             }
             SocketAddress::Ip(address) => Box::pin(connect_to(address)),

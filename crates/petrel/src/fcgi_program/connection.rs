@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use engine::socket::Socket;
 use proto::fastcgi::{
     AfterRequest, Pairs, ProtocolStatus, RecordError, RequestDecoder, RequestEvent, Role,
     write_end_request, write_unknown_type, write_values_result,
@@ -20,7 +21,6 @@ use super::limits::{
     CONNECTIONS_PER_WORKER_MAX, RECEIVE_BYTES, REQUESTS_PER_CONNECTION_MAX, STALL_MAX,
     UNSENT_BYTES_MAX,
 };
-use super::socket::Socket;
 use super::{Common, Delivery, Effort, Program, Slot};
 
 /// A connection. It is over when the future is.

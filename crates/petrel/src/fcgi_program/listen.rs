@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use engine::socket::Socket;
 use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags, accept_with, acceptfrom_with, sockopt};
 use sys::readiness::readable;
@@ -18,7 +19,6 @@ use tokio::sync::watch;
 
 use super::connection::Connection;
 use super::limits::{CONNECTIONS_PER_WORKER_MAX, FINISH_MAX};
-use super::socket::Socket;
 use super::{Common, Program};
 
 /// What a worker accepts from.

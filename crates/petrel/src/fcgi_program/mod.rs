@@ -12,7 +12,6 @@ pub mod limits;
 mod listen;
 pub mod params;
 mod place;
-mod socket;
 
 use std::cell::{Cell, RefCell};
 use std::io;

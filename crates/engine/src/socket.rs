@@ -1,0 +1,317 @@
+//! A stream socket that is watched for what arrives, and for room only when it is full.
+//!
+//! tokio's own streams are registered for both. A unix socket then reports room each time its other side has
+//! read something: an event for each message that nobody waits for, and at low load a wake-up. Here a socket is
+//! registered anew when it takes no more bytes.
+//!
+//! For those who talk to programs: gateways to their backends, and programs of ours to web servers.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::task::{Context, Poll, Waker, ready};
+
+use petrel_sys::readiness::{duplex, readable};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recv, send,
+};
+use tokio::io::unix::AsyncFd;
+
+/// The socket. Whether its descriptor blocks does not matter.
+#[derive(Debug)]
+pub struct Socket {
+    watch: Watch,
+}
+
+#[derive(Debug)]
+enum Watch {
+    /// Not at all yet.
+    No(OwnedFd),
+    /// For bytes that arrive.
+    Reading(AsyncFd<OwnedFd>),
+    /// And for room.
+    Both(AsyncFd<OwnedFd>),
+    /// On the way from one to the other an error came up.
+    Lost,
+}
+
+impl Socket {
+    /// Takes a connected socket that is watched from the first time on that it has to be waited for. Whoever
+    /// expects that bytes are there already saves a registration.
+    pub fn new(descriptor: OwnedFd) -> Socket {
+        Socket {
+            watch: Watch::No(descriptor),
+        }
+    }
+
+    /// Takes a connected socket that is watched at once. Whoever expects to wait saves a read.
+    ///
+    /// # Errors
+    /// Those of epoll_ctl(2).
+    pub fn watched(descriptor: OwnedFd) -> io::Result<Socket> {
+        let watch = Watch::Reading(readable(descriptor)?);
+        Ok(Socket { watch })
+    }
+
+    /// Connects to the unix socket at `path`, which is possible at once or not at all, and watches it.
+    ///
+    /// # Errors
+    /// Those of connect(2); `WouldBlock` when the queue of the listening socket is full.
+    pub fn connect(path: &Path) -> io::Result<Socket> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Socket::watched(socket)
+    }
+
+    /// Reads into `buffer`; 0 is the end. No system call when nothing has arrived at a socket that is watched.
+    pub fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        if let Watch::No(descriptor) = &self.watch {
+            match recv(descriptor, &mut *buffer, RecvFlags::DONTWAIT) {
+                Ok((count, _)) => return Poll::Ready(Ok(count)),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+            self.watch_for(Direction::Reading)?;
+        }
+        match &self.watch {
+            Watch::Reading(watched) | Watch::Both(watched) => poll_recv(watched, context, buffer),
+            Watch::No(_) | Watch::Lost => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
+    }
+
+    /// Sends `bytes`, or as much of them as the socket takes.
+    pub fn poll_write(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let unwatched = match &self.watch {
+            Watch::No(descriptor) => Some(descriptor),
+            Watch::Reading(watched) => Some(watched.get_ref()),
+            Watch::Both(_) | Watch::Lost => None,
+        };
+        if let Some(descriptor) = unwatched {
+            match send(descriptor, bytes, SEND_FLAGS) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                other => return Poll::Ready(Ok(other?)),
+            }
+            self.watch_for(Direction::Both)?;
+        }
+        match &self.watch {
+            Watch::Both(watched) => poll_send(watched, context, bytes),
+            Watch::No(_) | Watch::Reading(_) | Watch::Lost => {
+                Poll::Ready(Err(io::ErrorKind::NotConnected.into()))
+            }
+        }
+    }
+
+    /// Whether something has arrived, or the other side has closed, as far as the socket is watched. Makes no
+    /// system call.
+    pub fn has_arrived(&self) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        match &self.watch {
+            Watch::No(_) => false,
+            Watch::Reading(watched) | Watch::Both(watched) => {
+                watched.poll_read_ready(&mut context).is_ready()
+            }
+            Watch::Lost => true,
+        }
+    }
+
+    /// The descriptor, while there is one.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match &self.watch {
+            Watch::No(descriptor) => Some(descriptor.as_fd()),
+            Watch::Reading(watched) | Watch::Both(watched) => Some(watched.get_ref().as_fd()),
+            Watch::Lost => None,
+        }
+    }
+
+    /// The kernel reports at once what is there when a socket is registered, so nothing that arrived
+    /// meanwhile is missed.
+    fn watch_for(&mut self, direction: Direction) -> io::Result<()> {
+        let descriptor = match std::mem::replace(&mut self.watch, Watch::Lost) {
+            Watch::No(descriptor) => descriptor,
+            Watch::Reading(watched) | Watch::Both(watched) => watched.into_inner(),
+            Watch::Lost => return Err(io::ErrorKind::NotConnected.into()),
+        };
+        self.watch = match direction {
+            Direction::Reading => Watch::Reading(readable(descriptor)?),
+            Direction::Both => Watch::Both(duplex(descriptor)?),
+        };
+        Ok(())
+    }
+}
+
+enum Direction {
+    Reading,
+    Both,
+}
+
+const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
+
+fn poll_recv(
+    watched: &AsyncFd<OwnedFd>,
+    context: &mut Context<'_>,
+    buffer: &mut [u8],
+) -> Poll<io::Result<usize>> {
+    loop {
+        let mut guard = ready!(watched.poll_read_ready(context))?;
+        match recv(watched, &mut *buffer, RecvFlags::DONTWAIT) {
+            Ok((count, _)) => {
+                if count > 0 && count < buffer.len() {
+                    // That was all: the next event tells of more. The end stays known.
+                    guard.clear_ready();
+                }
+                return Poll::Ready(Ok(count));
+            }
+            Err(Errno::AGAIN) => guard.clear_ready(),
+            Err(Errno::INTR) => {}
+            Err(error) => return Poll::Ready(Err(error.into())),
+        }
+    }
+}
+
+fn poll_send(
+    watched: &AsyncFd<OwnedFd>,
+    context: &mut Context<'_>,
+    bytes: &[u8],
+) -> Poll<io::Result<usize>> {
+    loop {
+        let mut guard = ready!(watched.poll_write_ready(context))?;
+        match send(watched, bytes, SEND_FLAGS) {
+            Ok(count) => {
+                if count > 0 && count < bytes.len() {
+                    // It is full: the next event tells of room.
+                    guard.clear_ready();
+                }
+                return Poll::Ready(Ok(count));
+            }
+            Err(Errno::AGAIN) => guard.clear_ready(),
+            Err(Errno::INTR) => {}
+            Err(error) => return Poll::Ready(Err(error.into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn run(test: impl Future<Output = ()>) {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().build().expect("a runtime");
+        runtime.block_on(test);
+    }
+
+    fn unwatched() -> (Socket, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        (Socket::new(ours.into()), theirs)
+    }
+
+    fn watched() -> (Socket, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        (Socket::watched(ours.into()).expect("registered"), theirs)
+    }
+
+    async fn read(socket: &mut Socket) -> Vec<u8> {
+        let mut buffer = [0; 1000];
+        let read = poll_fn(|context| socket.poll_read(context, &mut buffer)).await;
+        buffer[..read.expect("read")].to_vec()
+    }
+
+    async fn write(socket: &mut Socket, bytes: &[u8]) -> io::Result<usize> {
+        poll_fn(|context| socket.poll_write(context, bytes)).await
+    }
+
+    #[test]
+    fn what_is_there_is_read_without_watching_for_it() {
+        run(async {
+            let (mut socket, mut theirs) = unwatched();
+            theirs.write_all(b"one").expect("written");
+            assert_eq!(read(&mut socket).await, b"one");
+            assert_eq!(write(&mut socket, b"two").await.expect("written"), 3);
+            assert!(matches!(socket.watch, Watch::No(_)));
+            theirs.read_exact(&mut [0; 3]).expect("read");
+            let later = std::thread::spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                theirs.write_all(b"three").expect("written");
+            });
+            assert_eq!(read(&mut socket).await, b"three");
+            assert!(matches!(socket.watch, Watch::Reading(_)));
+            later.join().expect("it ran");
+            assert_eq!(read(&mut socket).await, b"");
+        });
+    }
+
+    #[test]
+    fn what_arrives_is_read_and_the_end_is_seen() {
+        run(async {
+            let (mut socket, mut theirs) = watched();
+            assert!(!socket.has_arrived());
+            for text in [&b"one"[..], b"two"] {
+                theirs.write_all(text).expect("written");
+                assert_eq!(read(&mut socket).await, text);
+            }
+            drop(theirs);
+            assert_eq!(read(&mut socket).await, b"");
+            assert!(socket.has_arrived());
+        });
+    }
+
+    #[test]
+    fn a_full_socket_is_waited_for_and_still_read() {
+        for pair in [unwatched, watched] {
+            run(async {
+                let (mut socket, mut theirs) = pair();
+                let much = vec![7; 4_000_000];
+                let reader = std::thread::spawn(move || {
+                    theirs.write_all(b"early").expect("written");
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                    let mut all = vec![0; 4_000_000];
+                    theirs.read_exact(&mut all).expect("read");
+                    theirs.write_all(b"late").expect("written");
+                    (all, theirs)
+                });
+                let mut sent = 0;
+                while sent < much.len() {
+                    sent += write(&mut socket, &much[sent..]).await.expect("written");
+                }
+                assert!(matches!(socket.watch, Watch::Both(_)));
+                let mut heard = read(&mut socket).await;
+                while heard != b"earlylate" {
+                    heard.extend(read(&mut socket).await);
+                }
+                let (all, theirs) = reader.join().expect("it ran");
+                assert!(all == much);
+                assert!(!socket.has_arrived());
+                drop(theirs);
+                assert!(write(&mut socket, b"x").await.is_err());
+            });
+        }
+    }
+
+    #[test]
+    fn a_reset_is_an_error_and_a_missing_socket_too() {
+        run(async {
+            for (mut socket, theirs) in [unwatched(), watched()] {
+                drop(theirs);
+                let error = write(&mut socket, b"x").await.expect_err("nobody reads");
+                assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+            }
+            let missing = Socket::connect(Path::new("/nonexistent/socket"));
+            assert_eq!(missing.expect_err("no").kind(), io::ErrorKind::NotFound);
+        });
+    }
+}
