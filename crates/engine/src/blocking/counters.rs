@@ -52,7 +52,7 @@ pub fn counts(class: Class) -> Counts {
 /// What runs and waits for a file system now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceLoad {
-    /// Its number, as in [`Origin`](super::Origin): 0 for all that is not known.
+    /// Its number, as in [`Origin`]: 0 for all that is not known.
     pub device: u64,
     /// Jobs that run.
     pub running: usize,
