@@ -6,7 +6,9 @@
 //! by itself ([`Pending`]) polls [`Exchange::poll_look_up`].
 
 use std::cell::{RefCell, RefMut};
+use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
@@ -14,7 +16,9 @@ use bytes::Bytes;
 use petrel_proto::status::Status;
 use rustix::io::Errno;
 
+use crate::blocking::{self, Class, Running};
 use crate::exchange::Exchange;
+use crate::file_cache::read::read_full;
 use crate::file_cache::{Asker, FileEntry, Found, Looked, NextNames, Symlinks, Waiting};
 use crate::module::{Outcome, Pending};
 
@@ -26,8 +30,18 @@ pub(crate) struct ColdFiles(RefCell<Option<Box<Asked>>>);
 struct Asked {
     found: Vec<Found>,
     waiting: Option<Waiting>,
+    /// A file that is being read whole, or has been.
+    reading: Option<ReadWhole>,
     /// The file system has not answered in time: nothing more is waited for.
     is_late: bool,
+}
+
+/// A file that a thread reads whole.
+struct ReadWhole {
+    path: Vec<u8>,
+    file: Rc<FileEntry>,
+    running: Running<io::Result<Bytes>>,
+    done: Option<io::Result<Bytes>>,
 }
 
 impl ColdFiles {
@@ -62,6 +76,38 @@ impl ColdFiles {
         RefMut::map(self.0.borrow_mut(), |asked| {
             &mut **asked.get_or_insert_default()
         })
+    }
+
+    /// What was read of `file`, if it was to be read and is.
+    fn take_whole(&self, file: &Rc<FileEntry>) -> Option<io::Result<Bytes>> {
+        let mut asked = self.0.borrow_mut();
+        let reading = &mut asked.as_mut()?.reading;
+        let is_it = |one: &mut ReadWhole| Rc::ptr_eq(&one.file, file) && one.done.is_some();
+        reading.take_if(is_it)?.done
+    }
+
+    fn poll_whole(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut asked = self.0.borrow_mut();
+        let reading = asked.as_mut().and_then(|asked| asked.reading.as_mut());
+        let Some(reading) = reading.filter(|reading| reading.done.is_none()) else {
+            return Poll::Ready(());
+        };
+        let done = ready!(Pin::new(&mut reading.running).poll(context));
+        reading.done = Some(done.unwrap_or_else(|lost| Err(lost.into())));
+        Poll::Ready(())
+    }
+
+    /// The path that is waited for, when it is given up.
+    fn take_late_path(&self) -> Vec<u8> {
+        let mut asked = self.0.borrow_mut();
+        let Some(asked) = asked.as_mut() else {
+            return Vec::new();
+        };
+        match (asked.reading.take(), asked.waiting.take()) {
+            (Some(reading), _) => reading.path,
+            (None, Some(waiting)) => waiting.path().to_vec(),
+            (None, None) => Vec::new(),
+        }
     }
 
     fn take_waiting(&self) -> Option<Waiting> {
@@ -173,7 +219,46 @@ impl Exchange {
         self.worker.files().forget(path);
     }
 
+    /// All of `file`, which is at `path`, at most `bytes_max` bytes. `None`: the disk has to be asked, as for
+    /// [`Exchange::look_up`]. What the disk has said is given once.
+    ///
+    /// # Errors
+    /// Those of pread(2) and of [`blocking::run_io`]; `FileTooLarge`.
+    pub fn read_whole(
+        &self,
+        path: &[u8],
+        file: &Rc<FileEntry>,
+        bytes_max: usize,
+    ) -> io::Result<Option<Bytes>> {
+        let length = usize::try_from(file.stat().size).unwrap_or(usize::MAX);
+        if length > bytes_max {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        if let Some(content) = file.content() {
+            return Ok(Some(Bytes::copy_from_slice(content)));
+        }
+        if let Some(done) = self.cold.take_whole(file) {
+            return done.map(Some);
+        }
+        let descriptor = file.share_descriptor().ok_or(io::ErrorKind::NotFound)?;
+        let origin = file.origin(self.connection.id, length);
+        let running = blocking::run_for(Class::Read, origin, move || {
+            let mut bytes = vec![0; length];
+            let count = read_full(&*descriptor, &mut bytes, 0)?;
+            bytes.truncate(count);
+            Ok(bytes.into())
+        });
+        self.cold.change().reading = Some(ReadWhole {
+            path: path.to_vec(),
+            file: Rc::clone(file),
+            running,
+            done: None,
+        });
+        Ok(None)
+    }
+
     fn poll_cold(&self, context: &mut Context<'_>) -> Poll<()> {
+        ready!(self.cold.poll_whole(context));
         let Some(waiting) = self.cold.take_waiting() else {
             return Poll::Ready(());
         };
@@ -239,9 +324,8 @@ impl ColdWait {
             exchange.wake_at(self.due_s);
             return Poll::Pending;
         }
-        let waiting = exchange.cold.take_waiting();
-        let path = waiting.as_ref().map_or(&b""[..], Waiting::path);
-        exchange.give_up_on_file("map", path);
+        let path = exchange.cold.take_late_path();
+        exchange.give_up_on_file("map", &path);
         Poll::Ready(Err(Late))
     }
 }

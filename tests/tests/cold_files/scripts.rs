@@ -1,8 +1,8 @@
 //! Scripts that look at files, and send them.
 
-use petrel_tests::{Server, SlowFs};
+use petrel_tests::{Operation, Server, SlowFs};
 
-use super::{asking, expect_others_served, impatient};
+use super::{asking, expect_others_served, forget_content, impatient};
 
 /// What each script does with a file of the file system that hangs, and what comes of it.
 const SCRIPTS: &[(&str, &str)] = &[
@@ -25,6 +25,10 @@ const SCRIPTS: &[(&str, &str)] = &[
     (
         "/send",
         "return lighty.stat(path)['http-response-send-file']",
+    ),
+    (
+        "/request",
+        "lighty.r.req_body.set({ { filename = path } }) lighty.content = { lighty.r.req_body.get } return 200",
     ),
     (
         "/read",
@@ -88,6 +92,7 @@ fn a_script_that_waits_for_a_disk_holds_nobody_up() {
         "true",
         "a1b",
         "1c",
+        "1",
         "1",
         "1",
         "1",
@@ -159,4 +164,52 @@ fn files_that_hang_are_not_in_the_way_of_those_that_do_not() {
     for mut client in clients {
         assert_eq!(client.response().text(), "1");
     }
+}
+
+#[test]
+fn a_body_that_a_script_sees_is_read_by_a_thread() {
+    let test = "a_body_that_a_script_sees_is_read_by_a_thread";
+    let config = "server.modules = (\"mod_magnet\")
+        $HTTP[\"url\"] =^ \"/slow/\" {
+            magnet.attract-response-start-to = ( var.dir + \"/measures.lua\" )
+        }";
+    let text = "x".repeat(300_000);
+    let files: [(&str, &[u8]); 1] = [("large.txt", text.as_bytes())];
+    let Some((server, slow)) = super::site(test, &files, config) else {
+        return;
+    };
+    let script = "local body = lighty.r.resp_body body.set('length ' .. #body.get)";
+    server.tree().write("measures.lua", script);
+    assert_eq!(server.get("/slow/large.txt").text(), "length 300000");
+    forget_content(&server, "www/slow/large.txt");
+    slow.hang_on(&[Operation::Read]);
+    let mut client = asking(&server, "/slow/large.txt");
+    slow.expect_hanging(1);
+    expect_others_served(&server);
+    slow.release();
+    assert_eq!(client.response().text(), "length 300000");
+}
+
+#[test]
+fn a_long_script_waits_for_its_disk_like_a_short_one() {
+    let test = "a_long_script_waits_for_its_disk_like_a_short_one";
+    let config = "server.modules = (\"mod_magnet\")
+        magnet.attract-raw-url-to = ( var.dir + \"/www/slow/long.lua\" )";
+    let script = format!(
+        "if lighty.env['uri.path'] ~= '/long' then return end
+        {} lighty.content = {{ 'long' }} return 200",
+        "-- a comment\n".repeat(50_000)
+    );
+    let files: [(&str, &[u8]); 1] = [("long.lua", script.as_bytes())];
+    let Some((server, slow)) = super::site(test, &files, config) else {
+        return;
+    };
+    assert_eq!(server.get("/long").text(), "long");
+    // Until nothing is known of it any more.
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+    slow.hang_on(&[Operation::Read]);
+    let mut client = asking(&server, "/long");
+    slow.expect_hanging(1);
+    slow.release();
+    assert_eq!(client.response().text(), "long");
 }

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
+use std::io::ErrorKind;
 use std::rc::Rc;
 
 use foldhash::fast::RandomState;
@@ -12,7 +13,7 @@ use petrel_engine::file_cache::{FileEntry, FileKind, Symlinks};
 use petrel_lua::{Machine, Script, ScriptError};
 
 /// Bytes of source at most.
-const SOURCE_BYTES_MAX: u64 = 16 << 20;
+const SOURCE_BYTES_MAX: usize = 16 << 20;
 
 /// Scripts of one state at most: a directory full of scripts must not fill memory.
 const SCRIPTS_MAX: usize = 4096;
@@ -27,7 +28,7 @@ pub enum LoadFailure {
     /// It is a directory or something else that is no file, or one of more than 16 MiB.
     NoScript,
     /// It could not be read.
-    Unreadable(std::io::ErrorKind),
+    Unreadable(ErrorKind),
     /// It is on the disk: to be asked for again after a [`ColdWait`](petrel_engine::cold_files::ColdWait).
     Cold,
     /// It is not the Lua that LuaJIT understands.
@@ -63,8 +64,11 @@ impl Loaded {
         {
             return known.script.clone();
         }
-        let script = load(machine, path, &file);
-        self.put(path, file, script.clone());
+        let script = load(machine, exchange, path, &file);
+        // What the disk has failed with may be over with the next request.
+        if !matches!(script, Err(LoadFailure::Cold | LoadFailure::Unreadable(_))) {
+            self.put(path, file, script.clone());
+        }
         script
     }
 
@@ -77,37 +81,27 @@ impl Loaded {
     }
 }
 
-fn load(machine: &Machine, path: &[u8], file: &FileEntry) -> Result<Rc<Script>, LoadFailure> {
+fn load(
+    machine: &Machine,
+    exchange: &Exchange,
+    path: &[u8],
+    file: &Rc<FileEntry>,
+) -> Result<Rc<Script>, LoadFailure> {
     match file.kind() {
         FileKind::Regular => {}
         FileKind::Denied => return Err(LoadFailure::Denied),
         kind if kind.exists() => return Err(LoadFailure::NoScript),
         _ => return Err(LoadFailure::Missing),
     }
-    if file.stat().size > SOURCE_BYTES_MAX {
-        return Err(LoadFailure::NoScript);
-    }
-    let source = read(file).map_err(|error| LoadFailure::Unreadable(error.kind()))?;
+    let source = match exchange.read_whole(path, file, SOURCE_BYTES_MAX) {
+        Ok(Some(source)) => source,
+        Ok(None) => return Err(LoadFailure::Cold),
+        Err(error) if error.kind() == ErrorKind::FileTooLarge => return Err(LoadFailure::NoScript),
+        Err(error) => return Err(LoadFailure::Unreadable(error.kind())),
+    };
     machine
         .compile(&String::from_utf8_lossy(path), &source)
         .map_err(LoadFailure::Wrong)
-}
-
-fn read(file: &FileEntry) -> std::io::Result<Vec<u8>> {
-    if let Some(content) = file.content() {
-        return Ok(content.to_vec());
-    }
-    let mut source = Vec::new();
-    let mut buffer = [0; 16 << 10];
-    loop {
-        match file.read_at(&mut buffer, source.len() as u64)? {
-            0 => return Ok(source),
-            count => source.extend_from_slice(buffer.get(..count).unwrap_or_default()),
-        }
-        if source.len() as u64 > SOURCE_BYTES_MAX {
-            return Err(std::io::ErrorKind::FileTooLarge.into());
-        }
-    }
 }
 
 impl fmt::Display for LoadFailure {

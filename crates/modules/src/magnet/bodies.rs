@@ -7,14 +7,14 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
-use petrel_engine::body::{Body, Piece, RequestBody};
+use petrel_engine::body::{Body, ColdRead, Piece, RequestBody};
 use petrel_engine::proto::http1::BodyFraming;
 use petrel_engine::proto::status::Status;
 use petrel_lua::Lent;
-use petrel_lua::mlua::{self, Function, Lua, LuaString, Table, Value};
+use petrel_lua::mlua::{self, Function, Lua, Table, Value};
 
 use super::answer::{body_of, replace_body};
 use super::content::{self, Lengths};
@@ -56,7 +56,7 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
         ("add", &recall, Change::Add),
         ("set", &collect, Change::Set),
     ] {
-        let function = request_change(lua, lent, change)?;
+        let function = with_files(state, &request_change(state, change)?)?;
         changes.set(name, after(lua, first, &function)?)?;
     }
     host.set("req_body_changes", changes)?;
@@ -77,7 +77,7 @@ fn open_response(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
         "bytes_out",
         number(lua, lent, |exchange| Some(exchange.sent.body_bytes))?,
     )?;
-    values.set("get", after(lua, &collect, &response_get(lua, lent)?)?)?;
+    values.set("get", after(lua, &collect, &response_get(state)?)?)?;
     host.set("resp_body", values)?;
     let changes = lua.create_table()?;
     let add = response_change(lua, lent, Change::Add)?;
@@ -236,34 +236,22 @@ fn check_length(length: u64) -> mlua::Result<()> {
     )))
 }
 
-fn request_change(lua: &Lua, lent: &Rc<Lent<Exchange>>, change: Change) -> mlua::Result<Function> {
-    let lent = Rc::clone(lent);
-    lua.create_function(move |_, what: Value| {
-        try_lend(&lent, |exchange| {
-            let added = pieces_of(exchange, &what)?;
+fn request_change(state: &Rc<State>, change: Change) -> mlua::Result<Function> {
+    in_memory(
+        state,
+        |exchange, what| pieces_of(exchange, what).map(Some),
+        move |_, exchange, added| {
             let mut bytes = match change {
                 Change::Set => Vec::new(),
                 Change::Add => whole(&exchange.request.body)?.to_vec(),
             };
-            for piece in added {
-                append(&mut bytes, piece)?;
-            }
+            check_length(bytes.len() as u64 + added.len() as u64)?;
+            bytes.extend_from_slice(&added);
             let directories = exchange.worker.process().upload_directories.clone();
             exchange.request.body.replace(&bytes, &directories);
-            Ok(())
-        })
-    })
-}
-
-fn append(bytes: &mut Vec<u8>, mut piece: Piece) -> mlua::Result<()> {
-    check_length(bytes.len() as u64 + piece.length())?;
-    let mut filled = bytes.len();
-    bytes.resize(filled + usize::try_from(piece.length()).unwrap_or(0), 0);
-    while piece.length() > 0 {
-        let count = piece.read(bytes.get_mut(filled..).unwrap_or_default())?;
-        filled += count;
-    }
-    Ok(())
+            Ok(Value::Nil)
+        },
+    )
 }
 
 // The response -----------------------------------------------------------------------------------------
@@ -311,7 +299,7 @@ fn pull(
     exchange: &mut Exchange,
     pieces: &mut VecDeque<Piece>,
     held: &Cell<u64>,
-    context: &mut std::task::Context<'_>,
+    context: &mut Context<'_>,
 ) -> Poll<mlua::Result<bool>> {
     let body = &mut exchange.response.body;
     loop {
@@ -347,23 +335,18 @@ fn failed(exchange: &mut Exchange, error: mlua::Error) -> Poll<mlua::Result<bool
     Poll::Ready(Err(error))
 }
 
-fn response_get(lua: &Lua, lent: &Rc<Lent<Exchange>>) -> mlua::Result<Function> {
-    let lent = Rc::clone(lent);
-    lua.create_function(move |lua, ()| -> mlua::Result<Option<LuaString>> {
-        try_lend(&lent, |exchange| {
-            let mut bytes = Vec::new();
-            match &exchange.response.body {
-                Body::Piece(piece) => append(&mut bytes, piece.clone())?,
-                Body::Pieces(pieces) => {
-                    for piece in pieces {
-                        append(&mut bytes, piece.clone())?;
-                    }
-                }
-                Body::Empty | Body::Source(_) => return Ok(None),
-            }
-            lua.create_string(bytes).map(Some)
-        })
-    })
+fn response_get(state: &Rc<State>) -> mlua::Result<Function> {
+    in_memory(
+        state,
+        |exchange, _| {
+            Ok(match &exchange.response.body {
+                Body::Piece(piece) => Some(VecDeque::from([piece.clone()])),
+                Body::Pieces(pieces) => Some(pieces.clone()),
+                Body::Empty | Body::Source(_) => None,
+            })
+        },
+        |lua, _, bytes| lua.create_string(bytes).map(Value::String),
+    )
 }
 
 fn response_change(lua: &Lua, lent: &Rc<Lent<Exchange>>, change: Change) -> mlua::Result<Function> {
@@ -390,6 +373,116 @@ fn response_change(lua: &Lua, lent: &Rc<Lent<Exchange>>, change: Change) -> mlua
             Ok(())
         })
     })
+}
+
+/// Which pieces a function wants to have, by its argument.
+type Wanted = fn(&Exchange, &Value) -> mlua::Result<Option<VecDeque<Piece>>>;
+
+/// A function that returns what `with` makes of the bytes of some pieces; nil if there are none. It waits if those
+/// are files that are not in the worker's memory.
+fn in_memory(
+    state: &Rc<State>,
+    wanted: Wanted,
+    with: impl Fn(&Lua, &mut Exchange, Vec<u8>) -> mlua::Result<Value> + 'static,
+) -> mlua::Result<Function> {
+    let (lua, with) = (state.machine().lua(), Rc::new(with));
+    let (lent, now_with) = (Rc::clone(state.lent()), Rc::clone(&with));
+    let now = lua.create_function(move |lua, what: Value| {
+        try_lend(&lent, |exchange| {
+            let Some(pieces) = wanted(exchange, &what)? else {
+                return Ok((true, Value::Nil));
+            };
+            if pieces.iter().any(|piece| piece.in_memory().is_none()) {
+                return Ok((false, Value::Nil));
+            }
+            check_length(pieces.iter().map(Piece::length).sum())?;
+            let parts: Vec<&[u8]> = pieces.iter().filter_map(Piece::in_memory).collect();
+            now_with(lua, exchange, parts.concat()).map(|value| (true, value))
+        })
+    })?;
+    let lent = Rc::clone(state.lent());
+    let wait = state.machine().waiting(move |lua, what: Value| {
+        let mut gathering = try_lend(&lent, |exchange| {
+            let pieces = wanted(exchange, &what)?.unwrap_or_default();
+            Gathering::new(pieces)
+        })?;
+        let (lent, with, lua) = (Rc::clone(&lent), Rc::clone(&with), lua.weak());
+        Ok(poll_fn(move |context| {
+            let polled = try_lend(&lent, |exchange| {
+                let Poll::Ready(bytes) = gathering.poll(exchange, context) else {
+                    return Ok(Poll::Pending);
+                };
+                let bytes = bytes?;
+                // The state is there: a script of it runs.
+                let lua = lua.try_upgrade();
+                let value = lua.map(|lua| with(&lua, exchange, bytes)).transpose()?;
+                Ok(Poll::Ready(value.unwrap_or(Value::Nil)))
+            });
+            match polled {
+                Ok(Poll::Pending) => Poll::Pending,
+                Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+                Err(error) => Poll::Ready(Err(error)),
+            }
+        }))
+    })?;
+    let source = "local now, wait = ...\n\
+                  local function done(what, is_done, value)\n\
+                    if is_done then return value end\n\
+                    return wait(what)\n\
+                  end\n\
+                  return function(what) return done(what, now(what)) end";
+    lua.load(source)
+        .set_name("=petrel/magnet.lua")
+        .call((now, wait))
+}
+
+/// Pieces on their way into memory.
+struct Gathering {
+    pieces: VecDeque<Piece>,
+    bytes: Vec<u8>,
+    filled: usize,
+    cold: ColdRead,
+}
+
+impl Gathering {
+    fn new(pieces: VecDeque<Piece>) -> mlua::Result<Gathering> {
+        let length = pieces.iter().map(Piece::length).sum();
+        check_length(length)?;
+        Ok(Gathering {
+            pieces,
+            bytes: vec![0; usize::try_from(length).unwrap_or(0)],
+            filled: 0,
+            cold: ColdRead::default(),
+        })
+    }
+
+    /// All bytes, when the disk has given them.
+    fn poll(
+        &mut self,
+        exchange: &Exchange,
+        context: &mut Context<'_>,
+    ) -> Poll<mlua::Result<Vec<u8>>> {
+        while let Some(piece) = self.pieces.front_mut() {
+            if piece.length() == 0 {
+                self.pieces.pop_front();
+                continue;
+            }
+            let rest = self.bytes.get_mut(self.filled..).unwrap_or_default();
+            match ready!(piece.poll_read(rest, &mut self.cold, context)) {
+                Ok(count) => self.filled += count,
+                Err(error) => return Poll::Ready(Err(unreadable(exchange, error))),
+            }
+        }
+        Poll::Ready(Ok(std::mem::take(&mut self.bytes)))
+    }
+}
+
+/// What a script is told. A disk that does not answer is its end: the request is 504.
+fn unreadable(exchange: &Exchange, error: std::io::Error) -> mlua::Error {
+    if error.kind() == std::io::ErrorKind::TimedOut {
+        exchange.give_up_on_file("lua", &exchange.physical.path);
+    }
+    mlua::Error::external(error)
 }
 
 /// A function that waits until the files in its argument are known, and calls `change` with it.
