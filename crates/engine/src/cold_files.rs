@@ -363,10 +363,12 @@ impl Pending for Cold {
     }
 }
 
-/// The status of a failure of the file system: 503 if something ran short, 500 otherwise.
+/// The status of a failure of the file system: 503 if something ran short, 504 if it is away (a network file
+/// system that is mounted to give up), 500 otherwise.
 pub fn status_of_failure(errno: Errno) -> Status {
     match errno {
         Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::BUSY => Status::SERVICE_UNAVAILABLE,
+        Errno::TIMEDOUT => Status::GATEWAY_TIMEOUT,
         _ => Status::INTERNAL_SERVER_ERROR,
     }
 }

@@ -112,6 +112,19 @@ impl Transport {
         }
     }
 
+    /// Whether nothing can be sent any more. One system call.
+    pub fn is_broken(&self) -> bool {
+        let socket = match self {
+            Transport::Tcp(stream) => stream.as_fd(),
+            Transport::Unix(stream) => stream.as_fd(),
+        };
+        // What both have told is told without being asked for.
+        let mut watched = [PollFd::new(&socket, PollFlags::empty())];
+        let looked = poll(&mut watched, Some(&NOT_AT_ALL));
+        let broken = PollFlags::HUP | PollFlags::ERR;
+        looked.is_err() || watched[0].revents().intersects(broken)
+    }
+
     /// The address the client connected to; `None` for a unix socket. One system call.
     pub fn local_address(&self) -> Option<SocketAddr> {
         match self {
@@ -160,13 +173,15 @@ impl Transport {
 /// Whether a socket takes bytes now; `WouldBlock` if not.
 fn has_room(socket: &impl AsFd) -> io::Result<()> {
     let mut watched = [PollFd::new(socket, PollFlags::OUT)];
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    match poll(&mut watched, Some(&now)) {
+    match poll(&mut watched, Some(&NOT_AT_ALL)) {
         Ok(0) => Err(io::ErrorKind::WouldBlock.into()),
         // An error of the socket is found by the next call.
         _ => Ok(()),
     }
 }
+
+/// How long poll(2) waits.
+const NOT_AT_ALL: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};

@@ -1,7 +1,7 @@
 //! Errors of the disk: an answer that has not begun is an error, one that has is broken off.
 
 use engine::settings::core::NetworkBackend;
-use petrel_tests::{Client, ClientError, Operation, Server};
+use petrel_tests::{Client, ClientError, Operation, Server, eventually};
 use rustix::io::Errno;
 
 use super::{asking, content, expect_others_served, impatient, reading_elsewhere, site};
@@ -45,6 +45,7 @@ fn a_disk_that_refuses_is_no_error_of_the_server() {
         (Errno::NOENT, 404),
         (Errno::ACCESS, 403),
         (Errno::STALE, 500),
+        (Errno::TIMEDOUT, 504),
         (Errno::NFILE, 503),
     ] {
         slow.fail_on(&[Operation::Lookup], errno);
@@ -163,6 +164,51 @@ fn an_error_within_the_body_breaks_it_off() {
     }
 }
 
+#[test]
+fn a_network_file_system_that_gives_up_is_told_and_no_client_that_left() {
+    let test = "a_network_file_system_that_gives_up_is_told_and_no_client_that_left";
+    for backend in reading_elsewhere().chain(["writev", "linux-sendfile"]) {
+        let config = format!("server.network-backend = \"{backend}\"");
+        let Some((server, slow)) = site(test, &[("large.bin", &content(LARGE))], &config) else {
+            return;
+        };
+        let half = begun(&server);
+        slow.fail_on(&[Operation::Read], Errno::TIMEDOUT);
+        half.expect_cut_short(backend);
+        expect_named(&server, "large.bin");
+        slow.release();
+        expect_others_served(&server);
+        let sockets = || server.holdings().descriptors.get("socket").copied();
+        let before = sockets();
+        begun(&server).client.abort();
+        assert!(eventually(|| sockets() == before), "{backend}");
+        let log = server.log();
+        assert_eq!(log.matches("(send)").count(), 1, "{backend}: {log}");
+    }
+}
+
+#[test]
+fn the_log_names_the_file_that_was_sent() {
+    let test = "the_log_names_the_file_that_was_sent";
+    let script = "local root = lighty.env['physical.doc-root']\n\
+        lighty.content = { { filename = root .. '/slow/large.bin' } }\n\
+        return 200";
+    let files: [(&str, &[u8]); 2] = [
+        ("large.bin", &content(LARGE)),
+        ("named.lua", script.as_bytes()),
+    ];
+    let config = "server.modules += ( \"mod_magnet\" )\n\
+        $HTTP[\"url\"] == \"/named\" {\n\
+        magnet.attract-physical-path-to = ( var.dir + \"/www/slow/named.lua\" ) }";
+    let Some((server, slow)) = site(test, &files, config) else {
+        return;
+    };
+    let begun = begun_by(&server, "/named");
+    slow.fail_on(&[Operation::Read], Errno::IO);
+    begun.expect_cut_short("named by a script");
+    expect_named(&server, "large.bin");
+}
+
 /// An answer of which a client has read the beginning.
 pub(super) struct Begun {
     client: Client,
@@ -171,8 +217,12 @@ pub(super) struct Begun {
 
 /// `/slow/large.bin`, asked for by a client that stops reading.
 pub(super) fn begun(server: &Server) -> Begun {
+    begun_by(server, "/slow/large.bin")
+}
+
+fn begun_by(server: &Server, target: &str) -> Begun {
     let mut client = server.client().with_receive_buffer(64 * 1024);
-    client.send("GET /slow/large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
     let mut begin = client.read_bytes(100_000);
     assert!(begin.starts_with(b"HTTP/1.1 200 "));
     let head = begin.windows(4).position(|end| end == b"\r\n\r\n");

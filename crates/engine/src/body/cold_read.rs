@@ -227,7 +227,7 @@ mod tests {
         std::fs::write(&path, bytes).expect("write");
         let file = std::fs::File::open(&path).expect("it is there");
         std::fs::remove_file(&path).expect("remove");
-        let file = FileEntry::from_file(file).expect("a regular file");
+        let file = FileEntry::from_file(file, b"/test").expect("a regular file");
         Piece::File { file, range }
     }
 

@@ -122,6 +122,14 @@ impl Sending {
         self.flight.get_or_insert_default()
     }
 
+    /// The path of the file that is being sent, for the log.
+    fn file_path(&self) -> String {
+        match &self.piece {
+            Some(Piece::File { file, .. }) => String::from_utf8_lossy(&file.path()).into_owned(),
+            _ => String::new(),
+        }
+    }
+
     fn prefix_left(&self) -> &[u8] {
         self.prefix.get(self.prefix_sent..).unwrap_or_default()
     }
@@ -235,7 +243,7 @@ impl Connection {
                         "send",
                         format_args!(
                             "the file became shorter while it was sent path={:?}",
-                            String::from_utf8_lossy(&exchange.physical.path)
+                            exchange.sending.file_path()
                         ),
                     );
                     return Poll::Ready(self.break_off(&io::ErrorKind::UnexpectedEof.into()));
@@ -249,7 +257,7 @@ impl Connection {
                         self.set_deadline(write_idle_s);
                     }
                 }
-                Err(error) if exchange.tell_failure(&error) => {
+                Err(error) if exchange.tell_failure(&error, &self.transport) => {
                     return Poll::Ready(self.break_off(&error));
                 }
                 Err(error) => {
@@ -321,7 +329,7 @@ impl Connection {
                 "send",
                 format_args!(
                     "the file system has not answered for {wait_s} s (server.max-file-wait) path={:?}",
-                    String::from_utf8_lossy(&exchange.physical.path)
+                    exchange.sending.file_path()
                 ),
             );
             return Poll::Ready(self.break_off(&io::ErrorKind::TimedOut.into()));
@@ -483,21 +491,17 @@ impl Exchange {
         flight.send(backend, &self.worker, transport, &stretch, context)
     }
 
-    /// Tells of what the disk has failed with; that a client has gone is nothing to tell. Answers whether it was
-    /// the disk.
-    fn tell_failure(&self, error: &io::Error) -> bool {
-        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut};
-        let is_client_s = matches!(
-            error.kind(),
-            BrokenPipe | ConnectionAborted | ConnectionReset | TimedOut
-        );
-        let is_of_disk = matches!(self.sending.piece, Some(Piece::File { .. })) && !is_client_s;
+    /// Tells of what the disk has failed with; that a client has gone is nothing to tell. sendfile(2) reports
+    /// the errors of both, and network file systems have some of the same names. Answers whether it was the disk.
+    fn tell_failure(&self, error: &io::Error, transport: &Transport) -> bool {
+        let is_of_socket = is_of_socket(error, || transport.is_broken());
+        let is_of_disk = matches!(self.sending.piece, Some(Piece::File { .. })) && !is_of_socket;
         if is_of_disk {
             self.log_error(
                 "send",
                 format_args!(
                     "the answer was cut short: {error} path={:?}",
-                    String::from_utf8_lossy(&self.physical.path)
+                    self.sending.file_path()
                 ),
             );
         }
@@ -538,10 +542,24 @@ impl Exchange {
     }
 }
 
+/// Whether it is the socket that has failed: of errors that files may have as well, if the socket is broken.
+fn is_of_socket(error: &io::Error, is_broken: impl FnOnce() -> bool) -> bool {
+    use io::ErrorKind::{
+        BrokenPipe, ConnectionAborted, ConnectionReset, HostUnreachable, NetworkUnreachable,
+        TimedOut, WriteZero,
+    };
+    match error.kind() {
+        WriteZero => true,
+        BrokenPipe | ConnectionAborted | ConnectionReset | HostUnreachable | NetworkUnreachable
+        | TimedOut => is_broken(),
+        _ => false,
+    }
+}
+
 /// What the socket has said.
 fn sent(polled: Poll<io::Result<usize>>) -> io::Result<Sent> {
     match polled {
-        Poll::Ready(Ok(0)) => Ok(Sent::Truncated),
+        Poll::Ready(Ok(0)) => Err(io::ErrorKind::WriteZero.into()),
         Poll::Ready(count) => Ok(Sent::Bytes(count?)),
         Poll::Pending => Ok(Sent::WaitsForClient),
     }

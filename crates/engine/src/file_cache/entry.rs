@@ -156,14 +156,16 @@ pub struct Uncached {
     descriptor: Descriptor,
     stat: FileStat,
     pub(crate) place: Place,
+    path: Box<[u8]>,
 }
 
 impl Uncached {
-    /// Asks the kernel about an open file.
+    /// Asks the kernel about an open file. `path` is what the log calls it: where it was, or the directory it
+    /// is in if it never had a name.
     ///
     /// # Errors
     /// Those of fstat(2); `InvalidInput` when it is not a regular file.
-    pub fn new(file: impl Into<OwnedFd>) -> io::Result<Uncached> {
+    pub fn new(file: impl Into<OwnedFd>, path: &[u8]) -> io::Result<Uncached> {
         let descriptor = file.into();
         let stat = rustix::fs::fstat(&descriptor)?;
         let file_type = rustix::fs::FileType::from_raw_mode(stat.st_mode);
@@ -180,6 +182,7 @@ impl Uncached {
             descriptor: Descriptor::of_temporary_file(descriptor, origin),
             stat,
             place,
+            path: path.into(),
         })
     }
 }
@@ -256,12 +259,12 @@ impl FileEntry {
     }
 
     /// A file that was opened by somebody else and belongs to no cache: a temporary file, or one
-    /// that a backend named.
+    /// that a backend named. `path` is as in [`Uncached::new`].
     ///
     /// # Errors
     /// Those of fstat(2); `InvalidInput` when it is not a regular file.
-    pub fn from_file(file: impl Into<OwnedFd>) -> io::Result<Rc<FileEntry>> {
-        Ok(FileEntry::from_uncached(Uncached::new(file)?))
+    pub fn from_file(file: impl Into<OwnedFd>, path: &[u8]) -> io::Result<Rc<FileEntry>> {
+        Ok(FileEntry::from_uncached(Uncached::new(file, path)?))
     }
 
     /// The same when a thread that may wait has looked at it.
@@ -270,6 +273,7 @@ impl FileEntry {
             descriptor,
             stat,
             place,
+            path,
         } = file;
         let usage = Rc::<Usage>::default();
         usage.descriptors.set(1);
@@ -286,14 +290,20 @@ impl FileEntry {
             used: Cell::new(false),
             recheck_at_s: Cell::new(0),
             label: RefCell::new(Label {
-                bytes: Rc::from([]),
-                path_length: 0,
+                path_length: path.len(),
+                bytes: path.into(),
                 key: None,
             }),
             resident: Resident::default(),
             bytes: 0,
             usage,
         })
+    }
+
+    /// The path that was looked at, or what else the log calls the file.
+    pub fn path(&self) -> Vec<u8> {
+        let label = self.label.borrow();
+        label.bytes[..label.path_length].to_vec()
     }
 
     /// What is there.

@@ -114,9 +114,10 @@ impl Keeping {
             let (bytes, modified) = (mem::take(&mut self.bytes), stored::modified(&self.source));
             self.wait = FileWait::new(exchange);
             let origin = self.directory.origin(bytes.len());
+            let path = self.path.clone();
             self.file = Place::Ending(blocking::run(origin, move || {
                 file.write(&bytes)?;
-                Uncached::new(file.publish(modified)?)
+                Uncached::new(file.publish(modified)?, &path)
             }));
         }
         let Place::Ending(job) = &mut self.file else {

@@ -146,7 +146,7 @@ fn temporary_file(directories: &[PathBuf]) -> io::Result<Uncached> {
 fn unnamed_file(directory: &Path) -> io::Result<Uncached> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     match openat(CWD, directory, flags, Mode::RUSR | Mode::WUSR) {
-        Ok(file) => Uncached::new(file),
+        Ok(file) => Uncached::new(file, directory.as_os_str().as_bytes()),
         // Some file systems (old overlayfs, NFS) have no O_TMPFILE.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT) => named_and_removed(directory),
         Err(error) => Err(error.into()),
@@ -162,7 +162,7 @@ fn named_and_removed(directory: &Path) -> io::Result<Uncached> {
         match openat(CWD, &path, flags, Mode::RUSR | Mode::WUSR) {
             Ok(file) => {
                 // Some file systems (FUSE) know files by their names alone.
-                let file = Uncached::new(file);
+                let file = Uncached::new(file, path.as_os_str().as_bytes());
                 std::fs::remove_file(&path)?;
                 return file;
             }

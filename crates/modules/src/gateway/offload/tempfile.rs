@@ -156,7 +156,7 @@ impl Name {
             OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file =
             openat(parent, name, flags, Mode::empty()).map_err(|_| "it cannot be opened;")?;
-        let file = Uncached::new(file).map_err(|_| "it is not a regular file;")?;
+        let file = Uncached::new(file, &self.path).map_err(|_| "it is not a regular file;")?;
         // A file that stays would fill the directory, one after the other, unnoticed.
         unlinkat(parent, name, AtFlags::empty()).map_err(|_| "it cannot be removed;")?;
         Ok(file)
