@@ -1,7 +1,7 @@
 //! A client that sends exactly the bytes it is told to, when it is told to.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::time::{Duration, Instant};
 
 use crate::PATIENCE;
@@ -41,17 +41,28 @@ impl Client {
     /// # Errors
     /// Those of connect(2).
     pub fn try_connect(address: &Address) -> io::Result<Client> {
-        Ok(Client {
-            stream: Stream::connect(address)?,
-            received: Vec::new(),
-            patience: PATIENCE,
-            at_end: false,
-        })
+        Stream::connect(address).map(Client::of)
     }
 
     /// Connects.
     pub fn connect(address: &Address) -> Client {
         Client::try_connect(address).unwrap_or_else(|error| panic!("connect {address:?}: {error}"))
+    }
+
+    /// Connects by TCP, from one of this machine's addresses.
+    pub fn connect_from(from: Ipv4Addr, address: &Address) -> Client {
+        let stream = Stream::connect_from(from, address);
+        let stream = stream.unwrap_or_else(|error| panic!("connect {address:?}: {error}"));
+        Client::of(stream)
+    }
+
+    fn of(stream: Stream) -> Client {
+        Client {
+            stream,
+            received: Vec::new(),
+            patience: PATIENCE,
+            at_end: false,
+        }
     }
 
     /// Waits that long for a response from now on, instead of [`PATIENCE`].

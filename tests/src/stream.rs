@@ -1,11 +1,13 @@
 //! One end of a TCP connection or of a unix socket, for scripts that read and write as they please.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 
 use crate::PATIENCE;
 
@@ -32,6 +34,18 @@ impl Stream {
             }
             Address::Unix(path) => Stream::Unix(UnixStream::connect(path)?),
         })
+    }
+
+    /// Waits as long as the kernel does.
+    pub(crate) fn connect_from(from: Ipv4Addr, address: &Address) -> io::Result<Stream> {
+        let Address::Ip(address) = address else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let flags = SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+        bind(&socket, &SocketAddr::from((from, 0)))?;
+        connect(&socket, address)?;
+        Stream::Tcp(socket.into()).without_delay()
     }
 
     /// Small writes go out at once.

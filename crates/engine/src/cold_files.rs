@@ -136,7 +136,7 @@ impl Exchange {
         }
         let now_s = self.worker.clock().seconds();
         let asker = Asker {
-            client: self.connection.id,
+            client: self.connection.client_key(),
             wants_first: self.settings.core.network_backend.reads_by_threads(),
         };
         match self

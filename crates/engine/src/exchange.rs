@@ -122,9 +122,35 @@ pub struct ConnectionFacts {
     pub listener: Rc<ListenerFacts>,
     /// The number of this request on its connection, from 1.
     pub request_number: u32,
-    /// Identifies the connection within the worker.
+    /// Identifies the connection within the process.
     pub id: u64,
 }
+
+impl ConnectionFacts {
+    /// Who shares a turn at the disk ([`Origin::client`](crate::blocking::Origin::client)): all connections from
+    /// an address, or from the 64 bits of an IPv6 address that are a network's, because everybody in it has
+    /// the others at will. As the request is known: behind a trusted proxy the client has the turn and not the
+    /// proxy. A unix socket has no address: there it is the connection.
+    ///
+    /// No two of them have the same key, and nobody the server's own, 0: the others are in parts of the IPv6
+    /// space that are no addresses of hosts (RFC 4291 section 2.4).
+    pub fn client_key(&self) -> u64 {
+        match self.peer.ip() {
+            Some(IpAddr::V4(ip)) => IPV4_KEYS | u64::from(ip.to_bits()),
+            Some(IpAddr::V6(ip)) => ((ip.to_bits() >> 64) as u64).max(LOOPBACK_KEY),
+            None => CONNECTION_KEYS | self.id & (CONNECTION_KEYS - 1),
+        }
+    }
+}
+
+/// `::1`, whose upper half is 0.
+const LOOPBACK_KEY: u64 = 1;
+
+/// What an IPv4 address is in the upper half of one of version 6.
+const IPV4_KEYS: u64 = 1 << 32;
+
+/// The same for a connection.
+const CONNECTION_KEYS: u64 = 1 << 48;
 
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -615,6 +641,45 @@ mod tests {
             exchange.clear();
             assert_eq!(exchange.is_worth_keeping(), is_kept, "{length}");
         }
+    }
+
+    #[test]
+    fn clients_share_a_turn_at_the_disk_by_their_addresses() {
+        let site = crate::testing::Site::new("", &[]);
+        let mut facts = site.get("/").exchange().connection.clone();
+        let mut key = |peer: &str, id: u64| {
+            facts.peer = match peer {
+                "unix" => Peer::Unix,
+                ip => Peer::Ip(SocketAddr::new(ip.parse().expect("an address"), 1)),
+            };
+            facts.id = id;
+            facts.client_key()
+        };
+        // One connection and another one of the same client.
+        for (one, other) in [
+            ("192.0.2.1", "192.0.2.1"),
+            ("192.0.2.1", "::ffff:192.0.2.1"),
+            ("2001:db8:0:1::1", "2001:db8:0:1:ffff:ffff:ffff:ffff"),
+        ] {
+            assert_eq!(key(one, 1), key(other, 2), "{one} {other}");
+        }
+        let mut others = vec![
+            0,
+            key("192.0.2.1", 1),
+            key("192.0.2.2", 1),
+            key("0.0.0.0", 1),
+            key("255.255.255.255", 1),
+            key("::1", 1),
+            key("2001:db8:0:1::1", 1),
+            key("2001:db8:0:2::1", 1),
+            key("unix", 0),
+            key("unix", 1),
+            key("unix", 1 << 32),
+        ];
+        let count = others.len();
+        others.sort_unstable();
+        others.dedup();
+        assert_eq!(others.len(), count);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -80,7 +81,7 @@ impl Worker {
             drain_begins: Notify::new(),
             connections: Cell::new(0),
             connection_ended: Notify::new(),
-            connection_ids: Cell::new(0),
+            connection_ids: Cell::new(first_id()),
             requests: Cell::new(0),
             detached: Cell::new(0),
             belongings: RefCell::default(),
@@ -223,6 +224,17 @@ impl Worker {
         }
     }
 }
+
+/// The number before that of a worker's first connection: no other worker of the process has its numbers, not
+/// even one of before a reload, whose connections may go on.
+fn first_id() -> u64 {
+    static WORKERS: AtomicU64 = AtomicU64::new(0);
+    WORKERS.fetch_add(1, Ordering::Relaxed) << CONNECTION_ID_BITS
+}
+
+/// After 4 billion connections a worker gets to the numbers of the next one. Two clients of unix sockets then
+/// may share a turn at the disk.
+const CONNECTION_ID_BITS: u32 = 32;
 
 /// Once a second: the date, and the connections whose time is up.
 pub(crate) async fn tick(worker: Rc<Worker>) {

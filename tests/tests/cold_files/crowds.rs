@@ -1,5 +1,7 @@
 //! Many clients, and clients that do not wait for what they asked for.
 
+use std::net::Ipv4Addr;
+
 use petrel_tests::{Client, Operation, eventually, raise_descriptor_limit};
 
 use super::failures::{LARGE, begun};
@@ -98,6 +100,53 @@ fn clients_that_leave_take_their_jobs_with_them() {
         let later = slow.count(Operation::Lookup) - asked;
         assert!(later <= 20, "{operation:?}: {later} more look-ups");
         assert!(server.get("/slow/5.bin").body == large);
+    }
+}
+
+#[test]
+fn who_has_many_connections_gets_no_more_than_who_has_one() {
+    let test = "who_has_many_connections_gets_no_more_than_who_has_one";
+    let names: Vec<String> = (0..80).map(|number| format!("many/{number}.txt")).collect();
+    let first = (0..16).map(|number| format!("first/{number}.txt"));
+    let first: Vec<String> = first.collect();
+    let files = names.iter().chain(&first).map(String::as_str);
+    let files: Vec<(&str, &[u8])> = files
+        .chain(["one/picture.txt"])
+        .map(|name| (name, &b"1"[..]))
+        .collect();
+    let config = "server.modules += ( \"mod_status\" )\nstatus.statistics-url = \"/counters\"";
+    let Some((server, slow)) = site(test, &files, config) else {
+        return;
+    };
+    assert_eq!(server.get("/counters").status, 200);
+    let ask = |number: u8, name: &String| {
+        let from = Ipv4Addr::new(127, 0, 0, number);
+        let mut client = Client::connect_from(from, server.address());
+        client.send(format!("GET /slow/{name} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        client
+    };
+    let are_queued = |count: usize| {
+        let line = format!("server.io.stat.queued: {count}\n");
+        assert!(
+            eventually(|| server.get("/counters").text().contains(&line)),
+            "{count} {}",
+            server.get("/counters").text()
+        );
+    };
+    slow.hang();
+    let first: Vec<Client> = first.iter().map(|name| ask(2, name)).collect();
+    slow.expect_hanging(16);
+    let many: Vec<Client> = names.iter().map(|name| ask(2, name)).collect();
+    are_queued(80);
+    let mut modest = ask(3, &"one/picture.txt".to_owned());
+    are_queued(81);
+    // The first are done, and what comes next hangs but for the picture.
+    slow.hang_below("many");
+    assert_eq!(modest.response().text(), "1");
+    are_queued(64);
+    slow.release();
+    for mut client in first.into_iter().chain(many) {
+        assert_eq!(client.response().text(), "1");
     }
 }
 

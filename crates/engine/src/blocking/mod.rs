@@ -70,7 +70,9 @@ pub struct Origin {
     pub device: u64,
     /// Whether another machine or a program answers for that file system.
     pub is_remote: bool,
-    /// Who should get no more than a fair share: the number of a connection; 0 for the server itself.
+    /// Who should get no more than a fair share: [`ConnectionFacts::client_key`]; 0 for the server itself.
+    ///
+    /// [`ConnectionFacts::client_key`]: crate::exchange::ConnectionFacts::client_key
     pub client: u64,
     /// How many bytes it reads or writes; 0 if they are few.
     pub bytes: usize,

@@ -479,7 +479,7 @@ impl Exchange {
             file,
             range: range.clone(),
             bytes_max: allowed,
-            client: self.connection.id,
+            client: self.connection.client_key(),
         };
         let backend = self.settings.core.network_backend;
         if sending.flight.is_none()

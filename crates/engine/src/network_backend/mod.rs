@@ -71,7 +71,7 @@ pub(crate) struct Stretch<'a> {
     pub range: Range<u64>,
     /// How many bytes may be sent now, prefix included.
     pub bytes_max: usize,
-    /// The connection, for a fair share of the disk.
+    /// Whose share of the disk it takes: [`Origin::client`](crate::blocking::Origin::client).
     pub client: u64,
 }
 

@@ -129,7 +129,7 @@ impl Hook for DirListing {
             Cached::Cold => return Outcome::Cold,
             Cached::Missing => {}
         }
-        let origin = file.origin(exchange.connection.id, 0);
+        let origin = file.origin(exchange.connection.client_key(), 0);
         let Some(wanted) = wanted(exchange, &self.options, &view) else {
             return Outcome::Cold;
         };

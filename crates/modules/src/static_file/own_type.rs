@@ -58,7 +58,7 @@ impl Asking {
         // Whoever drops the work, a worker perhaps, closes nothing.
         let descriptor = file.share_descriptor()?;
         let asked = (file.stat().device, file.stat().inode, name.clone());
-        let origin = file.origin(exchange.connection.id, 0);
+        let origin = file.origin(exchange.connection.client_key(), 0);
         let waiter =
             ASKED.with(|jobs| jobs.join(asked, origin, move || read(&*descriptor, &name)))?;
         Some(Asking {

@@ -154,7 +154,7 @@ fn find(
         Some(true) => Ok(Found::File(file, path)),
         Some(false) => Err("a symlink leads out of the directories it may be in;"),
         None => {
-            let origin = file.origin(exchange.connection.id, 0);
+            let origin = file.origin(exchange.connection.client_key(), 0);
             let job = beneath::ask(origin, &file, &path, &candidates);
             known.file = Some(file);
             Ok(Found::Later(Wait::Inside { job, path }))

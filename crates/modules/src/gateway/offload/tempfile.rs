@@ -65,7 +65,10 @@ pub(super) fn discard(host: &Host, value: &[u8]) {
 
 fn begin(exchange: &mut Exchange, name: Name) -> Step {
     let (sender, job) = oneshot::channel();
-    let (path, origin) = (name.path.clone(), name.origin(exchange.connection.id));
+    let (path, origin) = (
+        name.path.clone(),
+        name.origin(exchange.connection.client_key()),
+    );
     let work = move || {
         // If nobody waits any more, the file is closed.
         let _ = sender.send(name.take());
