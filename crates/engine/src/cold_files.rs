@@ -377,7 +377,9 @@ pub fn status_of_failure(errno: Errno) -> Status {
 pub fn status_of_error(error: &io::Error) -> Status {
     match (Errno::from_io_error(error), error.kind()) {
         (_, io::ErrorKind::TimedOut) => Status::GATEWAY_TIMEOUT,
-        (_, io::ErrorKind::ResourceBusy) => Status::SERVICE_UNAVAILABLE,
+        (_, io::ErrorKind::ResourceBusy | io::ErrorKind::OutOfMemory) => {
+            Status::SERVICE_UNAVAILABLE
+        }
         (Some(errno), _) => status_of_failure(errno),
         (None, _) => Status::INTERNAL_SERVER_ERROR,
     }

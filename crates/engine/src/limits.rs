@@ -215,9 +215,6 @@ pub const READ_AHEAD_STEP_BYTES: usize = 512 * 1024;
 /// Such steps that it is asked for at a time: the one that the disk is at, and the one behind it.
 pub const READ_AHEAD_STEPS: usize = 2;
 
-/// Seconds that filters, caches and scripts wait for bytes of a file that are on the disk.
-pub const COLD_READ_S_MAX: u64 = 60;
-
 /// Bytes of files in memory that are being read or sent, of all workers together. Beyond it chunks are small
 /// and nothing is read ahead, so that it is passed by [`CHUNK_BYTES_MIN`] a connection at most.
 pub const READ_MEMORY_BYTES_MAX: usize = 128 * 1024 * 1024;

@@ -78,6 +78,53 @@ fn a_body_that_hangs_is_broken_off() {
     }
 }
 
+#[test]
+fn what_is_compressed_from_a_file_that_hangs_is_given_up_in_time() {
+    let test = "what_is_compressed_from_a_file_that_hangs_is_given_up_in_time";
+    let (large, medium) = (content(LARGE), content(400_000));
+    let files: [(&str, &[u8]); 2] = [("large.txt", &large), ("medium.txt", &medium)];
+    let config = "server.modules += ( \"mod_deflate\" )\n\
+        deflate.mimetypes = ( \"text/plain\" )\n\
+        deflate.allowed-encodings = ( \"gzip\" )\n";
+    let config = format!("{config}{}", impatient(WAIT_S));
+    let Some((server, slow)) = site(test, &files, &config) else {
+        return;
+    };
+    let ask = |name: &str| {
+        let mut client = server.client().with_receive_buffer(64 * 1024);
+        client.send(format!(
+            "GET /slow/{name} HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n"
+        ));
+        client
+    };
+    // It is sent while it is compressed, and breaks off.
+    let mut client = ask("large.txt");
+    let begin = client.read_bytes(100_000);
+    let begin = String::from_utf8_lossy(&begin);
+    assert!(begin.contains("Content-Encoding: gzip\r\n"), "{begin}");
+    slow.hang_on(&[Operation::Read]);
+    client.read_to_end();
+    server.expect_log("server.max-file-wait");
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("max-file-wait"));
+    assert!(
+        line.is_some_and(|line| line.contains("www/slow/large.txt\"")),
+        "{log}"
+    );
+    expect_others_served(&server);
+    slow.release();
+    // It is sent when it has been compressed, and then there is still time for an error. Its first bytes and
+    // its being there are known, or that hangs.
+    assert_eq!(server.get("/slow/medium.txt").status, 200);
+    drop(std::fs::File::open(
+        server.tree().path("www/slow/medium.txt"),
+    ));
+    slow.hang_on(&[Operation::Read]);
+    let response = ask("medium.txt").response();
+    assert_eq!(response.status, 504, "{response}");
+    slow.release();
+}
+
 /// Many files, so that all jobs hang that may run on their file system.
 fn crowd() -> Vec<String> {
     (0..200).map(|number| format!("{number}.txt")).collect()

@@ -15,21 +15,61 @@ use tokio::time::{Sleep, sleep};
 
 use super::{Body, Piece};
 use crate::blocking::{self, Class, Running};
+use crate::exchange::Exchange;
 use crate::file_cache::read::{read_at_once, read_full};
 use crate::limits;
 use crate::network_backend::{Memory, NetworkBackend, count_async, within_memory};
 
-/// What a reader of pieces keeps from one call to the next.
-#[derive(Default)]
+/// What a reader of pieces keeps from one call to the next, and for whom it reads.
 pub struct ColdRead {
     running: Option<Running<io::Result<Bytes>>>,
     /// The disk has so long. There is none without a runtime, in tests.
     patience: Option<Pin<Box<Sleep>>>,
     /// What was read and not taken yet: the next bytes of the piece.
     bytes: Bytes,
+    /// [`Origin::client`](crate::blocking::Origin::client).
+    client: u64,
+    /// `server.max-file-wait`.
+    wait_s: u32,
 }
 
 impl ColdRead {
+    /// For what `exchange` is answered with: by its client's share of the disk, and under its settings.
+    pub fn of(exchange: &Exchange) -> ColdRead {
+        let client = exchange.connection.client_key();
+        ColdRead::new(client, exchange.settings.core.file_wait_s)
+    }
+
+    /// For `client`, who waits at most `wait_s` seconds each time.
+    pub fn new(client: u64, wait_s: u32) -> ColdRead {
+        ColdRead {
+            running: None,
+            patience: None,
+            bytes: Bytes::new(),
+            client,
+            wait_s,
+        }
+    }
+
+    /// Forgets the piece.
+    fn clear(&mut self) {
+        *self = ColdRead::new(self.client, self.wait_s);
+    }
+
+    /// The time that the disk has from now on.
+    fn begin_to_wait(&mut self) {
+        // As everywhere: the second in which a wait begins is not counted.
+        let time = Duration::from_secs(u64::from(self.wait_s) + 1);
+        self.patience = Handle::try_current().ok().map(|_| Box::pin(sleep(time)));
+    }
+
+    fn late(&self) -> io::Error {
+        let wait_s = self.wait_s;
+        let words =
+            format!("the file system has not answered for {wait_s} s (server.max-file-wait)");
+        io::Error::new(io::ErrorKind::TimedOut, words)
+    }
+
     /// Whether nothing is under way or at hand.
     fn is_unused(&self) -> bool {
         self.running.is_none() && self.bytes.is_empty()
@@ -42,7 +82,7 @@ impl Piece {
     ///
     /// # Errors
     /// The file could not be read, or ends before the piece does (it was truncated); `TimedOut` when the disk
-    /// has not answered for [`limits::COLD_READ_S_MAX`].
+    /// has not answered for `server.max-file-wait`. The error names the file.
     pub fn poll_read(
         &mut self,
         buffer: &mut [u8],
@@ -84,7 +124,8 @@ impl Piece {
         context: &mut Context<'_>,
     ) -> Poll<io::Result<Bytes>> {
         if cold.bytes.is_empty() {
-            ready!(self.poll_fetch(cold, context))?;
+            let fetched = ready!(self.poll_fetch(cold, context));
+            fetched.map_err(|error| self.named(&error))?;
         }
         let wanted = usize::try_from(self.length()).unwrap_or(usize::MAX);
         let count = wanted.min(bytes_max).min(cold.bytes.len());
@@ -102,10 +143,10 @@ impl Piece {
         let buffer = &mut buffer[..wanted];
         let count = match (self.in_memory(), &*self) {
             (Some(_), _) | (_, Piece::Bytes(_)) => return self.read(buffer).map(Some),
-            (None, Piece::File { file, range }) => read_at_once(file, buffer, range.start)?,
+            (None, Piece::File { file, range }) => read_at_once(file, buffer, range.start),
         };
-        match count {
-            Some(0) if wanted > 0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        match count.map_err(|error| self.named(&error))? {
+            Some(0) if wanted > 0 => Err(self.named(&io::ErrorKind::UnexpectedEof.into())),
             Some(count) => {
                 self.advance(count as u64);
                 Ok(Some(count))
@@ -116,19 +157,18 @@ impl Piece {
 
     /// Has a thread read the next bytes.
     fn poll_fetch(&self, cold: &mut ColdRead, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if cold.running.is_none() {
+            cold.begin_to_wait();
+        }
         let running = match &mut cold.running {
             Some(running) => running,
-            none => {
-                let time = Duration::from_secs(limits::COLD_READ_S_MAX);
-                cold.patience = Handle::try_current().ok().map(|_| Box::pin(sleep(time)));
-                none.insert(self.fetch()?)
-            }
+            none => none.insert(self.fetch(cold.client)?),
         };
         let read = match (Pin::new(running).poll(context), &mut cold.patience) {
             (Poll::Ready(read), _) => read,
             (Poll::Pending, Some(patience)) => {
                 ready!(patience.as_mut().poll(context));
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                return Poll::Ready(Err(cold.late()));
             }
             (Poll::Pending, None) => return Poll::Pending,
         };
@@ -142,14 +182,14 @@ impl Piece {
         Poll::Ready(Ok(()))
     }
 
-    fn fetch(&self) -> io::Result<Running<io::Result<Bytes>>> {
+    fn fetch(&self, client: u64) -> io::Result<Running<io::Result<Bytes>>> {
         let Piece::File { file, range } = self else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         let descriptor = file.share_descriptor().ok_or(io::ErrorKind::NotFound)?;
         let left = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
         let (offset, length) = (range.start, left.min(limits::CHUNK_BYTES_FIRST));
-        let origin = file.origin(0, length);
+        let origin = file.origin(client, length);
         Ok(blocking::run_for(Class::Read, origin, move || {
             let mut memory = Memory::new(within_memory(length));
             let count = read_full(&*descriptor, memory.as_mut(), offset)?;
@@ -159,8 +199,19 @@ impl Piece {
     }
 }
 
+impl Piece {
+    /// The error with the file it is about.
+    fn named(&self, error: &io::Error) -> io::Error {
+        let Piece::File { file, .. } = self else {
+            return error.kind().into();
+        };
+        let path = file.path();
+        let words = format!("{error} path={:?}", String::from_utf8_lossy(&path));
+        io::Error::new(error.kind(), words)
+    }
+}
+
 /// Turns the pieces of a body into pieces of memory.
-#[derive(Default)]
 pub struct InMemory {
     /// What is being read of the body.
     piece: Option<Piece>,
@@ -168,6 +219,14 @@ pub struct InMemory {
 }
 
 impl InMemory {
+    /// As [`ColdRead::of`].
+    pub fn of(exchange: &Exchange) -> InMemory {
+        InMemory {
+            piece: None,
+            cold: ColdRead::of(exchange),
+        }
+    }
+
     /// Bytes of the piece that is being read, which the body does not count any more.
     pub fn remaining(&self) -> u64 {
         self.piece.as_ref().map_or(0, Piece::length)
@@ -182,7 +241,7 @@ impl InMemory {
         match self.piece.take() {
             Some(piece) => {
                 // It begins where the bytes end that were handed on.
-                self.cold = ColdRead::default();
+                self.cold.clear();
                 Poll::Ready(Some(Ok(piece)))
             }
             None => body.poll_piece(context),
@@ -232,9 +291,9 @@ mod tests {
     }
 
     fn read_all(piece: &mut Piece, is_cold: bool) -> io::Result<Vec<u8>> {
-        let (mut cold, mut all, mut buffer) = (ColdRead::default(), Vec::new(), [0; 1000]);
+        let (mut cold, mut all, mut buffer) = (ColdRead::new(0, 60), Vec::new(), [0; 1000]);
         if is_cold {
-            cold.running = Some(piece.fetch()?);
+            cold.running = Some(piece.fetch(0)?);
         }
         while piece.length() > 0 {
             let mut context = Context::from_waker(Waker::noop());

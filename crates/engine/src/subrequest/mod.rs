@@ -167,9 +167,10 @@ impl Subrequest {
             return Err(CollectError::TooLong);
         }
         let mut collected = Collected::default();
+        let mut cold = ColdRead::of(self.exchange());
         while let Some(piece) = self.piece().await {
             let piece = piece.map_err(CollectError::Broken)?;
-            collected.push(piece, bytes_max).await?;
+            collected.push(piece, &mut cold, bytes_max).await?;
         }
         Ok(collected.into_bytes())
     }
@@ -333,7 +334,12 @@ struct Collected {
 }
 
 impl Collected {
-    async fn push(&mut self, mut piece: Piece, bytes_max: usize) -> Result<(), CollectError> {
+    async fn push(
+        &mut self,
+        mut piece: Piece,
+        cold: &mut ColdRead,
+        bytes_max: usize,
+    ) -> Result<(), CollectError> {
         let held = self.first.len() + self.all.len();
         let length = usize::try_from(piece.length()).map_err(|_| CollectError::TooLong)?;
         if length > bytes_max.saturating_sub(held) {
@@ -348,9 +354,8 @@ impl Collected {
         }
         let mut filled = self.all.len();
         self.all.resize(filled + length, 0);
-        let mut cold = ColdRead::default();
         while let Some(room @ [_, ..]) = self.all.get_mut(filled..) {
-            let read = poll_fn(|context| piece.poll_read(room, &mut cold, context)).await;
+            let read = poll_fn(|context| piece.poll_read(room, cold, context)).await;
             filled += read.map_err(CollectError::Broken)?;
         }
         Ok(())

@@ -97,14 +97,21 @@ impl Job {
 }
 
 impl CompressedBody {
+    /// `cold` reads the files of `source`.
+    ///
     /// # Errors
     /// Memory is short.
-    pub fn new(source: Body, coding: Coding, options: &Options) -> io::Result<CompressedBody> {
+    pub fn new(
+        source: Body,
+        cold: ColdRead,
+        coding: Coding,
+        options: &Options,
+    ) -> io::Result<CompressedBody> {
         let encoder = Encoder::new(coding, &options.params, source.length())?;
         Ok(CompressedBody {
             source,
             piece: None,
-            cold: ColdRead::default(),
+            cold,
             compressor: Compressor::Here(encoder),
             buffer: Vec::with_capacity(STEP_BYTES),
             piece_bytes: options.piece_bytes,

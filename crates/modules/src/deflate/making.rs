@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use petrel_engine::Exchange;
-use petrel_engine::body::{Body, BodySource, Piece};
+use petrel_engine::body::{Body, BodySource, ColdRead, Piece};
 use petrel_engine::cold_files::status_of_error;
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::accept::Coding;
@@ -126,7 +126,7 @@ pub(super) fn send(exchange: &mut Exchange, coding: Coding, body: Body) -> Outco
 
 fn stream(exchange: &mut Exchange, options: &Options, coding: Coding) -> io::Result<Outcome> {
     let source = std::mem::take(&mut exchange.response.body);
-    let body = CompressedBody::new(source, coding, options)?;
+    let body = CompressedBody::new(source, ColdRead::of(exchange), coding, options)?;
     Ok(send(exchange, coding, Body::Source(Box::new(body))))
 }
 
@@ -137,7 +137,7 @@ fn gather(
     store: Store,
 ) -> io::Result<Outcome> {
     let source = std::mem::take(&mut exchange.response.body);
-    let body = CompressedBody::new(source, coding, options)?;
+    let body = CompressedBody::new(source, ColdRead::of(exchange), coding, options)?;
     let options = Rc::clone(options);
     Ok(Outcome::Later(Box::new(Gathering {
         options,

@@ -459,7 +459,7 @@ mod while_it_is_sent {
     use std::io;
     use std::task::{Context, Poll, Waker};
 
-    use petrel_engine::body::BodySource;
+    use petrel_engine::body::{BodySource, ColdRead};
 
     use super::*;
     use crate::deflate::body::{CompressedBody, at_once};
@@ -490,6 +490,10 @@ mod while_it_is_sent {
         Rc::new(Options::new(&values).expect("sound"))
     }
 
+    fn cold() -> ColdRead {
+        ColdRead::new(0, 60)
+    }
+
     fn poll(body: &mut CompressedBody) -> Poll<Option<Vec<u8>>> {
         let mut context = Context::from_waker(Waker::noop());
         body.poll_piece(&mut context).map(|piece| {
@@ -502,7 +506,8 @@ mod while_it_is_sent {
     fn a_pause_brings_out_what_is_there() {
         let script = Script([Some(&b"data: 1\n"[..]), None, None, Some(b"data: 2\n")].into());
         let source = Body::Source(Box::new(script));
-        let mut body = CompressedBody::new(source, Coding::Gzip, &options("")).expect("begin");
+        let mut body =
+            CompressedBody::new(source, cold(), Coding::Gzip, &options("")).expect("begin");
         let Poll::Ready(Some(first)) = poll(&mut body) else {
             panic!("the first event")
         };
@@ -525,8 +530,13 @@ mod while_it_is_sent {
     fn sync_flush_brings_out_every_piece() {
         let script = Script([Some(&b"1"[..]), Some(b"2")].into());
         let options = options("deflate.sync-flush = \"enable\"");
-        let mut body = CompressedBody::new(Body::Source(Box::new(script)), Coding::Zstd, &options)
-            .expect("begin");
+        let mut body = CompressedBody::new(
+            Body::Source(Box::new(script)),
+            cold(),
+            Coding::Zstd,
+            &options,
+        )
+        .expect("begin");
         let Poll::Ready(Some(first)) = poll(&mut body) else {
             panic!("the first piece")
         };
@@ -540,8 +550,9 @@ mod while_it_is_sent {
     fn a_turn_ends_after_its_bytes() {
         let content = sample(200 * 1024);
         let options = options("deflate.work-block-size = 32");
-        let mut body = CompressedBody::new(Body::from(content.clone()), Coding::Gzip, &options)
-            .expect("begin");
+        let mut body =
+            CompressedBody::new(Body::from(content.clone()), cold(), Coding::Gzip, &options)
+                .expect("begin");
         let (mut turns, mut whole) = (0, Vec::new());
         loop {
             match poll(&mut body) {
@@ -559,7 +570,8 @@ mod while_it_is_sent {
         let content = sample(100 * 1024);
         let options = options("deflate.params = (\"BROTLI_PARAM_QUALITY\" => 11)");
         let source = Body::from(content.clone());
-        let mut body = CompressedBody::new(source, Coding::Brotli, &options).expect("begin");
+        let mut body =
+            CompressedBody::new(source, cold(), Coding::Brotli, &options).expect("begin");
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .expect("a runtime");

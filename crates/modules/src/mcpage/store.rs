@@ -179,7 +179,7 @@ fn store(exchange: &mut Exchange, draft: Draft) {
             expected: body.length(),
             body,
             draft: Some(draft),
-            reader: InMemory::default(),
+            reader: InMemory::of(exchange),
             collected: Vec::new(),
         })),
     };

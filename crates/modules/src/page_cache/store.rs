@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use petrel_engine::Exchange;
-use petrel_engine::body::{Body, Piece};
+use petrel_engine::body::{Body, InMemory, Piece};
 use petrel_engine::ledger::Stage;
 use petrel_engine::module::{Hook, Outcome};
 use petrel_engine::proto::date;
@@ -134,7 +134,8 @@ impl Store {
                 exchange.response.body = body;
             }
             None => {
-                let tee = Tee::new(body, draft, Rc::clone(cache), bytes_max);
+                let reader = InMemory::of(exchange);
+                let tee = Tee::new(body, reader, draft, Rc::clone(cache), bytes_max);
                 exchange.response.body = Body::Source(Box::new(tee));
             }
         }

@@ -56,14 +56,20 @@ pub struct Tee {
 }
 
 impl Tee {
-    /// Collects up to `bytes_max` bytes of `body` for `draft`.
-    pub fn new(body: Body, draft: Draft, cache: Rc<PageCache>, bytes_max: usize) -> Tee {
+    /// Collects up to `bytes_max` bytes of `body` for `draft`. `reader` reads its files.
+    pub fn new(
+        body: Body,
+        reader: InMemory,
+        draft: Draft,
+        cache: Rc<PageCache>,
+        bytes_max: usize,
+    ) -> Tee {
         Tee {
             expected: body.length(),
             body,
             draft: Some(draft),
             cache,
-            reader: InMemory::default(),
+            reader,
             collected: Vec::new(),
             bytes_max,
         }
