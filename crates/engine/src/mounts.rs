@@ -109,8 +109,7 @@ pub fn over_path(path: &[u8]) -> Option<Mount> {
 /// Whether there is any file system that another machine or a program answers for.
 pub fn has_remote() -> bool {
     let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
-    let mut places = table.by_id.values();
-    places.any(|place| place.storage == Storage::Remote)
+    table.has_remote()
 }
 
 fn of_mount(id: u64) -> Place {
@@ -137,6 +136,11 @@ struct Table {
 }
 
 impl Table {
+    fn has_remote(&self) -> bool {
+        let mut places = self.by_id.values();
+        places.any(|place| place.storage == Storage::Remote)
+    }
+
     fn mount_over(&self, path: &[u8]) -> Option<&Mount> {
         let covers = |mount: &&Mount| {
             path.strip_prefix(&*mount.point).is_some_and(|rest| {
@@ -219,9 +223,13 @@ fn read_text(file: &File) -> io::Result<Vec<u8>> {
 fn parse(text: &[u8]) -> Table {
     let mut table = Table::default();
     for line in text.split(|byte| *byte == b'\n') {
-        let Some((id, mount)) = parse_line(line) else {
+        let Some((id, mut mount)) = parse_line(line) else {
             continue;
         };
+        if mount.kind == AUTOFS && table.mount_over(&mount.point).is_some_and(is_procfs) {
+            // systemd's for binfmt_misc, on nearly every machine.
+            mount.place.storage = Storage::Memory;
+        }
         table.by_id.insert(id, mount.place);
         table.mounts.retain(|known| known.point != mount.point);
         table.mounts.push(mount);
@@ -275,8 +283,7 @@ fn unescape(text: &[u8]) -> Vec<u8> {
 
 fn storage_of(kind: &[u8]) -> Storage {
     let kind = std::str::from_utf8(kind).unwrap_or_default();
-    // fuse.sshfs, fuse.glusterfs, fuseblk (a program in any case).
-    if kind.starts_with("fuse") || REMOTE.contains(&kind) {
+    if kind.starts_with("fuse.") || REMOTE.contains(&kind) {
         return Storage::Remote;
     }
     match MEMORY.contains(&kind) {
@@ -287,8 +294,19 @@ fn storage_of(kind: &[u8]) -> Storage {
 
 const MOUNTINFO: &str = "/proc/self/mountinfo";
 
-/// Somebody else answers. An autofs mount point mounts when it is walked through.
-const REMOTE: [&str; 21] = [
+fn is_procfs(mount: &Mount) -> bool {
+    mount.kind == "proc"
+}
+
+/// A directory that is mounted when somebody walks through it, by a program that may have to ask another machine.
+/// What it has mounted is a mount of its own, over it, and is judged by itself.
+const AUTOFS: &str = "autofs";
+
+/// Somebody else answers. Of programs also those that are named behind a dot (`fuse.sshfs`), and fuseblk, which
+/// has a disk beneath it.
+const REMOTE: [&str; 23] = [
+    "fuse",
+    "fuseblk",
     "gpfs",
     "vboxsf",
     "prl_fs",
@@ -309,11 +327,14 @@ const REMOTE: [&str; 21] = [
     "pvfs2",
     "ncpfs",
     "beegfs",
-    "autofs",
+    AUTOFS,
 ];
 
-/// Nothing is ever read from anywhere.
-const MEMORY: [&str; 9] = [
+/// Nothing is read from anywhere, but for what the kernel has put into swap space. Where FUSE is controlled is no
+/// such file system.
+const MEMORY: [&str; 11] = [
+    "fusectl",
+    "binfmt_misc",
     "tmpfs",
     "ramfs",
     "devtmpfs",
@@ -352,6 +373,38 @@ mod tests {
         // What was mounted last is what is seen.
         assert_eq!(at(b"/mnt/s/x").place.storage, Storage::Disk);
         assert_eq!(table.mounts.len(), 4);
+    }
+
+    #[test]
+    fn what_every_machine_has_is_not_remote() {
+        let text = b"22 1 254:0 / / rw - ext4 /dev/vda rw\n\
+            23 22 0:22 / /proc rw - proc proc rw\n\
+            24 22 0:23 / /sys rw - sysfs sysfs rw\n\
+            25 23 0:24 / /proc/sys/fs/binfmt_misc rw - autofs systemd-1 rw,direct\n\
+            26 24 0:25 / /sys/fs/fuse/connections rw - fusectl fusectl rw\n\
+            27 25 0:26 / /proc/sys/fs/binfmt_misc rw - binfmt_misc binfmt_misc rw\n";
+        assert!(!parse(text).has_remote());
+        for kind in ["fuse", "fuseblk", "fuse.sshfs", "nfs4", "autofs"] {
+            let line = format!("28 22 0:27 / /mnt/a rw - {kind} x rw\n");
+            let table = parse(&[&text[..], line.as_bytes()].concat());
+            assert!(table.has_remote(), "{kind}");
+            let storage = |path: &[u8]| table.mount_over(path).map(|mount| mount.place.storage);
+            assert_eq!(storage(b"/mnt/a/b"), Some(Storage::Remote), "{kind}");
+            assert_eq!(storage(b"/mnt/b"), Some(Storage::Disk), "{kind}");
+        }
+    }
+
+    #[test]
+    fn where_something_is_mounted_by_itself_only_what_is_below_is_remote() {
+        let text = b"22 1 254:0 / / rw - ext4 /dev/vda rw\n\
+            23 22 0:50 / /net rw - autofs auto.net rw,indirect\n\
+            24 23 8:1 / /net/local rw - xfs /dev/sda1 rw\n";
+        let table = parse(text);
+        let storage = |path: &[u8]| table.mount_over(path).map(|mount| mount.place.storage);
+        assert_eq!(storage(b"/network/a"), Some(Storage::Disk));
+        assert_eq!(storage(b"/net/far/a"), Some(Storage::Remote));
+        // It is there already.
+        assert_eq!(storage(b"/net/local/a"), Some(Storage::Disk));
     }
 
     #[test]
