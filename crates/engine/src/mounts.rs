@@ -86,11 +86,6 @@ impl fmt::Display for DeviceNumber {
     }
 }
 
-/// The number of a device as [`Place::device`] has it, from what stat(2) says.
-pub(crate) fn device_of(device: u64) -> u64 {
-    u64::from(rustix::fs::major(device)) << 32 | u64::from(rustix::fs::minor(device))
-}
-
 /// Where the text of `path` (absolute) says that it is, symlinks left aside.
 pub fn of_path(path: &[u8]) -> Place {
     refresh_if_changed();

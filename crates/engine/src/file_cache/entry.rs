@@ -88,6 +88,8 @@ pub struct FileEntry {
     /// What it counts for in `usage`, besides its descriptor.
     bytes: usize,
     usage: Rc<Usage>,
+    /// Of the file system it is on: [`Place::device`]. What stat(2) says is another one on btrfs and overlayfs.
+    device: u64,
 }
 
 /// An open file that several threads use. Whoever lets go of it last closes it without waiting.
@@ -132,7 +134,7 @@ pub(super) struct Budget {
     pub contents: Arc<Contents>,
     pub watched: bool,
     pub usage: Rc<Usage>,
-    pub storage: Storage,
+    pub place: Place,
 }
 
 /// How the content of a small file gets into memory.
@@ -174,12 +176,8 @@ impl Uncached {
         }
         let place = mounts::of_descriptor(&descriptor);
         let stat = FileStat::from(&stat);
-        let origin = Origin {
-            device: mounts::device_of(stat.device),
-            ..Origin::at(place)
-        };
         Ok(Uncached {
-            descriptor: Descriptor::of_temporary_file(descriptor, origin),
+            descriptor: Descriptor::of_temporary_file(descriptor, Origin::at(place)),
             stat,
             place,
             path: path.into(),
@@ -208,7 +206,8 @@ impl FileEntry {
             descriptor: None,
             content: None,
             is_watched: budget.watched,
-            storage: budget.storage,
+            storage: budget.place.storage,
+            device: budget.place.device,
             is_unreadable_file: false,
             symlinks,
             valid: Cell::new(true),
@@ -284,6 +283,7 @@ impl FileEntry {
             is_watched: false,
             storage: place.storage,
             is_unreadable_file: false,
+            device: place.device,
             descriptor: Some(Arc::new(descriptor)),
             symlinks: Symlinks::Refuse,
             valid: Cell::new(false),
@@ -353,11 +353,14 @@ impl FileEntry {
 
     /// Whom a job that reads `bytes` of it for `client` waits for.
     pub fn origin(&self, client: u64, bytes: usize) -> Origin {
+        let place = Place {
+            storage: self.storage,
+            device: self.device,
+        };
         Origin {
-            device: mounts::device_of(self.stat.device),
-            is_remote: self.storage == Storage::Remote,
             client,
             bytes,
+            ..Origin::at(place)
         }
     }
 
@@ -563,11 +566,7 @@ fn kind_of_error(errno: Errno) -> FileKind {
 /// have to be waited for.
 fn hold(descriptor: OwnedFd, stat: &FileStat, reading: Reading, budget: &Budget) -> Option<Held> {
     let contents = &budget.contents;
-    let origin = Origin {
-        device: mounts::device_of(stat.device),
-        is_remote: budget.storage == Storage::Remote,
-        ..Origin::default()
-    };
+    let origin = Origin::at(budget.place);
     // Closed as its file system asks, also when it is not kept.
     let descriptor = Descriptor::new(descriptor, budget.now_s, origin);
     let is_settled = match &reading {
@@ -584,7 +583,7 @@ fn hold(descriptor: OwnedFd, stat: &FileStat, reading: Reading, budget: &Budget)
             Reading::Done { first, .. } => first
                 .filter(|first| first.len() as u64 == stat.size)
                 .map(|first| Arc::from(&*first)),
-            Reading::Cached if budget.storage == Storage::Disk => {
+            Reading::Cached if budget.place.storage == Storage::Disk => {
                 read_whole(stat.size, |buffer| read_cached(&descriptor, buffer, 0))?
             }
             // Memory, or somebody who may wait.
@@ -638,6 +637,43 @@ fn read_whole(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn jobs_wait_for_the_file_system_and_not_for_the_device_of_a_file() {
+        // As of a file on overlayfs: what stat(2) has is none of mountinfo's.
+        let place = Place {
+            storage: Storage::Remote,
+            device: 12 << 32 | 34,
+        };
+        let expected = Origin {
+            device: place.device,
+            is_remote: true,
+            client: 5,
+            bytes: 6,
+        };
+        let open = || std::fs::File::open("/proc/self/exe").expect("this test");
+        let mut uncached = Uncached::new(open(), b"/exe").expect("a regular file");
+        uncached.place = place;
+        let uncached = FileEntry::from_uncached(uncached);
+        let budget = Budget {
+            now_s: 1,
+            contents: Arc::new(Contents::new(10)),
+            watched: false,
+            usage: Rc::default(),
+            place,
+        };
+        let stat = rustix::fs::fstat(open()).expect("it is open");
+        let looked = Ok((OwnedFd::from(open()), stat));
+        let reading = Reading::Done {
+            first: None,
+            is_settled: false,
+        };
+        let cached = FileEntry::new(b"/exe", Symlinks::Follow, looked, reading, &budget);
+        let cached = cached.expect("there is nothing to wait for");
+        for entry in [uncached, Rc::new(cached)] {
+            assert_eq!(entry.origin(5, 6), expected);
+        }
+    }
 
     #[test]
     fn what_has_long_been_unchanged_is_compared_less_often() {

@@ -47,7 +47,7 @@ use table::Table;
 pub use watch::Watcher;
 
 use crate::limits;
-use crate::mounts::{self, Storage};
+use crate::mounts::{self, Place, Storage};
 pub use crate::settings::process::StatCache;
 
 /// How symlinks in a path are taken (`server.follow-symlink`).
@@ -160,7 +160,7 @@ impl FileCache {
         self.make_room();
         let place = mounts::of_path(path);
         let cover = self.watcher.cover(path);
-        let budget = self.budget(cover.is_watched(), place.storage, now_s);
+        let budget = self.budget(cover.is_watched(), place, now_s);
         let looked = open_and_stat(path, symlinks, Reach::Disk);
         let entry = FileEntry::new(path, symlinks, looked, Reading::Disk, &budget);
         let entry = Rc::new(entry.unwrap_or_else(|| FileEntry::failed(path, Errno::IO, &budget)));
@@ -269,22 +269,22 @@ impl FileCache {
         symlinks: Symlinks,
         now_s: u32,
     ) -> Option<Rc<FileEntry>> {
-        let mut storage = mounts::of_path(path).storage;
-        if storage == Storage::Remote {
+        let mut place = mounts::of_path(path);
+        if place.storage == Storage::Remote {
             return None;
         }
         // Opening can be a question to somebody else; walking there by what is cached is not.
         match open_place(path, symlinks, Reach::Cached) {
-            Ok(place) => storage = mounts::of_descriptor(&place).storage,
+            Ok(there) => place = mounts::of_descriptor(&there),
             Err(Errno::AGAIN) => return None,
             Err(_) => {}
         }
-        if storage == Storage::Remote {
+        if place.storage == Storage::Remote {
             return None;
         }
         self.make_room();
         let cover = self.watcher.cover(path);
-        let budget = self.budget(cover.is_watched(), storage, now_s);
+        let budget = self.budget(cover.is_watched(), place, now_s);
         let looked = open_and_stat(path, symlinks, Reach::Cached);
         if matches!(looked, Err(NotOpened::Failed(Errno::AGAIN))) {
             return None;
@@ -323,7 +323,7 @@ impl FileCache {
         let cover = (!is_remote).then(|| self.watcher.cover(&path));
         let is_watched = cover.as_ref().is_some_and(|cover| cover.is_watched())
             && is_still(&path, symlinks, &looked.found);
-        let budget = self.budget(is_watched, looked.place.storage, now_s);
+        let budget = self.budget(is_watched, looked.place, now_s);
         let reading = Reading::Done {
             first: looked.first.clone(),
             is_settled: looked.is_settled,
@@ -347,7 +347,7 @@ impl FileCache {
     }
 
     fn failed(&self, path: &[u8], symlinks: Symlinks, errno: Errno, now_s: u32) -> Found {
-        let budget = self.budget(false, Storage::Disk, now_s);
+        let budget = self.budget(false, Place::default(), now_s);
         Found {
             path: path.into(),
             symlinks,
@@ -367,13 +367,13 @@ impl FileCache {
         }
     }
 
-    fn budget(&self, watched: bool, storage: Storage, now_s: u32) -> entry::Budget {
+    fn budget(&self, watched: bool, place: Place, now_s: u32) -> entry::Budget {
         entry::Budget {
             now_s,
             contents: Arc::clone(&self.contents),
             watched,
             usage: Rc::clone(&self.usage),
-            storage,
+            place,
         }
     }
 
