@@ -284,6 +284,8 @@ struct State {
     threads: usize,
     /// Threads that wait for a job.
     idle: usize,
+    /// Threads that have been counted, and have not looked for a job yet.
+    starting: usize,
     /// What each thread does; places of threads that have ended are used again.
     places: Vec<Place>,
 }
@@ -322,6 +324,7 @@ impl Pool {
                 purged_at: None,
                 threads: 0,
                 idle: 0,
+                starting: 0,
                 places: Vec::new(),
             }),
             has_job: Condvar::new(),
@@ -402,7 +405,7 @@ impl Pool {
         if ready == 0 {
             return;
         }
-        if ready <= state.idle || !self.may_start(&mut state) {
+        if ready <= state.free() || !self.may_start(&mut state) {
             let is_awaited = state.idle > 0;
             drop(state);
             if is_awaited {
@@ -410,7 +413,7 @@ impl Pool {
             }
             return;
         }
-        state.threads += 1;
+        state.count_new_thread();
         drop(state);
         self.start_thread();
     }
@@ -435,8 +438,8 @@ impl Pool {
             drop(unwanted);
             state = self.lock();
         }
-        while state.queue.ready() > state.idle && self.may_start(&mut state) {
-            state.threads += 1;
+        while state.queue.ready() > state.free() && self.may_start(&mut state) {
+            state.count_new_thread();
             drop(state);
             if !self.start_thread() {
                 return;
@@ -456,6 +459,7 @@ impl Pool {
         if !started {
             let mut state = self.lock();
             state.threads -= 1;
+            state.starting -= 1;
             let lost = match state.threads {
                 0 => state.queue.clear(),
                 _ => Vec::new(),
@@ -469,6 +473,7 @@ impl Pool {
     /// What a thread does.
     fn work(&'static self) {
         let mut state = self.lock();
+        state.starting -= 1;
         let place = state.take_place();
         loop {
             let begun = Instant::now();
@@ -516,6 +521,16 @@ impl Pool {
 }
 
 impl State {
+    /// Threads that take what comes next.
+    fn free(&self) -> usize {
+        self.idle + self.starting
+    }
+
+    fn count_new_thread(&mut self) {
+        self.threads += 1;
+        self.starting += 1;
+    }
+
     /// A place for a thread that begins.
     fn take_place(&mut self) -> usize {
         let free = self.places.iter().position(|place| *place == Place::Free);
@@ -653,6 +668,26 @@ mod tests {
         drop(open);
         for one in others {
             assert_eq!(one.await, Ok(()));
+        }
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn so_many_threads_are_started_as_may_be_busy() {
+        let remote = Origin {
+            device: 7,
+            is_remote: true,
+            ..NOWHERE
+        };
+        for _ in 0..20 {
+            let pool = pool(64, 100, 10_000);
+            let (open, gates): (Vec<_>, Vec<_>) = (0..50).map(|_| gate()).unzip();
+            let gates = gates.into_iter();
+            let running: Vec<_> = gates.map(|gate| pool.run(remote, gate)).collect();
+            assert_eq!(counts(pool).0, limits::REMOTE_DEVICE_JOBS_MAX);
+            drop(open);
+            for one in running {
+                assert_eq!(one.await, Ok(()));
+            }
         }
     }
 
