@@ -52,7 +52,6 @@ fn a_look_up_that_finds_the_queue_full_is_503_and_the_next_one_is_not() {
         panic!("{:?}", found[0].entry.kind());
     };
     assert_eq!(status_of_failure(errno), Status::SERVICE_UNAVAILABLE);
-    assert_eq!(cache.jobs(), 0);
 
     drop(closed);
     for _ in 0..6000 {

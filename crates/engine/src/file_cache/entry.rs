@@ -141,8 +141,6 @@ pub(super) struct Budget {
 pub(super) enum Reading {
     /// From what the kernel has; the entry is not made if that is not enough.
     Cached,
-    /// By waiting.
-    Disk,
     /// Somebody has read what there is to read.
     Done {
         /// The first bytes of the file.
@@ -571,7 +569,7 @@ fn hold(descriptor: OwnedFd, stat: &FileStat, reading: Reading, budget: &Budget)
     let descriptor = Descriptor::new(descriptor, budget.now_s, origin);
     let is_settled = match &reading {
         Reading::Done { is_settled, .. } => *is_settled,
-        Reading::Cached | Reading::Disk => stat.is_settled(),
+        Reading::Cached => stat.is_settled(),
     };
     let mut held = if is_settled {
         contents.get(stat)
@@ -586,10 +584,8 @@ fn hold(descriptor: OwnedFd, stat: &FileStat, reading: Reading, budget: &Budget)
             Reading::Cached if budget.place.storage == Storage::Disk => {
                 read_whole(stat.size, |buffer| read_cached(&descriptor, buffer, 0))?
             }
-            // Memory, or somebody who may wait.
-            Reading::Cached | Reading::Disk => {
-                read_whole(stat.size, |buffer| read_full(&descriptor, buffer, 0))?
-            }
+            // Memory.
+            Reading::Cached => read_whole(stat.size, |buffer| read_full(&descriptor, buffer, 0))?,
         };
         if held.content.is_none() && stat.size == 0 {
             held.content = Some(Arc::from([]));

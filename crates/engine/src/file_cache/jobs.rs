@@ -125,6 +125,7 @@ impl Jobs {
     }
 
     /// Jobs that somebody waits for.
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         let table = self.0.borrow();
         let is_awaited = |last: &&Last| last.job.strong_count() > 0;

@@ -150,25 +150,6 @@ impl FileCache {
         }
     }
 
-    /// What is at `path`, however long that takes: for tests, and for threads without a loop.
-    pub fn lookup_waiting(&self, path: &[u8], symlinks: Symlinks, now_s: u32) -> Rc<FileEntry> {
-        if let Some(entry) = self.table(symlinks).borrow().get(path)
-            && self.is_current(entry, path, now_s)
-        {
-            return Rc::clone(entry);
-        }
-        self.make_room();
-        let place = mounts::of_path(path);
-        let cover = self.watcher.cover(path);
-        let budget = self.budget(cover.is_watched(), place, now_s);
-        let looked = open_and_stat(path, symlinks, Reach::Disk);
-        let entry = FileEntry::new(path, symlinks, looked, Reading::Disk, &budget);
-        let entry = Rc::new(entry.unwrap_or_else(|| FileEntry::failed(path, Errno::IO, &budget)));
-        self.watcher.register(cover, &entry);
-        self.keep(path, symlinks, &entry);
-        entry
-    }
-
     /// Waits for a job. What it has found, the path that was asked for first; entries are in the cache as
     /// far as they may be.
     pub fn poll_cold(
@@ -193,11 +174,6 @@ impl FileCache {
         };
         *job.settled().borrow_mut() = Some(found.clone());
         Poll::Ready(found)
-    }
-
-    /// Jobs of this worker that are queued or running.
-    pub fn jobs(&self) -> usize {
-        self.jobs.len()
     }
 
     /// The watcher, whose descriptor the worker waits on.

@@ -9,7 +9,6 @@ use petrel_sys::read_queue::{IoUring, KernelAio, PosixAio};
 
 use super::super::chunk::IS_SHORT;
 use super::*;
-use crate::file_cache::Symlinks;
 use crate::testing::Site;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,12 +40,9 @@ impl Scene {
             .and_then(|file| file.sync_all())
             .expect("written");
         let site = Site::new("server.document-root = \"/nonexistent\"", &[]);
-        let worker = site.worker();
-        let bytes = path.as_os_str().as_encoded_bytes();
-        let now_s = worker.clock().seconds();
-        let file = worker
-            .files()
-            .lookup_waiting(bytes, Symlinks::Follow, now_s);
+        let file = fs::File::open(&path).expect("it was just written");
+        let file = FileEntry::from_file(file, path.as_os_str().as_encoded_bytes());
+        let file = file.expect("a regular file");
         Scene {
             site,
             file,
