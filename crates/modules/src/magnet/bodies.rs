@@ -404,7 +404,7 @@ fn in_memory(
     let wait = state.machine().waiting(move |lua, what: Value| {
         let mut gathering = try_lend(&lent, |exchange| {
             let pieces = wanted(exchange, &what)?.unwrap_or_default();
-            Gathering::new(pieces)
+            Gathering::new(exchange, pieces)
         })?;
         let (lent, with, lua) = (Rc::clone(&lent), Rc::clone(&with), lua.weak());
         Ok(poll_fn(move |context| {
@@ -445,14 +445,14 @@ struct Gathering {
 }
 
 impl Gathering {
-    fn new(pieces: VecDeque<Piece>) -> mlua::Result<Gathering> {
+    fn new(exchange: &Exchange, pieces: VecDeque<Piece>) -> mlua::Result<Gathering> {
         let length = pieces.iter().map(Piece::length).sum();
         check_length(length)?;
         Ok(Gathering {
             pieces,
             bytes: vec![0; usize::try_from(length).unwrap_or(0)],
             filled: 0,
-            cold: ColdRead::default(),
+            cold: ColdRead::of(exchange),
         })
     }
 
