@@ -59,13 +59,21 @@ fn a_hit_allocates_nothing() {
             let head = ask(&mut stream, &request, method == "HEAD");
             assert_eq!(head.get(9..12), Some(expected), "{head}");
         }
-        let warm = allocations();
-        for _ in 0..REQUESTS {
-            let head = ask(&mut stream, &request, method == "HEAD");
-            assert!(head.contains("Cache-Status: petrel; hit"), "{head}");
-        }
-        let count = by_others(&warm, &allocations());
-        assert_eq!(count, 0, "allocations of {REQUESTS} requests: {request}");
+        let mut count_in_a_round = || {
+            let warm = allocations();
+            for _ in 0..REQUESTS {
+                let head = ask(&mut stream, &request, method == "HEAD");
+                assert!(head.contains("Cache-Status: petrel; hit"), "{head}");
+            }
+            by_others(&warm, &allocations())
+        };
+        // Once a second the worker looks after what it keeps, and may close a connection to the backend: in one
+        // round of some, not in all.
+        let counts: Vec<u64> = (0..3).map(|_| count_in_a_round()).collect();
+        assert!(
+            counts.contains(&0),
+            "allocations of {REQUESTS} requests, round by round: {counts:?}: {request}"
+        );
     }
     assert_eq!(backend.requests().len(), 2);
     server.stop();
