@@ -18,6 +18,8 @@ pub struct Calls(pub BTreeMap<String, u64>);
 #[derive(Debug)]
 pub struct Tracer {
     child: Child,
+    /// The process, and its first thread.
+    pid: u32,
     /// Where it writes. Not in the server's tree, where the server would notice.
     files: Tree,
 }
@@ -48,7 +50,7 @@ impl Tracer {
             .stderr(std::fs::File::create(files.path("said")).expect("a file"))
             .spawn()
             .expect("strace is installed; `cargo xtask test` installs what tests need");
-        let tracer = Tracer { child, files };
+        let tracer = Tracer { child, pid, files };
         let attached = eventually(|| tracer.said().contains("attached"));
         assert!(attached, "strace cannot attach: {}", tracer.said());
         tracer
@@ -62,7 +64,7 @@ impl Tracer {
             assert!(begin.elapsed() < PATIENCE, "strace does not end");
             std::thread::sleep(Duration::from_millis(5));
         }
-        Calls::parse(&self.files.text("calls"))
+        Calls::parse(&self.files.text("calls"), self.pid)
     }
 
     fn said(&self) -> String {
@@ -86,17 +88,25 @@ impl Calls {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// Everything but waiting for events.
+    /// Everything but waiting for events, and being woken for what is done once a second.
     pub fn without_waits(&self) -> Calls {
-        let is_wait = |name: &str| name.starts_with("epoll_") && name != "epoll_ctl";
-        let calls = self.0.iter().filter(|(name, _)| !is_wait(name));
+        let is_wait = |name: &str, count: u64| {
+            (name.starts_with("epoll_") && name != "epoll_ctl")
+                || (name == WAKE_UP && count <= WAKE_UPS_MAX)
+        };
+        let calls = self
+            .0
+            .iter()
+            .filter(|(name, count)| !is_wait(name, **count));
         Calls(calls.map(|(name, count)| (name.clone(), *count)).collect())
     }
 
     /// Lines are `PID name(arguments) = result`; a call that was interrupted by another thread's is
     /// begun on one line and `<... name resumed>` on another. The first lines of a thread may be the call in
     /// which strace found it waiting, more than once. Descriptors are followed by what they are, in `<>`.
-    fn parse(trace: &str) -> Calls {
+    /// The first thread of a server waits for orders and looks up once a second; it serves nobody.
+    fn parse(trace: &str, first_thread: u32) -> Calls {
+        let first_thread = first_thread.to_string();
         let mut calls = BTreeMap::new();
         let mut found_in = BTreeMap::new();
         for line in trace.lines() {
@@ -105,6 +115,13 @@ impl Calls {
             };
             let Some((name, _)) = call.trim_start().split_once('(') else {
                 continue;
+            };
+            if thread == first_thread {
+                continue;
+            }
+            let name = match name == "write" && call.contains("<anon_inode:[eventfd]>") {
+                true => WAKE_UP,
+                false => name,
             };
             let found = *found_in.entry(thread).or_insert(name);
             if found == name && FOUND_WAITING.contains(&name) {
@@ -118,7 +135,7 @@ impl Calls {
             }
             if name
                 .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+                .all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
             {
                 *calls.entry(name.to_owned()).or_default() += 1;
             }
@@ -126,6 +143,12 @@ impl Calls {
         Calls(calls)
     }
 }
+
+/// The name of a write(2) that wakes a thread.
+const WAKE_UP: &str = "wake-up";
+
+/// Two workers for half a minute. Whatever wakes one for each request does so more often.
+const WAKE_UPS_MAX: u64 = 60;
 
 /// Where a thread that has nothing to do may wait.
 const FOUND_WAITING: [&str; 6] = [
@@ -143,12 +166,13 @@ mod tests {
 
     #[test]
     fn calls_are_counted_once() {
-        let trace = "12 futex(3) = ? ERESTARTSYS\n12 futex(3) = 0\n12 epoll_wait(3,  <unfinished ...>\n13 recvfrom(9, \"GET (x)\") = 7\n\
+        let trace = "11 recvmsg(4) = -1 EAGAIN\n11 write(5) = 8\n12 futex(3) = ? ERESTARTSYS\n12 futex(3) = 0\n\
+                     12 write(5<anon_inode:[eventfd]>, 1) = 8\n12 epoll_wait(3,  <unfinished ...>\n13 recvfrom(9, \"GET (x)\") = 7\n\
                      12 <... epoll_wait resumed>[]) = 0\n12 +++ exited with 0 +++\n\
                      13 --- SIGINT {si_signo=SIGINT} ---\n";
-        let calls = Calls::parse(trace);
+        let calls = Calls::parse(trace, 11);
         assert_eq!((calls.count("epoll_wait"), calls.count("recvfrom")), (1, 1));
-        assert_eq!(calls.0.len(), 2);
+        assert_eq!(calls.0.len(), 3);
         assert_eq!(calls.without_waits().0.len(), 1);
     }
 }
