@@ -164,7 +164,8 @@ async fn a_hook_of_the_answer_does_not_wait_for_a_body_that_was_refused() {
 
 #[test]
 fn an_idle_connection_is_small() {
-    // See the type. Built with this crate alone, tokio's sockets are 8 bytes smaller than in the server.
+    // See the type. Tokio's sockets are 8 bytes smaller where this crate is built alone; whether there is room for
+    // those 8 bytes in the server, the test of what an idle connection takes knows.
     let bytes = size_of::<Connection>();
-    assert!(bytes <= 144, "{bytes}");
+    assert!(bytes <= 152, "{bytes}");
 }
