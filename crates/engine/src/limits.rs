@@ -219,6 +219,10 @@ pub const READ_AHEAD_STEPS: usize = 2;
 /// and nothing is read ahead, so that it is passed by [`CHUNK_BYTES_MIN`] a connection at most.
 pub const READ_MEMORY_BYTES_MAX: usize = 128 * 1024 * 1024;
 
+/// Bytes from which on the system has memory back as soon as it is freed: most chunks of large files, which would
+/// otherwise stay with each thread that has read one.
+pub const LARGE_ALLOCATION_BYTES: usize = 1024 * 1024;
+
 /// Reads that the kernel or the C library does at the same time for one worker: those of some file systems that
 /// hang, and still some of another.
 pub const QUEUED_READS_MAX: u32 = 256;

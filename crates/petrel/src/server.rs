@@ -9,11 +9,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::file_report;
 use engine::log::{LogRegistry, LogTarget};
 use engine::mounts;
 use engine::server::{BoundListener, Server, ServerPlan};
 use engine::worker::Drain;
+use engine::{file_report, limits};
 use modules::gateway::options::spawn_specs;
 use modules::gateway::overload;
 use modules::gateway::resolve;
@@ -174,6 +174,7 @@ impl Process<'_> {
         if !self.wait_for_go()? {
             return Ok(());
         }
+        sys::allocator::give_back_from(limits::LARGE_ALLOCATION_BYTES);
         self.logs.start()?;
         let plan = ServerPlan {
             config: Arc::clone(&loaded.config),

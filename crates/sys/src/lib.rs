@@ -3,6 +3,7 @@
 //! Every other crate forbids unsafe code. What rustix, nix or the standard library offer safely
 //! is not wrapped here.
 
+pub mod allocator;
 pub mod child;
 #[cfg(feature = "counting-allocator")]
 pub mod counting_allocator;

@@ -1,0 +1,48 @@
+//! The C library's allocator, which Rust's standard one hands everything on to.
+
+/// Allocations of `bytes` and more get pages of their own from now on, which the system has back as soon as they
+/// are freed. glibc would raise that limit with the first large one it frees, to 32 MiB, and each thread that has
+/// ever held a large one would keep as much. Other C libraries do so anyway, or have no such limit.
+pub fn give_back_from(bytes: usize) {
+    #[cfg(target_env = "gnu")]
+    if let Ok(bytes) = libc::c_int::try_from(bytes) {
+        // SAFETY: it sets a number that the allocator reads, at any time; it touches no memory of ours. An
+        // unsuitable number is refused, and then nothing changes.
+        unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, bytes) };
+    }
+    #[cfg(not(target_env = "gnu"))]
+    let _ = bytes;
+}
+
+#[cfg(all(test, target_env = "gnu", target_os = "linux"))]
+mod tests {
+    use std::hint::black_box;
+
+    const LARGE: usize = 2 << 20;
+
+    #[test]
+    fn large_allocations_are_given_back() {
+        super::give_back_from(1 << 20);
+        // A thread of its own has a part of the heap of its own.
+        let kept = std::thread::spawn(|| {
+            // Freeing the first one is what would raise the limit.
+            drop(black_box(vec![1_u8; LARGE]));
+            let large = black_box(vec![1_u8; LARGE]);
+            let place = large.as_ptr().addr();
+            drop(large);
+            // Nothing is mapped there, unless another thread was quick.
+            is_mapped(place + LARGE / 2)
+        });
+        assert!(!kept.join().expect("no panic"));
+    }
+
+    fn is_mapped(address: usize) -> bool {
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("it is there");
+        maps.lines().any(|line| {
+            let range = line.split_once(' ').map_or(line, |(range, _)| range);
+            let (first, end) = range.split_once('-').expect("two addresses");
+            let number = |text| usize::from_str_radix(text, 16).expect("a number");
+            (number(first)..number(end)).contains(&address)
+        })
+    }
+}
