@@ -241,7 +241,7 @@ impl Exchange {
             return done.map(Some);
         }
         let descriptor = file.share_descriptor().ok_or(io::ErrorKind::NotFound)?;
-        let origin = file.origin(self.connection.id, length);
+        let origin = file.origin(self.connection.client_key(), length);
         let running = blocking::run_for(Class::Read, origin, move || {
             let mut bytes = vec![0; length];
             let count = read_full(&*descriptor, &mut bytes, 0)?;

@@ -189,7 +189,7 @@ pub const REMOTE_DEVICE_JOBS_MAX: usize = 16;
 
 /// Bytes of such jobs after which no further one is begun on the same file system. Enough for several heads of
 /// disks; of large stretches a few, which are then read without going to and fro between them.
-pub const DEVICE_BYTES_MAX: usize = 40 * 1024 * 1024;
+pub const DEVICE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Bytes of a file that are read at once, at least: for clients that take little at a time, and when
 /// [`READ_MEMORY_BYTES_MAX`] is reached.
