@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use petrel_tests::{Backend, Client, Deaf, SOON, Server, Speaks, directive, eventually};
 
+use crate::crowds::held;
 use crate::{KEY, OPTIONS, in_front_of_all};
 
 /// A backend that says its name.
@@ -229,14 +230,7 @@ fn max_pool_size_is_a_limit_of_all_workers_together() {
 
 #[test]
 fn a_client_that_leaves_the_queue_costs_nothing() {
-    let go_on = Arc::new(AtomicBool::new(false));
-    let may_go_on = Arc::clone(&go_on);
-    let backend = Backend::start(Speaks::FastCgi, move |exchange| {
-        while !may_go_on.load(Ordering::SeqCst) {
-            exchange.pause(Duration::from_millis(2));
-        }
-        exchange.say("done");
-    });
+    let (backend, go_on) = held();
     let server = with_pool(&backend, "proxy-core.max-pool-size = 1");
     let mut first = server.client();
     first.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -31,7 +31,7 @@ fn slow(speaks: Speaks, time: Duration) -> (Backend, Arc<AtomicUsize>) {
 }
 
 /// A backend that answers nobody until it is told to.
-fn held() -> (Backend, Arc<AtomicBool>) {
+pub fn held() -> (Backend, Arc<AtomicBool>) {
     let go_on = Arc::new(AtomicBool::new(false));
     let may_go_on = Arc::clone(&go_on);
     let backend = Backend::start(Speaks::FastCgi, move |exchange| {
