@@ -152,7 +152,7 @@ impl Disk {
     }
 
     /// Writes what `make` makes under their names, unless `is_purged` says that it does not count any more,
-    /// which is asked again when it is there: who purges marks first and removes then. False in the result:
+    /// which is asked again when it is there: who purges or removes marks first and removes then. False in the result:
     /// nothing was written. `None`: too much is waiting already.
     pub fn write(
         self: &Arc<Disk>,
@@ -222,11 +222,18 @@ impl Disk {
         (count, job)
     }
 
-    /// The same for one name, if the file is known, without waiting.
+    /// The same for one name. As long as files of earlier processes are looked for, those with its base are
+    /// not taken in: which of them are variants that stay is not known.
     pub fn remove_elsewhere(self: &Arc<Disk>, name: Name) -> Option<blocking::Running<()>> {
+        let is_known = {
+            let mut index = self.index();
+            if let Some(base) = name.first_chunk() {
+                index.note_purge(*base);
+            }
+            index.forget(&name)
+        };
         let disk = Arc::clone(self);
-        let job = || blocking::run(self.origin, move || disk.remove(&[name]));
-        self.has(&name).then(job)
+        is_known.then(|| blocking::run(self.origin, move || disk.unlink(&[name])))
     }
 
     /// Waits for the disk: forgets these and removes their files.
@@ -439,11 +446,14 @@ impl Index {
             && (self.is_all_purged || self.purged.as_ref().is_some_and(is_purged))
     }
 
-    fn forget(&mut self, name: &Name) {
+    /// Whether it was known.
+    fn forget(&mut self, name: &Name) -> bool {
         let number = self.numbers.remove(name);
-        if let Some(place) = number.and_then(|number| self.queue.remove(number)) {
+        let place = number.and_then(|number| self.queue.remove(number));
+        if let Some(place) = &place {
             self.bytes -= place.bytes;
         }
+        place.is_some()
     }
 }
 
@@ -640,6 +650,26 @@ mod tests {
         job.expect("there is a file").await.expect("it is done");
         let back = write(&again, "b", "four").await;
         assert!(again.has(&back) && again.index().purged.is_none());
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn what_is_removed_before_it_is_found_is_not_found() {
+        let tree = Tree::new(&[]);
+        let disk = open(&tree, 1 << 20).await;
+        let old = write(&disk, "a", "one").await;
+        drop(disk);
+        let again = Disk::open(&tree.path("cache"), 1 << 20).expect("it is there");
+        assert!(again.remove_elsewhere(old).is_none(), "nothing is known");
+        let new = write(&again, "b", "two").await;
+        let job = again.remove_elsewhere(new).expect("it is known");
+        assert_eq!(again.sizes().0, 0);
+        job.await.expect("it is done");
+        again.load(Arc::default()).await.expect("it can be read");
+        assert_eq!(again.sizes().0, 0);
+        for name in [old, new] {
+            let file = tree.path(&format!("cache/{:02x}/{}", name[0], file_name(&name)));
+            assert!(!std::path::Path::new(&file).exists());
+        }
     }
 
     #[tokio::test(flavor = "local")]

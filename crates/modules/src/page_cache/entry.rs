@@ -28,6 +28,7 @@ pub struct Entry {
     /// No other body has the same number; see [`petrel_engine::response::KeptContent`].
     pub content: u64,
     is_gone: AtomicBool,
+    is_withdrawn: AtomicBool,
     was_used: AtomicBool,
     /// Second until which somebody refreshes it; 0 is nobody.
     refreshed_until_s: AtomicU32,
@@ -149,6 +150,7 @@ impl Entry {
             modified_s,
             content,
             is_gone: AtomicBool::new(false),
+            is_withdrawn: AtomicBool::new(false),
             was_used: AtomicBool::new(false),
             refreshed_until_s: AtomicU32::new(0),
             failing_until_s: AtomicU32::new(0),
@@ -164,6 +166,17 @@ impl Entry {
     /// It was purged, replaced or evicted.
     pub fn end(&self) {
         self.is_gone.store(true, Relaxed);
+    }
+
+    /// It counts nowhere any more, also not on disk.
+    pub fn withdraw(&self) {
+        self.is_withdrawn.store(true, Relaxed);
+        self.end();
+    }
+
+    /// Whether it was withdrawn; what was only evicted from memory was not.
+    pub fn is_withdrawn(&self) -> bool {
+        self.is_withdrawn.load(Relaxed)
     }
 
     /// Somebody gets it.

@@ -175,7 +175,7 @@ impl PageCache {
     pub(super) fn remove(&self, entry: &Entry) {
         let is_it = |other: &Entry| std::ptr::eq(other, entry);
         self.shared.memory.remove_variants(&entry.page.key, is_it);
-        entry.end();
+        entry.withdraw();
         let name = blob::name(&entry.page.key, &entry.page.vary);
         let disk = self.shared.disk.as_ref();
         if let Some(job) = disk.and_then(|disk| disk.remove_elsewhere(name)) {
@@ -198,7 +198,7 @@ impl PageCache {
             let purged = Arc::clone(&entry);
             let is_purged = move || {
                 let page = &purged.page;
-                shared.purges.concern(&page.key, &page.tags, since)
+                purged.is_withdrawn() || shared.purges.concern(&page.key, &page.tags, since)
             };
             if let Some(job) = disk.write(move || blobs(&entry.page, at_s), is_purged) {
                 let counters = Arc::clone(&self.counters);

@@ -1,7 +1,9 @@
 //! What is kept on disk, and over a restart.
 
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use petrel_engine::blocking::{self, Origin};
 use petrel_engine::testing::Site;
 
 use super::super::PageCache;
@@ -125,6 +127,39 @@ async fn an_answer_that_may_not_be_stored_any_more_is_removed_from_disk() {
     say(200, "Cache-Control: private", "mine");
     get(&site, "/a", "");
     until(&site, "page-cache.disk.entries", 0).await;
+}
+
+#[tokio::test(flavor = "local")]
+async fn what_is_removed_while_it_waits_to_be_written_does_not_stay() {
+    let tree = Tree::new(&[]);
+    let site = on_disk(&tree, "");
+    // The threads have something else to do.
+    let (open, is_open) = mpsc::channel::<()>();
+    let is_open = Arc::new(Mutex::new(is_open));
+    let busy: Vec<_> = (0..blocking::THREADS.write)
+        .map(|_| {
+            let is_open = Arc::clone(&is_open);
+            blocking::run(Origin::default(), move || {
+                let _ = is_open.lock().expect("nobody panics").recv();
+            })
+        })
+        .collect();
+    say(200, FRESH, "one");
+    get(&site, "/a", "");
+    later(&site, 60);
+    say(200, "Cache-Control: private", "mine");
+    get(&site, "/a", "");
+    drop(open);
+    for job in busy {
+        job.await.expect("it is done");
+    }
+    // What was begun before this one has ended as well, or shows up while others are written.
+    for number in 1..=20 {
+        say(200, FRESH, "two");
+        get(&site, &format!("/b{number}"), "");
+        until(&site, "page-cache.disk.stores", number).await;
+        assert_eq!(count(&site, "page-cache.disk.entries"), number);
+    }
 }
 
 #[tokio::test(flavor = "local")]
