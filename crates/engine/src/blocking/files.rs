@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
@@ -25,14 +26,24 @@ pub async fn read_file(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
 /// Makes `bytes` the content of the file: others see the old one or the new one, whole, also when the
 /// process ends meanwhile. A new file is made each time, with the permissions that the umask leaves. It
 /// is not forced to the disk: after a power failure the file may be the old one, or empty. If the process
-/// ends meanwhile, a file `.petrel-*.part` may stay beside it.
+/// ends meanwhile, a file `.petrel-*.part` may stay beside it. A future that is dropped takes the bytes along,
+/// unless they are being written.
 ///
 /// # Errors
 /// Those of open(2), write(2) and rename(2), and of [`run_io`]. The file is the old one then.
 pub async fn write_file_atomically(path: &Path, bytes: Bytes) -> io::Result<()> {
     let origin = Origin::of_path(path).with_bytes(bytes.len());
     let path = path.to_owned();
-    run_io(Class::Write, origin, move || replace(&path, &bytes)).await
+    // A job that waits behind a file system that hangs holds nothing of those who have gone.
+    let bytes = Arc::new(bytes);
+    let to_write = Arc::downgrade(&bytes);
+    let written = run_io(Class::Write, origin, move || {
+        let bytes = to_write.upgrade().ok_or(io::ErrorKind::NotFound)?;
+        replace(&path, &bytes)
+    });
+    let written = written.await;
+    drop(bytes);
+    written
 }
 
 /// What is at `path`, behind symlinks.

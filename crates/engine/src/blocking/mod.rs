@@ -122,7 +122,8 @@ pub fn configure(threads: Threads) {
 
 /// Has a thread of [`Class::Write`] do `job` for `origin`, behind those that came before. It is begun whether or
 /// not the future is polled; if that is dropped before its turn comes, the job is left out, and if it is dropped
-/// later the result is.
+/// later the result is. What the job owns is there until its turn has come, which may be never: memory is better
+/// kept by who waits, and only found from here (as [`write_file_atomically`] does).
 ///
 /// The future ends with an error when [`limits::BLOCKING_QUEUE_MAX`] jobs wait already; then nothing is
 /// done.

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ops::Deref;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
@@ -71,16 +72,18 @@ impl Memory {
         }
     }
 
-    /// The bytes for this worker, which count until it has let go of them, and for another thread.
-    pub fn into_shared(self) -> (Bytes, Bytes) {
-        let bytes = Bytes::from(self.bytes);
+    /// The bytes for this worker, which count until it has let go of them, and for another thread, which may
+    /// look for them until then.
+    pub fn into_shared(self) -> (Bytes, Weak<Vec<u8>>) {
+        let bytes = Arc::new(self.bytes);
+        let for_others = Arc::downgrade(&bytes);
         let mut share = self.share;
         share.set(bytes.len());
         let counted = Counted {
-            bytes: bytes.clone(),
+            bytes,
             _share: share,
         };
-        (Bytes::from_owner(counted), bytes)
+        (Bytes::from_owner(counted), for_others)
     }
 
     fn count(&mut self) {
@@ -130,7 +133,7 @@ pub(super) fn counted() -> usize {
 }
 
 struct Counted {
-    bytes: Bytes,
+    bytes: Arc<Vec<u8>>,
     _share: Share,
 }
 

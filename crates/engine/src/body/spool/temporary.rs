@@ -8,10 +8,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bytes::Bytes;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 
@@ -30,22 +29,25 @@ pub(super) enum Target {
     Open(SharedDescriptor),
 }
 
-/// Writes `bytes` at `offset` of `target`. The file, if it is a new one.
+/// Writes `bytes` at `offset` of `target`. The file, if it is a new one. Whoever has the bytes keeps them until
+/// that is done: a job that waits holds none of its own, so that behind a file system that hangs there is
+/// nothing left of those who have gone.
 pub(super) async fn write(
     target: Target,
-    bytes: Bytes,
+    bytes: Weak<Vec<u8>>,
     offset: u64,
     origin: Origin,
 ) -> io::Result<Option<Uncached>> {
     #[cfg(test)]
     let gate = super::gate::current();
     let origin = Origin {
-        bytes: bytes.len(),
+        bytes: bytes.upgrade().map_or(0, |bytes| bytes.len()),
         ..origin
     };
     elsewhere(Class::Write, origin, move || {
         #[cfg(test)]
         gate.as_ref().map_or(Ok(()), |gate| gate.pass())?;
+        let bytes = bytes.upgrade().ok_or(io::ErrorKind::NotFound)?;
         write_block(&target, &bytes, offset)
     })
     .await
