@@ -117,6 +117,12 @@ impl Disk {
         self.is_ready.load(Relaxed) && self.index().numbers.contains_key(name)
     }
 
+    /// Whether it is known what is there, and nothing waits to be written.
+    #[cfg(test)]
+    pub fn is_at_rest(&self) -> bool {
+        self.is_ready.load(Relaxed) && self.pending.load(Relaxed) == 0
+    }
+
     /// Makes the index from what is there, in the background, and reads which tags were purged.
     pub fn load(self: &Arc<Disk>, tag_purges: Arc<TagPurges>) -> blocking::Running<()> {
         let disk = Arc::clone(self);
