@@ -34,6 +34,9 @@ pub(super) struct Pool {
     permits: Semaphore,
     waiting: Cell<usize>,
     circuit: RefCell<Circuit>,
+    /// The time for the circuit, if a test has stopped the clock.
+    #[cfg(test)]
+    stopped_at: Cell<Option<Instant>>,
 }
 
 /// What a pool is made from.
@@ -93,6 +96,8 @@ impl Pool {
             permits: Semaphore::new(options.connections_max.clamp(1, Semaphore::MAX_PERMITS)),
             waiting: Cell::new(0),
             circuit: RefCell::default(),
+            #[cfg(test)]
+            stopped_at: Cell::default(),
         }
     }
 
@@ -107,6 +112,12 @@ impl Pool {
         self.idle.borrow().len()
     }
 
+    /// Whether one of them is of no use any more, as far as the kernel knows.
+    #[cfg(test)]
+    pub fn is_an_idle_one_stale(&self) -> bool {
+        self.idle.borrow().iter().any(|idle| idle.link.is_stale())
+    }
+
     /// As if nobody had used them for so long.
     #[cfg(test)]
     pub fn let_idle_ones_age(&self, by: Duration) {
@@ -116,6 +127,21 @@ impl Pool {
                 .checked_sub(by)
                 .expect("the machine is up for longer");
         }
+    }
+
+    /// What the circuit takes for the present goes on by this, and no further.
+    #[cfg(test)]
+    pub fn step_clock(&self, by: Duration) {
+        self.stopped_at.set(Some(self.now() + by));
+    }
+
+    /// The time for the circuit.
+    fn now(&self) -> Instant {
+        #[cfg(test)]
+        if let Some(now) = self.stopped_at.get() {
+            return now;
+        }
+        Instant::now()
     }
 
     /// Sends the operation's commands and reads the replies to them, which `replies` makes a taker for.
@@ -229,7 +255,7 @@ impl Pool {
     }
 
     fn admit(&self) -> Result<Option<Trial<'_>>, StoreError> {
-        let admission = self.circuit.borrow_mut().admit(Instant::now());
+        let admission = self.circuit.borrow_mut().admit(self.now());
         match admission {
             Admission::Up => Ok(None),
             Admission::Trial => Ok(Some(Trial(self))),
@@ -285,7 +311,7 @@ impl Pool {
         };
         if let Err(error) = &opened {
             let mut circuit = self.circuit.borrow_mut();
-            circuit.unreachable(Instant::now(), &error.text);
+            circuit.unreachable(self.now(), &error.text);
         }
         opened
     }
@@ -328,9 +354,9 @@ impl Pool {
         };
         let mut circuit = self.circuit.borrow_mut();
         match stage {
-            Stage::Connect | Stage::Login => circuit.unreachable(Instant::now(), text),
+            Stage::Connect | Stage::Login => circuit.unreachable(self.now(), text),
             Stage::Write | Stage::Read if !operation.may_block => {
-                circuit.timed_out(Instant::now(), text);
+                circuit.timed_out(self.now(), text);
                 self.idle.borrow_mut().clear();
             }
             _ => {}

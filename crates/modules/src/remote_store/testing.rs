@@ -31,7 +31,7 @@ pub(super) fn stores() -> (Site, Rc<Stores>) {
     (site, stores)
 }
 
-/// A Redis there, with a time-out of two seconds.
+/// A Redis there, with a time-out of a minute.
 pub(super) fn redis_at(stores: &Stores, address: &str) -> Rc<Redis> {
     stores
         .redis(&redis_options(address))
@@ -42,7 +42,8 @@ pub(super) fn redis_at(stores: &Stores, address: &str) -> Rc<Redis> {
 pub(super) fn redis_options(address: &str) -> RedisOptions {
     let address = StoreAddress::parse(address, 1).expect("it is an address");
     let mut options = RedisOptions::new(address);
-    options.timeout_ms = 2000;
+    options.timeout_ms = 60_000;
+    options.connect_timeout_ms = 60_000;
     options
 }
 
@@ -79,12 +80,12 @@ pub(super) struct FakeServer {
 impl FakeServer {
     /// Over TCP.
     pub async fn start(scripts: Vec<Vec<Step>>) -> FakeServer {
-        FakeServer::start_at("127.0.0.1:0", scripts).await
+        let listener = TcpListener::bind("127.0.0.1:0").await;
+        FakeServer::start_on(listener.expect("a port is free"), scripts)
     }
 
-    /// Over TCP, there.
-    pub async fn start_at(address: &str, scripts: Vec<Vec<Step>>) -> FakeServer {
-        let listener = TcpListener::bind(address).await.expect("it is free");
+    /// The same with this socket.
+    pub fn start_on(listener: TcpListener, scripts: Vec<Vec<Step>>) -> FakeServer {
         let address = listener.local_addr().expect("it is bound").to_string();
         let task = tokio::spawn(async move {
             let mut connections = Vec::new();
@@ -126,7 +127,7 @@ impl FakeServer {
 
     /// All scripts are played to their end.
     pub async fn finish(self) {
-        let over = timeout(Duration::from_secs(5), self.task).await;
+        let over = timeout(Duration::from_secs(60), self.task).await;
         over.expect("it ends").expect("it went as written");
     }
 }

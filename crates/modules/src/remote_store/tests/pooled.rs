@@ -1,9 +1,10 @@
 //! Which connections there are, who gets one, and servers that are down.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::net::TcpSocket;
 
 use crate::remote_store::testing::Step::{Closed, Hear, Pause, Say};
 use crate::remote_store::testing::{FakeServer, redis_at, redis_options, run, stores, wire};
@@ -11,12 +12,13 @@ use crate::remote_store::{Kind, Stage, Value, counters, limits};
 
 const GET: [&str; 2] = ["GET", "a"];
 
-/// An address where nobody listens.
-async fn nowhere() -> String {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
-        .await
-        .expect("a port");
-    listener.local_addr().expect("it is bound").to_string()
+/// An address where nobody listens as long as the socket does not.
+fn nowhere() -> (TcpSocket, String) {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+    socket.bind(any_port).expect("a port");
+    let address = socket.local_addr().expect("it is bound").to_string();
+    (socket, address)
 }
 
 #[test]
@@ -192,8 +194,8 @@ fn who_gets_no_connection_waits_for_one() {
 fn there_is_an_end_to_those_who_wait() {
     run(async {
         let (_site, stores) = stores();
-        // It is never even accepted.
-        let mut options = redis_options(&nowhere().await);
+        let (_socket, address) = nowhere();
+        let mut options = redis_options(&address);
         options.connections_max = 1;
         let redis = stores.redis(&options).expect("it can be made");
         let mut waiting = Vec::new();
@@ -221,30 +223,32 @@ fn there_is_an_end_to_those_who_wait() {
 fn a_server_that_is_away_is_tried_once_a_pause() {
     run(async {
         let (site, stores) = stores();
-        let address = nowhere().await;
+        let (socket, address) = nowhere();
         let redis = redis_at(&stores, &address);
+        redis.pool().step_clock(Duration::ZERO);
         let error = redis.command(&GET).await.expect_err("nobody listens");
         assert_eq!(
             (error.kind, error.stage),
             (Kind::Unreachable, Stage::Connect)
         );
         assert!(!error.is_repeated());
-        let server = FakeServer::start_at(
-            &address,
+        let server = FakeServer::start_on(
+            socket.listen(1).expect("it can"),
             vec![vec![
                 Hear(wire("GET a")),
                 Say(b":1\r\n"),
                 Hear(wire("GET a")),
                 Say(b":1\r\n"),
             ]],
-        )
-        .await;
+        );
         // They are told at once: a quarter of a second later one would find out that it is up.
+        let pause = Duration::from_millis(limits::DOWN_PAUSE_MS_MIN);
+        redis.pool().step_clock(pause - Duration::from_millis(1));
         for _ in 0..10 {
             let error = redis.command(&GET).await.expect_err("it is down");
             assert!(error.is_repeated(), "{error}");
         }
-        sleep(Duration::from_millis(limits::DOWN_PAUSE_MS_MIN)).await;
+        redis.pool().step_clock(Duration::from_millis(1));
         // One finds out; who comes meanwhile is still told that it is down.
         let (first, second) = tokio::join!(redis.command(&GET), redis.command(&GET));
         assert_eq!(first, Ok(Value::Integer(1)));
@@ -268,7 +272,7 @@ fn a_server_that_hangs_is_down_after_some_time_outs() {
         let (_site, stores) = stores();
         let hanging = || vec![Hear(wire("GET a")), Closed];
         let server = FakeServer::start(vec![hanging(), hanging(), hanging(), hanging()]).await;
-        let redis = redis_at(&stores, &server.address).with_timeout(20);
+        let redis = redis_at(&stores, &server.address).with_timeout(500);
         for _ in 0..limits::TIMEOUTS_IN_A_ROW_MAX {
             let error = redis.command(&GET).await.expect_err("it hangs");
             assert_eq!(error.kind, Kind::TimedOut);
@@ -289,7 +293,7 @@ fn commands_that_are_meant_to_wait_say_nothing_about_the_server() {
         let times = limits::TIMEOUTS_IN_A_ROW_MAX + 1;
         let waiting = |_| vec![Hear(wire("BLPOP a 0")), Closed];
         let server = FakeServer::start((0..times).map(waiting).collect()).await;
-        let redis = redis_at(&stores, &server.address).with_timeout(20);
+        let redis = redis_at(&stores, &server.address).with_timeout(500);
         for _ in 0..times {
             let error = redis
                 .command(&["BLPOP", "a", "0"])
