@@ -318,7 +318,7 @@ mod tests {
         let site = Site::new("", &[]);
         let worker = Rc::clone(site.worker());
         let cache = PageCache::of(&worker);
-        let wait = Duration::from_secs(5);
+        let wait = Duration::from_secs(60);
         let Turn::Make(maker) = cache.fragment(&worker, b"k", wait).await else {
             panic!("nobody makes it");
         };

@@ -1,6 +1,8 @@
 //! What all workers share of the page cache, and what each has of its own.
 
-use std::cell::{Cell, RefCell};
+#[cfg(test)]
+use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -98,8 +100,9 @@ pub struct PageCache {
     pub(super) front: RefCell<Front>,
     /// Keys are written here.
     pub(super) key: RefCell<Vec<u8>>,
-    /// The wall clock as tests want it, in seconds ahead of the real one.
-    pub(super) ahead_s: Cell<u64>,
+    /// The second that a test has stopped the wall clock at.
+    #[cfg(test)]
+    pub(super) stopped_at_s: Cell<Option<u64>>,
 }
 
 impl PageCache {
@@ -125,13 +128,18 @@ impl PageCache {
             counters,
             front: RefCell::default(),
             key: RefCell::default(),
-            ahead_s: Cell::new(0),
+            #[cfg(test)]
+            stopped_at_s: Cell::default(),
         }
     }
 
     /// The second of the wall clock that counts for freshness.
     pub(super) fn now_s(&self, worker: &Worker) -> u64 {
-        worker.clock().wall_seconds() + self.ahead_s.get()
+        #[cfg(test)]
+        if let Some(stopped_at_s) = self.stopped_at_s.get() {
+            return stopped_at_s;
+        }
+        worker.clock().wall_seconds()
     }
 
     /// Keeps an answer that was asked for in second `at_s`, when `since` was the number of the latest purge.

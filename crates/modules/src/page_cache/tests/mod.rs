@@ -15,10 +15,12 @@ use backend::BACKEND;
 
 const ENABLED: &str = "server.document-root = \"/nonexistent\"\npage-cache.enable = \"enable\"\n";
 
-/// A site whose backend answers as [`backend::say`] was told.
+/// A site whose backend answers as [`backend::say`] was told, and whose wall clock stands still.
 fn site(config: &str) -> Site {
     backend::forget();
-    Site::new(&format!("{ENABLED}{config}"), &[&MODULE, &BACKEND])
+    let site = Site::new(&format!("{ENABLED}{config}"), &[&MODULE, &BACKEND]);
+    later(&site, 0);
+    site
 }
 
 fn get(site: &Site, target: &str, fields: &str) -> Answer {
@@ -38,10 +40,11 @@ fn text(answer: &Answer) -> String {
     String::from_utf8_lossy(answer.body()).into_owned()
 }
 
-/// Lets the wall clock go on.
+/// Lets the wall clock go on by so much, and no further.
 fn later(site: &Site, seconds: u64) {
     let cache = PageCache::of(site.worker());
-    cache.ahead_s.set(cache.ahead_s.get() + seconds);
+    let now_s = cache.now_s(site.worker());
+    cache.stopped_at_s.set(Some(now_s + seconds));
 }
 
 fn count(site: &Site, name: &str) -> u64 {
