@@ -390,7 +390,7 @@ const LISTENER: &str = "127.0.0.1:80";
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// How long an answer that is awaited may take.
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Files a site keeps open.
 const OPEN_FILES_MAX: usize = 64;

@@ -1,5 +1,6 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use petrel_engine::testing::Site;
 
@@ -286,8 +287,10 @@ async fn a_listing_is_kept_as_a_file() {
         let mut files = std::fs::read_dir(&kept).into_iter().flatten().flatten();
         files.any(|file| file.file_name().as_bytes().starts_with(b"dirlist-"))
     };
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !is_kept() {
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        assert!(Instant::now() < deadline, "it is not kept");
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
     root.write("b", "");
     assert_eq!(
@@ -300,7 +303,7 @@ async fn a_listing_is_kept_as_a_file() {
         .flatten()
         .collect();
     assert_eq!(files.len(), 1);
-    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(61);
+    let old = std::time::SystemTime::now() - Duration::from_secs(61);
     let file = std::fs::File::options()
         .write(true)
         .open(files[0].path())

@@ -86,9 +86,15 @@ fn ask_http(reply: &'static [u8]) -> (Result<(), String>, Vec<u8>) {
 }
 
 fn wait_for(health: &Health, wanted: Usability) {
+    wait_until(&format!("{wanted:?}"), || {
+        health.usability(now_ms()) == wanted
+    });
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
-    while health.usability(now_ms()) != wanted {
-        assert!(start.elapsed() < Duration::from_secs(60), "{wanted:?}");
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -213,7 +219,10 @@ fn two_failures_take_a_backend_out_and_one_success_brings_it_back() {
     let checker = Checker::start().expect("a thread");
     checker.watch(target(address, Protocol::FastCgi, &backend));
     wait_for(&backend.health, Usability::Down);
-    assert_eq!(backend.health.counters(now_ms()).disabled, 1);
+    // It is counted after the state has changed.
+    wait_until("it is counted", || {
+        backend.health.counters(now_ms()).disabled == 1
+    });
     let _listener = UnixListener::bind(&path).expect("a socket");
     wait_for(&backend.health, Usability::Ready);
     std::fs::remove_file(&path).expect("it was there");

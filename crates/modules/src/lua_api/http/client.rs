@@ -403,7 +403,7 @@ mod tests {
             let _ = socket.read(&mut [0; 4096]).expect("a request");
             let reply = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
             socket.write_all(reply).expect("it listens");
-            let limit = Some(Duration::from_secs(30));
+            let limit = Some(Duration::from_secs(60));
             socket.set_read_timeout(limit).expect("a limit");
             socket.read(&mut [0; 1]).expect("it is closed, not left")
         });
@@ -417,9 +417,13 @@ mod tests {
         let reply = client.fetch(&target, &asked).await.expect("a reply");
         assert_eq!(reply.status, 200);
         assert_eq!(client.servers.borrow().len(), 1);
-        tokio::time::sleep(IDLE_TIME + Duration::from_millis(500)).await;
-        assert!(client.servers.borrow().is_empty());
+        let is_over = async {
+            while !client.servers.borrow().is_empty() || client.is_swept.get() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_secs(60), is_over).await;
+        in_time.expect("the task has closed it and ended");
         assert_eq!(served.join().expect("no panic"), 0);
-        assert!(!client.is_swept.get(), "the task has ended");
     }
 }
