@@ -17,6 +17,9 @@ use crate::{PATIENCE, eventually, free_port, petrel};
 /// Longer than the server keeps a line to itself.
 const LOG_ROUND: Duration = Duration::from_millis(120);
 
+/// Looks in a row, 40 ms apart, at which a server that does nothing holds the same.
+const STEADY_TIMES: usize = 8;
+
 /// A server that is about to be.
 ///
 /// The configuration begins with [`DEFAULTS`]; a line of the test's own that begins with the name
@@ -271,13 +274,15 @@ impl Server {
     }
 
     /// What its processes hold, once it stays the same for a moment: a connection that was closed
-    /// just now is still on its way out.
+    /// just now is still on its way out, and so are those of a worker that has no processor yet.
     pub fn holdings(&self) -> Holdings {
         let mut last = self.processes().holdings();
-        for _ in 0..50 {
+        let mut times = 0;
+        for _ in 0..100 {
             std::thread::sleep(Duration::from_millis(40));
             let now = self.processes().holdings();
-            if now == last {
+            times = if now == last { times + 1 } else { 0 };
+            if times == STEADY_TIMES {
                 break;
             }
             last = now;
@@ -291,7 +296,7 @@ impl Server {
     /// They go on holding something else.
     #[track_caller]
     pub fn expect_holdings(&self, before: &Holdings) {
-        if !eventually(|| self.holdings() == *before) {
+        if !eventually(|| self.processes().holdings() == *before) {
             panic!("before: {before:#?}\nafter: {:#?}", self.holdings());
         }
     }

@@ -1,6 +1,6 @@
 //! System calls of the server, counted by strace.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -104,19 +104,23 @@ impl Calls {
     /// Lines are `PID name(arguments) = result`; a call that was interrupted by another thread's is
     /// begun on one line and `<... name resumed>` on another. The first lines of a thread may be the call in
     /// which strace found it waiting, more than once. Descriptors are followed by what they are, in `<>`.
-    /// The first thread of a server waits for orders and looks up once a second; it serves nobody.
+    /// The first thread of a server waits for orders and looks up once a second; it serves nobody. Nor does one
+    /// that ends meanwhile: the thread of a pool that had nothing to do for a while.
     fn parse(trace: &str, first_thread: u32) -> Calls {
         let first_thread = first_thread.to_string();
         let mut calls = BTreeMap::new();
         let mut found_in = BTreeMap::new();
-        for line in trace.lines() {
-            let Some((thread, call)) = line.split_once(' ') else {
-                continue;
-            };
+        let lines = || trace.lines().filter_map(|line| line.split_once(' '));
+        let has_ended = |(_, event): &(&str, &str)| event.trim_start().starts_with("+++ exited");
+        let ended: BTreeSet<&str> = lines()
+            .filter(has_ended)
+            .map(|(thread, _)| thread)
+            .collect();
+        for (thread, call) in lines() {
             let Some((name, _)) = call.trim_start().split_once('(') else {
                 continue;
             };
-            if thread == first_thread {
+            if thread == first_thread || ended.contains(thread) {
                 continue;
             }
             let name = match name == "write" && call.contains("<anon_inode:[eventfd]>") {
@@ -168,7 +172,7 @@ mod tests {
     fn calls_are_counted_once() {
         let trace = "11 recvmsg(4) = -1 EAGAIN\n11 write(5) = 8\n12 futex(3) = ? ERESTARTSYS\n12 futex(3) = 0\n\
                      12 write(5<anon_inode:[eventfd]>, 1) = 8\n12 epoll_wait(3,  <unfinished ...>\n13 recvfrom(9, \"GET (x)\") = 7\n\
-                     12 <... epoll_wait resumed>[]) = 0\n12 +++ exited with 0 +++\n\
+                     12 <... epoll_wait resumed>[]) = 0\n14 munmap(0x7f, 4096) = 0\n14 +++ exited with 0 +++\n\
                      13 --- SIGINT {si_signo=SIGINT} ---\n";
         let calls = Calls::parse(trace, 11);
         assert_eq!((calls.count("epoll_wait"), calls.count("recvfrom")), (1, 1));

@@ -206,6 +206,7 @@ mod tests {
     use std::future::poll_fn;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
+    use std::pin::pin;
 
     use super::*;
 
@@ -244,13 +245,15 @@ mod tests {
             assert_eq!(write(&mut socket, b"two").await.expect("written"), 3);
             assert!(matches!(socket.watch, Watch::No(_)));
             theirs.read_exact(&mut [0; 3]).expect("read");
-            let later = std::thread::spawn(move || {
-                std::thread::sleep(std::time::Duration::from_millis(20));
+            {
+                let mut next = pin!(read(&mut socket));
+                let first = poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await;
+                assert!(first.is_pending());
                 theirs.write_all(b"three").expect("written");
-            });
-            assert_eq!(read(&mut socket).await, b"three");
+                assert_eq!(next.await, b"three");
+            }
             assert!(matches!(socket.watch, Watch::Reading(_)));
-            later.join().expect("it ran");
+            drop(theirs);
             assert_eq!(read(&mut socket).await, b"");
         });
     }
@@ -276,17 +279,25 @@ mod tests {
             run(async {
                 let (mut socket, mut theirs) = pair();
                 let much = vec![7; 4_000_000];
+                let (full, is_full) = std::sync::mpsc::channel::<()>();
                 let reader = std::thread::spawn(move || {
                     theirs.write_all(b"early").expect("written");
-                    std::thread::sleep(std::time::Duration::from_millis(20));
+                    assert!(is_full.recv().is_err(), "the sender is dropped");
                     let mut all = vec![0; 4_000_000];
                     theirs.read_exact(&mut all).expect("read");
                     theirs.write_all(b"late").expect("written");
                     (all, theirs)
                 });
-                let mut sent = 0;
+                let (mut sent, mut full) = (0, Some(full));
                 while sent < much.len() {
-                    sent += write(&mut socket, &much[sent..]).await.expect("written");
+                    let written = poll_fn(|context| {
+                        let written = socket.poll_write(context, &much[sent..]);
+                        if written.is_pending() {
+                            full = None;
+                        }
+                        written
+                    });
+                    sent += written.await.expect("written");
                 }
                 assert!(matches!(socket.watch, Watch::Both(_)));
                 let mut heard = read(&mut socket).await;

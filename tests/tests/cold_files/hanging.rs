@@ -270,10 +270,11 @@ fn coming_and_going_takes_one_thread_of_a_path_that_hangs() {
     let sockets = || server.holdings().descriptors.get("socket").copied();
     let (before, threads_before) = (sockets(), threads(&server));
     slow.hang_below("one.txt");
-    // More often than jobs may run for this file system.
+    // More often than jobs may run for this file system; so often that ten seconds may pass, after which a second
+    // one is begun, and no third.
     for round in 0..20 {
         let client = asking(&server, "/slow/one.txt");
-        slow.expect_hanging(1);
+        assert!(eventually(|| slow.hanging() >= 1), "{round}: {slow:?}");
         assert_eq!(server.get("/hot.txt").text(), "hot");
         client.abort();
         assert!(eventually(|| sockets() == before), "{round}");
@@ -281,7 +282,7 @@ fn coming_and_going_takes_one_thread_of_a_path_that_hangs() {
     let added = threads(&server).saturating_sub(threads_before);
     assert_eq!(server.get("/slow/other.txt").text(), "2");
     assert!(
-        slow.hanging() == 1 && added <= 1,
+        slow.hanging() <= 2 && added <= 2,
         "{added} threads: {slow:?}"
     );
     let mut last = asking(&server, "/slow/one.txt");

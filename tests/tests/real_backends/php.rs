@@ -247,7 +247,8 @@ fn php_cgi_that_the_server_starts() {
     // Nor when one is killed.
     for _ in 0..3 {
         let pid: i32 = server.get("/pid.php").text().parse().expect("a number");
-        kill_process(Pid::from_raw(pid).expect("a pid"), Signal::KILL).expect("it runs");
+        // It may have served its fiftieth request meanwhile.
+        let _ = kill_process(Pid::from_raw(pid).expect("a pid"), Signal::KILL);
         load.wait_for(50);
     }
     let result = load.stop();

@@ -274,6 +274,7 @@ impl Body {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Waker;
 
     use super::*;
@@ -282,7 +283,10 @@ mod tests {
 
     /// A piece of `bytes`, and what has been cut off its file meanwhile.
     fn piece(bytes: &[u8], range: std::ops::Range<u64>) -> Piece {
-        let path = std::env::temp_dir().join(format!("petrel-cold-read-{}", std::process::id()));
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("petrel-cold-read-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
         std::fs::write(&path, bytes).expect("write");
         let file = std::fs::File::open(&path).expect("it is there");
         std::fs::remove_file(&path).expect("remove");

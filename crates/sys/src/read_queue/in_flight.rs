@@ -81,7 +81,7 @@ pub(super) fn wait_for_end(queue: &mut dyn ReadQueue) {
     }
 }
 
-const WAIT_MAX: Duration = Duration::from_millis(500);
+pub(super) const WAIT_MAX: Duration = Duration::from_millis(500);
 /// Between two looks that nothing made necessary.
 const PAUSE: Duration = Duration::from_millis(50);
 

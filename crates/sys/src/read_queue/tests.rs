@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::in_flight::WAIT_MAX;
 use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -301,25 +302,30 @@ fn a_file_that_is_cut_meanwhile() {
 
 #[test]
 fn dropped_with_reads_in_flight() {
-    let file = Arc::new(scratch(&pattern(8 << 20)));
     for flushed in [false, true] {
         for mut queue in queues(32) {
+            let file = Arc::new(scratch(&pattern(1 << 20)));
             evict(&file);
             for token in 0..32 {
-                let next = read(token, &file, token * (1 << 18), 1 << 18);
+                let next = read(token, &file, token * (1 << 15), 1 << 15);
                 queue.submit(next).unwrap();
             }
             if flushed {
                 queue.flush().unwrap();
             }
+            let begin = Instant::now();
             drop(queue);
+            if begin.elapsed() >= WAIT_MAX {
+                // The disk was so slow that the memory was left to the kernel.
+                continue;
+            }
+            // It holds the file no longer than its reads take.
+            let deadline = Instant::now() + PATIENCE;
+            while Arc::strong_count(&file) > 1 {
+                assert!(Instant::now() < deadline);
+                std::thread::sleep(Duration::from_millis(5));
+            }
         }
-    }
-    // None holds the file any longer than its reads take.
-    let deadline = Instant::now() + PATIENCE;
-    while Arc::strong_count(&file) > 1 {
-        assert!(Instant::now() < deadline);
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
