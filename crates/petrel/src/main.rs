@@ -3,6 +3,7 @@
 //! Knows the kernel's side of a server (users, signals, sockets, processes) and nothing of HTTP:
 //! the engine serves, the modules answer.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod bundled;
 mod check;
@@ -20,6 +21,7 @@ mod serve_dir;
 mod server;
 mod spawn;
 mod stdio;
+mod terminal;
 mod user;
 
 use std::io::{self, IsTerminal, Write};
@@ -264,7 +266,7 @@ fn print(text: &[u8]) -> u8 {
 }
 
 fn fail(message: &str) -> u8 {
-    eprintln!("petrel: {message}");
+    terminal::complain(format_args!("petrel: {message}"));
     EXIT_FAILURE
 }
 

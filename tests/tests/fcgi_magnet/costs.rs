@@ -38,8 +38,8 @@ fn workers_share_what_comes() {
     }
     assert!(peers.iter_mut().all(|peer| peer.reply(1).body() == "1"));
     let threads = || std::fs::read_dir(format!("/proc/{}/task", magnet.child.id()));
-    // Those, the one that waits for signals, and the watchdog.
+    // Those, the one that waits for signals, the one that writes the log, and the watchdog.
     assert!(eventually(
-        || threads().is_ok_and(|threads| threads.count() == 6)
+        || threads().is_ok_and(|threads| threads.count() == 7)
     ));
 }

@@ -157,6 +157,7 @@ fn errors_are_told_with_file_line_and_stack() {
     assert_eq!(reply.status(), 500);
     assert_eq!(reply.end, Some((0, 0)));
     assert!(!reply.text().contains("half") && !reply.text().contains("oh"));
+    assert!(eventually(|| magnet.log().contains(&reply.log)));
     for log in [reply.log.clone(), magnet.log()] {
         assert!(log.contains("www/a.lua:1: oh\n"), "{log}");
         assert!(log.contains("www/a.lua:3: in"), "{log}");

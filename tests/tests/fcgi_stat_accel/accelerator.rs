@@ -21,11 +21,17 @@ impl Accelerator {
     /// Starts it on `s` of a tree of its own, with further `arguments`.
     pub fn start(arguments: &[&str]) -> Accelerator {
         let tree = Tree::new();
+        let log = File::create(tree.path("log")).expect("a file");
+        Accelerator::start_saying(arguments, tree, log)
+    }
+
+    /// The same, with this as its standard error.
+    pub fn start_saying(arguments: &[&str], tree: Tree, errors: impl Into<Stdio>) -> Accelerator {
         tree.directory("www");
         let mut command = Command::new(petrel());
         command.args(["fcgi-stat-accel", "--mode", "0666", "--socket"]);
         command.arg(tree.path("s")).args(arguments);
-        let accelerator = Accelerator::run(command, tree);
+        let accelerator = Accelerator::launch(command, tree, errors);
         let socket = accelerator.tree.path("s");
         let listens = eventually(|| UnixStream::connect(&socket).is_ok());
         assert!(listens, "{}", accelerator.log());
@@ -42,13 +48,17 @@ impl Accelerator {
     }
 
     /// Starts it by another program.
-    pub fn run(mut command: Command, tree: Tree) -> Accelerator {
-        let output = File::create(tree.path("log")).expect("a file");
+    pub fn run(command: Command, tree: Tree) -> Accelerator {
+        let log = File::create(tree.path("log")).expect("a file");
+        Accelerator::launch(command, tree, log)
+    }
+
+    fn launch(mut command: Command, tree: Tree, errors: impl Into<Stdio>) -> Accelerator {
         let child = command
             .current_dir(tree.root())
             .stdin(Stdio::null())
-            .stdout(output.try_clone().expect("a descriptor"))
-            .stderr(output)
+            .stdout(Stdio::null())
+            .stderr(errors)
             .spawn()
             .expect("petrel is there");
         Accelerator { child, tree }

@@ -53,7 +53,11 @@ fn what_is_no_file_is_refused_and_the_log_knows_why() {
         // The same line goes to the web server and, as the socket is its own, to standard error.
         for line in reply.log.lines() {
             let line = format!("petrel fcgi-stat-accel: {line}\n");
-            assert!(accelerator.log().contains(&line), "{}", accelerator.log());
+            assert!(
+                eventually(|| accelerator.log().contains(&line)),
+                "{}",
+                accelerator.log()
+            );
         }
     }
     let log = accelerator.log();

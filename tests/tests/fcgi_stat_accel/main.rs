@@ -10,4 +10,5 @@ mod fronts;
 mod hanging;
 mod records;
 mod snippet;
+mod standard_error;
 mod start;

@@ -27,5 +27,11 @@ pub const STALL_MAX: Duration = Duration::from_secs(60);
 /// After a signal to end: for how long requests may go on.
 pub const FINISH_MAX: Duration = Duration::from_secs(10);
 
+/// Bytes of lines that wait to be written to standard error. Further lines are counted.
+pub const UNWRITTEN_LOG_BYTES_MAX: usize = 256 * 1024;
+
+/// When all requests have ended: for how long the last lines may take to be written.
+pub const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
+
 /// Connections that the kernel keeps until they are accepted.
 pub const BACKLOG: u32 = 1024;

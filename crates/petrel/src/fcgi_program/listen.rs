@@ -109,8 +109,7 @@ async fn accept_all<P: Program>(program: &Rc<P>, listener: Listener) -> io::Resu
             Err(Errno::AGAIN) => guard.clear_ready(),
             Err(Errno::INTR | Errno::CONNABORTED) => {}
             Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
-                // Whoever started it reads standard error, and there is no request to tell it with.
-                eprintln!("petrel {}: accepting a connection: {error}", common.name);
+                common.complain(&format!("accepting a connection: {error}"));
                 tokio::time::sleep(SHORTAGE_PAUSE).await;
             }
             Err(error) => return Err(error.into()),

@@ -3,13 +3,15 @@
 //!
 //! [`serve`] finds the listening socket ([`place`]), starts the workers, each a thread that accepts
 //! ([`listen`]) and drives its connections ([`connection`]), and ends them when a signal says so. What a
-//! request is answered with is a [`Program`]'s, which makes a [`Slot`] for each.
+//! request is answered with is a [`Program`]'s, which makes a [`Slot`] for each. What there is to be said is
+//! written by a further thread ([`log`]).
 //!
 //! Knows the protocol and nothing of scripts and files.
 
 mod connection;
 pub mod limits;
 mod listen;
+mod log;
 pub mod params;
 mod place;
 
@@ -28,8 +30,9 @@ use proto::fastcgi::AfterRequest;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::watch;
 
-use limits::RECEIVE_BYTES;
+use limits::{LAST_WORDS_MAX, RECEIVE_BYTES};
 use listen::{Listener, Load};
+use log::Log;
 pub use place::Place;
 
 /// What the requests of one worker are answered by. It never leaves the worker's thread.
@@ -113,7 +116,7 @@ pub enum Effort {
 
 /// What the connections of one worker share.
 pub struct Common {
-    name: &'static str,
+    log: Log,
     logs_itself: bool,
     workers: usize,
     receive_buffer: RefCell<Box<[u8]>>,
@@ -121,9 +124,9 @@ pub struct Common {
 }
 
 impl Common {
-    fn new(setup: &Setup) -> Common {
+    fn new(setup: &Setup, log: Log) -> Common {
         Common {
-            name: setup.name,
+            log,
             logs_itself: setup.place.is_own(),
             workers: setup.workers,
             receive_buffer: RefCell::new(vec![0; RECEIVE_BYTES].into()),
@@ -135,8 +138,13 @@ impl Common {
     /// by FCGI_STDERR what there is to be said.
     pub fn log(&self, words: &str) {
         if self.logs_itself {
-            eprintln!("petrel {}: {words}", self.name);
+            self.complain(words);
         }
+    }
+
+    /// The same for what no request can be told with: whoever has started the program reads standard error.
+    fn complain(&self, words: &str) {
+        self.log.line(words);
     }
 
     /// The buffer for whatever is read. To be given back before anything else is polled.
@@ -176,10 +184,13 @@ pub fn serve<P: Program>(
     let opened = setup.place.open()?;
     let descriptor = opened.descriptor().map_err(|error| error.to_string())?;
     rustix::io::ioctl_fionbio(&descriptor, true).map_err(|error| error.to_string())?;
+    let log = Log::start(setup.name, io::stderr()).map_err(|error| format!("a thread: {error}"))?;
     let (stop, stopped) = watch::channel(false);
-    let threads = start(setup, &descriptor, Arc::new(make), &stopped)?;
+    let threads = start(setup, &descriptor, Arc::new(make), &stopped, &log)?;
     drop(descriptor);
-    wait(&signals, threads, &stop)
+    let ended = wait(&signals, threads, &stop);
+    log.finish(LAST_WORDS_MAX);
+    ended
 }
 
 /// A panic is a defect: the process ends at once, and whoever looks after it starts it anew.
@@ -199,6 +210,7 @@ fn start<P: Program>(
     descriptor: &OwnedFd,
     make: Arc<impl Fn(Common) -> io::Result<Rc<P>> + Send + Sync + 'static>,
     stopped: &watch::Receiver<bool>,
+    log: &Log,
 ) -> Result<Threads, String> {
     let web_servers = place::web_servers()?;
     let load = Arc::new(Load::default());
@@ -213,10 +225,13 @@ fn start<P: Program>(
             load: Arc::clone(&load),
         };
         let (setup, make) = (Arc::clone(&setup), Arc::clone(&make));
-        let (stopped, ready) = (stopped.clone(), ready.clone());
+        let (stopped, ready, log) = (stopped.clone(), ready.clone(), log.clone());
         let thread = std::thread::Builder::new()
             .name(format!("fcgi-{number}"))
-            .spawn(move || listen::run(|| make(Common::new(&setup)), listener, stopped, &ready));
+            .spawn(move || {
+                let make = || make(Common::new(&setup, log));
+                listen::run(make, listener, stopped, &ready)
+            });
         threads.push(thread.map_err(|error| format!("a thread: {error}"))?);
     }
     drop(ready);

@@ -9,7 +9,7 @@ use engine::log::LogTarget;
 use super::generation::Generation;
 use super::process::{ServerProcess, Stage, describe};
 use super::{End, Keeper, Step};
-use crate::EXIT_FAILURE;
+use crate::{EXIT_FAILURE, terminal};
 
 impl Keeper {
     /// Takes leave of the server processes that have ended.
@@ -99,7 +99,9 @@ impl Keeper {
             self.logs
                 .error(format_args!("the server process could not start: {why}"));
             if self.current.loaded.process.error_log != LogTarget::Stderr {
-                eprintln!("petrel: the server process could not start: {why}");
+                terminal::complain(format_args!(
+                    "petrel: the server process could not start: {why}"
+                ));
             }
             self.backends.finish(&self.logs);
             return ControlFlow::Break(End::Exit(EXIT_FAILURE));

@@ -36,7 +36,7 @@ use sd_notify::NotifyState;
 use crate::listen::ListenerSet;
 use crate::load::{Loaded, Origin};
 use crate::server::{Handover, configure_logs};
-use crate::{EXIT_FAILURE, load};
+use crate::{EXIT_FAILURE, load, terminal};
 use backends::Backends;
 use backoff::Backoff;
 use control::News;
@@ -141,7 +141,7 @@ impl Keeper {
         let opened = Generation::open(loaded, &before, inherited, &logs, &mut backends)?;
         let current = Rc::new(opened.generation);
         for warning in opened.warnings {
-            eprintln!("petrel: warning: {warning}");
+            terminal::complain(format_args!("petrel: warning: {warning}"));
         }
         let pid_file = reload::write_pid_file(&current)?;
         configure_logs(&logs, &current.loaded);
@@ -409,7 +409,7 @@ impl Keeper {
         self.logs
             .error(format_args!("server started (petrel/{version})"));
         for line in std::mem::take(&mut self.announcement) {
-            println!("{line}");
+            terminal::say(format_args!("{line}"));
         }
         if let Some(launch) = self.launch.take()
             && let Err(error) = launch.succeeded()

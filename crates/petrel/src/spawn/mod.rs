@@ -25,8 +25,8 @@ use nix::unistd::geteuid;
 use rustix::fs::Mode;
 use rustix::process::{Pid, WaitOptions, WaitStatus, waitpid};
 
-use crate::cli;
 use crate::user::Identity;
+use crate::{cli, terminal};
 use account::Accounts;
 pub use program::{Output, Program, StartError};
 pub use socket::{ProgramSocket, UnixPlace};
@@ -34,10 +34,10 @@ pub use socket::{ProgramSocket, UnixPlace};
 /// Starts what `options` ask for. `name` is what messages begin with. The answer is the exit code.
 pub fn run(options: &cli::Spawn, name: &str) -> u8 {
     if options.version {
-        println!(
+        terminal::say(format_args!(
             "{name} (petrel/{}) - spawns FastCGI processes",
             env!("CARGO_PKG_VERSION")
-        );
+        ));
         return 0;
     }
     let outcome = Plan::new(options, name).and_then(|plan| match options.no_fork {
@@ -47,7 +47,7 @@ pub fn run(options: &cli::Spawn, name: &str) -> u8 {
     match outcome {
         Ok(code) => code,
         Err(failure) => {
-            eprintln!("{name}: {}", failure.message);
+            terminal::complain(format_args!("{name}: {}", failure.message));
             failure.code
         }
     }
@@ -134,10 +134,10 @@ impl<'a> Plan<'a> {
             let pid = match self.program(Output::Discarded).start() {
                 Ok(pid) => pid,
                 Err(error) if error.message.starts_with("exec") => {
-                    eprintln!(
+                    terminal::complain(format_args!(
                         "{}: child exited with: {} ({})",
                         self.name, error.code, error.message
-                    );
+                    ));
                     code = failure(error).code;
                     continue;
                 }
@@ -146,11 +146,14 @@ impl<'a> Plan<'a> {
             match ended_soon(pid) {
                 Some(status) => {
                     let (early, message) = describe(status);
-                    eprintln!("{}: {message}", self.name);
+                    terminal::complain(format_args!("{}: {message}", self.name));
                     code = early;
                 }
                 None => {
-                    println!("{}: child spawned successfully: PID: {pid}", self.name);
+                    terminal::say(format_args!(
+                        "{}: child spawned successfully: PID: {pid}",
+                        self.name
+                    ));
                     pids.push(pid.to_string());
                 }
             }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::TcpListener;
 
-use crate::harness::{Server, Site, fetch, free_port, header, petrel, run};
+use crate::harness::{Server, Site, fetch, free_port, full, header, petrel, run};
 use rustix::process::Signal;
 
 fn text(bytes: &[u8]) -> String {
@@ -192,6 +192,21 @@ fn a_directory_is_served_without_a_file() {
     assert_eq!(server.end().0, Some(0));
     let output = run(&["serve", "/nonexistent"]);
     assert_eq!(output.status.code(), Some(255));
+}
+
+#[test]
+fn what_cannot_be_said_ends_nobody() {
+    let site = Site::new();
+    let port = free_port();
+    let mut command = petrel();
+    command.arg("serve").arg(site.path("root"));
+    command.args(["--port", &port.to_string()]);
+    let mut server = Server::spawn_saying(&mut command, full(), full());
+    server.wait_for("a first answer", || fetch(port, "/hello.txt").is_ok());
+    server.signal(Signal::INT);
+    assert_eq!(server.code(), Some(0));
+    let mut refused = Server::spawn_saying(petrel().args(["serve", "/none"]), full(), full());
+    assert_eq!(refused.code(), Some(255));
 }
 
 #[test]

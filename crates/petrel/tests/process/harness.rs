@@ -32,6 +32,12 @@ pub fn run(arguments: &[&str]) -> Output {
         .expect("the program starts")
 }
 
+/// Takes not a byte of what is written.
+pub fn full() -> fs::File {
+    let full = fs::OpenOptions::new().write(true).open("/dev/full");
+    full.expect("it is there")
+}
+
 /// A port that was free a moment ago.
 pub fn free_port() -> u16 {
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -101,10 +107,16 @@ pub struct Server {
 
 impl Server {
     pub fn spawn(command: &mut Command) -> Server {
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        Server::spawn_saying(command, Stdio::piped(), Stdio::piped())
+    }
+
+    /// The same with other standard output and error than pipes.
+    pub fn spawn_saying(
+        command: &mut Command,
+        output: impl Into<Stdio>,
+        errors: impl Into<Stdio>,
+    ) -> Server {
+        command.stdin(Stdio::null()).stdout(output).stderr(errors);
         Server {
             child: command.spawn().expect("the program starts"),
         }
@@ -140,16 +152,21 @@ impl Server {
         wait_until(what, &mut condition);
     }
 
-    /// Waits for the end. The answer is the exit code, standard output and standard error.
-    pub fn end(mut self) -> (Option<i32>, String, String) {
+    /// Waits for the end. The answer is the exit code.
+    pub fn code(&mut self) -> Option<i32> {
         let deadline = Instant::now() + PATIENCE;
-        let status = loop {
+        loop {
             match self.child.try_wait().expect("our child") {
-                Some(status) => break status,
+                Some(status) => break status.code(),
                 None if Instant::now() > deadline => panic!("the server does not end"),
                 None => std::thread::sleep(Duration::from_millis(5)),
             }
-        };
+        }
+    }
+
+    /// The same. The answer is the exit code, standard output and standard error.
+    pub fn end(mut self) -> (Option<i32>, String, String) {
+        let code = self.code();
         let mut texts = [String::new(), String::new()];
         let pipes: [Option<Box<dyn Read>>; 2] = [
             self.child
@@ -165,7 +182,7 @@ impl Server {
             pipe.expect("piped").read_to_string(text).expect("text");
         }
         let [out, err] = texts;
-        (status.code(), out, err)
+        (code, out, err)
     }
 
     /// The next line on standard output.

@@ -4,12 +4,12 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use rustix::process::Signal;
 
 use crate::harness::{
-    Site, free_port, is_alive, is_root_or_skip, petrel, proc_text, run, signal_to,
+    Site, free_port, full, is_alive, is_root_or_skip, petrel, proc_text, run, signal_to,
 };
 
 fn text(bytes: &[u8]) -> String {
@@ -102,6 +102,25 @@ fn processes_share_one_socket_and_nothing_else() {
     let again = spawn(&site, &[], &["/bin/sleep", "1000"]);
     assert_eq!(again.status.code(), Some(255));
     assert!(text(&again.stderr).starts_with("spawn-fcgi: socket is already in use, can't spawn"));
+}
+
+#[test]
+fn what_cannot_be_said_is_done_all_the_same() {
+    let site = Site::new();
+    let pids = site.path("pids");
+    let status = petrel()
+        .arg("spawn")
+        .arg("-s")
+        .arg(site.path("s"))
+        .arg("-P")
+        .arg(&pids)
+        .args(["--", "/bin/sleep", "1000"])
+        .stdin(Stdio::null())
+        .stdout(full())
+        .stderr(full())
+        .status();
+    assert_eq!(status.expect("it starts").code(), Some(0));
+    assert_eq!(Spawned::of(&pids).0.len(), 1);
 }
 
 #[test]
