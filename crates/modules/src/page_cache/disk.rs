@@ -381,17 +381,32 @@ impl Disk {
             let Some(name) = parse_name(text).filter(|name| name[0] == first) else {
                 continue;
             };
-            let stat = rustix::fs::statat(directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
-            if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
-                let bytes = u64::try_from(stat.st_size).unwrap_or(0);
-                let mut index = self.index();
-                if index.was_purged(&name) {
-                    drop(index);
-                    let _ = rustix::fs::unlinkat(directory, entry.file_name(), AtFlags::empty());
-                } else if !index.numbers.contains_key(&name) {
-                    index.insert(name, bytes);
-                }
+            // The others may be whole all the same.
+            if self.take_in(directory, name).is_err() {
+                self.errors.fetch_add(1, Relaxed);
             }
+        }
+        Ok(())
+    }
+
+    /// Takes in one file, or removes it if it was purged while it was not known. One that is gone was removed
+    /// after it was found: by a job of this process, or by another process that still serves.
+    fn take_in(&self, directory: &OwnedFd, name: Name) -> io::Result<()> {
+        let file = file_name(&name);
+        let stat = match rustix::fs::statat(directory, &*file, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(rustix::io::Errno::NOENT) => return Ok(()),
+            stat => stat?,
+        };
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Ok(());
+        }
+        let bytes = u64::try_from(stat.st_size).unwrap_or(0);
+        let mut index = self.index();
+        if index.was_purged(&name) {
+            drop(index);
+            let _ = rustix::fs::unlinkat(directory, &*file, AtFlags::empty());
+        } else if !index.numbers.contains_key(&name) {
+            index.insert(name, bytes);
         }
         Ok(())
     }
@@ -676,6 +691,18 @@ mod tests {
             let file = tree.path(&format!("cache/{:02x}/{}", name[0], file_name(&name)));
             assert!(!std::path::Path::new(&file).exists());
         }
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn what_is_removed_while_it_is_found_is_no_error() {
+        let tree = Tree::new(&[]);
+        let disk = open(&tree, 1 << 20).await;
+        let name = write(&disk, "a", "one").await;
+        let directory = disk.directory(&name).expect("it is there");
+        disk.remove(&[name]);
+        let taken_in = disk.take_in(&directory, name);
+        assert!(taken_in.is_ok(), "{taken_in:?}");
+        assert_eq!(disk.sizes(), (0, 0, 0));
     }
 
     #[tokio::test(flavor = "local")]
