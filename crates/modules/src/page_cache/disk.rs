@@ -127,11 +127,7 @@ impl Disk {
     pub fn load(self: &Arc<Disk>, tag_purges: Arc<TagPurges>) -> blocking::Running<()> {
         let disk = Arc::clone(self);
         blocking::run(self.origin, move || {
-            if let Ok(bytes) = disk.read_at(&disk.root, NOTE, NOTE_BYTES_MAX)
-                && !tag_purges.read(&bytes)
-            {
-                disk.errors.fetch_add(1, Relaxed);
-            }
+            disk.read_note(&tag_purges);
             disk.scan();
             disk.index().purged = None;
             disk.is_ready.store(true, Relaxed);
@@ -192,17 +188,30 @@ impl Disk {
         }))
     }
 
-    /// Writes which tags were purged.
+    /// Writes which tags were purged. Those that are noted already stay: an earlier process has purged them, whose
+    /// note was not read yet, or one that still serves.
     pub fn write_note(self: &Arc<Disk>, tag_purges: Arc<TagPurges>) -> blocking::Running<()> {
         let disk = Arc::clone(self);
         blocking::run(self.origin, move || {
             // One after the other, so that the last one has all of them.
             let _turn = disk.note.lock().unwrap_or_else(PoisonError::into_inner);
+            disk.read_note(&tag_purges);
             let bytes = tag_purges.to_bytes();
             if disk.write_at(&disk.root, NOTE, &bytes).is_err() {
                 disk.errors.fetch_add(1, Relaxed);
             }
         })
+    }
+
+    /// Waits for the disk: takes in which tags are noted as purged.
+    fn read_note(&self, tag_purges: &TagPurges) {
+        let is_understood = match self.read_at(&self.root, NOTE, NOTE_BYTES_MAX) {
+            Ok(bytes) => tag_purges.read(&bytes),
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
+        if !is_understood {
+            self.errors.fetch_add(1, Relaxed);
+        }
     }
 
     /// Forgets everything whose name begins so, at once, and says how many there were. The files are
@@ -719,6 +728,27 @@ mod tests {
         job.expect("there is a file").await.expect("it is done");
         let file = tree.path(&format!("cache/{:02x}/{}", gone[0], file_name(&gone)));
         assert!(!std::path::Path::new(&file).exists());
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn tags_that_are_purged_before_the_note_is_read_are_added_to_it() {
+        let tree = Tree::new(&[]);
+        let path = tree.path("cache");
+        for tag in ["a", "b"] {
+            let disk = Disk::open(&path, 1 << 20).expect("the tree is ours");
+            let purges = Arc::new(TagPurges::default());
+            purges.add(tag.as_bytes(), 100);
+            let noted = disk.write_note(purges).await;
+            noted.expect("it is done");
+        }
+        let (disk, purges) = (Disk::open(&path, 1 << 20), Arc::default());
+        let disk = disk.expect("it is there");
+        let loaded = disk.load(Arc::clone(&purges)).await;
+        loaded.expect("it can be read");
+        for tag in ["a", "b"] {
+            assert!(purges.concern(&[tag.as_bytes().into()], 100), "{tag}");
+        }
+        assert_eq!(disk.sizes().2, 0);
     }
 
     #[tokio::test(flavor = "local")]

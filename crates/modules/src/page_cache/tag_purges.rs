@@ -53,7 +53,8 @@ impl TagPurges {
         out
     }
 
-    /// Takes in what another process has written. Of what is no such thing nothing is taken; false then.
+    /// Takes in what another process has written, beside what is known. Of what is no such thing nothing is taken;
+    /// false then.
     pub fn read(&self, bytes: &[u8]) -> bool {
         const PAIR_BYTES: usize = HALF_BYTES + 8;
         let Some((all_until_ms, pairs)) = bytes.split_first_chunk::<8>() else {
@@ -73,11 +74,24 @@ impl TagPurges {
             let place = table.by_tag.entry(*tag).or_default();
             *place = purged_ms.max(*place);
         }
+        table.forget_old();
         true
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// Forgets what counts as purged anyhow; everything does if there are too many even so.
+    fn forget_old(&mut self) {
+        if self.by_tag.len() > limits::TAG_PURGES_MAX {
+            let latest_ms = self.by_tag.values().max().copied().unwrap_or_default();
+            self.all_until_ms = self.all_until_ms.max(latest_ms);
+        }
+        let all_until_ms = self.all_until_ms;
+        self.by_tag.retain(|_, purged_ms| *purged_ms > all_until_ms);
     }
 }
 
@@ -124,6 +138,24 @@ mod tests {
         for bytes in [&b""[..], b"1234567", &[0; 9], &[0; 31]] {
             assert!(!after.read(bytes), "{bytes:?}");
         }
+    }
+
+    #[test]
+    fn there_is_an_end_to_what_processes_hand_on() {
+        let names = |first: usize| (first..first + limits::TAG_PURGES_MAX).map(|it| it.to_string());
+        let (before, after) = (TagPurges::default(), TagPurges::default());
+        for name in names(0) {
+            before.add(name.as_bytes(), 10);
+        }
+        for name in names(limits::TAG_PURGES_MAX / 2) {
+            after.add(name.as_bytes(), 20);
+        }
+        assert!(after.read(&before.to_bytes()));
+        assert!(after.concern(&[], 20) && !after.concern(&[], 21));
+        assert!(TagPurges::default().read(&after.to_bytes()));
+        // What is older than that says nothing new.
+        assert!(after.read(&before.to_bytes()));
+        assert_eq!(after.to_bytes().len(), 8);
     }
 
     #[test]
