@@ -159,6 +159,15 @@ pub fn drop_elsewhere(origin: Origin, what: impl Send + 'static) {
     pool(Class::Write).submit_in_any_case(origin, Box::new(move || drop(what)));
 }
 
+/// [`run`] for what has to be done also if nobody waits for it any more: it is never refused and never left out. Whoever
+/// calls this sees to it that there is an end to such jobs.
+pub fn run_in_any_case<T: Send + 'static>(
+    origin: Origin,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> Running<T> {
+    pool(Class::Write).run_in_any_case(origin, job)
+}
+
 /// [`run_for`] for jobs that have I/O errors themselves. Those of the threads become
 /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) and [`Other`](io::ErrorKind::Other).
 ///
@@ -350,6 +359,18 @@ impl Pool {
         let (result, receiver) = oneshot::channel();
         let task = Task { work: job, result };
         Running(self.submit(origin, Box::new(task)).map(|()| receiver))
+    }
+
+    fn run_in_any_case<T: Send + 'static>(
+        &'static self,
+        origin: Origin,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Running<T> {
+        let (result, receiver) = oneshot::channel();
+        // Nobody may wait for it: a closure is wanted all the same.
+        let job = move || drop(result.send(job()));
+        self.submit_in_any_case(origin, Box::new(job));
+        Running(Ok(receiver))
     }
 
     fn submit(&'static self, origin: Origin, job: Box<dyn Job>) -> Result<(), NotDone> {
@@ -886,5 +907,22 @@ mod tests {
         first.await.expect("it ran");
         second.await.expect("it ran");
         assert_eq!(is_closed.recv(), Err(mpsc::RecvError));
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn what_has_to_be_done_is_done_though_nobody_waits_and_many_jobs_do() {
+        let pool = pool(1, 1, 10_000);
+        let (open, gate) = gate();
+        let first = pool.run(NOWHERE, gate);
+        until(|| counts(pool).2 == 0).await;
+        let second = pool.run(NOWHERE, || ());
+        let (done, is_done) = mpsc::channel();
+        drop(pool.run_in_any_case(NOWHERE, move || done.send(())));
+        let last = pool.run_in_any_case(NOWHERE, || 1);
+        drop(open);
+        first.await.expect("it ran");
+        second.await.expect("it ran");
+        assert_eq!(last.await, Ok(1));
+        assert_eq!(is_done.recv(), Ok(()));
     }
 }

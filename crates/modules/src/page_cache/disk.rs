@@ -15,7 +15,10 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize,
+    Ordering::{AcqRel, Relaxed},
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -43,6 +46,8 @@ pub struct Disk {
     errors: AtomicU64,
     /// Held by who writes the note about tags.
     note: Mutex<()>,
+    /// Somebody is to write it who has not looked yet which tags were purged.
+    is_note_due: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -89,6 +94,7 @@ impl Disk {
             pending: AtomicUsize::new(0),
             errors: AtomicU64::new(0),
             note: Mutex::default(),
+            is_note_due: AtomicBool::new(false),
         }))
     }
 
@@ -126,7 +132,7 @@ impl Disk {
     /// Makes the index from what is there, in the background, and reads which tags were purged.
     pub fn load(self: &Arc<Disk>, tag_purges: Arc<TagPurges>) -> blocking::Running<()> {
         let disk = Arc::clone(self);
-        blocking::run(self.origin, move || {
+        blocking::run_in_any_case(self.origin, move || {
             disk.read_note(&tag_purges);
             disk.scan();
             disk.index().purged = None;
@@ -190,17 +196,25 @@ impl Disk {
 
     /// Writes which tags were purged. Those that are noted already stay: an earlier process has purged them, whose
     /// note was not read yet, or one that still serves.
-    pub fn write_note(self: &Arc<Disk>, tag_purges: Arc<TagPurges>) -> blocking::Running<()> {
+    /// `None`: a job will that has been begun before.
+    pub fn write_note(
+        self: &Arc<Disk>,
+        tag_purges: Arc<TagPurges>,
+    ) -> Option<blocking::Running<()>> {
+        if self.is_note_due.swap(true, AcqRel) {
+            return None;
+        }
         let disk = Arc::clone(self);
-        blocking::run(self.origin, move || {
+        Some(blocking::run_in_any_case(self.origin, move || {
             // One after the other, so that the last one has all of them.
             let _turn = disk.note.lock().unwrap_or_else(PoisonError::into_inner);
+            disk.is_note_due.swap(false, AcqRel);
             disk.read_note(&tag_purges);
             let bytes = tag_purges.to_bytes();
             if disk.write_at(&disk.root, NOTE, &bytes).is_err() {
                 disk.errors.fetch_add(1, Relaxed);
             }
-        })
+        }))
     }
 
     /// Waits for the disk: takes in which tags are noted as purged.
@@ -215,7 +229,8 @@ impl Disk {
     }
 
     /// Forgets everything whose name begins so, at once, and says how many there were. The files are
-    /// removed by the job, if there are any.
+    /// removed by the job, if there are any; whether or not somebody waits for it, as with all jobs here that remove
+    /// something: what stays would be found after the next start.
     pub fn purge(
         self: &Arc<Disk>,
         base: [u8; HALF_BYTES],
@@ -233,7 +248,8 @@ impl Disk {
             names
         };
         let (count, disk) = (names.len(), Arc::clone(self));
-        let job = (count > 0).then(|| blocking::run(self.origin, move || disk.unlink(&names)));
+        let job = (count > 0)
+            .then(|| blocking::run_in_any_case(self.origin, move || disk.unlink(&names)));
         (count, job)
     }
 
@@ -248,7 +264,7 @@ impl Disk {
             index.forget(&name)
         };
         let disk = Arc::clone(self);
-        is_known.then(|| blocking::run(self.origin, move || disk.unlink(&[name])))
+        is_known.then(|| blocking::run_in_any_case(self.origin, move || disk.unlink(&[name])))
     }
 
     /// Waits for the disk: forgets these and removes their files.
@@ -738,8 +754,8 @@ mod tests {
             let disk = Disk::open(&path, 1 << 20).expect("the tree is ours");
             let purges = Arc::new(TagPurges::default());
             purges.add(tag.as_bytes(), 100);
-            let noted = disk.write_note(purges).await;
-            noted.expect("it is done");
+            let noted = disk.write_note(purges).expect("no other is due");
+            noted.await.expect("it is done");
         }
         let (disk, purges) = (Disk::open(&path, 1 << 20), Arc::default());
         let disk = disk.expect("it is there");

@@ -7,7 +7,6 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use petrel_engine::blocking;
 use petrel_engine::worker::Worker;
 
 use super::blob::{self, Name};
@@ -185,9 +184,8 @@ impl PageCache {
         self.shared.memory.remove_variants(&entry.page.key, is_it);
         entry.withdraw();
         let name = blob::name(&entry.page.key, &entry.page.vary);
-        let disk = self.shared.disk.as_ref();
-        if let Some(job) = disk.and_then(|disk| disk.remove_elsewhere(name)) {
-            in_background(job);
+        if let Some(disk) = &self.shared.disk {
+            disk.remove_elsewhere(name);
         }
         if let Some(tier) = &self.tier {
             tier.remove(name);
@@ -228,13 +226,8 @@ impl PageCache {
         let count = self.shared.memory.purge_base(base);
         self.counters.purged.add_many(count as u64);
         let name = blob::base_name(base);
-        if let Some(job) = self
-            .shared
-            .disk
-            .as_ref()
-            .and_then(|disk| disk.purge(name).1)
-        {
-            in_background(job);
+        if let Some(disk) = &self.shared.disk {
+            disk.purge(name);
         }
         if let Some(tier) = &self.tier {
             tier.purge_base(name, self.now_ms(worker));
@@ -251,7 +244,7 @@ impl PageCache {
         let now_ms = self.now_ms(worker);
         if let Some(disk) = &self.shared.disk {
             self.shared.tag_purges.add(tag, now_ms);
-            in_background(disk.write_note(Arc::clone(&self.shared.tag_purges)));
+            disk.write_note(Arc::clone(&self.shared.tag_purges));
         }
         if let Some(tier) = &self.tier {
             tier.purge_tag(tag, now_ms);
@@ -269,7 +262,7 @@ impl SharedCache {
     /// Reads what earlier processes have left, in the background.
     fn load(&self) {
         if let Some(disk) = &self.disk {
-            in_background(disk.load(Arc::clone(&self.tag_purges)));
+            disk.load(Arc::clone(&self.tag_purges));
         }
     }
 }
@@ -300,14 +293,6 @@ fn blobs(page: &Page, at_s: u64) -> Vec<(Name, Vec<u8>)> {
         blobs.push((name, blob::encode_vary(&page.key, &page.vary)));
     }
     blobs
-}
-
-/// Has a job done without waiting for it: one that nobody waits for would be left out.
-fn in_background<T: 'static>(job: blocking::Running<T>) {
-    tokio::task::spawn_local(async move {
-        // What becomes of it is told by counters.
-        let _ = job.await;
-    });
 }
 
 /// The latest purges: what was fetched before one must not be stored after it.
