@@ -140,14 +140,18 @@ impl Disk {
         })
     }
 
-    /// Reads what stands under `name`, of at most `bytes_max` bytes.
+    /// Reads what stands under `name`, of at most `bytes_max` bytes. What is damaged, or no file, is removed.
     pub fn read(self: &Arc<Disk>, name: Name, bytes_max: usize) -> blocking::Running<Option<Blob>> {
         let disk = Arc::clone(self);
         blocking::run_for(Class::Read, self.origin, move || {
-            let read = disk.read_file(&name, bytes_max);
-            let blob = read
-                .ok()
-                .and_then(|bytes| blob::decode(&Bytes::from(bytes)).ok());
+            let blob = match disk.read_file(&name, bytes_max) {
+                Ok(bytes) => blob::decode(&Bytes::from(bytes)).ok(),
+                Err(error) if is_passing(&error) => {
+                    disk.errors.fetch_add(1, Relaxed);
+                    return None;
+                }
+                Err(_) => None,
+            };
             match blob {
                 Some(_) => disk.touch(&name),
                 None => {
@@ -302,8 +306,11 @@ impl Disk {
         let file = File::from(rustix::fs::openat(directory, name, flags, Mode::empty())?);
         let metadata = file.metadata()?;
         let limit = bytes_max as u64;
-        if !metadata.is_file() || metadata.len() > limit {
+        if !metadata.is_file() {
             return Err(io::ErrorKind::InvalidData.into());
+        }
+        if metadata.len() > limit {
+            return Err(io::ErrorKind::FileTooLarge.into());
         }
         let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0));
         file.take(limit).read_to_end(&mut bytes)?;
@@ -512,6 +519,16 @@ impl Drop for Pending {
     }
 }
 
+/// Whether a file that could not be read may be sound: no descriptor was free, or it is larger than this request may
+/// have it. Not if it is gone, a symlink, or no regular file.
+fn is_passing(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let is_none = [Errno::NOENT, Errno::LOOP, Errno::NOTDIR, Errno::NXIO]
+        .map(Some)
+        .contains(&Errno::from_io_error(error));
+    !is_none && error.kind() != io::ErrorKind::InvalidData
+}
+
 /// In hexadecimal digits.
 fn file_name(name: &Name) -> String {
     use std::fmt::Write;
@@ -630,6 +647,25 @@ mod tests {
         assert_eq!(body(&disk, name).await, None);
         assert!(!disk.has(&name) && !std::path::Path::new(&file).exists());
         assert_eq!(disk.sizes(), (0, 0, 1));
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn what_cannot_be_read_now_is_kept() {
+        let tree = Tree::new(&[]);
+        let disk = open(&tree, 4 << 20).await;
+        let long = "x".repeat(2 * BLOB_HEAD_BYTES_MAX);
+        let name = write(&disk, "a", &long).await;
+        let read = disk.read(name, 1000).await;
+        assert!(read.expect("it is done").is_none());
+        assert!(body(&disk, name).await.is_some());
+        for (error, is_kept) in [
+            (rustix::io::Errno::MFILE, true),
+            (rustix::io::Errno::NOMEM, true),
+            (rustix::io::Errno::IO, true),
+            (rustix::io::Errno::NOENT, false),
+        ] {
+            assert_eq!(is_passing(&error.into()), is_kept, "{error}");
+        }
     }
 
     #[tokio::test(flavor = "local")]
