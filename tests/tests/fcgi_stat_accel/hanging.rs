@@ -3,6 +3,7 @@
 use petrel_tests::fastcgi::{ABORT_REQUEST, END_REQUEST, Reply};
 use petrel_tests::{Operation, SlowFs, Tree, eventually, fastcgi_record};
 use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::Signal;
 
 use crate::accelerator::Accelerator;
@@ -166,6 +167,38 @@ fn an_abort_leaves_what_hangs_behind() {
     // Nobody waits for the disk any more, and neither does the end.
     accelerator.signal(Signal::TERM);
     assert_eq!(accelerator.wait(), 0);
+}
+
+#[test]
+fn a_file_is_found_when_another_file_system_is_mounted() {
+    let test = "a_file_is_found_when_another_file_system_is_mounted";
+    let accelerator = Accelerator::start(&["--threads", "2", "--timeout", "10"]);
+    let Some(disk) = slow_disk(test, &accelerator) else {
+        return;
+    };
+    disk.hang();
+    let mut peer = accelerator.connect();
+    for (id, name) in [(1, "disk/1"), (2, "disk/2")] {
+        peer.send(&accelerator.request(id, name));
+    }
+    for (reply, id) in peer.replies(&[1, 2]) {
+        assert_eq!(reply.status(), 504, "{id}");
+    }
+    disk.expect_hanging(2);
+    let at = accelerator.tree.path("www/disk");
+    unmount(&at, UnmountFlags::DETACH).expect("it was mounted");
+    let Some(_replacement) = SlowFs::mount_or_skip(test, &at) else {
+        return;
+    };
+    for name in ["disk/1", "disk/3"] {
+        assert_eq!(accelerator.ask(name).text(), accelerator.naming(name));
+    }
+    assert_eq!(disk.hanging(), 2);
+    disk.release();
+    assert_eq!(
+        accelerator.ask("disk/2").text(),
+        accelerator.naming("disk/2")
+    );
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::time::Duration;
 /// and it goes when the kernel has given it back.
 pub const STUCK_AFTER: Duration = Duration::from_secs(2);
 
-/// Threads that are with a file of one document root for longer than [`STUCK_AFTER`]. From then on the
-/// others of that root stay in the queue, so that a file system that hangs leaves threads for the rest.
+/// Threads that are with a file of one document root, on the same file system, for longer than [`STUCK_AFTER`]. From
+/// then on the others there stay in the queue, so that a file system that hangs leaves threads for the rest.
 pub const STUCK_PER_ROOT_MAX: usize = 64;
 
 /// All threads, those that hang included. From then on none is replaced.

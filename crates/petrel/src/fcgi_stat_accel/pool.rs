@@ -5,6 +5,9 @@
 //! unless it is needed. When many hang below one document root, the others there stay in the queue. So a disk
 //! that hangs does not hold up another one.
 //!
+//! All that goes for one file system. Where another one is mounted in its place, nobody waits for what hangs in the
+//! first, and what hangs there counts no more.
+//!
 //! Knows neither connections nor what a look is.
 
 use std::collections::{HashMap, VecDeque};
@@ -49,19 +52,27 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    jobs: HashMap<Arc<Target>, Job>,
+    jobs: HashMap<Arc<Wanted>, Job>,
     /// Those that no thread has begun.
-    queue: VecDeque<Arc<Target>>,
+    queue: VecDeque<Arc<Wanted>>,
     /// Threads that are not stuck.
     active: usize,
     /// Those of them that wait for a file.
     idle: usize,
     /// Threads that are stuck.
     stuck: usize,
-    /// How many are stuck below a document root, as far as there are any.
-    stuck_below: HashMap<Box<[u8]>, usize>,
+    /// How many are stuck below a document root on a file system, as far as there are any.
+    stuck_below: HashMap<Box<[u8]>, HashMap<u64, usize>>,
     /// When it was last logged that a file was refused for want of room.
     refused: Option<Instant>,
+}
+
+/// A file, and where it was when somebody asked for it.
+#[derive(PartialEq, Eq, Hash)]
+struct Wanted {
+    target: Target,
+    /// The number of the file system.
+    device: u64,
 }
 
 /// A file that somebody asks for.
@@ -83,7 +94,7 @@ enum Stage {
 /// is not begun.
 pub struct Ticket {
     pool: Pool,
-    target: Arc<Target>,
+    wanted: Arc<Wanted>,
     found: oneshot::Receiver<Found>,
 }
 
@@ -103,25 +114,25 @@ impl Pool {
         }
     }
 
-    /// Has the file looked at.
+    /// Has the file looked at, which is on the file system with the number `device`.
     ///
     /// # Errors
     /// Too many files wait, or there is no thread for it.
-    pub fn submit(&self, target: Target, now: Instant) -> Result<Ticket, Refusal> {
-        let target = Arc::new(target);
+    pub fn submit(&self, target: Target, device: u64, now: Instant) -> Result<Ticket, Refusal> {
+        let wanted = Arc::new(Wanted { target, device });
         let (sender, found) = oneshot::channel();
         let mut state = self.shared.state();
-        if let Some(job) = state.jobs.get_mut(&target) {
+        if let Some(job) = state.jobs.get_mut(&wanted) {
             job.join(sender, self.shared.patience, now)?;
         } else {
             self.note_stuck(&mut state, now);
-            state.queue(&target, sender, now)?;
+            state.queue(&wanted, sender, now)?;
             self.staff(&mut state)?;
         }
         drop(state);
         Ok(Ticket {
             pool: self.clone(),
-            target,
+            wanted,
             found,
         })
     }
@@ -179,15 +190,15 @@ impl Shared {
         let mut buffer = Vec::new();
         let mut state = self.state();
         loop {
-            let Some(target) = state.take(Instant::now()) else {
+            let Some(wanted) = state.take(Instant::now()) else {
                 state = self.wake.wait(state).expect("a panic ends the process");
                 continue;
             };
             state.idle -= 1;
             drop(state);
-            let found = (self.look)(&target, &mut buffer);
+            let found = (self.look)(&wanted.target, &mut buffer);
             state = self.state();
-            let (waiters, was_stuck) = state.end(&target);
+            let (waiters, was_stuck) = state.end(&wanted);
             if was_stuck {
                 // Others of its root may be begun again.
                 self.wake.notify_all();
@@ -221,84 +232,100 @@ impl State {
     /// A new file, at the end of the queue.
     fn queue(
         &mut self,
-        target: &Arc<Target>,
+        wanted: &Arc<Wanted>,
         waiter: oneshot::Sender<Found>,
         now: Instant,
     ) -> Result<(), Refusal> {
-        if self.queue.len() >= QUEUED_PER_ROOT_MAX && !self.has_room(&target.root) {
+        let root = &wanted.target.root;
+        if self.queue.len() >= QUEUED_PER_ROOT_MAX && !self.has_room(root) {
             self.drop_unwanted();
-            if !self.has_room(&target.root) {
-                return Err(self.refuse(&target.root, now));
+            if !self.has_room(root) {
+                return Err(self.refuse(root, now));
             }
         }
-        self.queue.push_back(Arc::clone(target));
+        self.queue.push_back(Arc::clone(wanted));
         let job = Job {
             waiters: vec![waiter],
             stage: Stage::Queued,
             is_told: false,
         };
-        self.jobs.insert(Arc::clone(target), job);
+        self.jobs.insert(Arc::clone(wanted), job);
         Ok(())
     }
 
     /// Whether one more file may wait.
     fn has_room(&self, root: &[u8]) -> bool {
-        let below = self.queue.iter().filter(|target| &*target.root == root);
+        let below = self
+            .queue
+            .iter()
+            .filter(|wanted| &*wanted.target.root == root);
         self.queue.len() < QUEUED_MAX && below.count() < QUEUED_PER_ROOT_MAX
     }
 
     /// The next file that somebody waits for, which is begun.
-    fn take(&mut self, now: Instant) -> Option<Arc<Target>> {
+    fn take(&mut self, now: Instant) -> Option<Arc<Wanted>> {
         loop {
             let mut queue = self.queue.iter();
-            let index = queue.position(|target| !self.hangs(&target.root))?;
-            let target = self.queue.remove(index)?;
-            match self.jobs.get_mut(&target) {
+            let index = queue.position(|wanted| !self.hangs(wanted))?;
+            let wanted = self.queue.remove(index)?;
+            match self.jobs.get_mut(&wanted) {
                 Some(job) if job.is_wanted() => {
                     job.stage = Stage::Running { since: now };
-                    return Some(target);
+                    return Some(wanted);
                 }
-                _ => self.jobs.remove(&target),
+                _ => self.jobs.remove(&wanted),
             };
         }
     }
 
-    /// A thread is done with `target`: who is to be told, and whether the thread was stuck.
-    fn end(&mut self, target: &Target) -> (Vec<oneshot::Sender<Found>>, bool) {
-        let Some(job) = self.jobs.remove(target) else {
+    /// A thread is done with `wanted`: who is to be told, and whether the thread was stuck.
+    fn end(&mut self, wanted: &Wanted) -> (Vec<oneshot::Sender<Found>>, bool) {
+        let Some(job) = self.jobs.remove(wanted) else {
             return (Vec::new(), false);
         };
         let was_stuck = matches!(job.stage, Stage::Stuck { .. });
         if was_stuck {
             self.stuck -= 1;
-            if let Some(count) = self.stuck_below.get_mut(&target.root) {
-                *count -= 1;
-                if *count == 0 {
-                    self.stuck_below.remove(&target.root);
-                }
-            }
+            self.forget_stuck(wanted);
         }
         (job.waiters, was_stuck)
     }
 
+    /// One less is stuck where `wanted` is.
+    fn forget_stuck(&mut self, wanted: &Wanted) {
+        let Some(below) = self.stuck_below.get_mut(&wanted.target.root) else {
+            return;
+        };
+        if let Some(count) = below.get_mut(&wanted.device) {
+            *count -= 1;
+        }
+        below.retain(|_, count| *count > 0);
+        if below.is_empty() {
+            self.stuck_below.remove(&wanted.target.root);
+        }
+    }
+
     /// Threads that have been with a file for too long count no more.
     fn note_stuck(&mut self, now: Instant) {
-        for (target, job) in &mut self.jobs {
+        for (wanted, job) in &mut self.jobs {
             if let Stage::Running { since } = job.stage
                 && now.saturating_duration_since(since) >= STUCK_AFTER
             {
                 job.stage = Stage::Stuck { since };
                 self.active -= 1;
                 self.stuck += 1;
-                *self.stuck_below.entry(target.root.clone()).or_default() += 1;
+                let root = wanted.target.root.clone();
+                let below = self.stuck_below.entry(root).or_default();
+                *below.entry(wanted.device).or_default() += 1;
             }
         }
     }
 
-    /// Whether so many files of `root` hang that no other one is begun.
-    fn hangs(&self, root: &[u8]) -> bool {
-        let count = self.stuck_below.get(root).copied().unwrap_or(0);
-        count >= STUCK_PER_ROOT_MAX
+    /// Whether so many files hang where `wanted` is that it is not begun.
+    fn hangs(&self, wanted: &Wanted) -> bool {
+        let below = self.stuck_below.get(&wanted.target.root);
+        let count = below.and_then(|below| below.get(&wanted.device));
+        count.is_some_and(|count| *count >= STUCK_PER_ROOT_MAX)
     }
 
     /// There is no room for a file below `root`. The log is told of one in a while.
@@ -317,10 +344,10 @@ impl State {
     /// Forgets files in the queue that nobody waits for any more.
     fn drop_unwanted(&mut self) {
         let jobs = &mut self.jobs;
-        self.queue.retain(|target| {
-            let is_wanted = jobs.get(target).is_some_and(Job::is_wanted);
+        self.queue.retain(|wanted| {
+            let is_wanted = jobs.get(wanted).is_some_and(Job::is_wanted);
             if !is_wanted {
-                jobs.remove(target);
+                jobs.remove(wanted);
             }
             is_wanted
         });
@@ -328,8 +355,8 @@ impl State {
 
     /// There is no thread at all: the file that has just come cannot wait for one.
     fn refuse_newest(&mut self, error: &io::Error) -> Refusal {
-        if let Some(target) = self.queue.pop_back() {
-            self.jobs.remove(&target);
+        if let Some(wanted) = self.queue.pop_back() {
+            self.jobs.remove(&wanted);
         }
         let words = format!("a thread cannot be started: {error}");
         Refusal::new(Status::SERVICE_UNAVAILABLE, words)
@@ -373,7 +400,7 @@ impl Ticket {
 
     /// The path of the file.
     pub fn path(&self) -> Vec<u8> {
-        self.target.path()
+        self.wanted.target.path()
     }
 
     /// Why there is no answer although the time is up.
@@ -381,7 +408,7 @@ impl Ticket {
         let seconds = self.pool.shared.patience.as_secs();
         let path = shown(&self.path());
         let mut state = self.pool.shared.state();
-        match state.jobs.get_mut(&*self.target) {
+        match state.jobs.get_mut(&*self.wanted) {
             Some(job) if matches!(job.stage, Stage::Queued) => {
                 let words = format!("wait: no thread had time for it in {seconds} s: {path}");
                 Refusal::new(Status::SERVICE_UNAVAILABLE, words)

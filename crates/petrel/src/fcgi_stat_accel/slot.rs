@@ -65,7 +65,8 @@ impl Slot {
             return Err(Refusal::silent(Status::METHOD_NOT_ALLOWED));
         }
         let target = Target::of(&self.params, self.program.roots())?;
-        let ticket = self.program.pool().submit(target, now)?;
+        let device = target.device();
+        let ticket = self.program.pool().submit(target, device, now)?;
         self.deadline = self.end.min(now + STUCK_AFTER);
         Ok(ticket)
     }

@@ -1,5 +1,10 @@
-//! From the pairs of a request to the file it is about: text only, nothing is opened.
+//! From the pairs of a request to the file it is about, and to the file system that this is on. Nothing that may wait.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use engine::blocking::Origin;
 use proto::status::Status;
 
 use super::Refusal;
@@ -47,6 +52,11 @@ impl Target {
         within
             .filter(|target| matches!(target.root.first(), None | Some(b'/')))
             .ok_or_else(outside)
+    }
+
+    /// The number of the file system that it is on, as far as the kernel can tell that without waiting for anybody.
+    pub fn device(&self) -> u64 {
+        Origin::of_path(Path::new(OsStr::from_bytes(&self.path()))).device
     }
 
     /// Its path.

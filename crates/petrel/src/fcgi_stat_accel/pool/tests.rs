@@ -40,12 +40,16 @@ impl Disk {
     }
 
     fn submit(&self, path: &str, now: Instant) -> Result<Ticket, Refusal> {
+        self.submit_on(1, path, now)
+    }
+
+    fn submit_on(&self, device: u64, path: &str, now: Instant) -> Result<Ticket, Refusal> {
         let (root, relative) = path.rsplit_once('/').expect("absolute");
         let target = Target {
             root: root.as_bytes().into(),
             relative: relative.as_bytes().into(),
         };
-        self.pool.submit(target, now)
+        self.pool.submit(target, device, now)
     }
 
     fn free(&self, path: &str) {
@@ -54,8 +58,12 @@ impl Disk {
     }
 
     fn has_begun(&self, path: &str) -> bool {
+        self.times_begun(path) > 0
+    }
+
+    fn times_begun(&self, path: &str) -> usize {
         let begun = self.inner.begun.lock().expect("whole");
-        begun.iter().any(|one| one == path.as_bytes())
+        begun.iter().filter(|one| *one == path.as_bytes()).count()
     }
 
     /// Until `threads` are with a file and nothing is queued.
@@ -190,6 +198,43 @@ fn a_root_that_hangs_leaves_threads_and_room_for_others() {
     }
     assert!(hanging.iter_mut().all(|ticket| wait(ticket).is_ok()));
     eventually(|| disk.threads() == (4, 0));
+}
+
+#[test]
+fn what_hangs_is_looked_at_again_on_another_file_system() {
+    let disk = Disk::new(4);
+    let mut now = Instant::now();
+    let mut hanging = Vec::new();
+    for number in 0..STUCK_PER_ROOT_MAX {
+        now += STUCK_AFTER;
+        hanging.push(
+            disk.submit(&format!("/r/hang{number}"), now)
+                .expect("taken"),
+        );
+        disk.settle(number + 1);
+    }
+    now += PATIENCE;
+    let mut queued = disk.submit("/r/a", now).expect("taken");
+    let known = disk.submit("/r/hang0", now).err();
+    assert_eq!(known, Some(Refusal::silent(Status::GATEWAY_TIMEOUT)));
+    // Something else has been mounted there.
+    let mut other = disk.submit_on(2, "/r/a", now).expect("taken");
+    assert_eq!(wait(&mut other), Ok(()));
+    let mut again = disk.submit_on(2, "/r/hang0", now).expect("taken");
+    eventually(|| disk.times_begun("/r/hang0") == 2);
+    assert_eq!(
+        disk.times_begun("/r/a"),
+        1,
+        "too many hang on the first one"
+    );
+    for number in 0..STUCK_PER_ROOT_MAX {
+        disk.free(&format!("/r/hang{number}"));
+    }
+    assert_eq!(wait(&mut again), Ok(()));
+    assert_eq!(wait(&mut queued), Ok(()));
+    assert!(hanging.iter_mut().all(|ticket| wait(ticket).is_ok()));
+    eventually(|| disk.threads() == (4, 0));
+    assert!(disk.pool.shared.state().stuck_below.is_empty());
 }
 
 #[test]
