@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use petrel_tests::{Backend, Client, Operation, Server, SlowFs, Speaks, eventually};
 
-use crate::in_front_of_with;
+use crate::{COUNTERS, in_flight, in_front_of_with};
 
 /// Answers with the field and value that the query names.
 fn offloading() -> Backend {
@@ -147,6 +147,30 @@ fn a_temporary_file_has_lost_its_name_before_it_is_sent() {
     slow.release();
     let left = slow.beneath().join("named/b.txt");
     assert!(eventually(|| !left.exists()));
+}
+
+#[test]
+fn a_temporary_file_behind_a_symlink_counts_where_it_is() {
+    let backend = offloading();
+    let test = "a_temporary_file_behind_a_symlink_counts_where_it_is";
+    let config = format!("server.upload-dirs += ( var.dir + \"/linked\" )\n{COUNTERS}");
+    let Some((server, slow)) = site(test, &backend, &config) else {
+        return;
+    };
+    server.tree().symlink("slow/named", "linked");
+    let path = server.tree().path("linked/a.txt");
+    let in_flight = in_flight(&server, "slow");
+    slow.hang();
+    let mut client = server.client();
+    client.send(format!(
+        "GET /app/?X-LIGHTTPD-send-tempfile={} HTTP/1.1\r\nHost: a\r\n\r\n",
+        path.display()
+    ));
+    slow.expect_hanging(1);
+    expect_others_served(&server);
+    assert_eq!(in_flight(), 1);
+    slow.release();
+    assert_eq!(client.response().text(), "content");
 }
 
 #[test]

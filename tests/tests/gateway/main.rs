@@ -24,6 +24,8 @@ mod slow_disk;
 mod snippets;
 mod tunnels;
 
+use std::os::unix::fs::MetadataExt;
+
 use petrel_tests::{Backend, Builder, Exchange, Server, Speaks, directive};
 
 /// The URLs under `/app` lead to the backend.
@@ -63,6 +65,27 @@ fn name<'a>(exchange: &'a Exchange<'_>) -> &'a str {
     let target = exchange.target();
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     path.rsplit('/').next().unwrap_or_default()
+}
+
+/// What [`in_flight`] needs.
+const COUNTERS: &str =
+    "server.modules += ( \"mod_status\" )\nstatus.statistics-url = \"/counters\"";
+
+/// Tells how much a server does on the file system that is mounted on a directory of its tree. That must not hang now.
+fn in_flight(server: &Server, directory: &str) -> impl Fn() -> u64 {
+    let mounted = std::fs::metadata(server.tree().path(directory)).expect("it is mounted");
+    let (major, minor) = (
+        rustix::fs::major(mounted.dev()),
+        rustix::fs::minor(mounted.dev()),
+    );
+    let name = format!("server.io.device.{major}:{minor}.in-flight: ");
+    move || {
+        let counters = server.get("/counters").text();
+        let mut counts = counters.lines().filter_map(|line| line.strip_prefix(&name));
+        counts
+            .next()
+            .map_or(0, |count| count.parse().expect("a number"))
+    }
 }
 
 /// A POST of a body with its length.

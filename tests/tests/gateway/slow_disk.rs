@@ -7,7 +7,7 @@ use std::time::Duration;
 use petrel_tests::{Backend, Client, Operation, Server, SlowFs, Speaks, eventually};
 use rustix::io::Errno;
 
-use crate::in_front_of;
+use crate::{COUNTERS, in_flight, in_front_of};
 
 /// The upload of the issue.
 const UPLOAD: u64 = 200 << 20;
@@ -244,5 +244,30 @@ fn an_uploader_that_leaves_a_disk_that_hangs_leaves_nothing_behind() {
     expect_answers(&server);
     slow.release();
     assert_eq!(backend.requests().len(), 0);
+    expect_no_file(&server);
+}
+
+#[test]
+fn an_upload_behind_a_symlink_counts_where_it_is() {
+    let test = "an_upload_behind_a_symlink_counts_where_it_is";
+    let backend = counting(Speaks::FastCgi);
+    // In the first one no file can be made.
+    let config = format!(
+        "server.upload-dirs := ( \"/proc\", var.dir + \"/linked\" )\n\
+         server.stream-request-body = 0\n{COUNTERS}"
+    );
+    let Some((server, slow)) = with_slow_uploads(test, &backend, &config) else {
+        return;
+    };
+    server.tree().symlink("upload", "linked");
+    let in_flight = in_flight(&server, "upload");
+    slow.hang();
+    let uploading = upload(server.client(), 1500 << 10, Arc::default());
+    slow.expect_hanging(1);
+    expect_answers(&server);
+    assert_eq!(in_flight(), 1);
+    slow.release();
+    let mut client = uploading.join().expect("it fits in buffers");
+    assert_eq!(client.response().text(), (1500 << 10).to_string());
     expect_no_file(&server);
 }

@@ -153,17 +153,13 @@ impl OnDisk {
         }
         self.drain_tail(begin);
         let file = self.file.as_ref().and_then(|file| file.share_descriptor());
-        let (target, origin) = match file {
-            Some(file) => (Target::Open(file), temporary::origin_in(self.place)),
-            None => {
-                let directories = Arc::clone(&self.directories);
-                let origin = temporary::origin_of(&directories);
-                (Target::New(directories), origin)
-            }
+        let target = match file {
+            Some(file) => Target::Open(file, self.place),
+            None => Target::New(Arc::clone(&self.directories)),
         };
         let (bytes, to_write) = std::mem::take(&mut self.tail).into_shared();
         let begin = self.tail_begin;
-        let job = temporary::write(target, to_write, begin - self.base, origin);
+        let job = temporary::write(target, to_write, begin - self.base);
         self.tail_begin += bytes.len() as u64;
         self.block = Some(Block {
             begin,
@@ -272,8 +268,7 @@ impl OnDisk {
                     return Poll::Ready(reading.check());
                 }
                 let file = file.share_descriptor().ok_or(io::ErrorKind::NotFound)?;
-                let origin = temporary::origin_in(self.place);
-                Box::pin(temporary::read(file, file_offset, count, origin))
+                Box::pin(temporary::read(file, file_offset, count, self.place))
             }
         };
         match job.as_mut().poll(context) {

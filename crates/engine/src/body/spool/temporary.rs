@@ -18,15 +18,14 @@ use crate::blocking::{self, Class, NotDone, Origin};
 use crate::file_cache::read::read_full;
 use crate::file_cache::{SharedDescriptor, Uncached};
 use crate::limits;
-use crate::mounts::{self, Place, Storage};
+use crate::mounts::Place;
 
 /// Where a block is written.
-#[derive(Clone)]
 pub(super) enum Target {
     /// To a new file in the first of these directories that takes one.
     New(Arc<[PathBuf]>),
-    /// To this one.
-    Open(SharedDescriptor),
+    /// To this one, which is there.
+    Open(SharedDescriptor, Place),
 }
 
 /// Writes `bytes` at `offset` of `target`. The file, if it is a new one. Whoever has the bytes keeps them until
@@ -36,19 +35,52 @@ pub(super) async fn write(
     target: Target,
     bytes: Weak<Vec<u8>>,
     offset: u64,
-    origin: Origin,
 ) -> io::Result<Option<Uncached>> {
+    let directories = match target {
+        Target::Open(file, place) => {
+            let write = move |bytes: &[u8]| write_all(&*file, bytes, offset);
+            return write_at(Origin::at(place), bytes, write)
+                .await
+                .map(|()| None);
+        }
+        Target::New(directories) => directories,
+    };
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for directory in &*directories {
+        // Each waits for its own file system, which is where symlinks lead.
+        let origin = Origin::of_path(directory);
+        let path = directory.clone();
+        let write = move |bytes: &[u8]| {
+            let made = unnamed_file(&path);
+            let written = made.map(|file| write_all(&file, bytes, offset).map(|()| file));
+            // That it could not be made is not the end.
+            written.map_or_else(|error| Ok(Err(error)), |written| written.map(Ok))
+        };
+        match write_at(origin, Weak::clone(&bytes), write).await? {
+            Ok(file) => return Ok(Some(file)),
+            Err(error) => {
+                let message = format!("a temporary file in {}: {error}", directory.display());
+                last = io::Error::new(error.kind(), message);
+            }
+        }
+    }
+    Err(last)
+}
+
+/// Has a thread write `bytes`.
+async fn write_at<T: Send + 'static>(
+    origin: Origin,
+    bytes: Weak<Vec<u8>>,
+    write: impl FnOnce(&[u8]) -> io::Result<T> + Clone + Send + 'static,
+) -> io::Result<T> {
     #[cfg(test)]
     let gate = super::gate::current();
-    let origin = Origin {
-        bytes: bytes.upgrade().map_or(0, |bytes| bytes.len()),
-        ..origin
-    };
+    let origin = origin.with_bytes(bytes.upgrade().map_or(0, |bytes| bytes.len()));
     elsewhere(Class::Write, origin, move || {
         #[cfg(test)]
         gate.as_ref().map_or(Ok(()), |gate| gate.pass())?;
         let bytes = bytes.upgrade().ok_or(io::ErrorKind::NotFound)?;
-        write_block(&target, &bytes, offset)
+        write(&bytes)
     })
     .await
 }
@@ -58,12 +90,9 @@ pub(super) async fn read(
     file: SharedDescriptor,
     offset: u64,
     count: usize,
-    origin: Origin,
+    place: Place,
 ) -> io::Result<Vec<u8>> {
-    let origin = Origin {
-        bytes: count,
-        ..origin
-    };
+    let origin = Origin::at(place).with_bytes(count);
     elsewhere(Class::Read, origin, move || {
         let mut buffer = vec![0; count];
         let read = read_full(&*file, &mut buffer, offset)?;
@@ -99,52 +128,7 @@ async fn elsewhere<T: Send + 'static>(
     })
 }
 
-fn write_block(target: &Target, bytes: &[u8], offset: u64) -> io::Result<Option<Uncached>> {
-    match target {
-        Target::Open(file) => {
-            write_all(&**file, bytes, offset)?;
-            Ok(None)
-        }
-        Target::New(directories) => {
-            let file = temporary_file(directories)?;
-            write_all(&file, bytes, offset)?;
-            Ok(Some(file))
-        }
-    }
-}
-
-/// What is to be written to a file in one of `directories` waits for what the first of them is on.
-pub(super) fn origin_of(directories: &[PathBuf]) -> Origin {
-    let place = directories.first().map_or(Place::default(), |directory| {
-        mounts::of_path(directory.as_os_str().as_bytes())
-    });
-    origin_in(place)
-}
-
-/// Jobs for a file there.
-pub(super) fn origin_in(place: Place) -> Origin {
-    Origin {
-        device: place.device,
-        is_remote: place.storage == Storage::Remote,
-        ..Origin::default()
-    }
-}
-
-/// A file without a name in the first of `directories` that takes one.
-fn temporary_file(directories: &[PathBuf]) -> io::Result<Uncached> {
-    let mut last = io::Error::from(io::ErrorKind::NotFound);
-    for directory in directories {
-        match unnamed_file(directory) {
-            Ok(file) => return Ok(file),
-            Err(error) => {
-                let message = format!("a temporary file in {}: {error}", directory.display());
-                last = io::Error::new(error.kind(), message);
-            }
-        }
-    }
-    Err(last)
-}
-
+/// A file without a name in `directory`.
 fn unnamed_file(directory: &Path) -> io::Result<Uncached> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     match openat(CWD, directory, flags, Mode::RUSR | Mode::WUSR) {

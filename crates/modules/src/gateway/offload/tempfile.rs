@@ -7,7 +7,10 @@
 //! Removing a name may wait for the disk, so a thread does that and all before it, in one go, also when
 //! the client has gone by then. Where files are in memory it is done at once.
 
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use petrel_engine::Exchange;
 use petrel_engine::blocking::{self, Class, Origin};
@@ -107,12 +110,9 @@ impl Name {
     }
 
     fn origin(&self, client: u64) -> Origin {
-        let place = mounts::of_path(&self.path);
         Origin {
-            device: place.device,
-            is_remote: place.storage == Storage::Remote,
             client,
-            bytes: 0,
+            ..Origin::of_path(Path::new(OsStr::from_bytes(&self.path)))
         }
     }
 
