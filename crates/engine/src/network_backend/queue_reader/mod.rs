@@ -4,7 +4,8 @@
 //! Reads wait in the same fair order as jobs of threads do: each file system in turn, there each client, and of
 //! one file system no more at a time than it can bear. A task of the worker begins those whose turn has come,
 //! a few at a time, and collects those that have ended. Whoever no longer waits has dropped his end of a
-//! channel; the result is dropped when it comes, and the descriptor with it.
+//! channel; a read that was not begun is soon left out, whatever becomes of those before it, and the descriptor with
+//! it; otherwise the result is dropped when it comes.
 //!
 //! What a queue cannot do is done by the threads of `gthread-aio`: file systems that are another machine's or
 //! a program's (one that hangs would fill the queue), reads that it declines, and all when it is full. A [`Way`]
@@ -20,7 +21,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use petrel_sys::read_queue::{
     BUFFER_BYTES_MAX, Buffer, DirectRange, Done, Read, ReadQueue, is_refusal,
@@ -102,6 +103,7 @@ impl QueueReader {
             tokens: Cell::default(),
             wake: Notify::new(),
             is_failing: Cell::default(),
+            forgotten_at: Cell::default(),
             refused: RefCell::default(),
             log: worker.logs().error_log(None),
         });
@@ -179,6 +181,8 @@ struct Inner {
     wake: Notify,
     /// The kernel does not take what was gathered.
     is_failing: Cell<bool>,
+    /// When those who have gone were last looked for.
+    forgotten_at: Cell<Option<Instant>>,
     /// File systems that do not do what this backend asks for.
     refused: RefCell<Vec<u64>>,
     log: LogHandle,
@@ -187,8 +191,10 @@ struct Inner {
 /// The task of a reader.
 async fn drive(inner: Rc<Inner>, readable: AsyncFd<OwnedFd>) {
     loop {
+        let waits = inner.waiting.borrow().len() > 0;
         tokio::select! {
             () = inner.wake.notified() => {}
+            () = tokio::time::sleep(FORGET), if waits => {}
             guard = readable.readable() => match guard {
                 // Cleared first: what ends while these are collected makes it readable again.
                 Ok(mut guard) => guard.clear_ready(),
@@ -207,6 +213,10 @@ async fn drive(inner: Rc<Inner>, readable: AsyncFd<OwnedFd>) {
 /// Between two attempts to give the kernel what it does not take.
 const RETRY: Duration = Duration::from_millis(10);
 
+/// Between two times that reads are looked for which nobody waits for any more: of a disk that hangs the turn of none
+/// comes.
+const FORGET: Duration = Duration::from_secs(1);
+
 impl Inner {
     /// Whether a read of this kind is one for the queue.
     fn takes(&self, storage: Storage, origin: &Origin) -> bool {
@@ -214,13 +224,39 @@ impl Inner {
         storage == Storage::Disk
             && !self.is_failing.get()
             && queue.in_flight() < queue.capacity()
-            && self.waiting.borrow().len() < limits::BLOCKING_QUEUE_MAX
             && !self.refused.borrow().contains(&origin.device)
+            && self.has_place(origin.device)
+    }
+
+    /// Whether one more may wait. What hangs does not take the places of all others.
+    fn has_place(&self, device: u64) -> bool {
+        let has_place = || {
+            let waiting = self.waiting.borrow();
+            waiting.len() < limits::BLOCKING_QUEUE_MAX
+                && waiting.waiting_for(device) < limits::BLOCKING_DEVICE_QUEUE_MAX
+        };
+        has_place() || {
+            self.forget_who_has_gone(Duration::from_millis(limits::BLOCKING_PURGE_PAUSE_MS));
+            has_place()
+        }
+    }
+
+    /// Takes out what nobody waits for any more, with its descriptor, unless that was done less than `pause` ago.
+    fn forget_who_has_gone(&self, pause: Duration) {
+        let forgotten_at = self.forgotten_at.get();
+        if forgotten_at.is_some_and(|then| then.elapsed() < pause) {
+            return;
+        }
+        self.forgotten_at.set(Some(Instant::now()));
+        let is_wanted = |order: &Order| !order.answer.is_closed();
+        let forgotten = self.waiting.borrow_mut().purge(is_wanted);
+        drop(forgotten);
     }
 
     /// Collects what has ended and begins what may be begun, for about as long as a worker may be kept.
     /// Answers whether there is more to begin, or to try again.
     fn step(&self) -> bool {
+        self.forget_who_has_gone(FORGET);
         self.collect(count_async);
         for _ in 0..limits::READS_BEGUN_AT_ONCE {
             if !self.begin_next() {

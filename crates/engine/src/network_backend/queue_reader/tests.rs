@@ -291,6 +291,70 @@ async fn who_has_gone_leaves_nothing_behind() {
     assert_eq!(reader.0.waiting.borrow().len(), 0);
 }
 
+/// A reader on a disk that hangs, and so many reads of its file that are begun or wait.
+async fn hanging(scene: &Scene, count: usize) -> (QueueReader, Vec<Reading>) {
+    let reader = scene.reader(Fake::new(None, 1000));
+    let reads: Vec<_> = (0..count)
+        .map(|client| reader.read(&scene.file, 0, 1000, client as u64))
+        .collect();
+    patiently(async {
+        while reader.0.may_begin() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    (reader, reads)
+}
+
+#[tokio::test(flavor = "local")]
+async fn who_has_gone_leaves_nothing_behind_a_disk_that_hangs() {
+    let scene = Scene::new("gone-hanging");
+    if !scene.is_on_disk() {
+        return;
+    }
+    let descriptor = scene.file.share_descriptor().expect("it is open");
+    let held = Arc::strong_count(&descriptor);
+    let (reader, mut reads) = hanging(&scene, 200).await;
+    let begun = reader.0.running.borrow().len();
+    assert!((1..100).contains(&begun), "{begun}");
+    // The last one stays.
+    reads.drain(..199);
+    patiently(async {
+        while reader.0.waiting.borrow().len() > 1 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    assert_eq!(reader.0.running.borrow().len(), begun);
+    assert_eq!(reader.0.waiting.borrow().len(), 1);
+    // Each that was begun has the descriptor twice: in the queue, too.
+    assert_eq!(Arc::strong_count(&descriptor), held + 2 * begun + 1);
+}
+
+#[tokio::test(flavor = "local")]
+async fn one_file_system_takes_half_of_the_places_at_most() {
+    const MOST: usize = limits::BLOCKING_DEVICE_QUEUE_MAX;
+    let scene = Scene::new("places");
+    if !scene.is_on_disk() {
+        return;
+    }
+    let (reader, mut reads) = hanging(&scene, MOST).await;
+    let more = reader.0.running.borrow().len();
+    reads.extend((0..more).map(|_| reader.read(&scene.file, 0, 1000, 1)));
+    assert_eq!(reader.0.waiting.borrow().len(), MOST);
+    // Threads do it.
+    let chunk = patiently(reader.read(&scene.file, 0, 1000, 1)).await;
+    assert!(chunk.expect("it is read").bytes == scene.content[..1000]);
+    drop(reads);
+    let origin = scene.file.origin(1, 1000);
+    patiently(async {
+        while !reader.0.takes(Storage::Disk, &origin) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
 /// All that this system has.
 fn readers(scene: &Scene) -> Vec<QueueReader> {
     let mut readers = vec![scene.reader(PosixAio::new(64).expect("a thread"))];
