@@ -450,6 +450,49 @@ mod tests {
         assert_eq!(answer.status(), 204);
     }
 
+    static FAILING: ModuleSpec = ModuleSpec {
+        name: "mod_failing",
+        doc: "For tests.",
+        loaded: Loaded::Always,
+        directives: &[],
+        log_directives: &[],
+        configure: |configure: &mut Configure<'_>| {
+            configure.add(Phase::DocumentRoot, Failing);
+            Ok(())
+        },
+    };
+
+    /// The look-up of `ROOT/file`, or of what the query names below it, has failed.
+    struct Failing;
+
+    impl Hook for Failing {
+        fn run(&self, exchange: &mut Exchange) -> Outcome {
+            let root = exchange.settings.core.document_root.clone();
+            let root = root.expect("it is configured");
+            let path = [&*root, b"/file", exchange.request.url.query()].concat();
+            let files = exchange.worker.files();
+            let failed = files.failed(&path, Symlinks::Follow, Errno::MFILE, 0);
+            exchange.cold.change().found.push(failed);
+            Outcome::Next
+        }
+    }
+
+    #[test]
+    fn a_part_of_the_path_that_cannot_be_looked_at_is_not_missing() {
+        let root = std::env::temp_dir().join(format!("petrel-parts-{}", std::process::id()));
+        std::fs::create_dir_all(&root).expect("mkdir");
+        std::fs::write(root.join("file"), "x").expect("write");
+        let text = format!("server.document-root = {root:?}");
+        let status = |modules: &[_], target: &str| Site::new(&text, modules).get(target).status();
+        // These are what is looked up, one after the other.
+        for failing in ["/a/b/c", "/a", ""] {
+            let target = format!("/file/a/b/c?{failing}");
+            assert_eq!(status(&[&MODULE], &target), 204, "{failing}");
+            assert_eq!(status(&[&FAILING, &MODULE], &target), 503, "{failing}");
+        }
+        std::fs::remove_dir_all(&root).expect("remove");
+    }
+
     #[test]
     fn failures_say_whether_it_is_worth_asking_again() {
         use crate::blocking::NotDone;

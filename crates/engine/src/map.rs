@@ -79,7 +79,8 @@ fn look_up(exchange: &Exchange) -> Option<Rc<FileEntry>> {
 
 /// Finds the file that the path goes on behind; what follows it is path-info. Up to the file every
 /// part is a directory, and behind it every lookup says "not a directory", so the place is found
-/// by halving: eleven lookups for two thousand parts. `None`: one of them has to ask the disk.
+/// by halving: eleven lookups for two thousand parts. `None`: one of them has to ask the disk. A part that cannot
+/// be looked at is what is found.
 fn split_path_info(exchange: &mut Exchange, not_found: Rc<FileEntry>) -> Option<Rc<FileEntry>> {
     let path = &exchange.physical.path;
     // An alias may lead to a file: then that file is the base itself.
@@ -91,8 +92,10 @@ fn split_path_info(exchange: &mut Exchange, not_found: Rc<FileEntry>) -> Option<
     let (mut before, mut behind) = (0, slashes.len());
     while before < behind {
         let middle = before + (behind - before) / 2;
-        match look_up(slashes[middle])?.kind() {
+        let there = look_up(slashes[middle])?;
+        match there.kind() {
             FileKind::NotADirectory => behind = middle,
+            FileKind::Failed(_) => return Some(there),
             _ => before = middle + 1,
         }
     }
@@ -104,8 +107,11 @@ fn split_path_info(exchange: &mut Exchange, not_found: Rc<FileEntry>) -> Option<
         return Some(not_found);
     };
     let file = look_up(end)?;
-    if file.kind() != FileKind::Regular && !is_taken_unread(exchange, &path[..end], &file) {
-        return Some(not_found);
+    match file.kind() {
+        FileKind::Regular => {}
+        FileKind::Failed(_) => return Some(file),
+        _ if is_taken_unread(exchange, &path[..end], &file) => {}
+        _ => return Some(not_found),
     }
     let physical = &mut exchange.physical;
     physical.path_info.clear();

@@ -37,7 +37,8 @@ pub enum FileKind {
     NotADirectory,
     /// A device, socket or pipe: never served.
     Special,
-    /// The file system failed, or the process is out of descriptors.
+    /// The file system failed, the process is out of descriptors, or too many look-ups wait already. Nobody knows
+    /// what is there: whoever takes that for [`FileKind::Missing`] may answer with something else.
     Failed(Errno),
 }
 

@@ -322,7 +322,14 @@ impl FileCache {
         }
     }
 
-    fn failed(&self, path: &[u8], symlinks: Symlinks, errno: Errno, now_s: u32) -> Found {
+    /// What becomes of a look-up that could not be made.
+    pub(crate) fn failed(
+        &self,
+        path: &[u8],
+        symlinks: Symlinks,
+        errno: Errno,
+        now_s: u32,
+    ) -> Found {
         let budget = self.budget(false, Place::default(), now_s);
         Found {
             path: path.into(),
