@@ -1,16 +1,16 @@
 //! mod_evhost: the document root is made of parts of the host name.
 //!
 //! The pattern is taken apart when settings are built. If what it gives is no directory, the
-//! scope's own `server.document-root` stays, and the error log says so. Directories are looked up
-//! through the file cache, so a known host costs no call.
+//! scope's own `server.document-root` stays, and the error log says so; where it cannot be looked at the answer is
+//! an error. Directories are looked up through the file cache, so a known host costs no call.
 
 use petrel_engine::Exchange;
 use petrel_engine::config::{Diagnostic, Effect};
-use petrel_engine::file_cache::{FileKind, Symlinks};
+use petrel_engine::file_cache::Symlinks;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 use petrel_engine::settings::core::absolute_root;
 
-use crate::vhost::is_safe_host;
+use crate::vhost::{failed, is_directory, is_safe_host};
 
 /// mod_evhost.
 pub static MODULE: ModuleSpec = ModuleSpec {
@@ -175,20 +175,23 @@ impl Hook for Pattern {
         self.expand(host, &mut root);
         let path = root.get(kept..).unwrap_or_default();
         let found = exchange.look_up(path, Symlinks::Follow);
-        match found.as_ref().map(|found| found.kind()) {
-            Some(FileKind::Directory) => drop(root.drain(..kept)),
-            Some(_) => {
+        let found = found.map(|found| is_directory(found.kind()));
+        let outcome = match found {
+            Some(Ok(true)) => Outcome::Next,
+            Some(Ok(false)) => {
                 let path = String::from_utf8_lossy(path);
                 exchange.log_error("map", format_args!("evhost: {path:?} is not a directory"));
-                root.truncate(kept);
+                Outcome::Next
             }
-            None => root.truncate(kept),
+            Some(Err(errno)) => failed(exchange, path, errno),
+            None => Outcome::Cold,
+        };
+        match found {
+            Some(Ok(true)) => drop(root.drain(..kept)),
+            _ => root.truncate(kept),
         }
         exchange.physical.document_root = root;
-        match found {
-            Some(_) => Outcome::Next,
-            None => Outcome::Cold,
-        }
+        outcome
     }
 }
 

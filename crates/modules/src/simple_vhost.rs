@@ -2,15 +2,17 @@
 //!
 //! The document root is SERVER-ROOT/HOST/DOCUMENT-ROOT, if that is a directory; else the same with
 //! the default host; else the scope's own `server.document-root` stays. Directories are looked
-//! up through the file cache, so a known host costs no call.
+//! up through the file cache, so a known host costs no call. Where a directory cannot be looked at the answer is an
+//! error, and not the pages of another host.
 
 use petrel_engine::Exchange;
 use petrel_engine::config::{Diagnostic, Effect};
-use petrel_engine::file_cache::{FileKind, Symlinks};
+use petrel_engine::file_cache::Symlinks;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 use petrel_engine::settings::core::absolute_root;
+use rustix::io::Errno;
 
-use crate::vhost::is_safe_host;
+use crate::vhost::{failed, is_directory, is_safe_host};
 
 /// mod_simple_vhost.
 pub static MODULE: ModuleSpec = ModuleSpec {
@@ -73,16 +75,17 @@ impl Hook for SimpleVhost {
         let kept = root.len();
         let host = exchange.request.head.host_without_port();
         let found = self.find(exchange, host, &mut root, kept);
-        if found == Some(true) {
-            root.drain(..kept);
-        } else {
-            root.truncate(kept);
+        let outcome = match found {
+            Some(Ok(_)) => Outcome::Next,
+            Some(Err(errno)) => failed(exchange, root.get(kept..).unwrap_or_default(), errno),
+            None => Outcome::Cold,
+        };
+        match found {
+            Some(Ok(true)) => drop(root.drain(..kept)),
+            _ => root.truncate(kept),
         }
         exchange.physical.document_root = root;
-        match found {
-            Some(_) => Outcome::Next,
-            None => Outcome::Cold,
-        }
+        outcome
     }
 }
 
@@ -95,10 +98,12 @@ impl SimpleVhost {
         host: &[u8],
         root: &mut Vec<u8>,
         kept: usize,
-    ) -> Option<bool> {
-        let found = !host.is_empty() && self.append(exchange, host, root, kept)?;
-        if found {
-            return Some(true);
+    ) -> Option<Result<bool, Errno>> {
+        if !host.is_empty() {
+            let found = self.append(exchange, host, root, kept)?;
+            if found != Ok(false) {
+                return Some(found);
+            }
         }
         self.append(exchange, &self.default_host, root, kept)
     }
@@ -111,7 +116,7 @@ impl SimpleVhost {
         host: &[u8],
         root: &mut Vec<u8>,
         kept: usize,
-    ) -> Option<bool> {
+    ) -> Option<Result<bool, Errno>> {
         root.truncate(kept);
         root.extend_from_slice(&self.server_root);
         for part in [host, &self.document_root]
@@ -122,18 +127,20 @@ impl SimpleVhost {
             root.extend_from_slice(part);
         }
         let path = root.get(kept..).unwrap_or_default();
-        let is_directory = (host.is_empty() || is_safe_host(host))
-            && exchange.look_up(path, Symlinks::Follow)?.kind() == FileKind::Directory;
+        let found = match host.is_empty() || is_safe_host(host) {
+            true => is_directory(exchange.look_up(path, Symlinks::Follow)?.kind()),
+            false => Ok(false),
+        };
         if self.logs {
-            let what = if is_directory {
-                "is used"
-            } else {
-                "is not a directory"
+            let what = match found {
+                Ok(true) => "is used",
+                Ok(false) => "is not a directory",
+                Err(_) => "cannot be looked at",
             };
             let path = String::from_utf8_lossy(path);
             exchange.log_error("map", format_args!("simple-vhost: {path:?} {what}"));
         }
-        Some(is_directory)
+        Some(found)
     }
 }
 
