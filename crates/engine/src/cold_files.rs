@@ -34,6 +34,8 @@ struct Asked {
     reading: Option<ReadWhole>,
     /// The file system has not answered in time: nothing more is waited for.
     is_late: bool,
+    /// The status of an answer that could not be made because a file could not be looked at or read.
+    failure: Option<Status>,
 }
 
 /// A file that a thread reads whole.
@@ -187,6 +189,29 @@ impl Exchange {
     /// request could do without is waited for.
     pub fn give_up_on_file(&self, stage: &str, path: &[u8]) {
         self.cold.change().is_late = true;
+        self.log_late_file(stage, path);
+    }
+
+    /// The file system has failed where this request's script wanted something of it. That is an error of the
+    /// script, and unless it is caught [`Exchange::file_failure`] is the status of the answer.
+    pub fn fail_on_file(&self, status: Status) {
+        self.cold.change().failure = Some(status);
+    }
+
+    /// What an error of a script is answered with if files are to blame: 504 if the file system was too slow,
+    /// the status of the last failure otherwise.
+    pub fn file_failure(&self) -> Option<Status> {
+        let asked = self.cold.0.borrow();
+        let asked = asked.as_ref()?;
+        match asked.is_late {
+            true => Some(Status::GATEWAY_TIMEOUT),
+            false => asked.failure,
+        }
+    }
+
+    /// Tells the log that the file system has not answered in time for work on `path`, without which the request
+    /// goes on as if nothing had happened.
+    pub fn log_late_file(&self, stage: &str, path: &[u8]) {
         self.log_error(
             stage,
             format_args!(
@@ -491,6 +516,20 @@ mod tests {
             assert_eq!(status(&[&FAILING, &MODULE], &target), 503, "{failing}");
         }
         std::fs::remove_dir_all(&root).expect("remove");
+    }
+
+    #[test]
+    fn only_what_is_given_up_counts_for_the_request() {
+        let site = Site::new("server.document-root = \"/nonexistent\"", &[]);
+        let exchange = site.unanswered("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        exchange.log_late_file("map", b"/a");
+        assert!(!exchange.gave_up_on_files() && exchange.file_failure().is_none());
+        exchange.fail_on_file(Status::SERVICE_UNAVAILABLE);
+        assert!(!exchange.gave_up_on_files());
+        assert_eq!(exchange.file_failure(), Some(Status::SERVICE_UNAVAILABLE));
+        exchange.give_up_on_file("map", b"/b");
+        assert!(exchange.gave_up_on_files());
+        assert_eq!(exchange.file_failure(), Some(Status::GATEWAY_TIMEOUT));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use petrel_engine::blocking::{self, Class, NotDone, Origin, Threads};
 use petrel_engine::limits;
 use petrel_engine::testing::Site;
 use petrel_modules::MODULES;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 /// Jobs that end when the gate opens: as many as one file system may run, and behind them as many as may wait.
 /// Two file systems fill the queue between them, and no thread that there may be has anything else to do.
@@ -76,13 +77,62 @@ const CONFIG: &str = r#"
         simple-vhost.default-host = "default"
     }
     $HTTP["host"] =~ "^evhost\." { evhost.path-pattern = "ROOT/vhosts/%_/" }
+    $HTTP["url"] == "/no-script" { magnet.attract-raw-url-to = ( "ROOT/scripts/cold.lua" ) }
+    $HTTP["url"] == "/no-page" { cml.power-magnet = "ROOT/scripts/cold.cml" }
 "#;
 
-/// A site with a host that is there, and a root for those that are not.
+/// Functions of mod_magnet, each of what nobody has looked at yet.
+const MAGNET: &[(&str, &str)] = &[
+    ("stat", "lighty.stat('ROOT/cold-1')"),
+    ("readdir", "lighty.c.readdir('ROOT/cold-2')"),
+    ("readlink", "lighty.c.readlink('ROOT/cold-3')"),
+    (
+        "body",
+        "lighty.r.resp_body:set({ { filename = 'ROOT/cold-4' } })",
+    ),
+    // The kernel knows it, and a thread is to tell more.
+    ("fifo", "lighty.stat('ROOT/fifo')"),
+    ("caught", "select(2, pcall(lighty.stat, 'ROOT/cold-0'))"),
+];
+
+/// And of mod_cml.
+const CML: &[(&str, &str)] = &[
+    ("isreg", "file_isreg('ROOT/cold-5')"),
+    ("isdir", "file_isdir('ROOT/cold-6')"),
+    ("mtime", "file_mtime('ROOT/cold-7')"),
+    ("files", "dir_files('ROOT/cold-8')"),
+    ("include", "{} output_include = { 'ROOT/own/cold-9' }"),
+];
+
+/// A site with a host that is there, a root for those that are not, and scripts that look at files if the query says
+/// so.
 fn site(root: &Root) -> Site {
     root.write("own/f", "own");
     root.write("vhosts/default/f", "default");
-    Site::new(&root.placed(CONFIG), MODULES)
+    let owner = Mode::RUSR | Mode::WUSR;
+    mknodat(CWD, root.0.join("fifo"), FileType::Fifo, owner, 0).expect("mkfifo");
+    let mut config = CONFIG.to_owned();
+    for (name, expression) in MAGNET {
+        let script = format!(
+            "lighty.content = {{ 'known' }}\n\
+             if lighty.env['uri.query'] then lighty.content = {{ tostring({expression}) }} end\n\
+             return 200"
+        );
+        let directive = format!("magnet.attract-raw-url-to = ( \"ROOT/scripts/{name}\" )");
+        config += &format!("$HTTP[\"url\"] == \"/{name}\" {{ {directive} }}\n");
+        root.write(&format!("scripts/{name}"), &script);
+    }
+    for (name, expression) in CML {
+        let script = format!(
+            "output_include = {{ {{ text = 'known' }} }}\n\
+             if get.look then local found = {expression} end\n\
+             return CACHE_HIT"
+        );
+        let directive = format!("cml.power-magnet = \"ROOT/scripts/{name}\"");
+        config += &format!("$HTTP[\"url\"] == \"/{name}\" {{ {directive} }}\n");
+        root.write(&format!("scripts/{name}"), &script);
+    }
+    Site::new(&root.placed(&config), MODULES)
 }
 
 fn answer(site: &Site, host: &str, target: &str) -> (u16, String) {
@@ -90,6 +140,19 @@ fn answer(site: &Site, host: &str, target: &str) -> (u16, String) {
     let answer = site.request(&request);
     let body = String::from_utf8_lossy(answer.body()).into_owned();
     (answer.status(), body)
+}
+
+/// What is known is answered, whether or not the queue is full.
+fn answers_what_is_known(site: &Site) {
+    let hosts = [("simple.missing", "default"), ("evhost.missing", "own")];
+    for (host, expected) in hosts {
+        let expected = (200, expected.to_owned());
+        assert_eq!(answer(site, host, "/f"), expected, "{host}");
+    }
+    for (name, _) in MAGNET.iter().chain(CML) {
+        let expected = (200, "known".to_owned());
+        assert_eq!(answer(site, "a", &format!("/{name}")), expected, "{name}");
+    }
 }
 
 #[test]
@@ -101,27 +164,37 @@ fn what_could_not_be_looked_up_is_not_taken_for_missing() {
     });
     let root = Root::new();
     let site = site(&root);
-    let known = [("simple.missing", "default"), ("evhost.missing", "own")];
-    for (host, expected) in known {
-        let expected = (200, expected.to_owned());
-        assert_eq!(answer(&site, host, "/f"), expected, "{host}");
-    }
+    answers_what_is_known(&site);
     let gate = Arc::new(Mutex::new(()));
     let closed = gate.lock().expect("nobody else has it");
     fill_queue(&gate);
-    // What is known is answered.
-    for (host, expected) in known {
-        let expected = (200, expected.to_owned());
-        assert_eq!(answer(&site, host, "/f"), expected, "{host}");
-    }
-    let unknown = [
+    answers_what_is_known(&site);
+    let scripts = MAGNET.iter().chain(CML);
+    let scripts = scripts.map(|(name, _)| ("a", format!("/{name}?look=1")));
+    let others = [
         ("simple.cold", "/f"),
         ("evhost.cold", "/f"),
-        ("a.example", "/cold"),
+        ("a", "/cold"),
+        ("a", "/no-script"),
+        ("a", "/no-page"),
     ];
-    let answers = unknown.map(|(host, target)| (host, answer(&site, host, target)));
+    let asked: Vec<_> = others
+        .map(|(host, target)| (host, target.to_owned()))
+        .into_iter()
+        .chain(scripts)
+        .collect();
+    let answered = asked.into_iter().map(|(host, target)| {
+        let (status, body) = answer(&site, host, &target);
+        (host, target, status, body)
+    });
+    let (caught, answered): (Vec<_>, Vec<_>) =
+        answered.partition(|(_, target, ..)| target.starts_with("/caught"));
     drop(closed);
-    for (host, (status, body)) in answers {
-        assert_eq!(status, 503, "{host} {body:?}");
+    for (host, target, status, body) in answered {
+        assert_eq!(status, 503, "{host} {target}: {body}");
     }
+    // Who goes on without the file is told why.
+    let (_, _, status, body) = &caught[0];
+    let path = root.placed("ROOT/cold-0: ");
+    assert!(*status == 200 && body.contains(&path), "{status} {body}");
 }

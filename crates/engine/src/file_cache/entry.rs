@@ -47,6 +47,17 @@ impl FileKind {
     pub fn exists(self) -> bool {
         matches!(self, FileKind::Regular | FileKind::Directory)
     }
+
+    /// What is at a path that cannot be looked at because of `errno`.
+    pub fn of_error(errno: Errno) -> FileKind {
+        match errno {
+            Errno::NOENT | Errno::NAMETOOLONG => FileKind::Missing,
+            Errno::NOTDIR => FileKind::NotADirectory,
+            Errno::ACCESS | Errno::PERM | Errno::LOOP => FileKind::Denied,
+            Errno::NXIO | Errno::NODEV => FileKind::Special,
+            other => FileKind::Failed(other),
+        }
+    }
 }
 
 /// The parts of stat(2) that are used.
@@ -230,7 +241,7 @@ impl FileEntry {
                 Some(())
             }
             Err(NotOpened::Failed(errno)) => {
-                entry.kind = kind_of_error(errno);
+                entry.kind = FileKind::of_error(errno);
                 Some(())
             }
         };
@@ -547,16 +558,6 @@ impl From<&Stat> for FileStat {
             changed_s: stat.st_ctime,
             changed_ns: u32::try_from(stat.st_ctime_nsec).unwrap_or(0),
         }
-    }
-}
-
-fn kind_of_error(errno: Errno) -> FileKind {
-    match errno {
-        Errno::NOENT | Errno::NAMETOOLONG => FileKind::Missing,
-        Errno::NOTDIR => FileKind::NotADirectory,
-        Errno::ACCESS | Errno::PERM | Errno::LOOP => FileKind::Denied,
-        Errno::NXIO | Errno::NODEV => FileKind::Special,
-        other => FileKind::Failed(other),
     }
 }
 

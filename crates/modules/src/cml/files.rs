@@ -5,13 +5,14 @@
 //! what may become part of a page is decided in [`super::parts`].
 
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
 use md5::{Digest, Md5};
 use petrel_engine::Exchange;
-use petrel_engine::blocking::{self, Class, Origin, Running};
+use petrel_engine::blocking::{self, Class, Origin};
 use petrel_engine::file_cache::{FileEntry, FileKind};
 use petrel_lua::mlua::{self, LuaString, Table, Value};
 
@@ -36,10 +37,9 @@ pub(super) fn add(state: &Rc<State>, native: &Table, functions: &Table) -> mlua:
         let (lua, waits) = (lua.clone(), waits.clone());
         Ok(async move {
             let read = names_in(path.clone());
-            let names = waits.wait(&path, read).await?;
-            let names = names.map_err(mlua::Error::external)?;
+            let names = waits.wait_for_there(&path, read).await?;
             let table = lua.create_table()?;
-            for name in names {
+            for name in names.unwrap_or_default() {
                 table.raw_push(lua.create_string(name)?)?;
             }
             Ok(table)
@@ -83,19 +83,18 @@ fn is(file: &FileEntry, kind: FileKind) -> Value {
     }
 }
 
-/// The names in a directory, in alphabetical order, without `.` and `..`; none if it cannot be read. The
-/// directory is read each time, by a thread that may wait for the disk.
-fn names_in(path: PathBuf) -> Running<Vec<Vec<u8>>> {
+/// The names in a directory, in alphabetical order, without `.` and `..`. The directory is read each time, by a
+/// thread that may wait for the disk.
+async fn names_in(path: PathBuf) -> io::Result<Vec<Vec<u8>>> {
     let origin = Origin::of_path(&path);
-    blocking::run_for(Class::Stat, origin, move || {
-        let Ok(entries) = std::fs::read_dir(path) else {
-            return Vec::new();
-        };
-        let entries = entries.take(NAMES_MAX).filter_map(Result::ok);
-        let mut names: Vec<Vec<u8>> = entries.map(|entry| entry.file_name().into_vec()).collect();
+    let read = move || {
+        let entries = std::fs::read_dir(path)?.take(NAMES_MAX);
+        let names = entries.map(|entry| Ok(entry?.file_name().into_vec()));
+        let mut names = names.collect::<io::Result<Vec<_>>>()?;
         names.sort_unstable();
-        names
-    })
+        Ok(names)
+    };
+    blocking::run_io(Class::Stat, origin, read).await
 }
 
 /// Names that `dir_files` goes through.

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use petrel_engine::Exchange;
 use petrel_engine::body::Piece;
+use petrel_engine::cold_files::status_of_failure;
 use petrel_engine::file_cache::{FileEntry, FileKind};
 
 use super::files::absolute;
@@ -85,7 +86,10 @@ fn find_file(exchange: &Exchange, options: &Options, name: &[u8]) -> Result<Rc<F
         FileKind::Missing | FileKind::NotADirectory => Err(Lack::Missing(shown())),
         FileKind::Denied => refused("it may not be read, or a symlink leads there"),
         FileKind::Directory | FileKind::Special => refused("it is no file"),
-        FileKind::Failed(errno) => refused(&errno.to_string()),
+        FileKind::Failed(errno) => {
+            exchange.fail_on_file(status_of_failure(errno));
+            refused(&errno.to_string())
+        }
     }
 }
 

@@ -270,14 +270,12 @@ fn type_of_first<'t>(parts: &[Part], types: &'t mime::MimeTypes) -> Option<&'t [
 
 const HTML: &[u8] = b"text/html";
 
-/// Tells the log and answers 500, or 504 if the file system was too slow.
+/// Tells the log and answers 500, or what files are to blame for.
 fn failed(exchange: &mut Exchange, sentence: &str, script: &[u8]) -> Outcome {
     let script = String::from_utf8_lossy(script);
     exchange.log_error("content", format_args!("{sentence} script={script:?}"));
-    exchange.answer(match exchange.gave_up_on_files() {
-        true => Status::GATEWAY_TIMEOUT,
-        false => Status::INTERNAL_SERVER_ERROR,
-    })
+    let of_files = exchange.file_failure();
+    exchange.answer(of_files.unwrap_or(Status::INTERNAL_SERVER_ERROR))
 }
 
 /// An error in one line.

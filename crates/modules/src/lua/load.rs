@@ -4,11 +4,12 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
 use foldhash::fast::RandomState;
 use petrel_engine::Exchange;
+use petrel_engine::cold_files::status_of_error;
 use petrel_engine::file_cache::{FileEntry, FileKind, Symlinks};
 use petrel_lua::{Machine, Script, ScriptError};
 
@@ -27,8 +28,8 @@ pub enum LoadFailure {
     Denied,
     /// It is a directory or something else that is no file, or one of more than 16 MiB.
     NoScript,
-    /// It could not be read.
-    Unreadable(ErrorKind),
+    /// It could not be looked at or read, for this reason. [`Exchange::file_failure`] says what to answer.
+    Unreadable(String),
     /// It is on the disk: to be asked for again after a [`ColdWait`](petrel_engine::cold_files::ColdWait).
     Cold,
     /// It is not the Lua that LuaJIT understands.
@@ -90,18 +91,24 @@ fn load(
     match file.kind() {
         FileKind::Regular => {}
         FileKind::Denied => return Err(LoadFailure::Denied),
-        kind if kind.exists() => return Err(LoadFailure::NoScript),
-        _ => return Err(LoadFailure::Missing),
+        FileKind::Missing | FileKind::NotADirectory => return Err(LoadFailure::Missing),
+        FileKind::Directory | FileKind::Special => return Err(LoadFailure::NoScript),
+        FileKind::Failed(errno) => return Err(unreadable(exchange, &errno.into())),
     }
     let source = match exchange.read_whole(path, file, SOURCE_BYTES_MAX) {
         Ok(Some(source)) => source,
         Ok(None) => return Err(LoadFailure::Cold),
         Err(error) if error.kind() == ErrorKind::FileTooLarge => return Err(LoadFailure::NoScript),
-        Err(error) => return Err(LoadFailure::Unreadable(error.kind())),
+        Err(error) => return Err(unreadable(exchange, &error)),
     };
     machine
         .compile(&String::from_utf8_lossy(path), &source)
         .map_err(LoadFailure::Wrong)
+}
+
+fn unreadable(exchange: &Exchange, error: &io::Error) -> LoadFailure {
+    exchange.fail_on_file(status_of_error(error));
+    LoadFailure::Unreadable(error.to_string())
 }
 
 impl fmt::Display for LoadFailure {
@@ -111,7 +118,7 @@ impl fmt::Display for LoadFailure {
             LoadFailure::Missing => f.write_str("there is no such script"),
             LoadFailure::Denied => f.write_str("the script may not be read"),
             LoadFailure::NoScript => f.write_str("it is no file, or one too large for a script"),
-            LoadFailure::Unreadable(kind) => write!(f, "the script cannot be read: {kind}"),
+            LoadFailure::Unreadable(why) => write!(f, "the script cannot be read: {why}"),
             LoadFailure::Wrong(error) => write!(f, "{error}"),
         }
     }

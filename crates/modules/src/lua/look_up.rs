@@ -2,6 +2,7 @@
 //! those whose work threads do.
 
 use std::future::{Future, poll_fn};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::{Rc, Weak};
@@ -9,11 +10,12 @@ use std::task::{Poll, ready};
 use std::time::Duration;
 
 use petrel_engine::Exchange;
-use petrel_engine::cold_files::ColdWait;
-use petrel_engine::file_cache::{FileEntry, Symlinks};
+use petrel_engine::cold_files::{ColdWait, status_of_error};
+use petrel_engine::file_cache::{FileEntry, FileKind, Symlinks};
 use petrel_engine::worker::Worker;
 use petrel_lua::Lent;
 use petrel_lua::mlua::{self, Function, IntoLuaMulti, LuaString, MultiValue};
+use rustix::io::Errno;
 use tokio::runtime::Handle;
 
 use super::State;
@@ -26,7 +28,8 @@ pub(crate) type PathOf = fn(&Exchange, &[u8]) -> Option<Vec<u8>>;
 pub(crate) type Answer<R> = fn(&mut Exchange, Option<Rc<FileEntry>>, &[u8]) -> R;
 
 /// A Lua function of a name. It waits for the file system at most `server.max-file-wait`; then the script
-/// has an error.
+/// has an error, and also if the file system fails: who asks whether something is there must not be told that
+/// nothing is.
 ///
 /// # Errors
 /// There is no memory.
@@ -39,14 +42,16 @@ pub(crate) fn of_file<R: IntoLuaMulti + 'static>(
     let lent = Rc::clone(state.lent());
     let now = lua.create_function(move |lua, name: LuaString| {
         let name = name.as_bytes();
-        let found = lend(&lent, |exchange| {
-            let path = path_of(exchange, &name);
-            let file = path.map(|path| exchange.look_up(&path, SYMLINKS));
-            match file {
-                Some(None) => None,
-                found => Some(answer(exchange, found.flatten(), &name)),
-            }
-        })?;
+        let found = lend(&lent, |exchange| -> mlua::Result<_> {
+            let Some(path) = path_of(exchange, &name) else {
+                return Ok(Some(answer(exchange, None, &name)));
+            };
+            let Some(file) = exchange.look_up(&path, SYMLINKS) else {
+                return Ok(None);
+            };
+            let file = looked_at(exchange, &path, file)?;
+            Ok(Some(answer(exchange, Some(file), &name)))
+        })??;
         let mut values = match found {
             Some(found) => found.into_lua_multi(lua)?,
             None => return (false,).into_lua_multi(lua),
@@ -57,17 +62,16 @@ pub(crate) fn of_file<R: IntoLuaMulti + 'static>(
     let lent = Rc::clone(state.lent());
     let wait = state.machine().waiting(move |_, name: LuaString| {
         let (lent, name) = (Rc::clone(&lent), name.as_bytes().to_vec());
-        Ok(waiting_for(lent, move |exchange| {
-            let file = match path_of(exchange, &name) {
-                Some(path) => {
-                    let file = exchange.look_up(&path, SYMLINKS)?;
-                    exchange.forget_look_up(&path);
-                    Some(file)
-                }
-                None => None,
+        let found = waiting_for(lent, move |exchange| {
+            let Some(path) = path_of(exchange, &name) else {
+                return Some(Ok(answer(exchange, None, &name)));
             };
-            Some(answer(exchange, file, &name))
-        }))
+            let file = exchange.look_up(&path, SYMLINKS)?;
+            exchange.forget_look_up(&path);
+            let file = looked_at(exchange, &path, file);
+            Some(file.map(|file| answer(exchange, Some(file), &name)))
+        });
+        Ok(async move { found.await? })
     })?;
     let source = "local now, wait = ...\n\
                   local function done(name, is_known, ...)\n\
@@ -78,6 +82,24 @@ pub(crate) fn of_file<R: IntoLuaMulti + 'static>(
     lua.load(source)
         .set_name("=petrel/files.lua")
         .call((now, wait))
+}
+
+/// What was found at `path`.
+///
+/// # Errors
+/// Nobody knows what is there.
+fn looked_at(exchange: &Exchange, path: &[u8], file: Rc<FileEntry>) -> mlua::Result<Rc<FileEntry>> {
+    match file.kind() {
+        FileKind::Failed(errno) => Err(failure(exchange, path, &errno.into())),
+        _ => Ok(file),
+    }
+}
+
+/// An error of the script, because the file system has failed.
+fn failure(exchange: &Exchange, path: &[u8], error: &io::Error) -> mlua::Error {
+    exchange.fail_on_file(status_of_error(error));
+    let path = String::from_utf8_lossy(path);
+    mlua::Error::runtime(format_args!("{path}: {error}"))
 }
 
 /// What `look` comes to, which is called again whenever [`Exchange::look_up`] did not know what it asked for;
@@ -147,6 +169,29 @@ impl FilePatience {
         }
     }
 
+    /// The same for what may not be there: that is nothing.
+    ///
+    /// # Errors
+    /// It is not done in time, or the file system has failed.
+    pub fn wait_for_there<T>(
+        &self,
+        path: &Path,
+        work: impl Future<Output = io::Result<T>>,
+    ) -> impl Future<Output = mlua::Result<Option<T>>> {
+        let (lent, path) = (Rc::clone(&self.lent), path.to_owned());
+        let done = self.wait(&path, work);
+        async move {
+            let error = match done.await? {
+                Ok(done) => return Ok(Some(done)),
+                Err(error) if is_about_what_is_there(&error) => return Ok(None),
+                Err(error) => error,
+            };
+            let path = path.as_os_str().as_bytes();
+            let failed = lent.with(|exchange| failure(exchange, path, &error));
+            Err(failed.unwrap_or_else(|| mlua::Error::external(error)))
+        }
+    }
+
     fn seconds(&self) -> u32 {
         let own = self
             .lent
@@ -154,6 +199,21 @@ impl FilePatience {
         let worker = self.worker.upgrade();
         let common = worker.map(|worker| worker.base_settings().core.file_wait_s);
         own.or(common).unwrap_or_default().max(1)
+    }
+}
+
+/// Whether an error says that there is no such thing at a path, or none that this process may have. With others
+/// nobody knows.
+fn is_about_what_is_there(error: &io::Error) -> bool {
+    match Errno::from_io_error(error) {
+        // It is no symlink.
+        Some(Errno::INVAL) => true,
+        Some(errno) => !matches!(FileKind::of_error(errno), FileKind::Failed(_)),
+        // There is a NUL in the path; the directory has too many names.
+        None => matches!(
+            error.kind(),
+            io::ErrorKind::InvalidInput | io::ErrorKind::FileTooLarge
+        ),
     }
 }
 
@@ -170,3 +230,36 @@ const LATE: &str = "the file system has not answered in time (server.max-file-wa
 
 /// Scripts are the administrator's: rules about symlinks are about what URLs name.
 const SYMLINKS: Symlinks = Symlinks::Follow;
+
+#[cfg(test)]
+mod tests {
+    use petrel_engine::blocking::NotDone;
+
+    use super::*;
+
+    #[test]
+    fn failures_do_not_say_what_is_there() {
+        let errno = |errno: Errno| io::Error::from(errno);
+        for error in [
+            errno(Errno::NOENT),
+            errno(Errno::NOTDIR),
+            errno(Errno::ACCESS),
+            errno(Errno::LOOP),
+            errno(Errno::INVAL),
+            io::ErrorKind::FileTooLarge.into(),
+            std::fs::metadata("a\0b").expect_err("no path has a NUL"),
+        ] {
+            assert!(is_about_what_is_there(&error), "{error}");
+        }
+        for error in [
+            errno(Errno::IO),
+            errno(Errno::MFILE),
+            errno(Errno::STALE),
+            errno(Errno::TIMEDOUT),
+            NotDone::QueueFull.into(),
+            NotDone::Lost.into(),
+        ] {
+            assert!(!is_about_what_is_there(&error), "{error}");
+        }
+    }
+}

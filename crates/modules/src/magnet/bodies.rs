@@ -6,11 +6,13 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
 use petrel_engine::body::{Body, ColdRead, Piece, RequestBody};
+use petrel_engine::cold_files::status_of_error;
 use petrel_engine::proto::http1::BodyFraming;
 use petrel_engine::proto::status::Status;
 use petrel_lua::Lent;
@@ -470,17 +472,20 @@ impl Gathering {
             let rest = self.bytes.get_mut(self.filled..).unwrap_or_default();
             match ready!(piece.poll_read(rest, &mut self.cold, context)) {
                 Ok(count) => self.filled += count,
-                Err(error) => return Poll::Ready(Err(unreadable(exchange, error))),
+                Err(error) => return Poll::Ready(Err(unreadable(exchange, piece, error))),
             }
         }
         Poll::Ready(Ok(std::mem::take(&mut self.bytes)))
     }
 }
 
-/// What a script is told. A disk that does not answer is its end: the request is 504.
-fn unreadable(exchange: &Exchange, error: std::io::Error) -> mlua::Error {
-    if error.kind() == std::io::ErrorKind::TimedOut {
-        exchange.give_up_on_file("lua", &exchange.physical.path);
+/// What a script is told. That is its end unless it is caught, and the request is 504 if the disk does not answer.
+fn unreadable(exchange: &Exchange, piece: &Piece, error: io::Error) -> mlua::Error {
+    match (error.kind(), piece) {
+        (io::ErrorKind::TimedOut, Piece::File { file, .. }) => {
+            exchange.give_up_on_file("lua", &file.path());
+        }
+        _ => exchange.fail_on_file(status_of_error(&error)),
     }
     mlua::Error::external(error)
 }
@@ -523,5 +528,31 @@ fn pieces_of(exchange: &Exchange, what: &Value) -> mlua::Result<VecDeque<Piece>>
             let piece = Piece::Bytes(text.into());
             Ok((piece.length() > 0).then_some(piece).into_iter().collect())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use petrel_engine::file_cache::FileEntry;
+
+    use super::*;
+    use crate::testing::Tree;
+
+    #[tokio::test(flavor = "local")]
+    async fn a_file_that_cannot_be_read_is_named_and_to_blame() {
+        let tree = Tree::new(&[("short", "0123456789")]);
+        let path = tree.path("short");
+        let site = tree.site("", &[]);
+        let exchange = site.unanswered("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let file = std::fs::File::open(&path).expect("it was just made");
+        let file = FileEntry::from_file(file, path.as_bytes()).expect("it is a file");
+        let range = 0..file.stat().size;
+        tree.write("short", "012");
+        let pieces = [Piece::Bytes("a".into()), Piece::File { file, range }];
+        let mut gathering = Gathering::new(&exchange, pieces.into()).expect("it is short");
+        let read = poll_fn(|context| gathering.poll(&exchange, context)).await;
+        let error = read.expect_err("it ends before its length").to_string();
+        assert!(error.contains(&path), "{error}");
+        assert_eq!(exchange.file_failure(), Some(Status::INTERNAL_SERVER_ERROR));
     }
 }

@@ -138,6 +138,9 @@ fn file_part(
         (None, Some(_)) => FileKind::Failed(Errno::AGAIN),
         (None, None) => FileKind::Missing,
     };
+    if let FileKind::Failed(errno) = kind {
+        exchange.fail_on_file(status_of_failure(errno));
+    }
     let Some(file) = file.filter(|_| kind == FileKind::Regular) else {
         let path = String::from_utf8_lossy(&path).into_owned();
         return Ok(Err(MissingFile { path, kind }));

@@ -207,7 +207,7 @@ fn directories(state: &Rc<State>, functions: &Table) -> mlua::Result<()> {
         let weak = lua.weak();
         Ok(async move {
             let entries = blocking::read_directory(&path, NAMES_MAX);
-            let Ok(entries) = waits.wait(&path, entries).await? else {
+            let Some(entries) = waits.wait_for_there(&path, entries).await? else {
                 return Ok(None);
             };
             let Some(lua) = weak.try_upgrade() else {
@@ -237,10 +237,9 @@ fn directories(state: &Rc<State>, functions: &Table) -> mlua::Result<()> {
         let path = path.as_ref().map(path_of).unwrap_or_default();
         let waits = waits.clone();
         Ok(async move {
-            let target = waits.wait(&path, blocking::read_link(&path)).await?;
-            Ok(target
-                .ok()
-                .map(|target| mlua::BString::from(target.into_os_string().into_vec())))
+            let target = blocking::read_link(&path);
+            let target = waits.wait_for_there(&path, target).await?;
+            Ok(target.map(|target| mlua::BString::from(target.into_os_string().into_vec())))
         })
     })?;
     functions.set("readlink", readlink)

@@ -217,12 +217,10 @@ impl Scripts {
         self.answer_error(exchange)
     }
 
-    /// 500, or 504 if the file system was too slow for the script.
+    /// 500, or what files are to blame for.
     fn answer_error(&self, exchange: &mut Exchange) -> Outcome {
-        let status = match exchange.gave_up_on_files() {
-            true => Status::GATEWAY_TIMEOUT,
-            false => Status::INTERNAL_SERVER_ERROR,
-        };
+        let of_files = exchange.file_failure();
+        let status = of_files.unwrap_or(Status::INTERNAL_SERVER_ERROR);
         if self.stage == Stage::Answer {
             exchange.replace_by_error(status);
             return Outcome::Next;

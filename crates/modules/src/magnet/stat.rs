@@ -1,7 +1,8 @@
 //! `lighty.stat` and `lighty.c.stat`: what the file system has at a path, by the worker's file cache.
 //!
 //! A path that was asked for before costs no system call, but for owner and times of access and change,
-//! which the cache does not keep. A script waits for the disk while others run.
+//! which the cache does not keep. A script waits for the disk while others run. What cannot be looked at is an
+//! error of the script, and not `nil`, which says that nothing is there.
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -42,7 +43,7 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
         let path = PathBuf::from(OsStr::from_bytes(&path.as_bytes()));
         let waits = waiting.clone();
         Ok(async move {
-            let found = waits.wait(&path, blocking::stat(&path)).await?.ok();
+            let found = waits.wait_for_there(&path, blocking::stat(&path)).await?;
             Ok(found
                 .map_or(Seen::Nothing, |found| of_metadata(&found))
                 .values())
@@ -53,7 +54,7 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
         let path = PathBuf::from(OsStr::from_bytes(&path.as_bytes()));
         let waits = waits.clone();
         Ok(async move {
-            let found = waits.wait(&path, blocking::stat(&path)).await?.ok();
+            let found = waits.wait_for_there(&path, blocking::stat(&path)).await?;
             Ok(Variadic::from_iter(rest(found)))
         })
     })?;
@@ -117,7 +118,7 @@ fn known(file: &FileEntry) -> Seen {
             ))
         }
         FileKind::Denied | FileKind::Special => Seen::Unopened,
-        _ => Seen::Nothing,
+        FileKind::Missing | FileKind::NotADirectory | FileKind::Failed(_) => Seen::Nothing,
     }
 }
 
