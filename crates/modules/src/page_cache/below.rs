@@ -125,7 +125,7 @@ impl Below {
                 }
                 if let Some(disk) = &self.cache.shared.disk {
                     disk.is_late();
-                    exchange.give_up_on_file("page-cache", disk.path().as_bytes());
+                    exchange.log_late_file("page-cache", disk.path().as_bytes());
                 }
                 Poll::Ready(None)
             }
