@@ -182,7 +182,10 @@ fn times(lua: &Lua, functions: &Table) -> mlua::Result<()> {
     )?;
     functions.set(
         "hrtime",
-        lua.create_function(move |_, ()| Ok((now().as_secs() as f64, now().subsec_nanos())))?,
+        lua.create_function(move |_, ()| {
+            let now = now();
+            Ok((now.as_secs() as f64, now.subsec_nanos()))
+        })?,
     )?;
     functions.set(
         "rand",
