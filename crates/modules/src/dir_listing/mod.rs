@@ -28,6 +28,7 @@ use bytes::Bytes;
 use petrel_engine::Exchange;
 use petrel_engine::blocking::{NotDone, Origin};
 use petrel_engine::body::{Body, Piece};
+use petrel_engine::cold_files::status_of_failure;
 use petrel_engine::config::{Diagnostic, DirectiveSpec};
 use petrel_engine::file_cache::FileKind;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Pending, Phase};
@@ -133,7 +134,7 @@ impl Hook for DirListing {
         let Some(wanted) = wanted(exchange, &self.options, &view) else {
             return Outcome::Cold;
         };
-        match begin(&self.options, &view, origin, wanted) {
+        match begin(self.options.fingerprint, view.format, origin, wanted) {
             Some(waiter) => Outcome::Later(Box::new(Listing {
                 options: Rc::clone(&self.options),
                 view,
@@ -160,12 +161,8 @@ fn wanted(exchange: &Exchange, options: &Options, view: &View) -> Option<Wanted>
 }
 
 /// Has the directory read. `None`: too many are being read.
-fn begin(options: &Options, view: &View, origin: Origin, wanted: Wanted) -> Option<Waiter<Read>> {
-    let key = Key {
-        directory: wanted.directory.clone(),
-        format: view.format,
-        fingerprint: options.fingerprint,
-    };
+fn begin(fingerprint: u64, format: Format, origin: Origin, wanted: Wanted) -> Option<Waiter<Read>> {
+    let key = Key::of(fingerprint, format, origin, &wanted);
     READING.with(|jobs| jobs.join(key, origin, move || wanted.read().map(Arc::new)))
 }
 
@@ -175,8 +172,26 @@ type Read = Result<Arc<Found>, Errno>;
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     directory: Vec<u8>,
+    /// The file systems of the directory and of the files around the list: who comes when another one is mounted
+    /// there does not wait for a thread that hangs in the one before.
+    devices: [u64; 3],
     format: Format,
     fingerprint: u64,
+}
+
+impl Key {
+    fn of(fingerprint: u64, format: Format, origin: Origin, wanted: &Wanted) -> Key {
+        Key {
+            directory: wanted.directory.clone(),
+            devices: [
+                origin.device,
+                wanted.header.device(),
+                wanted.readme.device(),
+            ],
+            format,
+            fingerprint,
+        }
+    }
 }
 
 thread_local! {
@@ -273,8 +288,7 @@ fn status_of(errno: Errno) -> Status {
     match errno {
         Errno::ACCESS | Errno::PERM | Errno::LOOP => Status::FORBIDDEN,
         Errno::NOENT | Errno::NOTDIR => Status::NOT_FOUND,
-        Errno::BUSY | Errno::MFILE | Errno::NFILE | Errno::NOMEM => Status::SERVICE_UNAVAILABLE,
-        _ => Status::INTERNAL_SERVER_ERROR,
+        other => status_of_failure(other),
     }
 }
 

@@ -40,7 +40,7 @@ pub(super) struct Options {
 }
 
 /// Which names are listed, as far as they decide.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Names {
     /// `dir-listing.exclude`
     exclude: Vec<Pattern>,

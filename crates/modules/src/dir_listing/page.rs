@@ -270,8 +270,12 @@ pub(super) fn around_file(
     if let Some(content) = file.content() {
         return Some(AroundFile::Content(content.to_vec()));
     }
-    let open = file.share_descriptor();
-    Some(open.map_or(AroundFile::Nothing, |open| AroundFile::Open(open, size)))
+    let open = |descriptor| AroundFile::Open {
+        descriptor,
+        size,
+        device: file.origin(0, 0).device,
+    };
+    Some(file.share_descriptor().map_or(AroundFile::Nothing, open))
 }
 
 fn write_around(out: &mut Vec<u8>, around: Option<&Around>, content: &[u8], class: &str) {

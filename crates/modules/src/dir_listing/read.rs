@@ -30,8 +30,14 @@ pub(super) enum AroundFile {
     Nothing,
     /// Its content is in memory.
     Content(Vec<u8>),
-    /// It is open, and this long.
-    Open(SharedDescriptor, usize),
+    /// It is open.
+    Open {
+        descriptor: SharedDescriptor,
+        /// Its length.
+        size: usize,
+        /// The file system that it is read from.
+        device: u64,
+    },
 }
 
 /// What was read.
@@ -62,12 +68,22 @@ impl Wanted {
 }
 
 impl AroundFile {
+    /// The file system that reading it waits for; 0 if it waits for none.
+    pub fn device(&self) -> u64 {
+        match self {
+            AroundFile::Open { device, .. } => *device,
+            AroundFile::Nothing | AroundFile::Content(_) => 0,
+        }
+    }
+
     /// Its bytes; those in front of one that cannot be read.
     fn content(self) -> Vec<u8> {
         let (file, size) = match self {
             AroundFile::Nothing => return Vec::new(),
             AroundFile::Content(bytes) => return bytes,
-            AroundFile::Open(file, size) => (file, size),
+            AroundFile::Open {
+                descriptor, size, ..
+            } => (descriptor, size),
         };
         let mut content = vec![0; size];
         let mut filled = 0;

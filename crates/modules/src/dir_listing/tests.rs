@@ -1,7 +1,9 @@
-use std::os::unix::ffi::OsStrExt;
+use std::future::poll_fn;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use petrel_engine::file_cache::Symlinks;
 use petrel_engine::testing::Site;
 
 use super::*;
@@ -328,6 +330,46 @@ fn a_directory_that_cannot_be_read_is_forbidden() {
     assert_eq!(status_of(Errno::ACCESS), Status::FORBIDDEN);
     assert_eq!(status_of(Errno::NOENT), Status::NOT_FOUND);
     assert_eq!(status_of(Errno::IO), Status::INTERNAL_SERVER_ERROR);
+    assert_eq!(status_of(Errno::BUSY), Status::SERVICE_UNAVAILABLE);
+    assert_eq!(status_of(Errno::TIMEDOUT), Status::GATEWAY_TIMEOUT);
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_directory_that_hangs_does_not_hold_up_what_is_mounted_in_its_place() {
+    let root = Root::new("replaced");
+    root.write("a", "");
+    let wanted = || Wanted {
+        directory: root.0.join("www").into_os_string().into_vec(),
+        symlinks: Symlinks::Follow,
+        names: Arc::default(),
+        header: AroundFile::Nothing,
+        readme: AroundFile::Nothing,
+    };
+    let mount = |device| Origin {
+        device,
+        ..Origin::default()
+    };
+    // A thread that hangs in the first one.
+    let (open, is_open) = std::sync::mpsc::channel::<()>();
+    let (begin_it, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
+    let hangs = move || {
+        begin_it.send(()).expect("the test waits");
+        assert!(is_open.recv().is_err());
+        Err(Errno::IO)
+    };
+    let key = Key::of(0, Format::Json, mount(1), &wanted());
+    let first = READING.with(|jobs| jobs.join(key, mount(1), hangs));
+    has_begun.recv().await.expect("a thread has begun");
+    let behind = begin(0, Format::Json, mount(1), wanted()).expect("there is room");
+    let is_held_up = || poll_fn(|context| Poll::Ready(behind.poll(context).is_pending()));
+    assert!(is_held_up().await);
+    let second = begin(0, Format::Json, mount(2), wanted()).expect("there is room");
+    let read = poll_fn(|context| second.poll(context));
+    let read = tokio::time::timeout(Duration::from_secs(60), read).await;
+    let read = read.expect("it waits for nobody").expect("it is done");
+    assert_eq!(read.expect("it is there").entries.len(), 1);
+    assert!(is_held_up().await);
+    drop((first, open));
 }
 
 #[test]
