@@ -267,7 +267,10 @@ impl Answer {
 
 /// The body comes, all at once, when it is asked for.
 fn give_body(exchange: &mut Exchange, body: &[u8]) {
-    exchange.request.body.receive(body, &[std::env::temp_dir()]);
+    exchange
+        .request
+        .body
+        .receive(body, &[std::env::temp_dir()], 0);
     exchange.request.body_bytes = body.len() as u64;
     exchange.request.body.complete();
 }

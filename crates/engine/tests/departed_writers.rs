@@ -35,8 +35,8 @@ async fn what_the_clients_that_have_gone_wanted_to_write_is_not_kept() {
     let mut context = Context::from_waker(Waker::noop());
     for _ in 0..CLIENTS {
         let mut spool = Spool::default();
-        spool.push(&bytes, &directories);
-        spool.push(b"more", &directories);
+        spool.push(&bytes, &directories, 0);
+        spool.push(b"more", &directories, 0);
         assert!(spool.poll_written(&mut context).is_pending());
     }
     assert_eq!(blocking::counts(Class::Write).queued, CLIENTS);
@@ -46,7 +46,7 @@ async fn what_the_clients_that_have_gone_wanted_to_write_is_not_kept() {
     let path = unwritten(&directory);
     for _ in 0..CLIENTS {
         let content = Bytes::copy_from_slice(&bytes);
-        let mut write = Box::pin(blocking::write_file_atomically(&path, content));
+        let mut write = Box::pin(blocking::write_file_atomically(&path, content, 0));
         let polled = poll_fn(|context| Poll::Ready(write.as_mut().poll(context)));
         assert!(polled.await.is_pending());
     }

@@ -1,4 +1,5 @@
-//! Files, for those who must not wait for them.
+//! Files, for those who must not wait for them. Each function takes the turn of a client
+//! ([`Origin::client`]).
 
 use std::ffi::OsString;
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
@@ -18,8 +19,8 @@ use super::{Class, Origin, run_io};
 /// Those of open(2) and read(2); [`FileTooLarge`](io::ErrorKind::FileTooLarge) if it is longer than
 /// `bytes_max`, [`InvalidInput`](io::ErrorKind::InvalidInput) if it is a directory, a device or a pipe;
 /// and those of [`run_io`].
-pub async fn read_file(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
-    let (origin, path) = (Origin::of_path(path), path.to_owned());
+pub async fn read_file(path: &Path, bytes_max: usize, client: u64) -> io::Result<Vec<u8>> {
+    let (origin, path) = (Origin::of_path(path).for_client(client), path.to_owned());
     run_io(Class::Read, origin, move || read(&path, bytes_max)).await
 }
 
@@ -31,8 +32,10 @@ pub async fn read_file(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// Those of open(2), write(2) and rename(2), and of [`run_io`]. The file is the old one then.
-pub async fn write_file_atomically(path: &Path, bytes: Bytes) -> io::Result<()> {
-    let origin = Origin::of_path(path).with_bytes(bytes.len());
+pub async fn write_file_atomically(path: &Path, bytes: Bytes, client: u64) -> io::Result<()> {
+    let origin = Origin::of_path(path)
+        .for_client(client)
+        .with_bytes(bytes.len());
     let path = path.to_owned();
     // A job that waits behind a file system that hangs holds nothing of those who have gone.
     let bytes = Arc::new(bytes);
@@ -50,8 +53,8 @@ pub async fn write_file_atomically(path: &Path, bytes: Bytes) -> io::Result<()> 
 ///
 /// # Errors
 /// Those of stat(2) and of [`run_io`].
-pub async fn stat(path: &Path) -> io::Result<Metadata> {
-    let (origin, path) = (Origin::of_path(path), path.to_owned());
+pub async fn stat(path: &Path, client: u64) -> io::Result<Metadata> {
+    let (origin, path) = (Origin::of_path(path).for_client(client), path.to_owned());
     run_io(Class::Stat, origin, move || fs::metadata(path)).await
 }
 
@@ -59,8 +62,8 @@ pub async fn stat(path: &Path) -> io::Result<Metadata> {
 ///
 /// # Errors
 /// Those of readlink(2) and of [`run_io`].
-pub async fn read_link(path: &Path) -> io::Result<PathBuf> {
-    let (origin, path) = (Origin::of_path(path), path.to_owned());
+pub async fn read_link(path: &Path, client: u64) -> io::Result<PathBuf> {
+    let (origin, path) = (Origin::of_path(path).for_client(client), path.to_owned());
     run_io(Class::Stat, origin, move || fs::read_link(path)).await
 }
 
@@ -68,8 +71,8 @@ pub async fn read_link(path: &Path) -> io::Result<PathBuf> {
 ///
 /// # Errors
 /// Those of unlink(2) and of [`run_io`].
-pub async fn remove_file(path: &Path) -> io::Result<()> {
-    let (origin, path) = (Origin::of_path(path), path.to_owned());
+pub async fn remove_file(path: &Path, client: u64) -> io::Result<()> {
+    let (origin, path) = (Origin::of_path(path).for_client(client), path.to_owned());
     let remove = move || match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
@@ -82,8 +85,12 @@ pub async fn remove_file(path: &Path) -> io::Result<()> {
 /// # Errors
 /// Those of opendir(3) and readdir(3); [`FileTooLarge`](io::ErrorKind::FileTooLarge) if there are more
 /// than `entries_max`; and those of [`run_io`].
-pub async fn read_directory(path: &Path, entries_max: usize) -> io::Result<Vec<DirectoryEntry>> {
-    let (origin, path) = (Origin::of_path(path), path.to_owned());
+pub async fn read_directory(
+    path: &Path,
+    entries_max: usize,
+    client: u64,
+) -> io::Result<Vec<DirectoryEntry>> {
+    let (origin, path) = (Origin::of_path(path).for_client(client), path.to_owned());
     run_io(Class::Stat, origin, move || list(&path, entries_max)).await
 }
 
@@ -196,15 +203,20 @@ mod tests {
         let path = directory.0.join("a.txt");
         for text in ["one", "another", ""] {
             let bytes = Bytes::from_static(text.as_bytes());
-            write_file_atomically(&path, bytes).await.expect("written");
-            let read = read_file(&path, 7).await.expect("read");
+            write_file_atomically(&path, bytes, 0)
+                .await
+                .expect("written");
+            let read = read_file(&path, 7, 0).await.expect("read");
             assert_eq!(read, text.as_bytes());
-            assert_eq!(stat(&path).await.expect("there").len(), text.len() as u64);
+            assert_eq!(
+                stat(&path, 0).await.expect("there").len(),
+                text.len() as u64
+            );
         }
         assert_eq!(directory.names(), ["a.txt"]);
-        remove_file(&path).await.expect("removed");
-        remove_file(&path).await.expect("gone already");
-        assert_eq!(kind(stat(&path).await), io::ErrorKind::NotFound);
+        remove_file(&path, 0).await.expect("removed");
+        remove_file(&path, 0).await.expect("gone already");
+        assert_eq!(kind(stat(&path, 0).await), io::ErrorKind::NotFound);
     }
 
     #[tokio::test(flavor = "local")]
@@ -214,11 +226,11 @@ mod tests {
         fs::create_dir(&inner).expect("mkdir");
         let bytes = Bytes::from_static(b"x");
         // A directory is in the way.
-        let in_the_way = write_file_atomically(&inner, bytes.clone()).await;
+        let in_the_way = write_file_atomically(&inner, bytes.clone(), 0).await;
         assert_eq!(kind(in_the_way), io::ErrorKind::IsADirectory);
-        let nowhere = write_file_atomically(&directory.0.join("no/a"), bytes.clone()).await;
+        let nowhere = write_file_atomically(&directory.0.join("no/a"), bytes.clone(), 0).await;
         assert_eq!(kind(nowhere), io::ErrorKind::NotFound);
-        let no_name = write_file_atomically(Path::new("/.."), bytes).await;
+        let no_name = write_file_atomically(Path::new("/.."), bytes, 0).await;
         assert_eq!(kind(no_name), io::ErrorKind::InvalidInput);
         assert_eq!(directory.names(), ["inner"]);
     }
@@ -228,16 +240,22 @@ mod tests {
         let directory = Directory::new("limits");
         let path = directory.0.join("four");
         fs::write(&path, "four").expect("written");
-        assert_eq!(read_file(&path, 4).await.expect("read"), b"four");
-        assert_eq!(kind(read_file(&path, 3).await), io::ErrorKind::FileTooLarge);
+        assert_eq!(read_file(&path, 4, 0).await.expect("read"), b"four");
+        assert_eq!(
+            kind(read_file(&path, 3, 0).await),
+            io::ErrorKind::FileTooLarge
+        );
         // Says that it is empty, and is not.
         let grows = Path::new("/proc/self/status");
         assert_eq!(
-            kind(read_file(grows, 10).await),
+            kind(read_file(grows, 10, 0).await),
             io::ErrorKind::FileTooLarge
         );
         for other in [&directory.0, Path::new("/dev/zero")] {
-            assert_eq!(kind(read_file(other, 4).await), io::ErrorKind::InvalidInput);
+            assert_eq!(
+                kind(read_file(other, 4, 0).await),
+                io::ErrorKind::InvalidInput
+            );
         }
         let pipe = directory.0.join("pipe");
         rustix::fs::mknodat(
@@ -248,7 +266,10 @@ mod tests {
             0,
         )
         .expect("mkfifo");
-        assert_eq!(kind(read_file(&pipe, 4).await), io::ErrorKind::InvalidInput);
+        assert_eq!(
+            kind(read_file(&pipe, 4, 0).await),
+            io::ErrorKind::InvalidInput
+        );
     }
 
     #[tokio::test(flavor = "local")]
@@ -257,11 +278,11 @@ mod tests {
         for name in ["a", "b", ".c"] {
             fs::write(directory.0.join(name), "").expect("written");
         }
-        let mut listed = read_directory(&directory.0, 3).await.expect("three");
+        let mut listed = read_directory(&directory.0, 3, 0).await.expect("three");
         listed.sort_by(|one, other| one.name.cmp(&other.name));
         assert!(listed.iter().all(|entry| entry.file_type.is_file()));
         assert_eq!(directory.names(), [".c", "a", "b"]);
-        let fewer = read_directory(&directory.0, 2).await;
+        let fewer = read_directory(&directory.0, 2, 0).await;
         assert_eq!(kind(fewer), io::ErrorKind::FileTooLarge);
     }
 }

@@ -40,6 +40,13 @@ impl Origin {
         Origin::at(mounts::of_descriptor(descriptor))
     }
 
+    /// The same for a client, who has a turn of its own: [`ConnectionFacts::client_key`].
+    ///
+    /// [`ConnectionFacts::client_key`]: crate::exchange::ConnectionFacts::client_key
+    pub fn for_client(self, client: u64) -> Origin {
+        Origin { client, ..self }
+    }
+
     /// The same for work on so many bytes.
     pub fn with_bytes(self, bytes: usize) -> Origin {
         Origin { bytes, ..self }

@@ -70,13 +70,13 @@ impl RequestBody {
     }
 
     /// Puts `bytes` in the place of a body that is complete, or of none: backends and scripts get them instead.
-    pub fn replace(&mut self, bytes: &[u8], directories: &[PathBuf]) {
+    pub fn replace(&mut self, bytes: &[u8], directories: &[PathBuf], client: u64) {
         self.spool.clear();
         self.use_ = Use::Hold;
         self.complete = true;
         self.failure = None;
         // There is no other time when all of it has to be taken at once, so it is, also if it cannot be written.
-        self.spool.push(bytes, directories);
+        self.spool.push(bytes, directories, client);
     }
 
     /// Nobody wants what is held, or what is still to come: from now on it is a body without a
@@ -139,9 +139,9 @@ impl RequestBody {
 
     /// Takes bytes in, if they are wanted and the disk has not failed. Whoever calls this asks
     /// [`RequestBody::poll_room`] before it receives more.
-    pub fn receive(&mut self, bytes: &[u8], directories: &[PathBuf]) {
+    pub fn receive(&mut self, bytes: &[u8], directories: &[PathBuf], client: u64) {
         if self.is_wanted() && self.failure.is_none() {
-            self.spool.push(bytes, directories);
+            self.spool.push(bytes, directories, client);
         }
     }
 
@@ -209,10 +209,10 @@ mod tests {
     #[test]
     fn an_unwanted_body_is_not_kept() {
         let mut body = RequestBody::default();
-        body.receive(b"abc", &[]);
+        body.receive(b"abc", &[], 0);
         assert_eq!(body.received(), 0);
         body.want();
-        body.receive(b"def", &[]);
+        body.receive(b"def", &[], 0);
         assert_eq!(body.bytes(), Some(&b"def"[..]));
         body.clear();
         assert!(!body.is_wanted() && body.spool().is_empty());
@@ -224,7 +224,7 @@ mod tests {
         body.stream(Ahead::Bounded);
         assert!(body.has_room());
         let length = usize::try_from(limits::STREAM_BUFFER_BYTES_MAX).expect("small");
-        body.receive(&vec![1; length], &[std::env::temp_dir()]);
+        body.receive(&vec![1; length], &[std::env::temp_dir()], 0);
         assert!(!body.has_room());
         body.release(1);
         assert!(body.has_room());
@@ -234,9 +234,9 @@ mod tests {
     fn what_is_given_up_is_empty_and_takes_no_room() {
         let mut body = RequestBody::default();
         body.stream(Ahead::Bounded);
-        body.receive(b"abc", &[]);
+        body.receive(b"abc", &[], 0);
         body.give_up();
-        body.receive(&vec![1; 10_000_000], &["/nonexistent".into()]);
+        body.receive(&vec![1; 10_000_000], &["/nonexistent".into()], 0);
         assert_eq!((body.received(), body.spool().held()), (0, 0));
         assert!(body.is_complete() && body.has_room() && body.failure().is_none());
         body.clear();
@@ -247,9 +247,9 @@ mod tests {
     fn a_body_can_be_replaced_when_it_is_complete() {
         let mut body = RequestBody::default();
         body.want();
-        body.receive(b"abc", &[]);
+        body.receive(b"abc", &[], 0);
         body.complete();
-        body.replace(b"other", &[]);
+        body.replace(b"other", &[], 0);
         assert_eq!((body.bytes(), body.received()), (Some(&b"other"[..]), 5));
         assert!(body.is_complete() && body.is_wanted());
     }
@@ -258,12 +258,12 @@ mod tests {
     async fn a_body_that_cannot_be_kept_says_why() {
         let mut body = RequestBody::default();
         body.want();
-        body.receive(&vec![0; 10_000_000], &["/nonexistent".into()]);
+        body.receive(&vec![0; 10_000_000], &["/nonexistent".into()], 0);
         assert!(!body.has_room() && body.failure().is_none());
         std::future::poll_fn(|context| body.poll_room(context)).await;
         assert!(body.failure().is_some() && !body.has_room());
         let received = body.received();
-        body.receive(b"more", &["/nonexistent".into()]);
+        body.receive(b"more", &["/nonexistent".into()], 0);
         assert_eq!(body.received(), received);
         // The next request is another body.
         body.clear();
@@ -277,7 +277,7 @@ mod tests {
         body.want();
         let data: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
         for part in data.chunks(100_003) {
-            body.receive(part, &[std::env::temp_dir()]);
+            body.receive(part, &[std::env::temp_dir()], 0);
             std::future::poll_fn(|context| body.poll_room(context)).await;
         }
         assert!(body.failure().is_none(), "{:?}", body.failure());

@@ -452,7 +452,8 @@ impl Exchange {
     fn take_streamed(&mut self, input: &mut Vec<u8>, is_end: bool) -> Result<bool, BodyError> {
         if self.receiving.is_tunnel() {
             let directories = &self.worker.process().upload_directories;
-            self.request.body.receive(input, directories);
+            let client = self.connection.client_key();
+            self.request.body.receive(input, directories, client);
             input.clear();
             if is_end {
                 self.receiving.tunnel = Some(TunnelEnd::Ended);
@@ -485,6 +486,7 @@ impl Exchange {
                     self.request.body.receive(
                         &input[begin + range.start..begin + range.end],
                         &self.worker.process().upload_directories,
+                        self.connection.client_key(),
                     );
                 }
                 Piece::NeedMore | Piece::End => return Ok(used),

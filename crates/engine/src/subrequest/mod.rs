@@ -374,7 +374,8 @@ fn take_body(exchange: &mut Exchange, bytes: &Bytes) {
     let length = bytes.len() as u64;
     let body = &mut exchange.request.body;
     body.want();
-    body.receive(bytes, &exchange.worker.process().upload_directories);
+    let directories = &exchange.worker.process().upload_directories;
+    body.receive(bytes, directories, exchange.connection.client_key());
     body.complete();
     exchange.request.body_bytes = length;
     let bytes_max = exchange.settings.core.body_bytes_max;

@@ -36,7 +36,7 @@ pub(super) fn add(state: &Rc<State>, native: &Table, functions: &Table) -> mlua:
         let path = PathBuf::from(OsString::from_vec(path.unwrap_or_default()));
         let (lua, waits) = (lua.clone(), waits.clone());
         Ok(async move {
-            let read = names_in(path.clone());
+            let read = names_in(path.clone(), waits.client());
             let names = waits.wait_for_there(&path, read).await?;
             let table = lua.create_table()?;
             for name in names.unwrap_or_default() {
@@ -85,8 +85,8 @@ fn is(file: &FileEntry, kind: FileKind) -> Value {
 
 /// The names in a directory, in alphabetical order, without `.` and `..`. The directory is read each time, by a
 /// thread that may wait for the disk.
-async fn names_in(path: PathBuf) -> io::Result<Vec<Vec<u8>>> {
-    let origin = Origin::of_path(&path);
+async fn names_in(path: PathBuf, client: u64) -> io::Result<Vec<Vec<u8>>> {
+    let origin = Origin::of_path(&path).for_client(client);
     let read = move || {
         let entries = std::fs::read_dir(path)?.take(NAMES_MAX);
         let names = entries.map(|entry| Ok(entry?.file_name().into_vec()));

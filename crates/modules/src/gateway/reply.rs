@@ -4,6 +4,7 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use petrel_engine::Exchange;
 use petrel_engine::body::{Ahead, BodySource, Piece, RequestBody, Spool};
 use petrel_engine::limits;
 use petrel_engine::settings::Settings;
@@ -17,6 +18,8 @@ use super::talk::{Event, Flow, Received, Talk, name_of};
 pub struct Reply {
     worker: Rc<Worker>,
     settings: Rc<Settings>,
+    /// Whose turn at the disk it takes.
+    client: u64,
     talk: Option<Talk>,
     spool: Spool,
     ahead: Ahead,
@@ -27,11 +30,12 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// The rest of what `talk` brings. `ahead`: how far the backend may be ahead of the client.
-    pub fn new(worker: Rc<Worker>, settings: Rc<Settings>, talk: Talk, ahead: Ahead) -> Reply {
+    /// The rest of what `talk` brings for `exchange`. `ahead`: how far the backend may be ahead of the client.
+    pub fn new(exchange: &Exchange, talk: Talk, ahead: Ahead) -> Reply {
         Reply {
-            worker,
-            settings,
+            worker: Rc::clone(&exchange.worker),
+            settings: Rc::clone(&exchange.settings),
+            client: exchange.connection.client_key(),
             talk: Some(talk),
             spool: Spool::default(),
             ahead,
@@ -64,6 +68,7 @@ impl Reply {
             spool,
             settings,
             worker,
+            client,
             ahead,
             ..
         } = self;
@@ -75,7 +80,7 @@ impl Reply {
         let directories = &worker.process().upload_directories;
         let received = talk.poll_receive(worker, context, &mut |event| {
             match event {
-                Event::Body(bytes) => spool.push(bytes, directories),
+                Event::Body(bytes) => spool.push(bytes, directories, *client),
                 Event::Log(bytes) => log(settings, name_of(backend.as_ref(), &host), bytes),
                 Event::Interim(_) | Event::Head(_) => {}
             }

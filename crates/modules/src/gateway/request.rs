@@ -584,8 +584,7 @@ impl GatewayRequest {
     }
 
     fn stream(&mut self, exchange: &mut Exchange, talk: Talk, ahead: Ahead) -> Outcome {
-        let settings = Rc::clone(&exchange.settings);
-        let reply = Reply::new(Rc::clone(&self.worker), settings, talk, ahead);
+        let reply = Reply::new(exchange, talk, ahead);
         exchange.response.body = Body::Source(Box::new(reply));
         self.finish(exchange);
         Outcome::Answer
@@ -758,7 +757,9 @@ fn receive_what_has_room(
                 }
             }
             Event::Body(bytes) => {
-                reply.body.push(bytes, &worker.process().upload_directories);
+                let directories = &worker.process().upload_directories;
+                let client = exchange.connection.client_key();
+                reply.body.push(bytes, directories, client);
                 if !reply.body.has_room() {
                     return Flow::Stop;
                 }

@@ -192,6 +192,12 @@ impl FilePatience {
         }
     }
 
+    /// Whose turn such work takes: the server's own when there is no request any more.
+    pub fn client(&self) -> u64 {
+        let client = self.lent.with(|exchange| exchange.connection.client_key());
+        client.unwrap_or_default()
+    }
+
     fn seconds(&self) -> u32 {
         let own = self
             .lent

@@ -29,7 +29,9 @@ pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
         let (path, weak, waits) = (path_of(&path), lua.weak(), waiting.clone());
         let most = most.unwrap_or(READ_BYTES_MAX).min(READ_BYTES_MAX);
         Ok(async move {
-            let result = waits.wait(&path, blocking::read_file(&path, most)).await?;
+            let result = waits
+                .wait(&path, blocking::read_file(&path, most, waits.client()))
+                .await?;
             let lua = weak.upgrade();
             answer(
                 &lua,
@@ -45,7 +47,10 @@ pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
         let content = Bytes::copy_from_slice(&content.as_bytes());
         Ok(async move {
             let result = waits
-                .wait(&path, blocking::write_file_atomically(&path, content))
+                .wait(
+                    &path,
+                    blocking::write_file_atomically(&path, content, waits.client()),
+                )
                 .await?;
             answer(&weak.upgrade(), &path, result.map(|()| Ok(true)))
         })
@@ -55,7 +60,9 @@ pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
     let remove = machine.waiting(move |lua, path: LuaString| {
         let (path, weak, waits) = (path_of(&path), lua.weak(), waiting.clone());
         Ok(async move {
-            let result = waits.wait(&path, blocking::remove_file(&path)).await?;
+            let result = waits
+                .wait(&path, blocking::remove_file(&path, waits.client()))
+                .await?;
             answer(&weak.upgrade(), &path, result.map(|()| Ok(true)))
         })
     })?;
@@ -64,7 +71,9 @@ pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
     let stat = machine.waiting(move |lua, path: LuaString| {
         let (path, weak, waits) = (path_of(&path), lua.weak(), waiting.clone());
         Ok(async move {
-            let result = waits.wait(&path, blocking::stat(&path)).await?;
+            let result = waits
+                .wait(&path, blocking::stat(&path, waits.client()))
+                .await?;
             let lua = weak.upgrade();
             answer(
                 &lua,
@@ -79,7 +88,10 @@ pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
         let (path, weak, waits) = (path_of(&path), lua.weak(), waiting.clone());
         Ok(async move {
             let result = waits
-                .wait(&path, blocking::read_directory(&path, ENTRIES_MAX))
+                .wait(
+                    &path,
+                    blocking::read_directory(&path, ENTRIES_MAX, waits.client()),
+                )
                 .await?;
             let lua = weak.upgrade();
             let names = result.map(|mut entries| {

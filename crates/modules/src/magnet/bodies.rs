@@ -250,7 +250,8 @@ fn request_change(state: &Rc<State>, change: Change) -> mlua::Result<Function> {
             check_length(bytes.len() as u64 + added.len() as u64)?;
             bytes.extend_from_slice(&added);
             let directories = exchange.worker.process().upload_directories.clone();
-            exchange.request.body.replace(&bytes, &directories);
+            let client = exchange.connection.client_key();
+            exchange.request.body.replace(&bytes, &directories, client);
             Ok(Value::Nil)
         },
     )

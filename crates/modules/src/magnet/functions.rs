@@ -209,7 +209,7 @@ fn directories(state: &Rc<State>, functions: &Table) -> mlua::Result<()> {
         let (path, waits) = (path_of(&path), waiting.clone());
         let weak = lua.weak();
         Ok(async move {
-            let entries = blocking::read_directory(&path, NAMES_MAX);
+            let entries = blocking::read_directory(&path, NAMES_MAX, waits.client());
             let Some(entries) = waits.wait_for_there(&path, entries).await? else {
                 return Ok(None);
             };
@@ -240,7 +240,7 @@ fn directories(state: &Rc<State>, functions: &Table) -> mlua::Result<()> {
         let path = path.as_ref().map(path_of).unwrap_or_default();
         let waits = waits.clone();
         Ok(async move {
-            let target = blocking::read_link(&path);
+            let target = blocking::read_link(&path, waits.client());
             let target = waits.wait_for_there(&path, target).await?;
             Ok(target.map(|target| mlua::BString::from(target.into_os_string().into_vec())))
         })

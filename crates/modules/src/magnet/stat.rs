@@ -43,7 +43,9 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
         let path = PathBuf::from(OsStr::from_bytes(&path.as_bytes()));
         let waits = waiting.clone();
         Ok(async move {
-            let found = waits.wait_for_there(&path, blocking::stat(&path)).await?;
+            let found = waits
+                .wait_for_there(&path, blocking::stat(&path, waits.client()))
+                .await?;
             Ok(found
                 .map_or(Seen::Nothing, |found| of_metadata(&found))
                 .values())
@@ -54,7 +56,9 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
         let path = PathBuf::from(OsStr::from_bytes(&path.as_bytes()));
         let waits = waits.clone();
         Ok(async move {
-            let found = waits.wait_for_there(&path, blocking::stat(&path)).await?;
+            let found = waits
+                .wait_for_there(&path, blocking::stat(&path, waits.client()))
+                .await?;
             Ok(Variadic::from_iter(rest(found)))
         })
     })?;

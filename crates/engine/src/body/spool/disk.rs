@@ -25,6 +25,7 @@ use rustix::io::Errno;
 use super::Piece;
 use super::memory::{self, Memory};
 use super::temporary::{self, Target};
+use crate::blocking::Origin;
 use crate::file_cache::read::{read_cached, read_full};
 use crate::file_cache::{FileEntry, Uncached};
 use crate::limits;
@@ -37,6 +38,8 @@ pub(super) struct OnDisk {
     file: Option<Rc<FileEntry>>,
     /// Where the file is: memory, where reading never waits, or a file system that jobs wait for.
     place: Place,
+    /// Whose turn at the disk it takes.
+    client: u64,
     /// Byte 0 of the file is that at this offset.
     base: u64,
     /// The bytes in front of it are in the file, but for those that were taken before.
@@ -75,12 +78,14 @@ struct Reading {
 type Job<T> = Pin<Box<dyn Future<Output = io::Result<T>>>>;
 
 impl OnDisk {
-    /// What was in memory, from offset `begin` on, is to be written to a file in one of `directories`.
-    pub fn new(memory: Memory, begin: u64, directories: &[PathBuf]) -> OnDisk {
+    /// What was in memory, from offset `begin` on, is to be written to a file in one of `directories`, in the
+    /// turn of `client`.
+    pub fn new(memory: Memory, begin: u64, directories: &[PathBuf], client: u64) -> OnDisk {
         OnDisk {
             directories: directories.into(),
             file: None,
             place: Place::default(),
+            client,
             base: begin,
             written: begin,
             block: None,
@@ -154,12 +159,12 @@ impl OnDisk {
         self.drain_tail(begin);
         let file = self.file.as_ref().and_then(|file| file.share_descriptor());
         let target = match file {
-            Some(file) => Target::Open(file, self.place),
+            Some(file) => Target::Open(file, self.origin()),
             None => Target::New(Arc::clone(&self.directories)),
         };
         let (bytes, to_write) = std::mem::take(&mut self.tail).into_shared();
         let begin = self.tail_begin;
-        let job = temporary::write(target, to_write, begin - self.base);
+        let job = temporary::write(target, to_write, begin - self.base, self.client);
         self.tail_begin += bytes.len() as u64;
         self.block = Some(Block {
             begin,
@@ -167,6 +172,11 @@ impl OnDisk {
             job: Some(Box::pin(job)),
         });
         true
+    }
+
+    /// Work on the file.
+    fn origin(&self) -> Origin {
+        Origin::at(self.place).for_client(self.client)
     }
 
     /// The bytes in front of `begin` are not needed any more.
@@ -251,6 +261,7 @@ impl OnDisk {
         count: usize,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
+        let origin = self.origin();
         let file = self.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let file_offset = offset - self.base;
         let reading = &mut self.reading;
@@ -268,7 +279,7 @@ impl OnDisk {
                     return Poll::Ready(reading.check());
                 }
                 let file = file.share_descriptor().ok_or(io::ErrorKind::NotFound)?;
-                Box::pin(temporary::read(file, file_offset, count, self.place))
+                Box::pin(temporary::read(file, file_offset, count, origin))
             }
         };
         match job.as_mut().poll(context) {

@@ -26,6 +26,8 @@ use std::task::{Context, Poll};
 
 use super::{Body, Piece};
 #[cfg(doc)]
+use crate::blocking::Origin;
+#[cfg(doc)]
 use crate::limits;
 use disk::OnDisk;
 use memory::Memory;
@@ -65,9 +67,9 @@ impl Spool {
     }
 
     /// Appends `bytes`. What memory has no room for will go to a file in one of `directories`, the first
-    /// in which one can be made. It is written while somebody polls: [`Spool::poll_room`],
+    /// in which one can be made, in the turn of `client` ([`Origin::client`]). It is written while somebody polls: [`Spool::poll_room`],
     /// [`Spool::poll_written`] or [`Spool::poll_read`].
-    pub fn push(&mut self, bytes: &[u8], directories: &[PathBuf]) {
+    pub fn push(&mut self, bytes: &[u8], directories: &[PathBuf], client: u64) {
         match &mut self.place {
             Place::Memory(memory) => {
                 if memory.has_room_for(bytes.len()) {
@@ -76,7 +78,7 @@ impl Spool {
                     return;
                 }
                 let memory = std::mem::take(memory);
-                let mut disk = OnDisk::new(memory, self.begin, directories);
+                let mut disk = OnDisk::new(memory, self.begin, directories, client);
                 disk.push(bytes);
                 self.place = Place::Disk(Box::new(disk));
             }

@@ -18,37 +18,35 @@ use crate::blocking::{self, Class, NotDone, Origin};
 use crate::file_cache::read::read_full;
 use crate::file_cache::{SharedDescriptor, Uncached};
 use crate::limits;
-use crate::mounts::Place;
 
 /// Where a block is written.
 pub(super) enum Target {
     /// To a new file in the first of these directories that takes one.
     New(Arc<[PathBuf]>),
-    /// To this one, which is there.
-    Open(SharedDescriptor, Place),
+    /// To this one, and whom that is for.
+    Open(SharedDescriptor, Origin),
 }
 
-/// Writes `bytes` at `offset` of `target`. The file, if it is a new one. Whoever has the bytes keeps them until
+/// Writes `bytes` at `offset` of `target`, in the turn of `client`. The file, if it is a new one. Whoever has the bytes keeps them until
 /// that is done: a job that waits holds none of its own, so that behind a file system that hangs there is
 /// nothing left of those who have gone.
 pub(super) async fn write(
     target: Target,
     bytes: Weak<Vec<u8>>,
     offset: u64,
+    client: u64,
 ) -> io::Result<Option<Uncached>> {
     let directories = match target {
-        Target::Open(file, place) => {
+        Target::Open(file, origin) => {
             let write = move |bytes: &[u8]| write_all(&*file, bytes, offset);
-            return write_at(Origin::at(place), bytes, write)
-                .await
-                .map(|()| None);
+            return write_at(origin, bytes, write).await.map(|()| None);
         }
         Target::New(directories) => directories,
     };
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for directory in &*directories {
         // Each waits for its own file system, which is where symlinks lead.
-        let origin = Origin::of_path(directory);
+        let origin = Origin::of_path(directory).for_client(client);
         let path = directory.clone();
         let write = move |bytes: &[u8]| {
             let made = unnamed_file(&path);
@@ -90,9 +88,9 @@ pub(super) async fn read(
     file: SharedDescriptor,
     offset: u64,
     count: usize,
-    place: Place,
+    origin: Origin,
 ) -> io::Result<Vec<u8>> {
-    let origin = Origin::at(place).with_bytes(count);
+    let origin = origin.with_bytes(count);
     elsewhere(Class::Read, origin, move || {
         let mut buffer = vec![0; count];
         let read = read_full(&*file, &mut buffer, offset)?;

@@ -28,10 +28,15 @@ fn data(length: usize) -> Vec<u8> {
 /// A spool with nothing but a disk under it: it begins with the first block.
 fn on_disk(bytes: &[u8]) -> Spool {
     let mut spool = Spool {
-        place: Place::Disk(Box::new(OnDisk::new(Memory::default(), 0, &directories()))),
+        place: Place::Disk(Box::new(OnDisk::new(
+            Memory::default(),
+            0,
+            &directories(),
+            0,
+        ))),
         ..Spool::default()
     };
-    spool.push(bytes, &[]);
+    spool.push(bytes, &[], 0);
     spool
 }
 
@@ -109,8 +114,8 @@ async fn until(mut what: impl FnMut() -> bool) {
 #[test]
 fn small_amounts_stay_in_memory() {
     let mut spool = Spool::default();
-    spool.push(b"hello ", &[]);
-    spool.push(b"world", &[]);
+    spool.push(b"hello ", &[], 0);
+    spool.push(b"world", &[], 0);
     assert!(poll_room(&mut spool).is_ready() && spool.has_room());
     assert_eq!(spool.in_memory(6), Some(&b"world"[..]));
     let context = &mut Context::from_waker(Waker::noop());
@@ -130,9 +135,9 @@ fn what_is_held_in_memory_counts_until_it_is_gone() {
     let before = memory::counted();
     let mut spool = Spool::default();
     let part = vec![1; limits::SPOOL_MEMORY_BYTES_MAX];
-    spool.push(&part, &[]);
+    spool.push(&part, &[], 0);
     assert_eq!(memory::counted(), before);
-    spool.push(&part, &[]);
+    spool.push(&part, &[], 0);
     assert_eq!(memory::counted(), before + 2 * part.len());
     let piece = spool.take().expect("it was pushed");
     assert_eq!(piece.length(), 2 * part.len() as u64);
@@ -152,7 +157,7 @@ fn without_a_budget_left_the_disk_is_used() {
     while spools.last().is_none_or(|spool| !spool.is_on_disk()) {
         assert!(spools.len() < 1000);
         let mut spool = Spool::default();
-        spool.push(&part, &directories());
+        spool.push(&part, &directories(), 0);
         spools.push(spool);
     }
     let in_memory = spools.len() - 1;
@@ -162,7 +167,7 @@ fn without_a_budget_left_the_disk_is_used() {
     last.clear();
     let mut spool = on_disk(&part[..BLOCK]);
     assert!(spool.has_room());
-    spool.push(&part[..BLOCK], &[]);
+    spool.push(&part[..BLOCK], &[], 0);
     assert!(!spool.has_room());
     spools.clear();
     assert!(spool.has_room());
@@ -173,7 +178,7 @@ async fn large_amounts_go_to_a_file_and_come_back_in_order() {
     let mut spool = Spool::default();
     let data = data(3_000_000);
     for part in data.chunks(10_007) {
-        spool.push(part, &directories());
+        spool.push(part, &directories(), 0);
         room(&mut spool).await.expect("a temporary file");
     }
     assert!(spool.is_on_disk());
@@ -186,7 +191,7 @@ async fn large_amounts_go_to_a_file_and_come_back_in_order() {
     let rest = taken(&mut spool);
     assert_eq!(rest, &data[data.len() - rest.len()..]);
     assert!(!spool.is_on_disk(), "the file is given back");
-    spool.push(b"again", &[]);
+    spool.push(b"again", &[], 0);
     assert_eq!(taken(&mut spool), b"again");
 }
 
@@ -196,8 +201,8 @@ async fn taking_and_pushing_alternate_in_both_places() {
     let part = vec![7; limits::SPOOL_LARGE_BYTES_MAX];
     let mut count = 0;
     for round in 0..6 {
-        spool.push(&part, &directories());
-        spool.push(b"x", &directories());
+        spool.push(&part, &directories(), 0);
+        spool.push(b"x", &directories(), 0);
         if round % 2 == 0 {
             written(&mut spool).await.expect("written");
         }
@@ -211,7 +216,7 @@ async fn taking_and_pushing_alternate_in_both_places() {
 async fn without_a_directory_the_failure_is_told_and_nothing_is_lost() {
     let mut spool = Spool::default();
     let much = data(limits::SPOOL_LARGE_BYTES_MAX + 1);
-    spool.push(&much, &["/nonexistent".into()]);
+    spool.push(&much, &["/nonexistent".into()], 0);
     for _ in 0..2 {
         let error = room(&mut spool).await.expect_err("no directory");
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
@@ -226,9 +231,9 @@ async fn without_a_directory_the_failure_is_told_and_nothing_is_lost() {
 async fn a_body_made_of_it_has_its_length() {
     let mut spool = Spool::default();
     let much = data(limits::SPOOL_LARGE_BYTES_MAX * 3);
-    spool.push(&much, &directories());
+    spool.push(&much, &directories(), 0);
     room(&mut spool).await.expect("written");
-    spool.push(b"tail", &[]);
+    spool.push(b"tail", &[], 0);
     spool.release(10);
     let body = spool.into_body();
     assert_eq!(body.length(), Some(much.len() as u64 - 6));
@@ -244,7 +249,7 @@ async fn nothing_waits_for_a_slow_disk_but_who_pushes() {
     let mut parts = bytes.chunks(10_000);
     while poll_room(&mut spool).is_ready() {
         let part = parts.next().expect("the room is limited");
-        spool.push(part, &directories());
+        spool.push(part, &directories(), 0);
         pushed += part.len();
     }
     // All of it is in memory, one job is on its way, and the room is what it should be.
@@ -270,7 +275,7 @@ async fn one_write_at_a_time_is_on_its_way() {
                 .poll_written(&mut Context::from_waker(Waker::noop()))
                 .is_pending()
         );
-        spool.push(&[1; BLOCK], &[]);
+        spool.push(&[1; BLOCK], &[], 0);
     }
     until(|| gate.arrived() == 1).await;
     gate.pass_one();
@@ -349,7 +354,7 @@ impl Model {
     fn push(&mut self, count: usize) {
         let begin = self.all.len();
         let bytes: Vec<u8> = (begin..begin + count).map(|at| (at % 251) as u8).collect();
-        self.spool.push(&bytes, &directories());
+        self.spool.push(&bytes, &directories(), 0);
         self.all.extend_from_slice(&bytes);
     }
 
@@ -445,17 +450,17 @@ async fn a_full_disk_is_told_at_the_first_block_and_at_later_ones() {
         let gate = gate::close();
         let mut spool = on_disk(&[]);
         for _ in 0..blocks_before {
-            spool.push(&[1; BLOCK], &[]);
+            spool.push(&[1; BLOCK], &[], 0);
             gate.pass_one();
             written(&mut spool).await.expect("there is room");
         }
-        spool.push(&[2; BLOCK], &[]);
+        spool.push(&[2; BLOCK], &[], 0);
         gate.fail_one(Errno::NOSPC);
         let error = written(&mut spool).await.expect_err("the disk is full");
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         let error = room(&mut spool).await.expect_err("for good");
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-        spool.push(b"the last", &[]);
+        spool.push(b"the last", &[], 0);
         let all = taken(&mut spool);
         assert_eq!(all.len(), (blocks_before + 1) * BLOCK + 8);
         assert!(all.ends_with(b"the last"));
@@ -488,7 +493,7 @@ async fn a_disk_that_is_really_full_is_told_as_such() {
     let mut spool = Spool::default();
     let places = [directory.clone()];
     let result = loop {
-        spool.push(&[3; 100_000], &places);
+        spool.push(&[3; 100_000], &places, 0);
         if let Err(error) = room(&mut spool).await {
             break error;
         }
@@ -542,7 +547,7 @@ async fn everything_can_be_had_in_memory_again() {
     let before = memory::counted();
     let mut spool = Spool::default();
     for part in bytes.chunks(100_000) {
-        spool.push(part, &directories());
+        spool.push(part, &directories(), 0);
         room(&mut spool).await.expect("written");
     }
     spool.release(7);
@@ -561,8 +566,8 @@ async fn what_is_passed_on_at_once_needs_neither_room_nor_a_file() {
     let mut spool = on_disk(&data(BLOCK));
     assert!(poll_written(&mut spool).is_pending());
     for _ in 0..50 {
-        spool.push(&[1; BLOCK / 2], &[]);
-        spool.push(b"stays", &[]);
+        spool.push(&[1; BLOCK / 2], &[], 0);
+        spool.push(b"stays", &[], 0);
         // Of the block, too, nothing is needed any more.
         spool.release(spool.pushed() - 5);
         assert!(poll_room(&mut spool).is_ready());

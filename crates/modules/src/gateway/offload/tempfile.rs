@@ -110,10 +110,7 @@ impl Name {
     }
 
     fn origin(&self, client: u64) -> Origin {
-        Origin {
-            client,
-            ..Origin::of_path(Path::new(OsStr::from_bytes(&self.path)))
-        }
+        Origin::of_path(Path::new(OsStr::from_bytes(&self.path))).for_client(client)
     }
 
     fn directory(&self) -> &[u8] {

@@ -1,0 +1,95 @@
+//! Clients take turns at the disk also with temporary files and with what scripts read and write. In a program of its own,
+//! because the threads are those of the whole process.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::sync::mpsc::{Sender, channel};
+use std::task::Poll;
+
+use bytes::Bytes;
+use petrel_engine::blocking::{self, Class, Origin, Running, Threads};
+use petrel_engine::body::Spool;
+use petrel_engine::limits;
+
+/// Whose jobs are there before those of [`MODEST`].
+const GREEDY: u64 = 0;
+const MODEST: u64 = 7;
+
+/// Three jobs for the same file system, each of which is done when it is told to. The first one runs.
+struct Crowd {
+    gates: Vec<Sender<()>>,
+    jobs: Vec<Running<()>>,
+}
+
+impl Crowd {
+    async fn new(class: Class) -> Crowd {
+        let origin = Origin::of_path(&std::env::temp_dir()).for_client(GREEDY);
+        let (mut gates, mut jobs) = (Vec::new(), Vec::new());
+        for _ in 0..3 {
+            let (gate, is_open) = channel();
+            gates.push(gate);
+            jobs.push(blocking::run_for(class, origin, move || {
+                let _ = is_open.recv();
+            }));
+            while blocking::counts(class).running == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        Crowd { gates, jobs }
+    }
+
+    /// Two of them are done, then `work` is, then the last one.
+    async fn let_through<T>(mut self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        let polled = poll_fn(|context| Poll::Ready(work.as_mut().poll(context)));
+        assert!(polled.await.is_pending());
+        self.gates.drain(..2);
+        let done = work.await;
+        drop(self.gates);
+        for job in self.jobs {
+            job.await.expect("it ran");
+        }
+        done
+    }
+}
+
+async fn written(spool: &mut Spool) -> io::Result<()> {
+    poll_fn(|context| spool.poll_written(context)).await
+}
+
+#[tokio::test(flavor = "local")]
+async fn who_comes_last_has_his_turn_after_one_job_of_a_crowd() {
+    blocking::configure(Threads {
+        stat: 1,
+        read: 1,
+        write: 1,
+    });
+    let all = async {
+        let directories = [std::env::temp_dir()];
+        let mut spool = Spool::default();
+        // The first time it makes the file, then it writes to it.
+        for _ in 0..2 {
+            let bytes = vec![1; limits::SPOOL_LARGE_BYTES_MAX + 1];
+            spool.push(&bytes, &directories, MODEST);
+            let crowd = Crowd::new(Class::Write).await;
+            let done = crowd.let_through(written(&mut spool)).await;
+            done.expect("there is room");
+        }
+        let path = directories[0].join(format!("petrel-turns-{}", std::process::id()));
+        let write = blocking::write_file_atomically(&path, Bytes::from_static(b"1"), MODEST);
+        let done = Crowd::new(Class::Write).await.let_through(write).await;
+        done.expect("there is room");
+        let read = blocking::read_file(&path, 1, MODEST);
+        let done = Crowd::new(Class::Read).await.let_through(read).await;
+        assert_eq!(done.expect("it was written"), b"1");
+        let stat = blocking::stat(&path, MODEST);
+        let done = Crowd::new(Class::Stat).await.let_through(stat).await;
+        assert_eq!(done.expect("it was written").len(), 1);
+        let remove = blocking::remove_file(&path, MODEST);
+        let done = Crowd::new(Class::Write).await.let_through(remove).await;
+        done.expect("it was written");
+    };
+    let in_time = tokio::time::timeout(std::time::Duration::from_secs(60), all);
+    in_time.await.expect("it waits for all of the crowd");
+}
