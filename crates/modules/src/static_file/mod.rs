@@ -134,7 +134,11 @@ impl Hook for StaticFile {
         if own_type::is_to_be_asked_for(&chosen, core) && !chosen.has_prepared(key) {
             return match Asking::begin(exchange, self.fields, &chosen, coding, key) {
                 Some(asking) => Outcome::Later(Box::new(asking)),
-                None => own_type::refuse(exchange, &"too many are asked, or open"),
+                None => own_type::refuse(
+                    exchange,
+                    Status::SERVICE_UNAVAILABLE,
+                    &"too many are asked, or open",
+                ),
             };
         }
         self.fields.send(exchange, chosen, coding, key, None);

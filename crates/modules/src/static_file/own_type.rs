@@ -9,24 +9,27 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use petrel_engine::Exchange;
+use petrel_engine::cold_files::status_of_failure;
 use petrel_engine::file_cache::FileEntry;
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::mounts::Storage;
 use petrel_engine::proto::accept::Coding;
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::CoreSettings;
+use rustix::io::Errno;
 
 use super::Fields;
 use crate::disk_jobs::{Jobs, Waiter};
 use crate::file_wait::FileWait;
 
-/// The type of `file`, if it bears one and telling it waits for nobody but a disk of this machine.
+/// The type of `file`, if it bears one and telling it waits for nobody but a disk of this machine. A failure is none:
+/// what is made of it is kept nowhere.
 pub(super) fn at_once(file: &FileEntry, core: &CoreSettings) -> Option<Vec<u8>> {
     let name = core.mime_xattr.as_ref()?;
     if file.storage() == Storage::Remote {
         return None;
     }
-    read(file.descriptor()?, name)
+    read(file.descriptor()?, name).ok().flatten()
 }
 
 /// Whether the type of `file` has to be asked for before its fields can be made.
@@ -41,7 +44,7 @@ pub(super) struct Asking {
     coding: Option<Coding>,
     /// What the fields are kept under.
     key: u64,
-    waiter: Waiter<Option<Vec<u8>>>,
+    waiter: Waiter<OwnType>,
     wait: FileWait,
 }
 
@@ -75,12 +78,14 @@ impl Asking {
 impl Pending for Asking {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         Poll::Ready(match self.waiter.poll(context) {
-            Poll::Ready(Ok(own)) => {
+            Poll::Ready(Ok(Ok(own))) => {
                 let file = Rc::clone(&self.file);
                 self.fields.send(exchange, file, self.coding, self.key, own);
                 Outcome::Answer
             }
-            Poll::Ready(Err(not_done)) => refuse(exchange, &not_done),
+            // Not the type that its name tells: that would be kept as long as the file stays the same.
+            Poll::Ready(Ok(Err(errno))) => refuse(exchange, status_of_failure(errno), &errno),
+            Poll::Ready(Err(not_done)) => refuse(exchange, Status::SERVICE_UNAVAILABLE, &not_done),
             Poll::Pending if self.wait.is_over(exchange) => {
                 let path = exchange.physical.path.clone();
                 FileWait::give_up(exchange, "content", &path)
@@ -91,7 +96,7 @@ impl Pending for Asking {
 }
 
 /// The answer when a file cannot be asked for its type now.
-pub(super) fn refuse(exchange: &mut Exchange, cause: &dyn fmt::Display) -> Outcome {
+pub(super) fn refuse(exchange: &mut Exchange, status: Status, cause: &dyn fmt::Display) -> Outcome {
     exchange.log_error(
         "content",
         format_args!(
@@ -99,19 +104,45 @@ pub(super) fn refuse(exchange: &mut Exchange, cause: &dyn fmt::Display) -> Outco
             String::from_utf8_lossy(&exchange.physical.path)
         ),
     );
-    exchange.answer(Status::SERVICE_UNAVAILABLE)
+    exchange.answer(status)
 }
 
-fn read(file: impl AsFd, name: &str) -> Option<Vec<u8>> {
+/// The type that a file bears, if it bears one.
+type OwnType = Result<Option<Vec<u8>>, Errno>;
+
+fn read(file: impl AsFd, name: &str) -> OwnType {
     let mut value = [0; TYPE_BYTES_MAX];
-    let length = rustix::fs::fgetxattr(file, name, &mut value[..]).ok()?;
-    let value = value.get(..length).filter(|value| !value.is_empty());
-    value.map(<[u8]>::to_vec)
+    match rustix::fs::fgetxattr(file, name, &mut value[..]) {
+        Ok(length) => {
+            let value = value.get(..length).filter(|value| !value.is_empty());
+            Ok(value.map(<[u8]>::to_vec))
+        }
+        Err(errno) if is_a_failure(errno) => Err(errno),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Whether the file system, or who answers for it, did not tell. All else says that there is no such attribute, or none
+/// for us.
+fn is_a_failure(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::IO
+            | Errno::TIMEDOUT
+            | Errno::STALE
+            | Errno::NOMEM
+            | Errno::NOTCONN
+            | Errno::CONNABORTED
+            | Errno::HOSTDOWN
+            | Errno::HOSTUNREACH
+            | Errno::INTR
+            | Errno::AGAIN
+    )
 }
 
 thread_local! {
     /// Files that this worker asks for their types: device, inode and name of the attribute.
-    static ASKED: Jobs<(u64, u64, String), Option<Vec<u8>>> = Jobs::new(FILES_MAX);
+    static ASKED: Jobs<(u64, u64, String), OwnType> = Jobs::new(FILES_MAX);
 }
 
 /// Files that a worker asks for their types at the same time. Those who want another one get 503.
@@ -119,3 +150,57 @@ const FILES_MAX: usize = 1024;
 
 /// Bytes of a type. A longer one is left aside.
 const TYPE_BYTES_MAX: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use petrel_engine::blocking::Origin;
+
+    use super::*;
+    use crate::testing::Tree;
+
+    /// The status when asking comes to `own`, and whether anything was kept of it.
+    async fn answered(own: OwnType) -> (u16, bool) {
+        let tree = Tree::new(&[("a.html", "text")]);
+        let path = tree.path("a.html");
+        let site = tree.site("", &[]);
+        let mut exchange = site.unanswered("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let opened = std::fs::File::open(&path).expect("it was just made");
+        let file = FileEntry::from_file(opened, path.as_bytes()).expect("it is a file");
+        exchange.response.status = Status::OK;
+        let key = (
+            file.stat().device,
+            file.stat().inode,
+            "user.type".to_owned(),
+        );
+        let waiter = ASKED.with(|jobs| jobs.join(key, Origin::default(), move || own));
+        let mut asking = Asking {
+            fields: Fields { has_etags: true },
+            file: Rc::clone(&file),
+            coding: None,
+            key: 0,
+            waiter: waiter.expect("there is room"),
+            wait: FileWait::new(&exchange),
+        };
+        poll_fn(|context| asking.poll(&mut exchange, context)).await;
+        (exchange.response.status.0, file.has_prepared(0))
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn a_type_that_could_not_be_read_is_not_taken_for_none() {
+        assert_eq!(answered(Ok(Some(b"text/x".to_vec()))).await, (200, true));
+        assert_eq!(answered(Ok(None)).await, (200, true));
+        assert_eq!(answered(Err(Errno::IO)).await, (500, false));
+        assert_eq!(answered(Err(Errno::TIMEDOUT)).await, (504, false));
+    }
+
+    #[test]
+    fn a_file_without_an_attribute_has_no_type() {
+        let tree = Tree::new(&[("a", "")]);
+        let file = std::fs::File::open(tree.path("a")).expect("it was just made");
+        assert_eq!(read(&file, "user.type"), Ok(None));
+        // No file system has such a name.
+        assert_eq!(read(&file, "x"), Ok(None));
+    }
+}
