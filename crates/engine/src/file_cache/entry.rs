@@ -452,6 +452,11 @@ impl FileEntry {
         self.valid.get()
     }
 
+    /// Whether changes are told at once.
+    pub(super) fn is_watched(&self) -> bool {
+        self.is_watched
+    }
+
     pub(super) fn invalidate(&self) {
         self.valid.set(false);
     }

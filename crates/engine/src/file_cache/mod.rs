@@ -312,7 +312,10 @@ impl FileCache {
         if let Some(cover) = cover.filter(|_| is_watched) {
             self.watcher.register(cover, &entry);
         }
-        self.keep(&path, symlinks, &entry);
+        // A late job has nothing to say of what was looked at, and is watched, since.
+        if is_watched || !self.is_watching(&path, symlinks) {
+            self.keep(&path, symlinks, &entry);
+        }
         let first = looked.first.filter(|_| entry.content().is_none());
         Found {
             path,
@@ -320,6 +323,14 @@ impl FileCache {
             entry,
             first,
         }
+    }
+
+    /// Whether there is an entry that nothing has happened to, as far as its watch knows.
+    fn is_watching(&self, path: &[u8], symlinks: Symlinks) -> bool {
+        let table = self.table(symlinks).borrow();
+        table
+            .get(path)
+            .is_some_and(|entry| entry.is_valid() && entry.is_watched())
     }
 
     /// What becomes of a look-up that could not be made.

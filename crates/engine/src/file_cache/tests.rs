@@ -477,3 +477,29 @@ fn misses_of_one_path_share_a_job() {
     drop((first, second));
     assert_eq!(cache.jobs.len(), 0);
 }
+
+#[test]
+fn a_late_job_does_not_replace_what_was_found_since() {
+    let tree = Tree::new("late");
+    tree.write("here", "x");
+    let path = tree.0.join("file").into_os_string().into_vec();
+    let cache = cache();
+    let missing = || cold::Looked {
+        path: path.clone().into(),
+        place: Place::default(),
+        found: Err(NotOpened::Failed(Errno::NOENT)),
+        first: None,
+        is_settled: true,
+    };
+    // Looked at before the file was made, and told after it.
+    let late = missing();
+    tree.write("file", "new");
+    assert_eq!(
+        look_at(&cache, &path, Symlinks::Follow, 1).kind(),
+        FileKind::Regular
+    );
+    let told = cache.settle(late, Symlinks::Follow, 1);
+    assert_eq!(told.entry.kind(), FileKind::Missing);
+    let entry = cache.table(Symlinks::Follow).borrow().get(&path).cloned();
+    assert_eq!(entry.map(|entry| entry.kind()), Some(FileKind::Regular));
+}
