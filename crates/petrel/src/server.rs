@@ -186,9 +186,7 @@ impl Process<'_> {
         file_report::tell(&loaded.config, &loaded.process, &self.logs);
         let server = Server::start(plan, listeners)?;
         self.pass_reports_on(loaded, &server);
-        // In this order: the keeper takes what ends before it is ready for one that cannot start.
         self.control.tell(&News::Ready)?;
-        server.serve();
         let mut idleness = idle.map(Idleness::new);
         let result = self.obey(&server, &mut idleness);
         if result.is_err() {
@@ -217,7 +215,7 @@ impl Process<'_> {
                 Some(Order::Go) => return Ok(true),
                 Some(Order::Log(number, log)) => self.adopt(number, log),
                 Some(Order::Stop | Order::Finish(_) | Order::Succeeded(_)) => return Ok(false),
-                None => {}
+                Some(Order::Serve) | None => {}
             }
         }
     }
@@ -230,6 +228,10 @@ impl Process<'_> {
             while let Some(order) = self.control.next_order()? {
                 match order {
                     Order::Go => continue,
+                    Order::Serve => {
+                        server.serve();
+                        continue;
+                    }
                     Order::Log(number, log) => {
                         self.adopt(number, log);
                         continue;

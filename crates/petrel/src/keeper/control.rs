@@ -19,6 +19,8 @@ use rustix::net::{
 pub enum Order {
     /// All sockets listen: start the workers.
     Go,
+    /// Everything else is in its place: let the workers take connections.
+    Serve,
     /// Finish what is under way, within the time; a successor has the listeners.
     Succeeded(Duration),
     /// Finish what is under way, within the time; nobody comes after.
@@ -34,7 +36,7 @@ pub enum Order {
 pub enum News {
     /// Everything that can go wrong has gone well: waits for [`Order::Go`].
     Prepared,
-    /// The workers run.
+    /// The workers are there, and wait for [`Order::Serve`].
     Ready,
     /// It cannot serve; why.
     Failed(String),
@@ -68,6 +70,7 @@ impl Control {
     pub fn order(&self, order: &Order) -> io::Result<()> {
         match order {
             Order::Go => self.send(b"G", None),
+            Order::Serve => self.send(b"A", None),
             Order::Succeeded(time) => self.send(&timed(b'D', *time), None),
             Order::Finish(time) => self.send(&timed(b'F', *time), None),
             Order::Stop => self.send(b"S", None),
@@ -109,6 +112,7 @@ impl Control {
         };
         let order = match (message.as_slice(), descriptor) {
             ([b'G'], None) => Order::Go,
+            ([b'A'], None) => Order::Serve,
             ([b'S'], None) => Order::Stop,
             ([b'D', rest @ ..], None) => Order::Succeeded(time_in(rest)?),
             ([b'F', rest @ ..], None) => Order::Finish(time_in(rest)?),

@@ -386,16 +386,19 @@ impl Keeper {
         }
     }
 
-    /// A server process serves: the others of its kind may go.
+    /// A server process can serve: it does, and the others of its kind may go.
     fn ready(&mut self, index: usize) {
         let generation = Rc::clone(&self.processes[index].generation);
-        self.processes[index].stage = Stage::Serving;
-        self.processes[index].deadline = None;
-        if self
+        let is_next = self
             .next
             .as_ref()
-            .is_some_and(|next| Rc::ptr_eq(next, &generation))
-        {
+            .is_some_and(|next| Rc::ptr_eq(next, &generation));
+        if is_next {
+            // Before it serves: what it finds by name has to be the new programs.
+            self.backends.publish(&generation.backends, &self.logs);
+        }
+        self.processes[index].serve();
+        if is_next {
             self.adopt_next(generation, index);
         }
         if !self.has_served {

@@ -135,6 +135,13 @@ impl ServerProcess {
         self.stage = Stage::Starting;
     }
 
+    /// Lets its workers take connections.
+    pub fn serve(&mut self) {
+        self.order(&Order::Serve);
+        self.stage = Stage::Serving;
+        self.deadline = None;
+    }
+
     /// Lets it finish what is under way: a successor serves.
     pub fn succeed(&mut self, time: Duration) {
         self.order(&Order::Succeeded(time));

@@ -134,7 +134,6 @@ impl Keeper {
         // is queued there, and closes it in turn.
         before.listeners.take();
         configure_logs(&self.logs, &self.current.loaded);
-        self.backends.publish(&self.current.backends, &self.logs);
         self.logs
             .retain(&self.current.log_targets, Duration::from_millis(100));
         self.move_pid_file();

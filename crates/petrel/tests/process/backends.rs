@@ -5,13 +5,14 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use crate::harness::{
-    SOON, Server, Site, fetch, free_port, is_alive, is_root_or_skip, open_to_all, petrel,
+    SOON, Server, Site, fetch, free_port, header, is_alive, is_root_or_skip, open_to_all, petrel,
     proc_text, signal_to, skip, wait_until,
 };
 
@@ -354,6 +355,51 @@ fn a_reload_keeps_changes_and_ends_programs() {
         !is_alive(second) && !has_socket(&site)
     });
     fetch(site.port, "/hello.txt").expect("served");
+}
+
+#[test]
+fn a_reload_never_asks_the_old_program() {
+    if !has_perl() {
+        return;
+    }
+    let script = RESPONDER.replace("$$", "$step");
+    let site = site_with_app(&script.replace("use FCGI;", "use FCGI;\nmy $step = $ENV{STEP};"));
+    let configure = |step: u32| {
+        let more = format!("{ONE}, \"bin-environment\" => ( \"STEP\" => \"{step}\" )");
+        format!("server.tag = \"{step}\"\n{}", app(&site, &more))
+    };
+    let server = site.start(&configure(0));
+    let is_over = AtomicBool::new(false);
+    // The configuration that answers, and the program.
+    let answer = || {
+        let (head, body) = fetch(site.port, "/x.app").ok()?;
+        let number = |text: &str| text.trim().parse::<u32>().ok();
+        let step = number(header(&head, "server")?)?;
+        Some((step, number(std::str::from_utf8(&body).ok()?)))
+    };
+    let ask_on = || {
+        let mut wrong = Vec::new();
+        while !is_over.load(Ordering::Relaxed) {
+            // One that drains may find the new program by its name.
+            wrong.extend(answer().filter(|(step, program)| program.is_none_or(|at| at < *step)));
+        }
+        wrong
+    };
+    let wrong: Vec<_> = std::thread::scope(|scope| {
+        let asking: Vec<_> = (0..3).map(|_| scope.spawn(ask_on)).collect();
+        for step in 1..=3 {
+            site.configure(&configure(step));
+            server.signal(Signal::USR1);
+            wait_until("a reload", &mut || {
+                answer().is_some_and(|(now, _)| now == step)
+            });
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let answers = asking.into_iter().map(|thread| thread.join());
+        let wrong = answers.flat_map(|wrong| wrong.expect("it ends"));
+        wrong.take(10).collect()
+    });
+    assert_eq!(wrong, []);
 }
 
 #[test]
