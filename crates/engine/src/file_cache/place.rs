@@ -50,7 +50,10 @@ fn place_behind(path: &[u8], symlinks: Symlinks, symlinks_left: u32) -> Place {
     let Some(next) = open_cached_itself(part) else {
         return reached;
     };
-    // What a symlink says is a question, too.
+    // What a symlink says is a question, too. On a disk of this machine it is asked all the same: nearly always the
+    // text is in memory with the inode, and nothing tells when it is not. To leave such a symlink unread would put
+    // what is behind it into a place with all else behind symlinks, and with what hangs there: on overlayfs, of
+    // which the kernel follows none from its caches, that is each of them.
     let place = mounts::of_descriptor(&next);
     if place.storage == Storage::Remote {
         return place;
