@@ -80,6 +80,20 @@ impl ColdFiles {
         })
     }
 
+    /// Lets the next look-up of `path` find `file`, also where nothing else remembers it.
+    fn hold(&self, path: &[u8], symlinks: Symlinks, file: &Rc<FileEntry>) {
+        let found = &mut self.change().found;
+        if found.iter().any(|known| Rc::ptr_eq(&known.entry, file)) {
+            return;
+        }
+        found.push(Found {
+            path: path.into(),
+            symlinks,
+            entry: Rc::clone(file),
+            first: None,
+        });
+    }
+
     /// What was read of `file`, if it was to be read and is.
     fn take_whole(&self, file: &Rc<FileEntry>) -> Option<io::Result<Bytes>> {
         let mut asked = self.0.borrow_mut();
@@ -244,14 +258,16 @@ impl Exchange {
         self.worker.files().forget(path);
     }
 
-    /// All of `file`, which is at `path`, at most `bytes_max` bytes. `None`: the disk has to be asked, as for
-    /// [`Exchange::look_up`]. What the disk has said is given once.
+    /// All of `file`, which was looked up by `path` and `symlinks`, at most `bytes_max` bytes. `None`: the disk has
+    /// to be asked, as for [`Exchange::look_up`], which finds the same file until it is forgotten. What the disk has
+    /// said is given once.
     ///
     /// # Errors
     /// Those of pread(2) and of [`blocking::run_io`]; `FileTooLarge`.
     pub fn read_whole(
         &self,
         path: &[u8],
+        symlinks: Symlinks,
         file: &Rc<FileEntry>,
         bytes_max: usize,
     ) -> io::Result<Option<Bytes>> {
@@ -273,6 +289,7 @@ impl Exchange {
             bytes.truncate(count);
             Ok(bytes.into())
         });
+        self.cold.hold(path, symlinks, file);
         self.cold.change().reading = Some(ReadWhole {
             path: path.to_vec(),
             file: Rc::clone(file),

@@ -213,3 +213,36 @@ fn a_long_script_waits_for_its_disk_like_a_short_one() {
     slow.release();
     assert_eq!(client.response().text(), "long");
 }
+
+#[test]
+fn a_long_script_is_read_where_no_look_up_is_remembered() {
+    // More than workers keep in memory. The kernel knows the file: each look at it finds it anew.
+    let script = format!(
+        "{} lighty.content = {{ 'long' }} return 200",
+        "-- a comment\n".repeat(5000)
+    );
+    let page = format!(
+        "{} output_contenttype = 'text/plain' output_include = {{ 'hot.txt' }} return CACHE_HIT",
+        "-- a comment\n".repeat(5000)
+    );
+    for engine in ["disable", "simple", "inotify"] {
+        let server = Server::build()
+            .file("long.lua", &script)
+            .file("www/hot.txt", "hot")
+            .file("www/page.cml", &page)
+            .config(&format!(
+                "server.max-worker = 1
+                server.modules = (\"mod_magnet\", \"mod_cml\")
+                server.stat-cache-engine = \"{engine}\"
+                cml.extension = \".cml\"
+                $HTTP[\"url\"] == \"/long\" {{
+                    magnet.attract-raw-url-to = ( var.dir + \"/long.lua\" )
+                }}"
+            ))
+            .start();
+        for _ in 0..3 {
+            assert_eq!(server.get("/long").text(), "long", "{engine}");
+            assert_eq!(server.get("/page.cml").text(), "hot", "{engine}");
+        }
+    }
+}

@@ -13,6 +13,9 @@ use petrel_engine::cold_files::status_of_error;
 use petrel_engine::file_cache::{FileEntry, FileKind, Symlinks};
 use petrel_lua::{Machine, Script, ScriptError};
 
+/// Scripts are the administrator's choice: rules about symlinks are about what URLs name.
+const SYMLINKS: Symlinks = Symlinks::Follow;
+
 /// Bytes of source at most.
 const SOURCE_BYTES_MAX: usize = 16 << 20;
 
@@ -56,8 +59,7 @@ impl Loaded {
         exchange: &Exchange,
         path: &[u8],
     ) -> Result<Rc<Script>, LoadFailure> {
-        // Scripts are the administrator's choice: rules about symlinks are about what URLs name.
-        let Some(file) = exchange.look_up(path, Symlinks::Follow) else {
+        let Some(file) = exchange.look_up(path, SYMLINKS) else {
             return Err(LoadFailure::Cold);
         };
         if let Some(known) = self.scripts.borrow().get(path)
@@ -95,7 +97,7 @@ fn load(
         FileKind::Directory | FileKind::Special => return Err(LoadFailure::NoScript),
         FileKind::Failed(errno) => return Err(unreadable(exchange, &errno.into())),
     }
-    let source = match exchange.read_whole(path, file, SOURCE_BYTES_MAX) {
+    let source = match exchange.read_whole(path, SYMLINKS, file, SOURCE_BYTES_MAX) {
         Ok(Some(source)) => source,
         Ok(None) => return Err(LoadFailure::Cold),
         Err(error) if error.kind() == ErrorKind::FileTooLarge => return Err(LoadFailure::NoScript),
