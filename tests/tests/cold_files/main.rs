@@ -7,6 +7,7 @@ mod changes;
 mod crowds;
 mod ends;
 mod failures;
+mod filtered;
 mod hanging;
 mod kept_files;
 mod listings;

@@ -148,6 +148,18 @@ fn an_error_in_the_middle_cuts_the_answer_off() {
 }
 
 #[test]
+fn an_error_before_the_first_piece_is_an_error_of_the_answer() {
+    let fails = "petrel.stream(function(write) error(\"at once\") end)\nreturn 200";
+    let server = site(&[], &[("fails", fails)]).start();
+    for _ in 0..2 {
+        let mut client = server.client();
+        client.send("GET /fails HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.response().status, 500);
+    }
+    assert!(eventually(|| lua_lines(&server).len() == 2));
+}
+
+#[test]
 fn head_and_http_1_0_work() {
     let server = site(
         &[],

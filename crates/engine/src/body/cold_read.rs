@@ -51,6 +51,11 @@ impl ColdRead {
         }
     }
 
+    /// Whether a thread reads.
+    pub fn is_reading(&self) -> bool {
+        self.running.is_some()
+    }
+
     /// Forgets the piece.
     fn clear(&mut self) {
         *self = ColdRead::new(self.client, self.wait_s);
@@ -225,6 +230,11 @@ impl InMemory {
             piece: None,
             cold: ColdRead::of(exchange),
         }
+    }
+
+    /// Whether a thread reads.
+    pub fn is_reading(&self) -> bool {
+        self.cold.is_reading()
     }
 
     /// Bytes of the piece that is being read, which the body does not count any more.

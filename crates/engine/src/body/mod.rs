@@ -52,8 +52,9 @@ pub enum Piece {
 
 /// A body that is made while it is sent: filters, backends, scripts.
 pub trait BodySource {
-    /// The next piece; `None` is the end. An error cuts the connection, so that the client
-    /// sees that the body is incomplete. Pieces are not empty.
+    /// The next piece; `None` is the end. An error takes the place of the answer as long as nothing of that has been
+    /// sent, and cuts the connection afterwards, so that the client sees that the body is incomplete. Pieces are
+    /// not empty.
     fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>>;
 
     /// Bytes that are still to come, if known.
@@ -69,6 +70,12 @@ pub trait BodySource {
     /// The second of the worker's clock in which it wants to be called again at the latest.
     fn wake_at_s(&self) -> Option<u32> {
         None
+    }
+
+    /// Whether the next piece is still to be read from a disk, after [`BodySource::poll_piece`] was pending: the head
+    /// of the answer does not go ahead of it, so that a disk that fails is an error still.
+    fn waits_for_disk(&self) -> bool {
+        false
     }
 
     /// Whether nothing the client still sends can be passed on: the other end is gone, or silent
@@ -107,6 +114,14 @@ impl Body {
         match self {
             Body::Source(source) => source.wake_at_s(),
             _ => None,
+        }
+    }
+
+    /// See [`BodySource::waits_for_disk`].
+    pub fn waits_for_disk(&self) -> bool {
+        match self {
+            Body::Source(source) => source.waits_for_disk(),
+            _ => false,
         }
     }
 

@@ -8,6 +8,7 @@ use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 
 use petrel_proto::http1::{LAST_CHUNK, write_chunk_header};
+use petrel_proto::status::Status;
 
 use super::receive::Streamed;
 use super::{Connection, State};
@@ -222,8 +223,7 @@ impl Connection {
                 Fill::Broken(error) => {
                     exchange
                         .log_error("content", format_args!("the answer was cut short: {error}"));
-                    self.abort(format_args!("{error}"));
-                    return Poll::Ready(State::Over);
+                    return Poll::Ready(self.break_off(&error));
                 }
             }
             if turn == 0 {
@@ -345,8 +345,9 @@ impl Connection {
         }
     }
 
-    /// The disk has failed the answer: another one takes its place as long as nothing of it has been sent, and
-    /// if it has the connection ends. That other one may have a file as well, from a script say, but only once.
+    /// The disk, or who makes the body, has failed the answer: another one takes its place as long as nothing of it
+    /// has been sent, and if it has the connection ends. That other one may have a file as well, from a script say,
+    /// but only once.
     fn break_off(&mut self, error: &io::Error) -> State {
         let exchange = self.exchange.as_mut().expect("an answer is under way");
         if exchange.sent.bytes > 0 || exchange.sending.is_in_place || exchange.receiving.is_tunnel()
@@ -355,7 +356,12 @@ impl Connection {
             return State::Over;
         }
         exchange.interim = exchange.sending.take_back();
-        phase::refuse(exchange, status_of_error(error));
+        let status = match error.kind() {
+            // What a backend says is no answer.
+            io::ErrorKind::InvalidData => Status::BAD_GATEWAY,
+            _ => status_of_error(error),
+        };
+        phase::refuse(exchange, status);
         exchange.receiving.give_up();
         State::Walk
     }
@@ -402,8 +408,8 @@ enum Fill {
 }
 
 impl Exchange {
-    /// Sees to it that something is queued: the head goes out with the first piece of the body, but
-    /// does not wait for it.
+    /// Sees to it that something is queued: the head goes out with the first piece of the body, and waits for that
+    /// only if it is on a disk.
     fn fill(&mut self, context: &mut Context<'_>) -> Fill {
         // What the client does not take must not pile up here, a small piece a turn.
         let is_enough = self.sending.prefix_left().len() > limits::INLINED_PIECE_BYTES_MAX;
@@ -426,10 +432,17 @@ impl Exchange {
                     return Fill::Complete;
                 }
             }
-            Poll::Pending if self.sending.is_drained() => return Fill::Wait,
+            Poll::Pending if self.sending.is_drained() || self.may_still_fail() => {
+                return Fill::Wait;
+            }
             Poll::Pending => {}
         }
         Fill::Ready
+    }
+
+    /// Whether the disk that the body waits for can still be the reason of another answer.
+    fn may_still_fail(&self) -> bool {
+        self.sent.bytes == 0 && self.response.body.waits_for_disk()
     }
 
     /// Queues a piece. What a job has just read of its file is sent from memory, if a thread was to read it.

@@ -259,6 +259,10 @@ impl BodySource for Subrequest {
         }
     }
 
+    fn waits_for_disk(&self) -> bool {
+        self.state == State::Body && self.response().body.waits_for_disk()
+    }
+
     fn has_failed(&self) -> bool {
         // Its request is complete: it takes nothing from the client.
         true

@@ -274,6 +274,10 @@ impl BodySource for CompressedBody {
         self.source.wake_at_s()
     }
 
+    fn waits_for_disk(&self) -> bool {
+        self.cold.is_reading() || self.source.waits_for_disk()
+    }
+
     fn has_failed(&self) -> bool {
         self.source.has_failed()
     }

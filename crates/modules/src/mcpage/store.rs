@@ -260,6 +260,10 @@ impl BodySource for Collector {
         self.body.wake_at_s()
     }
 
+    fn waits_for_disk(&self) -> bool {
+        self.reader.is_reading() || self.body.waits_for_disk()
+    }
+
     fn has_failed(&self) -> bool {
         self.body.has_failed()
     }
