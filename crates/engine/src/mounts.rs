@@ -5,6 +5,8 @@
 //! that the file cache does not have. Knows nothing of paths behind symlinks: those are judged by the
 //! mount of what was opened.
 
+mod overlays;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
@@ -49,6 +51,15 @@ pub struct Mount {
     pub kind: String,
     /// What that means.
     pub place: Place,
+}
+
+impl Mount {
+    /// Whether `path` is at the mount's directory or below it.
+    fn covers(&self, path: &[u8]) -> bool {
+        path.strip_prefix(&*self.point).is_some_and(|rest| {
+            self.point == b"/" || rest.is_empty() || rest.first() == Some(&b'/')
+        })
+    }
 }
 
 /// To be called before `root` becomes the root directory of this process (chroot): there is seldom a /proc in
@@ -137,12 +148,7 @@ impl Table {
     }
 
     fn mount_over(&self, path: &[u8]) -> Option<&Mount> {
-        let covers = |mount: &&Mount| {
-            path.strip_prefix(&*mount.point).is_some_and(|rest| {
-                mount.point == b"/" || rest.is_empty() || rest.first() == Some(&b'/')
-            })
-        };
-        let over = self.mounts.iter().filter(covers);
+        let over = self.mounts.iter().filter(|mount| mount.covers(path));
         over.max_by_key(|mount| mount.point.len())
     }
 
@@ -217,10 +223,10 @@ fn read_text(file: &File) -> io::Result<Vec<u8>> {
 /// Reads the lines of mountinfo: proc_pid_mountinfo(5).
 fn parse(text: &[u8]) -> Table {
     let mut table = Table::default();
-    for line in text.split(|byte| *byte == b'\n') {
-        let Some((id, mut mount)) = parse_line(line) else {
-            continue;
-        };
+    let lines = text.split(|byte| *byte == b'\n');
+    let mut lines: Vec<Line> = lines.filter_map(parse_line).collect();
+    overlays::judge(&mut lines);
+    for Line { id, mut mount, .. } in lines {
         if mount.kind == AUTOFS && table.mount_over(&mount.point).is_some_and(is_procfs) {
             // systemd's for binfmt_misc, on nearly every machine.
             mount.place.storage = Storage::Memory;
@@ -232,13 +238,26 @@ fn parse(text: &[u8]) -> Table {
     table
 }
 
+/// A line of mountinfo.
+struct Line {
+    id: u64,
+    mount: Mount,
+    /// Directories of which an overlay is made.
+    layers: Vec<Vec<u8>>,
+}
+
 /// `36 35 98:0 /root /mount/point rw,noatime shared:1 - ext3 /dev/root rw`
-fn parse_line(line: &[u8]) -> Option<(u64, Mount)> {
+fn parse_line(line: &[u8]) -> Option<Line> {
     let mut fields = line.split(|byte| *byte == b' ');
     let id = number(fields.next()?)?;
     let device = fields.nth(1)?;
     let point = unescape(fields.nth(1)?);
-    let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
+    let mut fields = fields.skip_while(|field| *field != b"-");
+    let kind = fields.nth(1)?;
+    let layers = match kind {
+        b"overlay" => overlays::layers(fields.nth(1).unwrap_or_default()),
+        _ => Vec::new(),
+    };
     let colon = device.iter().position(|byte| *byte == b':')?;
     let (major, minor) = (&device[..colon], &device[colon + 1..]);
     let place = Place {
@@ -246,7 +265,8 @@ fn parse_line(line: &[u8]) -> Option<(u64, Mount)> {
         device: number(major)? << 32 | number(minor)?,
     };
     let kind = String::from_utf8_lossy(kind).into_owned();
-    Some((id, Mount { point, kind, place }))
+    let mount = Mount { point, kind, place };
+    Some(Line { id, mount, layers })
 }
 
 fn number(text: &[u8]) -> Option<u64> {
