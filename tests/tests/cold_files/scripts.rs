@@ -2,7 +2,7 @@
 
 use petrel_tests::{Operation, Server, SlowFs};
 
-use super::{asking, expect_others_served, forget_content, impatient};
+use super::{asking, content, expect_others_served, forget_content, impatient};
 
 /// What each script does with a file of the file system that hangs, and what comes of it.
 const SCRIPTS: &[(&str, &str)] = &[
@@ -244,5 +244,51 @@ fn a_long_script_is_read_where_no_look_up_is_remembered() {
             assert_eq!(server.get("/long").text(), "long", "{engine}");
             assert_eq!(server.get("/page.cml").text(), "hot", "{engine}");
         }
+    }
+}
+
+#[test]
+fn a_body_of_a_script_whose_disk_does_not_answer_is_504() {
+    let test = "a_body_of_a_script_whose_disk_does_not_answer_is_504";
+    let script = "local path = lighty.env['physical.doc-root'] .. '/slow' .. lighty.env['uri.path']
+        if path:find('%.bin$') then lighty.content = { { filename = path } } return 200 end";
+    let measures = "local body = lighty.r.resp_body body.set('length ' .. #body.get)";
+    let files: [(&str, &[u8]); 2] = [
+        ("sent.bin", &content(400_000)),
+        ("seen.bin", &content(400_000)),
+    ];
+    // Who looks a file up reads it, or who sends it does.
+    for backend in ["auto", "io_uring"] {
+        let config = format!(
+            "server.modules = (\"mod_magnet\")
+            server.network-backend = \"{backend}\"
+            magnet.attract-physical-path-to = ( var.dir + \"/sends.lua\" )
+            $HTTP[\"url\"] == \"/seen.bin\" {{
+                magnet.attract-response-start-to = ( var.dir + \"/measures.lua\" )
+            }}
+            {}",
+            impatient(1)
+        );
+        let Some((server, slow)) = super::site(test, &files, &config) else {
+            return;
+        };
+        server.tree().write("sends.lua", script);
+        server.tree().write("measures.lua", measures);
+        assert_eq!(server.get("/hot.txt").text(), "hot");
+        for name in ["sent.bin", "seen.bin"] {
+            slow.hang_on(&[Operation::Read]);
+            let mut client = asking(&server, &format!("/{name}"));
+            slow.expect_hanging(1);
+            expect_others_served(&server);
+            let late = client.response();
+            assert_eq!(late.status, 504, "{backend} {name}: {late}");
+            server.expect_log("server.max-file-wait");
+            slow.release();
+        }
+        assert!(
+            server.get("/sent.bin").body == content(400_000),
+            "{backend}"
+        );
+        assert_eq!(server.get("/seen.bin").text(), "length 400000", "{backend}");
     }
 }

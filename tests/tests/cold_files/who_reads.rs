@@ -179,3 +179,78 @@ fn threads_are_as_many_as_are_wanted() {
         }
     }
 }
+
+/// At most `most` threads of `class` work for `files`, whose operations hang.
+#[track_caller]
+fn expect_at_work(server: &Server, class: &str, most: u64, files: u64) {
+    let seen = || {
+        let counts = counters(server);
+        let of = |what: &str| counts[&format!("{class}.{what}")];
+        let are_all_there = of("running") + of("queued") == files;
+        (are_all_there && of("running") >= most).then(|| {
+            // Others take the place of those that hang for long.
+            (of("threads"), of("stuck"))
+        })
+    };
+    assert!(eventually(|| seen().is_some()), "{:?}", counters(server));
+    let (threads, stuck) = seen().expect("nothing has gone on");
+    assert!(threads - stuck <= most, "{class} {most}: {threads} {stuck}");
+}
+
+#[test]
+fn threads_that_read_are_as_many_as_are_wanted() {
+    let test = "threads_that_read_are_as_many_as_are_wanted";
+    let names: Vec<String> = (0..12).map(|number| number.to_string()).collect();
+    // Neither memory of workers nor look-ups have any of it.
+    let large = content(40_000);
+    for most in [1, 3] {
+        let config = format!(
+            "{COUNTERS}server.network-backend = \"gthread-sendfile\"\nserver.max-read-threads = {most}"
+        );
+        let files: Vec<(&str, &[u8])> = names.iter().map(|name| (&**name, &*large)).collect();
+        let Some((server, slow)) = site(test, &files, &config) else {
+            return;
+        };
+        slow.hang_on(&[Operation::Read]);
+        let ask = |name: &String| asking(&server, &format!("/slow/{name}"));
+        let clients: Vec<_> = names.iter().map(ask).collect();
+        expect_at_work(&server, "read", most, 12);
+        slow.release();
+        for mut client in clients {
+            assert!(client.response().body == large);
+        }
+    }
+}
+
+#[test]
+fn threads_that_write_are_as_many_as_are_wanted() {
+    let test = "threads_that_write_are_as_many_as_are_wanted";
+    let script = "local name = lighty.env['uri.path']:match('^/write/(%d+)$')
+        if not name then return end
+        petrel.file.write(lighty.env['physical.doc-root'] .. '/slow/' .. name, name)
+        lighty.content = { 'written' }
+        return 200";
+    for most in [1, 3] {
+        let config = format!(
+            "{COUNTERS}server.max-write-threads = {most}
+            server.modules += ( \"mod_magnet\" )
+            magnet.attract-physical-path-to = ( var.dir + \"/write.lua\" )"
+        );
+        let Some((server, slow)) = site(test, &[("there", b"")], &config) else {
+            return;
+        };
+        server.tree().write("write.lua", script);
+        slow.hang_on(&[Operation::Create]);
+        let ask = |number: u32| asking(&server, &format!("/write/{number}"));
+        let clients: Vec<_> = (0..12).map(ask).collect();
+        expect_at_work(&server, "write", most, 12);
+        slow.release();
+        for mut client in clients {
+            assert_eq!(client.response().text(), "written");
+        }
+        assert_eq!(
+            std::fs::read(slow.beneath().join("7")).expect("it was written"),
+            b"7"
+        );
+    }
+}
