@@ -271,10 +271,10 @@ fn what_a_removed_listener_has_queued_is_served() {
         });
         stop.store(true, Ordering::Relaxed);
         let (made, lost) = client.join().expect("no panic");
-        // close(2) resets what completes in the microseconds after the last accept: the one
-        // connection that this client had under way then.
+        // close(2) resets what completes after the last accept: the one connection that this client had under way
+        // then, once for the socket of each of the two workers.
         assert!(
-            lost.len() <= 1,
+            lost.len() <= 2,
             "{} of {made} lost: {:?}",
             lost.len(),
             lost.first()

@@ -151,7 +151,7 @@ fn a_thread_that_hangs_is_replaced_and_goes_when_it_comes_back() {
     let mut hangs = disk.submit("/r/hang", now).expect("taken");
     disk.settle(1);
     let mut other = disk.submit("/r/a", now).expect("taken");
-    disk.pool.replace_stuck(Instant::now());
+    disk.pool.replace_stuck(now);
     assert_eq!(disk.threads(), (1, 0), "it may still come back in time");
     disk.pool.replace_stuck(Instant::now() + STUCK_AFTER);
     assert_eq!(disk.threads(), (1, 1));
