@@ -5,6 +5,8 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::PATIENCE;
+
 /// What a program did.
 #[derive(Debug)]
 pub struct Finished {
@@ -78,12 +80,11 @@ pub fn run(command: &mut Command, limit: Duration) -> Finished {
 /// # Panics
 /// As [`run`].
 pub fn curl(arguments: &[&str]) -> Finished {
-    let limit = Duration::from_secs(30);
     run(
         Command::new("curl")
             .args(["--silent", "--show-error"])
             .args(arguments),
-        limit,
+        PATIENCE,
     )
 }
 

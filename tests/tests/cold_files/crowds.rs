@@ -34,17 +34,19 @@ fn ten_thousand_clients_on_one_path_that_hangs_are_one_job() {
     let asked = slow.total();
     slow.hang();
     send_all(&mut clients, "one.txt");
-    slow.expect_hanging(1);
+    assert!(eventually(|| slow.hanging() >= 1), "{slow:?}");
     expect_others_served(&server);
     let bytes = server.processes().private_dirty_bytes() - bytes_before;
     assert!(
         bytes / (count as u64) < 16 * 1024,
         "{bytes} bytes for {count} clients"
     );
-    assert_eq!((slow.hanging(), slow.total() - asked), (1, 1));
-    // The job's, and that of the look-up of a new local file.
+    // After ten seconds it is looked at once more, and never again.
+    let looks = (slow.hanging(), slow.total() - asked);
+    assert!(looks.0 <= 2 && looks.1 <= 2, "{looks:?}");
+    // The jobs', and that of the look-up of a new local file.
     let added = threads(&server).saturating_sub(before);
-    assert!(added <= 2, "{added} threads");
+    assert!(added <= 3, "{added} threads");
     slow.release();
     for client in &mut clients {
         assert_eq!(client.response().text(), "1");
@@ -167,8 +169,9 @@ fn threads_go_when_nothing_hangs_any_more() {
     for mut client in clients {
         assert_eq!(client.response().status, 504);
     }
-    // A thread for each job that hangs. What the start has looked at may have left one of them.
-    assert!(threads(&server) >= before + 15);
+    // A thread for each job that hangs. What the start has looked at may have left one of them, and the new file
+    // another one.
+    assert!(threads(&server) >= before + 14);
     slow.release();
     // After ten seconds without work.
     assert!(

@@ -334,7 +334,9 @@ fn no_connection_is_lost_to_clients_that_leave_at_any_point() {
                 }
             });
         }
-        assert!(backend.open_connections() <= CONNECTIONS, "{speaks:?}");
+        // Its threads note an end later.
+        let few = || backend.open_connections() <= CONNECTIONS;
+        assert!(eventually(few), "{speaks:?}");
     }
 }
 

@@ -25,6 +25,8 @@ fn against_a_server(test: &str, arguments: &[&str], target: &str, is_clean: fn(&
         .config("server.max-keep-alive-requests = 100000000")
         .start();
     assert_eq!(server.get("/").status, 200);
+    // Which comes some time after the start.
+    server.expect_log("files: \"");
     // Each worker opens the file for itself; sockets and processes are what a client could leave.
     let held = || {
         let holdings = server.holdings();
