@@ -186,12 +186,8 @@ mod tests {
 
     #[test]
     fn a_short_budget_is_of_processor_time_too() {
-        let (watchdog, slot) = watchdog(Duration::from_millis(1));
-        slot.sequence.fetch_add(1, Ordering::SeqCst);
-        for _ in 0..5 {
-            look(&mut lock(&watchdog.watched)[0]);
-            std::thread::sleep(TICK);
-        }
+        let budget = Duration::from_millis(1);
+        let (watchdog, slot) = watchdog_of_one_that_waits(budget);
         let out_of_time = || slot.out_of_time.load(Ordering::SeqCst);
         assert_eq!(out_of_time(), u64::MAX, "it has waited all the time");
         let begun = slot.thread.processor_time();
@@ -200,6 +196,24 @@ mod tests {
         }
         look(&mut lock(&watchdog.watched)[0]);
         assert_eq!(out_of_time(), 1);
+    }
+
+    /// A watchdog that has looked at this thread while it has waited for longer than the budget, and used less than
+    /// half of it. To wait takes some of it, too, and on a busy machine more than that.
+    fn watchdog_of_one_that_waits(budget: Duration) -> (Watchdog, Arc<Slot>) {
+        for _ in 0..10_000 {
+            let (watchdog, slot) = watchdog(budget);
+            slot.sequence.fetch_add(1, Ordering::SeqCst);
+            let begun = slot.thread.processor_time();
+            for _ in 0..5 {
+                look(&mut lock(&watchdog.watched)[0]);
+                std::thread::sleep(TICK);
+            }
+            if slot.thread.processor_time() < begun + budget / 2 {
+                return (watchdog, slot);
+            }
+        }
+        panic!("it takes too much time to do nothing");
     }
 
     /// A watchdog whose thread is this one, and the slot that it watches.

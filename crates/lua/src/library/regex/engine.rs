@@ -470,7 +470,7 @@ mod tests {
             let found = find(pattern, &subject, 1_000_000 + bytes as u64);
             let taken = started.elapsed();
             assert!(found.is_err() || found == Ok(None), "{pattern}: {found:?}");
-            assert!(taken.as_millis() < 2_000, "{pattern} {bytes}: {taken:?}");
+            assert!(taken.as_secs() < 60, "{pattern} {bytes}: {taken:?}");
         }
     }
 
