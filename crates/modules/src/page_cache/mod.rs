@@ -39,6 +39,7 @@ pub mod status;
 mod store;
 mod tag_purges;
 mod tee;
+mod turns;
 pub mod vary;
 mod wait;
 

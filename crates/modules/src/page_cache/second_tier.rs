@@ -4,6 +4,9 @@
 //! all pages with a tag: it leaves a record with its time instead, and who reads a page asks for the records
 //! of its base and its tags. Records and pages last as long as [`limits::TIER_S_MAX`] at most. Clocks of the
 //! machines may differ by [`limits::CLOCKS_MS`].
+//!
+//! Whatever is written or removed under one name is so in the order in which that was begun, also by other workers:
+//! each operation has a connection of its own, and a removal is quicker than a page.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -21,6 +24,7 @@ use super::key;
 use super::limits;
 use super::options::Places;
 use super::tag_purges::tag_name;
+use super::turns::{Turn, Turns};
 use crate::remote_store::tier::Tier;
 use crate::remote_store::{MemcachedOptions, RedisOptions, StoreAddress, StoreError, Stores};
 
@@ -70,11 +74,17 @@ pub struct SecondTier {
     counters: Arc<Counters>,
     /// Answers that are being sent there.
     pending: Cell<usize>,
+    turns: Arc<Turns>,
 }
 
 impl SecondTier {
     /// The store that is configured, if one is and it can be used at all.
-    pub fn new(worker: &Rc<Worker>, places: &Places, counters: &Arc<Counters>) -> Option<Rc<Self>> {
+    pub fn new(
+        worker: &Rc<Worker>,
+        places: &Places,
+        counters: &Arc<Counters>,
+        turns: &Arc<Turns>,
+    ) -> Option<Rc<Self>> {
         let store = Store::parse(places.second_tier.as_deref()?).ok()?;
         let tier = match connect(worker, store) {
             Ok(tier) => tier,
@@ -92,6 +102,7 @@ impl SecondTier {
             prefix: places.second_tier_prefix.clone(),
             counters: Arc::clone(counters),
             pending: Cell::new(0),
+            turns: Arc::clone(turns),
         }))
     }
 
@@ -142,9 +153,12 @@ impl SecondTier {
             return;
         }
         self.pending.set(self.pending.get() + 1);
+        let ask = |(name, bytes)| (self.turns.ask(name), name, bytes);
+        let blobs: Vec<(Turn, Name, Vec<u8>)> = blobs.into_iter().map(ask).collect();
         let tier = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            for (name, bytes) in blobs {
+            for (mut turn, name, bytes) in blobs {
+                turn.comes().await;
                 let lifetime_s = lifetime_s.clamp(1, limits::TIER_S_MAX);
                 let key = tier.key('p', &name);
                 let is_short = bytes.len() <= tier.tier.value_bytes_max();
@@ -159,8 +173,10 @@ impl SecondTier {
 
     /// Removes what stands under `name`.
     pub fn remove(self: &Rc<Self>, name: Name) {
+        let mut turn = self.turns.ask(name);
         let tier = Rc::clone(self);
         tokio::task::spawn_local(async move {
+            turn.comes().await;
             let key = tier.key('p', &name);
             if tier.tier.delete(&key).await.is_err() {
                 tier.counters.tier_errors.add();
@@ -258,7 +274,95 @@ const PREFIX_BYTES_MAX: usize = 100;
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
+    use tokio::sync::Notify;
+
     use super::*;
+    use crate::remote_store::tier::Answer;
+
+    /// Notes what is done. Writing takes until it is told to go on.
+    #[derive(Default)]
+    struct Slow {
+        done: RefCell<Vec<String>>,
+        goes_on: Notify,
+    }
+
+    impl Tier for Slow {
+        fn get<'a>(&'a self, _: &'a [u8]) -> Answer<'a, Option<Bytes>> {
+            Box::pin(async { Ok(None) })
+        }
+
+        fn set<'a>(&'a self, key: &'a [u8], value: &'a [u8], _: u64) -> Answer<'a, ()> {
+            Box::pin(async move {
+                self.goes_on.notified().await;
+                let (key, value) = (key.escape_ascii(), value.escape_ascii());
+                self.done.borrow_mut().push(format!("{key} is {value}"));
+                Ok(())
+            })
+        }
+
+        fn delete<'a>(&'a self, key: &'a [u8]) -> Answer<'a, ()> {
+            Box::pin(async move {
+                let key = key.escape_ascii();
+                self.done.borrow_mut().push(format!("{key} is gone"));
+                Ok(())
+            })
+        }
+
+        fn lock<'a>(&'a self, _: &'a [u8], _: &'a [u8], _: u64) -> Answer<'a, bool> {
+            Box::pin(async { Ok(true) })
+        }
+
+        fn unlock<'a>(&'a self, _: &'a [u8], _: &'a [u8]) -> Answer<'a, bool> {
+            Box::pin(async { Ok(true) })
+        }
+
+        fn value_bytes_max(&self) -> usize {
+            1 << 20
+        }
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn what_is_removed_stays_removed_whatever_is_on_its_way() {
+        let (slow, turns) = (Rc::new(Slow::default()), Arc::default());
+        let worker = || {
+            Rc::new(SecondTier {
+                tier: Rc::clone(&slow) as Rc<dyn Tier>,
+                prefix: String::new(),
+                counters: Arc::default(),
+                pending: Cell::new(0),
+                turns: Arc::clone(&turns),
+            })
+        };
+        let (one, other) = (worker(), worker());
+        let name = |byte| [byte; size_of::<Name>()];
+        one.store(vec![(name(1), b"page".to_vec())], 60);
+        other.remove(name(1));
+        other.remove(name(2));
+        let has_ended = |count| {
+            let slow = Rc::clone(&slow);
+            let all = async move {
+                while slow.done.borrow().len() < count {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(60), all)
+        };
+        has_ended(1).await.expect("nobody waits for another name");
+        slow.goes_on.notify_one();
+        has_ended(3).await.expect("they end");
+        let key = |byte| String::from_utf8(one.key('p', &name(byte))).expect("text");
+        let (first, second) = (key(1), key(2));
+        assert_eq!(
+            *slow.done.borrow(),
+            [
+                format!("{second} is gone"),
+                format!("{first} is page"),
+                format!("{first} is gone")
+            ]
+        );
+    }
 
     #[test]
     fn stores_are_named_by_their_kind() {

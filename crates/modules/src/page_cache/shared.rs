@@ -21,6 +21,7 @@ use super::memory::Memory;
 use super::options::Places;
 use super::second_tier::SecondTier;
 use super::tag_purges::TagPurges;
+use super::turns::Turns;
 
 /// Where the cache of a server process is found by all its workers.
 #[derive(Debug, Default)]
@@ -48,6 +49,8 @@ pub struct SharedCache {
     pub disk: Option<Arc<Disk>>,
     /// Tags that were purged, for what is in files.
     pub tag_purges: Arc<TagPurges>,
+    /// Who writes to the store that several machines share.
+    turns: Arc<Turns>,
     counters: Mutex<Vec<Arc<Counters>>>,
 }
 
@@ -56,6 +59,7 @@ impl SharedCache {
         SharedCache {
             disk: open_disk(places, worker),
             tag_purges: Arc::default(),
+            turns: Arc::default(),
             memory: Memory::new(places.memory_bytes),
             flights: Arc::default(),
             fragments: Fragments::new(places.fragments_bytes),
@@ -123,7 +127,7 @@ impl PageCache {
         lock(&shared.counters).push(Arc::clone(&counters));
         PageCache {
             shared: Arc::clone(shared),
-            tier: SecondTier::new(worker, &places, &counters),
+            tier: SecondTier::new(worker, &places, &counters, &shared.turns),
             counters,
             front: RefCell::default(),
             key: RefCell::default(),

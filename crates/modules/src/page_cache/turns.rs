@@ -1,0 +1,100 @@
+//! Who may do something about a name, in the order of asking.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use super::blob::Name;
+
+/// The names that somebody is at work on, or waits for. Shared by all workers.
+#[derive(Debug, Default)]
+pub struct Turns(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    /// How many were given so far.
+    count: u64,
+    /// The number of the last one for each name, and what tells its end.
+    last: HashMap<Name, (u64, oneshot::Receiver<()>)>,
+}
+
+/// A place behind those who have asked for the same name before. It is given up with the value.
+#[derive(Debug)]
+pub struct Turn {
+    turns: Arc<Turns>,
+    name: Name,
+    number: u64,
+    /// Tells its end when the one before has ended.
+    before: Option<oneshot::Receiver<()>>,
+    /// Dropped, it tells the end of this one.
+    _end: oneshot::Sender<()>,
+}
+
+impl Turns {
+    /// A turn for `name`, which comes behind those that were asked for before.
+    pub fn ask(self: &Arc<Turns>, name: Name) -> Turn {
+        let (end, has_ended) = oneshot::channel();
+        let mut table = self.table();
+        table.count += 1;
+        let number = table.count;
+        let before = table.last.insert(name, (number, has_ended));
+        Turn {
+            turns: Arc::clone(self),
+            name,
+            number,
+            before: before.map(|(_, has_ended)| has_ended),
+            _end: end,
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Turn {
+    /// Waits until it has come.
+    pub async fn comes(&mut self) {
+        if let Some(before) = &mut self.before {
+            // Nothing is sent: the other end is dropped.
+            let _ = before.await;
+            self.before = None;
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut table = self.turns.table();
+        let last = table.last.get(&self.name);
+        if last.is_some_and(|(number, _)| *number == self.number) {
+            table.last.remove(&self.name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    fn has_come(turn: &mut Turn) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        std::pin::pin!(turn.comes()).poll(&mut context).is_ready()
+    }
+
+    #[test]
+    fn turns_for_one_name_come_in_their_order() {
+        let turns = Arc::new(Turns::default());
+        let name = |byte| [byte; size_of::<Name>()];
+        let (mut first, mut second) = (turns.ask(name(1)), turns.ask(name(1)));
+        let (third, mut other) = (turns.ask(name(1)), turns.ask(name(2)));
+        assert!(has_come(&mut first) && has_come(&mut other) && !has_come(&mut second));
+        drop(first);
+        assert!(has_come(&mut second));
+        drop((second, third, other));
+        assert!(turns.table().last.is_empty());
+    }
+}
