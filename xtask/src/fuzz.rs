@@ -32,6 +32,7 @@ pub const TARGETS: &[&str] = &[
     "proxied",
     "resp",
     "memcached",
+    "stored_page",
 ];
 
 /// The manifest of the targets, from the root.
