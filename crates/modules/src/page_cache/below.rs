@@ -26,6 +26,8 @@ pub struct Below {
     gate: Rc<Gate>,
     cache: Rc<PageCache>,
     key: Arc<[u8]>,
+    /// Whose turn at the disk it takes.
+    client: u64,
     turn: Turn,
     /// The number of the latest purge when it was begun.
     since: u64,
@@ -50,11 +52,12 @@ enum Answer {
 }
 
 impl Below {
-    /// Asks for `key`; `None` if there is nobody to ask.
+    /// Asks for `key` on behalf of `client`; `None` if there is nobody to ask.
     pub fn begin(
         gate: &Rc<Gate>,
         cache: &Rc<PageCache>,
         key: &[u8],
+        client: u64,
         pilot: &mut Option<Pilot>,
         waits: u8,
     ) -> Option<Below> {
@@ -75,6 +78,7 @@ impl Below {
             answer: Answer::None,
             is_varied: false,
             key: key.into(),
+            client,
         };
         if !below.ask() && !below.ask_next() {
             return None;
@@ -88,7 +92,7 @@ impl Below {
         let bytes_max = self.gate.options.object_bytes_max;
         self.answer = match (self.place, &self.cache.shared.disk, &self.cache.tier) {
             (Place::Disk, Some(disk), _) if disk.has(&self.name) => {
-                Answer::Disk(disk.read(self.name, bytes_max), None)
+                Answer::Disk(disk.read(self.name, bytes_max, self.client), None)
             }
             (Place::Tier, _, Some(tier)) => Answer::Tier(Box::pin(Rc::clone(tier).find(self.name))),
             _ => return false,

@@ -125,10 +125,17 @@ impl Disk {
         })
     }
 
-    /// Reads what stands under `name`, of at most `bytes_max` bytes. What is damaged, or no file, is removed.
-    pub fn read(self: &Arc<Disk>, name: Name, bytes_max: usize) -> blocking::Running<Option<Blob>> {
+    /// Reads what stands under `name`, of at most `bytes_max` bytes, in the turn of `client`
+    /// ([`Origin::client`]). What is damaged, or no file, is removed.
+    pub fn read(
+        self: &Arc<Disk>,
+        name: Name,
+        bytes_max: usize,
+        client: u64,
+    ) -> blocking::Running<Option<Blob>> {
         let disk = Arc::clone(self);
-        blocking::run_for(Class::Read, self.origin, move || {
+        let origin = self.origin.for_client(client);
+        blocking::run_for(Class::Read, origin, move || {
             let order = disk.index().order_of(&name);
             let blob = match disk.read_file(&name, bytes_max) {
                 Ok(bytes) => blob::decode(&Bytes::from(bytes)).ok(),

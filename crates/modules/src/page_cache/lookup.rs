@@ -155,6 +155,7 @@ impl Gate {
                 self,
                 question.cache,
                 question.key,
+                exchange.connection.client_key(),
                 &mut pilot,
                 question.waits,
             )

@@ -4,6 +4,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use petrel_engine::limits::DEVICE_BYTES_MAX;
+
 use super::super::entry::tests::page;
 use super::super::key::testing::key_of;
 use super::*;
@@ -24,7 +26,7 @@ async fn write(disk: &Arc<Disk>, name: &str, body: &str) -> Name {
 }
 
 async fn body(disk: &Arc<Disk>, name: Name) -> Option<Bytes> {
-    match disk.read(name, 1 << 20).await.expect("it is done") {
+    match disk.read(name, 1 << 20, 0).await.expect("it is done") {
         Some(Blob::Page { page, .. }) => Some(page.body),
         _ => None,
     }
@@ -81,12 +83,42 @@ async fn what_is_damaged_is_removed() {
 }
 
 #[tokio::test(flavor = "local")]
+async fn who_asks_last_has_a_turn_after_one_read_of_a_crowd() {
+    let tree = Tree::new(&[]);
+    let disk = open(&tree, 1 << 20).await;
+    let name = write(&disk, "a", "one").await;
+    // Each of them is as much as the file system does at a time.
+    let large = disk.origin.with_bytes(DEVICE_BYTES_MAX);
+    let (mut gates, mut jobs) = (Vec::new(), Vec::new());
+    let (begun, has_begun) = mpsc::channel();
+    for _ in 0..3 {
+        let (gate, is_open) = mpsc::channel::<()>();
+        gates.push(gate);
+        let begun = begun.clone();
+        jobs.push(blocking::run_for(Class::Read, large, move || {
+            let _ = begun.send(());
+            let _ = is_open.recv();
+        }));
+    }
+    has_begun.recv().expect("the first one runs");
+    let read = disk.read(name, 1 << 20, 7);
+    gates.drain(..2);
+    let in_time = tokio::time::timeout(Duration::from_secs(60), read).await;
+    let read = in_time.expect("it waits for all of the crowd");
+    assert!(read.expect("it is done").is_some());
+    drop(gates);
+    for job in jobs {
+        job.await.expect("it is done");
+    }
+}
+
+#[tokio::test(flavor = "local")]
 async fn what_cannot_be_read_now_is_kept() {
     let tree = Tree::new(&[]);
     let disk = open(&tree, 4 << 20).await;
     let long = "x".repeat(2 * BLOB_HEAD_BYTES_MAX);
     let name = write(&disk, "a", &long).await;
-    let read = disk.read(name, 1000).await;
+    let read = disk.read(name, 1000, 0).await;
     assert!(read.expect("it is done").is_none());
     assert!(body(&disk, name).await.is_some());
     for (error, is_kept) in [
