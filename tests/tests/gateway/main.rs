@@ -13,6 +13,7 @@ mod elsewhere;
 mod environment;
 mod errors;
 mod hanging_files;
+mod hanging_programs;
 mod kept;
 mod lifecycle;
 mod names;

@@ -105,7 +105,7 @@ pub const SRV_TARGETS_MAX: usize = 32;
 /// Bytes of a reply to a health check that are read to find its status.
 pub const CHECK_REPLY_BYTES_MAX: usize = 4096;
 
-/// CGI programs that run at once, of all workers together. Each is a process with its memory; a
+/// CGI programs that run or are being started at once, of all workers together. Each is a process with its memory; a
 /// request beyond is answered 503.
 pub const CGI_PROGRAMS_MAX: usize = 512;
 

@@ -1,58 +1,44 @@
 //! A program that was started for one request, from its start until it is reaped.
 //!
-//! Everything about it is asynchronous: a task of the worker waits for its end by a pidfd, hands what
-//! it says on standard error to the error log, and ends it if it must. No program becomes a zombie,
-//! because the task lives until it is reaped; the number of programs is limited until then.
+//! Everything about it is asynchronous: a task of the worker waits until a thread has started it ([`spawn`]), then for
+//! its end by a pidfd, hands what it says on standard error to the error log, and ends it if it must. No program
+//! becomes a zombie, because the task lives until it is reaped; the number of programs is limited until then.
 //!
 //! A program runs in a process group of its own, so that what it has started ends with it. It has
 //! three open descriptors, its own pipes: all others close when a program is executed.
 
 use std::cell::Cell;
-use std::ffi::{CString, OsStr, OsString};
+use std::future::Future;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Once;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use petrel_engine::blocking::{NotDone, Origin};
 use petrel_engine::log::LogHandle;
 use petrel_sys::readiness::readable;
-use petrel_sys::spawn::Spawn;
-use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
-};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
 use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Sleep;
 
 use super::pipes::Pipes;
+use super::spawn::{self, Begun, Child, Program};
 use super::words::Words;
 use crate::gateway::limits;
 use crate::gateway::protocol::cgi::CgiConversation;
 
-/// What to run, and how.
-#[derive(Debug)]
-pub struct Program {
-    /// The program: an interpreter, or the script itself.
-    pub path: PathBuf,
-    /// Its arguments: the script, if the program is an interpreter.
-    pub arguments: Vec<PathBuf>,
-    /// Where it runs.
-    pub directory: PathBuf,
-    /// All of its environment.
-    pub environment: Vec<(OsString, OsString)>,
-    /// What ends it when its client has gone or it takes too long.
-    pub signal: Signal,
-    /// It gets that signal as well when the client will send nothing more.
-    pub wants_end_of_client: bool,
-    /// The request may change the protocol: standard input stays open behind the body.
-    pub may_upgrade: bool,
+/// A program that is being started. Dropped, it is not started, or ended when it is.
+pub struct Starting {
+    leash: Rc<Leash>,
+    pipes: oneshot::Receiver<Result<Pipes, StartError>>,
+    waits_for: PathBuf,
 }
 
 /// A program that runs.
@@ -62,7 +48,7 @@ pub struct Started {
     /// What is said over them.
     pub conversation: CgiConversation,
     /// To be dropped when nobody wants more of it.
-    pub leash: Leash,
+    pub leash: Rc<Leash>,
 }
 
 /// Why a program was not started.
@@ -70,6 +56,8 @@ pub struct Started {
 pub enum StartError {
     /// There are [`limits::CGI_PROGRAMS_MAX`] of them.
     TooMany,
+    /// No thread could do it.
+    NotDone(NotDone),
     /// What the system said.
     Io(io::Error),
 }
@@ -87,89 +75,64 @@ struct State {
     is_over: Rc<Cell<bool>>,
     let_go: Notify,
     end_of_client: Rc<Notify>,
+    /// The program is not wanted any more: for the thread that has not started it yet.
+    is_given_up: Arc<AtomicBool>,
 }
 
-/// Starts `program`. What it writes to standard error gets into `log`, each line with its name.
+/// Begins to start `program` for a client. What it writes to standard error gets into `log`, each line with its name.
 ///
 /// # Errors
-/// Too many programs run, or there is no such program, or it may not be executed.
+/// Too many programs wait for a thread already.
 ///
 /// # Panics
 /// Outside a tokio runtime with tasks that stay on their thread.
-pub fn start(program: &Program, log: &LogHandle) -> Result<Started, StartError> {
-    let permit = Permit::take().ok_or(StartError::TooMany)?;
-    close_others_on_exec();
-    let (their_input, our_input) = io::pipe()?;
-    let (our_output, their_output) = io::pipe()?;
-    let (our_error, their_error) = io::pipe()?;
+pub fn start(program: Program, client: u64, log: &LogHandle) -> Result<Starting, StartError> {
+    let (path, origin) = program.waits_for();
+    let (waits_for, origin) = (path.to_owned(), Origin { client, ..origin });
     let state = Rc::<State>::default();
-    let end_of_client = program
-        .wants_end_of_client
-        .then(|| Rc::clone(&state.end_of_client));
-    let pipes = Pipes::new(our_input, our_output, program.may_upgrade, end_of_client)?;
-    let error = pipe::Receiver::from_owned_fd(our_error.into())?;
-    let descriptors = [
-        their_input.as_fd(),
-        their_output.as_fd(),
-        their_error.as_fd(),
-    ];
-    let group = program.spawn(descriptors)?;
-    let keeper = Keeper {
-        group,
-        name: program.name(),
+    let (tell, pipes) = oneshot::channel();
+    let plan = Plan {
+        name: program.name().display().to_string(),
         signal: program.signal,
-        is_reaped: false,
+        wants_end_of_client: program.wants_end_of_client,
+        may_upgrade: program.may_upgrade,
         log: log.clone(),
         state: Rc::clone(&state),
-        _permit: permit,
     };
-    tokio::task::spawn_local(keeper.run(error));
-    Ok(Started {
+    let begun = spawn::begin(program, origin, &state.is_given_up)?;
+    tokio::task::spawn_local(plan.follow(begun, tell));
+    Ok(Starting {
+        leash: Rc::new(Leash { state }),
         pipes,
-        conversation: CgiConversation::new(Rc::clone(&state.is_over)),
-        leash: Leash { state },
+        waits_for,
     })
 }
 
-/// Programs that run, of all workers together.
-pub fn running() -> usize {
-    RUNNING.load(Ordering::Relaxed)
+impl Starting {
+    /// What is to be named when it takes too long.
+    pub fn waits_for(&self) -> &Path {
+        &self.waits_for
+    }
 }
 
-impl Program {
-    fn spawn(&self, descriptors: [BorrowedFd<'_>; 3]) -> io::Result<Pid> {
-        let text = |text: &OsStr| CString::new(text.as_bytes());
-        let path = text(self.path.as_os_str())?;
-        let arguments = self
-            .arguments
-            .iter()
-            .map(|argument| text(argument.as_os_str()));
-        let arguments: Result<Vec<_>, _> =
-            std::iter::once(Ok(path.clone())).chain(arguments).collect();
-        let variable = |(name, value): &(OsString, OsString)| {
-            CString::new([name.as_bytes(), b"=", value.as_bytes()].concat())
-        };
-        let environment: Result<Vec<_>, _> = self.environment.iter().map(variable).collect();
-        let id = Spawn {
-            path: &path,
-            arguments: &arguments?,
-            environment: &environment?,
-            directory: &text(self.directory.as_os_str())?,
-            descriptors,
-        }
-        .start()?;
-        Pid::from_raw(id).ok_or_else(|| io::ErrorKind::Other.into())
-    }
+impl Future for Starting {
+    type Output = Result<Started, StartError>;
 
-    /// What logs call it: the script.
-    fn name(&self) -> String {
-        let script = self.arguments.first().unwrap_or(&self.path);
-        Path::display(script).to_string()
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let told = ready!(Pin::new(&mut self.pipes).poll(context));
+        // Whoever tells goes only when the worker stops.
+        let pipes = told.unwrap_or(Err(StartError::NotDone(NotDone::Lost)));
+        Poll::Ready(pipes.map(|pipes| Started {
+            pipes,
+            conversation: CgiConversation::new(Rc::clone(&self.leash.state.is_over)),
+            leash: Rc::clone(&self.leash),
+        }))
     }
 }
 
 impl Drop for Leash {
     fn drop(&mut self) {
+        self.state.is_given_up.store(true, Ordering::Relaxed);
         self.state.let_go.notify_one();
     }
 }
@@ -180,39 +143,97 @@ impl From<io::Error> for StartError {
     }
 }
 
+impl From<NotDone> for StartError {
+    fn from(not_done: NotDone) -> StartError {
+        StartError::NotDone(not_done)
+    }
+}
+
+impl From<std::ffi::NulError> for StartError {
+    fn from(error: std::ffi::NulError) -> StartError {
+        StartError::Io(error.into())
+    }
+}
+
 impl std::fmt::Display for StartError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             StartError::TooMany => {
                 write!(f, "{} programs run already", limits::CGI_PROGRAMS_MAX)
             }
+            StartError::NotDone(not_done) => not_done.fmt(f),
             StartError::Io(error) => error.fmt(f),
         }
     }
 }
 
-/// Looks after one program.
-struct Keeper {
-    /// Its own id and that of its group. Meaningful until it is reaped.
-    group: Pid,
+/// What is known of a program before it runs.
+struct Plan {
     name: String,
     signal: Signal,
-    is_reaped: bool,
+    wants_end_of_client: bool,
+    may_upgrade: bool,
     log: LogHandle,
     state: Rc<State>,
-    _permit: Permit,
+}
+
+impl Plan {
+    /// Waits for the start, tells of it, and looks after the program, also if nobody wants it any more.
+    async fn follow(
+        self,
+        begun: oneshot::Receiver<spawn::Outcome>,
+        tell: oneshot::Sender<Result<Pipes, StartError>>,
+    ) {
+        let begun = begun.await.unwrap_or(Err(NotDone::Lost.into()));
+        match begun.map(|begun| self.take(begun)) {
+            Ok((pipes, words, keeper)) => {
+                // Who has gone has let go of the leash.
+                let _ = tell.send(pipes.map_err(StartError::Io));
+                keeper.run(words).await;
+            }
+            Err(error) => drop(tell.send(Err(error))),
+        }
+    }
+
+    fn take(self, begun: Begun) -> (io::Result<Pipes>, Words, Keeper) {
+        let end_of_client = self
+            .wants_end_of_client
+            .then(|| Rc::clone(&self.state.end_of_client));
+        let pipes = Pipes::new(begun.input, begun.output, self.may_upgrade, end_of_client);
+        let (pipes, error) = match pipe::Receiver::from_owned_fd(begun.error.into()) {
+            Ok(error) => (pipes, Some(error)),
+            Err(error) => (pipes.and(Err(error)), None),
+        };
+        let words = Words::new(error, self.log.clone(), self.name.clone());
+        let keeper = Keeper {
+            child: begun.child,
+            name: self.name,
+            signal: self.signal,
+            log: self.log,
+            state: self.state,
+        };
+        (pipes, words, keeper)
+    }
+}
+
+/// Looks after one program.
+struct Keeper {
+    child: Child,
+    name: String,
+    signal: Signal,
+    log: LogHandle,
+    state: Rc<State>,
 }
 
 impl Keeper {
-    async fn run(mut self, error: pipe::Receiver) {
-        let mut words = Words::new(error, self.log.clone(), self.name.clone());
-        let mut end = End::of(self.group);
+    async fn run(mut self, mut words: Words) {
+        let mut end = End::of(self.child.id());
         let state = Rc::clone(&self.state);
         let let_go = async {
             loop {
                 tokio::select! {
                     () = state.let_go.notified() => return,
-                    () = state.end_of_client.notified() => self.kill(self.signal),
+                    () = state.end_of_client.notified() => self.child.kill(self.signal),
                 }
             }
         };
@@ -220,32 +241,19 @@ impl Keeper {
         if !has_ended && self.state.is_over.get() {
             let grace = tokio::time::sleep(GRACE);
             if !until(&mut end, &mut words, grace).await {
-                self.kill(Signal::TERM);
+                self.child.kill(Signal::TERM);
             }
         } else if !has_ended {
-            self.kill(self.signal);
+            self.child.kill(self.signal);
         }
         let grace = tokio::time::sleep(GRACE);
         if !has_ended && !until(&mut end, &mut words, grace).await {
-            self.kill(Signal::KILL);
+            self.child.kill(Signal::KILL);
             until(&mut end, &mut words, std::future::pending()).await;
         }
         words.finish();
-        self.reap();
-    }
-
-    fn kill(&self, signal: Signal) {
-        if !self.is_reaped {
-            // It may have ended already, or have become another user's.
-            let _ = kill_process_group(self.group, signal);
-        }
-    }
-
-    /// Called when it has ended, so this does not wait.
-    fn reap(&mut self) {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        let status = waitid(WaitId::Pid(self.group), options).ok().flatten();
-        self.is_reaped = true;
+        // It has ended, so this does not wait.
+        let status = self.child.reap();
         if let Some(signal) = status.and_then(|status| status.terminating_signal()) {
             self.tell_of(signal);
         }
@@ -259,16 +267,6 @@ impl Keeper {
             self.log.error(format_args!(
                 "(content) cgi: {name} was ended by signal {signal}"
             ));
-        }
-    }
-}
-
-impl Drop for Keeper {
-    /// The worker stops before the program has: nobody will look after it any more.
-    fn drop(&mut self) {
-        if !self.is_reaped {
-            self.kill(Signal::KILL);
-            self.reap();
         }
     }
 }
@@ -317,33 +315,6 @@ async fn until(end: &mut End, words: &mut Words, other: impl Future<Output = ()>
     })
     .await
 }
-
-/// What this process was itself given by whoever started it must not go on to programs. What it opens
-/// is marked when it is opened, so once is enough.
-fn close_others_on_exec() {
-    static ONCE: Once = Once::new();
-    // Without close_range(2) and /proc nothing more can be done.
-    ONCE.call_once(|| drop(petrel_sys::child::close_on_exec_from(3)));
-}
-
-/// One of the programs that may run.
-struct Permit;
-
-impl Permit {
-    fn take() -> Option<Permit> {
-        let before = RUNNING.fetch_add(1, Ordering::Relaxed);
-        let permit = Permit;
-        (before < limits::CGI_PROGRAMS_MAX).then_some(permit)
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        RUNNING.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
 /// What a program gets to end by itself, and again after a signal.
 pub(super) const GRACE: Duration = Duration::from_secs(limits::CGI_GRACE_S);

@@ -3,15 +3,17 @@
 //! Which files are programs is told by `cgi.assign`. A program gets the request in its environment
 //! ([`super::environment`]) and on standard input, and answers on standard output; its pipes take the
 //! place of a backend's connection, so that bodies, time limits, X-Sendfile and tunnels are those of
-//! every gateway ([`super::request`]). [`child`] starts programs and sees to it that they end.
+//! every gateway ([`super::request`]). A thread starts programs ([`spawn`]), which their requests wait for
+//! ([`launch`]), and [`child`] sees to it that they end.
 
 mod child;
+mod launch;
 mod options;
 mod pipes;
+mod spawn;
 mod words;
 
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -23,19 +25,17 @@ use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase}
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::directives::Effect::Works;
 
-use super::connection::BackendConnection;
 use super::environment;
 use super::hook::{prepare_body, wants_upgrade};
 use super::options::{Balance, Extras, Gateway};
 use super::protocol::BodyLength;
-use super::request::{GatewayRequest, body_length};
-use super::stream::BackendStream;
-use super::talk::Talk;
-pub use child::running;
-use child::{Program, StartError};
+use super::request::body_length;
+use launch::Launch;
 pub(crate) use options::warnings;
 use options::{Options, Run};
 pub use pipes::Pipes;
+use spawn::Program;
+pub use spawn::running;
 
 /// mod_cgi.
 pub static MODULE: ModuleSpec = ModuleSpec {
@@ -109,53 +109,18 @@ impl Hook for Cgi {
             }
             Run::By(_) if !prepare_body(exchange, self.gateway.protocol) => Outcome::NeedBody,
             Run::By(interpreter) => {
-                let program = self.program(exchange, interpreter);
-                self.start(exchange, &program)
+                let body = body_length(exchange, &self.options.host);
+                let program = self.program(exchange, interpreter, body);
+                Launch::begin(exchange, &self.gateway, &self.options.host, program, body)
             }
         }
     }
 }
 
 impl Cgi {
-    fn start(&self, exchange: &mut Exchange, program: &Program) -> Outcome {
-        let started = match child::start(program, &exchange.settings.core.error_log) {
-            Ok(started) => started,
-            Err(error) => {
-                let path = program.path.display();
-                exchange.log_error("content", format_args!("cgi: {error} program={path}"));
-                return exchange.answer(status_of(&error));
-            }
-        };
-        let now_ms = exchange.worker.clock().now() / NANOS_PER_MILLI;
-        let stream = BackendStream::Program(started.pipes);
-        let connection =
-            BackendConnection::new(stream, Box::new(started.conversation), None, now_ms);
-        let host = Rc::clone(&self.options.host);
-        let body = body_length(exchange, &host);
-        let begun = Talk::begin(
-            exchange,
-            &self.gateway,
-            host,
-            None,
-            Box::new(connection),
-            body,
-            program.may_upgrade,
-        );
-        let mut talk = match begun {
-            Ok(talk) => talk,
-            Err(error) => {
-                exchange.log_error("content", format_args!("cgi: {};", error.0));
-                return exchange.answer(Status::REQUEST_HEADER_FIELDS_TOO_LARGE);
-            }
-        };
-        talk.accompany(Box::new(started.leash));
-        let request = GatewayRequest::with_talk(exchange, Rc::clone(&self.gateway), talk);
-        Outcome::Later(Box::new(request))
-    }
-
     /// As lighttpd starts it: in the script's directory, the script as the one argument of its
     /// interpreter, and nothing of our own environment but what the dynamic linker needs.
-    fn program(&self, exchange: &Exchange, interpreter: &str) -> Program {
+    fn program(&self, exchange: &Exchange, interpreter: &str, body: BodyLength) -> Program {
         let host = &self.options.host;
         let script = PathBuf::from(OsStr::from_bytes(&exchange.physical.path));
         let directory = script.parent().unwrap_or(&script).to_owned();
@@ -167,7 +132,7 @@ impl Cgi {
             path,
             arguments,
             directory,
-            environment: self.environment(exchange, body_length(exchange, host)),
+            environment: self.environment(exchange, body),
             signal: self.options.signal,
             wants_end_of_client: host.tcp_fin_propagate,
             may_upgrade: host.upgrade && wants_upgrade(exchange),
@@ -185,21 +150,6 @@ impl Cgi {
         variables
     }
 }
-
-fn status_of(error: &StartError) -> Status {
-    match error {
-        StartError::TooMany => Status::SERVICE_UNAVAILABLE,
-        StartError::Io(error) => match error.kind() {
-            // A variable or an argument with a NUL, or more of them than the kernel takes.
-            io::ErrorKind::InvalidInput => Status::BAD_REQUEST,
-            io::ErrorKind::ArgumentListTooLong => Status::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            io::ErrorKind::PermissionDenied => Status::FORBIDDEN,
-            _ => Status::INTERNAL_SERVER_ERROR,
-        },
-    }
-}
-
-const NANOS_PER_MILLI: u64 = 1_000_000;
 
 #[cfg(test)]
 mod tests;

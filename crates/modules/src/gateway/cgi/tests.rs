@@ -6,7 +6,8 @@ use petrel_engine::log::LogHandle;
 use rustix::process::{Pid, Signal, test_kill_process};
 use tokio::io::ReadBuf;
 
-use super::child::{Program, StartError, Started, start};
+use super::child::{StartError, Started, start};
+use super::spawn::Program;
 use crate::gateway::protocol::Conversation;
 
 /// Runs `work` as a worker would.
@@ -29,8 +30,12 @@ fn script(text: &str) -> Program {
     }
 }
 
-fn started(program: &Program) -> Started {
-    match start(program, &LogHandle::default()) {
+async fn try_start(program: Program) -> Result<Started, StartError> {
+    start(program, 0, &LogHandle::default())?.await
+}
+
+async fn started(program: Program) -> Started {
+    match try_start(program).await {
         Ok(started) => started,
         Err(error) => panic!("it starts: {error}"),
     }
@@ -86,9 +91,10 @@ async fn gone(process: Pid) {
 #[test]
 fn a_program_reads_its_input_and_has_the_environment_it_is_given() {
     run(async {
-        let mut started = started(&script(
+        let mut started = started(script(
             "read a; echo \"$GREETING $a $PWD $HOME\"; cat; id=$$",
-        ));
+        ))
+        .await;
         write(&mut started, b"body\nmore\nend").await;
         started.pipes.request_is_sent();
         assert_eq!(output(&mut started).await, "hello body / \nmore\nend");
@@ -100,7 +106,7 @@ fn a_program_has_three_descriptors_and_no_others() {
     let _open = std::fs::File::open("/dev/null").expect("it is there");
     run(async {
         // The last one is the listing's own.
-        let mut started = started(&script("exec /bin/ls /proc/self/fd"));
+        let mut started = started(script("exec /bin/ls /proc/self/fd")).await;
         started.pipes.request_is_sent();
         assert_eq!(output(&mut started).await, "0\n1\n2\n3\n");
     });
@@ -109,7 +115,7 @@ fn a_program_has_three_descriptors_and_no_others() {
 #[test]
 fn standard_input_and_output_can_be_opened_by_name() {
     run(async {
-        let mut started = started(&script("cat /dev/stdin > /dev/stdout"));
+        let mut started = started(script("cat /dev/stdin > /dev/stdout")).await;
         write(&mut started, b"through").await;
         started.pipes.request_is_sent();
         assert_eq!(output(&mut started).await, "through");
@@ -119,7 +125,7 @@ fn standard_input_and_output_can_be_opened_by_name() {
 #[test]
 fn a_program_that_does_not_read_still_answers() {
     run(async {
-        let mut started = started(&script("sleep 0.1; echo answer"));
+        let mut started = started(script("sleep 0.1; echo answer")).await;
         write(&mut started, &[b'x'; 10_000]).await;
         assert_eq!(output(&mut started).await, "answer\n");
     });
@@ -128,7 +134,7 @@ fn a_program_that_does_not_read_still_answers() {
 #[test]
 fn a_program_that_ends_is_reaped() {
     run(async {
-        let mut started = started(&script("echo $$"));
+        let mut started = started(script("echo $$")).await;
         let id = process(&line(&mut started).await);
         assert_eq!(output(&mut started).await, "");
         gone(id).await;
@@ -138,7 +144,7 @@ fn a_program_that_ends_is_reaped() {
 #[test]
 fn a_program_nobody_waits_for_is_ended_with_what_it_started() {
     run(async {
-        let mut started = started(&script("sleep 60 & echo $!; echo $$; wait"));
+        let mut started = started(script("sleep 60 & echo $!; echo $$; wait")).await;
         let both = [line(&mut started).await, String::new()];
         let mut ids: Vec<String> = both[0].lines().map(str::to_owned).collect();
         if ids.len() < 2 {
@@ -152,10 +158,33 @@ fn a_program_nobody_waits_for_is_ended_with_what_it_started() {
 }
 
 #[test]
+fn a_program_nobody_waits_for_before_it_is_started_is_left_out_or_ended() {
+    let file = std::env::temp_dir().join(format!("petrel-cgi-unwanted-{}", std::process::id()));
+    run(async {
+        for _ in 0..20 {
+            let mut program = script("echo $$ >> \"$FILE\"; sleep 1000");
+            let path = file.clone().into();
+            program.environment.push(("FILE".into(), path));
+            let starting = start(program, 0, &LogHandle::default()).expect("there is room");
+            tokio::task::yield_now().await;
+            drop(starting);
+        }
+        // It comes behind them: jobs of a client are begun in their order.
+        output(&mut started(script("echo")).await).await;
+        for id in std::fs::read_to_string(&file).unwrap_or_default().lines() {
+            gone(process(id)).await;
+        }
+    });
+    // None need have come so far.
+    let _ = std::fs::remove_file(&file);
+}
+
+#[test]
 fn a_program_that_does_not_listen_to_signals_is_killed() {
     run(async {
         let begin = Instant::now();
-        let mut started = started(&script("trap '' TERM; echo $$; while :; do sleep 60; done"));
+        let mut started =
+            started(script("trap '' TERM; echo $$; while :; do sleep 60; done")).await;
         let id = process(&line(&mut started).await);
         drop(started);
         gone(id).await;
@@ -169,7 +198,7 @@ fn a_program_is_ended_by_the_signal_it_wants() {
         let mut program = script("trap 'echo hup; exit' HUP; echo ready; sleep 60 & wait");
         program.signal = Signal::HUP;
         program.wants_end_of_client = true;
-        let mut started = started(&program);
+        let mut started = started(program).await;
         assert_eq!(line(&mut started).await, "ready");
         started.pipes.client_has_ended();
         assert_eq!(line(&mut started).await, "hup");
@@ -185,7 +214,7 @@ fn a_program_whose_reply_is_complete_may_go_on_for_a_moment() {
         program
             .environment
             .push(("FILE".into(), file.clone().into()));
-        let mut started = started(&program);
+        let mut started = started(program).await;
         let text = output(&mut started).await;
         let decoded = started.conversation.decode(text.as_bytes());
         decoded.expect("it is a reply");
@@ -203,11 +232,11 @@ fn what_cannot_be_started_is_an_error_and_leaves_nothing() {
         let before = super::running();
         let mut program = script("");
         program.path = "/nonexistent/program".into();
-        let error = start(&program, &LogHandle::default()).err();
+        let error = try_start(program).await.err();
         assert!(matches!(error, Some(StartError::Io(_))));
-        program.path = "/bin/sh".into();
+        let mut program = script("");
         program.environment.push(("A".into(), "b\0c".into()));
-        let error = start(&program, &LogHandle::default()).err();
+        let error = try_start(program).await.err();
         let is_input = |error: &std::io::Error| error.kind() == std::io::ErrorKind::InvalidInput;
         assert!(matches!(error, Some(StartError::Io(error)) if is_input(&error)));
         // Other tests run programs at the same time; none of these is among them.
@@ -218,7 +247,7 @@ fn what_cannot_be_started_is_an_error_and_leaves_nothing() {
 #[test]
 fn a_program_that_floods_standard_error_is_cut_off() {
     run(async {
-        let mut started = started(&script("exec 2>&2; yes >&2; echo over"));
+        let mut started = started(script("exec 2>&2; yes >&2; echo over")).await;
         assert_eq!(output(&mut started).await, "over\n");
     });
 }

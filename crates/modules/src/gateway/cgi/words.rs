@@ -21,9 +21,9 @@ pub(super) struct Words {
 }
 
 impl Words {
-    pub fn new(pipe: pipe::Receiver, log: LogHandle, name: String) -> Words {
+    pub fn new(pipe: Option<pipe::Receiver>, log: LogHandle, name: String) -> Words {
         Words {
-            pipe: Some(pipe),
+            pipe,
             log,
             name,
             line: Vec::new(),

@@ -1,0 +1,132 @@
+//! A request whose program is being started: what its hook answers with until there is somebody to talk to.
+//!
+//! It waits for the thread that starts the program as it would for a file: `server.max-file-wait`, then 504. Dropped,
+//! because the client has left, it lets go of the program.
+
+use std::future::Future;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use petrel_engine::Exchange;
+use petrel_engine::blocking::NotDone;
+use petrel_engine::cold_files::status_of_error;
+use petrel_engine::module::{Outcome, Pending};
+use petrel_engine::proto::status::Status;
+
+use super::child::{self, StartError, Started, Starting};
+use super::spawn::Program;
+use crate::file_wait::FileWait;
+use crate::gateway::connection::BackendConnection;
+use crate::gateway::options::{Gateway, Host};
+use crate::gateway::protocol::BodyLength;
+use crate::gateway::request::GatewayRequest;
+use crate::gateway::stream::BackendStream;
+use crate::gateway::talk::Talk;
+
+/// A request that waits for its program.
+pub(super) struct Launch {
+    gateway: Rc<Gateway>,
+    host: Rc<Host>,
+    /// The length of the request body that the program is told.
+    body: BodyLength,
+    may_upgrade: bool,
+    /// The program's path.
+    path: PathBuf,
+    starting: Starting,
+    wait: FileWait,
+}
+
+impl Launch {
+    /// Has `program` started, whose environment says that the request body is `body`.
+    pub fn begin(
+        exchange: &mut Exchange,
+        gateway: &Rc<Gateway>,
+        host: &Rc<Host>,
+        program: Program,
+        body: BodyLength,
+    ) -> Outcome {
+        let (path, may_upgrade) = (program.path.clone(), program.may_upgrade);
+        let client = exchange.connection.client_key();
+        match child::start(program, client, &exchange.settings.core.error_log) {
+            Ok(starting) => Outcome::Later(Box::new(Launch {
+                gateway: Rc::clone(gateway),
+                host: Rc::clone(host),
+                body,
+                may_upgrade,
+                path,
+                starting,
+                wait: FileWait::new(exchange),
+            })),
+            Err(error) => refuse(exchange, &error, &path),
+        }
+    }
+
+    fn talk(&self, exchange: &mut Exchange, started: Started) -> Outcome {
+        let now_ms = exchange.worker.clock().now() / NANOS_PER_MILLI;
+        let stream = BackendStream::Program(started.pipes);
+        let connection =
+            BackendConnection::new(stream, Box::new(started.conversation), None, now_ms);
+        let begun = Talk::begin(
+            exchange,
+            &self.gateway,
+            Rc::clone(&self.host),
+            None,
+            Box::new(connection),
+            self.body,
+            self.may_upgrade,
+        );
+        let mut talk = match begun {
+            Ok(talk) => talk,
+            Err(error) => {
+                exchange.log_error("content", format_args!("cgi: {};", error.0));
+                return exchange.answer(Status::REQUEST_HEADER_FIELDS_TOO_LARGE);
+            }
+        };
+        talk.accompany(Box::new(started.leash));
+        let request = GatewayRequest::with_talk(exchange, Rc::clone(&self.gateway), talk);
+        Outcome::Later(Box::new(request))
+    }
+}
+
+impl Pending for Launch {
+    fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
+        match Pin::new(&mut self.starting).poll(context) {
+            Poll::Ready(Ok(started)) => Poll::Ready(self.talk(exchange, started)),
+            Poll::Ready(Err(error)) => Poll::Ready(refuse(exchange, &error, &self.path)),
+            Poll::Pending if self.wait.is_over(exchange) => {
+                let path = self.starting.waits_for().as_os_str().as_bytes();
+                Poll::Ready(FileWait::give_up(exchange, "content", path))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+/// The answer when a program cannot be started.
+fn refuse(exchange: &mut Exchange, error: &StartError, program: &Path) -> Outcome {
+    let path = program.display();
+    exchange.log_error("content", format_args!("cgi: {error} program={path}"));
+    exchange.answer(status_of(error))
+}
+
+fn status_of(error: &StartError) -> Status {
+    match error {
+        StartError::TooMany | StartError::NotDone(NotDone::QueueFull) => {
+            Status::SERVICE_UNAVAILABLE
+        }
+        StartError::NotDone(NotDone::Lost) => Status::INTERNAL_SERVER_ERROR,
+        StartError::Io(error) => match error.kind() {
+            // A variable or an argument with a NUL, or more of them than the kernel takes.
+            io::ErrorKind::InvalidInput => Status::BAD_REQUEST,
+            io::ErrorKind::ArgumentListTooLong => Status::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            io::ErrorKind::PermissionDenied => Status::FORBIDDEN,
+            _ => status_of_error(error),
+        },
+    }
+}
+
+const NANOS_PER_MILLI: u64 = 1_000_000;

@@ -1,0 +1,299 @@
+//! Starting a program, which is work for a thread.
+//!
+//! A new process changes to its directory and executes its program before posix_spawn(3) returns. Both wait for a disk
+//! that has to be asked for them, and for ever where a file system hangs. So a job of the [blocking
+//! pool](petrel_engine::blocking) does all of it: it makes the pipes as well, so that those who wait for a file system
+//! that hangs hold no descriptors and count as no programs.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::io::{self, PipeReader, PipeWriter};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
+
+use petrel_engine::blocking::{self, Class, Job, NotDone, Origin};
+use petrel_sys::spawn::Spawn;
+use rustix::io::retry_on_intr;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, waitid,
+};
+use tokio::sync::oneshot;
+
+use super::child::StartError;
+use crate::gateway::limits;
+
+/// What to run, and how.
+#[derive(Debug)]
+pub struct Program {
+    /// The program: an interpreter, or the script itself.
+    pub path: PathBuf,
+    /// Its arguments: the script, if the program is an interpreter.
+    pub arguments: Vec<PathBuf>,
+    /// Where it runs.
+    pub directory: PathBuf,
+    /// All of its environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// What ends it when its client has gone or it takes too long.
+    pub signal: Signal,
+    /// It gets that signal as well when the client will send nothing more.
+    pub wants_end_of_client: bool,
+    /// The request may change the protocol: standard input stays open behind the body.
+    pub may_upgrade: bool,
+}
+
+/// A program that has just been started, and our ends of its pipes.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub child: Child,
+    pub input: PipeWriter,
+    pub output: PipeReader,
+    pub error: PipeReader,
+}
+
+/// A process, and those in its group. Dropped before it is reaped, it is killed.
+#[derive(Debug)]
+pub(super) struct Child {
+    /// Its own id and that of its group. Meaningful until it is reaped.
+    group: Pid,
+    is_reaped: bool,
+    _permit: Permit,
+}
+
+/// How a program that was asked for has come to run, or not.
+pub(super) type Outcome = Result<Begun, StartError>;
+
+/// Has `program` started for `origin`. Until a thread has begun with that, setting `is_given_up` leaves it out.
+///
+/// # Errors
+/// The pool takes no more work.
+pub(super) fn begin(
+    program: Program,
+    origin: Origin,
+    is_given_up: &Arc<AtomicBool>,
+) -> Result<oneshot::Receiver<Outcome>, NotDone> {
+    close_others_on_exec();
+    let (outcome, receiver) = oneshot::channel();
+    let start = Start {
+        program,
+        is_given_up: Arc::clone(is_given_up),
+        outcome,
+    };
+    blocking::start(Class::Stat, origin, start)?;
+    Ok(receiver)
+}
+
+/// Programs that run or are being started, of all workers together.
+pub fn running() -> usize {
+    RUNNING.load(Ordering::Relaxed)
+}
+
+impl Program {
+    /// What logs call it: the script.
+    pub fn name(&self) -> &Path {
+        self.arguments.first().unwrap_or(&self.path)
+    }
+
+    /// What its start is most likely to wait for, and the file system that this is on: that of the interpreter, if
+    /// somebody else answers for it, or that of the script.
+    pub fn waits_for(&self) -> (&Path, Origin) {
+        let of_program = Origin::of_path(&self.directory.join(&self.path));
+        match of_program.is_remote {
+            true => (&self.path, of_program),
+            false => (self.name(), Origin::of_path(&self.directory)),
+        }
+    }
+
+    /// Starts it. May wait for ever.
+    fn begin(&self) -> Outcome {
+        let permit = Permit::take().ok_or(StartError::TooMany)?;
+        let (their_input, input) = io::pipe()?;
+        let (output, their_output) = io::pipe()?;
+        let (error, their_error) = io::pipe()?;
+        let text = |text: &OsStr| CString::new(text.as_bytes());
+        let path = text(self.path.as_os_str())?;
+        let arguments = self
+            .arguments
+            .iter()
+            .map(|argument| text(argument.as_os_str()));
+        let arguments: Result<Vec<_>, _> =
+            std::iter::once(Ok(path.clone())).chain(arguments).collect();
+        let variable = |(name, value): &(OsString, OsString)| {
+            CString::new([name.as_bytes(), b"=", value.as_bytes()].concat())
+        };
+        let environment: Result<Vec<_>, _> = self.environment.iter().map(variable).collect();
+        let id = Spawn {
+            path: &path,
+            arguments: &arguments.map_err(io::Error::from)?,
+            environment: &environment.map_err(io::Error::from)?,
+            directory: &text(self.directory.as_os_str())?,
+            descriptors: [
+                their_input.as_fd(),
+                their_output.as_fd(),
+                their_error.as_fd(),
+            ],
+        }
+        .start()?;
+        let child = Child {
+            group: Pid::from_raw(id).ok_or_else(|| io::Error::from(io::ErrorKind::Other))?,
+            is_reaped: false,
+            _permit: permit,
+        };
+        Ok(Begun {
+            child,
+            input,
+            output,
+            error,
+        })
+    }
+}
+
+impl Child {
+    /// Its id, which stays its own until it is reaped.
+    pub fn id(&self) -> Pid {
+        self.group
+    }
+
+    /// Sends a signal to it and to all in its group.
+    pub fn kill(&self, signal: Signal) {
+        if !self.is_reaped {
+            // It may have ended already, or have become another user's.
+            let _ = kill_process_group(self.group, signal);
+        }
+    }
+
+    /// Called when it has ended: how. Never waits.
+    pub fn reap(&mut self) -> Option<WaitIdStatus> {
+        self.wait(WaitIdOptions::NOHANG)
+    }
+
+    /// Ends it, and waits for that.
+    fn end(mut self) {
+        self.kill(Signal::KILL);
+        self.wait(WaitIdOptions::empty());
+    }
+
+    fn wait(&mut self, how: WaitIdOptions) -> Option<WaitIdStatus> {
+        let options = WaitIdOptions::EXITED | how;
+        let status = retry_on_intr(|| waitid(WaitId::Pid(self.group), options));
+        self.is_reaped = true;
+        status.ok().flatten()
+    }
+}
+
+impl Drop for Child {
+    /// The worker stops before the program has: nobody will look after it any more.
+    fn drop(&mut self) {
+        if !self.is_reaped {
+            self.kill(Signal::KILL);
+            self.reap();
+        }
+    }
+}
+
+/// The job of starting a program.
+struct Start {
+    program: Program,
+    is_given_up: Arc<AtomicBool>,
+    outcome: oneshot::Sender<Outcome>,
+}
+
+impl Job for Start {
+    fn run(self: Box<Self>) {
+        let begun = self.program.begin();
+        if let Err(Ok(begun)) = self.outcome.send(begun) {
+            // The worker has stopped meanwhile.
+            begun.child.end();
+        }
+    }
+
+    fn is_wanted(&self) -> bool {
+        !self.is_given_up.load(Ordering::Relaxed) && !self.outcome.is_closed()
+    }
+}
+
+/// What this process was itself given by whoever started it must not go on to programs. What it opens
+/// is marked when it is opened, so once is enough.
+fn close_others_on_exec() {
+    static ONCE: Once = Once::new();
+    // Without close_range(2) and /proc nothing more can be done.
+    ONCE.call_once(|| drop(petrel_sys::child::close_on_exec_from(3)));
+}
+
+/// One of the programs that may run.
+#[derive(Debug)]
+struct Permit;
+
+impl Permit {
+    fn take() -> Option<Permit> {
+        let before = RUNNING.fetch_add(1, Ordering::Relaxed);
+        let permit = Permit;
+        (before < limits::CGI_PROGRAMS_MAX).then_some(permit)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        RUNNING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::test_kill_process;
+
+    use super::*;
+
+    fn script(text: &str) -> Program {
+        Program {
+            path: "/bin/sh".into(),
+            arguments: vec!["-c".into(), text.into()],
+            directory: "/".into(),
+            environment: Vec::new(),
+            signal: Signal::TERM,
+            wants_end_of_client: false,
+            may_upgrade: false,
+        }
+    }
+
+    #[test]
+    fn a_program_whose_worker_has_stopped_is_ended_and_reaped() {
+        let begun = script("sleep 1000 & echo; wait").begin();
+        let begun = begun.unwrap_or_else(|error| panic!("it starts: {error}"));
+        let id = begun.child.id();
+        assert!(test_kill_process(id).is_ok());
+        begun.child.end();
+        assert!(test_kill_process(id).is_err());
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_not_wanted() {
+        let (outcome, receiver) = oneshot::channel();
+        let start = Start {
+            program: script(""),
+            is_given_up: Arc::default(),
+            outcome,
+        };
+        assert!(start.is_wanted());
+        start.is_given_up.store(true, Ordering::Relaxed);
+        assert!(!start.is_wanted());
+        start.is_given_up.store(false, Ordering::Relaxed);
+        drop(receiver);
+        assert!(!start.is_wanted());
+    }
+
+    #[test]
+    fn a_local_program_waits_for_its_directory() {
+        let mut program = script("");
+        assert_eq!(program.name(), Path::new("-c"));
+        program.arguments = vec!["/srv/a.cgi".into()];
+        let (path, origin) = program.waits_for();
+        assert_eq!(path, Path::new("/srv/a.cgi"));
+        assert_eq!(origin, Origin::of_path(Path::new("/")));
+        program.directory = "/proc".into();
+        assert_eq!(program.waits_for().1, Origin::of_path(Path::new("/proc")));
+    }
+}
