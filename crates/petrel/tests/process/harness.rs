@@ -6,6 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -38,10 +39,20 @@ pub fn full() -> fs::File {
     full.expect("it is there")
 }
 
-/// A port that was free a moment ago.
+/// A port on which nobody listens now. Another one each time, below those that the kernel gives to clients and to who
+/// asks for any: tests that run beside each other do not meet.
 pub fn free_port() -> u16 {
-    let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
-    socket.local_addr().expect("bound").port()
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    for _ in 0..500 {
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        // Other programs begin elsewhere.
+        let place = std::process::id().wrapping_mul(97).wrapping_add(count) % 10_000;
+        let port = 11_000 + u16::try_from(place).expect("it is below ten thousand");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no port is free");
 }
 
 /// A directory with a document root (`hello.txt`: "hello\n") and a configuration.

@@ -270,8 +270,8 @@ fn the_background_process_is_ready_when_the_command_returns() {
 fn an_idle_server_ends_by_itself_when_asked_to() {
     let site = Site::new();
     let file = site.configure("");
+    // Nobody asks it for anything: on a busy machine its second may be over before an answer would come.
     let server = Server::spawn(petrel().args(["-D", "-i", "1", "-f"]).arg(file));
-    server.wait_for("an answer", || fetch(site.port, "/hello.txt").is_ok());
     let (code, ..) = server.end();
     assert_eq!(code, Some(0));
 }
