@@ -236,8 +236,15 @@ impl Process<'_> {
                         self.adopt(number, log);
                         continue;
                     }
-                    Order::Succeeded(time) => server.drain(Drain::Successor, time),
-                    Order::Finish(time) => server.drain(Drain::Stop, time),
+                    // What the sockets have queued is taken in any case.
+                    Order::Succeeded(time) => {
+                        server.serve();
+                        server.drain(Drain::Successor, time);
+                    }
+                    Order::Finish(time) => {
+                        server.serve();
+                        server.drain(Drain::Stop, time);
+                    }
                     Order::Stop => server.stop(),
                 }
                 // From now on the end of the workers is what is waited for.

@@ -397,7 +397,9 @@ impl Keeper {
             // Before it serves: what it finds by name has to be the new programs.
             self.backends.publish(&generation.backends, &self.logs);
         }
-        self.processes[index].serve();
+        if !self.processes[index].serve() {
+            return;
+        }
         if is_next {
             self.adopt_next(generation, index);
         }

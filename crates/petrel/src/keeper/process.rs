@@ -135,11 +135,16 @@ impl ServerProcess {
         self.stage = Stage::Starting;
     }
 
-    /// Lets its workers take connections.
-    pub fn serve(&mut self) {
-        self.order(&Order::Serve);
+    /// Lets its workers take connections. False when it cannot be told so: it has to end.
+    pub fn serve(&mut self) -> bool {
+        if let Err(error) = self.control.order(&Order::Serve) {
+            self.reason = Some(format!("it cannot be told to serve: {error}"));
+            self.stop();
+            return false;
+        }
         self.stage = Stage::Serving;
         self.deadline = None;
+        true
     }
 
     /// Lets it finish what is under way: a successor serves.
