@@ -9,6 +9,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A program to start.
 #[derive(Debug)]
@@ -41,6 +42,7 @@ impl Spawn<'_> {
         let arguments = pointers(self.arguments);
         let environment = pointers(self.environment);
         let mut id = 0;
+        let _start = Start::new();
         // SAFETY: `actions` and `attributes` are initialised and live until the end of this function.
         // Both lists end with a null pointer, and what they point to is borrowed by `self`; the call
         // only reads it, and does not return before the new process has executed the program or failed.
@@ -55,6 +57,32 @@ impl Spawn<'_> {
             )
         };
         succeeded(error).map(|()| id)
+    }
+}
+
+/// Whether a program is being started. Until that is over, and it may hang, the new process has copies of all
+/// descriptors: what is closed meanwhile stays open for the other side, unless it is shut down.
+#[inline]
+pub fn is_starting() -> bool {
+    STARTS.load(Ordering::Relaxed) > 0
+}
+
+/// Programs that are being started.
+static STARTS: AtomicUsize = AtomicUsize::new(0);
+
+/// One of them.
+struct Start;
+
+impl Start {
+    fn new() -> Start {
+        STARTS.fetch_add(1, Ordering::Relaxed);
+        Start
+    }
+}
+
+impl Drop for Start {
+    fn drop(&mut self) {
+        STARTS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -65,10 +65,16 @@ fn whose_program_hangs_is_told_in_time() {
         return;
     };
     let processes = server.processes().pids.len();
+    let mut connected = server.client();
+    assert_eq!(connected.get("/").text(), "hello");
     slow.hang();
     let mut client = ask(&server, "/run.cgi");
     slow.expect_hanging(1);
     expect_others_served(&server);
+    // The new process has a copy of this connection, which ends all the same.
+    let close = [("Connection", "close")];
+    assert_eq!(connected.request("GET", "/", &close).text(), "hello");
+    connected.expect_close();
     let answer = client.response();
     assert_eq!(answer.status, 504, "{answer}");
     server.expect_log("server.max-file-wait");

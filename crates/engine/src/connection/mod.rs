@@ -545,6 +545,9 @@ impl Drop for Connection {
         if let Some(deadline) = self.deadline {
             self.worker.deadlines.remove(deadline);
         }
+        if petrel_sys::spawn::is_starting() {
+            self.transport.shutdown_write();
+        }
         self.rest();
         self.worker.connection_ends();
     }
