@@ -146,12 +146,25 @@ impl Below {
         !is_purged && (now_s < page.times.useful_until_s() || has_validator)
     }
 
-    /// Puts the page into memory.
+    /// Puts the page into memory, unless it was removed or replaced while it was read.
     fn adopt(&mut self, page: Page) -> Landing {
+        let entry = Entry::new(page);
         if self.place == Place::Disk {
+            let disk = self.cache.shared.disk.as_ref();
+            if !disk.is_some_and(|disk| disk.has(&self.name)) {
+                return Landing::NotStored;
+            }
             self.cache.counters.disk_hits.add();
         }
-        self.cache.adopt(&Entry::new(page), self.since)
+        let stored = self.cache.shared.memory.find(&entry.page.key);
+        let is_newer = |stored: &Arc<Entry>| {
+            let (times, ours) = (&stored.page.times, &entry.page.times);
+            stored.is_same_variant(&entry) && times.received_s >= ours.received_s
+        };
+        match stored.iter().any(is_newer) {
+            true => Landing::Stored,
+            false => self.cache.adopt(&entry, self.since),
+        }
     }
 }
 

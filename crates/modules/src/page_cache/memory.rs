@@ -102,10 +102,6 @@ impl Memory {
         self.bytes.fetch_add(size, Relaxed);
         self.entries.fetch_add(1, Relaxed);
         if let Some(old) = old {
-            if same.is_some() {
-                // It may wait to be written to disk, and must not come behind this one.
-                old.entry.withdraw();
-            }
             part.queue.remove(old.number);
             self.account_end(&old.entry);
         }
@@ -245,7 +241,6 @@ mod tests {
             memory.insert(entry);
         }
         assert!(!old.is_live() && new.is_live() && other.is_live());
-        assert!(old.is_withdrawn() && !new.is_withdrawn());
         let found = memory.find(&key("a"));
         assert!(Arc::ptr_eq(&found[0], &new) && Arc::ptr_eq(&found[1], &other));
         assert_eq!((found.len(), memory.entries()), (2, 2));
