@@ -43,18 +43,30 @@ fn split(text: &[u8], layers: &mut Vec<Vec<u8>>) {
 /// Makes overlays remote that have a remote layer.
 pub(super) fn judge(lines: &mut [Line]) {
     for _ in 0..STACKED_MAX {
+        // They are few, and overlays with many layers may be many.
+        let is_remote = |(at, line): (usize, &Line)| {
+            (line.mount.place.storage == Storage::Remote).then_some(at)
+        };
+        let remote: Vec<usize> = lines.iter().enumerate().filter_map(is_remote).collect();
         for at in 0..lines.len() {
             let layers = &lines[at].layers;
-            if layers.iter().any(|layer| is_remote(lines, at, layer)) {
+            if layers
+                .iter()
+                .any(|layer| has_remote(lines, &remote, at, layer))
+            {
                 lines[at].mount.place.storage = Storage::Remote;
             }
         }
     }
 }
 
-/// Whether `layer` of the overlay in line `of` is remote. The overlay itself may hide it: what was mounted on the
-/// same directory before counts as well.
-fn is_remote(lines: &[Line], of: usize, layer: &[u8]) -> bool {
+/// Whether `layer` of the overlay in line `of` is on one of the remote mounts, which are in lines `remote`. The
+/// overlay itself may hide it: what was mounted on the same directory before counts as well.
+fn has_remote(lines: &[Line], remote: &[usize], of: usize, layer: &[u8]) -> bool {
+    let is_over = |at: &usize| *at != of && lines[*at].mount.covers(layer);
+    if !remote.iter().any(is_over) {
+        return false;
+    }
     let others = lines.iter().enumerate().filter(|(at, _)| *at != of);
     let over: Vec<&Line> = others
         .map(|(_, line)| line)
