@@ -22,6 +22,8 @@ pub(crate) fn is_safe_host(host: &[u8]) -> bool {
 /// Nobody knows: then another root would be that of other pages.
 pub(crate) fn is_directory(kind: FileKind) -> Result<bool, Errno> {
     match kind {
+        // No directory of this file system (vfat, CIFS) can have such a name.
+        FileKind::Failed(Errno::INVAL) => Ok(false),
         FileKind::Failed(errno) => Err(errno),
         kind => Ok(kind == FileKind::Directory),
     }

@@ -51,7 +51,8 @@ impl FileKind {
     /// What is at a path that cannot be looked at because of `errno`.
     pub fn of_error(errno: Errno) -> FileKind {
         match errno {
-            Errno::NOENT | Errno::NAMETOOLONG => FileKind::Missing,
+            // The last two: no file of this file system can have such a name.
+            Errno::NOENT | Errno::NAMETOOLONG | Errno::ILSEQ => FileKind::Missing,
             Errno::NOTDIR => FileKind::NotADirectory,
             Errno::ACCESS | Errno::PERM | Errno::LOOP => FileKind::Denied,
             Errno::NXIO | Errno::NODEV => FileKind::Special,
