@@ -4,6 +4,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use petrel_engine::blocking::{self, Class, NotDone, Origin, Threads};
 use petrel_engine::cold_files::status_of_failure;
@@ -13,32 +14,46 @@ use petrel_engine::file_cache::{
 use petrel_engine::limits;
 use petrel_engine::proto::status::Status;
 
+/// Jobs that end when the gate opens: as many as one file system may run, and behind them as many as may wait.
+/// Two file systems fill the queue between them, and no thread that there may be has anything else to do.
+fn fill_queue(gate: &Arc<Mutex<()>>) {
+    let begin = |device| {
+        let gate = Arc::clone(gate);
+        let origin = Origin {
+            device,
+            is_remote: true,
+            ..Origin::default()
+        };
+        blocking::start(Class::Stat, origin, move || drop(gate.lock()))
+    };
+    let devices = [u64::MAX, u64::MAX - 1];
+    for device in devices {
+        for _ in 0..limits::REMOTE_DEVICE_JOBS_MAX {
+            begin(device).expect("nothing waits yet");
+        }
+    }
+    let all = devices.len() * limits::REMOTE_DEVICE_JOBS_MAX;
+    let ends = Instant::now() + Duration::from_secs(60);
+    while blocking::counts(Class::Stat).running < all {
+        assert!(Instant::now() < ends, "the threads do not start");
+        std::thread::yield_now();
+    }
+    for device in devices {
+        while begin(device).is_ok() {}
+    }
+    assert_eq!(begin(0), Err(NotDone::QueueFull));
+}
+
 #[test]
 fn a_look_up_that_finds_the_queue_full_is_503_and_the_next_one_is_not() {
     blocking::configure(Threads {
-        stat: 1,
+        stat: 64,
         read: 1,
         write: 1,
     });
     let gate = Arc::new(Mutex::new(()));
     let closed = gate.lock().expect("nobody else has it");
-    loop {
-        let gate = Arc::clone(&gate);
-        let waits = move || drop(gate.lock());
-        match blocking::start(Class::Stat, Origin::default(), waits) {
-            // Behind the first one, which is no part of the queue once its thread has it.
-            Ok(()) => {
-                while blocking::counts(Class::Stat).running == 0 {
-                    std::thread::yield_now();
-                }
-            }
-            Err(not_done) => {
-                assert_eq!(not_done, NotDone::QueueFull);
-                break;
-            }
-        }
-    }
-    assert!(blocking::counts(Class::Stat).queued >= limits::BLOCKING_QUEUE_MAX);
+    fill_queue(&gate);
 
     let cache = FileCache::new(StatCache::Simple, Arc::new(Contents::new(100)));
     let path = std::env::temp_dir().join(format!("petrel-nobody-{}", std::process::id()));
