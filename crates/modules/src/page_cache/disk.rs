@@ -97,10 +97,14 @@ impl Disk {
         self.errors.fetch_add(1, Relaxed);
     }
 
-    /// Entries and bytes that are known, and errors so far.
+    /// Entries that can be asked for, none before the index is complete; bytes that are known, and errors so far.
     pub fn sizes(&self) -> (u64, u64, u64) {
         let (entries, bytes) = self.index().sizes();
-        (entries as u64, bytes, self.errors.load(Relaxed))
+        let entries = match self.is_ready.load(Relaxed) {
+            true => entries as u64,
+            false => 0,
+        };
+        (entries, bytes, self.errors.load(Relaxed))
     }
 
     /// Whether something stands under `name`, as far as is known.
