@@ -59,6 +59,7 @@ async fn what_is_on_disk_is_sent_after_a_restart() {
         say(200, &format!("{FRESH}\nVary: Accept-Language"), "de");
         get(&site, "/b", "Accept-Language: de\r\n");
         until(&site, "page-cache.disk.stores", 2).await;
+        at_rest(&site).await;
         assert_eq!(
             count(&site, "page-cache.disk.entries"),
             3,
@@ -118,6 +119,7 @@ async fn a_purge_reaches_the_disk() {
             get(&site, target, "");
         }
         until(&site, "page-cache.disk.stores", 3).await;
+        at_rest(&site).await;
         site.request("PURGE /a HTTP/1.1\r\nHost: a.example\r\n\r\n");
         assert_eq!(count(&site, "page-cache.disk.entries"), 2);
         site.request("PURGE / HTTP/1.1\r\nHost: a\r\nCache-Tag: y\r\n\r\n");
