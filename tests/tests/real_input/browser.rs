@@ -3,7 +3,7 @@
 //! The console has an entry for everything that does not load, a 404 for instance, and for every
 //! error of a script.
 
-use petrel_tests::{Browser, Tree, petrel, skip};
+use petrel_tests::{Browser, Tree, eventually, petrel, skip};
 
 use crate::isolated::{Isolated, isolated};
 use crate::python_doc;
@@ -74,11 +74,9 @@ fn the_bundled_site_opens_without_an_error() {
     isolated(test, || {
         let petrel = petrel().to_str().expect("a plain path");
         let server = Isolated::start(Tree::new(), &[petrel], 8080);
-        assert!(
-            server.output().contains("http://127.0.0.1:8080/"),
-            "{}",
-            server.output()
-        );
+        // It can be connected to before it says so.
+        let is_announced = || server.output().contains("http://127.0.0.1:8080/");
+        assert!(eventually(is_announced), "{}", server.output());
         let browser = Browser::start();
         browser.open("http://127.0.0.1:8080/");
         assert!(
