@@ -4,45 +4,17 @@
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
 
-use petrel_engine::blocking::{self, Class, NotDone, Origin, Threads};
+use petrel_engine::blocking::{self, Threads};
 use petrel_engine::cold_files::status_of_failure;
 use petrel_engine::file_cache::{
     Asker, Contents, FileCache, FileKind, Looked, StatCache, Symlinks,
 };
-use petrel_engine::limits;
 use petrel_engine::proto::status::Status;
 
-/// Jobs that end when the gate opens: as many as one file system may run, and behind them as many as may wait.
-/// Two file systems fill the queue between them, and no thread that there may be has anything else to do.
-fn fill_queue(gate: &Arc<Mutex<()>>) {
-    let begin = |device| {
-        let gate = Arc::clone(gate);
-        let origin = Origin {
-            device,
-            is_remote: true,
-            ..Origin::default()
-        };
-        blocking::start(Class::Stat, origin, move || drop(gate.lock()))
-    };
-    let devices = [u64::MAX, u64::MAX - 1];
-    for device in devices {
-        for _ in 0..limits::REMOTE_DEVICE_JOBS_MAX {
-            begin(device).expect("nothing waits yet");
-        }
-    }
-    let all = devices.len() * limits::REMOTE_DEVICE_JOBS_MAX;
-    let ends = Instant::now() + Duration::from_secs(60);
-    while blocking::counts(Class::Stat).running < all {
-        assert!(Instant::now() < ends, "the threads do not start");
-        std::thread::yield_now();
-    }
-    for device in devices {
-        while begin(device).is_ok() {}
-    }
-    assert_eq!(begin(0), Err(NotDone::QueueFull));
-}
+mod queue;
+
+use queue::fill_queue;
 
 #[test]
 fn a_look_up_that_finds_the_queue_full_is_503_and_the_next_one_is_not() {

@@ -3,43 +3,16 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
-use petrel_engine::blocking::{self, Class, NotDone, Origin, Threads};
-use petrel_engine::limits;
+use petrel_engine::blocking::{self, Threads};
 use petrel_engine::testing::Site;
 use petrel_modules::MODULES;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-/// Jobs that end when the gate opens: as many as one file system may run, and behind them as many as may wait.
-/// Two file systems fill the queue between them, and no thread that there may be has anything else to do.
-fn fill_queue(gate: &Arc<Mutex<()>>) {
-    let origin = |device| Origin {
-        device,
-        is_remote: true,
-        ..Origin::default()
-    };
-    let begin = |device| {
-        let gate = Arc::clone(gate);
-        blocking::start(Class::Stat, origin(device), move || drop(gate.lock()))
-    };
-    let devices = [u64::MAX, u64::MAX - 1];
-    for device in devices {
-        for _ in 0..limits::REMOTE_DEVICE_JOBS_MAX {
-            begin(device).expect("nothing waits yet");
-        }
-    }
-    let all = devices.len() * limits::REMOTE_DEVICE_JOBS_MAX;
-    let ends = Instant::now() + Duration::from_secs(60);
-    while blocking::counts(Class::Stat).running < all {
-        assert!(Instant::now() < ends, "the threads do not start");
-        std::thread::yield_now();
-    }
-    for device in devices {
-        while begin(device).is_ok() {}
-    }
-    assert_eq!(begin(0), Err(NotDone::QueueFull));
-}
+#[path = "../../engine/tests/queue/mod.rs"]
+mod queue;
+
+use queue::fill_queue;
 
 /// A directory that goes with the test.
 struct Root(PathBuf);
