@@ -221,8 +221,8 @@ impl Connection {
                 }
                 Fill::Wait => return self.wait_for_maker(context),
                 Fill::Broken(error) => {
-                    exchange
-                        .log_error("content", format_args!("the answer was cut short: {error}"));
+                    let loss = exchange.loss();
+                    exchange.log_error("content", format_args!("{loss}: {error}"));
                     return Poll::Ready(self.break_off(&error));
                 }
             }
@@ -504,6 +504,14 @@ impl Exchange {
         flight.send(backend, &self.worker, transport, &stretch, context)
     }
 
+    /// What a failure means for the answer, for the log.
+    fn loss(&self) -> &'static str {
+        match self.sent.bytes {
+            0 => "the answer cannot be sent",
+            _ => "the answer was cut short",
+        }
+    }
+
     /// Tells of what the disk has failed with; that a client has gone is nothing to tell. sendfile(2) reports
     /// the errors of both, and network file systems have some of the same names. Answers whether it was the disk.
     fn tell_failure(&self, error: &io::Error, transport: &Transport) -> bool {
@@ -513,7 +521,8 @@ impl Exchange {
             self.log_error(
                 "send",
                 format_args!(
-                    "the answer was cut short: {error} path={:?}",
+                    "{}: {error} path={:?}",
+                    self.loss(),
                     self.sending.file_path()
                 ),
             );
