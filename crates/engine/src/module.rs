@@ -143,6 +143,8 @@ pub enum Phase {
     Resolved,
     /// Exactly one hook answers: static file, directory listing, gateway, Lua.
     Content,
+    /// The answer is as its maker gave it: caches store it. No hook of this phase answers or waits.
+    Store,
     /// The response head is complete: change headers, wrap the body.
     Transform,
     /// The last byte is sent, or the client has gone.
@@ -151,7 +153,7 @@ pub enum Phase {
 
 impl Phase {
     /// How many phases there are.
-    pub const COUNT: usize = 8;
+    pub const COUNT: usize = 9;
 }
 
 /// One module's work in one phase, for one set of settings.
@@ -165,8 +167,8 @@ pub trait Hook {
 pub enum Outcome {
     /// Nothing for me (any more): the next hook.
     Next,
-    /// `exchange.response` is the answer: on to the transform phase. A status of 400 or more
-    /// with no body goes to error handlers and error pages first.
+    /// `exchange.response` is the answer: on to the phases store and transform. A status of 400 or
+    /// more with no body goes to error handlers and error pages first.
     Answer,
     /// Go back to `Phase` with changed request data, at most
     /// [`crate::limits::RESTARTS_MAX`] times an exchange; then the answer is 500.

@@ -1,7 +1,7 @@
 //! The loop every exchange walks, and what the core itself does between the hooks.
 //!
-//! translate, authorize, document root, map, resolved, content, then transform; each runs the
-//! hooks of the request's settings in order. The loop, not the hooks, stamps the clock, and only
+//! translate, authorize, document root, map, resolved, content, then store and transform; each runs
+//! the hooks of the request's settings in order. The loop, not the hooks, stamps the clock, and only
 //! after a phase that had hooks or asked the file system.
 
 use std::rc::Rc;
@@ -74,10 +74,10 @@ pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<W
         };
         match outcome {
             Outcome::Next => {}
-            Outcome::Answer if phase_of(exchange) < Phase::Transform => {
+            Outcome::Answer if phase_of(exchange) < Phase::Store => {
                 match error_page::is_on_disk(exchange) {
                     true => wait_for_disk(exchange, Outcome::Answer),
-                    false => leave_for_transform(exchange),
+                    false => leave_with_answer(exchange),
                 }
             }
             Outcome::Answer => {}
@@ -98,12 +98,12 @@ pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<W
 
 /// `then` counts when the file is known that was asked for last.
 fn wait_for_disk(exchange: &mut Exchange, then: Outcome) {
-    let has_answer = matches!(then, Outcome::Answer) || phase_of(exchange) >= Phase::Transform;
+    let has_answer = matches!(then, Outcome::Answer) || phase_of(exchange) >= Phase::Store;
     let wait = Cold::until(exchange, then, has_answer);
     exchange.progress.pending = Some(Box::new(wait));
 }
 
-/// Answers with `status` without any phase but transform: the request itself is wrong.
+/// Answers with `status` without any phase but store and transform: the request itself is wrong.
 pub(crate) fn refuse(exchange: &mut Exchange, status: Status) {
     exchange.progress.pending = None;
     // No hook that changes the answer gets more of the body, or waits for it.
@@ -115,7 +115,7 @@ pub(crate) fn refuse(exchange: &mut Exchange, status: Status) {
         status,
         keeps_status: true,
     });
-    leave_for_transform(exchange);
+    leave_with_answer(exchange);
 }
 
 /// Runs the hooks that come after the answer is sent. They cannot wait or change anything.
@@ -163,7 +163,8 @@ fn advance(exchange: &mut Exchange, phase: Phase) {
         Phase::DocumentRoot => Phase::Map,
         Phase::Map => Phase::Resolved,
         Phase::Resolved => Phase::Content,
-        Phase::Content => Phase::Transform,
+        Phase::Content => Phase::Store,
+        Phase::Store => Phase::Transform,
         Phase::Transform | Phase::Log => Phase::Log,
     };
     exchange.progress.phase = Some(next);
@@ -189,6 +190,11 @@ fn end_of(phase: Phase, exchange: &mut Exchange) -> Outcome {
         }
         Phase::Resolved => closed_by_exposure(exchange, Closed::Physical),
         Phase::Content => nobody_answered(exchange),
+        Phase::Store => {
+            // What scripts of earlier phases gave to this one answer. A stored answer must not have it.
+            exchange.response.take_carried();
+            Outcome::Next
+        }
         Phase::Transform | Phase::Log => Outcome::Next,
     }
 }
@@ -271,7 +277,7 @@ fn restart(exchange: &mut Exchange, phase: Phase) {
             status,
             keeps_status: true,
         });
-        leave_for_transform(exchange);
+        leave_with_answer(exchange);
         return;
     }
     if phase <= Phase::Map {
@@ -286,16 +292,21 @@ fn restart(exchange: &mut Exchange, phase: Phase) {
 }
 
 /// There is an answer. Errors get their handler or page first.
-fn leave_for_transform(exchange: &mut Exchange) {
+fn leave_with_answer(exchange: &mut Exchange) {
     let phase = phase_of(exchange);
     stamp_if_worked(exchange, phase.min(Phase::Content));
     trace::answered(exchange, phase);
     if let Some(handler) = error_page::handler_for(exchange) {
         return error_page::run_handler(exchange, &handler);
     }
-    exchange.response.take_carried();
+    exchange.response.take_handed_on();
+    if exchange.handles_error() {
+        // No cache stores it. Whether the fields count depends on the handler's status, not on that of
+        // the error, which takes its place now.
+        exchange.response.take_carried();
+    }
     error_page::finish(exchange);
-    exchange.progress.phase = Some(Phase::Transform);
+    exchange.progress.phase = Some(Phase::Store);
     exchange.progress.hook = 0;
 }
 
@@ -309,6 +320,8 @@ fn stamp_if_worked(exchange: &mut Exchange, phase: Phase) {
         Phase::Authorize => Stage::Authorize,
         Phase::DocumentRoot | Phase::Map | Phase::Resolved => Stage::Map,
         Phase::Content => Stage::Content,
+        // Charged to the transform stage, so that storing costs no look at the clock of its own.
+        Phase::Store => return,
         Phase::Transform | Phase::Log => Stage::Transform,
     };
     // The file cache is memory when it is warm: that is part of the content stage's stamp.

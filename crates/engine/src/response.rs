@@ -4,6 +4,8 @@
 //! itself (Date, Server, Content-Length, Transfer-Encoding, Connection) are not in the block
 //! unless a module put its own there; [`Response::set`] notices, so that nobody searches the block on the hot path.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use petrel_proto::header_block::HeaderBlock;
 use petrel_proto::status::Status;
@@ -32,8 +34,11 @@ pub struct Response {
     /// what came of it. Says nothing any more when the body is another; see [`Response::kept_content`].
     pub kept: Option<KeptContent>,
     own: Own,
-    /// Fields that the answer gets whoever makes it; see [`Response::carry`].
+    /// Fields that scripts of earlier phases give to the answer; see [`Response::carry`].
     carried: HeaderBlock,
+    /// Fields of a backend that has named another URL; see [`Response::hand_on`].
+    handed_on: HeaderBlock,
+    has_carried: bool,
 }
 
 /// A body that somebody keeps.
@@ -69,6 +74,8 @@ impl Default for Response {
             kept: None,
             own: Own::default(),
             carried: HeaderBlock::new(),
+            handed_on: HeaderBlock::new(),
+            has_carried: false,
         }
     }
 }
@@ -86,41 +93,106 @@ impl Response {
         self.kept = None;
         self.own = Own::default();
         self.carried.clear();
+        self.handed_on.clear();
+        self.has_carried = false;
     }
 
     /// Makes this an answer with `status` and no body; error pages are added later. Fields that are
-    /// carried stay so.
+    /// carried or handed on stay so.
     pub fn answer(&mut self, status: Status) {
         let carried = std::mem::take(&mut self.carried);
+        let handed_on = std::mem::take(&mut self.handed_on);
         self.clear();
         self.carried = carried;
+        self.handed_on = handed_on;
         self.status = status;
     }
 
-    /// Gives a field to the answer that somebody else is about to make, after a restart: it takes
-    /// the place of that answer's own field, but for Set-Cookie, which is added. On errors only
-    /// Set-Cookie counts: the rest is about another body.
+    /// Takes everything out but the fields that a backend has handed on.
+    pub fn begin_anew(&mut self) -> Response {
+        let handed_on = std::mem::take(&mut self.handed_on);
+        let begun = std::mem::take(self);
+        self.handed_on = handed_on;
+        begun
+    }
+
+    /// Gives a field to the answer that a later hook makes: it takes the place of that answer's own
+    /// field, but for Set-Cookie, which is added. On errors only Set-Cookie counts: the rest is about
+    /// another body. The field is for this request alone: no cache stores it.
     pub fn carry(&mut self, name: &str, value: &[u8]) {
         self.carried.append(name, value);
     }
 
-    /// Moves the fields that are carried to the others. Called when there is an answer; who makes
-    /// one and looks at its fields calls it before.
+    /// Moves the fields that are carried to the others. The phase loop calls it behind the caches. A
+    /// hook that judges conditions or ranges by the fields of its answer calls it before.
     pub fn take_carried(&mut self) {
         if self.carried.is_empty() {
             return;
         }
         let carried = std::mem::take(&mut self.carried);
-        for (name, value) in carried.iter() {
+        self.take(&carried);
+        self.has_carried = true;
+    }
+
+    /// `fields` as they are for the client once those that are carried are among them: what a script
+    /// has said about the answer counts for whether a cache may store it.
+    pub fn with_carried<'a>(&self, fields: &'a HeaderBlock) -> Cow<'a, HeaderBlock> {
+        if self.carried.is_empty() {
+            return Cow::Borrowed(fields);
+        }
+        let mut all = fields.clone();
+        for (name, value) in self.carried.iter() {
+            let Ok(name) = std::str::from_utf8(name) else {
+                continue;
+            };
+            if name.eq_ignore_ascii_case("set-cookie") {
+                all.append(name, value);
+            } else {
+                all.set(name, value);
+            }
+        }
+        Cow::Owned(all)
+    }
+
+    /// Whether fields that are for this request alone are among the others.
+    pub fn has_carried(&self) -> bool {
+        self.has_carried
+    }
+
+    /// The same as [`Response::carry`] for a field of a backend that has named another URL of this
+    /// server. It is a part of the answer that caches see.
+    pub fn hand_on(&mut self, name: &str, value: &[u8]) {
+        self.handed_on.append(name, value);
+    }
+
+    /// Moves the fields that were handed on to the others.
+    pub fn take_handed_on(&mut self) {
+        if !self.handed_on.is_empty() {
+            let handed_on = std::mem::take(&mut self.handed_on);
+            self.take(&handed_on);
+        }
+    }
+
+    fn take(&mut self, fields: &HeaderBlock) {
+        for (name, value) in fields.iter() {
             let Ok(name) = std::str::from_utf8(name) else {
                 continue;
             };
             if name.eq_ignore_ascii_case("set-cookie") {
                 self.append(name, value);
-            } else if !self.status.is_error() {
+            } else if !self.status.is_error() && !self.frames_parts(name) {
                 self.set(name, value);
             }
         }
+    }
+
+    /// Whether the field `name` says how a body of several ranges is to be read.
+    fn frames_parts(&self, name: &str) -> bool {
+        self.status == Status::PARTIAL_CONTENT
+            && name.eq_ignore_ascii_case("content-type")
+            && self
+                .get(name)
+                .is_some_and(|value| value.starts_with(b"multipart/byteranges"))
     }
 
     /// The number of the body's content, if the body still is all of what [`Response::kept`] says.
@@ -236,10 +308,43 @@ mod tests {
             assert_eq!(fields, expected);
             response.take_carried();
             assert_eq!(fields.len(), response.fields().as_bytes().len());
+            assert!(response.has_carried());
             response.carry("X", b"1");
             response.clear();
             response.take_carried();
-            assert!(response.fields().is_empty());
+            assert!(response.fields().is_empty() && !response.has_carried());
+        }
+    }
+
+    #[test]
+    fn what_a_backend_hands_on_outlives_what_scripts_begin() {
+        let mut response = Response::default();
+        response.hand_on("Cache-Control", b"private");
+        response.append("X", b"1");
+        let begun = response.begin_anew();
+        assert_eq!(begun.fields().as_bytes(), b"X: 1\r\n");
+        response.carry("Y", b"2");
+        response.answer(Status::OK);
+        response.take_handed_on();
+        assert_eq!(response.fields().as_bytes(), b"Cache-Control: private\r\n");
+        assert!(!response.has_carried());
+    }
+
+    #[test]
+    fn a_carried_type_does_not_replace_that_of_several_ranges() {
+        for (own, expected) in [
+            (
+                "multipart/byteranges; boundary=b",
+                "multipart/byteranges; boundary=b",
+            ),
+            ("text/plain", "x/y"),
+        ] {
+            let mut response = Response::default();
+            response.carry("content-type", b"x/y");
+            response.answer(Status::PARTIAL_CONTENT);
+            response.set("Content-Type", own.as_bytes());
+            response.take_carried();
+            assert_eq!(response.get("Content-Type"), Some(expected.as_bytes()));
         }
     }
 

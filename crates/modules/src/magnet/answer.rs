@@ -178,7 +178,7 @@ fn parts_of(exchange: &mut Exchange, path: &[u8], parts: &Table) -> mlua::Result
         Err(missing) => {
             let path = String::from_utf8_lossy(path);
             exchange.log_error("lua", format_args!("{path}: {missing}"));
-            let kept = std::mem::take(&mut exchange.response);
+            let kept = exchange.response.begin_anew();
             exchange.response.status = missing.status();
             carry_from(&kept, &mut exchange.response);
             Ok(Body::Empty)
@@ -233,9 +233,7 @@ fn set_fields(exchange: &mut Exchange, path: &[u8], header: &Table) -> mlua::Res
 fn interim(exchange: &mut Exchange, status: Status) {
     let mut fields = HeaderBlock::new();
     fields.extend_from_wire(exchange.response.fields().as_bytes());
-    let close = exchange.response.close;
-    exchange.response.clear();
-    exchange.response.close = close;
+    exchange.response.close = exchange.response.begin_anew().close;
     exchange.inform(status, &fields);
 }
 
@@ -246,7 +244,7 @@ pub(super) fn carry(response: &mut Response) {
     if response.fields().is_empty() && !has_body && !response.close {
         return;
     }
-    let kept = std::mem::take(response);
+    let kept = response.begin_anew();
     carry_from(&kept, response);
 }
 

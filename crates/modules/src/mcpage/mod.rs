@@ -94,7 +94,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     // Behind the rules about the file.
     configure.add_first(Phase::Content, Answer(Rc::clone(&servers)));
     if stores {
-        configure.add_first(Phase::Transform, Store(servers));
+        configure.add(Phase::Store, Store(servers));
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! The hook behind everybody who answers: may this page be stored?
 //!
 //! The careful answer is no. A page is stored if nothing in request or answer suggests that it is anybody's
-//! in particular, or that it should not be kept. It is the first of its phase: what is stored is what the
-//! backend said.
+//! in particular, or that it should not be kept. It runs in the store phase, before scripts change the
+//! answer: what is stored is what the backend said.
 
 use std::io;
 use std::rc::Rc;
@@ -97,8 +97,12 @@ fn decide(exchange: &Exchange, found: &Found, bytes_min: usize) -> Result<Option
             return Err("not stored: it is too large for memcached");
         }
     }
+    let response = &exchange.response;
+    if response.has_carried() {
+        return Err("not stored: a script has given it fields for this request");
+    }
     let now_s = exchange.worker.clock().wall_seconds();
-    allowed_by(exchange.response.fields(), now_s)
+    allowed_by(&response.with_carried(response.fields()), now_s)
 }
 
 /// What the fields of the answer say.

@@ -204,6 +204,37 @@ async fn answers_are_stored_and_found() {
 }
 
 #[tokio::test(flavor = "local")]
+async fn a_script_changes_each_answer_and_the_stored_one_never() {
+    let script = "local user = lighty.r.req_header['X-User']
+        lighty.header['X-Hello'] = (lighty.r.resp_header['X-Hello'] or '') .. user
+        lighty.r.resp_body.add(' for ' .. user)";
+    let before = "lighty.header['X-Before'] = lighty.r.req_header['X-User']";
+    let tree = Tree::new(&[
+        ("x.app", ""),
+        ("script.lua", script),
+        ("before.lua", before),
+    ]);
+    let memcached = Memcached::start(&tree, "m");
+    let config = format!(
+        "{}magnet.attract-response-start-to = (\"ROOT/script.lua\")\n\
+         magnet.attract-raw-url-to = (\"ROOT/before.lua\")",
+        memcached.config()
+    );
+    let scripts: &[&ModuleSpec] = &[&crate::lua::MODULE, &crate::magnet::MODULE];
+    let site = tree.site(&config, &[scripts, MODULES].concat());
+    for user in ["ann", "bob"] {
+        let head = format!("GET /x.app HTTP/1.1\r\nHost: a.example\r\nX-User: {user}\r\n\r\n");
+        let answer = site.request_async(&head).await;
+        assert_eq!(text(&answer), format!("made 1 for {user}"));
+        assert_eq!(answer.field("X-Hello").as_deref(), Some(user));
+        assert_eq!(answer.field("X-Before").as_deref(), Some(user));
+        assert!(stored(&memcached, "http://a.example/x.app").await);
+        let value = memcached.get("http://a.example/x.app");
+        assert!(!value.contains(user), "{value}");
+    }
+}
+
+#[tokio::test(flavor = "local")]
 async fn what_may_be_somebodys_is_not_stored() {
     let tree = Tree::new(&[("x.app", "")]);
     let memcached = Memcached::start(&tree, "m");

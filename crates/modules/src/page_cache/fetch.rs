@@ -1,6 +1,6 @@
 //! What a request that is not answered from the cache keeps until its answer is there.
 //!
-//! The hook of the content phase leaves it with the exchange, that of the transform phase takes it.
+//! The hook of the content phase leaves it with the exchange, that of the store phase takes it.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -118,7 +118,7 @@ impl Gate {
     fn look_again(&self, exchange: &mut Exchange) -> Outcome {
         let now_s = self.cache(exchange).now_s(&exchange.worker);
         if exchange.handles_error() && Fetch::fallback(exchange, now_s).is_some() {
-            // The transform phase puts what is stored in its place.
+            // The store phase puts what is stored in its place.
             exchange.response.answer(Status::SERVICE_UNAVAILABLE);
             exchange.response.is_final = true;
             return Outcome::Answer;

@@ -3,7 +3,7 @@
 //! [`lookup`] runs in front of everybody who answers, behind everything that protects a URL. It makes a
 //! [`key`], looks in the worker's own table ([`front`]) and in the memory of all workers ([`memory`]), and
 //! answers ([`answer`]), sends on, or lets the request wait for one that asks the same ([`flight`],
-//! [`wait`]). [`store`] is the first to see the answer of a backend; [`policy`] decides by what it says.
+//! [`wait`]). [`store`] sees the answer of a backend before scripts do; [`policy`] decides by what it says.
 //! [`refresh`] fetches stale pages in the background, [`purge`] removes what is stored. What memory does not
 //! have may be in files ([`disk`]) or in a store that several machines share ([`second_tier`]), both as
 //! [`blob`]s; [`below`] asks them. What scripts make by themselves is in [`fragments`].
@@ -78,7 +78,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
         configure.add_last(Phase::Authorize, Purge(Rc::clone(&gate)));
     }
     configure.add_first(Phase::Content, Lookup(Rc::clone(&gate)));
-    configure.add_first(Phase::Transform, Store(gate));
+    configure.add(Phase::Store, Store(gate));
     Ok(())
 }
 

@@ -67,6 +67,7 @@ reasons! {
     Partial "partial" "It is a part of something.",
     Purged "purged" "It was purged while it was fetched.",
     File "file" "It is a file, which needs no cache.",
+    Script "script" "Fields that a script has given to this request alone are among its own.",
     Incomplete "incomplete" "It was cut short.",
 }
 

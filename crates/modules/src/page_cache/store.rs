@@ -1,9 +1,10 @@
-//! The hook behind everybody who answers: may this answer be stored?
+//! The hook that decides whether an answer is stored.
 //!
-//! It is the first of the transform phase, so that what is stored is what the backend said, before it is
-//! compressed or given other fields; the hooks behind it see an answer from the cache as they see one from
-//! the backend. A whole answer is stored at once, one that is sent while it comes when its last byte has
-//! come.
+//! It runs in the store phase, before any hook of the transform phase. So the cache stores what the backend
+//! said, before scripts change it and before it is compressed, and the hooks of the transform phase see an
+//! answer from the cache as they see one from the backend. Fields that scripts of earlier phases give to
+//! this one answer count for the decision and are not stored. A whole answer is stored at once, one that is
+//! sent while it comes when its last byte has come.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -82,15 +83,14 @@ impl Store {
             at_s: fetch.at_s,
         };
         let response = &exchange.response;
-        let verdict = match exchange.handles_error() {
-            true => Verdict::Not(Why::Status),
-            false => policy::decide(
-                response.status,
-                response.fields(),
-                &asked,
-                &self.0.options,
-                now_s,
-            ),
+        let verdict = if exchange.handles_error() {
+            Verdict::Not(Why::Status)
+        } else if response.has_carried() {
+            Verdict::Not(Why::Script)
+        } else {
+            let fields = response.with_carried(response.fields());
+            let options = &self.0.options;
+            policy::decide(response.status, &fields, &asked, options, now_s)
         };
         exchange.response.remove(ACCEL_EXPIRES);
         let has_range = fetch.wanted.has_range;
@@ -166,7 +166,8 @@ impl Store {
             no_store: fetch.wanted.directives.no_store,
             at_s: fetch.at_s,
         };
-        let verdict = policy::decide(old.page.status, &fields, &asked, &self.0.options, now_s);
+        let told = exchange.response.with_carried(&fields);
+        let verdict = policy::decide(old.page.status, &told, &asked, &self.0.options, now_s);
         let is_of_request = asked.no_store || verdict == Verdict::Not(Why::Authorized);
         let (times, withheld) = match verdict {
             Verdict::Store { times, withheld } => (Some(times), withheld),
@@ -174,7 +175,7 @@ impl Store {
         };
         let page = Page {
             vary: vary::varying(
-                vary::names(&fields).unwrap_or_default(),
+                vary::names(&told).unwrap_or_default(),
                 &exchange.request.head,
             ),
             fields: stored_fields(&fields, &withheld),
@@ -307,7 +308,8 @@ fn page(
     now_s: u64,
 ) -> Page {
     let fields = exchange.response.fields();
-    let names = vary::names(fields).unwrap_or_default();
+    let told = exchange.response.with_carried(fields);
+    let names = vary::names(&told).unwrap_or_default();
     Page {
         key: Arc::clone(&fetch.key),
         vary: vary::varying(names, &exchange.request.head),

@@ -169,7 +169,8 @@ impl Fields {
             self.make(file, path, coding, own, &settings.core)
         });
         exchange.response.extend_from_wire(&fields);
-        // A backend that redirected to this file may know its type better.
+        // A backend that redirected to this file may know its type better, and so may a script.
+        exchange.response.take_handed_on();
         exchange.response.take_carried();
         let modified_s = file.stat().modified_s;
         match exchange.handles_error() {

@@ -36,7 +36,7 @@ pub(super) fn go(
         .collect();
     restart_at(exchange, value)?;
     for (name, value) in kept {
-        exchange.response.carry(&name, &value);
+        exchange.response.hand_on(&name, &value);
     }
     Ok(Step::Done(Outcome::Again(Phase::Translate)))
 }

@@ -5,6 +5,7 @@ mod below;
 mod conditions;
 mod fresh;
 mod purges;
+mod scripts;
 mod stale;
 mod unshared;
 
