@@ -131,9 +131,13 @@ fn authorize(exchange: &mut Exchange, head: &ReplyHead) {
             .filter(|(prefix, _)| prefix.eq_ignore_ascii_case(VARIABLE));
         if let Some((_, name)) = variable {
             exchange.environment.set(name, value);
+            exchange.keep(AUTHORIZED, Rc::new(()));
         }
     }
 }
+
+/// Kept with an exchange whose client an authorizer has told something about.
+pub(crate) const AUTHORIZED: &str = "authorizer";
 
 /// Answers that make sense only piece by piece, whatever `server.stream-response-body` says.
 fn wants_streaming(head: &ReplyHead) -> bool {

@@ -72,4 +72,5 @@ pub(crate) mod stream;
 mod talk;
 mod upstream;
 
+pub(crate) use answer::AUTHORIZED;
 pub use directives::{AJP13, FASTCGI, PROXY, PROXY_CORE, SCGI};

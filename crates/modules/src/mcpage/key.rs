@@ -5,6 +5,7 @@ use petrel_engine::proto::http1::{BodyFraming, KnownField};
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::url::Url;
 
+use crate::gateway::AUTHORIZED;
 use crate::page_cache::key::without_origin;
 
 /// Why a request is not looked up.
@@ -31,6 +32,8 @@ pub(super) fn of(exchange: &Exchange) -> Result<Vec<u8>, Why> {
     let is_known = ["REMOTE_USER", "AUTH_TYPE"]
         .iter()
         .any(|name| exchange.environment.get(name).is_some());
+    // Its variables are not in the key, and applications answer by them.
+    let is_known = is_known || exchange.kept::<()>(AUTHORIZED).is_some();
     if is_known || head.field(KnownField::Authorization).is_some() {
         return Err("its client is somebody in particular");
     }
