@@ -214,9 +214,14 @@ fn optional(out: &mut Vec<u8>, mark: u8, value: Option<&[u8]>) {
     }
 }
 
-/// Without ignored parameters; a query that has no others is none at all.
+/// Without ignored parameters; a query that consists of them is none at all.
+///
+/// Percent-encoded separators (`%26`, `%3B`) separate nothing: backends split before they decode. A name that
+/// is encoded is not the one that is ignored, and stays.
 fn write_query(out: &mut Vec<u8>, mark: u8, query: &[u8], ignored: &[Name]) {
-    if ignored.is_empty() {
+    // For some backends a semicolon begins another parameter: what looks like the value of an ignored one
+    // may change the page.
+    if ignored.is_empty() || query.contains(&b';') {
         return component(out, mark, query);
     }
     let start = out.len();
@@ -226,7 +231,7 @@ fn write_query(out: &mut Vec<u8>, mark: u8, query: &[u8], ignored: &[Name]) {
     for parameter in query.split(|byte| *byte == b'&') {
         let name = parameter.split(|byte| *byte == b'=').next();
         let name = name.unwrap_or_default();
-        if parameter.is_empty() || ignored.iter().any(|known| known.is(name)) {
+        if !name.is_empty() && ignored.iter().any(|known| known.is(name)) {
             continue;
         }
         if !std::mem::replace(&mut is_first, false) {
@@ -298,29 +303,29 @@ fn write_led_elsewhere(out: &mut Vec<u8>, exchange: &Exchange) {
 fn write_environment(out: &mut Vec<u8>, exchange: &Exchange, options: &Options) {
     for (name, value) in exchange.environment.iter() {
         let is_known = |part: &Part| matches!(part, Part::Environment(known) if **known == *name);
-        let is_neutral = NEUTRAL.iter().any(|prefix| name.starts_with(prefix))
-            && !name.starts_with(OF_ONE_CLIENT);
-        if !is_neutral && !options.key.values.iter().any(is_known) {
+        if !NEUTRAL.contains(&name) && !options.key.values.iter().any(is_known) {
             component(out, mark::ENVIRONMENT, name.as_bytes());
             component(out, mark::ENVIRONMENT, value);
         }
     }
 }
 
-/// Beginnings of names of variables that are about the connection, or are another one for each request:
-/// no page depends on them that could be shared at all.
-const NEUTRAL: [&str; 7] = [
-    "_L_EXTFORWARD_",
-    "SSL_",
-    "HTTPS",
-    "UNIQUE_ID",
-    "REQUEST_ID",
+/// Variables that are about the connection, or are another one for each request: no page depends on them
+/// that could be shared at all. Whole names: an authorizer that gives REMOTE_USER_ID means the user.
+const NEUTRAL: [&str; 12] = [
+    "_L_EXTFORWARD_ACTUAL_FOR",
+    "_L_EXTFORWARD_ACTUAL_HOST",
+    "_L_EXTFORWARD_ACTUAL_PROTO",
     "AUTH_TYPE",
+    "HTTPS",
     "REMOTE_USER",
+    "REQUEST_ID",
+    "SSL_CIPHER",
+    "SSL_PROTOCOL",
+    "SSL_SERVER_A_KEY",
+    "SSL_SERVER_A_SIG",
+    "UNIQUE_ID",
 ];
-
-/// What a certificate says about the client, which may well be what a page is about.
-const OF_ONE_CLIENT: &str = "SSL_CLIENT_";
 
 /// Names and values of a Cookie field (RFC 6265 4.2.1).
 pub fn cookies_of(field: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
@@ -412,6 +417,74 @@ mod tests {
         assert_eq!(of("/a?x=1"), of("/a"));
         assert_ne!(of("/a?xy=1"), of("/a"));
         assert_ne!(of("/a?b=2&c=3"), of("/a?c=3&b=2"));
+        // All of one name, and no others: what is encoded or empty is another parameter.
+        assert_eq!(of("/a?x=1&b=2&x=3&x"), of("/a?b=2"));
+        for other in [
+            "&b=2",
+            "b=2&",
+            "b=2&&",
+            "%78=1&b=2",
+            "=x&b=2",
+            "x%3D1&b=2",
+            "b=1&b=2",
+            "b=2&b=2",
+        ] {
+            assert_ne!(of(&format!("/a?{other}")), of("/a?b=2"), "{other}");
+        }
+        // An encoded separator belongs to the value.
+        for value in ["1%26b=3", "1%3Bb=3", "1+b=3", "1%23", "1=2=3", ""] {
+            assert_eq!(of(&format!("/a?x={value}&b=2")), of("/a?b=2"), "{value}");
+        }
+        assert_ne!(of("/a?"), of("/a"));
+    }
+
+    #[test]
+    fn a_query_with_a_semicolon_counts_whole() {
+        let options = Options {
+            query_ignore: vec![Name::Beginning(b"utm_"[..].into())],
+            ..Options::default()
+        };
+        let of = |target: &str| get(target, "Host: a\r\n", &options);
+        let plain = of("/a?b=2");
+        let poisons = [
+            "utm_x=1;cb=evil&b=2",
+            "b=2&utm_x=1;cb=evil",
+            "utm_;cb=evil&b=2",
+            "utm_x=1&amp;cb=evil&b=2",
+            ";utm_x=1&b=2",
+        ];
+        for query in poisons {
+            let poison = of(&format!("/a?{query}"));
+            assert_ne!(poison, plain, "{query}");
+            assert_ne!(poison, of("/a"), "{query}");
+        }
+        assert_ne!(of("/a?utm_x=1;cb=evil"), of("/a?utm_x=1;cb=other"));
+    }
+
+    #[test]
+    fn variables_count_unless_they_are_neutral_by_their_whole_name() {
+        let tree = Tree::new(&[]);
+        let key = |variable: &str| {
+            let config = match variable {
+                "" => String::new(),
+                name => format!("setenv.add-environment = (\"{name}\" => \"1\")"),
+            };
+            let site = tree.site(&config, &[&crate::setenv::MODULE]);
+            let answer = site.get("/");
+            let mut out = Vec::new();
+            write(&mut out, answer.exchange(), &Options::default(), false).expect("it is short");
+            out
+        };
+        let plain = key("");
+        for name in NEUTRAL {
+            assert_eq!(key(name), plain, "{name}");
+            for other in [format!("{name}_ID"), name.to_ascii_lowercase()] {
+                assert_ne!(key(&other), plain, "{other}");
+            }
+        }
+        for name in ["SSL_CLIENT_S_DN_CN", "SSL_SESSION_ID", "HTTPS_TENANT"] {
+            assert_ne!(key(name), plain, "{name}");
+        }
     }
 
     #[test]
