@@ -14,7 +14,7 @@ use petrel_engine::exchange::Scheme;
 use petrel_engine::proto::http1::KnownField;
 
 use super::limits;
-use super::options::{Name, Options};
+use super::options::{Name, Options, fold};
 
 /// A part of `page-cache.key`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,9 +101,14 @@ pub fn write(
     write_led_elsewhere(out, exchange);
     write_environment(out, exchange, options);
     if has_trusted_fields {
-        for name in options.bypass_headers.iter() {
-            for value in exchange.request.head.fields_named(name) {
-                component(out, mark::TRUSTED, name.as_bytes());
+        for (name, value) in exchange.request.head.iter() {
+            if options.bypass_headers.contain(name) {
+                component(out, mark::TRUSTED, name);
+                // One spelling for what is the same.
+                let start = out.len() - name.len();
+                out.iter_mut()
+                    .skip(start)
+                    .for_each(|byte| *byte = fold(*byte));
                 component(out, mark::TRUSTED, value);
             }
         }

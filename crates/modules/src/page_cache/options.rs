@@ -3,6 +3,7 @@
 //! [`Options`] are those of a request, one object for each set of settings. [`Places`] are those of the
 //! whole server: memory, disk and the store that several machines share.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use petrel_engine::config::{AddressRange, Diagnostic, DirectiveSpec};
@@ -21,7 +22,7 @@ pub static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
     "page-cache.key", List, Request, "( \"scheme\", \"host\", \"path\", \"query\" )", Works,
         "What tells one stored page from another: \"scheme\", \"host\", \"path\", \"query\", and values such as \"cookie:lang\", \"header:X-Device\" or \"env:COUNTRY\". Vary of the answers counts in any case.";
     "page-cache.query-ignore", List, Request, "()", Works,
-        "Parameters of the query that are left out of the key, such as \"fbclid\" or \"utm_*\". Backends still get them.";
+        "Parameters of the query that are left out of the key, such as \"fbclid\" or \"utm_*\". Backends still get them. A query with a semicolon counts whole: for some backends that begins another parameter.";
     "page-cache.methods", List, Request, "( \"GET\", \"HEAD\" )", Works,
         "Methods that are answered from the cache: GET, HEAD or both. Only answers to GET are stored.";
     "page-cache.status", Any, Request, "( 200, 203, 204, 300, 301, 302, 307, 308, 404, 405, 410, 414, 501 )", Works,
@@ -40,8 +41,8 @@ pub static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
         "Store also answers to requests with Authorization that do not allow it by public, s-maxage or must-revalidate, and send them to everybody.";
     "page-cache.bypass-cookies", List, Request, "()", Works,
         "Names of cookies, such as \"PHPSESSID\" or \"wordpress_logged_in_*\": a request with one of them goes to the backend, and its answer is not stored.";
-    "page-cache.bypass-headers", List, Request, "the X-Forwarded-* and X-Original-* that are known to change answers", Works,
-        "Request fields that may change an answer without being in its key: a request with one of them from a client that is no trusted proxy goes to the backend, and its answer is not stored. Fields named in page-cache.key do not count.";
+    "page-cache.bypass-headers", List, Request, "( \"Forwarded\", \"Forwarded-Host\", \"Front-End-Https\", \"X-Envoy-Original-Path\", \"X-Forwarded-*\", \"X-Host\", \"X-HTTP-Host-Override\", \"X-HTTP-Method\", \"X-HTTP-Method-Override\", \"X-Method-Override\", \"X-Original-*\", \"X-Replaced-Path\", \"X-Rewrite-URL\", \"X-Script-Name\", \"X-URL-Scheme\" )", Works,
+        "Request fields that may change an answer without being in its key: a request with one of them from a client that is no trusted proxy goes to the backend, and its answer is not stored. A star at the end stands for all names that begin so, except X-Forwarded-For, which counts where it is named itself. Letter case does not matter, and \".\" and \"_\" count as \"-\". Fields named in page-cache.key do not count.";
     "page-cache.honour-client-no-cache", Bool, Request, "disable", Works,
         "Let Cache-Control (no-cache, max-age, min-fresh) and Pragma of clients demand a fresh answer. Whoever may do that may also load the backends.";
     "page-cache.max-object-size", Int, Request, "1024", Works,
@@ -151,55 +152,86 @@ pub enum Name {
     Beginning(Box<[u8]>),
 }
 
-/// Names of request fields, in lower case.
+/// Names of request fields, and beginnings of names.
 #[derive(Clone, Debug, Default)]
 pub struct FieldNames {
-    names: Vec<Box<str>>,
-    /// Bit n: one of them is n bytes long; those of 63 bytes and more share the last bit.
+    /// Folded by [`fold`].
+    names: Vec<Box<[u8]>>,
+    /// Folded.
+    beginnings: Vec<Box<[u8]>>,
+    /// Names that do not count in exactly this spelling, in any letter case.
+    exempt: Vec<Box<str>>,
+    /// Bit n: one of `names` is n bytes long; those of 63 bytes and more share the last bit.
     lengths: u64,
-    /// Bit n: one of them begins with this letter, or another character that shares the bit.
-    beginnings: u32,
+    /// Bit n: a name begins with this letter, or another character that shares the bit.
+    letters: u32,
 }
 
 impl FieldNames {
-    /// These names.
-    pub fn new(names: impl Iterator<Item = Box<str>>) -> FieldNames {
-        let names: Vec<Box<str>> = names.map(|name| name.to_ascii_lowercase().into()).collect();
-        let lengths = names.iter().map(|name| length_bit(name.len()));
-        let beginnings = names.iter().map(|name| beginning_bit(name.as_bytes()));
-        FieldNames {
-            lengths: lengths.fold(0, |bits, bit| bits | bit),
-            beginnings: beginnings.fold(0, |bits, bit| bits | bit),
-            names,
+    /// These names; one with a star at its end stands for all that begin so.
+    pub fn new<'a>(names: impl Iterator<Item = &'a str>) -> FieldNames {
+        let mut all = FieldNames::default();
+        for name in names {
+            let (name, is_beginning) = match name.strip_suffix('*') {
+                Some(beginning) => (beginning, true),
+                None => (name, false),
+            };
+            let folded: Box<[u8]> = name.bytes().map(fold).collect();
+            // A star alone stands for all letters.
+            all.letters |= folded.first().map_or(u32::MAX, |_| letter_bit(&folded));
+            if is_beginning {
+                all.beginnings.push(folded);
+            } else {
+                all.lengths |= length_bit(folded.len());
+                all.names.push(folded);
+            }
         }
+        all
     }
 
-    /// The names.
-    pub fn iter(&self) -> impl Iterator<Item = &str> {
-        self.names.iter().map(|name| &**name)
+    /// Takes a name out in exactly this spelling: where a key has the field, a backend may still take
+    /// another spelling for the same.
+    pub fn exempt(&mut self, name: &str) {
+        self.exempt.push(name.into());
     }
 
-    /// The name among them that `name` is, in any letter case, or that a backend would take it for which
-    /// makes variables of fields: underscores count as dashes. Most are told by their first letter and length
-    /// alone.
+    /// Whether `name` is among them, or a backend that makes variables of fields could take it for one
+    /// of them: in any letter case, with `.` and `_` for `-`. The first letter tells most others.
     #[inline]
-    pub fn find(&self, name: &[u8]) -> Option<&str> {
-        if self.beginnings & beginning_bit(name) == 0 || self.lengths & length_bit(name.len()) == 0
-        {
-            return None;
+    pub fn contain(&self, name: &[u8]) -> bool {
+        self.letters & letter_bit(name) != 0 && self.find(name)
+    }
+
+    fn find(&self, name: &[u8]) -> bool {
+        let is_named = self.lengths & length_bit(name.len()) != 0
+            && self.names.iter().any(|known| is_same(name, known));
+        let begins = || {
+            let mut beginnings = self.beginnings.iter();
+            beginnings.any(|known| {
+                name.get(..known.len())
+                    .is_some_and(|beginning| is_same(beginning, known))
+            }) && !is_same(name, OF_EVERY_PROXY)
+        };
+        (is_named || begins()) && {
+            let mut exempt = self.exempt.iter();
+            !exempt.any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
         }
-        self.iter().find(|known| is_same(name, known))
     }
 }
 
-/// Whether a field's name is a known one in any letter case, with underscores for dashes.
-pub fn is_same(name: &[u8], known: &str) -> bool {
-    let dashed = |byte: u8| match byte {
-        b'_' => b'-',
+/// Every proxy sends it. Only its own name stands for it.
+const OF_EVERY_PROXY: &[u8] = b"x-forwarded-for";
+
+/// What is the same for backends that make variables of fields: PHP, CGI, WSGI.
+pub fn fold(byte: u8) -> u8 {
+    match byte {
+        b'_' | b'.' => b'-',
         _ => byte.to_ascii_lowercase(),
-    };
-    let mut pairs = known.bytes().zip(name);
-    known.len() == name.len() && pairs.all(|(known, byte)| dashed(known) == dashed(*byte))
+    }
+}
+
+fn is_same(name: &[u8], folded: &[u8]) -> bool {
+    name.len() == folded.len() && name.iter().zip(folded).all(|(a, b)| fold(*a) == *b)
 }
 
 fn length_bit(length: usize) -> u64 {
@@ -207,7 +239,7 @@ fn length_bit(length: usize) -> u64 {
 }
 
 /// The same for both cases of a letter.
-fn beginning_bit(name: &[u8]) -> u32 {
+fn letter_bit(name: &[u8]) -> u32 {
     1 << (name.first().copied().unwrap_or(0) & 31)
 }
 
@@ -235,7 +267,7 @@ impl Default for Options {
             stores_set_cookie: false,
             stores_authorized: false,
             bypass_cookies: Vec::new(),
-            bypass_headers: FieldNames::new(BYPASS_HEADERS.map(Box::from).into_iter()),
+            bypass_headers: BYPASS_HEADERS.clone(),
             honours_client: false,
             object_bytes_max: 1024 * 1024,
             lock_timeout: Duration::from_secs(5),
@@ -306,18 +338,14 @@ impl Options {
 
     fn read_bypass_headers(&mut self, values: &Values<'_>) {
         let name = "page-cache.bypass-headers";
-        let own = values.strings(name);
-        let names = match values.value(name) {
-            Some(_) => own,
-            None => BYPASS_HEADERS.to_vec(),
-        };
-        let key = &self.key.values;
-        let is_in_key = |name: &str| {
-            key.iter()
-                .any(|part| matches!(part, Part::Header(known) if known.eq_ignore_ascii_case(name)))
-        };
-        let names = names.into_iter().filter(|name| !is_in_key(name));
-        self.bypass_headers = FieldNames::new(names.map(Box::from));
+        if values.value(name).is_some() {
+            self.bypass_headers = FieldNames::new(values.strings(name).into_iter());
+        }
+        for part in &self.key.values {
+            if let Part::Header(name) = part {
+                self.bypass_headers.exempt(name);
+            }
+        }
     }
 }
 
@@ -500,27 +528,27 @@ fn tags_header(values: &Values<'_>) -> Result<Option<Box<str>>, Diagnostic> {
 }
 
 /// Fields by which frameworks and application servers take other hosts, schemes, paths or methods than
-/// those of the request line, and which no key has. X-Forwarded-For is not one of them: every proxy
-/// sends it.
-pub const BYPASS_HEADERS: [&str; 18] = [
-    "forwarded",
-    "front-end-https",
-    "x-forwarded-host",
-    "x-forwarded-path",
-    "x-forwarded-port",
-    "x-forwarded-prefix",
-    "x-forwarded-proto",
-    "x-forwarded-protocol",
-    "x-forwarded-scheme",
-    "x-forwarded-server",
-    "x-forwarded-ssl",
-    "x-host",
-    "x-http-method-override",
-    "x-method-override",
-    "x-http-method",
-    "x-original-url",
-    "x-rewrite-url",
-    "x-url-scheme",
+/// those of the request line, and which no key has.
+pub static BYPASS_HEADERS: LazyLock<FieldNames> =
+    LazyLock::new(|| FieldNames::new(BYPASS_NAMES.into_iter()));
+
+/// The same by name. Stars are those of [`FieldNames::new`].
+const BYPASS_NAMES: [&str; 15] = [
+    "Forwarded",
+    "Forwarded-Host",
+    "Front-End-Https",
+    "X-Envoy-Original-Path",
+    "X-Forwarded-*",
+    "X-Host",
+    "X-HTTP-Host-Override",
+    "X-HTTP-Method",
+    "X-HTTP-Method-Override",
+    "X-Method-Override",
+    "X-Original-*",
+    "X-Replaced-Path",
+    "X-Rewrite-URL",
+    "X-Script-Name",
+    "X-URL-Scheme",
 ];
 
 #[cfg(test)]
@@ -561,12 +589,37 @@ mod tests {
     #[test]
     fn names_of_fields_are_found_in_any_case() {
         let long = "x".repeat(100);
-        let names = FieldNames::new(["X-Host".into(), long.clone().into()].into_iter());
-        assert_eq!(names.find(b"x-hOST"), Some("x-host"));
-        assert_eq!(names.find(b"x-Most"), None);
-        assert_eq!(names.find(b"x-hosts"), None);
-        assert!(names.find(long.as_bytes()).is_some());
-        assert!(names.find("x".repeat(101).as_bytes()).is_none());
+        let mut names = FieldNames::new(["X-Host", long.as_str(), "X-A-*"].into_iter());
+        for name in ["x-hOST", "X_Host", "x.host", &long, "X-A-", "x_a.b"] {
+            assert!(names.contain(name.as_bytes()), "{name}");
+        }
+        for name in ["x-Most", "x-hosts", "X-A", "", &"x".repeat(101)] {
+            assert!(!names.contain(name.as_bytes()), "{name}");
+        }
+        names.exempt("X-Host");
+        assert!(!names.contain(b"x-host"));
+        assert!(names.contain(b"X_Host"), "the key has not this one");
+        let all = FieldNames::new(["*"].into_iter());
+        assert!(all.contain(b"Accept") && !all.contain(b"X-Forwarded-For"));
+    }
+
+    #[test]
+    fn what_every_proxy_sends_counts_where_it_is_named() {
+        let prefix = FieldNames::new(["X-Forwarded-*"].into_iter());
+        assert!(prefix.contain(b"X-Forwarded-Foo") && prefix.contain(b"X-Forwarded-For-Original"));
+        assert!(!prefix.contain(b"X-Forwarded-For") && !prefix.contain(b"x_forwarded_for"));
+        let named = FieldNames::new(["X-Forwarded-*", "x-forwarded-for"].into_iter());
+        assert!(named.contain(b"X-Forwarded-For"));
+    }
+
+    #[test]
+    fn the_reference_names_what_is_done() {
+        let spec = DIRECTIVES
+            .iter()
+            .find(|spec| spec.name == "page-cache.bypass-headers")
+            .expect("it is in the table");
+        let names = BYPASS_NAMES.map(|name| format!("\"{name}\"")).join(", ");
+        assert_eq!(spec.default, format!("( {names} )"));
     }
 
     #[test]

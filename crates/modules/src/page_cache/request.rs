@@ -6,7 +6,7 @@ use petrel_engine::proto::method::Method;
 
 use super::cache_control::RequestDirectives;
 use super::key::cookies_of;
-use super::options::{self, BYPASS_HEADERS, Options};
+use super::options::{BYPASS_HEADERS, Options};
 use crate::extforward::ACTUAL_FOR;
 
 /// What is to be done about a request.
@@ -102,7 +102,7 @@ pub fn classify(exchange: &Exchange, options: &Options) -> Class {
         return Class::Bypass(Reason::Cookie);
     }
     let mut names = head.iter().map(|(name, _)| name);
-    let has_fields = names.any(|name| options.bypass_headers.find(name).is_some());
+    let has_fields = names.any(|name| options.bypass_headers.contain(name));
     if has_fields && !is_trusted(exchange) || takes_fields_away(exchange) {
         return Class::Bypass(Reason::Header);
     }
@@ -135,10 +135,9 @@ pub fn is_authorized(exchange: &Exchange) -> bool {
 /// Whether the answer may be another than the one that others get for the same URL, because of fields that
 /// are in no key: those that pass the cache by unless the configuration names others.
 pub fn is_peculiar(exchange: &Exchange) -> bool {
-    let names = exchange.request.head.iter().map(|(name, _)| name);
-    let mut known =
-        names.flat_map(|name| BYPASS_HEADERS.map(|known| options::is_same(name, known)));
-    known.any(|is_known| is_known) && !is_trusted(exchange) || takes_fields_away(exchange)
+    let mut names = exchange.request.head.iter().map(|(name, _)| name);
+    let is_known = names.any(|name| BYPASS_HEADERS.contain(name));
+    is_known && !is_trusted(exchange) || takes_fields_away(exchange)
 }
 
 /// Whether the request comes from a trusted proxy, which says what it wants to.

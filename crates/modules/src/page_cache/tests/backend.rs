@@ -47,6 +47,8 @@ pub enum Way {
     Streamed,
     /// Piece by piece, and breaks off before the end.
     Broken,
+    /// At once, with the head of the request behind it.
+    Reflecting,
 }
 
 thread_local! {
@@ -109,7 +111,7 @@ impl Hook for Says {
                     String::from_utf8_lossy(value)
                 ));
             }
-            script.asked.push(asked);
+            script.asked.push(asked.clone());
             exchange.response.answer(Status(script.status));
             // Errors without a word of their own are the server's, as when no backend can be reached.
             exchange.response.is_final = !script.parts.iter().all(String::is_empty);
@@ -119,6 +121,7 @@ impl Hook for Says {
             let parts = script.parts.iter().cloned();
             exchange.response.body = match script.way {
                 Way::Whole => Body::from(parts.collect::<String>().into_bytes()),
+                Way::Reflecting => Body::from((parts.collect::<String>() + &asked).into_bytes()),
                 way => Body::Source(Box::new(Parts {
                     parts: parts.filter(|part| !part.is_empty()).collect(),
                     breaks: way == Way::Broken,

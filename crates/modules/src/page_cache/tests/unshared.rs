@@ -1,6 +1,6 @@
 //! What is one client's never gets to another, and nobody can poison what others get.
 
-use super::backend::{asked, say};
+use super::backend::{Way, asked, say, say_in_parts};
 use super::{count, get, site, status, text};
 use crate::extforward;
 
@@ -97,6 +97,110 @@ fn fields_that_are_not_in_the_key_poison_nothing() {
         say(200, FRESH, "poison");
         assert_eq!(text(&get(&site, "/", &format!("{field}\r\n"))), "poison");
         assert_eq!(text(&get(&site, "/", "")), "clean");
+    }
+}
+
+/// Issue 10, point 13: fields by which applications were seen to answer, and spellings that they take for
+/// the same.
+const REFLECTED: [&str; 20] = [
+    "Forwarded-Host",
+    "X-Envoy-Original-Path",
+    "X-Forwarded-For-Original",
+    "X-Forwarded-Host",
+    "X-Forwarded-Prefix",
+    "X-Forwarded-Proto",
+    "X-Forwarded-Tenant",
+    "X-Forwarded-URI",
+    "X-Forwarded.Host",
+    "X-HTTP-Host-Override",
+    "X-Original-Forwarded-Host",
+    "X-Original-Host",
+    "X-Original-URI",
+    "X-Original-URL",
+    "X-Replaced-Path",
+    "X-Rewrite-URL",
+    "X-Script-Name",
+    "X.Original_Host",
+    "X_FORWARDED_URI",
+    "x_script.name",
+];
+
+#[test]
+fn what_an_application_reflects_reaches_no_second_client() {
+    for name in REFLECTED {
+        let site = site("");
+        say_in_parts(200, FRESH, &["page "], Way::Reflecting);
+        let first = get(&site, "/", &format!("{name}: evil.example\r\n"));
+        assert!(text(&first).contains("evil"), "{name}");
+        assert_eq!(
+            status(&first),
+            "petrel; fwd=bypass; detail=request-field",
+            "{name}"
+        );
+        for _ in 0..2 {
+            assert!(!text(&get(&site, "/", "")).contains("evil"), "{name}");
+        }
+        assert_eq!(asked().len(), 2, "{name}");
+    }
+}
+
+#[test]
+fn every_proxy_sends_x_forwarded_for() {
+    let site = site("");
+    say(200, FRESH, "page");
+    get(&site, "/", "X-Forwarded-For: 192.0.2.1\r\n");
+    assert_eq!(text(&get(&site, "/", "")), "page");
+    assert_eq!(asked().len(), 1);
+}
+
+#[test]
+fn another_spelling_of_a_field_in_the_key_is_not_in_the_key() {
+    let site = site("page-cache.key = (\"path\", \"header:X-Forwarded-Host\")");
+    for host in ["one.example", "two.example", "one.example"] {
+        say(200, FRESH, host);
+        let field = format!("X-Forwarded-Host: {host}\r\n");
+        assert_eq!(text(&get(&site, "/", &field)), host);
+    }
+    assert_eq!(asked().len(), 2);
+    say(200, FRESH, "poison");
+    let answer = get(&site, "/", "X_Forwarded_Host: evil.example\r\n");
+    assert_eq!(status(&answer), "petrel; fwd=bypass; detail=request-field");
+    say(200, FRESH, "clean");
+    assert_eq!(text(&get(&site, "/", "")), "clean");
+}
+
+#[test]
+fn a_semicolon_hides_no_parameter() {
+    let site = site("page-cache.query-ignore = (\"utm_*\")");
+    say(200, FRESH, "poison");
+    get(&site, "/a?utm_x=1;cb=evil", "");
+    say(200, FRESH, "clean");
+    for target in ["/a", "/a?utm_x=1", "/a?utm_x=1%3Bcb=evil"] {
+        assert_eq!(text(&get(&site, target, "")), "clean");
+    }
+    assert_eq!(asked().len(), 2);
+}
+
+#[test]
+fn a_variable_whose_name_begins_like_a_neutral_one_tells_pages_apart() {
+    super::backend::forget();
+    let script = "lighty.r.req_env['REMOTE_USER_ID'] = lighty.r.req_header['User-Agent']";
+    let tree = crate::testing::Tree::new(&[("script.lua", script)]);
+    let modules = [
+        &crate::lua::MODULE,
+        &crate::magnet::MODULE,
+        &super::MODULE,
+        &super::BACKEND,
+    ];
+    let path = tree.path("script.lua");
+    let config = format!("{}magnet.attract-raw-url-to = (\"{path}\")", super::ENABLED);
+    let site = petrel_engine::testing::Site::new(&config, &modules);
+    for user in ["ann", "bob"] {
+        say(200, FRESH, user);
+        assert_eq!(
+            text(&get(&site, "/", &format!("User-Agent: {user}\r\n"))),
+            user
+        );
     }
 }
 
