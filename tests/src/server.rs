@@ -241,6 +241,19 @@ impl Server {
         &self.config
     }
 
+    /// Starts lighttpd on what this server, which has ended, leaves behind.
+    ///
+    /// # Panics
+    /// As [`Builder::start_lighttpd`].
+    pub fn start_again_as_lighttpd(mut self) -> Server {
+        let builder = Builder {
+            tree: std::mem::replace(&mut self.tree, Tree::new()),
+            config: self.config.clone(),
+            environment: Vec::new(),
+        };
+        builder.start_lighttpd()
+    }
+
     /// How it ended, if it has within `limit`.
     pub fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
         let begin = Instant::now();

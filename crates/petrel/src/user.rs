@@ -4,6 +4,7 @@
 use std::ffi::CString;
 use std::io;
 
+use engine::log::FileOwner;
 use engine::settings::ProcessSettings;
 use nix::unistd::{
     Gid, ResGid, ResUid, Uid, User, getegid, geteuid, getgrouplist, getgroups, getresgid,
@@ -98,6 +99,14 @@ impl Identity {
     /// The group, if it is another one.
     pub fn group(&self) -> Option<Gid> {
         self.group
+    }
+
+    /// Who log files belong to that are made for it.
+    pub fn file_owner(&self) -> FileOwner {
+        FileOwner {
+            user: self.user.map(Uid::as_raw),
+            group: self.group.map(Gid::as_raw),
+        }
     }
 
     /// Becomes the identity for good. Looks nothing up: it may be in a chroot. The process must have

@@ -2,13 +2,13 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Instant, SystemTime};
 
 use super::error_lines::{ErrorLines, Repeats, TimePrecision};
-use super::outlet::{Outlet, Sink, Written};
+use super::outlet::{FileOwner, Outlet, Sink, Written};
 use super::queue::{Pushed, Queue};
 use super::syslog::SyslogLevel;
 use super::target::LogTarget;
@@ -246,12 +246,18 @@ impl Log {
         pipe.is_ours()
     }
 
-    /// Opens a file anew; other targets stay.
-    pub(super) fn reopen(&self) -> io::Result<()> {
+    /// Opens a file anew, or makes one that belongs to `owner`; other targets stay.
+    pub(super) fn reopen(&self, owner: FileOwner) -> io::Result<()> {
         if matches!(self.target, LogTarget::File(_)) {
-            self.replace(Outlet::open(&self.target, self.root.as_deref())?);
+            let outlet = Outlet::open(&self.target, self.root.as_deref(), owner)?;
+            self.replace(outlet);
         }
         Ok(())
+    }
+
+    /// Where the path of a file starts from, if not from the root of the process.
+    pub(super) fn root(&self) -> Option<&Path> {
+        self.root.as_deref()
     }
 
     /// Goes on with another outlet, after what is queued was written to the old one.

@@ -29,12 +29,17 @@ pub(super) fn open(path: &Path, flags: OFlags, mode: Mode, user: u32) -> io::Res
         if is_last {
             match openat(&at, &*part, flags | OFlags::NOFOLLOW, mode) {
                 Err(Errno::LOOP) => {}
+                // What is there may be a link to where the file is to be made.
+                Err(Errno::EXIST) if flags.contains(OFlags::EXCL) => {}
                 opened => return Ok(opened?),
             }
         }
         let there = openat(&at, &*part, PLACE | OFlags::NOFOLLOW, Mode::empty())?;
         let stat = fstat(&there)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
+            if is_last {
+                return Err(Errno::EXIST.into());
+            }
             at = there;
             continue;
         }

@@ -10,6 +10,8 @@
 //! single-threaded process can log at all. A process that cannot open files itself gets them by
 //! [`LogRegistry::adopt`].
 //!
+//! [`Rotations`] notices files that were renamed or removed, for the process that opens them.
+//!
 //! Knows nothing of requests or of what lines mean: those are `modules/access_log` and whoever
 //! has an error to tell.
 
@@ -20,6 +22,7 @@ pub mod local_time;
 mod outlet;
 mod pipe;
 mod queue;
+mod rotation;
 mod syslog;
 mod target;
 mod writer;
@@ -35,6 +38,8 @@ use std::time::{Duration, Instant};
 
 pub use error_lines::TimePrecision;
 pub use handle::LogHandle;
+pub use outlet::FileOwner;
+pub use rotation::Rotations;
 pub use syslog::{SyslogFacility, SyslogLevel};
 pub use target::LogTarget;
 
@@ -82,17 +87,19 @@ impl LogRegistry {
     /// # Errors
     /// The first target that cannot be opened; then none of the new ones is kept.
     pub fn add(&self, targets: impl IntoIterator<Item = LogTarget>) -> io::Result<()> {
-        self.add_below(None, targets)
+        self.add_below(None, FileOwner::default(), targets)
     }
 
     /// The same for files whose paths start from `root`: a chroot this process is not in, while
     /// the configuration was written for one that is. A log that is open already stays where it is.
+    /// Files that are made belong to `owner`.
     ///
     /// # Errors
     /// As with [`LogRegistry::add`]. Below a root, files need openat2 (Linux 5.6).
     pub fn add_below(
         &self,
         root: Option<&Path>,
+        owner: FileOwner,
         targets: impl IntoIterator<Item = LogTarget>,
     ) -> io::Result<()> {
         let Some(common) = &self.common else {
@@ -102,7 +109,7 @@ impl LogRegistry {
         for target in targets {
             let is_there = opened.iter().any(|(known, _)| *known == target);
             if !is_there && common.find(&target).is_none() {
-                let outlet = Outlet::open(&target, root)?;
+                let outlet = Outlet::open(&target, root, owner)?;
                 opened.push((target, outlet));
             }
         }
@@ -213,14 +220,15 @@ impl LogRegistry {
     }
 
     /// Opens every file anew, as a rotation wants it. What was logged before still goes to the
-    /// old one. A file that cannot be opened goes on as it was and the error log says so.
+    /// old one. A file that cannot be opened goes on as it was and the error log says so. Files
+    /// that are made belong to `owner`.
     ///
     /// # Errors
     /// The last file that could not be opened.
-    pub fn reopen_all(&self) -> io::Result<()> {
+    pub fn reopen_all(&self, owner: FileOwner) -> io::Result<()> {
         let mut result = Ok(());
         for log in self.logs() {
-            if let Err(error) = log.reopen() {
+            if let Err(error) = log.reopen(owner) {
                 self.error(format_args!("{error}"));
                 result = Err(error);
             }

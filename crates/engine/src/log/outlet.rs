@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
+use rustix::fs::{Gid, Mode, OFlags, ResolveFlags, Uid, fchown, open, openat2};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -63,14 +63,19 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 const WRITE_BYTES_MAX: usize = 1024 * 1024;
 
 impl Outlet {
-    /// Opens `target`; the path of a file starts from `root`, if there is one.
+    /// Opens `target`; the path of a file starts from `root`, if there is one. A file that is made
+    /// belongs to `owner`.
     ///
     /// # Errors
     /// What the kernel says, with the target's name.
-    pub(super) fn open(target: &LogTarget, root: Option<&Path>) -> io::Result<Outlet> {
+    pub(super) fn open(
+        target: &LogTarget,
+        root: Option<&Path>,
+        owner: FileOwner,
+    ) -> io::Result<Outlet> {
         let opened = match target {
             LogTarget::Stderr => Ok(Outlet::Stderr),
-            LogTarget::File(path) => open_file(path, root).map(Outlet::File),
+            LogTarget::File(path) => open_or_make(path, root, owner).map(Outlet::File),
             LogTarget::Pipe(command) => PipeOutlet::start(command).map(Outlet::Pipe),
             LogTarget::Syslog => Ok(Outlet::Syslog(SyslogOutlet::new(Path::new(SYSLOG_PATH)))),
         };
@@ -105,14 +110,54 @@ impl Outlet {
     }
 }
 
-/// Opens a file for appending. Standard output and error by their names in /dev are the
-/// descriptors themselves: those may be sockets or another user's pipes, which cannot be opened.
+/// Who a log file belongs to that this process makes. None of both: to the process itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileOwner {
+    /// A user id.
+    pub user: Option<u32>,
+    /// A group id.
+    pub group: Option<u32>,
+}
+
+/// Opens a file for appending, and makes it if there is none. Only a file that was made here is
+/// given to `owner`: the name may lead to any other file, and that keeps its owner.
+pub(super) fn open_or_make(
+    path: &Path,
+    root: Option<&Path>,
+    owner: FileOwner,
+) -> io::Result<OwnedFd> {
+    if owner == FileOwner::default() {
+        return open_file(path, root, OFlags::CREATE);
+    }
+    for _ in 0..TRIES {
+        match open_file(path, root, OFlags::empty()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            opened => return opened,
+        }
+        match open_file(path, root, OFlags::CREATE | OFlags::EXCL) {
+            // Another process made it in between.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+            Ok(made) => {
+                let user = owner.user.map(Uid::from_raw);
+                fchown(&made, user, owner.group.map(Gid::from_raw))?;
+                return Ok(made);
+            }
+        }
+    }
+    // In a chroot EXCL refuses a symbolic link whose target does not exist yet.
+    open_file(path, root, OFlags::CREATE)
+}
+
+/// Opens a file for appending, with `more` flags. Standard output and error by their names in /dev
+/// are the descriptors themselves: those may be sockets or another user's pipes, which cannot be
+/// opened.
 ///
 /// Root follows only links of its own: see [`links`].
 ///
 /// With a `root` the path means what it means to a process that has it as its root directory, also
 /// behind symbolic links: what lies in there may belong to others. That takes openat2(2), Linux 5.6.
-pub(super) fn open_file(path: &Path, root: Option<&Path>) -> io::Result<OwnedFd> {
+pub(super) fn open_file(path: &Path, root: Option<&Path>, more: OFlags) -> io::Result<OwnedFd> {
     match path.to_str() {
         Some("/dev/stdout") => return rustix::stdio::stdout().try_clone_to_owned(),
         Some("/dev/stderr") => return rustix::stdio::stderr().try_clone_to_owned(),
@@ -121,11 +166,15 @@ pub(super) fn open_file(path: &Path, root: Option<&Path>) -> io::Result<OwnedFd>
     // NONBLOCK is for named pipes: without a reader they are an error instead of a hang.
     let flags = OFlags::WRONLY
         | OFlags::APPEND
-        | OFlags::CREATE
         | OFlags::CLOEXEC
         | OFlags::NOCTTY
-        | OFlags::NONBLOCK;
-    let mode = Mode::from_raw_mode(0o644);
+        | OFlags::NONBLOCK
+        | more;
+    // The kernel wants no mode where nothing can be made.
+    let mode = match more.contains(OFlags::CREATE) {
+        true => Mode::from_raw_mode(0o644),
+        false => Mode::empty(),
+    };
     let Some(root) = root else {
         return match geteuid().is_root() {
             true => links::open(path, flags, mode, 0),
@@ -139,6 +188,9 @@ pub(super) fn open_file(path: &Path, root: Option<&Path>) -> io::Result<OwnedFd>
     )?;
     Ok(openat2(root, path, flags, mode, ResolveFlags::IN_ROOT)?)
 }
+
+/// How often a file may come and go between two calls before that is taken for a link.
+const TRIES: usize = 3;
 
 impl Sink {
     pub(super) fn new(outlet: Outlet) -> Sink {
@@ -233,7 +285,8 @@ mod tests {
     use super::*;
 
     fn sink_on_full_disk() -> Sink {
-        let full = open_file(Path::new("/dev/full"), None).expect("every Linux has it");
+        let full =
+            open_file(Path::new("/dev/full"), None, OFlags::empty()).expect("every Linux has it");
         let mut sink = Sink::new(Outlet::File(full));
         sink.bytes.extend_from_slice(b"line\n");
         sink
@@ -278,7 +331,7 @@ mod tests {
     #[test]
     fn an_open_error_names_the_file() {
         let target = LogTarget::parse("/nowhere/at/all.log");
-        let error = Outlet::open(&target, None)
+        let error = Outlet::open(&target, None, FileOwner::default())
             .err()
             .expect("no such directory");
         assert_eq!(error.kind(), io::ErrorKind::NotFound);

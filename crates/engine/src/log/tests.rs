@@ -6,26 +6,26 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::{LogRegistry, LogTarget};
+use super::{FileOwner, LogRegistry, LogTarget};
 use crate::limits::LOG_QUEUE_BYTES_MAX;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A directory that goes with the test.
-struct Directory(PathBuf);
+pub(super) struct Directory(pub(super) PathBuf);
 
 impl Directory {
-    fn new(name: &str) -> Directory {
+    pub(super) fn new(name: &str) -> Directory {
         let path = std::env::temp_dir().join(format!("petrel-log-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a directory");
         Directory(path)
     }
 
-    fn target(&self, name: &str) -> LogTarget {
+    pub(super) fn target(&self, name: &str) -> LogTarget {
         LogTarget::File(self.0.join(name))
     }
 
-    fn read(&self, name: &str) -> String {
+    pub(super) fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.0.join(name)).unwrap_or_default()
     }
 
@@ -63,12 +63,12 @@ fn a_file_below_a_root_stays_there_also_after_a_rotation() {
     let target = LogTarget::File("/logs/a".into());
     let registry = LogRegistry::default();
     registry
-        .add_below(Some(&directory.0), [target.clone()])
+        .add_below(Some(&directory.0), FileOwner::default(), [target.clone()])
         .expect("opens");
     registry.get(&target).write(b"one\n");
     assert_eq!(directory.read("inner/a"), "one\n");
     std::fs::rename(directory.0.join("inner/a"), directory.0.join("inner/a.1")).expect("moves");
-    registry.reopen_all().expect("opens");
+    registry.reopen_all(FileOwner::default()).expect("opens");
     registry.get(&target).write(b"two\n");
     assert_eq!(directory.read("inner/a"), "two\n");
     assert!(
@@ -142,7 +142,9 @@ fn a_rotated_file_keeps_its_lines_and_the_new_one_gets_the_next() {
         log.write(b"before\n");
         std::fs::rename(directory.0.join("a"), directory.0.join("a.1")).expect("a rotation");
         log.write(b"still before\n");
-        registry.reopen_all().expect("opens again");
+        registry
+            .reopen_all(FileOwner::default())
+            .expect("opens again");
         assert!(registry.flush(LIMIT));
         log.write(b"after\n");
         assert!(registry.flush(LIMIT));
@@ -161,7 +163,7 @@ fn a_file_that_cannot_be_reopened_goes_on() {
     let registry = LogRegistry::open([target.clone(), directory.target("errors")]).expect("opens");
     registry.set_error_log(directory.target("errors"));
     std::fs::rename(&sub, directory.0.join("moved")).expect("a rename");
-    assert!(registry.reopen_all().is_err());
+    assert!(registry.reopen_all(FileOwner::default()).is_err());
     registry.get(&target).write(b"x\n");
     assert_eq!(directory.read("moved/a"), "x\n");
     assert!(

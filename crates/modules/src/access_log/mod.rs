@@ -41,7 +41,7 @@ static DIRECTIVES: &[DirectiveSpec] = &[
         scope: Scope::Request,
         default: "unset",
         effect: Effect::Works,
-        doc: "The file to write to, opened for appending and again on SIGHUP, or \"|command\": a \
+        doc: "The file to write to, opened for appending, and again on SIGHUP or when it was rotated, or \"|command\": a \
               command that gets the lines on its standard input and is started again if it dies. \
               Unset, there is no access log.",
     },

@@ -23,6 +23,7 @@ impl Keeper {
             // Its last words may have come in between.
             self.hear(index);
             let process = self.processes.remove(index);
+            self.close_unused_logs();
             let mut how = describe(status);
             if let Some(reason) = &process.reason {
                 how = format!("{how}: {reason}");

@@ -58,6 +58,7 @@ impl Generation {
         // lighttpd opens its logs after the chroot.
         logs.add_below(
             loaded.process.chroot.as_deref(),
+            identity.file_owner(),
             log_targets.iter().cloned(),
         )
         .map_err(|error| fails(error.to_string(), None))?;

@@ -28,7 +28,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use config::Diagnostics;
-use engine::log::{LogRegistry, LogTarget};
+use engine::log::{LogRegistry, LogTarget, Rotations};
 use nix::sys::signal::Signal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sd_notify::NotifyState;
@@ -94,6 +94,7 @@ struct Keeper {
     detached: bool,
     signals: Signals,
     logs: LogRegistry,
+    rotations: Rotations,
     inherited: ListenerSet,
     pid_file: Option<PidFile>,
     processes: Vec<ServerProcess>,
@@ -153,6 +154,7 @@ impl Keeper {
             launch: options.launch,
             signals,
             logs,
+            rotations: Rotations::new(Instant::now()),
             inherited: options.inherited,
             pid_file,
             processes: Vec::new(),
@@ -193,6 +195,7 @@ impl Keeper {
             process.check_deadline(now);
         }
         self.tend_log_commands();
+        self.follow_rotations(now);
         self.tend_backends(now);
         match self.stopping {
             Some(_) if self.has_ended() && self.backends.is_empty() => self.stopped(),
@@ -244,6 +247,7 @@ impl Keeper {
                 .iter()
                 .filter_map(|process| Some(process.control()?.as_fd())),
         );
+        descriptors.extend(self.rotations.descriptor());
         let mut polled: Vec<PollFd<'_>> = descriptors
             .iter()
             .map(|descriptor| PollFd::new(descriptor, PollFlags::IN))
@@ -270,6 +274,7 @@ impl Keeper {
             .chain(self.start_at)
             .chain(tending)
             .chain(trial)
+            .chain([self.rotations.deadline(Instant::now())])
             .chain(self.backends.deadline(Instant::now()))
             .min()
     }
@@ -448,7 +453,7 @@ impl Keeper {
 
     fn reopen_logs(&mut self) {
         // What cannot be reopened goes on as it was; the registry has said so.
-        let _ = self.logs.reopen_all();
+        let _ = self.logs.reopen_all(self.current.identity.file_owner());
         match self.logs.descriptors() {
             Ok(descriptors) => {
                 let files = descriptors
@@ -463,6 +468,26 @@ impl Keeper {
                 .logs
                 .error(format_args!("the logs were not reopened: {error}")),
         }
+    }
+
+    /// Opens the logs anew whose files were renamed or removed.
+    fn follow_rotations(&mut self, now: Instant) {
+        let owner = self.current.identity.file_owner();
+        for (target, descriptor) in self.rotations.look(&self.logs, owner, now) {
+            self.renew_log(&target, &descriptor);
+        }
+    }
+
+    /// Closes the logs that no server process writes any more. One that drains writes those of its
+    /// own configuration.
+    fn close_unused_logs(&mut self) {
+        let processes = self.processes.iter().map(|process| &process.generation);
+        let used = processes.chain([&self.current]).chain(&self.next);
+        let used: Vec<LogTarget> = used
+            .flat_map(|generation| generation.log_targets.iter().cloned())
+            .collect();
+        self.logs.retain(&used, Duration::from_millis(100));
+        self.rotations.logs_changed(Instant::now());
     }
 
     fn renew_log(&self, target: &LogTarget, descriptor: &impl AsFd) {

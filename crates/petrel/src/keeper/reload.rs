@@ -134,8 +134,7 @@ impl Keeper {
         // is queued there, and closes it in turn.
         before.listeners.take();
         configure_logs(&self.logs, &self.current.loaded);
-        self.logs
-            .retain(&self.current.log_targets, Duration::from_millis(100));
+        self.close_unused_logs();
         self.move_pid_file();
         let id = self.processes.get(index).map_or(0, ServerProcess::id);
         self.logs.error(format_args!(
@@ -147,8 +146,7 @@ impl Keeper {
     /// The next configuration cannot be served.
     pub(super) fn give_up_next(&mut self, why: &str) {
         self.next = None;
-        self.logs
-            .retain(&self.current.log_targets, Duration::from_millis(100));
+        self.close_unused_logs();
         self.reload_failed(why);
         self.reload_is_over();
     }
