@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use petrel_tests::Server;
+use petrel_tests::{PATIENCE, Server, Tree, is_installed, petrel, run, skip};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
@@ -48,6 +49,34 @@ fn configurations_are_accepted_without_a_warning() {
             assert_eq!(errors, "", "{page}: {configuration}");
         }
     }
+}
+
+#[test]
+fn systemd_accepts_the_unit() {
+    if !is_installed("systemd-analyze") {
+        return skip("systemd_accepts_the_unit", "systemd is not installed");
+    }
+    let text = text("README.md");
+    let lines = text.lines().skip_while(|line| *line != "    [Unit]");
+    let lines = lines.take_while(|line| line.is_empty() || line.starts_with("    "));
+    let unit: Vec<&str> = lines.map(str::trim_start).collect();
+    let binary = petrel();
+    let unit = unit
+        .join("\n")
+        .replace("/usr/local/bin/petrel", &binary.to_string_lossy());
+    let tree = Tree::new();
+    tree.write("petrel.service", &unit);
+    let mut verify = Command::new("systemd-analyze");
+    verify
+        .args(["verify", "--man=no"])
+        .arg(tree.path("petrel.service"));
+    let finished = run(&mut verify, PATIENCE);
+    // It complains of other units of the machine as well, and then fails.
+    let complaints = finished
+        .errors
+        .lines()
+        .filter(|line| line.contains("petrel"));
+    assert_eq!(complaints.collect::<Vec<_>>(), Vec::<&str>::new(), "{unit}");
 }
 
 #[test]

@@ -173,3 +173,27 @@ accesslog.filename = var.dir + \"/logs/access.log\"";
     let lighttpd = server.start_again_as_lighttpd();
     assert_eq!(lighttpd.get("/").status, 200);
 }
+
+#[test]
+fn root_is_told_what_it_means() {
+    let test = "root_is_told_what_it_means";
+    if !geteuid().is_root() {
+        return skip(test, "it is about root");
+    }
+    let server = Server::start("");
+    for said in [
+        server.log(),
+        Server::build().file("www/x", "").check(&["-tt"]).errors,
+    ] {
+        assert!(
+            said.contains("runs as root") && said.contains("server.username"),
+            "{said}"
+        );
+    }
+    let config = "server.username = \"nobody\"";
+    let checked = Server::build()
+        .file("www/x", "")
+        .config(config)
+        .check(&["-tt"]);
+    assert_eq!(checked.errors, "");
+}

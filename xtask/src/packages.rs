@@ -53,6 +53,7 @@ const NEEDS: &[Need] = &[
     need("e2fsprogs", "mkfs.ext4", Tests("of the modelled disk")),
     need("mount", "losetup", Tests("of the modelled disk")),
     need("util-linux", "blockdev", Tests("of the modelled disk")),
+    need("systemd", "systemd-analyze", Tests("of the systemd unit")),
     need("python3", "python3", Tests("of forbidden system calls")),
     need("iproute2", "ip", Tests("in a network of their own")),
     need(

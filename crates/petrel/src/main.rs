@@ -158,6 +158,9 @@ fn inherited_sockets(loaded: &Loaded) -> io::Result<ListenerSet> {
 }
 
 fn preflight(loaded: &Loaded) -> u8 {
+    if let Some(warning) = user::warning(&loaded.process) {
+        terminal::complain(format_args!("petrel: warning: {warning}"));
+    }
     for warning in check::names(loaded) {
         load::print_diagnostic(&warning, loaded);
     }

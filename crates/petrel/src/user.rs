@@ -161,6 +161,20 @@ impl Identity {
     }
 }
 
+/// What there is to say about the user that the server process will have: that it stays root, or that
+/// `server.username` cannot be obeyed.
+pub fn warning(process: &ProcessSettings) -> Option<&'static str> {
+    match (geteuid().is_root(), &process.username) {
+        (true, None) => Some(
+            "the server process runs as root, because server.username is not set: an error in it, or in a script or \
+             module, gives away the whole machine. Set server.username (and server.groupname) to a user without \
+             privileges, such as \"www-data\", or start the server as such a user",
+        ),
+        (false, Some(_)) => Some("server.username has no effect: only root can change it"),
+        _ => None,
+    }
+}
+
 fn assert_dropped(is_dropped: bool, what: &str) -> io::Result<()> {
     match is_dropped {
         true => Ok(()),

@@ -53,7 +53,7 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "server.chroot", String, Server, "unset", Works,
         "The directory the server process is locked into before it serves. Backend programs (bin-path) and their sockets are inside as well.";
     "server.username", String, Server, "unset", Works,
-        "The user to run as when started as root. Must not be root itself.";
+        "The user to run as when started as root. Must not be root itself. Unset, root goes on serving as root, and a warning says so.";
     "server.groupname", String, Server, "unset", Works,
         "The group to run as when started as root. Must not be root's.";
     "server.errorlog-use-syslog", Bool, Server, "disable", Works,
@@ -185,7 +185,7 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "etag.use-size", Bool, Request, "enable", Works,
         "The size is part of ETags.";
     "server.errorlog", String, Request, "standard error", Works,
-        "The error log: a file, or \"|command\" for a command that reads it.";
+        "The error log: a file, or \"|command\" for a command that reads it. A file is opened again when it was rotated.";
     "server.breakagelog", String, Server, "unset", Works,
         "Where the standard error output of backend processes goes; to the error log when it is not set.";
     "chunked.encoding", Bool, Request, "enable", NotYet("a body of unknown length is always sent chunked over HTTP/1.1"),

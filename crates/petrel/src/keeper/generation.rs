@@ -9,7 +9,7 @@ use super::backends::{Backends, PoolId};
 use crate::limits;
 use crate::listen::ListenerSet;
 use crate::load::Loaded;
-use crate::user::Identity;
+use crate::user::{self, Identity};
 
 /// A configuration and its listeners. Several server processes may belong to one, after crashes.
 pub struct Generation {
@@ -49,9 +49,7 @@ impl Generation {
         loaded.has_document_root()?;
         let identity = Identity::find(&loaded.process).map_err(|message| fails(message, None))?;
         let mut warnings = limits::apply(&loaded.process);
-        if loaded.process.username.is_some() && !nix::unistd::geteuid().is_root() {
-            warnings.push("server.username has no effect: only root can change it".to_owned());
-        }
+        warnings.extend(user::warning(&loaded.process).map(str::to_owned));
         let listeners = ListenerSet::open(&loaded.process, before, inherited)
             .map_err(|error| fails(error.message, error.span))?;
         let log_targets = loaded.log_targets();
