@@ -19,6 +19,7 @@ mod command;
 mod differential;
 pub mod fastcgi;
 mod load;
+mod package;
 mod ports;
 mod process;
 mod response;
@@ -35,6 +36,7 @@ pub use client::{Client, ClientError};
 pub use command::{Finished, curl, is_installed, run};
 pub use differential::{Difference, Differential};
 pub use load::{Load, LoadResult};
+pub use package::package;
 
 pub use ports::free_port;
 pub use process::{Holdings, ProcessTree, raise_descriptor_limit};

@@ -1,11 +1,15 @@
 //! The programs and files that tests use and a machine may lack, and the Debian packages they are in.
+//!
+//! Programs are installed. Of packages whose *files* the tests are about, the tests get an unpacked copy: what lies below
+//! /etc may be changed by an administrator or by another package.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::limit::{self, Reads};
-use crate::workspace::output_of;
+use crate::workspace::{Workspace, output_of};
 
 /// Something that tests use.
 struct Need {
@@ -31,6 +35,8 @@ use Purpose::{Build, Tests};
 const NEEDS: &[Need] = &[
     need("gcc", "cc", Build),
     need("g++", "c++", Build),
+    need("libc6-dev", "/usr/include/stdio.h", Build),
+    need("make", "make", Build),
     need("curl", "curl", Tests("that use curl")),
     need("wget", "wget", Tests("that mirror a site")),
     need("apache2-utils", "ab", Tests("with ab")),
@@ -101,6 +107,21 @@ const NEEDS: &[Need] = &[
     need("memcached", "memcached", Tests("with memcached")),
 ];
 
+/// Packages that are unpacked, each into a folder of its name.
+const UNPACKED: &[&str] = &[
+    "lighttpd",
+    "lighttpd-mod-deflate",
+    "javascript-common",
+    "media-types",
+    "dokuwiki",
+];
+
+/// Where the unpacked packages are, below cargo's target directory. `petrel_tests::package` says the same.
+const UNPACKED_IN: &str = "packages";
+
+/// Packages that those of [`NEEDS`] stand for, as patterns: their versions are the ones that matter.
+const STOOD_FOR: &[&str] = &["php[0-9]*-fpm", "php[0-9]*-cgi", "openjdk-*-jre-headless"];
+
 const fn need(package: &'static str, sign: &'static str, purpose: Purpose) -> Need {
     Need {
         package,
@@ -109,12 +130,23 @@ const fn need(package: &'static str, sign: &'static str, purpose: Purpose) -> Ne
     }
 }
 
-/// Installs what is missing. Returns a line for each package that cannot be had although root asked
-/// for it, for the summary; the tests that need it skip.
+/// Installs and unpacks what is missing, and prints which versions are there. Returns a line for each package that
+/// cannot be had, for the summary; the tests that need it skip.
 ///
 /// # Errors
 /// When something is missing and this is not root, or what the build needs cannot be had.
-pub fn provide() -> Result<Vec<String>, String> {
+pub fn provide(workspace: &Workspace) -> Result<Vec<String>, String> {
+    let deadline = Instant::now() + Duration::from_secs(INSTALL_MINUTES * 60);
+    let mut unavailable = provide_installed(deadline)?;
+    unavailable.extend(provide_unpacked(
+        &workspace.target.join(UNPACKED_IN),
+        deadline,
+    ));
+    println!("=== packages used: {}", versions(workspace).join(", "));
+    Ok(unavailable)
+}
+
+fn provide_installed(deadline: Instant) -> Result<Vec<String>, String> {
     let missing: Vec<&Need> = NEEDS.iter().filter(|need| !need.is_met()).collect();
     if missing.is_empty() {
         return Ok(Vec::new());
@@ -127,7 +159,7 @@ pub fn provide() -> Result<Vec<String>, String> {
         ));
     }
     println!("=== packages: {packages}");
-    install(&missing);
+    install(&missing, deadline);
     let still: Vec<&Need> = missing.into_iter().filter(|need| !need.is_met()).collect();
     if let Some(need) = still.iter().find(|need| matches!(need.purpose, Build)) {
         return Err(format!(
@@ -136,6 +168,98 @@ pub fn provide() -> Result<Vec<String>, String> {
         ));
     }
     Ok(still.iter().map(|need| need.lament()).collect())
+}
+
+/// Downloads and unpacks what is not in `folder` yet. Needs no root.
+fn provide_unpacked(folder: &Path, deadline: Instant) -> Vec<String> {
+    let is_missing = |package: &&&str| !folder.join(package).exists();
+    let missing: Vec<&str> = UNPACKED.iter().filter(is_missing).copied().collect();
+    if missing.is_empty() {
+        return Vec::new();
+    }
+    let lament = |package: &&str, why: &str| {
+        format!("package {package} cannot be unpacked ({why}): tests of its files are skipped")
+    };
+    println!("=== unpacking: {}", missing.join(" "));
+    // A machine without lists of packages, or with old ones, has to get them first.
+    let mut downloaded = download(&missing, folder, deadline);
+    if downloaded.is_err() && is_root() {
+        downloaded = apt_get(&["update", "-q"], folder, deadline)
+            .and_then(|()| download(&missing, folder, deadline));
+    }
+    if let Err(why) = downloaded {
+        return missing
+            .iter()
+            .map(|package| lament(package, &why))
+            .collect();
+    }
+    let unpacked = missing
+        .iter()
+        .map(|package| (package, unpack(package, folder)));
+    unpacked
+        .filter_map(|(package, outcome)| outcome.err().map(|why| lament(package, &why)))
+        .collect()
+}
+
+fn download(packages: &[&str], folder: &Path, deadline: Instant) -> Result<(), String> {
+    fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    apt_get(&[&["download", "-q"], packages].concat(), folder, deadline)
+}
+
+/// Unpacks `PACKAGE_VERSION_ARCHITECTURE.deb` of `folder` into `PACKAGE` there. A folder of that name is complete.
+fn unpack(package: &str, folder: &Path) -> Result<(), String> {
+    let archive = archive_of(package, folder).ok_or("no archive came")?;
+    let (fresh, place) = (folder.join(format!("{package}.new")), folder.join(package));
+    let begin = fs::remove_dir_all(&fresh).or_else(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    });
+    begin.map_err(|error| format!("{}: {error}", fresh.display()))?;
+    let mut command = Command::new("dpkg-deb");
+    crate::workspace::run(command.arg("-x").arg(archive).arg(&fresh))?;
+    fs::rename(&fresh, &place).map_err(|error| format!("{}: {error}", place.display()))
+}
+
+/// The newest archive of a package in `folder`. Its name tells the version.
+fn archive_of(package: &str, folder: &Path) -> Option<PathBuf> {
+    let files = fs::read_dir(folder)
+        .ok()?
+        .flatten()
+        .map(|entry| entry.path());
+    let is_its = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.ends_with(".deb") && name.split('_').next() == Some(package)
+    };
+    let modified = |path: &PathBuf| fs::metadata(path).and_then(|data| data.modified()).ok();
+    files.filter(is_its).max_by_key(modified)
+}
+
+/// What a run uses: packages that are installed and archives that were unpacked, with their versions.
+fn versions(workspace: &Workspace) -> Vec<String> {
+    let packages = NEEDS.iter().map(|need| need.package);
+    let mut query = Command::new("dpkg-query");
+    query
+        .args(["-W", "-f", "${db:Status-Status} ${Package} ${Version}\\n"])
+        .args(packages)
+        .args(STOOD_FOR)
+        .stderr(Stdio::null());
+    // It fails if one package is unknown, and still tells of the others.
+    let output = query.output().map(|output| output.stdout);
+    let output = String::from_utf8_lossy(&output.unwrap_or_default()).into_owned();
+    let installed = output
+        .lines()
+        .filter_map(|line| line.strip_prefix("installed "));
+    let mut versions: Vec<String> = installed.map(str::to_owned).collect();
+    versions.dedup();
+    let folder = workspace.target.join(UNPACKED_IN);
+    let archives = UNPACKED
+        .iter()
+        .filter_map(|package| archive_of(package, &folder));
+    versions.extend(archives.map(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        format!("{name} (unpacked)")
+    }));
+    versions
 }
 
 impl Need {
@@ -161,13 +285,12 @@ impl Need {
     }
 }
 
-/// How long installing may take, all in all.
-const INSTALL_MINUTES: u64 = 10;
+/// How long installing may take, all in all: a gigabyte on a fresh machine, with a slow network.
+const INSTALL_MINUTES: u64 = 20;
 
 /// All at once, and one by one if that fails: one that cannot be had must not keep out the others.
-fn install(missing: &[&Need]) {
-    let deadline = Instant::now() + Duration::from_secs(INSTALL_MINUTES * 60);
-    let apt_get = |arguments: &[&str]| apt_get(arguments, deadline);
+fn install(missing: &[&Need], deadline: Instant) {
+    let apt_get = |arguments: &[&str]| apt_get(arguments, Path::new("/"), deadline);
     let report = |outcome: Result<(), String>| {
         if let Err(message) = &outcome {
             println!("=== {message}");
@@ -185,11 +308,12 @@ fn install(missing: &[&Need]) {
 
 const INSTALL: &[&str] = &["install", "-q", "-y", "--no-install-recommends"];
 
-/// RUNLEVEL=1 keeps packages from starting the servers they bring.
-fn apt_get(arguments: &[&str], deadline: Instant) -> Result<(), String> {
+/// Runs apt-get in `directory`. RUNLEVEL=1 keeps packages from starting the servers they bring.
+fn apt_get(arguments: &[&str], directory: &Path, deadline: Instant) -> Result<(), String> {
     let mut command = Command::new("apt-get");
     command
         .args(arguments)
+        .current_dir(directory)
         .env("DEBIAN_FRONTEND", "noninteractive")
         .env("RUNLEVEL", "1")
         .stdin(Stdio::null());

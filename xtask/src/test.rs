@@ -18,7 +18,7 @@ use crate::workspace::Workspace;
 pub fn run(workspace: &Workspace, arguments: &[&str]) -> Result<(), String> {
     let options = Options::parse(arguments)?;
     let begin = Instant::now();
-    let unavailable = packages::provide()?;
+    let unavailable = packages::provide(workspace)?;
     let mut done = Vec::new();
     for step in &options.steps {
         let left = options
@@ -201,8 +201,8 @@ mod tests {
         let all = Options::parse(&[]).expect("it is right");
         assert_eq!((all.effort, all.steps.len()), (Effort::Full, STEPS.len()));
         assert_eq!(all.total, None);
-        let limited = Options::parse(&["--minutes", "36"]).expect("it is right");
-        assert_eq!(limited.total, Some(Duration::from_secs(36 * 60)));
+        let limited = Options::parse(&["--minutes", "70"]).expect("it is right");
+        assert_eq!(limited.total, Some(Duration::from_secs(70 * 60)));
         for wrong in [
             &["--only"][..],
             &["--only", "nothing"],
