@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
@@ -60,6 +61,18 @@ impl Tree {
     pub fn replace(&self, path: &str, content: impl AsRef<[u8]>) -> &Tree {
         let new = format!("{path}.new");
         self.write(&new, content).rename(&new, path)
+    }
+
+    /// Copies a file, or what is in a directory, to `to`. Links become what they lead to.
+    pub fn copy(&self, from: impl AsRef<Path>, to: &str) -> &Tree {
+        let copied = Command::new("cp")
+            .args(["--recursive", "--dereference", "--no-target-directory"])
+            .arg(from.as_ref())
+            .arg(self.path(to))
+            .status();
+        let is_done = copied.is_ok_and(|status| status.success());
+        assert!(is_done, "cp {}", from.as_ref().display());
+        self
     }
 
     /// Makes a directory and those above it.

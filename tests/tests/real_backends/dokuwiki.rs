@@ -1,26 +1,19 @@
 //! A wiki under PHP, used through a browser: log in, edit, upload, search.
 
-use std::process::Command;
+use std::path::Path;
 
-use petrel_tests::{Browser, Server, Tree, skip};
+use petrel_tests::{Browser, Server, Tree, package, skip};
 
 use crate::component::can_run;
 use crate::php::{fpm, start_fpm};
 
-/// What the package installs, as a tree that belongs to the test.
-fn installation() -> Tree {
+/// The installed program, with the configuration and the data that the package brings, as a tree that belongs to the
+/// test.
+fn installation(package: &Path) -> Tree {
     let tree = Tree::new();
-    for (from, to) in [
-        ("/usr/share/dokuwiki", "www"),
-        ("/etc/dokuwiki", "conf"),
-        ("/var/lib/dokuwiki/data", "data"),
-    ] {
-        let copied = Command::new("cp")
-            .args(["--recursive", "--dereference", from])
-            .arg(tree.path(to))
-            .status();
-        assert!(copied.is_ok_and(|status| status.success()), "cp {from}");
-    }
+    tree.copy("/usr/share/dokuwiki", "www")
+        .copy(package.join("etc/dokuwiki"), "conf")
+        .copy(package.join("var/lib/dokuwiki/data"), "data");
     let root = tree.root().display();
     let preload = format!("<?php if (!defined('DOKU_CONF')) define('DOKU_CONF', '{root}/conf/');");
     let local = format!(
@@ -61,7 +54,11 @@ fn dokuwiki_in_a_browser() {
     if let Some(why) = Browser::hindrance() {
         return skip(test, &why);
     }
-    let fpm = start_fpm(installation());
+    let package = match package("dokuwiki") {
+        Ok(package) => package,
+        Err(why) => return skip(test, &why),
+    };
+    let fpm = start_fpm(installation(&package));
     let www = fpm.path("www");
     let server = Server::build()
         .config(&format!("server.document-root = \"{www}\""))

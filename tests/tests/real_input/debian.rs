@@ -1,26 +1,38 @@
 //! Debian's lighttpd package: its configuration, word for word, under Petrel and under lighttpd.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 
-use petrel_tests::{PATIENCE, Response, Tree, curl, is_installed, petrel, run, skip};
+use petrel_tests::{
+    Finished, PATIENCE, Response, Tree, curl, is_installed, package, petrel, run, skip,
+};
 use rustix::process::Signal;
 
 use crate::isolated::{Isolated, isolated};
 
-/// The package's configuration.
+/// The package's configuration, as it is called where [`machine`] is mounted.
 const CONFIGURATION: &str = "/etc/lighttpd/lighttpd.conf";
 
-/// A machine with these files of conf-available enabled.
+/// The packages that bring files for lighttpd.
+const PACKAGES: [&str; 3] = ["lighttpd", "lighttpd-mod-deflate", "javascript-common"];
+
+/// A machine on which these packages were installed just now, with these files of conf-available enabled.
 fn machine(enabled: &[&str]) -> Tree {
     let tree = Tree::new();
-    tree.directory("enabled");
-    for name in enabled {
-        let available = Path::new("/etc/lighttpd/conf-available").join(name);
-        assert!(available.exists(), "{name} is not in the package");
-        tree.symlink(available, &format!("enabled/{name}"));
+    for name in PACKAGES {
+        tree.copy(unpacked(name).join("etc/lighttpd"), "lighttpd");
     }
+    tree.copy(unpacked("lighttpd").join("usr/share/lighttpd"), "share");
+    tree.copy(unpacked("media-types").join("etc/mime.types"), "mime.types");
+    tree.directory("lighttpd/conf-enabled");
+    for name in enabled {
+        let available = format!("lighttpd/conf-available/{name}");
+        assert!(tree.path(&available).exists(), "{name} is in no package");
+        let link = format!("lighttpd/conf-enabled/{name}");
+        tree.symlink(format!("../conf-available/{name}"), &link);
+    }
+    tree.write("javascript/jquery/jquery.js", SCRIPT);
     tree.write("www/index.lighttpd.html", welcome());
     tree.write("www/page.html", "<p>a page</p>\n".repeat(1000));
     tree.write("www/notes.txt", "some notes\n".repeat(1000));
@@ -37,9 +49,18 @@ fn machine(enabled: &[&str]) -> Tree {
     tree
 }
 
+/// What is in a library of scripts.
+const SCRIPT: &str = "window.jQuery = {};\n";
+
+/// The files of one of the packages that [`isolated`] asks for.
+fn unpacked(name: &str) -> PathBuf {
+    package(name).unwrap_or_else(|why| panic!("{why}"))
+}
+
 /// The page that the package puts into a new document root.
 fn welcome() -> Vec<u8> {
-    std::fs::read("/usr/share/lighttpd/index.html").expect("the package has a page")
+    let page = unpacked("lighttpd").join("usr/share/lighttpd/index.html");
+    std::fs::read(page).expect("the package has a page")
 }
 
 fn start_petrel(enabled: &[&str]) -> Isolated {
@@ -55,13 +76,16 @@ fn start_lighttpd(enabled: &[&str]) -> Isolated {
     )
 }
 
+/// Runs Petrel with these arguments on `tree`, a [`machine`], to its end.
+fn run_petrel(tree: &Tree, arguments: &[&str]) -> Finished {
+    let petrel = petrel().to_str().expect("a plain path");
+    Isolated::run(tree, &[&[petrel], arguments].concat())
+}
+
 #[test]
 fn the_stock_configuration_is_accepted() {
     isolated("the_stock_configuration_is_accepted", || {
-        let finished = run(
-            Command::new(petrel()).args(["-tt", "-f", CONFIGURATION]),
-            PATIENCE,
-        );
+        let finished = run_petrel(&machine(&[]), &["-tt", "-f", CONFIGURATION]);
         assert_eq!(finished.code(), 0, "{}", finished.errors);
         assert!(
             !finished.errors.contains("Warning: "),
@@ -72,28 +96,34 @@ fn the_stock_configuration_is_accepted() {
 }
 
 #[test]
-fn the_printed_configuration_is_accepted_and_prints_the_same() {
-    isolated(
-        "the_printed_configuration_is_accepted_and_prints_the_same",
-        || {
-            let print = |file: &Path| {
-                let finished = run(
-                    Command::new(petrel()).arg("-p").arg("-f").arg(file),
-                    PATIENCE,
-                );
-                assert_eq!(finished.code(), 0, "{}", finished.errors);
-                finished.text()
-            };
-            let printed = print(Path::new(CONFIGURATION));
-            assert!(
-                printed.contains("\".css\" => \"text/css;charset=utf-8\""),
-                "{printed}"
-            );
-            let tree = Tree::new();
+fn each_file_of_the_packages_prints_as_a_configuration_that_prints_the_same() {
+    let test = "each_file_of_the_packages_prints_as_a_configuration_that_prints_the_same";
+    isolated(test, || {
+        let tree = machine(&["90-javascript-alias.conf"]);
+        let print = |file: &str| {
+            let finished = run_petrel(&tree, &["-p", "-f", file]);
+            assert_eq!(finished.code(), 0, "{file}: {}", finished.errors);
+            finished.text()
+        };
+        let available = tree.names("lighttpd/conf-available").into_iter();
+        let available = available.filter(|name| name.ends_with(".conf"));
+        let mut files: Vec<String> = available
+            .map(|name| format!("/etc/lighttpd/conf-available/{name}"))
+            .collect();
+        assert!(files.len() > 20, "{files:?}");
+        files.push(CONFIGURATION.to_owned());
+        for file in files {
+            let printed = print(&file);
             tree.write("printed.conf", &printed);
-            assert_eq!(print(&tree.path("printed.conf")), printed);
-        },
-    );
+            let again = tree.path("printed.conf").display().to_string();
+            assert_eq!(print(&again), printed, "{file}");
+        }
+        let whole = print(CONFIGURATION);
+        assert!(
+            whole.contains("\".css\" => \"text/css;charset=utf-8\""),
+            "{whole}"
+        );
+    });
 }
 
 #[test]
@@ -104,12 +134,9 @@ fn the_stock_configuration_serves() {
         let index = server.get("/");
         assert_eq!((index.status, &index.body), (200, &welcome));
         assert_eq!(server.client_ipv6().get("/").body, welcome);
-        let script = "/usr/share/javascript/jquery/jquery.js";
-        if let Ok(content) = std::fs::read(script) {
-            let response = server.get("/javascript/jquery/jquery.js");
-            assert_eq!((response.status, &response.body), (200, &content));
-            assert_eq!(response.field("Content-Type"), Some("text/javascript"));
-        }
+        let script = server.get("/javascript/jquery/jquery.js");
+        assert_eq!((script.status, script.text().as_str()), (200, SCRIPT));
+        assert_eq!(script.field("Content-Type"), Some("text/javascript"));
         assert_eq!(server.get("/script.php").status, 403);
         assert_eq!(server.get("/sub/library.inc").status, 403);
         assert_eq!(server.tree.text("run/lighttpd.pid").trim(), "1");

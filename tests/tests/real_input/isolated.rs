@@ -1,8 +1,8 @@
 //! A server with a machine of its own to look at: network, mounts and processes.
 //!
-//! So a stock configuration runs word for word as it is installed: port 80, files in /run and
-//! /var/log, another user. Directories of a [`Tree`] are mounted in the places the configuration
-//! names; nothing outside is touched.
+//! So a stock configuration runs word for word as it comes: port 80, files in /run and /var/log, another
+//! user. Files and directories of a [`Tree`] are mounted in the places the configuration names: what is
+//! installed there is neither seen nor touched.
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,7 +11,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-use petrel_tests::{Address, Client, ProcessTree, Response, Tree, eventually, is_installed, skip};
+use petrel_tests::{
+    Address, Client, Finished, PATIENCE, ProcessTree, Response, Tree, eventually, is_installed,
+    package, run, skip,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -24,14 +27,25 @@ pub struct Isolated {
     port: u16,
 }
 
-/// Which directories of the tree are mounted where.
+/// Which directories and files of the tree are mounted where.
 const MOUNTS: &[(&str, &str)] = &[
     ("run", "/run"),
     ("log", "/var/log"),
     ("cache", "/var/cache/lighttpd"),
     ("srv", "/srv"),
     ("www", "/var/www/html"),
-    ("enabled", "/etc/lighttpd/conf-enabled"),
+    ("lighttpd", "/etc/lighttpd"),
+    ("share", "/usr/share/lighttpd"),
+    ("javascript", "/usr/share/javascript"),
+    ("mime.types", "/etc/mime.types"),
+];
+
+/// The packages that the tree is made of.
+const PACKAGES: &[&str] = &[
+    "lighttpd",
+    "lighttpd-mod-deflate",
+    "javascript-common",
+    "media-types",
 ];
 
 /// What the server's user has to be able to write, as the package's own scripts arrange.
@@ -51,6 +65,14 @@ impl Isolated {
         if let Some(program) = missing {
             return Some(format!("{program} is not installed"));
         }
+        if let Some((_, place)) = MOUNTS.iter().find(|(_, place)| !Path::new(place).exists()) {
+            return Some(format!(
+                "{place} does not exist, so that nothing can be mounted there"
+            ));
+        }
+        if let Some(why) = PACKAGES.iter().find_map(|name| package(name).err()) {
+            return Some(why);
+        }
         let mut probe = isolating();
         probe.args(["sh", "-c", "mount --bind /tmp /tmp && ip link set lo up"]);
         match probe.stderr(Stdio::null()).status() {
@@ -65,25 +87,9 @@ impl Isolated {
     /// # Panics
     /// It does not.
     pub fn start(tree: Tree, server: &[&str], port: u16) -> Isolated {
-        for (directory, place) in MOUNTS {
-            tree.directory(directory);
-            std::fs::create_dir_all(place).expect("a place to mount at");
-        }
-        for directory in ITS_OWN {
-            tree.directory(directory);
-            let chown = Command::new("chown")
-                .arg("www-data")
-                .arg(tree.path(directory))
-                .status();
-            assert!(
-                chown.is_ok_and(|status| status.success()),
-                "chown {directory}"
-            );
-        }
+        let mut command = in_machine(&tree, server);
         let output = File::create(tree.path("output")).expect("a file for the output");
-        let holder = isolating()
-            .args(["sh", "-euc", &set_up(&tree), "sh"])
-            .args(server)
+        let holder = command
             .stdin(Stdio::null())
             .stdout(output.try_clone().expect("a descriptor"))
             .stderr(output)
@@ -98,6 +104,11 @@ impl Isolated {
             isolated.output()
         );
         isolated
+    }
+
+    /// Runs `program`, with its arguments, on `tree` to its end.
+    pub fn run(tree: &Tree, program: &[&str]) -> Finished {
+        run(&mut in_machine(tree, program), PATIENCE)
     }
 
     /// What it printed.
@@ -194,6 +205,31 @@ fn isolating() -> Command {
         "--kill-child=KILL",
         "--mount-proc",
     ]);
+    command
+}
+
+/// The command that runs `program` as process 1 of a machine made of `tree`.
+fn in_machine(tree: &Tree, program: &[&str]) -> Command {
+    for (name, _) in MOUNTS {
+        if !tree.path(name).exists() {
+            tree.directory(name);
+        }
+    }
+    for directory in ITS_OWN {
+        tree.directory(directory);
+        let chown = Command::new("chown")
+            .arg("www-data")
+            .arg(tree.path(directory))
+            .status();
+        assert!(
+            chown.is_ok_and(|status| status.success()),
+            "chown {directory}"
+        );
+    }
+    let mut command = isolating();
+    command
+        .args(["sh", "-euc", &set_up(tree), "sh"])
+        .args(program);
     command
 }
 

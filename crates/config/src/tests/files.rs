@@ -368,33 +368,3 @@ fn a_distribution_s_layout_loads() {
                 && !condition.matcher.matches(b"127.0.0.10"))
     );
 }
-
-#[test]
-fn the_installed_lighttpd_s_own_files_load() {
-    let main = Path::new("/etc/lighttpd/lighttpd.conf");
-    if !main.exists() {
-        return;
-    }
-    let mut files = vec![main.to_owned()];
-    let available = fs::read_dir("/etc/lighttpd/conf-available")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path());
-    files.extend(available.filter(|path| {
-        path.extension()
-            .is_some_and(|extension| extension == "conf")
-    }));
-    for file in files {
-        let config = load(&file, &schema(), &LoadOptions::from_process())
-            .unwrap_or_else(|diagnostics| panic!("{}: {diagnostics}", file.display()));
-        let printed = crate::print(&config);
-        let again = crate::parse_str("printed", &printed, &schema(), &options())
-            .unwrap_or_else(|diagnostics| panic!("{diagnostics}"));
-        assert!(
-            crate::testing::same_tree(&config, &again),
-            "{}\n{printed}",
-            file.display()
-        );
-    }
-}
