@@ -7,7 +7,19 @@ use petrel_tests::{Server, Tree, free_port};
 use crate::component::{Component, Listens, can_run};
 use crate::{numbers, post};
 
+/// Where Tomcat's programs are. Its configuration is in another place with each version of the package: the test
+/// brings its own.
 const HOME: &str = "/usr/share/tomcat10";
+
+/// What a site needs of the file that Tomcat reads before each application's own.
+const WEB_XML: &str = r#"<web-app xmlns="https://jakarta.ee/xml/ns/jakartaee" version="6.0">
+<servlet><servlet-name>default</servlet-name>
+<servlet-class>org.apache.catalina.servlets.DefaultServlet</servlet-class></servlet>
+<servlet><servlet-name>jsp</servlet-name>
+<servlet-class>org.apache.jasper.servlet.JspServlet</servlet-class></servlet>
+<servlet-mapping><servlet-name>default</servlet-name><url-pattern>/</url-pattern></servlet-mapping>
+<servlet-mapping><servlet-name>jsp</servlet-name><url-pattern>*.jsp</url-pattern></servlet-mapping>
+</web-app>"#;
 
 const PAGE: &str = r#"<%@ page contentType="text/plain" %><%
 out.print(request.getMethod() + " " + request.getRequestURI() + " " + request.getQueryString()
@@ -35,16 +47,13 @@ fn start(port: u16) -> Component {
          </Engine></Service></Server>"
     );
     tree.write("conf/server.xml", connector)
+        .write("conf/web.xml", WEB_XML)
         .write("webapps/ROOT/page.jsp", PAGE)
         .write("webapps/ROOT/echo.jsp", ECHO)
         .write("webapps/ROOT/big.jsp", BIG)
         .directory("temp")
         .directory("work")
         .directory("logs");
-    for name in ["web.xml", "catalina.properties", "context.xml"] {
-        let text = std::fs::read(format!("{HOME}/etc/{name}")).expect("it comes with Tomcat");
-        tree.write(&format!("conf/{name}"), text);
-    }
     let mut command = Command::new("java");
     command
         .args(["-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp"])
