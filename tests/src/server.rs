@@ -102,8 +102,12 @@ impl Builder {
 
     /// Runs `petrel` with `arguments` and `-f` on the configuration, to its end.
     pub fn check(self, arguments: &[&str]) -> crate::Finished {
+        self.check_as(Command::new(petrel()), arguments)
+    }
+
+    /// As [`Builder::check`], by `command`: another program that runs Petrel.
+    pub fn check_as(self, mut command: Command, arguments: &[&str]) -> crate::Finished {
         write_configuration(&self.tree, free_port(), &self.config);
-        let mut command = Command::new(petrel());
         command
             .args(arguments)
             .arg("-f")

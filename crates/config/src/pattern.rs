@@ -283,7 +283,7 @@ mod tests {
         assert!(!pattern.is_match(&value));
         assert!(pattern.may_match(&value));
         assert!(!pattern.may_match(b"b"));
-        assert!(start.elapsed().as_millis() < 2_000);
+        assert!(start.elapsed().as_secs() < 30);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use petrel_tests::Server;
 
-use crate::{ask, lua_lines, says, site};
+use crate::{ask, lua_lines, says, site, site_with_budgets};
 
 /// Walks through everything that can be reached from a script's globals: tables, metatables, environments.
 const WALK: &str = r#"
@@ -79,7 +79,7 @@ const FORBIDDEN: &[&str] = &[
 #[test]
 fn nothing_dangerous_can_be_reached() {
     let walk = format!("{WALK}\nlighty.content = {{ table.concat(order, \"\\n\") }} return 200");
-    let server = site(&[], &[("walk", &walk)])
+    let server = site_with_budgets(&[], &[("walk", &walk)])
         .config("lua.max-run-time = 2000")
         .start();
     let text = ask(&server, "/walk");
@@ -200,7 +200,7 @@ fn attempts_at_the_server_come_to_nothing() {
          if ok and value ~= true then bad[#bad + 1] = name .. \": \" .. tostring(value) end\nend\n\
          {tries}\nlighty.content = {{ table.concat(bad, \"\\n\"), \"|\" }} return 200"
     );
-    let server = site(&[], &[("try", &script)])
+    let server = site_with_budgets(&[], &[("try", &script)])
         .config("lua.max-run-time = 500")
         .start();
     for _ in 0..3 {
@@ -280,7 +280,7 @@ fn isolation_server(config: &str) -> Server {
     let slow =
         format!("{WRITES}\npetrel.sleep(1)\nlighty.content = {{ leak, string.leak() }} return 200");
     let writes = format!("{WRITES}\nlighty.content = {{ \"written\" }} return 200");
-    site(
+    site_with_budgets(
         &[],
         &[
             ("writes", &writes),

@@ -21,8 +21,14 @@ mod component;
 
 use petrel_tests::{Builder, Response, Server};
 
-/// A server with mod_magnet and `modules`, in which `/NAME` runs the script of that name in `scripts`.
+/// A server with mod_magnet and `modules`, in which `/NAME` runs the script of that name in `scripts`. Scripts may run
+/// for a second of processor time: the ten milliseconds of the default are too few for large values on a slow machine.
 fn site(modules: &[&str], scripts: &[(&str, &str)]) -> Builder {
+    site_with_budgets(modules, scripts).config("lua.max-run-time = 1000")
+}
+
+/// As [`site`], with the budgets that a script has by default, for tests of these.
+fn site_with_budgets(modules: &[&str], scripts: &[(&str, &str)]) -> Builder {
     let modules = [&["mod_magnet", "mod_status"], modules].concat();
     let modules: Vec<String> = modules.iter().map(|name| format!("\"{name}\"")).collect();
     let mut builder = Server::build()

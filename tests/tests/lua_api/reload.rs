@@ -5,7 +5,7 @@ use std::time::Duration;
 use petrel_tests::{Load, PATIENCE, SOON, eventually};
 use rustix::process::Signal;
 
-use crate::{lua_lines, says, site};
+use crate::{lua_lines, says, site, site_with_budgets};
 
 #[test]
 fn a_reload_fails_no_request_of_a_script() {
@@ -68,7 +68,7 @@ fn a_hard_stop_waits_for_no_script() {
 fn a_reload_reads_the_limits_anew() {
     let work =
         says("local begin = os.clock() while os.clock() - begin < 0.1 do end return \"done\"");
-    let server = site(&[], &[("work", &work)]).start();
+    let server = site_with_budgets(&[], &[("work", &work)]).start();
     assert_eq!(server.get("/work").status, 500);
     let config = format!("{}\nlua.max-run-time = 1000\n", server.configuration());
     server.write_configuration(&config);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use petrel_tests::{ClientError, eventually};
 
-use crate::{ask, expect_lua_lines, lua_lines, memory, says, site};
+use crate::{ask, expect_lua_lines, lua_lines, memory, says, site, site_with_budgets};
 
 const MIB: usize = 1 << 20;
 
@@ -104,7 +104,7 @@ fn pieces_arrive_when_they_are_written() {
 
 #[test]
 fn an_error_in_the_middle_cuts_the_answer_off() {
-    let server = site(
+    let server = site_with_budgets(
         &[],
         &[
             (

@@ -23,19 +23,16 @@ fn a_thousand_scripts_sleep_while_files_are_answered() {
     for client in &mut clients {
         client.send(REQUEST);
     }
-    let mut files = Vec::new();
+    // A worker that slept with its scripts would answer one file, after two seconds.
+    let mut files = 0;
     let mut kept = server.client();
     while begin.elapsed() < Duration::from_millis(1900) {
-        let asked = Instant::now();
         assert_eq!(kept.get("/").status, 200);
-        files.push(asked.elapsed());
+        files += 1;
         std::thread::sleep(Duration::from_millis(2));
     }
-    files.sort();
-    let median = files[files.len() / 2];
-    println!("{} files, half of them within {median:?}", files.len());
-    assert!(files.len() > 5, "{files:?}");
-    assert!(median < Duration::from_millis(500), "{median:?}");
+    println!("{files} files while {SLEEPERS} scripts slept");
+    assert!(files > 5, "{files}");
     for client in &mut clients {
         assert_eq!(client.response().text(), "true");
     }

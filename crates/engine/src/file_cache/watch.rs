@@ -536,7 +536,7 @@ mod tests {
             assert!(watcher.cover(deep.as_bytes()).is_watched());
         }
         assert!(
-            begin.elapsed() < std::time::Duration::from_secs(5),
+            begin.elapsed() < std::time::Duration::from_secs(30),
             "{:?}",
             begin.elapsed()
         );

@@ -17,7 +17,9 @@ const MODULES: &[&ModuleSpec] = &[
     &crate::static_file::MODULE,
 ];
 
+/// With a budget that is enough for a debug build of a slow machine.
 const CONFIG: &str = "cml.extension = \".cml\"\n\
+    lua.max-run-time = 1000\n\
     index-file.names = ( \"index.cml\", \"index.php\" )\n\
     mimetype.assign = ( \".html\" => \"text/html\", \".txt\" => \"text/plain\" )\n";
 

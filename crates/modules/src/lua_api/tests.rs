@@ -12,7 +12,8 @@ async fn run(script: &str) -> (u16, String) {
     let tree = Tree::new(&[("script.lua", script), ("a.txt", "a file"), ("d/b", "")]);
     let script = script.replace("ROOT", &tree.path(""));
     tree.write("script.lua", &script);
-    let config = "mimetype.assign = ( \".txt\" => \"text/plain\" )";
+    // A debug build of a slow machine needs more than the ten milliseconds of the default.
+    let config = "mimetype.assign = ( \".txt\" => \"text/plain\" )\nlua.max-run-time = 1000";
     let site = tree.site(config, &[&RUNS, &static_file::MODULE]);
     let answer = site.get_async("/script.lua").await;
     let text = String::from_utf8_lossy(answer.body()).into_owned();

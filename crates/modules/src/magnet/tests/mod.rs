@@ -76,7 +76,9 @@ impl Scripts {
     }
 }
 
+/// With a budget that is enough for a debug build of a slow machine.
 const BASE: &str = "server.document-root := \"ROOT/www\"
+    lua.max-run-time = 1000
     index-file.names = (\"index.html\")
     mimetype.assign = (\".html\" => \"text/html\", \".txt\" => \"text/plain\")";
 
