@@ -17,6 +17,7 @@ mod limits;
 mod listen;
 mod load;
 mod lua_command;
+mod names;
 mod serve_dir;
 mod server;
 mod spawn;
@@ -24,6 +25,7 @@ mod stdio;
 mod terminal;
 mod user;
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -39,6 +41,7 @@ use keeper::daemon::{self, Detached};
 use keeper::{End, Options};
 use listen::ListenerSet;
 use load::{Loaded, Origin};
+use names::Called;
 use serve_dir::Site;
 
 /// lighttpd's exit code for everything that keeps it from starting.
@@ -49,25 +52,31 @@ fn main() -> ExitCode {
     if let Err(error) = sys::child::close_on_exec_from(3) {
         return ExitCode::from(fail(&format!("marking descriptors: {error}")));
     }
-    ExitCode::from(match is_called_spawn_fcgi() {
-        true => match SpawnFcgi::try_parse() {
-            Ok(arguments) => spawn::run(&arguments.spawn, SPAWN_FCGI),
+    let mut words = std::env::args_os();
+    let called = Called::by(words.next().as_deref());
+    ExitCode::from(match called {
+        Called::SpawnFcgi => match SpawnFcgi::try_parse() {
+            Ok(arguments) => spawn::run(&arguments.spawn, names::SPAWN_FCGI),
             Err(error) => explain_usage(&error),
         },
-        false => match Arguments::try_parse() {
-            Ok(arguments) => run(arguments),
+        Called::Command(command) => {
+            let line = [OsString::from("petrel"), command.into()];
+            match Arguments::try_parse_from(line.into_iter().chain(words)) {
+                Ok(arguments) => run(arguments, called),
+                Err(error) => explain_usage(&error),
+            }
+        }
+        Called::Petrel | Called::Lighttpd => match Arguments::try_parse() {
+            Ok(arguments) => run(arguments, called),
             Err(error) => explain_usage(&error),
         },
+        Called::Unknown => fail(&names::refusal(std::env::args_os().next().as_deref())),
     })
 }
 
-fn is_called_spawn_fcgi() -> bool {
-    let name = std::env::args_os().next();
-    name.is_some_and(|name| Path::new(&name).file_name() == Some(SPAWN_FCGI.as_ref()))
-}
-
-fn run(arguments: Arguments) -> u8 {
-    if arguments.is_empty() {
+fn run(arguments: Arguments, called: Called) -> u8 {
+    // lighttpd has no site of its own.
+    if arguments.is_empty() && called == Called::Petrel {
         return serve_bundled();
     }
     match &arguments.command {
@@ -175,6 +184,13 @@ fn preflight(loaded: &Loaded) -> u8 {
 
 /// `petrel` alone.
 fn serve_bundled() -> u8 {
+    // spawn-fcgi gives that to a FastCGI program. Its clients would wait for answers for ever.
+    if rustix::net::sockopt::socket_acceptconn(rustix::stdio::stdin()).unwrap_or(false) {
+        return fail(
+            "standard input is a listening socket: say which FastCGI program is meant, \
+             `petrel fcgi-magnet` or `petrel fcgi-stat-accel`",
+        );
+    }
     let bundled = match BundledSite::write() {
         Ok(bundled) => bundled,
         Err(error) => return fail(&format!("writing the bundled site: {error}")),
@@ -273,7 +289,5 @@ fn fail(message: &str) -> u8 {
     EXIT_FAILURE
 }
 
-/// The name under which `petrel spawn` is meant.
-const SPAWN_FCGI: &str = "spawn-fcgi";
 /// The port of the bundled site.
 const BUNDLED_PORT: u16 = 8080;

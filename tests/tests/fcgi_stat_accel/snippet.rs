@@ -33,12 +33,16 @@ fn the_snippet_of_the_article_runs_as_it_stands() {
     let (front, backend) = (port(1025), port(1029));
     // "$ ./build/spawn-fcgi -f ./build/fcgi-stat-accel -p 1029 -C 1", in the foreground and for this
     // machine only.
-    let mut command = Command::new(petrel());
-    let program = format!("{} fcgi-stat-accel", petrel().display());
+    let tree = Tree::new();
+    tree.directory("build");
+    for name in ["spawn-fcgi", "fcgi-stat-accel"] {
+        tree.symlink(petrel(), &format!("build/{name}"));
+    }
     let backend_text = backend.to_string();
-    command.args(["spawn", "-n", "-a", "127.0.0.1", "-f", &program]);
+    let mut command = Command::new("./build/spawn-fcgi");
+    command.args(["-n", "-a", "127.0.0.1", "-f", "./build/fcgi-stat-accel"]);
     command.args(["-p", &backend_text, "-C", "1"]);
-    let accelerator = Accelerator::run(command, Tree::new());
+    let accelerator = Accelerator::run(command, tree);
     accelerator.expect_port(backend);
     let config = SEEK_BOUND
         .replace("1025", &front.to_string())

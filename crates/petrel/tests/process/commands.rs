@@ -25,6 +25,54 @@ fn version_features_and_help() {
 }
 
 #[test]
+fn each_name_does_what_it_says_or_says_no() {
+    let site = Site::new();
+    // What it says on standard error when it is started by a link of that name, and its code.
+    let started_as = |name: &str, arguments: &[&str]| {
+        let link = site.path(name);
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_petrel"), &link).expect("a link");
+        let output = std::process::Command::new(&link)
+            .args(arguments)
+            .stdin(std::process::Stdio::null())
+            .output()
+            .expect("petrel is there");
+        fs::remove_file(&link).expect("it is ours");
+        let said = text(&output.stderr) + &text(&output.stdout);
+        (output.status.code(), said)
+    };
+    for (name, arguments, code, words) in [
+        ("fcgi-stat-accel", &[][..], 255, "name a place by --port"),
+        ("fcgi-stat-accel", &["--port", "0"], 255, "0 is not in"),
+        ("fcgi-magnet", &[], 255, "name a place by"),
+        ("spawn-fcgi", &["-v"], 0, "spawn-fcgi (petrel/"),
+        ("lighttpd", &["-v"], 0, "petrel/"),
+        ("lighttpd", &[], 255, "no configuration: name a file by -f"),
+        ("petrel-new", &["-v"], 0, "petrel/"),
+        ("lighttpd-angel", &[], 255, "started as lighttpd-angel"),
+        ("lighttpd-angel", &["-v"], 255, "started as lighttpd-angel"),
+    ] {
+        let (ended, said) = started_as(name, arguments);
+        assert_eq!(ended, Some(code), "{name} {arguments:?}: {said}");
+        assert!(said.contains(words), "{name} {arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn the_bundled_site_takes_no_socket_of_a_fastcgi_program() {
+    let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let output = petrel()
+        .stdin(std::os::fd::OwnedFd::from(socket))
+        .output()
+        .expect("petrel is there");
+    assert_eq!(output.status.code(), Some(255));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("standard input is a listening socket"),
+        "{said}"
+    );
+}
+
+#[test]
 fn generated_pages() {
     let bash = run(&["completions", "bash"]);
     assert!(bash.status.success() && text(&bash.stdout).contains("_petrel"));

@@ -1,0 +1,96 @@
+//! The names under which the program may be started, by a link, and what each of them means.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+/// The name under which `petrel spawn` is meant.
+pub const SPAWN_FCGI: &str = "spawn-fcgi";
+
+/// Commands that are programs of their own elsewhere: their names are those of the programs.
+const PROGRAMS: [&str; 2] = ["fcgi-magnet", "fcgi-stat-accel"];
+
+/// What the program is, by the name that it was started under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Called {
+    /// petrel, with everything after it: petrel-0.1, petrel.new.
+    Petrel,
+    /// lighttpd, which has the same options and does nothing without any.
+    Lighttpd,
+    /// spawn-fcgi.
+    SpawnFcgi,
+    /// A command that was named by the link.
+    Command(&'static str),
+    /// A program that this one is not.
+    Unknown,
+}
+
+impl Called {
+    /// By the first word of the command line.
+    pub fn by(word: Option<&OsStr>) -> Called {
+        // A caller that gives no name at all means the file it started.
+        let Some(name) = word.map(file_name).filter(|name| !name.is_empty()) else {
+            return Called::Petrel;
+        };
+        if let Some(program) = PROGRAMS.into_iter().find(|program| *program == name) {
+            return Called::Command(program);
+        }
+        match name.as_str() {
+            SPAWN_FCGI => Called::SpawnFcgi,
+            "lighttpd" => Called::Lighttpd,
+            _ if name.starts_with("petrel") => Called::Petrel,
+            _ => Called::Unknown,
+        }
+    }
+}
+
+/// What is said to a caller by an unknown name. Serving a site in the place of another program would leave the
+/// caller waiting for what that program does.
+pub fn refusal(word: Option<&OsStr>) -> String {
+    let name = word.map(file_name).unwrap_or_default();
+    let programs = PROGRAMS.join(", ");
+    format!(
+        "started as {name}, which is no program of Petrel's: a link to it is called petrel (or petrel-...), lighttpd, \
+         {SPAWN_FCGI}, {programs}"
+    )
+}
+
+fn file_name(word: &OsStr) -> String {
+    let name = Path::new(word).file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_part_of_the_path_counts() {
+        for (word, called) in [
+            ("petrel", Called::Petrel),
+            ("/usr/bin/petrel-0.1", Called::Petrel),
+            ("/usr/sbin/lighttpd", Called::Lighttpd),
+            ("./build/spawn-fcgi", Called::SpawnFcgi),
+            (
+                "./build/fcgi-stat-accel",
+                Called::Command("fcgi-stat-accel"),
+            ),
+            ("fcgi-magnet", Called::Command("fcgi-magnet")),
+            ("lighttpd-angel", Called::Unknown),
+            ("fcgi-magnet2", Called::Unknown),
+            ("/petrel/httpd", Called::Unknown),
+            ("", Called::Petrel),
+        ] {
+            assert_eq!(Called::by(Some(word.as_ref())), called, "{word}");
+        }
+        assert_eq!(Called::by(None), Called::Petrel);
+    }
+
+    #[test]
+    fn each_program_is_a_command() {
+        use clap::CommandFactory;
+        let arguments = crate::cli::Arguments::command();
+        for program in PROGRAMS {
+            assert!(arguments.find_subcommand(program).is_some(), "{program}");
+        }
+    }
+}
