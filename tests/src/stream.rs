@@ -71,8 +71,7 @@ impl Stream {
         }
     }
 
-    /// From now on closing it is a reset. Unix sockets reset by themselves when something is left
-    /// unread.
+    /// From now on closing it is a reset. A unix socket is reset when it is closed with unread bytes.
     pub(crate) fn reset_on_close(&self) {
         if let Stream::Tcp(stream) = self {
             let linger = Some(Duration::ZERO);

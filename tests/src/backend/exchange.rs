@@ -208,7 +208,8 @@ impl Exchange<'_> {
         self.state = State::Over;
     }
 
-    /// The connection is over: reset.
+    /// The connection is over: reset. On a unix socket that is how a process ends that leaves a part of
+    /// its request unread, as php-fpm does with the last record.
     pub fn reset(&mut self) {
         self.wire.reset_on_close();
         self.state = State::Over;

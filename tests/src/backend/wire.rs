@@ -4,14 +4,21 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::time::Duration;
 
+use rustix::net::{RecvFlags, recv};
+
 use crate::stream::Stream;
 
 /// A connection and what was received but not yet asked for.
+///
+/// The last bytes that came on a unix socket are left in its queue, although `buffer` has a copy: a
+/// unix socket is reset only when it is closed with unread bytes.
 pub(super) struct Wire {
     stream: Stream,
     buffer: Vec<u8>,
     /// Bytes of `buffer` that were handed out.
     used: usize,
+    /// Bytes at the end of `buffer` that are in the queue of the unix socket as well.
+    unread: usize,
 }
 
 impl Wire {
@@ -20,6 +27,7 @@ impl Wire {
             stream,
             buffer: Vec::new(),
             used: 0,
+            unread: 0,
         }
     }
 
@@ -58,13 +66,16 @@ impl Wire {
         self.stream.write_all(bytes)
     }
 
-    pub(super) fn shutdown(&self, how: Shutdown) {
+    pub(super) fn shutdown(&mut self, how: Shutdown) {
+        self.read_rest();
         // The other side may have gone already.
         let _ = self.stream.shutdown(how);
     }
 
     /// From now on closing it is a reset.
-    pub(super) fn reset_on_close(&self) {
+    pub(super) fn reset_on_close(&mut self) {
+        // What is unread stays unread.
+        self.unread = 0;
         self.stream.reset_on_close();
     }
 
@@ -89,13 +100,35 @@ impl Wire {
     fn fill(&mut self) -> io::Result<()> {
         self.buffer.drain(..self.used);
         self.used = 0;
+        self.read_rest();
         let mut bytes = [0; 64 * 1024];
-        match self.stream.read(&mut bytes)? {
+        let count = match &self.stream {
+            Stream::Tcp(_) => self.stream.read(&mut bytes)?,
+            Stream::Unix(stream) => {
+                self.unread = recv(stream, &mut bytes, RecvFlags::PEEK)?.0;
+                self.unread
+            }
+        };
+        match count {
             0 => Err(ErrorKind::UnexpectedEof.into()),
             count => {
                 self.buffer.extend_from_slice(&bytes[..count]);
                 Ok(())
             }
         }
+    }
+
+    /// Empties the queue of the unix socket of what `buffer` has already.
+    fn read_rest(&mut self) {
+        let mut rest = vec![0; std::mem::take(&mut self.unread)];
+        self.stream
+            .read_exact(&mut rest)
+            .expect("these bytes were seen in the queue");
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.read_rest();
     }
 }

@@ -1,9 +1,10 @@
 //! Connections to backends that are kept, and the rule by which a request is sent again: nothing of
-//! its answer came, and it is idempotent or was never written, and its body is still there.
+//! its answer came, its body is still there, and it is idempotent or not one byte of it was written.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use petrel_tests::{Backend, Speaks, eventually};
+use petrel_tests::{Backend, Exchange, Speaks, eventually};
 
 use crate::{in_front_of, in_front_of_with, name, post};
 
@@ -125,6 +126,72 @@ fn a_post_that_a_kept_connection_lost_is_not_sent_again() {
     }
 }
 
+/// Reads a whole request, which is its work, and resets the connection without an answer. Everything
+/// but `/app/work` is answered, and `/app/second` from the second time on.
+fn resets_after_its_work(speaks: Speaks) -> [Backend; 2] {
+    let script = || {
+        let asked = AtomicUsize::new(0);
+        move |exchange: &mut Exchange<'_>| {
+            exchange.read_body();
+            match name(exchange) {
+                "work" => exchange.reset(),
+                "second" if asked.fetch_add(1, Ordering::SeqCst) == 0 => exchange.reset(),
+                _ => exchange.say("fine"),
+            }
+        }
+    };
+    [
+        Backend::start(speaks, script()),
+        Backend::start_on_tcp(speaks, script()),
+    ]
+}
+
+#[test]
+fn a_post_is_not_sent_again_when_the_backend_resets_the_connection_after_its_work() {
+    for speaks in Speaks::ALL {
+        for backend in resets_after_its_work(speaks) {
+            let server = in_front_of(&backend).start();
+            // Once on a new connection, once on a kept one if the protocol has any.
+            for _ in 0..2 {
+                let before = backend.requests().len();
+                let response = server.exchange(post("/app/work", "an order"));
+                assert_eq!(response.status, 502, "{speaks:?}: {response}");
+                assert_eq!(backend.requests().len(), before + 1, "{speaks:?}: it ran once");
+                assert!(eventually(|| server.get("/app/").status == 200));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_get_is_sent_again_when_the_backend_resets_the_connection_after_its_work() {
+    for speaks in Speaks::ALL {
+        for backend in resets_after_its_work(speaks) {
+            let server = in_front_of(&backend).start();
+            assert_eq!(server.get("/app/second").text(), "fine", "{speaks:?}");
+            assert_eq!(backend.requests().len(), 2, "{speaks:?}");
+        }
+    }
+}
+
+#[test]
+fn a_post_of_which_a_part_was_written_is_not_sent_again() {
+    for speaks in KEEPERS {
+        let backend = Backend::start(speaks, |exchange| match name(exchange) {
+            "large" => {
+                exchange.read_some();
+                exchange.reset();
+            }
+            _ => exchange.say("fine"),
+        });
+        let server = in_front_of(&backend).start();
+        assert_eq!(server.get("/app/").status, 200);
+        let response = server.exchange(post("/app/large", &"x".repeat(4 << 20)));
+        assert_eq!(response.status, 502, "{speaks:?}: {response}");
+        assert_eq!(backend.requests().len(), 2, "{speaks:?}: it came once");
+    }
+}
+
 #[test]
 fn a_backend_that_is_started_anew_is_used_at_once() {
     for speaks in Speaks::ALL {
@@ -161,11 +228,11 @@ fn a_backend_restarted_under_load_loses_no_idempotent_request() {
 #[test]
 fn a_death_on_a_new_connection_is_not_the_end_of_a_get() {
     for speaks in Speaks::ALL {
-        let deaths = std::sync::atomic::AtomicUsize::new(0);
+        let deaths = AtomicUsize::new(0);
         // One process died with its first request; others listen on the same socket.
         let backend = Backend::start(speaks, move |exchange| {
             exchange.read_body();
-            match deaths.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+            match deaths.fetch_add(1, Ordering::SeqCst) {
                 0 => exchange.close(),
                 _ => exchange.say("alive"),
             }

@@ -77,21 +77,6 @@ impl Failure {
     pub fn is_timeout(&self) -> bool {
         matches!(self, Failure::ReadTimeout | Failure::WriteTimeout)
     }
-
-    /// Whether the request was refused by a socket that nobody reads any more.
-    pub fn is_refused_write(&self) -> bool {
-        matches!(self, Failure::Write(error) if error.kind() == io::ErrorKind::BrokenPipe)
-    }
-
-    /// Whether the connection was reset.
-    pub fn is_reset(&self) -> bool {
-        match self {
-            Failure::Write(error) | Failure::Read(error) => {
-                error.kind() == io::ErrorKind::ConnectionReset
-            }
-            _ => false,
-        }
-    }
 }
 
 impl From<ReplyError> for Failure {

@@ -16,7 +16,7 @@
 //! | [`health`], [`active_check`] | whether one works: what requests learn, what checks learn |
 //! | `backend`, `pool`, `limit` | one backend: its connections, who waits, how many there may be |
 //! | `connection`, `stream` | one connection and its socket |
-//! | `request`, `talk`, `failure` | one request: its stages, its conversation, what can go wrong |
+//! | `request`, `talk`, `failure`, `replay` | one request: its stages, its conversation, what can go wrong, when it is sent again |
 //! | [`protocol`], [`environment`], [`header_map`] | what is said to backends and understood of them |
 //! | `answer`, `reply`, [`offload`], `reroute` | what becomes of a reply |
 //! | [`limits`], [`counters`], `debug`, [`overload`] | bounds, and what others get to know |
@@ -36,7 +36,7 @@
 //! - Workers share a `backend::SharedBackend` for each address: health, load and permits, all atomic. Connections
 //!   belong to one worker.
 //! - Whoever holds a connection holds its permit; both end by being dropped.
-//! - A request is repeated by one rule only (`Talk::may_be_repeated`), and while all of its body is held.
+//! - A request is sent again by one rule only (`replay::FailedAttempt::may_be_repeated`).
 //! - A connection is given back only when the reply is complete, the request is sent, and nothing is
 //!   left over.
 //! - Times of backends are checked when the client's connection is polled; it is woken by
@@ -63,6 +63,7 @@ pub mod options;
 pub mod overload;
 mod pool;
 pub mod protocol;
+pub(crate) mod replay;
 mod reply;
 mod request;
 mod reroute;

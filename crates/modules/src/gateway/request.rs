@@ -15,13 +15,13 @@ use petrel_engine::body::{Ahead, Body, RequestBody, Spool};
 use petrel_engine::ledger::Stage;
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::http1::BodyFraming;
-use petrel_engine::proto::method::Method;
 use petrel_engine::proto::status::Status;
 use petrel_engine::worker::Worker;
 
 use super::answer::{self, Verdict};
 use super::backend::{Backend, now_ms};
 use super::balance::{Candidate, Choice, NoBackend, Tried};
+use super::connection::BackendConnection;
 use super::debug;
 use super::failure::Failure;
 use super::limits;
@@ -29,6 +29,7 @@ use super::offload::{Offload, Opening};
 use super::options::{Gateway, Host, Mode};
 use super::pool::{Grant, Ticket};
 use super::protocol::BodyLength;
+use super::replay::FailedAttempt;
 use super::reply::{self, Reply};
 use super::reroute;
 use super::stream::Connecting;
@@ -334,6 +335,19 @@ impl GatewayRequest {
         grant: Grant,
     ) -> Option<Outcome> {
         match grant {
+            Grant::Kept(connection) if must_be_replaced(exchange, &connection) => {
+                debug::say(
+                    &self.gateway,
+                    debug::CONNECTIONS,
+                    exchange,
+                    format_args!(
+                        "finds a kept connection closed by backend={}",
+                        backend.shared.name
+                    ),
+                );
+                drop(connection);
+                self.state = State::Choose;
+            }
             Grant::Kept(connection) => {
                 debug::say(
                     &self.gateway,
@@ -608,12 +622,16 @@ impl GatewayRequest {
         let was_kept = talk.is_on_kept_connection();
         let body = &exchange.request.body;
         let body_is_held = body.received() == body.spool().held();
-        let is_idempotent = is_idempotent(exchange.request.method);
-        // Whoever refused it for lack of room has said so before doing anything.
+        let attempt = FailedAttempt {
+            reply_has_begun: talk.reply_has_begun(),
+            bytes_written: talk.bytes_written(),
+            body_is_held,
+        };
+        let is_lost = !failure.is_timeout() && attempt.may_be_repeated(exchange.request.method);
+        // The application says itself that it has not begun with the request.
         let is_refused = matches!(failure, Failure::Refused) && self.reply.verdict.is_none();
-        let may_repeat = (is_refused || talk.may_be_repeated(&failure, is_idempotent))
-            && body_is_held
-            && self.replays < limits::REPLAYS_MAX;
+        let may_repeat =
+            (is_lost || (is_refused && body_is_held)) && self.replays < limits::REPLAYS_MAX;
         if let Some(backend) = talk.backend() {
             if was_kept && !talk.reply_has_begun() && !failure.is_timeout() {
                 // It was closed while it was idle; the others probably as well.
@@ -786,21 +804,12 @@ pub(super) fn body_length(exchange: &Exchange, host: &Host) -> BodyLength {
     }
 }
 
-/// Methods that do no more the second time (RFC 9110 9.2.2).
-fn is_idempotent(method: Method) -> bool {
-    matches!(
-        method,
-        Method::Get
-            | Method::Head
-            | Method::Options
-            | Method::Trace
-            | Method::Put
-            | Method::Delete
-            | Method::Query
-            | Method::Propfind
-            | Method::Search
-            | Method::Report
-    )
+/// Whether the backend closed a kept connection that a request is about to be written to which must not
+/// be sent twice. Such a request asks the kernel, for the end of the connection may have arrived after
+/// the worker last heard of its sockets. Other requests save the system call: they may be sent again.
+fn must_be_replaced(exchange: &Exchange, connection: &BackendConnection) -> bool {
+    let is_kept = connection.requests() > 0;
+    is_kept && !exchange.request.method.is_idempotent() && connection.stream.is_stale_now()
 }
 
 fn due_after(exchange: &Exchange, time: std::time::Duration) -> u32 {

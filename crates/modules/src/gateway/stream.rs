@@ -10,6 +10,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use petrel_engine::socket::Socket;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -204,14 +206,27 @@ impl BackendStream {
         }
     }
 
+    /// The same, and asks the kernel for what has arrived since the worker last heard of its sockets.
+    pub fn is_stale_now(&self) -> bool {
+        if self.is_stale() {
+            return true;
+        }
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let mut byte = [0; 1];
+        let peeked = match self {
+            BackendStream::Tcp(stream) => recv(stream, &mut byte, flags),
+            BackendStream::Unix(socket) => match socket.descriptor() {
+                Some(descriptor) => recv(descriptor, &mut byte, flags),
+                None => return true,
+            },
+            BackendStream::Program(_) => return true,
+        };
+        !matches!(peeked, Err(Errno::AGAIN))
+    }
+
     /// Whether these are the pipes of a CGI program.
     pub fn is_program(&self) -> bool {
         matches!(self, BackendStream::Program(_))
-    }
-
-    /// Whether it is a unix socket, on which a reset tells that the request was not read.
-    pub fn is_unix(&self) -> bool {
-        matches!(self, BackendStream::Unix(_))
     }
 }
 

@@ -290,18 +290,9 @@ impl Talk {
         self.reply_has_begun
     }
 
-    /// Whether the request may be sent again after `failure`, as far as the connection tells. The one
-    /// rule: nothing of a reply came, and repeating cannot do harm, or nothing was written, or a kept
-    /// connection refused the write, or a unix socket was reset before its backend had read anything.
-    pub fn may_be_repeated(&self, failure: &Failure, is_idempotent: bool) -> bool {
-        let Some(connection) = &self.connection else {
-            return false;
-        };
-        let kept_and_refused = connection.is_kept() && failure.is_refused_write();
-        let reset_unread = connection.stream.is_unix() && failure.is_reset();
-        !self.reply_has_begun
-            && !failure.is_timeout()
-            && (is_idempotent || self.written == 0 || kept_and_refused || reset_unread)
+    /// Bytes of the request that the kernel has taken.
+    pub fn bytes_written(&self) -> u64 {
+        self.written
     }
 
     /// Whether the connection was one that had answered before: then an error on it says nothing of

@@ -5,9 +5,6 @@ use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
 
-use rustix::io::Errno;
-use rustix::net::RecvFlags;
-
 use super::error::{Kind, Stage};
 use super::limits;
 use crate::gateway::stream::BackendStream;
@@ -56,8 +53,6 @@ pub(super) struct Failure {
     pub written: usize,
     /// Whether anything of a reply came.
     pub has_reply_begun: bool,
-    /// On a unix socket the other side has closed without having read everything.
-    pub is_unread: bool,
 }
 
 impl Link {
@@ -65,24 +60,10 @@ impl Link {
         Link { stream }
     }
 
-    /// Whether a connection that nobody uses is of no use: closed, or something has come that nobody
-    /// asked for. Asks the kernel, since what has arrived in this turn of the worker is not known yet,
-    /// and would be taken for the reply to what is sent next.
+    /// Whether an idle connection is closed, or has bytes that would be taken for the reply to the next
+    /// command. Asks the kernel.
     pub fn is_stale(&self) -> bool {
-        if self.stream.is_stale() {
-            return true;
-        }
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let mut byte = [0; 1];
-        let peeked = match &self.stream {
-            BackendStream::Tcp(stream) => rustix::net::recv(stream, &mut byte, flags),
-            BackendStream::Unix(socket) => match socket.descriptor() {
-                Some(descriptor) => rustix::net::recv(descriptor, &mut byte, flags),
-                None => return true,
-            },
-            BackendStream::Program(_) => return true,
-        };
-        !matches!(peeked, Err(Errno::AGAIN))
+        self.stream.is_stale_now()
     }
 
     /// Sends `commands` and reads the `replies`, both at a time: a server may stop reading while nobody
@@ -117,7 +98,7 @@ impl Link {
             let Poll::Ready(read) = self.stream.poll_read(context, &mut buffer) else {
                 // What could not be written will never be read: nothing more is to be waited for.
                 return match progress.write_error.take() {
-                    Some(error) => Poll::Ready(Err(self.lost(progress, Stage::Write, &error))),
+                    Some(error) => Poll::Ready(Err(lost(progress, Stage::Write, &error))),
                     None => Poll::Pending,
                 };
             };
@@ -125,11 +106,11 @@ impl Link {
                 Ok(0) => {
                     let error = progress.write_error.take();
                     let error = error.unwrap_or_else(|| closed(progress));
-                    return Poll::Ready(Err(self.lost(progress, stage.get(), &error)));
+                    return Poll::Ready(Err(lost(progress, stage.get(), &error)));
                 }
                 Ok(count) => count,
                 Err(error) => {
-                    return Poll::Ready(Err(self.lost(progress, stage.get(), &error)));
+                    return Poll::Ready(Err(lost(progress, stage.get(), &error)));
                 }
             };
             progress.has_reply_begun = true;
@@ -167,16 +148,15 @@ impl Link {
         }
     }
 
-    fn lost(&self, progress: &Progress, stage: Stage, error: &io::Error) -> Failure {
-        let is_reset = error.kind() == io::ErrorKind::ConnectionReset;
-        Failure {
-            kind: Kind::Lost,
-            stage,
-            text: error.to_string(),
-            written: progress.written,
-            has_reply_begun: progress.has_reply_begun,
-            is_unread: is_reset && self.stream.is_unix(),
-        }
+}
+
+fn lost(progress: &Progress, stage: Stage, error: &io::Error) -> Failure {
+    Failure {
+        kind: Kind::Lost,
+        stage,
+        text: error.to_string(),
+        written: progress.written,
+        has_reply_begun: progress.has_reply_begun,
     }
 }
 
@@ -214,6 +194,5 @@ fn not_understood(progress: &Progress, text: &str) -> Failure {
         text: text.to_owned(),
         written: progress.written,
         has_reply_begun: true,
-        is_unread: false,
     }
 }

@@ -66,8 +66,6 @@ pub(super) trait LoginReplies: Replies {
 #[derive(Clone, Copy)]
 pub(super) struct Operation<'a> {
     pub commands: &'a [u8],
-    /// Bytes of the first command: unless these are sent the server can have done nothing.
-    pub first_command_bytes: usize,
     /// Whether it makes no difference if the server does it twice.
     pub is_repeatable: bool,
     /// Whether the server is meant to wait, so that a time-out says nothing about it.
@@ -370,16 +368,13 @@ impl Pool {
 }
 
 impl Operation<'_> {
-    /// The rule: nothing of a reply came, and the server cannot have done anything or may do it twice.
-    /// A reset of a unix socket says that something was left unread, which can only have been the end
-    /// of a single command.
+    /// Whether the operation may be sent again: nothing of a reply came, and the server cannot have done
+    /// anything or may do it twice. A reset proves nothing: a server that closes with any unread byte resets
+    /// the connection.
     fn may_be_repeated(&self, failure: &Failure) -> bool {
-        let is_single = self.first_command_bytes == self.commands.len();
         failure.kind == Kind::Lost
             && !failure.has_reply_begun
-            && (self.is_repeatable
-                || failure.written < self.first_command_bytes
-                || (failure.is_unread && is_single))
+            && (self.is_repeatable || failure.written == 0)
     }
 }
 

@@ -19,6 +19,7 @@ use petrel_engine::worker::Worker;
 use super::super::asked::Asked;
 use super::super::reply::Reply;
 use super::target::Target;
+use crate::gateway::replay::FailedAttempt;
 use crate::gateway::stream::BackendStream;
 use crate::remote_store::{Place, StoreAddress};
 
@@ -45,11 +46,11 @@ struct Server {
     idle: RefCell<Vec<(BackendStream, Instant)>>,
 }
 
-/// Why there is no reply, and whether asking again is safe.
+/// Why there is no reply.
 struct Failure {
     text: String,
-    /// The connection was closed before anything of a reply came.
-    is_silent: bool,
+    /// How far the request had come; `None` when there was no connection.
+    attempt: Option<FailedAttempt>,
 }
 
 impl Client {
@@ -134,23 +135,30 @@ impl Client {
 
 impl Server {
     async fn fetch(&self, request: &[u8], asked: &Asked) -> Result<Reply, Failure> {
-        if let Some(stream) = self.take_idle() {
+        if let Some(stream) = self.take_idle(asked.method) {
             match self.exchange(stream, request, asked).await {
-                // It was closed while it was idle; only what changes nothing may be asked twice.
-                Err(failure) if failure.is_silent && is_idempotent(asked.method) => {}
+                // The server closed the connection while it was idle.
+                Err(failure) if failure.may_be_repeated(asked.method) => {}
                 result => return result,
             }
         }
         let stream = self.place.connect().await.map_err(|text| Failure {
             text,
-            is_silent: false,
+            attempt: None,
         })?;
         self.exchange(stream, request, asked).await
     }
 
-    fn take_idle(&self) -> Option<BackendStream> {
+    /// A connection for a request with `method`. One that must not be sent twice asks the kernel whether
+    /// the server has closed the connection.
+    fn take_idle(&self, method: Method) -> Option<BackendStream> {
         self.close_old();
-        self.idle.borrow_mut().pop().map(|(stream, _)| stream)
+        loop {
+            let (stream, _) = self.idle.borrow_mut().pop()?;
+            if method.is_idempotent() || !stream.is_stale_now() {
+                return Some(stream);
+            }
+        }
     }
 
     fn close_old(&self) {
@@ -319,8 +327,19 @@ impl Progress {
     fn failure(&self, text: String) -> Failure {
         Failure {
             text,
-            is_silent: !self.has_begun,
+            attempt: Some(FailedAttempt {
+                reply_has_begun: self.has_begun,
+                bytes_written: self.written as u64,
+                body_is_held: true,
+            }),
         }
+    }
+}
+
+impl Failure {
+    fn may_be_repeated(&self, method: Method) -> bool {
+        self.attempt
+            .is_some_and(|attempt| attempt.may_be_repeated(method))
     }
 }
 
@@ -374,14 +393,6 @@ fn is_ours(name: &str) -> bool {
 /// RFC 9110 5.6.2.
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
-}
-
-/// RFC 9110 9.2.2.
-fn is_idempotent(method: Method) -> bool {
-    matches!(
-        method,
-        Method::Get | Method::Head | Method::Put | Method::Delete | Method::Options
-    )
 }
 
 #[cfg(test)]

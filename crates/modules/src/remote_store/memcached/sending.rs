@@ -140,7 +140,6 @@ impl Memcached {
         };
         let operation = Operation {
             commands: &commands,
-            first_command_bytes: commands.len(),
             is_repeatable: is_repeatable(command),
             may_block: false,
             changes_connection: false,

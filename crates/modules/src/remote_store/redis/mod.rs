@@ -48,7 +48,6 @@ pub struct Redis {
 pub struct Pipeline {
     wire: Vec<u8>,
     commands: usize,
-    first_command_bytes: usize,
     has_unrepeatable: bool,
     may_block: bool,
     changes_connection: bool,
@@ -176,7 +175,6 @@ impl Redis {
         }
         let operation = Operation {
             commands: &pipeline.wire,
-            first_command_bytes: pipeline.first_command_bytes,
             is_repeatable: !pipeline.has_unrepeatable,
             may_block: pipeline.may_block,
             changes_connection: pipeline.changes_connection || pipeline.is_in_transaction,
@@ -220,9 +218,6 @@ impl Pipeline {
             return Err("the commands are more than can be sent at once");
         }
         write_command(&mut self.wire, arguments);
-        if self.commands == 0 {
-            self.first_command_bytes = self.wire.len();
-        }
         self.commands += 1;
         self.note(effect);
         Ok(())

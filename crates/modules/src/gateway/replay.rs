@@ -1,0 +1,126 @@
+//! Whether a request may be sent again: one rule, for backends and for `petrel.http`.
+//!
+//! Which methods are idempotent is known in one place, too: [`Method::is_idempotent`].
+
+use petrel_engine::proto::method::Method;
+
+/// An attempt to have a request answered, which failed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FailedAttempt {
+    /// At least one byte of the reply came.
+    pub reply_has_begun: bool,
+    /// Bytes of the request that the kernel took, in all writes of the attempt.
+    pub bytes_written: u64,
+    /// All of the request body can be sent once more.
+    pub body_is_held: bool,
+}
+
+impl FailedAttempt {
+    /// Whether the request may be sent again. How the connection ended does not count: a backend that
+    /// closes with unread bytes resets the connection (on TCP and on unix sockets), also when it has
+    /// carried out the request.
+    pub fn may_be_repeated(self, method: Method) -> bool {
+        let backend_cannot_have_acted = self.bytes_written == 0;
+        !self.reply_has_begun
+            && self.body_is_held
+            && (backend_cannot_have_acted || method.is_idempotent())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use petrel_engine::subrequest::{Subrequest, SubrequestHead};
+    use petrel_engine::testing::Site;
+
+    use super::super::PROXY;
+    use super::*;
+
+    const LOST: FailedAttempt = FailedAttempt {
+        reply_has_begun: false,
+        bytes_written: 100,
+        body_is_held: true,
+    };
+
+    #[test]
+    fn only_idempotent_requests_are_repeated_once_a_byte_was_written() {
+        for &method in Method::ALL {
+            assert_eq!(LOST.may_be_repeated(method), method.is_idempotent());
+            let unwritten = FailedAttempt {
+                bytes_written: 0,
+                ..LOST
+            };
+            assert!(unwritten.may_be_repeated(method), "{method}");
+        }
+        assert!(!LOST.may_be_repeated(Method::Post));
+        assert!(LOST.may_be_repeated(Method::Get));
+    }
+
+    #[test]
+    fn nothing_is_repeated_that_was_answered_or_is_gone() {
+        for bytes_written in [0, 100] {
+            let answered = FailedAttempt {
+                reply_has_begun: true,
+                bytes_written,
+                ..LOST
+            };
+            let gone = FailedAttempt {
+                body_is_held: false,
+                bytes_written,
+                ..LOST
+            };
+            assert!(!answered.may_be_repeated(Method::Get));
+            assert!(!gone.may_be_repeated(Method::Get));
+        }
+    }
+
+    /// Answers one request on each of two connections, and closes the first one when it is told to.
+    fn backend(
+        listener: std::net::TcpListener,
+        close: Receiver<()>,
+        closed: Sender<()>,
+    ) -> std::thread::JoinHandle<()> {
+        std::thread::spawn(move || {
+            for _ in 0..2 {
+                let (mut stream, _) = listener.accept().expect("the gateway connects");
+                let count = stream.read(&mut [0; 4096]).expect("a request");
+                assert!(count > 0, "the gateway wrote to the closed connection");
+                let reply = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+                stream.write_all(reply).expect("the gateway reads");
+                close.recv().expect("the test goes on");
+                drop(stream);
+                closed.send(()).expect("the test goes on");
+            }
+        })
+    }
+
+    /// The test blocks the worker's thread while the backend closes the connection, so the worker has
+    /// not looked at its sockets when it sends the next request.
+    #[tokio::test(flavor = "local")]
+    async fn a_post_takes_a_new_connection_if_the_backend_has_just_closed_the_kept_one() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("bound").port();
+        let (close, must_close) = channel();
+        let (closed, is_closed) = channel();
+        let backend = backend(listener, must_close, closed);
+        let config = format!(
+            "server.document-root = \"/nonexistent\"
+            proxy.server = ( \"/b\" => (( \"host\" => \"127.0.0.1\", \"port\" => {port} )) )"
+        );
+        let site = Site::new(&config, &[&PROXY]);
+        let parent = site.unanswered("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
+        for _ in 0..2 {
+            let mut head = SubrequestHead::get(b"/b/x");
+            head.method = Method::Post;
+            head.body = "body".into();
+            let mut asked = Subrequest::new(&parent, head).expect("it is sound");
+            assert_eq!(asked.head().await.0, 200);
+            assert_eq!(asked.collect(100).await.expect("it is short"), "ok");
+            close.send(()).expect("the backend listens");
+            is_closed.recv().expect("it has closed the connection");
+        }
+        backend.join().expect("both requests came");
+    }
+}
