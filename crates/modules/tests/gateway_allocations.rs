@@ -47,7 +47,6 @@ fn send(
         host: &gateway.routes[0].hosts[0],
         extras: &gateway.extras,
         body: BodyLength::None,
-        upgrade: false,
     };
     conversation.begin();
     conversation

@@ -156,7 +156,11 @@ fn a_post_is_not_sent_again_when_the_backend_resets_the_connection_after_its_wor
                 let before = backend.requests().len();
                 let response = server.exchange(post("/app/work", "an order"));
                 assert_eq!(response.status, 502, "{speaks:?}: {response}");
-                assert_eq!(backend.requests().len(), before + 1, "{speaks:?}: it ran once");
+                assert_eq!(
+                    backend.requests().len(),
+                    before + 1,
+                    "{speaks:?}: it ran once"
+                );
                 assert!(eventually(|| server.get("/app/").status == 200));
             }
         }

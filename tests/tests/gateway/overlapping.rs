@@ -192,7 +192,7 @@ fn the_end_of_one_side_of_a_tunnel_is_passed_on_behind_all_of_its_bytes() {
         exchange.close();
     });
     let server = in_front_of(&backend)
-        .config("proxy.header = ( \"upgrade\" => \"enable\" )")
+        .config("proxy.header = ( \"upgrade\" => ( \"a\" ) )")
         .start();
     // Among them those that leave a little more than the backend's socket takes at first.
     let sizes = (180_000..320_000).step_by(10_000);
@@ -255,7 +255,7 @@ fn an_upgrade_over_http_1_0_is_not_asked_for() {
         exchange.say(&format!("[{asked}]"));
     });
     let server = in_front_of(&backend)
-        .config("proxy.header = ( \"upgrade\" => \"enable\" )")
+        .config("proxy.header = ( \"upgrade\" => ( \"a\" ) )")
         .start();
     for (version, asked) in [("1.0", "[]"), ("1.1", "[a]")] {
         let response = server.exchange(format!(

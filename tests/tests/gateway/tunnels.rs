@@ -212,6 +212,138 @@ fn a_backend_cannot_switch_protocols_unasked() {
     backend.expect_open_connections(0);
 }
 
+/// A client that asks to go on in HTTP/2, with these fields for Upgrade and Connection.
+fn h2c(upgrade: &str, connection: &str) -> String {
+    format!(
+        "GET /app/h2c HTTP/1.1\r\nHost: petrel.test\r\n{connection}{upgrade}\
+         HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n\r\n"
+    )
+}
+
+#[test]
+fn h2c_does_not_reach_a_backend_that_speaks_it() {
+    // As hypercorn does: the tunnel opens for whoever asks for it.
+    let backend = Backend::start(Speaks::Http, |exchange| {
+        let upgrade = exchange.param("Upgrade").to_owned();
+        if upgrade.is_empty() {
+            return exchange.say("no upgrade");
+        }
+        exchange.raw(format!(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {upgrade}\r\n\r\n"
+        ));
+        exchange.hang();
+    });
+    let server = with_upgrade(&backend)
+        .config("server.modules += ( \"mod_access\" )")
+        .config("$HTTP[\"url\"] =^ \"/app/secret\" { url.access-deny = ( \"\" ) }")
+        .start();
+    let connection = "Connection: Upgrade, HTTP2-Settings\r\n";
+    for request in [
+        h2c("Upgrade: h2c\r\n", connection),
+        h2c("Upgrade: H2C\r\n", connection),
+        h2c("Upgrade: h2c\r\n", "Connection: keep-alive\r\n"),
+        h2c("Upgrade: h2c\r\n", ""),
+        h2c("Upgrade: HTTP/2.0\r\n", connection),
+        h2c("Upgrade: websocket\r\n", ""),
+        h2c("Upgrade: websocket\r\n", "Connection: keep-alive\r\n"),
+        h2c("Upgrade: unknown\r\n", connection),
+    ] {
+        let mut client = server.client();
+        client.send(&request);
+        assert_eq!(client.response().text(), "no upgrade", "{request}");
+        let asked = backend.last();
+        assert_eq!(asked.param("Upgrade"), None, "{request}");
+        assert_eq!(asked.param("HTTP2-Settings"), None, "{request}");
+        // The connection is still one of requests that obey the rules.
+        assert_eq!(client.get("/app/secret").status, 403, "{request}");
+    }
+    let mut client = server.client();
+    client.send(h2c("Upgrade: h2c, websocket\r\n", connection));
+    assert_eq!(client.response().field("Upgrade"), Some("websocket"));
+    assert_eq!(backend.last().param("Upgrade"), Some("websocket"));
+    // A client that begins with HTTP/2 at once.
+    let before = backend.requests().len();
+    let mut client = server.client();
+    client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
+    assert_eq!(client.response().status, 505);
+    assert_eq!(backend.requests().len(), before);
+}
+
+#[test]
+fn a_101_opens_the_tunnel_only_if_it_names_what_the_client_asked_for() {
+    for speaks in [Speaks::Http, Speaks::FastCgi, Speaks::Scgi] {
+        let backend = Backend::start(speaks, |exchange| {
+            match name(exchange) {
+                "same" => {
+                    exchange.head(101, &[("Connection", "Upgrade"), ("Upgrade", "WebSocket")])
+                }
+                "other" => exchange.head(101, &[("Connection", "Upgrade"), ("Upgrade", "h2c")]),
+                "both" => exchange.head(
+                    101,
+                    &[("Connection", "Upgrade"), ("Upgrade", "websocket, h2c")],
+                ),
+                _ => exchange.head(101, &[("Connection", "Upgrade")]),
+            }
+            exchange.hang();
+        });
+        let options = format!("\"upgrade\" => \"enable\", {OPTIONS}");
+        let server = Server::build()
+            .config(&backend.directive(KEY, &options))
+            .start();
+        for (target, status) in [("same", 101), ("other", 502), ("both", 502), ("none", 502)] {
+            let mut client = server.client();
+            client.send(HANDSHAKE.replace("TARGET", target));
+            assert_eq!(client.response().status, status, "{speaks:?} {target}");
+        }
+        server.expect_log("(backend-reply) its 101 does not name the protocol");
+        server.expect_log(backend.name().trim_start_matches("unix:"));
+    }
+}
+
+#[test]
+fn fastcgi_applications_are_told_of_the_upgrade_that_they_may_agree_to() {
+    let backend = Backend::start(Speaks::FastCgi, |exchange| {
+        let upgrade = exchange.param("HTTP_UPGRADE").to_owned();
+        let settings = exchange.param("HTTP_HTTP2_SETTINGS").to_owned();
+        exchange.say(&format!("[{upgrade}{settings}]"));
+    });
+    let options = format!("\"upgrade\" => \"enable\", {OPTIONS}");
+    for (options, told) in [(OPTIONS, "[]"), (&options, "[websocket]")] {
+        let server = Server::build()
+            .config(&backend.directive(KEY, options))
+            .start();
+        let connection = "Connection: Upgrade, HTTP2-Settings\r\n";
+        for (upgrade, told) in [
+            ("Upgrade: websocket\r\n", told),
+            ("Upgrade: h2c, websocket\r\n", told),
+            ("Upgrade: h2c\r\n", "[]"),
+        ] {
+            let response = server.exchange(h2c(upgrade, connection));
+            assert_eq!(response.text(), told, "{upgrade}");
+        }
+    }
+}
+
+#[test]
+fn a_protocol_that_the_configuration_names_is_passed_on() {
+    let backend = Backend::start(Speaks::Http, |exchange| {
+        let upgrade = exchange.param("Upgrade").to_owned();
+        exchange.say(&format!("[{upgrade}]"));
+    });
+    let server = in_front_of(&backend)
+        .config("proxy.header = ( \"upgrade\" => ( \"mine/1\", \"other\" ) )")
+        .start();
+    let connection = "Connection: Upgrade\r\n";
+    for (upgrade, told) in [
+        ("Upgrade: websocket\r\n", "[]"),
+        ("Upgrade: websocket, Mine/1\r\n", "[Mine/1]"),
+        ("Upgrade: mine/2\r\nUpgrade: other\r\n", "[other]"),
+    ] {
+        let response = server.exchange(h2c(upgrade, connection));
+        assert_eq!(response.text(), told, "{upgrade}");
+    }
+}
+
 #[test]
 fn the_host_option_allows_an_upgrade_as_well() {
     let backend = websocket();

@@ -64,6 +64,16 @@ pub fn accept(
         return Verdict::Discard(outcome);
     }
     let is_tunnel = head.status() == Status::SWITCHING_PROTOCOLS;
+    if is_tunnel && !host.upgrade.opens_tunnel(exchange, head) {
+        exchange.log_error(
+            Stage::BackendReply.name(),
+            format_args!(
+                "its 101 does not name the protocol that the client asked for backend={}",
+                host.label
+            ),
+        );
+        return Verdict::Refuse;
+    }
     copy(exchange, gateway, host, head);
     if is_tunnel {
         return Verdict::Tunnel;

@@ -60,7 +60,7 @@ pub static PROXY: ModuleSpec = module(
         "proxy.forwarded", Map, Request, "()", Works,
             "Parameters of the Forwarded field that backends get: for, proto, host, by, remote_user.";
         "proxy.header", Map, Request, "()", Works,
-            "How URLs and hosts in header fields are rewritten on the way to a backend and back.";
+            "How URLs and hosts in header fields are rewritten on the way to a backend and back; with upgrade, which protocols clients may change to: enable (websocket) or a list of names.";
         "proxy.replace-http-host", Bool, Request, "disable", Works,
             "Sends the label of the backend as Host.";
     },

@@ -121,6 +121,9 @@ fn build_with(
     server(exchange, extent, add);
     client(exchange, add);
     fields::build(&exchange.request.head, add);
+    if let Some(protocol) = host.upgrade.offered(exchange) {
+        add(b"HTTP_UPGRADE", protocol);
+    }
     own(exchange, add);
 }
 

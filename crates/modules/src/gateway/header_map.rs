@@ -17,6 +17,8 @@ use petrel_engine::settings::Values;
 
 pub use rewriting::Rewriting;
 
+use super::upgrade::Upgrades;
+
 /// `proxy.header`, `proxy.forwarded`, `proxy.replace-http-host`.
 #[derive(Debug, Default)]
 pub struct HeaderMap {
@@ -25,8 +27,8 @@ pub struct HeaderMap {
     /// Requests are HTTP/1.0, one a connection. A body must have a known length for that: with
     /// one of unknown length the request is HTTP/1.1.
     pub force_http10: bool,
-    /// Upgrade is passed on, whatever the backend's own option says.
-    pub upgrade: bool,
+    /// The protocols that clients may change to, besides those of the backend's own option.
+    pub upgrade: Upgrades,
     /// What the Forwarded field says; nothing at all leaves it alone.
     forwarded: Forwarded,
     /// Clients that came over TLS see `https` where the backend says `http`.
@@ -88,7 +90,7 @@ impl HeaderMap {
         match element.key().unwrap_or_default() {
             "https-remap" => self.https_remap = switch(element)?,
             "force-http10" => self.force_http10 = switch(element)?,
-            "upgrade" => self.upgrade = switch(element)?,
+            "upgrade" => self.upgrade = upgrades(element)?,
             // Requests with this method never get so far; `warnings` says so.
             "connect" => drop(switch(element)?),
             "map-urlpath" => self.paths = pairs(element)?,
@@ -145,6 +147,13 @@ fn switch(element: &Element) -> Result<bool, Diagnostic> {
             format!("{key:?} takes \"enable\" or \"disable\""),
             element.span,
         )
+    })
+}
+
+fn upgrades(element: &Element) -> Result<Upgrades, Diagnostic> {
+    Upgrades::read(&element.value).map_err(|message| {
+        let key = element.key().unwrap_or_default();
+        Diagnostic::error(format!("{key:?} {message}"), element.span)
     })
 }
 

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use petrel_engine::Exchange;
 use petrel_engine::body::Ahead;
 use petrel_engine::module::{Configure, Hook, Outcome, Phase};
-use petrel_engine::proto::http1::{BodyFraming, Version};
+use petrel_engine::proto::http1::BodyFraming;
 
 use super::options::{Gateway, Mode, Protocol, Route};
 use super::request::GatewayRequest;
@@ -127,8 +127,7 @@ impl Gate {
         {
             route::split(route, host, exchange);
         }
-        let upgrade = first.is_some_and(|host| host.upgrade) && wants_upgrade(exchange);
-        let request = GatewayRequest::new(exchange, Rc::clone(&self.gateway), upstream, upgrade);
+        let request = GatewayRequest::new(exchange, Rc::clone(&self.gateway), upstream);
         Outcome::Later(Box::new(request))
     }
 }
@@ -210,12 +209,6 @@ pub(super) fn prepare_body(exchange: &mut Exchange, protocol: Protocol) -> bool 
         _ => return false,
     }
     true
-}
-
-/// HTTP/1.0 has no Upgrade (RFC 9110 7.8).
-pub(super) fn wants_upgrade(exchange: &Exchange) -> bool {
-    let head = &exchange.request.head;
-    head.version() == Version::Http11 && head.value_of("upgrade").is_some()
 }
 
 fn is_virtual(route: &Route) -> bool {

@@ -19,6 +19,7 @@
 //! | `request`, `talk`, `failure`, `replay` | one request: its stages, its conversation, what can go wrong, when it is sent again |
 //! | [`protocol`], [`environment`], [`header_map`] | what is said to backends and understood of them |
 //! | `answer`, `reply`, [`offload`], `reroute` | what becomes of a reply |
+//! | [`upgrade`] | which tunnels a client may open |
 //! | [`limits`], [`counters`], `debug`, [`overload`] | bounds, and what others get to know |
 //!
 //! # The way of a request
@@ -71,6 +72,7 @@ pub mod resolve;
 pub mod route;
 pub(crate) mod stream;
 mod talk;
+pub mod upgrade;
 mod upstream;
 
 pub(crate) use answer::AUTHORIZED;

@@ -24,6 +24,8 @@ use std::time::Duration;
 use petrel_engine::config::Diagnostic;
 use petrel_engine::settings::Values;
 
+use super::upgrade::Upgrades;
+
 pub use addresses::addresses;
 pub(super) use host::{shown, tempfile_dirs};
 pub use spawn::spawn_specs;
@@ -226,8 +228,8 @@ pub struct Host {
     pub tempfile_dirs: Vec<Vec<u8>>,
     /// The end of a client's sending is passed on.
     pub tcp_fin_propagate: bool,
-    /// Upgrade is passed on.
-    pub upgrade: bool,
+    /// The protocols that clients may change their connection to.
+    pub upgrade: Upgrades,
     /// PROXY protocol version in front of every connection: 0, 1 or 2.
     pub proxy_protocol: u8,
     /// How to find out whether a disabled host is back.

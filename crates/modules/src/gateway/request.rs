@@ -42,7 +42,6 @@ pub struct GatewayRequest {
     gateway: Rc<Gateway>,
     /// None for a CGI program, which is talked to from the beginning.
     upstream: Option<Rc<Upstream>>,
-    upgrade: bool,
     tried: Tried,
     replays: u32,
     /// Attempts that failed by a backend's fault.
@@ -111,28 +110,25 @@ impl GatewayRequest {
         exchange: &Exchange,
         gateway: Rc<Gateway>,
         upstream: Rc<Upstream>,
-        upgrade: bool,
     ) -> GatewayRequest {
-        GatewayRequest::in_state(exchange, gateway, Some(upstream), upgrade, State::Resolve)
+        GatewayRequest::in_state(exchange, gateway, Some(upstream), State::Resolve)
     }
 
     /// A conversation that has begun already: with a program that was started for it.
     pub fn with_talk(exchange: &Exchange, gateway: Rc<Gateway>, talk: Talk) -> GatewayRequest {
-        GatewayRequest::in_state(exchange, gateway, None, false, State::Talk(Box::new(talk)))
+        GatewayRequest::in_state(exchange, gateway, None, State::Talk(Box::new(talk)))
     }
 
     fn in_state(
         exchange: &Exchange,
         gateway: Rc<Gateway>,
         upstream: Option<Rc<Upstream>>,
-        upgrade: bool,
         state: State,
     ) -> GatewayRequest {
         GatewayRequest {
             worker: Rc::clone(&exchange.worker),
             gateway,
             upstream,
-            upgrade,
             tried: Tried::new(),
             replays: 0,
             failures: 0,
@@ -361,7 +357,7 @@ impl GatewayRequest {
                 );
                 debug::request_head(&self.gateway, exchange);
                 let host = Rc::clone(&backend.host);
-                let (body, upgrade) = (body_length(exchange, &host), self.upgrade);
+                let body = body_length(exchange, &host);
                 let talk = Talk::begin(
                     exchange,
                     &self.gateway,
@@ -369,7 +365,6 @@ impl GatewayRequest {
                     Some((backend, in_flight)),
                     connection,
                     body,
-                    upgrade,
                 );
                 match talk {
                     Ok(talk) => self.state = State::Talk(Box::new(talk)),

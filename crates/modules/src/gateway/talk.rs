@@ -126,7 +126,6 @@ impl Talk {
         backend: Option<(Rc<Backend>, InFlight)>,
         mut connection: Box<BackendConnection>,
         body: BodyLength,
-        upgrade: bool,
     ) -> Result<Talk, RequestError> {
         connection.begin();
         let is_new = !connection.is_kept();
@@ -139,7 +138,6 @@ impl Talk {
             host: &host,
             extras: &gateway.extras,
             body,
-            upgrade,
         };
         conversation.encode_head(&outgoing, out)?;
         let (backend, in_flight) = backend.unzip();

@@ -33,7 +33,6 @@ pub(super) struct Launch {
     host: Rc<Host>,
     /// The length of the request body that the program is told.
     body: BodyLength,
-    may_upgrade: bool,
     /// The program's path.
     path: PathBuf,
     starting: Starting,
@@ -49,14 +48,13 @@ impl Launch {
         program: Program,
         body: BodyLength,
     ) -> Outcome {
-        let (path, may_upgrade) = (program.path.clone(), program.may_upgrade);
+        let path = program.path.clone();
         let client = exchange.connection.client_key();
         match child::start(program, client, &exchange.settings.core.error_log) {
             Ok(starting) => Outcome::Later(Box::new(Launch {
                 gateway: Rc::clone(gateway),
                 host: Rc::clone(host),
                 body,
-                may_upgrade,
                 path,
                 starting,
                 wait: FileWait::new(exchange),
@@ -77,7 +75,6 @@ impl Launch {
             None,
             Box::new(connection),
             self.body,
-            self.may_upgrade,
         );
         let mut talk = match begun {
             Ok(talk) => talk,

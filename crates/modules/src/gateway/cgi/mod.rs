@@ -26,7 +26,7 @@ use petrel_engine::proto::status::Status;
 use petrel_engine::settings::directives::Effect::Works;
 
 use super::environment;
-use super::hook::{prepare_body, wants_upgrade};
+use super::hook::prepare_body;
 use super::options::{Balance, Extras, Gateway};
 use super::protocol::BodyLength;
 use super::request::body_length;
@@ -56,7 +56,7 @@ pub static MODULE: ModuleSpec = ModuleSpec {
         "cgi.local-redir", Bool, Request, "disable", Works,
             "Answers a Location that is a path, and nothing else, from within (RFC 3875 6.2.2).";
         "cgi.upgrade", Bool, Request, "disable", Works,
-            "Lets programs change the protocol of the connection by answering 101.";
+            "Lets programs change the connection to WebSocket by answering 101.";
         "cgi.limits", Map, Request, "()", Works,
             "Limits of programs: read-timeout and write-timeout in seconds, then 504; tcp-fin-propagate names the signal a program gets when its client has ended sending or has gone (SIGTERM in the latter case if it is not set).";
     },
@@ -135,7 +135,7 @@ impl Cgi {
             environment: self.environment(exchange, body),
             signal: self.options.signal,
             wants_end_of_client: host.tcp_fin_propagate,
-            may_upgrade: host.upgrade && wants_upgrade(exchange),
+            may_upgrade: host.upgrade.offered(exchange).is_some(),
         }
     }
 

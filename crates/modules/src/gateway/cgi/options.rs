@@ -9,6 +9,7 @@ use petrel_engine::settings::Values;
 use rustix::process::Signal;
 
 use crate::gateway::options::{Host, HostAddress, Mode, Protocol, tempfile_dirs};
+use crate::gateway::upgrade::Upgrades;
 
 /// Which files are programs, and how they are run.
 #[derive(Debug)]
@@ -55,7 +56,9 @@ impl Options {
         host.x_sendfile = switch("cgi.x-sendfile");
         host.x_sendfile_docroot = directories(values)?;
         host.tempfile_dirs = tempfile_dirs(values.config(), None, host.x_sendfile);
-        host.upgrade = switch("cgi.upgrade");
+        if switch("cgi.upgrade") {
+            host.upgrade = Upgrades::websocket();
+        }
         host.read_timeout = seconds("read-timeout")?;
         host.write_timeout = seconds("write-timeout")?;
         let fin = limit("tcp-fin-propagate");
@@ -186,7 +189,7 @@ fn host() -> Host {
         x_sendfile_docroot: Vec::new(),
         tempfile_dirs: Vec::new(),
         tcp_fin_propagate: false,
-        upgrade: false,
+        upgrade: Upgrades::default(),
         proxy_protocol: 0,
         health_check: None,
         slow_start: Duration::ZERO,

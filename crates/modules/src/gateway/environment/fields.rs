@@ -146,6 +146,8 @@ fn add_variable(
         b"HTTP_PROXY" => {}
         // The body is decoded, and was asked for.
         b"HTTP_TRANSFER_ENCODING" | b"HTTP_EXPECT" => {}
+        // The one has a variable only where the tunnel may be opened; the other is for h2c, which never is.
+        b"HTTP_UPGRADE" | b"HTTP_HTTP2_SETTINGS" => {}
         // RFC 3875 has a variable of its own for it.
         b"HTTP_CONTENT_TYPE" => add(b"CONTENT_TYPE", value),
         _ => add(variable, value),

@@ -79,6 +79,26 @@ fn a_request_for_a_script_has_lighttpds_variables() {
 }
 
 #[test]
+fn an_upgrade_has_a_variable_only_where_the_backend_may_agree_to_it() {
+    let tree = Tree::new(&[("a.php", "")]);
+    let answer = site(&tree, "").request(
+        "GET /a.php HTTP/1.1\r\nHost: h\r\nConnection: upgrade, http2-settings\r\n\
+         Upgrade: h2c, websocket\r\nHTTP2-Settings: x\r\n\r\n",
+    );
+    for (option, expected) in [
+        ("", None),
+        (", \"upgrade\" => \"enable\"", Some("websocket")),
+    ] {
+        let lines = variables(&answer, &backend(option), BodyLength::None);
+        let mut upgrades = lines
+            .lines()
+            .filter_map(|line| line.strip_prefix("HTTP_UPGRADE="));
+        assert_eq!(upgrades.next(), expected, "{lines}");
+        assert!(!lines.contains("HTTP2_SETTINGS"), "{lines}");
+    }
+}
+
+#[test]
 fn a_body_has_its_length_first() {
     let tree = Tree::new(&[("a.php", "")]);
     let answer =

@@ -21,7 +21,7 @@ pub(super) fn try_extras(text: &str) -> Result<Extras, Diagnostic> {
     })
 }
 
-pub(super) fn config(text: &str) -> Config {
+pub(in crate::gateway) fn config(text: &str) -> Config {
     let options = LoadOptions {
         variables: Vec::new(),
         environment: &|_| None,

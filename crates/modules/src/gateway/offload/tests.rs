@@ -9,6 +9,7 @@ use petrel_engine::testing::{Answer, Site};
 
 use super::*;
 use crate::gateway::options::{HostAddress, Mode, Protocol};
+use crate::gateway::upgrade::Upgrades;
 use crate::testing::Tree;
 use crate::{access, deflate, static_file};
 
@@ -121,7 +122,7 @@ fn host(root: &str) -> Host {
         broken_scriptfilename: false,
         fix_root_scriptname: false,
         tcp_fin_propagate: false,
-        upgrade: false,
+        upgrade: Upgrades::default(),
         proxy_protocol: 0,
         health_check: None,
         slow_start: Duration::ZERO,

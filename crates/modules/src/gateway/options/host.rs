@@ -6,6 +6,7 @@ use petrel_engine::config::{Config, Diagnostic, Value};
 
 use super::map::OptionMap;
 use super::{Family, HealthCheck, Host, HostAddress, Mode, Protocol, spawn};
+use crate::gateway::upgrade::Upgrades;
 
 /// Reads one backend. `label` is its key in the configuration, if it has one.
 pub(super) fn read(
@@ -63,7 +64,7 @@ pub(super) fn read(
         x_sendfile_docroot: map.directories("x-sendfile-docroot")?.unwrap_or_default(),
         tempfile_dirs: tempfile_dirs(config, map.directories("tempfile-dirs")?, x_sendfile),
         tcp_fin_propagate: switch("tcp-fin-propagate", false)?,
-        upgrade: switch("upgrade", false)?,
+        upgrade: upgrades(map)?,
         proxy_protocol: map.number("proxy-protocol", 2)?.unwrap_or(0) as u8,
         health_check: health_check(map)?,
         slow_start: seconds("slow-start", 0)?,
@@ -177,6 +178,15 @@ fn mode(map: &OptionMap<'_>) -> Result<Mode, Diagnostic> {
         Some("authorizer") => Mode::Authorizer,
         _ => Mode::Responder,
     })
+}
+
+fn upgrades(map: &OptionMap<'_>) -> Result<Upgrades, Diagnostic> {
+    let read = map
+        .array
+        .get("upgrade")
+        .map(|element| Upgrades::read(&element.value));
+    read.unwrap_or_else(|| Ok(Upgrades::default()))
+        .map_err(|message| map.error("upgrade", format!("upgrade {message}")))
 }
 
 fn health_check(map: &OptionMap<'_>) -> Result<Option<HealthCheck>, Diagnostic> {
@@ -297,7 +307,7 @@ mod tests {
         assert_eq!((host.read_timeout, host.write_timeout), Default::default());
         assert_eq!(host.disable_time, Duration::from_secs(1));
         assert_eq!((host.weight, host.connections_max), (1, None));
-        assert!(!host.x_sendfile && !host.upgrade && !host.tcp_fin_propagate);
+        assert!(!host.x_sendfile && host.upgrade == Upgrades::default() && !host.tcp_fin_propagate);
         assert!(host.tempfile_dirs.is_empty() && host.spawn.is_none());
     }
 
@@ -321,7 +331,7 @@ mod tests {
         assert!(host.broken_scriptfilename && host.fix_root_scriptname && host.x_sendfile);
         assert_eq!(host.x_sendfile_docroot, [b"/x", b"/y"]);
         assert_eq!(host.tempfile_dirs, [b"/t"]);
-        assert!(host.tcp_fin_propagate && host.upgrade);
+        assert!(host.tcp_fin_propagate && host.upgrade == Upgrades::websocket());
         let limits = (
             host.weight,
             host.connections_max,

@@ -7,6 +7,7 @@ use petrel_engine::config::{Config, Diagnostic, Element};
 use petrel_engine::settings::Values;
 
 use super::super::header_map::Rewriting;
+use super::super::upgrade::Upgrades;
 use super::{
     Balance, Extras, Gateway, Host, HostAddress, Mode, Protocol, Route, RouteKey, host, server,
 };
@@ -187,7 +188,7 @@ fn host_of(values: &Values<'_>, protocol: Protocol, label: String, address: Host
         x_sendfile_docroot: Vec::new(),
         tempfile_dirs: host::tempfile_dirs(values.config(), None, x_sendfile),
         tcp_fin_propagate: false,
-        upgrade: false,
+        upgrade: Upgrades::default(),
         proxy_protocol: 0,
         health_check: None,
         slow_start: Duration::ZERO,

@@ -6,6 +6,7 @@ use petrel_engine::config::{Array, Config, Diagnostic, Element, Entry};
 use petrel_engine::settings::Values;
 
 use super::super::header_map::HeaderMap;
+use super::super::upgrade::Upgrades;
 use super::map::OptionMap;
 use super::{Balance, Extras, Family, Gateway, Host, Mode, Protocol, Route, RouteKey, host};
 
@@ -19,7 +20,7 @@ pub(super) fn gateway(
         Protocol::Http => HeaderMap::parse(values)?,
         _ => HeaderMap::default(),
     };
-    let routes = routes(family, values, protocol, header_map.upgrade)?;
+    let routes = routes(family, values, protocol, &header_map.upgrade)?;
     if routes.is_empty() {
         return Ok(None);
     }
@@ -117,7 +118,7 @@ fn routes(
     family: &'static Family,
     values: &Values<'_>,
     protocol: Protocol,
-    upgrade: bool,
+    upgrade: &Upgrades,
 ) -> Result<Vec<Route>, Diagnostic> {
     let mut routes = Vec::new();
     let block = values.block_of(family.server).map_or(0, |block| block.0);
@@ -126,7 +127,7 @@ fn routes(
         let mut hosts = Vec::new();
         for (_, mut host) in hosts_of(values.config(), family, element)? {
             host.protocol = protocol;
-            host.upgrade |= upgrade;
+            host.upgrade.extend(upgrade);
             hosts.push(Rc::new(host));
         }
         // lighttpd keeps two lists as well: an authorizer does not answer.
@@ -225,9 +226,10 @@ mod tests {
             &format!("{server}proxy.replace-http-host = \"enable\""),
         );
         assert!(gateway.extras.header_map.replace_http_host);
-        assert!(!gateway.routes[0].hosts[0].upgrade);
+        assert_eq!(gateway.routes[0].hosts[0].upgrade, Upgrades::default());
         let upgrade = format!("{server}proxy.header = ( \"upgrade\" => \"enable\" )");
-        assert!(gateway_of("mod_proxy", &upgrade).routes[0].hosts[0].upgrade);
+        let gateway = gateway_of("mod_proxy", &upgrade);
+        assert_eq!(gateway.routes[0].hosts[0].upgrade, Upgrades::websocket());
     }
 
     #[test]

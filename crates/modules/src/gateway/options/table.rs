@@ -24,6 +24,8 @@ pub enum HostOptionKind {
     Switch,
     /// A list of strings.
     List,
+    /// "enable", "disable", or a list of protocols.
+    Protocols,
     /// Strings with names.
     Map,
     /// Anything: it is not looked at.
@@ -38,6 +40,7 @@ impl HostOptionKind {
             HostOptionKind::Number => "int",
             HostOptionKind::Switch => "bool",
             HostOptionKind::List => "list",
+            HostOptionKind::Protocols => "bool or list",
             HostOptionKind::Map => "map",
             HostOptionKind::Any => "any",
         }
@@ -114,8 +117,8 @@ pub static HOST_OPTIONS: &[HostOption] = options! {
         "Directories that such files may be in.";
     "tcp-fin-propagate", Switch, "disable",
         "Tells the backend when the client has ended its side of the connection.";
-    "upgrade", Switch, "disable",
-        "Passes Upgrade on, for WebSocket and other tunnels.";
+    "upgrade", Protocols, "disable",
+        "Lets clients change the connection to WebSocket (\"enable\"), or to the protocols in a list: ( \"websocket\", \"my-protocol\" ). HTTP, h2c included, is refused: the requests in such a tunnel would pass every rule unseen.";
     "srv", Text, "unset",
         "The name of SRV records (_http._tcp.example.org), in place of host and port.";
     "split-hostnames", Switch, "disable",

@@ -98,7 +98,8 @@ impl Conversation for HttpConversation {
         self.keep_alive = style == Style::Http11 && method != Method::Head;
         self.decoder.begin(Asked {
             method,
-            upgrade: request.upgrade && style == Style::Http11,
+            upgrade: style == Style::Http11
+                && request.host.upgrade.offered(request.exchange).is_some(),
         });
         write_request_line(request, style, out);
         write_host(request, out);
@@ -345,8 +346,7 @@ fn write_connection(request: &Outgoing<'_>, style: Style, out: &mut Vec<u8>) {
     let exchange = request.exchange;
     let wants_trailers =
         list(exchange, KnownField::Te).any(|item| item.eq_ignore_ascii_case(b"trailers"));
-    let protocols = exchange.request.head.field(KnownField::Upgrade);
-    let upgrade = protocols.filter(|_| request.upgrade);
+    let upgrade = request.host.upgrade.offered(exchange);
     match (wants_trailers, upgrade.is_some()) {
         (false, false) => return,
         (true, false) => out.extend_from_slice(b"Connection: TE\r\n"),
@@ -356,9 +356,9 @@ fn write_connection(request: &Outgoing<'_>, style: Style, out: &mut Vec<u8>) {
     if wants_trailers {
         out.extend_from_slice(b"TE: trailers\r\n");
     }
-    if let Some(protocols) = upgrade {
+    if let Some(protocol) = upgrade {
         out.extend_from_slice(b"Upgrade: ");
-        out.extend_from_slice(protocols);
+        out.extend_from_slice(protocol);
         out.extend_from_slice(b"\r\n");
     }
 }

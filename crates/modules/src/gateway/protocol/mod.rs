@@ -109,8 +109,6 @@ pub struct Outgoing<'a> {
     pub extras: &'a Extras,
     /// The body's length.
     pub body: BodyLength,
-    /// The client asked to change the protocol of the connection (Upgrade), and may.
-    pub upgrade: bool,
 }
 
 /// What is known of a request body's length when its head is sent.

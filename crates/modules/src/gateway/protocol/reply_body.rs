@@ -22,7 +22,7 @@ impl From<&Outgoing<'_>> for Expected {
     fn from(request: &Outgoing<'_>) -> Expected {
         Expected {
             is_head_request: request.exchange.request.method == Method::Head,
-            may_upgrade: request.upgrade,
+            may_upgrade: request.host.upgrade.offered(request.exchange).is_some(),
         }
     }
 }

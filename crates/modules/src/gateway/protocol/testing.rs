@@ -6,6 +6,7 @@ use petrel_engine::testing::{Answer, Site};
 
 use super::{BodyLength, Conversation, Outgoing, ReplyError, ReplyEvent};
 use crate::gateway::options::{Extras, Host, HostAddress, Mode, Protocol};
+use crate::gateway::upgrade::Upgrades;
 
 /// What a gateway made of a reply.
 #[derive(Debug, Default, PartialEq)]
@@ -59,7 +60,6 @@ pub(super) fn send(
             0 => BodyLength::None,
             length => BodyLength::Known(length as u64),
         },
-        upgrade: host.upgrade,
     };
     conversation.begin();
     let encoded = conversation.encode_head(&outgoing, out);
@@ -175,7 +175,7 @@ pub(super) fn host(protocol: Protocol) -> Host {
         x_sendfile_docroot: Vec::new(),
         tempfile_dirs: Vec::new(),
         tcp_fin_propagate: false,
-        upgrade: false,
+        upgrade: Upgrades::default(),
         proxy_protocol: 0,
         health_check: None,
         slow_start: Duration::ZERO,

@@ -125,7 +125,6 @@ mod tests {
             host: &host,
             extras: &Extras::default(),
             body: BodyLength::None,
-            upgrade: false,
         };
         let mut out = Vec::new();
         let refused = UwsgiConversation::new().encode_head(&outgoing, &mut out);

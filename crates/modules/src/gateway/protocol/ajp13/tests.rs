@@ -142,7 +142,6 @@ fn a_request_that_is_too_long_cannot_be_sent() {
         host: &host(Protocol::Ajp13),
         extras: &Extras::default(),
         body: BodyLength::None,
-        upgrade: false,
     };
     let mut out = Vec::new();
     let refused = Ajp13Conversation::new().encode_head(&outgoing, &mut out);
@@ -159,7 +158,6 @@ fn a_body_waits_until_it_is_asked_for() {
         host: &host(Protocol::Ajp13),
         extras: &Extras::default(),
         body: BodyLength::Known(5),
-        upgrade: false,
     };
     conversation.begin();
     assert_eq!(conversation.encode_head(&outgoing, &mut Vec::new()), Ok(()));

@@ -5,6 +5,7 @@ use petrel_engine::proto::fastcgi::{
 use super::*;
 use crate::gateway::options::Protocol;
 use crate::gateway::protocol::testing::{self, Reply, get, host, request, sent};
+use crate::gateway::upgrade::Upgrades;
 
 /// A conversation that has sent this request.
 fn after(text: &str) -> impl Fn() -> Box<dyn Conversation> + use<> {
@@ -200,10 +201,12 @@ fn a_reply_has_a_head() {
 
 #[test]
 fn a_tunnel_is_all_body() {
-    let answer = get();
+    let answer = testing::request(
+        "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+    );
     let ready = move || -> Box<dyn Conversation> {
         let mut host = host(Protocol::FastCgi);
-        host.upgrade = true;
+        host.upgrade = Upgrades::websocket();
         let mut conversation = FastCgiConversation::new();
         sent(&mut conversation, &answer, &host, b"");
         Box::new(conversation)

@@ -2,6 +2,7 @@ use super::super::testing::{host, reply, request};
 use super::*;
 use crate::gateway::header_map::testing::extras;
 use crate::gateway::options::{Host, Protocol};
+use crate::gateway::upgrade::Upgrades;
 
 /// The request that the backend gets, with what `config` says about header fields.
 fn sent_with(config: &str, text: &str, body: BodyLength, upgrade: bool) -> String {
@@ -11,11 +12,14 @@ fn sent_with(config: &str, text: &str, body: BodyLength, upgrade: bool) -> Strin
         exchange: answer.exchange(),
         host: &Host {
             label: "backend:81".to_owned(),
+            upgrade: match upgrade {
+                true => Upgrades::websocket(),
+                false => Upgrades::default(),
+            },
             ..host(Protocol::Http)
         },
         extras: &extras(config),
         body,
-        upgrade,
     };
     assert_eq!(
         HttpConversation::new().encode_head(&outgoing, &mut out),
@@ -81,7 +85,6 @@ fn a_client_cannot_take_away_what_modules_say() {
             host: &host(Protocol::Http),
             extras: &Extras::default(),
             body: BodyLength::None,
-            upgrade: false,
         };
         assert_eq!(
             HttpConversation::new().encode_head(&outgoing, &mut out),
@@ -124,6 +127,8 @@ fn an_upgrade_is_passed_on_where_it_may() {
     assert!(
         passed.ends_with("Connection: upgrade, TE\r\nTE: trailers\r\nUpgrade: websocket\r\n\r\n")
     );
+    let h2c = text.replace("Upgrade: websocket", "Upgrade: h2c, websocket, other");
+    assert_eq!(sent_with("", &h2c, BodyLength::None, true), passed);
     let held = sent_with("", text, BodyLength::None, false);
     assert!(
         held.ends_with("Connection: TE\r\nTE: trailers\r\n\r\n"),
@@ -207,7 +212,6 @@ fn bodies_have_a_length_or_go_in_chunks() {
             host: &host(Protocol::Http),
             extras: &Extras::default(),
             body: length,
-            upgrade: false,
         };
         let mut conversation = HttpConversation::new();
         assert_eq!(conversation.encode_head(&outgoing, &mut Vec::new()), Ok(()));
@@ -229,7 +233,6 @@ fn ready(text: &'static str) -> impl Fn() -> Box<dyn Conversation> {
             host: &host(Protocol::Http),
             extras: &Extras::default(),
             body: BodyLength::None,
-            upgrade: true,
         };
         assert_eq!(conversation.encode_head(&outgoing, &mut Vec::new()), Ok(()));
         conversation.encode_end(&mut Vec::new());
@@ -276,13 +279,18 @@ fn replies_are_read_in_pieces_of_any_size() {
 
 #[test]
 fn after_a_switch_of_protocols_bytes_go_as_they_are() {
-    let answer = request("POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 0\r\n\r\n");
+    let answer = request(
+        "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 0\r\n\
+         Connection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+    );
     let outgoing = Outgoing {
         exchange: answer.exchange(),
-        host: &host(Protocol::Http),
+        host: &Host {
+            upgrade: Upgrades::websocket(),
+            ..host(Protocol::Http)
+        },
         extras: &Extras::default(),
         body: BodyLength::Unknown,
-        upgrade: true,
     };
     let mut conversation = HttpConversation::new();
     assert_eq!(conversation.encode_head(&outgoing, &mut Vec::new()), Ok(()));
@@ -304,7 +312,6 @@ fn a_connection_with_a_request_half_sent_is_not_used_again() {
             host: &host(Protocol::Http),
             extras: &Extras::default(),
             body: BodyLength::Known(3),
-            upgrade: false,
         };
         let mut conversation = HttpConversation::new();
         assert_eq!(conversation.encode_head(&outgoing, &mut Vec::new()), Ok(()));
