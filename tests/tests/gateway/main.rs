@@ -21,6 +21,7 @@ mod nonsense;
 mod overlapping;
 mod protocols;
 mod send_files;
+mod shortage;
 mod slow_disk;
 mod snippets;
 mod tunnels;

@@ -443,6 +443,8 @@ pub(super) fn status_of_failure(failure: &std::io::Error) -> Status {
             Status::INSUFFICIENT_STORAGE
         }
         std::io::ErrorKind::TimedOut => Status::GATEWAY_TIMEOUT,
+        // No descriptor is left for a temporary file.
+        std::io::ErrorKind::ResourceBusy => Status::SERVICE_UNAVAILABLE,
         _ => Status::INTERNAL_SERVER_ERROR,
     }
 }

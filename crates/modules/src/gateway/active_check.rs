@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use petrel_engine::log::LogHandle;
 use petrel_engine::proto::http1::{ResponseDecoder, ResponseEvent, ResponseLimits};
+use petrel_engine::socket::is_own_shortage;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 use tokio::time;
@@ -150,10 +151,8 @@ async fn check_on(target: Target) {
     time::sleep(first_pause(&target, interval)).await;
     let mut failures = 0u32;
     loop {
-        let result = match time::timeout(interval.min(CHECK_TIME_MAX), ask(&target)).await {
-            Ok(result) => result,
-            Err(_) => Err("it did not answer in time".to_owned()),
-        };
+        let asked = time::timeout(interval.min(CHECK_TIME_MAX), ask(&target)).await;
+        let result = asked.unwrap_or_else(|_| Err("it did not answer in time".into()));
         let Some(backend) = target.backend.upgrade() else {
             return;
         };
@@ -162,7 +161,8 @@ async fn check_on(target: Target) {
                 failures = 0;
                 answered(&target, backend.health());
             }
-            Err(reason) => {
+            Err(CheckFailure::OwnShortage(error)) => tell_shortage(&target, &error),
+            Err(CheckFailure::Backend(reason)) => {
                 failures = failures.saturating_add(1);
                 if failures >= FAILURES_MAX {
                     failed(&target, backend.health(), &reason);
@@ -199,19 +199,42 @@ fn failed(target: &Target, health: &Health, reason: &str) {
     }
 }
 
-/// One check. An error is a sentence.
-async fn ask(target: &Target) -> Result<(), String> {
+fn tell_shortage(target: &Target, error: &io::Error) {
+    let address = &target.address;
+    target.log.error(format_args!(
+        "(backend-connect) the health check of backend {address} is left out: this server, not the backend, has run short: {error}"
+    ));
+}
+
+/// Why a check brought no answer.
+enum CheckFailure {
+    /// The backend's fault: a sentence.
+    Backend(String),
+    /// This server had no descriptor, memory or port for a connection.
+    OwnShortage(io::Error),
+}
+
+impl<S: Into<String>> From<S> for CheckFailure {
+    fn from(sentence: S) -> CheckFailure {
+        CheckFailure::Backend(sentence.into())
+    }
+}
+
+/// One check.
+async fn ask(target: &Target) -> Result<(), CheckFailure> {
     let stream = match target.address.connect().await {
         Ok(stream) => stream,
         // Its queue is full: it has much to do, and may not lose what it does for that.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-        Err(error) => return Err(error.to_string()),
+        Err(error) if is_own_shortage(&error) => return Err(CheckFailure::OwnShortage(error)),
+        Err(error) => return Err(error.to_string().into()),
     };
     match target.protocol {
-        Protocol::Http => ask_http(stream, target).await,
-        Protocol::Ajp13 => ask_ajp13(stream, target).await,
-        Protocol::FastCgi | Protocol::Scgi | Protocol::Uwsgi => Ok(()),
+        Protocol::Http => ask_http(stream, target).await?,
+        Protocol::Ajp13 => ask_ajp13(stream, target).await?,
+        Protocol::FastCgi | Protocol::Scgi | Protocol::Uwsgi => {}
     }
+    Ok(())
 }
 
 async fn ask_http(mut stream: BackendStream, target: &Target) -> Result<(), String> {

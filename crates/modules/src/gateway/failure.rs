@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use petrel_engine::cold_files::status_of_error;
 use petrel_engine::ledger::Stage;
 use petrel_engine::proto::status::Status;
 
@@ -15,6 +16,8 @@ use super::protocol::fastcgi::OVERLOADED;
 pub enum Failure {
     /// No connection could be made.
     Connect(io::Error),
+    /// This server has no descriptor, memory or port left for a connection.
+    OwnShortage(io::Error),
     /// No connection could be made in time.
     ConnectTimeout,
     /// The queue of the backend's socket was full for as long as one tries to connect.
@@ -41,23 +44,25 @@ impl Failure {
     /// What the client is told.
     pub fn status(&self) -> Status {
         match self {
-            Failure::Connect(_) | Failure::Overloaded | Failure::Refused => {
-                Status::SERVICE_UNAVAILABLE
-            }
+            Failure::Connect(_)
+            | Failure::OwnShortage(_)
+            | Failure::Overloaded
+            | Failure::Refused => Status::SERVICE_UNAVAILABLE,
             Failure::ConnectTimeout | Failure::WriteTimeout | Failure::ReadTimeout => {
                 Status::GATEWAY_TIMEOUT
             }
             Failure::Write(_) | Failure::Read(_) | Failure::Protocol(_) => Status::BAD_GATEWAY,
-            Failure::Spool(_) | Failure::Body(_) => Status::INTERNAL_SERVER_ERROR,
+            Failure::Spool(error) | Failure::Body(error) => status_of_error(error),
         }
     }
 
     /// The stage the log names.
     pub fn stage(&self) -> Stage {
         match self {
-            Failure::Connect(_) | Failure::ConnectTimeout | Failure::Overloaded => {
-                Stage::BackendConnect
-            }
+            Failure::Connect(_)
+            | Failure::OwnShortage(_)
+            | Failure::ConnectTimeout
+            | Failure::Overloaded => Stage::BackendConnect,
             Failure::Write(_) | Failure::WriteTimeout => Stage::BackendWait,
             _ => Stage::BackendReply,
         }
@@ -68,7 +73,7 @@ impl Failure {
         match self {
             Failure::Connect(_) | Failure::ConnectTimeout => Some(health::Failure::Unreachable),
             Failure::Overloaded | Failure::Refused => Some(health::Failure::Overloaded),
-            Failure::Spool(_) | Failure::Body(_) => None,
+            Failure::OwnShortage(_) | Failure::Spool(_) | Failure::Body(_) => None,
             _ => Some(health::Failure::NoReply),
         }
     }
@@ -92,6 +97,9 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Connect(error) => write!(f, "cannot connect: {error}"),
+            Failure::OwnShortage(error) => {
+                write!(f, "this server, not the backend, has run short: {error}")
+            }
             Failure::ConnectTimeout => f.write_str("connecting takes too long"),
             Failure::Overloaded => f.write_str("the queue of its socket is full"),
             Failure::Write(error) => write!(f, "the request cannot be sent: {error}"),

@@ -16,6 +16,7 @@ use petrel_engine::ledger::Stage;
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::http1::BodyFraming;
 use petrel_engine::proto::status::Status;
+use petrel_engine::socket::is_own_shortage;
 use petrel_engine::worker::Worker;
 
 use super::answer::{self, Verdict};
@@ -52,6 +53,8 @@ pub struct GatewayRequest {
     reply: Collected,
     failed: Option<Failure>,
     told_end: bool,
+    /// Until when the request waits because this server ran short, once it has.
+    shortage_due_s: Option<u32>,
     set_cookie: Option<Rc<Backend>>,
 }
 
@@ -69,9 +72,10 @@ enum State {
         attempt: Attempt,
         connecting: Connecting,
     },
-    /// The socket's queue was full: a pause before the next attempt.
-    QueueFull {
-        attempt: Attempt,
+    /// The socket's queue was full: a pause before the next attempt. Without an attempt this server ran
+    /// short, and a connection may become free meanwhile.
+    Pause {
+        attempt: Option<Attempt>,
         pause: std::pin::Pin<Box<tokio::time::Sleep>>,
     },
     Talk(Box<Talk>),
@@ -137,6 +141,7 @@ impl GatewayRequest {
             reply: Collected::default(),
             failed: None,
             told_end: false,
+            shortage_due_s: None,
             set_cookie: None,
         }
     }
@@ -165,7 +170,7 @@ impl GatewayRequest {
                         return Poll::Ready(outcome);
                     }
                 }
-                State::QueueFull { pause, .. } => {
+                State::Pause { pause, .. } => {
                     ready!(pause.as_mut().poll(context));
                     self.try_again_to_connect();
                 }
@@ -434,6 +439,13 @@ impl GatewayRequest {
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {
                 Failure::Overloaded
             }
+            // Without a port or a local address waiting is of no use; another backend may be.
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+                Failure::OwnShortage(error)
+            }
+            Poll::Ready(Err(error)) if is_own_shortage(&error) => {
+                return Poll::Ready(self.wait_out_shortage(exchange, error));
+            }
             Poll::Ready(Err(error)) => Failure::Connect(error),
             Poll::Pending if is_late => Failure::ConnectTimeout,
             Poll::Pending => {
@@ -454,20 +466,55 @@ impl GatewayRequest {
     fn pause_before_connecting(&mut self, exchange: &Exchange) -> Option<Outcome> {
         if let State::Connect { attempt, .. } = std::mem::replace(&mut self.state, State::Over) {
             super::overload::report(exchange, &attempt.backend.host);
-            let pause = std::time::Duration::from_millis(limits::QUEUE_FULL_PAUSE_MS);
-            self.state = State::QueueFull {
-                attempt,
-                pause: Box::pin(tokio::time::sleep(pause)),
-            };
+            self.pause(Some(attempt));
         }
         None
     }
 
+    /// This server has no descriptor or memory left for a connection: the request waits for one that
+    /// becomes free, and tries to make one from time to time, as long as it may take to connect.
+    fn wait_out_shortage(&mut self, exchange: &mut Exchange, error: io::Error) -> Option<Outcome> {
+        let State::Connect { attempt, .. } = std::mem::replace(&mut self.state, State::Over) else {
+            return None;
+        };
+        let waits_until_s = due_after(exchange, attempt.backend.host.backlog_timeout);
+        let due_s = attempt.due_s.min(waits_until_s);
+        let due_s = *self.shortage_due_s.get_or_insert(due_s);
+        if is_over(exchange, due_s) {
+            exchange.stamp(Stage::BackendConnect);
+            let failure = Failure::OwnShortage(error);
+            self.tell(exchange, &attempt.backend, &failure);
+            self.failed = Some(failure);
+            return Some(self.give_up(exchange));
+        }
+        debug::say(
+            &self.gateway,
+            debug::CONNECTIONS,
+            exchange,
+            format_args!("this server has run short, so the request waits: {error};"),
+        );
+        // Its permit goes back: a connection that becomes free comes to this request, too.
+        drop(attempt);
+        self.pause(None);
+        None
+    }
+
+    fn pause(&mut self, attempt: Option<Attempt>) {
+        let pause = std::time::Duration::from_millis(limits::QUEUE_FULL_PAUSE_MS);
+        self.state = State::Pause {
+            attempt,
+            pause: Box::pin(tokio::time::sleep(pause)),
+        };
+    }
+
     fn try_again_to_connect(&mut self) {
-        if let State::QueueFull { attempt, .. } = std::mem::replace(&mut self.state, State::Over) {
-            self.state = State::Connect {
-                connecting: attempt.backend.address.connect(),
-                attempt,
+        if let State::Pause { attempt, .. } = std::mem::replace(&mut self.state, State::Over) {
+            self.state = match attempt {
+                Some(attempt) => State::Connect {
+                    connecting: attempt.backend.address.connect(),
+                    attempt,
+                },
+                None => State::Choose,
             };
         }
     }

@@ -12,11 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use petrel_engine::log::LogHandle;
+use petrel_engine::socket::is_own_shortage;
 
 use crate::gateway::limits::QUEUE_FULL_PAUSE_MS;
 use crate::gateway::options::HostAddress;
 use crate::gateway::resolve::{self, Resolved};
 use crate::gateway::stream::{BackendStream, InTurn, SocketAddress};
+
+use super::error::Kind;
 
 /// The address of a server, as it is configured.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -131,8 +134,8 @@ impl Place {
     /// Connects.
     ///
     /// # Errors
-    /// A sentence about why it could not be.
-    pub async fn connect(&self) -> Result<BackendStream, String> {
+    /// What kind of failure it is, and a sentence about it.
+    pub async fn connect(&self) -> Result<BackendStream, (Kind, String)> {
         let address = match self {
             Place::Fixed(address) => address.clone(),
             Place::Named {
@@ -141,7 +144,8 @@ impl Place {
                 latest,
             } => {
                 poll_fn(|context| resolved.poll_answered(context)).await;
-                current(name, resolved, &mut latest.borrow_mut())?
+                current(name, resolved, &mut latest.borrow_mut())
+                    .map_err(|text| (Kind::Unreachable, text))?
             }
         };
         loop {
@@ -150,7 +154,13 @@ impl Place {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     tokio::time::sleep(Duration::from_millis(QUEUE_FULL_PAUSE_MS)).await;
                 }
-                connected => return connected.map_err(|error| error.to_string()),
+                Err(error) if is_own_shortage(&error) => {
+                    let text = format!("this server, not the other one, has run short: {error}");
+                    return Err((Kind::Busy, text));
+                }
+                connected => {
+                    return connected.map_err(|error| (Kind::Unreachable, error.to_string()));
+                }
             }
         }
     }

@@ -43,7 +43,7 @@ pub enum Kind {
     Refused,
     /// The server is down and was not even tried; somebody else was told why before.
     Down,
-    /// Too many wait for a connection already.
+    /// Too many wait for a connection already, or this server has no descriptor or memory left for one.
     Busy,
     /// The server could not be connected to.
     Unreachable,

@@ -147,7 +147,6 @@ impl Link {
             }
         }
     }
-
 }
 
 fn lost(progress: &Progress, stage: Stage, error: &io::Error) -> Failure {

@@ -307,7 +307,9 @@ impl Pool {
                 ))
             }
         };
-        if let Err(error) = &opened {
+        if let Err(error) = &opened
+            && error.kind != Kind::Busy
+        {
             let mut circuit = self.circuit.borrow_mut();
             circuit.unreachable(self.now(), &error.text);
         }
@@ -315,10 +317,8 @@ impl Pool {
     }
 
     async fn connect(&self, stage: &Cell<Stage>) -> Result<Link, StoreError> {
-        let stream =
-            self.place.connect().await.map_err(|text| {
-                StoreError::new(&self.peer, Stage::Connect, Kind::Unreachable, text)
-            })?;
+        let unconnected = |(kind, text)| StoreError::new(&self.peer, Stage::Connect, kind, text);
+        let stream = self.place.connect().await.map_err(unconnected)?;
         count(&self.counters.connects, 1);
         let mut link = Link::new(stream);
         let Some(login) = &self.login else {

@@ -18,6 +18,7 @@ use crate::blocking::{self, Class, NotDone, Origin};
 use crate::file_cache::read::read_full;
 use crate::file_cache::{SharedDescriptor, Uncached};
 use crate::limits;
+use crate::socket::is_own_shortage;
 
 /// Where a block is written.
 pub(super) enum Target {
@@ -58,7 +59,12 @@ pub(super) async fn write(
             Ok(file) => return Ok(Some(file)),
             Err(error) => {
                 let message = format!("a temporary file in {}: {error}", directory.display());
-                last = io::Error::new(error.kind(), message);
+                let kind = match is_own_shortage(&error) {
+                    // The errno does not get as far as the answer, which is 503 then.
+                    true => io::ErrorKind::ResourceBusy,
+                    false => error.kind(),
+                };
+                last = io::Error::new(kind, message);
             }
         }
     }

@@ -75,7 +75,11 @@ fn ask_now(target: &Target) -> Result<(), String> {
     let limit = Duration::from_secs(60);
     let asked = async { time::timeout(limit, ask(target)).await };
     let asked = runtime.expect("a runtime").block_on(asked);
-    asked.expect("the check ends")
+    let asked = asked.expect("the check ends");
+    asked.map_err(|failure| match failure {
+        CheckFailure::Backend(sentence) => sentence,
+        CheckFailure::OwnShortage(error) => panic!("{error}"),
+    })
 }
 
 fn ask_http(reply: &'static [u8]) -> (Result<(), String>, Vec<u8>) {

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use petrel_engine::blocking::{NotDone, Origin};
 use petrel_engine::log::LogHandle;
+use petrel_engine::socket::is_own_shortage;
 use petrel_sys::readiness::readable;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
 use tokio::io::unix::AsyncFd;
@@ -162,6 +163,9 @@ impl std::fmt::Display for StartError {
                 write!(f, "{} programs run already", limits::CGI_PROGRAMS_MAX)
             }
             StartError::NotDone(not_done) => not_done.fmt(f),
+            StartError::Io(error) if is_own_shortage(error) => {
+                write!(f, "this server has run short: {error}")
+            }
             StartError::Io(error) => error.fmt(f),
         }
     }

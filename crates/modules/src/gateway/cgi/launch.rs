@@ -121,6 +121,8 @@ fn status_of(error: &StartError) -> Status {
             io::ErrorKind::InvalidInput => Status::BAD_REQUEST,
             io::ErrorKind::ArgumentListTooLong => Status::REQUEST_HEADER_FIELDS_TOO_LARGE,
             io::ErrorKind::PermissionDenied => Status::FORBIDDEN,
+            // The user of this server may have no more processes.
+            io::ErrorKind::WouldBlock => Status::SERVICE_UNAVAILABLE,
             _ => status_of_error(error),
         },
     }

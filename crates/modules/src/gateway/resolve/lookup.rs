@@ -17,6 +17,7 @@ use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::RData;
 use hickory_resolver::proto::rr::rdata::SRV;
 use hickory_resolver::{Hosts, TokioResolver, system_conf};
+use petrel_engine::socket::is_own_shortage;
 use tokio::task::JoinSet;
 
 use super::Endpoint;
@@ -215,6 +216,9 @@ fn sentence(error: &NetError) -> String {
             ResponseCode::NoError => format!("it has no {} record", none.query.query_type()),
             code => format!("the name server says: {code}"),
         },
+        NetError::Io(error) if is_own_shortage(error) => {
+            format!("this server, not the name server, has run short: {error}")
+        }
         NetError::Timeout => "no name server answered in time".to_owned(),
         other => other.to_string(),
     }

@@ -142,7 +142,7 @@ impl Server {
                 result => return result,
             }
         }
-        let stream = self.place.connect().await.map_err(|text| Failure {
+        let stream = self.place.connect().await.map_err(|(_, text)| Failure {
             text,
             attempt: None,
         })?;
