@@ -301,6 +301,9 @@ fn row_38_an_underscore_does_not_pass_for_a_dash() {
         ("X_Forwarded-For", "spoofed"),
         ("Content_Length", "spoofed"),
         ("X.Foo", "spoofed"),
+        ("Remote_User", "spoofed"),
+        ("X!Forwarded!For", "spoofed"),
+        ("HTTP2_Settings", "spoofed"),
     ];
     for speaks in [Speaks::FastCgi, Speaks::Scgi, Speaks::Uwsgi] {
         let request = hear_fields(speaks, &fields);
@@ -311,12 +314,52 @@ fn row_38_an_underscore_does_not_pass_for_a_dash() {
             "{speaks:?}: {request:?}"
         );
     }
-    // A backend that turns fields into variables must not mix these up with the server's own.
-    let request = hear_fields(Speaks::Http, &fields);
-    assert_eq!(request.all("X-Forwarded-For"), ["127.0.0.1"]);
-    for name in ["X_Forwarded-For", "Content_Length"] {
-        assert_eq!(request.all(name), Vec::<&str>::new());
+    // Backends may turn fields into variables themselves.
+    for speaks in [Speaks::Http, Speaks::Ajp13] {
+        let request = hear_fields(speaks, &fields);
+        assert_eq!(request.all("X-Foo"), ["real"], "{speaks:?}");
+        let mut values = request.params.iter().map(|(_, value)| value);
+        assert!(
+            !values.any(|value| value.contains("spoofed")),
+            "{speaks:?}: {request:?}"
+        );
     }
+}
+
+#[test]
+fn fields_with_underscores_are_passed_if_the_configuration_says_so() {
+    let backend = Backend::start(Speaks::Http, |exchange| exchange.say("noted"));
+    let pass = "proxy.underscores-in-headers = \"enable\"";
+    let set = "server.modules += ( \"mod_setenv\" )
+        setenv.set-request-header = ( \"By_Module\" => \"set\" )";
+    let fields = [
+        ("Remote_User", "joe"),
+        ("X.Foo", "dot"),
+        ("X_Forwarded-For", "spoofed"),
+        ("Content_Length", "spoofed"),
+        ("By_Module", "spoofed"),
+    ];
+    for (config, passed) in [("", false), (pass, true)] {
+        let server = in_front_of(&backend).config(config).config(set).start();
+        let response = server.client().request("GET", "/app/", &fields);
+        assert_eq!(response.status, 200, "{response}");
+        let request = backend.last();
+        assert_eq!(request.param("Remote_User"), passed.then_some("joe"));
+        assert_eq!(request.param("X.Foo"), passed.then_some("dot"));
+        // What passes for the server's own never does; what a module set always does.
+        assert_eq!(request.param("X_Forwarded-For"), None);
+        assert_eq!(request.param("Content_Length"), None);
+        assert_eq!(request.all("By_Module"), ["set"]);
+    }
+    let server = petrel_tests::Server::build()
+        .config("server.modules += ( \"mod_proxy_core\", \"mod_proxy_backend_http\" )")
+        .config("proxy-core.protocol = \"http\"")
+        .config(&format!("proxy-core.backends = ( \"{}\" )", backend.name()))
+        .config("proxy-core.underscores-in-headers = \"enable\"")
+        .start();
+    let response = server.client().request("GET", "/", &fields);
+    assert_eq!(response.status, 200, "{response}");
+    assert_eq!(backend.last().param("Remote_User"), Some("joe"));
 }
 
 /// What a backend hears of a request with these fields.

@@ -61,6 +61,8 @@ pub static PROXY: ModuleSpec = module(
             "Parameters of the Forwarded field that backends get: for, proto, host, by, remote_user.";
         "proxy.header", Map, Request, "()", Works,
             "How URLs and hosts in header fields are rewritten on the way to a backend and back; with upgrade, which protocols clients may change to: enable (websocket) or a list of names.";
+        "proxy.underscores-in-headers", Bool, Request, "disable", Works,
+            "Passes the client's fields whose names have other characters than letters, digits and -, such as Remote_User. They are left out otherwise: applications that turn fields into variables would take them for Remote-User.";
         "proxy.replace-http-host", Bool, Request, "disable", Works,
             "Sends the label of the backend as Host.";
     },
@@ -117,6 +119,8 @@ const PROXY_CORE_LISTED: ModuleSpec = module(
             "Lets backends name a file to send.";
         "proxy-core.allow-x-rewrite", Bool, Request, "disable", Works,
             "Lets backends send a request elsewhere by X-Rewrite-URI, -Host and -Backend.";
+        "proxy-core.underscores-in-headers", Bool, Request, "disable", Works,
+            "As proxy.underscores-in-headers, for backends that speak HTTP.";
         "proxy-core.rewrite-request", Map, Request, "()", Works,
             "Changes the request that a backend gets: header name, or _uri, _docroot, _pathinfo and _scriptname, each with a pattern and its replacement.";
         "proxy-core.rewrite-response", Map, Request, "()", Works,

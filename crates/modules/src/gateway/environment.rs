@@ -21,6 +21,7 @@ use petrel_engine::proto::http1::Version;
 use super::header_map::Rewriting;
 use super::options::{Host, Mode};
 use super::protocol::BodyLength;
+pub use fields::is_ambiguous;
 use text::{Decimal, Joined, ip_text};
 
 /// Calls `add` with every variable of `exchange` for a program at `host`. CONTENT_LENGTH is the

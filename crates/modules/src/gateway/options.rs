@@ -303,6 +303,9 @@ pub struct Extras {
     pub header_map: super::header_map::HeaderMap,
     /// `cgi.local-redir`.
     pub local_redirect: bool,
+    /// `proxy.underscores-in-headers`: HTTP backends get the client's fields whose names have other
+    /// characters than letters, digits and `-`.
+    pub underscores: bool,
     /// `proxy-core.allow-x-rewrite`.
     pub x_rewrite: bool,
     /// `proxy-core.rewrite-request` and `-response`.

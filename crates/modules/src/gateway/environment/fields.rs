@@ -23,6 +23,14 @@ pub(super) fn build(head: &RequestHead, add: &mut impl FnMut(&[u8], &[u8])) {
     }
 }
 
+/// Whether a program that turns fields into variables may take a field of this name for another one: `X_Foo`
+/// and `X.Foo` for `X-Foo`.
+#[inline]
+pub fn is_ambiguous(name: &[u8]) -> bool {
+    name.iter()
+        .any(|byte| VARIABLE_BYTES[usize::from(*byte)] == 0)
+}
+
 /// Which fields, by their position as a bit, have the name of another one.
 #[derive(Default)]
 struct Twins {

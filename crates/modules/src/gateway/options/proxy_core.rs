@@ -38,6 +38,9 @@ pub(super) fn gateway(values: &Values<'_>) -> Result<Option<Gateway>, Diagnostic
         tries_max: tries_again.saturating_add(1),
         debug: values.unsigned("proxy-core.debug", 0).min(u8::MAX.into()) as u8,
         extras: Extras {
+            underscores: values
+                .bool("proxy-core.underscores-in-headers")
+                .unwrap_or(false),
             x_rewrite: values.bool("proxy-core.allow-x-rewrite").unwrap_or(false),
             rewriting: Rewriting::parse(values)?,
             ..Extras::default()

@@ -42,6 +42,7 @@ pub(super) fn gateway(
         debug: values.unsigned(family.debug, 0).min(u8::MAX.into()) as u8,
         extras: Extras {
             header_map,
+            underscores: values.bool("proxy.underscores-in-headers").unwrap_or(false),
             ..Extras::default()
         },
     }))

@@ -12,8 +12,10 @@ use petrel_engine::proto::cgi::HeadLimits;
 use petrel_engine::proto::http1::{KnownField, Version};
 use petrel_engine::proto::reply_head::ReplyHead;
 
+use super::http::is_the_clients;
 use super::reply_body::{Body, Expected};
 use super::{BodyLength, Conversation, Decoded, Outgoing, ReplyError, ReplyEvent, RequestError};
+use crate::gateway::environment::is_ambiguous;
 use crate::gateway::limits;
 
 /// Requests and replies over one AJP13 connection.
@@ -261,7 +263,8 @@ fn write_fields(request: &Outgoing<'_>, fields: &mut RequestEncoder<'_>) {
     for (name, value) in head.iter() {
         // A container that runs scripts would make HTTP_PROXY of it.
         let is_proxy = name.eq_ignore_ascii_case(b"Proxy");
-        if !is_hop_by_hop(name) && !is_named_in(connection, name) && !is_proxy {
+        let is_unclear = is_ambiguous(name) && is_the_clients(request.exchange, value);
+        if !is_hop_by_hop(name) && !is_named_in(connection, name) && !is_proxy && !is_unclear {
             fields.field(name, value);
         }
     }

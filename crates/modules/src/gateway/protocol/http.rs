@@ -17,6 +17,7 @@ use petrel_engine::proto::reply_head::ReplyHead;
 use petrel_engine::proto::status::Status;
 
 use super::{BodyLength, Conversation, Decoded, Outgoing, ReplyError, ReplyEvent, RequestError};
+use crate::gateway::environment::is_ambiguous;
 use crate::gateway::limits;
 use crate::gateway::options::Extras;
 
@@ -221,7 +222,9 @@ fn write_fields(request: &Outgoing<'_>, out: &mut Vec<u8>) {
     let names_fields = connection_names_fields(request.exchange);
     let changes_fields = extras.header_map.maps_requests() || !extras.rewriting.is_empty();
     for (name, value) in head.iter() {
-        if is_left_out(name, extras) || (names_fields && is_named(request.exchange, name, value)) {
+        if is_left_out(request, name, value)
+            || (names_fields && is_named(request.exchange, name, value))
+        {
             continue;
         }
         out.extend_from_slice(name);
@@ -252,7 +255,7 @@ fn changed_field(request: &Outgoing<'_>, name: &[u8], value: &[u8]) -> Option<Ve
 
 /// Fields that the backend never gets as the client sent them.
 #[inline]
-fn is_left_out(name: &[u8], extras: &Extras) -> bool {
+fn is_left_out(request: &Outgoing<'_>, name: &[u8], value: &[u8]) -> bool {
     match KnownField::from_name(name) {
         Some(
             KnownField::Host
@@ -270,34 +273,38 @@ fn is_left_out(name: &[u8], extras: &Extras) -> bool {
             | KnownField::XForwardedProto
             | KnownField::XForwardedHost,
         ) => true,
-        Some(KnownField::Forwarded) => extras.header_map.writes_forwarded(),
+        Some(KnownField::Forwarded) => request.extras.header_map.writes_forwarded(),
         Some(_) => false,
         // A backend that runs scripts would make HTTP_PROXY of the one; the other is ours to say.
         None => {
             name.eq_ignore_ascii_case(b"Proxy")
                 || name.eq_ignore_ascii_case(b"X-Host")
-                || (name.contains(&b'_') && passes_for_ours(name))
+                || (is_ambiguous(name) && is_refused(request, name, value))
         }
     }
 }
 
-/// Whether a backend that turns fields into variables would take a field with underscores for one
-/// that is written here.
+/// Whether a field stays here whose name a backend that turns fields into variables would take for another
+/// one: the client's unless the configuration passes them, and any that passes for one that is written here.
 #[cold]
-fn passes_for_ours(name: &[u8]) -> bool {
-    let ours: [&[u8]; 6] = [
+fn is_refused(request: &Outgoing<'_>, name: &[u8], value: &[u8]) -> bool {
+    let ours: [&[u8]; 8] = [
         b"X-Forwarded-For",
         b"X-Forwarded-Proto",
         b"X-Forwarded-Host",
         b"X-Host",
         b"Content-Length",
         b"Transfer-Encoding",
+        b"Upgrade",
+        b"HTTP2-Settings",
     ];
-    let dashed: Vec<u8> = name
-        .iter()
-        .map(|&byte| if byte == b'_' { b'-' } else { byte })
-        .collect();
+    let dash = |byte: &u8| match byte.is_ascii_alphanumeric() {
+        true => *byte,
+        false => b'-',
+    };
+    let dashed: Vec<u8> = name.iter().map(dash).collect();
     ours.iter().any(|ours| ours.eq_ignore_ascii_case(&dashed))
+        || (!request.extras.underscores && is_the_clients(request.exchange, value))
 }
 
 /// Whether Connection holds more than the usual options.
@@ -311,9 +318,14 @@ fn connection_names_fields(exchange: &Exchange) -> bool {
 /// stays: a client cannot take away what the backend is to be told.
 #[cold]
 fn is_named(exchange: &Exchange, name: &[u8], value: &[u8]) -> bool {
+    is_the_clients(exchange, value)
+        && connection_options(exchange).any(|option| option.eq_ignore_ascii_case(name))
+}
+
+/// Whether the client sent this value of a field; modules may have set others.
+pub(super) fn is_the_clients(exchange: &Exchange, value: &[u8]) -> bool {
     let sent = exchange.request.head.head_bytes().as_ptr_range();
     sent.contains(&value.as_ptr())
-        && connection_options(exchange).any(|option| option.eq_ignore_ascii_case(name))
 }
 
 fn connection_options(exchange: &Exchange) -> impl Iterator<Item = &[u8]> {
