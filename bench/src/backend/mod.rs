@@ -40,7 +40,9 @@ pub enum Kind {
     Cacheable(u64),
     /// php-fpm with OPcache.
     PhpFpm,
-    /// The same, telling how long each request occupied a worker.
+    /// The same on a TCP port.
+    PhpFpmTcp,
+    /// php-fpm with OPcache, telling how long each request occupied a worker.
     PhpFpmTimed,
     /// php-cgi, as it was used before there was php-fpm.
     PhpCgi(Cgi),
@@ -75,7 +77,7 @@ impl Kind {
         Some(match self {
             Self::FastCgi | Self::Perl | Self::Python | Self::Ruby => Route::FastCgi,
             Self::Http | Self::Cacheable(_) => Route::Http,
-            Self::PhpFpm | Self::PhpFpmTimed | Self::PhpCgi(_) => Route::Php,
+            Self::PhpFpm | Self::PhpFpmTcp | Self::PhpFpmTimed | Self::PhpCgi(_) => Route::Php,
             Self::FcgiMagnet => Route::Lua,
             Self::SlowRedis => return None,
         })
@@ -89,7 +91,7 @@ impl Kind {
             | Self::Cacheable(_)
             | Self::FcgiMagnet
             | Self::SlowRedis => &[],
-            Self::PhpFpm | Self::PhpFpmTimed => &[php::FPM],
+            Self::PhpFpm | Self::PhpFpmTcp | Self::PhpFpmTimed => &[php::FPM],
             Self::PhpCgi(_) => &[php::CGI],
             Self::Perl => &[script::PERL],
             Self::Python => &[script::PYTHON, script::PIP],
@@ -152,8 +154,9 @@ impl Backend {
                 let command = magnet::command(petrel, &address)?;
                 Self::run(command, address, Tally::None, directory)
             }
-            Kind::PhpFpm => Self::php_fpm(&Pool::default(), directory),
-            Kind::PhpFpmTimed => Self::php_fpm(&Pool::timed(), directory),
+            Kind::PhpFpm => Self::php_fpm(&Pool::default(), socket(), directory),
+            Kind::PhpFpmTcp => Self::php_fpm(&Pool::default(), port()?, directory),
+            Kind::PhpFpmTimed => Self::php_fpm(&Pool::timed(), socket(), directory),
             Kind::PhpCgi(cgi) => Self::on_standard_input(cgi.command()?, directory),
             Kind::Perl => Self::on_standard_input(script::perl(directory)?, directory),
             Kind::Python => Self::on_standard_input(script::python(directory)?, directory),
@@ -171,8 +174,7 @@ impl Backend {
     }
 
     /// Starts php-fpm.
-    pub fn php_fpm(pool: &Pool, directory: &Path) -> Result<Self, String> {
-        let address = Address::Unix(directory.join("backend.sock"));
+    pub fn php_fpm(pool: &Pool, address: Address, directory: &Path) -> Result<Self, String> {
         let mut command = pool.command(&address, directory)?;
         command.stdin(Stdio::null());
         let tally = match pool.timed {

@@ -6,7 +6,7 @@
 
 mod slow;
 
-use crate::backend::{Backend, Pool};
+use crate::backend::{Address, Backend, Pool};
 use crate::cli::StarvationOptions;
 use crate::load::Browser;
 use crate::peers::{self, Chosen};
@@ -155,7 +155,9 @@ impl Test<'_> {
             requests_max: REQUESTS_PER_CHILD,
             ..Pool::default()
         };
-        self.place.start(|| Backend::php_fpm(&pool, directory))
+        let address = Address::Unix(directory.join("backend.sock"));
+        self.place
+            .start(|| Backend::php_fpm(&pool, address, directory))
     }
 }
 

@@ -53,6 +53,12 @@ pub static PRINT_123: Script = Script {
     text: "<?php print \"123\"; ?>",
     prints: || b"123".to_vec(),
 };
+/// A page as applications make them, in several writes of PHP's.
+pub static PRINT_40K: Script = Script {
+    name: "40k.php",
+    text: "<?php for ($n = 0; $n < 40; $n++) print str_repeat('0123456789abcdef', 64); ?>",
+    prints: || b"0123456789abcdef".repeat(64 * 40),
+};
 /// The same for caches.
 pub static CACHED_123: Script = Script {
     name: "cached.php",
@@ -158,7 +164,7 @@ pub fn make(root: &Path, workloads: &[&Workload]) -> io::Result<()> {
 
 /// Makes all scripts below `root`.
 pub fn make_scripts(root: &Path) -> io::Result<()> {
-    let scripts = [&PRINT_123, &INLINE, &SEND_TEMPFILE, &SLEEP_5_MS];
+    let scripts = [&PRINT_123, &PRINT_40K, &INLINE, &SEND_TEMPFILE, &SLEEP_5_MS];
     let mut written = scripts
         .iter()
         .map(|script| fs::write(root.join(script.name), script.text));

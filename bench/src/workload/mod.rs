@@ -328,6 +328,18 @@ pub static WORKLOADS: &[Workload] = &[
         Urls::Script(&files::PRINT_123),
     ),
     on_backend(
+        "php-40k-unix",
+        "php-fpm, 40 KB, unix socket",
+        Kind::PhpFpm,
+        Urls::Script(&files::PRINT_40K),
+    ),
+    on_backend(
+        "php-40k-tcp",
+        "php-fpm, 40 KB, TCP",
+        Kind::PhpFpmTcp,
+        Urls::Script(&files::PRINT_40K),
+    ),
+    on_backend(
         "http",
         "HTTP/1.1 backend",
         Kind::Http,

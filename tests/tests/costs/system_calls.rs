@@ -1,6 +1,6 @@
 //! System calls a warm request: one to receive it and one to send the answer.
 
-use petrel_tests::{Calls, Client, Server, Tracer};
+use petrel_tests::{Backend, Calls, Client, Server, Speaks, Tracer};
 
 /// Files up to this size are sent from memory. The same number as the engine's
 /// `limits::FILE_IN_MEMORY_BYTES_MAX`, said here again because this test is its documentation.
@@ -113,4 +113,21 @@ fn pipelined_requests_take_less() {
     let calls = tracer.stop().without_waits();
     let received: u64 = RECEIVE.iter().map(|name| calls.count(name)).sum();
     assert!(received < REQUESTS / 10, "{received} receives: {calls:?}");
+}
+
+/// One receive and one send on either side, whatever the socket and the protocol.
+#[test]
+fn an_answer_that_a_backend_sends_at_once_takes_no_further_call() {
+    for speaks in [Speaks::FastCgi, Speaks::Http] {
+        for backend in [
+            Backend::start(speaks, |exchange| exchange.say("at once")),
+            Backend::start_on_tcp(speaks, |exchange| exchange.say("at once")),
+        ] {
+            let route = backend.directive("/app", "\"check-local\" => \"disable\"");
+            // A kept connection belongs to one worker, and must not be closed for the sake of others.
+            let server = server(&format!("server.max-worker = 1\n{route}"));
+            let calls = count(&server, "/app/", 200);
+            expect(&calls, &[(RECEIVE, 2), (SEND, 2)]);
+        }
+    }
 }

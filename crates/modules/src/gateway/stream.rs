@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use petrel_engine::socket::Socket;
 use rustix::io::Errno;
+use rustix::net::sockopt::set_tcp_quickack;
 use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -172,6 +173,15 @@ impl BackendStream {
     pub fn request_is_sent(&self) {
         if let BackendStream::Program(pipes) = self {
             pipes.request_is_sent();
+        }
+    }
+
+    /// What was read is acknowledged at once instead of with the next request (TCP_QUICKACK, which lasts until
+    /// the kernel thinks better of it).
+    pub fn acknowledge(&self) {
+        if let BackendStream::Tcp(stream) = self {
+            // It is about speed only.
+            let _ = set_tcp_quickack(stream, true);
         }
     }
 

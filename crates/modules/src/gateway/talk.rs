@@ -39,6 +39,8 @@ pub struct Talk {
     wants_body: bool,
     written: u64,
     reply_has_begun: bool,
+    /// Something was read since the kernel was last told to acknowledge at once.
+    is_unacknowledged: bool,
     has_ended: bool,
     /// Who takes the reply has said stop, so that there may be an event without another byte: the end.
     is_stopped: bool,
@@ -151,6 +153,7 @@ impl Talk {
             wants_body: false,
             written: 0,
             reply_has_begun: false,
+            is_unacknowledged: false,
             has_ended: false,
             is_stopped: false,
             log_bytes_dropped: 0,
@@ -250,6 +253,11 @@ impl Talk {
             };
             let mut buffer = worker.receive_buffer();
             let polled = connection.stream.poll_read(context, &mut buffer);
+            if polled.is_pending() && std::mem::take(&mut self.is_unacknowledged) {
+                // The backend's kernel holds the rest of the reply back until the beginning is acknowledged
+                // (php-fpm leaves Nagle's algorithm on), and ours waits 40 ms for data to send that with.
+                connection.stream.acknowledge();
+            }
             if polled.is_pending() && std::mem::take(&mut self.wants_body) {
                 // Sending comes before receiving, so it takes another turn.
                 context.waker().wake_by_ref();
@@ -259,6 +267,8 @@ impl Talk {
                 Ok(count) => count,
                 Err(error) => return Poll::Ready(Err(Failure::Read(error))),
             };
+            // Each side of a tunnel has its own pace, and answers at once as a rule.
+            self.is_unacknowledged = !self.is_tunnel;
             self.now_ns = worker.clock().now();
             self.progress_s = worker.clock().seconds();
             if !self.reply_has_begun {
@@ -588,3 +598,105 @@ impl Talk {
 
 const NANOS_PER_MICRO: u64 = 1_000;
 const NANOS_PER_MILLI: u64 = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
+
+    use petrel_engine::testing::{Answer, Site};
+    use rustix::net::sockopt::{set_tcp_quickack, tcp_quickack};
+
+    use super::*;
+    use crate::gateway::options::testing::gateway_of;
+    use crate::gateway::protocol;
+    use crate::gateway::stream::{BackendStream, SocketAddress};
+
+    /// A request that was sent to a backend by TCP, the backend's end of the connection, and another
+    /// descriptor of this end.
+    async fn asked(answer: &Answer) -> (Talk, TcpStream, OwnedFd) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = SocketAddress::Ip(listener.local_addr().expect("bound"));
+        let stream = address.connect().await.expect("it listens");
+        let (backend, _) = listener.accept().expect("it is connected");
+        let BackendStream::Tcp(tcp) = &stream else {
+            panic!("it is TCP")
+        };
+        let ours = rustix::io::dup(tcp).expect("a descriptor");
+        let text = "proxy.server = ( \"/\" => (( \"host\" => \"127.0.0.1\" )) )";
+        let gateway = gateway_of("mod_proxy", text);
+        let host = Rc::clone(&gateway.routes[0].hosts[0]);
+        let conversation = protocol::conversation(Protocol::Http);
+        let connection = Box::new(BackendConnection::new(stream, conversation, None, 0));
+        let exchange = answer.exchange();
+        let begun = Talk::begin(exchange, &gateway, host, None, connection, BodyLength::None);
+        let Ok(mut talk) = begun else {
+            panic!("HTTP has room for it")
+        };
+        let mut body = RequestBody::default();
+        body.complete();
+        let sent = std::future::poll_fn(|context| {
+            talk.poll_send(&mut body, &answer.exchange().worker, context)
+        });
+        sent.await.expect("the backend reads");
+        // As on a connection that has been used for a while.
+        set_tcp_quickack(&ours, false).expect("it is TCP");
+        (talk, backend, ours)
+    }
+
+    /// Receives what has arrived. Whether the reply is complete.
+    async fn receive(talk: &mut Talk, answer: &Answer) -> bool {
+        let before = talk.conversation().and_then(|talk| talk.remaining());
+        std::future::poll_fn(|context| {
+            let worker = &answer.exchange().worker;
+            let polled = talk.poll_receive(worker, context, &mut |_| Flow::Go);
+            let now = talk.conversation().and_then(|talk| talk.remaining());
+            match polled {
+                Poll::Ready(received) => {
+                    assert_eq!(received.expect("it is a reply"), Received::End);
+                    Poll::Ready(true)
+                }
+                Poll::Pending if now != before => Poll::Ready(false),
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    fn get() -> Answer {
+        let site = Site::new("server.document-root = \"/nonexistent\"", &[]);
+        site.request("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn what_was_read_is_acknowledged_when_more_of_the_reply_is_waited_for() {
+        let answer = get();
+        let (mut talk, mut backend, ours) = asked(&answer).await;
+        let head = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\na";
+        for piece in [&head[..], b"bc"] {
+            backend.write_all(piece).expect("the gateway reads");
+            assert!(!receive(&mut talk, &answer).await, "it is incomplete");
+            assert!(tcp_quickack(&ours).expect("it is TCP"));
+            set_tcp_quickack(&ours, false).expect("it is TCP");
+            // Nothing has come since, so nothing is to be acknowledged.
+            let mut context = Context::from_waker(std::task::Waker::noop());
+            let worker = &answer.exchange().worker;
+            let polled = talk.poll_receive(worker, &mut context, &mut |_| Flow::Go);
+            assert!(polled.is_pending());
+            assert!(!tcp_quickack(&ours).expect("it is TCP"));
+        }
+        backend.write_all(b"def").expect("the gateway reads");
+        assert!(receive(&mut talk, &answer).await);
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn a_reply_that_comes_in_one_read_changes_no_option_of_the_socket() {
+        let answer = get();
+        let (mut talk, mut backend, ours) = asked(&answer).await;
+        let reply = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc";
+        backend.write_all(reply).expect("the gateway reads");
+        assert!(receive(&mut talk, &answer).await);
+        assert!(!tcp_quickack(&ours).expect("it is TCP"));
+    }
+}
