@@ -50,7 +50,7 @@ fn a_warm_request_for_a_file_allocates_nothing() {
             "allocations of {REQUESTS} requests for {target}"
         );
     }
-    server.stop();
+    server.cut_off(engine::worker::Cut::StopNow);
     assert!(server.join(), "a worker panicked");
 }
 

@@ -76,7 +76,7 @@ fn a_hit_allocates_nothing() {
         );
     }
     assert_eq!(backend.requests().len(), 2);
-    server.stop();
+    server.cut_off(engine::worker::Cut::StopNow);
     assert!(server.join(), "a worker panicked");
 }
 

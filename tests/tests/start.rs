@@ -29,6 +29,6 @@ fn nobody_is_served_before_the_word() {
     let mut answer = String::new();
     early.read_to_string(&mut answer).expect("an answer");
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    server.stop();
+    server.cut_off(engine::worker::Cut::StopNow);
     assert!(server.join(), "a worker panicked");
 }

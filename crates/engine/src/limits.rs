@@ -53,6 +53,26 @@ pub const REFUSED_LINE_BYTES_MAX: usize = 1024;
 /// Seconds a closed connection is still read from, so that the answer is not lost to a reset.
 pub const LINGER_S: u32 = 2;
 
+/// Seconds that a server process replaced by a reload may go on with its requests, unless `server.drain-timeout`
+/// or `server.graceful-shutdown-timeout` says otherwise: longer than almost every download and tunnel, and short
+/// enough that a client that never ends does not keep an old configuration for ever.
+pub const DRAIN_S_DEFAULT: u32 = 24 * 3600;
+
+/// Such server processes at a time, unless `server.drain-generations` says otherwise. Each has the memory of its
+/// open connections and threads of its own.
+pub const DRAIN_GENERATIONS_DEFAULT: u16 = 4;
+
+/// Seconds that a graceful stop leaves to requests, unless `server.graceful-shutdown-timeout` says otherwise.
+/// lighttpd's default.
+pub const STOP_S_DEFAULT: u32 = 8;
+
+/// Seconds for which an idle client of a replaced server process may still send a request: one that is on its way,
+/// or the next one of a client that asks all the time, is then answered with `Connection: close`.
+pub const IDLE_DRAIN_S: u32 = 1;
+
+/// Milliseconds in which a client can still get the 503 that takes the place of an answer that was cut.
+pub const CUT_MS: u64 = 500;
+
 /// Events of inotify that a worker reads before it does something else.
 pub const INOTIFY_EVENTS_AT_ONCE_MAX: usize = 1024;
 

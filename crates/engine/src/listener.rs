@@ -128,6 +128,10 @@ async fn accept_while_there_is_room(
 /// Connections the kernel has already completed are accepted before the listener is left: after a
 /// reload nobody else may be there to take them.
 fn accept_the_rest(worker: &Rc<Worker>, listener: &Listener, facts: &Rc<ListenerFacts>) {
+    if worker.cut().is_some() {
+        // It would only close them.
+        return;
+    }
     for _ in 0..limits::ACCEPTS_AT_THE_END_MAX {
         match listener.accept_now() {
             Ok((transport, peer)) => {

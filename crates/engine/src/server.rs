@@ -1,7 +1,7 @@
 //! The server process: starts one worker a core and stops them again.
 
-use std::io;
-use std::os::fd::OwnedFd;
+use std::io::{self, PipeReader};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -12,14 +12,16 @@ use petrel_config::{Config, Schema};
 use rustix::process::{Resource, getrlimit};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::Instant;
 
 use crate::blocking;
+use crate::limits;
 use crate::listener::{self, Listener, ListenerFacts};
 use crate::log::LogRegistry;
 use crate::module::ModuleSpec;
 use crate::settings::{ProcessSettings, SettingsTable};
 use crate::shared::Shared;
-use crate::worker::{self, Drain, Worker};
+use crate::worker::{self, Cut, Drain, Worker};
 
 /// Everything the workers need.
 pub struct ServerPlan {
@@ -51,6 +53,8 @@ pub struct Server {
     shared: Arc<Shared>,
     commands: Vec<UnboundedSender<Command>>,
     threads: Vec<JoinHandle<()>>,
+    /// Every worker holds the other end: the end of the stream is the end of the last worker.
+    ended: PipeReader,
 }
 
 /// What a worker is told.
@@ -58,7 +62,7 @@ pub struct Server {
 enum Command {
     Serve,
     Drain(Drain, Duration),
-    Stop,
+    Cut(Cut),
 }
 
 impl Server {
@@ -77,10 +81,12 @@ impl Server {
             plan.process.connections_max(fds),
             cached_descriptors_max(fds, workers),
         ));
+        let (ended, alive) = io::pipe()?;
         let mut server = Server {
             shared,
             commands: Vec::new(),
             threads: Vec::new(),
+            ended,
         };
         let (ready, is_ready) = std::sync::mpsc::channel();
         for index in 0..workers {
@@ -88,9 +94,13 @@ impl Server {
             let (commands, inbox) = unbounded_channel();
             let (plan, shared) = (Arc::clone(&plan), Arc::clone(&server.shared));
             let ready = ready.clone();
+            let alive = alive.try_clone()?;
             let thread = std::thread::Builder::new()
                 .name(format!("worker-{index}"))
-                .spawn(move || run_worker(&plan, &shared, sockets, inbox, &ready))?;
+                .spawn(move || {
+                    run_worker(&plan, &shared, sockets, inbox, &ready);
+                    drop(alive);
+                })?;
             server.commands.push(commands);
             server.threads.push(thread);
         }
@@ -112,19 +122,19 @@ impl Server {
         &self.shared
     }
 
-    /// Lets every worker finish what is under way, for `deadline` at most.
+    /// Lets every worker finish what is under way, for `deadline` at most; then it is cut.
     pub fn drain(&self, how: Drain, deadline: Duration) {
         self.tell(Command::Drain(how, deadline));
     }
 
-    /// Stops every worker at once; transfers are cut.
-    pub fn stop(&self) {
-        self.tell(Command::Stop);
+    /// Ends every worker as soon as it has cut what is under way and told the logs of it.
+    pub fn cut_off(&self, why: Cut) {
+        self.tell(Command::Cut(why));
     }
 
-    /// Whether all workers have ended.
-    pub fn is_finished(&self) -> bool {
-        self.threads.iter().all(JoinHandle::is_finished)
+    /// What becomes readable when all workers have ended.
+    pub fn ended(&self) -> BorrowedFd<'_> {
+        self.ended.as_fd()
     }
 
     /// Waits until the workers have ended, because they were told to. True when none of them panicked.
@@ -239,11 +249,14 @@ async fn obey(
     mut listeners: Listeners,
     mut inbox: UnboundedReceiver<Command>,
 ) {
-    let mut deadline: Option<tokio::time::Instant> = None;
+    let mut deadline: Option<(Instant, Cut)> = None;
     loop {
         let time_is_up = async {
             match deadline {
-                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                Some((deadline, why)) => {
+                    tokio::time::sleep_until(deadline).await;
+                    why
+                }
                 None => std::future::pending().await,
             }
         };
@@ -256,12 +269,27 @@ async fn obey(
                 }
                 Some(Command::Drain(how, time)) => {
                     worker.drain(how);
-                    deadline = Some(tokio::time::Instant::now() + time);
+                    let why = match how {
+                        Drain::Successor => Cut::DrainTimeOver,
+                        Drain::Stop => Cut::StopTimeOver,
+                    };
+                    deadline = Some((Instant::now() + time, why));
                 }
-                Some(Command::Stop) | None => return,
+                Some(Command::Cut(why)) => deadline = Some((cut_off(worker, why), why)),
+                None => return,
             },
             () = worker.drained_and_empty() => return,
-            () = time_is_up => return,
+            why = time_is_up => match worker.cut() {
+                // Connections that are still there are dropped with the runtime.
+                Some(_) => return,
+                None => deadline = Some((cut_off(worker, why), why)),
+            },
         }
     }
+}
+
+/// Cuts what is under way. Answers until when the worker waits for the connections to end.
+fn cut_off(worker: &Worker, why: Cut) -> Instant {
+    worker.cut_off(why);
+    Instant::now() + Duration::from_millis(limits::CUT_MS)
 }

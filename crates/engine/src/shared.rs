@@ -18,6 +18,7 @@ pub struct Shared {
     connections: AtomicUsize,
     connections_max: usize,
     requests: AtomicU64,
+    open_requests: AtomicUsize,
     started: Instant,
     /// Woken when a connection ends while the server was full.
     room: Notify,
@@ -34,6 +35,7 @@ impl Shared {
             connections: AtomicUsize::new(0),
             connections_max,
             requests: AtomicU64::new(0),
+            open_requests: AtomicUsize::new(0),
             started: Instant::now(),
             room: Notify::new(),
             buckets: Mutex::default(),
@@ -60,6 +62,11 @@ impl Shared {
     /// Requests that were answered.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Requests that are being received, worked on or answered, as of the last second.
+    pub fn open_requests(&self) -> usize {
+        self.open_requests.load(Ordering::Relaxed)
     }
 
     /// Waits until one more connection is allowed, and takes it. Until then the listener's
@@ -125,6 +132,17 @@ impl Shared {
     /// Contents of small files, for the workers' file caches.
     pub(crate) fn contents(&self) -> &Arc<Contents> {
         &self.contents
+    }
+
+    /// A worker that had told of `before` open requests has `now`.
+    pub(crate) fn count_open_requests(&self, before: usize, now: usize) {
+        if now > before {
+            self.open_requests
+                .fetch_add(now - before, Ordering::Relaxed);
+        } else if before > now {
+            self.open_requests
+                .fetch_sub(before - now, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn count_requests(&self, count: u64) {

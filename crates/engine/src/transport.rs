@@ -51,17 +51,27 @@ impl Transport {
         if std::task::ready!(ready).is_err() {
             return Poll::Ready(Peeked::Gone);
         }
-        let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
-        let mut buffer = [0; 1];
-        let peeked = match self {
-            Transport::Tcp(stream) => rustix::net::recv(stream, &mut buffer, flags),
-            Transport::Unix(stream) => rustix::net::recv(stream, &mut buffer, flags),
-        };
-        Poll::Ready(match peeked {
-            Ok((_, 0)) => Peeked::End,
+        Poll::Ready(match self.peek() {
+            Ok(0) => Peeked::End,
             Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Peeked::Bytes,
             Err(_) => Peeked::Gone,
         })
+    }
+
+    /// Whether nothing has arrived, no end either: asks the kernel itself, as what the runtime knows may be a turn
+    /// old. One system call.
+    pub fn is_silent(&self) -> bool {
+        matches!(self.peek(), Err(rustix::io::Errno::AGAIN))
+    }
+
+    fn peek(&self) -> rustix::io::Result<usize> {
+        let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
+        let mut buffer = [0; 1];
+        let (_, count) = match self {
+            Transport::Tcp(stream) => rustix::net::recv(stream, &mut buffer, flags),
+            Transport::Unix(stream) => rustix::net::recv(stream, &mut buffer, flags),
+        }?;
+        Ok(count)
     }
 
     /// Sends `bytes`.

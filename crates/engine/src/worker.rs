@@ -35,11 +35,15 @@ pub struct Worker {
     #[expect(clippy::vec_box, reason = "the box itself is what is pooled")]
     exchanges: RefCell<Vec<Box<Exchange>>>,
     draining: Cell<Option<Drain>>,
+    cut: Cell<Option<Cut>>,
     drain_begins: Notify,
     connections: Cell<usize>,
     connection_ended: Notify,
     connection_ids: Cell<u64>,
     requests: Cell<u64>,
+    /// Exchanges that are in use, and how many of them the other workers know of.
+    exchanges_used: Cell<usize>,
+    exchanges_published: Cell<usize>,
     /// Subrequests that go on without a client.
     pub(crate) detached: Cell<u32>,
     belongings: RefCell<Vec<Rc<dyn Any>>>,
@@ -49,11 +53,56 @@ pub struct Worker {
 /// How a worker stops taking work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drain {
-    /// A successor serves the same listeners: idle connections may still send a request, which
-    /// is answered, and end by their idle time.
+    /// A successor serves the same listeners: an idle connection ends after a moment in which its next request
+    /// is still answered.
     Successor,
-    /// Nobody comes after: idle connections end at once.
+    /// The server stops: idle connections end at once.
     Stop,
+}
+
+/// Why requests end before their answer is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// A reload has replaced the server process, and the time it had for its requests is over.
+    DrainTimeOver,
+    /// There were more reloads than replaced server processes may go on.
+    TooManyGenerations,
+    /// A reload was to end all requests of the old configuration.
+    ReloadNow,
+    /// A graceful stop, and the time it leaves to requests is over.
+    StopTimeOver,
+    /// The server was told to stop at once.
+    StopNow,
+}
+
+impl Cut {
+    /// All of them.
+    pub const ALL: [Cut; 5] = [
+        Cut::DrainTimeOver,
+        Cut::TooManyGenerations,
+        Cut::ReloadNow,
+        Cut::StopTimeOver,
+        Cut::StopNow,
+    ];
+
+    /// The reason, for the log.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Cut::DrainTimeOver => {
+                "a reload replaced the server process, and the time for its requests is over (server.drain-timeout)"
+            }
+            Cut::TooManyGenerations => {
+                "more reloads came meanwhile than old server processes may go on (server.drain-generations)"
+            }
+            Cut::ReloadNow => {
+                "a reload was told to end the requests of the old configuration at once"
+            }
+            Cut::StopTimeOver => {
+                "the server stops, and the time for its requests is over (server.graceful-shutdown-timeout)"
+            }
+            Cut::StopNow => "the server was told to stop at once",
+        }
+    }
 }
 
 impl Worker {
@@ -78,11 +127,14 @@ impl Worker {
             receive_buffer: RefCell::new(vec![0; limits::RECEIVE_BUFFER_BYTES].into()),
             exchanges: RefCell::default(),
             draining: Cell::new(None),
+            cut: Cell::new(None),
             drain_begins: Notify::new(),
             connections: Cell::new(0),
             connection_ended: Notify::new(),
             connection_ids: Cell::new(first_id()),
             requests: Cell::new(0),
+            exchanges_used: Cell::new(0),
+            exchanges_published: Cell::new(0),
             detached: Cell::new(0),
             belongings: RefCell::default(),
             readers: Readers::default(),
@@ -158,11 +210,25 @@ impl Worker {
         self.draining.get()
     }
 
-    /// Stops accepting; what is under way goes on.
+    /// Stops accepting; what is under way goes on. What the worker remembers for later requests is dropped.
     pub fn drain(&self, how: Drain) {
         self.draining.set(Some(how));
         self.drain_begins.notify_waiters();
         self.deadlines.wake_all();
+        self.files.flush();
+        self.exchanges.take();
+    }
+
+    /// Whether and why what is under way has to end.
+    #[inline]
+    pub fn cut(&self) -> Option<Cut> {
+        self.cut.get()
+    }
+
+    /// Stops accepting, and ends what is under way.
+    pub fn cut_off(&self, why: Cut) {
+        self.cut.set(Some(why));
+        self.drain(Drain::Stop);
     }
 
     /// Connections that are open on this worker.
@@ -181,7 +247,7 @@ impl Worker {
     }
 
     /// Resolves when draining begins, at once if it has.
-    pub(crate) async fn drained(&self) {
+    pub async fn drained(&self) {
         let begins = self.drain_begins.notified();
         if self.draining.get().is_none() {
             begins.await;
@@ -197,6 +263,9 @@ impl Worker {
     /// Adds this worker's counts to those all workers share.
     pub(crate) fn publish_counts(&self) {
         self.shared.count_requests(self.requests.take());
+        let used = self.exchanges_used.get();
+        let before = self.exchanges_published.replace(used);
+        self.shared.count_open_requests(before, used);
         network_backend::publish_counts();
     }
 
@@ -213,13 +282,18 @@ impl Worker {
         self.connection_ended.notify_waiters();
     }
 
+    /// An exchange of the pool, if it has one. Whoever asks goes on with a new one otherwise, and gives it back by
+    /// [`Worker::give_exchange`] in either case.
     pub(crate) fn take_exchange(&self) -> Option<Box<Exchange>> {
+        self.exchanges_used.set(self.exchanges_used.get() + 1);
         self.exchanges.borrow_mut().pop()
     }
 
     pub(crate) fn give_exchange(&self, exchange: Box<Exchange>) {
+        self.exchanges_used.set(self.exchanges_used.get() - 1);
         let mut pool = self.exchanges.borrow_mut();
-        if pool.len() < limits::EXCHANGE_POOL_MAX && exchange.is_worth_keeping() {
+        let has_room = pool.len() < limits::EXCHANGE_POOL_MAX && self.draining.get().is_none();
+        if has_room && exchange.is_worth_keeping() {
             pool.push(exchange);
         }
     }

@@ -148,7 +148,7 @@ Keys of `server.feature-flags` that change something:
 |---|---|---|
 | `http10.range` | disable | Range is honoured in HTTP/1.0 requests |
 | `server.absolute-dir-redirect` | disable | the redirect to a directory names scheme and host |
-| `server.graceful-shutdown-timeout` | 8 | seconds a graceful stop waits for transfers; 0 is no limit |
+| `server.graceful-shutdown-timeout` | 8 for a stop, 86400 for a reload | seconds that a graceful stop and a reload leave to requests; 0 is no limit |
 | `server.http-pathinfo` | enable | a URL may go on behind the name of a file |
 | `server.errorlog-high-precision` | disable | the error log shows nanoseconds |
 ";

@@ -4,7 +4,7 @@
 //! orders in its main thread while the engine's workers serve, and ends when the keeper does.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use engine::log::{LogRegistry, LogTarget};
 use engine::mounts;
 use engine::server::{BoundListener, Server, ServerPlan};
-use engine::worker::Drain;
+use engine::worker::{Cut, Drain};
 use engine::{file_report, limits};
 use modules::gateway::options::spawn_specs;
 use modules::gateway::overload;
@@ -190,7 +190,7 @@ impl Process<'_> {
         let mut idleness = idle.map(Idleness::new);
         let result = self.obey(&server, &mut idleness);
         if result.is_err() {
-            server.stop();
+            server.cut_off(Cut::StopNow);
         }
         server.join();
         self.logs.shut_down(LOG_TIME);
@@ -210,21 +210,20 @@ impl Process<'_> {
     /// False when there will be no go.
     fn wait_for_go(&self) -> io::Result<bool> {
         loop {
-            self.wait(Duration::from_secs(60))?;
+            self.wait(Duration::from_secs(60), None)?;
             match self.control.next_order()? {
                 Some(Order::Go) => return Ok(true),
                 Some(Order::Log(number, log)) => self.adopt(number, log),
-                Some(Order::Stop | Order::Finish(_) | Order::Succeeded(_)) => return Ok(false),
-                Some(Order::Serve) | None => {}
+                Some(Order::Stop(_) | Order::Finish(_) | Order::Succeeded(_)) => return Ok(false),
+                Some(Order::Serve | Order::Count) | None => {}
             }
         }
     }
 
     /// Until the workers have ended.
     fn obey(&self, server: &Server, idleness: &mut Option<Idleness>) -> io::Result<()> {
-        let mut pause = LOOK_EVERY;
-        while !server.is_finished() {
-            self.wait(pause)?;
+        let mut trim_at: Option<Instant> = None;
+        while !self.wait(LOOK_EVERY, Some(server.ended()))? {
             while let Some(order) = self.control.next_order()? {
                 match order {
                     Order::Go => continue,
@@ -236,6 +235,10 @@ impl Process<'_> {
                         self.adopt(number, log);
                         continue;
                     }
+                    Order::Count => {
+                        self.tell_open(server);
+                        continue;
+                    }
                     // What the sockets have queued is taken in any case.
                     Order::Succeeded(time) => {
                         server.serve();
@@ -245,21 +248,38 @@ impl Process<'_> {
                         server.serve();
                         server.drain(Drain::Stop, time);
                     }
-                    Order::Stop => server.stop(),
+                    Order::Stop(why) => server.cut_off(why),
                 }
-                // From now on the end of the workers is what is waited for.
-                pause = LOOK_EVERY_ENDING;
                 *idleness = None;
+                // By then idle connections have ended.
+                trim_at = Some(Instant::now() + TRIM_AFTER);
+            }
+            if trim_at.is_some_and(|at| at <= Instant::now()) {
+                sys::allocator::give_back_now();
+                trim_at = Some(Instant::now() + TRIM_EVERY);
             }
             if idleness
                 .as_mut()
                 .is_some_and(|idleness| idleness.is_over(server))
             {
                 self.control.tell(&News::Idle)?;
-                *idleness = None;
+                // An old server process may still be busy: then the keeper goes on, and hears it again.
+                *idleness = idleness
+                    .take()
+                    .map(|idleness| Idleness::new(idleness.limit));
             }
         }
         Ok(())
+    }
+
+    /// A keeper that does not read has other worries.
+    fn tell_open(&self, server: &Server) {
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let shared = server.shared();
+        let _ = self.control.tell(&News::Open {
+            connections: number(shared.connections()),
+            requests: number(shared.open_requests()),
+        });
     }
 
     fn adopt(&self, number: u16, log: OwnedFd) {
@@ -268,14 +288,24 @@ impl Process<'_> {
         }
     }
 
-    fn wait(&self, limit: Duration) -> io::Result<()> {
+    /// Waits for an order, or for `ended` to be readable, which it answers with.
+    fn wait(&self, limit: Duration, ended: Option<BorrowedFd<'_>>) -> io::Result<bool> {
         let control = self.control.as_fd();
         let limit = Timespec {
             tv_sec: limit.as_secs() as i64,
             tv_nsec: limit.subsec_nanos().into(),
         };
-        match poll(&mut [PollFd::new(&control, PollFlags::IN)], Some(&limit)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        let mut polled = vec![PollFd::new(&control, PollFlags::IN)];
+        polled.extend(
+            ended
+                .as_ref()
+                .map(|ended| PollFd::new(ended, PollFlags::IN)),
+        );
+        match poll(&mut polled, Some(&limit)) {
+            Ok(_) => Ok(polled
+                .get(1)
+                .is_some_and(|ended| !ended.revents().is_empty())),
+            Err(rustix::io::Errno::INTR) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
@@ -318,7 +348,9 @@ const FAILED: u8 = 1;
 const KEEPER_GONE: u8 = 2;
 /// How long the logs may take to write what is queued, at the end.
 const LOG_TIME: Duration = Duration::from_secs(1);
-/// How often an ordinary server process looks up without an order.
+/// How often the main thread looks up without an order.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often one that is ending looks whether its workers have ended.
-const LOOK_EVERY_ENDING: Duration = Duration::from_millis(5);
+/// How long after it began to drain a process gives freed memory back: idle connections have ended by then.
+const TRIM_AFTER: Duration = Duration::from_secs(4);
+/// How often it does so from then on, while its last requests end one by one.
+const TRIM_EVERY: Duration = Duration::from_secs(60);

@@ -27,7 +27,7 @@ use crate::listener::ListenerFacts;
 use crate::phase::{self, Walked};
 use crate::settings::ConnectionScope;
 use crate::transport::{Peeked, Transport};
-use crate::worker::Worker;
+use crate::worker::{Cut, Worker};
 
 use input::Input;
 pub(crate) use receive::Receiving;
@@ -488,8 +488,91 @@ impl Connection {
                 format_args!("the request body came too slowly"),
             ),
             State::Walk => State::Walk,
-            State::Head | State::Discard | State::Linger | State::Over => State::Over,
+            State::Head => self.end_idle(),
+            State::Discard | State::Linger | State::Over => State::Over,
         };
+    }
+
+    /// The time of an idle connection is over. A request that has arrived meanwhile is answered; one that arrives
+    /// from now on meets an end of the stream in good order, without a reset if the worker drains: then many
+    /// connections end at once that their clients did not take for old.
+    fn end_idle(&mut self) -> State {
+        if !self.transport.is_silent() {
+            self.set_deadline(limits::IDLE_DRAIN_S);
+            return State::Head;
+        }
+        if self.worker.draining().is_none() {
+            return State::Over;
+        }
+        self.transport.shutdown_write();
+        self.set_deadline(limits::LINGER_S);
+        State::Linger
+    }
+
+    /// What is under way ends because the server process does. A client that has nothing of its answer gets 503.
+    fn cut_off(&mut self, why: Cut) -> State {
+        let is_refused = |exchange: &Exchange| exchange.receiving.is_given_up();
+        let state = self.state;
+        match state {
+            State::ProxyHeader => State::Over,
+            // What has arrived becomes a request, which is refused then.
+            State::Head if self.head_begun || self.transport.is_silent() => State::Over,
+            State::Head | State::Discard | State::Linger | State::Over => state,
+            State::Walk | State::WantedBody | State::UnwantedBody | State::Send
+                if self.exchange.as_deref().is_some_and(is_refused) =>
+            {
+                state
+            }
+            State::Walk | State::WantedBody | State::UnwantedBody => {
+                self.log_cut(why);
+                let exchange = self.exchange.as_mut().expect("a request is under way");
+                phase::refuse(exchange, Status::SERVICE_UNAVAILABLE);
+                exchange.receiving.give_up();
+                State::Walk
+            }
+            State::Send => {
+                self.log_cut(why);
+                match self.replace_answer(Status::SERVICE_UNAVAILABLE) {
+                    true => State::Walk,
+                    false => {
+                        self.abort(format_args!("{}", why.sentence()));
+                        State::Over
+                    }
+                }
+            }
+        }
+    }
+
+    fn log_cut(&self, why: Cut) {
+        if let Some(exchange) = &self.exchange {
+            let stage = match self.state {
+                State::Send => Stage::Send,
+                State::WantedBody | State::UnwantedBody => Stage::RequestBody,
+                _ => Stage::Content,
+            };
+            let loss = exchange.loss();
+            exchange.log_error(stage.name(), format_args!("{loss}: {}", why.sentence()));
+        }
+    }
+
+    /// The connection is dropped with its runtime: what is under way is told like everything else that is cut.
+    fn tell_dropped(&mut self) {
+        let is_under_way = match self.state {
+            State::Walk | State::WantedBody | State::UnwantedBody | State::Send => true,
+            State::ProxyHeader | State::Head | State::Discard | State::Linger | State::Over => {
+                false
+            }
+        };
+        if let (true, Some(why)) = (is_under_way, self.worker.cut()) {
+            let is_told = self
+                .exchange
+                .as_ref()
+                .is_some_and(|exchange| exchange.receiving.is_given_up());
+            if !is_told {
+                self.log_cut(why);
+            }
+            self.abort(format_args!("{}", why.sentence()));
+        }
     }
 
     /// The answer cannot be completed: it is logged as far as it got.
@@ -528,6 +611,9 @@ impl Future for Connection {
         }
         let last_request_of_turn = this.requests + limits::REQUESTS_PER_TURN;
         while this.state != State::Over {
+            if let Some(why) = this.worker.cut() {
+                this.state = this.cut_off(why);
+            }
             let next = ready!(this.step(context));
             this.trace_state(next);
             this.state = next;
@@ -548,6 +634,7 @@ impl Drop for Connection {
         if petrel_sys::spawn::is_starting() {
             self.transport.shutdown_write();
         }
+        self.tell_dropped();
         self.rest();
         self.worker.connection_ends();
     }

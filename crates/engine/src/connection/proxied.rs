@@ -4,26 +4,24 @@
 //! must come: without it the connection is closed, as the request would be taken for the proxy's.
 
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use petrel_proto::proxy_protocol::{self, Decoded, Endpoints, Header};
 
 use super::{Connection, State};
 use crate::exchange::{Peer, Proxied, Scheme};
-use crate::worker::Drain;
 
 impl Connection {
     /// Waits for the header.
     pub(super) fn poll_proxy_header(&mut self, context: &mut Context<'_>) -> Poll<State> {
         let worker = Rc::clone(&self.worker);
         loop {
-            if self.input.is_empty() && worker.draining() == Some(Drain::Stop) {
-                return Poll::Ready(State::Over);
-            }
             let mut buffer = worker.receive_buffer.borrow_mut();
-            match ready!(self.transport.poll_read(context, &mut buffer)) {
-                Ok(count) if count > 0 => self.input.push(&buffer[..count]),
-                _ => return Poll::Ready(State::Over),
+            match self.transport.poll_read(context, &mut buffer) {
+                Poll::Ready(Ok(count)) if count > 0 => self.input.push(&buffer[..count]),
+                Poll::Ready(_) => return Poll::Ready(State::Over),
+                Poll::Pending if self.input.is_empty() => return self.poll_idle_drain(),
+                Poll::Pending => return Poll::Pending,
             }
             match proxy_protocol::decode(&self.input) {
                 Ok(Decoded::NeedMore) => {}

@@ -142,12 +142,20 @@ impl Connection {
         if self.head_begun {
             return Poll::Pending;
         }
-        if self.worker.draining() == Some(Drain::Stop) {
-            return Poll::Ready(State::Over);
-        }
         if let Some(exchange) = &self.exchange {
             self.set_deadline(exchange.settings.core.keep_alive_idle_s);
             self.rest();
+        }
+        self.poll_idle_drain()
+    }
+
+    /// Nothing is there to be read from an idle connection: it ends if the worker drains. What arrives between the
+    /// last read and the end is answered all the same.
+    pub(super) fn poll_idle_drain(&mut self) -> Poll<State> {
+        match self.worker.draining() {
+            Some(Drain::Stop) if self.transport.is_silent() => return Poll::Ready(State::Over),
+            Some(Drain::Successor) => self.set_deadline(limits::IDLE_DRAIN_S),
+            Some(Drain::Stop) | None => {}
         }
         Poll::Pending
     }

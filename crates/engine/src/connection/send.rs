@@ -349,21 +349,31 @@ impl Connection {
     /// has been sent, and if it has the connection ends. That other one may have a file as well, from a script say,
     /// but only once.
     fn break_off(&mut self, error: &io::Error) -> State {
-        let exchange = self.exchange.as_mut().expect("an answer is under way");
-        if exchange.sent.bytes > 0 || exchange.sending.is_in_place || exchange.receiving.is_tunnel()
-        {
-            self.abort(format_args!("{error}"));
-            return State::Over;
-        }
-        exchange.interim = exchange.sending.take_back();
         let status = match error.kind() {
             // What a backend says is no answer.
             io::ErrorKind::InvalidData => Status::BAD_GATEWAY,
             _ => status_of_error(error),
         };
+        match self.replace_answer(status) {
+            true => State::Walk,
+            false => {
+                self.abort(format_args!("{error}"));
+                State::Over
+            }
+        }
+    }
+
+    /// Puts an answer with `status` in the place of one of which nothing has been sent. False: too late.
+    pub(super) fn replace_answer(&mut self, status: Status) -> bool {
+        let exchange = self.exchange.as_mut().expect("an answer is under way");
+        if exchange.sent.bytes > 0 || exchange.sending.is_in_place || exchange.receiving.is_tunnel()
+        {
+            return false;
+        }
+        exchange.interim = exchange.sending.take_back();
         phase::refuse(exchange, status);
         exchange.receiving.give_up();
-        State::Walk
+        true
     }
 
     /// The body's maker waits; that is not the client's fault.
@@ -505,7 +515,7 @@ impl Exchange {
     }
 
     /// What a failure means for the answer, for the log.
-    fn loss(&self) -> &'static str {
+    pub(super) fn loss(&self) -> &'static str {
         match self.sent.bytes {
             0 => "the answer cannot be sent",
             _ => "the answer was cut short",

@@ -66,6 +66,10 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "The event mechanism. There is only one here.";
     "server.pid-file", String, Server, "unset", Works,
         "The file that holds the process id while the server runs.";
+    "server.drain-timeout", Int, Server, "86400", Works,
+        "Seconds for which a server process that a reload has replaced may go on with the requests and tunnels it has; then they are cut. 0 is no limit. Unset, server.graceful-shutdown-timeout of server.feature-flags counts if that is set. As worker_shutdown_timeout of nginx, for reloads. Petrel's own.";
+    "server.drain-generations", Short, Server, "4", Works,
+        "Server processes replaced by reloads that may go on at the same time. One more reload cuts the requests of the oldest. 0 is no limit. Petrel's own.";
     "server.max-worker", Short, Server, "0", Works,
         "Workers, which are threads of one process. 0 is one for each core.";
     "server.max-fds", Int, Server, "the hard limit, at most 65536", Works,

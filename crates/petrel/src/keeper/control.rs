@@ -8,6 +8,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use engine::worker::Cut;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -25,8 +26,10 @@ pub enum Order {
     Succeeded(Duration),
     /// Finish what is under way, within the time; nobody comes after.
     Finish(Duration),
-    /// End now.
-    Stop,
+    /// Cut what is under way, and end.
+    Stop(Cut),
+    /// Say how many connections and requests are open.
+    Count,
     /// The log with this number in the list of targets goes on in the descriptor.
     Log(u16, OwnedFd),
 }
@@ -42,6 +45,13 @@ pub enum News {
     Failed(String),
     /// Nobody has been connected for as long as `-i` says.
     Idle,
+    /// So many connections and requests are open.
+    Open {
+        /// Connections, idle ones too.
+        connections: u32,
+        /// Requests, as of the last second.
+        requests: u32,
+    },
     /// The processes of the backend program with this number in the configuration are too few.
     Overloaded(u16),
 }
@@ -73,7 +83,11 @@ impl Control {
             Order::Serve => self.send(b"A", None),
             Order::Succeeded(time) => self.send(&timed(b'D', *time), None),
             Order::Finish(time) => self.send(&timed(b'F', *time), None),
-            Order::Stop => self.send(b"S", None),
+            Order::Stop(why) => {
+                let number = Cut::ALL.iter().position(|known| known == why);
+                self.send(&[b'S', number.map_or(u8::MAX, |number| number as u8)], None)
+            }
+            Order::Count => self.send(b"C", None),
             Order::Log(number, descriptor) => {
                 let [high, low] = number.to_be_bytes();
                 self.send(&[b'L', high, low], Some(descriptor.as_fd()))
@@ -90,6 +104,13 @@ impl Control {
             News::Prepared => self.send(b"P", None),
             News::Ready => self.send(b"R", None),
             News::Idle => self.send(b"I", None),
+            News::Open {
+                connections,
+                requests,
+            } => {
+                let numbers = [connections.to_be_bytes(), requests.to_be_bytes()].concat();
+                self.send(&[&b"N"[..], &numbers].concat(), None)
+            }
             News::Overloaded(number) => {
                 let [high, low] = number.to_be_bytes();
                 self.send(&[b'O', high, low], None)
@@ -113,7 +134,11 @@ impl Control {
         let order = match (message.as_slice(), descriptor) {
             ([b'G'], None) => Order::Go,
             ([b'A'], None) => Order::Serve,
-            ([b'S'], None) => Order::Stop,
+            ([b'S', number], None) => {
+                let why = Cut::ALL.get(usize::from(*number)).ok_or_else(garbled)?;
+                Order::Stop(*why)
+            }
+            ([b'C'], None) => Order::Count,
             ([b'D', rest @ ..], None) => Order::Succeeded(time_in(rest)?),
             ([b'F', rest @ ..], None) => Order::Finish(time_in(rest)?),
             ([b'L', high, low], Some(descriptor)) => {
@@ -137,6 +162,13 @@ impl Control {
             b"R" => Ok(Some(News::Ready)),
             b"I" => Ok(Some(News::Idle)),
             [b'O', high, low] => Ok(Some(News::Overloaded(u16::from_be_bytes([*high, *low])))),
+            [b'N', numbers @ ..] => {
+                let (connections, requests) = numbers.split_at_checked(4).ok_or_else(garbled)?;
+                Ok(Some(News::Open {
+                    connections: number_in(connections)?,
+                    requests: number_in(requests)?,
+                }))
+            }
             [b'X', why @ ..] => Ok(Some(News::Failed(
                 String::from_utf8_lossy(why).into_owned(),
             ))),
@@ -209,6 +241,11 @@ fn time_in(bytes: &[u8]) -> io::Result<Duration> {
     Ok(Duration::from_millis(u64::from_be_bytes(bytes)))
 }
 
+fn number_in(bytes: &[u8]) -> io::Result<u32> {
+    let bytes = bytes.try_into().map_err(|_| garbled())?;
+    Ok(u32::from_be_bytes(bytes))
+}
+
 fn garbled() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
@@ -259,8 +296,24 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_programs_arrive() {
+    fn every_reason_to_cut_arrives() {
         let (keeper, server) = Control::pair().expect("a pair");
+        for why in Cut::ALL {
+            keeper.order(&Order::Stop(why)).expect("sent");
+            let order = server.next_order().expect("a message").expect("there");
+            assert!(matches!(order, Order::Stop(told) if told == why), "{why:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_arrive() {
+        let (keeper, server) = Control::pair().expect("a pair");
+        let open = News::Open {
+            connections: 70_000,
+            requests: 3,
+        };
+        server.tell(&open).expect("sent");
+        assert_eq!(keeper.next_news().expect("a message"), Some(open));
         server.tell(&News::Overloaded(513)).expect("sent");
         let news = keeper.next_news().expect("a message");
         assert_eq!(news, Some(News::Overloaded(513)));

@@ -29,7 +29,7 @@ impl Keeper {
                 how = format!("{how}: {reason}");
             }
             if status.exit_status() != Some(0) && process.stage >= Stage::Draining {
-                // Nothing follows from it, but somebody's transfer may have been cut.
+                // The server goes on, but requests of an earlier configuration may have been cut.
                 let id = process.id();
                 self.logs.error(format_args!(
                     "server process {id} {how} while it was ending"

@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 
 use config::Diagnostics;
 use engine::log::{LogRegistry, LogTarget, Rotations};
+use engine::worker::Cut;
 use nix::sys::signal::Signal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sd_notify::NotifyState;
@@ -298,7 +299,7 @@ impl Keeper {
         }
         self.begin_to_stop(Stopping::AtOnce);
         for process in &mut self.processes {
-            process.stop();
+            process.stop(Cut::StopNow);
         }
     }
 
@@ -306,13 +307,14 @@ impl Keeper {
         self.logs
             .error(format_args!("graceful shutdown started {why}"));
         self.begin_to_stop(Stopping::Gracefully);
-        let time = reload::graceful_time(&self.current.loaded);
+        let time = reload::time_of(self.current.loaded.process.drain.stop_s);
         for process in &mut self.processes {
             match process.stage {
-                // One that is starting may have been given connections already.
-                Stage::Starting | Stage::Serving => process.finish(time),
-                Stage::Preparing => process.stop(),
-                Stage::Draining | Stage::Stopping => {}
+                // One that is starting may have been given connections already. One that drains had more time
+                // after its reload than a stop leaves.
+                Stage::Starting | Stage::Serving | Stage::Draining => process.finish(time),
+                Stage::Preparing => process.stop(Cut::StopNow),
+                Stage::Stopping => {}
             }
         }
     }
@@ -331,6 +333,12 @@ impl Keeper {
         }
         self.current.listeners.take();
         self.inherited = ListenerSet::default();
+    }
+
+    /// Whether a server process goes on with requests of before a reload.
+    fn has_draining(&self) -> bool {
+        let mut processes = self.processes.iter();
+        processes.any(|process| process.stage == Stage::Draining)
     }
 
     /// Whether no server process is left but those that nothing ends.
@@ -371,7 +379,7 @@ impl Keeper {
                     Ok(()) => process.go(),
                     Err(error) => {
                         process.reason = Some(error.to_string());
-                        process.stop();
+                        process.stop(Cut::StopNow);
                     }
                 }
             }
@@ -383,11 +391,11 @@ impl Keeper {
                     self.backends.overload(*id, Instant::now());
                 }
             }
-            News::Idle if self.stopping.is_none() => {
+            News::Idle if self.stopping.is_none() && !self.has_draining() => {
                 self.stop_gracefully("after the time without a connection that -i allows");
             }
-            // News of a stage that has passed: an order to stop was faster.
-            News::Prepared | News::Ready | News::Idle => {}
+            // An old server process is not idle yet, or an order to stop was faster.
+            News::Prepared | News::Ready | News::Idle | News::Open { .. } => {}
         }
     }
 

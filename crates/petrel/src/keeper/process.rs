@@ -4,7 +4,9 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use engine::limits;
 use engine::log::{LogRegistry, LogTarget};
+use engine::worker::Cut;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
 use sys::process::{Forked, fork};
 
@@ -139,7 +141,7 @@ impl ServerProcess {
     pub fn serve(&mut self) -> bool {
         if let Err(error) = self.control.order(&Order::Serve) {
             self.reason = Some(format!("it cannot be told to serve: {error}"));
-            self.stop();
+            self.stop(Cut::StopNow);
             return false;
         }
         self.stage = Stage::Serving;
@@ -159,9 +161,9 @@ impl ServerProcess {
         self.drain_until(time);
     }
 
-    /// Ends it at once.
-    pub fn stop(&mut self) {
-        self.order(&Order::Stop);
+    /// Ends it at once; what is under way is cut.
+    pub fn stop(&mut self, why: Cut) {
+        self.order(&Order::Stop(why));
         self.stage = Stage::Stopping;
         self.deadline = Some(Instant::now() + STOP_TIME);
     }
@@ -190,10 +192,10 @@ impl ServerProcess {
             Stage::Preparing | Stage::Starting => {
                 self.reason
                     .get_or_insert_with(|| "it took too long to start".to_owned());
-                self.stop();
+                self.stop(Cut::StopNow);
             }
             Stage::Serving => self.deadline = None,
-            Stage::Draining => self.stop(),
+            Stage::Draining => self.stop(Cut::DrainTimeOver),
             Stage::Stopping if self.killed == Killed::No => {
                 // It exists until it is waited for, so this cannot hit another process.
                 let _ = kill_process(self.pid, Signal::KILL);
@@ -252,5 +254,5 @@ pub fn describe_end(signal: Option<i32>, code: Option<i32>) -> String {
 const START_TIME: Duration = Duration::from_secs(60);
 /// How long it may take to end when the kernel ends it.
 const KILL_TIME: Duration = Duration::from_millis(1500);
-/// How long it may take to end when told to.
-const STOP_TIME: Duration = Duration::from_millis(1500);
+/// How long it may take to end when told to: requests are cut, then the logs are written.
+const STOP_TIME: Duration = Duration::from_millis(limits::CUT_MS + 1500);

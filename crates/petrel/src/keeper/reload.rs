@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use config::Diagnostics;
+use engine::worker::Cut;
 use sd_notify::NotifyState;
 
 use super::generation::{self, Generation};
@@ -17,7 +18,7 @@ use super::process::{ServerProcess, Stage, describe};
 use super::trial::{Started, Trial};
 use super::{End, Keeper, Step, TrialState};
 use crate::EXIT_FAILURE;
-use crate::load::{self, Loaded};
+use crate::load;
 use crate::server::configure_logs;
 
 impl Keeper {
@@ -118,12 +119,12 @@ impl Keeper {
 
     /// The process with number `index` serves the next configuration: it becomes the current one.
     pub(super) fn adopt_next(&mut self, generation: Rc<Generation>, index: usize) {
-        let time = graceful_time(&self.current.loaded);
+        let time = time_of(self.current.loaded.process.drain.reload_s);
         for (other, process) in self.processes.iter_mut().enumerate() {
             match process.stage {
                 _ if other == index => {}
                 Stage::Starting | Stage::Serving => process.succeed(time),
-                Stage::Preparing => process.stop(),
+                Stage::Preparing => process.stop(Cut::StopNow),
                 Stage::Draining | Stage::Stopping => {}
             }
         }
@@ -136,6 +137,7 @@ impl Keeper {
         configure_logs(&self.logs, &self.current.loaded);
         self.close_unused_logs();
         self.move_pid_file();
+        self.cut_oldest();
         let id = self.processes.get(index).map_or(0, ServerProcess::id);
         self.logs.error(format_args!(
             "configuration reloaded, server process {id} serves it"
@@ -149,6 +151,25 @@ impl Keeper {
         self.close_unused_logs();
         self.reload_failed(why);
         self.reload_is_over();
+    }
+
+    /// Ends the oldest of the server processes that drain, if they are more than may be.
+    fn cut_oldest(&mut self) {
+        let Some(most) = self.current.loaded.process.drain.generations else {
+            return;
+        };
+        let draining = |process: &&mut ServerProcess| process.stage == Stage::Draining;
+        let count = self.processes.iter_mut().filter(draining).count();
+        // They stand in the order in which they were started.
+        let oldest = self.processes.iter_mut().filter(draining);
+        for process in oldest.take(count.saturating_sub(most.into())) {
+            process.stop(Cut::TooManyGenerations);
+            let id = process.id();
+            self.logs.error(format_args!(
+                "server process {id} ends with the requests it still has: {most} others of earlier configurations \
+                 go on, all that server.drain-generations allows"
+            ));
+        }
     }
 
     fn reload_is_over(&mut self) {
@@ -183,10 +204,9 @@ pub(super) fn write_pid_file(generation: &Generation) -> Result<Option<PidFile>,
     })
 }
 
-/// How long a server process may take to finish what is under way.
-pub(super) fn graceful_time(loaded: &Loaded) -> Duration {
-    let seconds = loaded.process.features.graceful_timeout_s.map(u64::from);
-    Duration::from_secs(seconds.unwrap_or(UNLIMITED_S))
+/// A limit of the configuration, in seconds, as a time; none is no limit.
+pub(super) fn time_of(limit_s: Option<u32>) -> Duration {
+    Duration::from_secs(limit_s.map_or(UNLIMITED_S, u64::from))
 }
 
 /// "As long as it takes", in seconds: a year.

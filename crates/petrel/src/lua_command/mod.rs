@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use engine::log::{LogRegistry, LogTarget};
 use engine::server::{BoundListener, Server, ServerPlan};
+use engine::worker::Cut;
 
 use crate::cli;
 use crate::load::{self, Origin};
@@ -135,7 +136,7 @@ fn serve_once(
     let (server, logs) = begin().map_err(|error| error.to_string())?;
     server.serve();
     let answer = ask::ask(port, request);
-    server.stop();
+    server.cut_off(Cut::StopNow);
     server.join();
     logs.shut_down(Duration::from_secs(1));
     answer.map_err(|error| format!("the answer: {error}"))

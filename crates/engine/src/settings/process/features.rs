@@ -17,8 +17,8 @@ pub struct Features {
     /// `server.absolute-dir-redirect`: the Location of a redirect to a directory names scheme and
     /// host.
     pub absolute_dir_redirect: bool,
-    /// `server.graceful-shutdown-timeout`: seconds a graceful stop waits for its connections;
-    /// none: as long as they take.
+    /// `server.graceful-shutdown-timeout`, if it is set: seconds that a stop and a reload leave to requests;
+    /// 0 is no limit.
     pub graceful_timeout_s: Option<u32>,
     /// `server.http-pathinfo`: a path that goes on behind a file is its PATH_INFO, not a 404.
     pub pathinfo: bool,
@@ -31,7 +31,7 @@ impl Default for Features {
         Features {
             http10_range: false,
             absolute_dir_redirect: false,
-            graceful_timeout_s: Some(8),
+            graceful_timeout_s: None,
             pathinfo: true,
             error_log_precision: TimePrecision::Seconds,
         }
@@ -115,7 +115,7 @@ const FLAGS: &[(&str, Flag)] = &[
     (
         "server.graceful-shutdown-timeout",
         Flag::Works(|features, element| {
-            features.graceful_timeout_s = Some(seconds(element)?).filter(|limit| *limit > 0);
+            features.graceful_timeout_s = Some(seconds(element)?);
             Ok(())
         }),
     ),

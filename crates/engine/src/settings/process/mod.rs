@@ -20,6 +20,7 @@ use petrel_proto::url::UrlOptions;
 
 use super::Values;
 use crate::blocking::{THREADS, Threads};
+use crate::limits;
 use crate::log::{LogTarget, SyslogFacility};
 pub use features::Features;
 pub use listeners::Listener;
@@ -68,8 +69,40 @@ pub struct ProcessSettings {
     pub url_options: UrlOptions,
     /// `server.feature-flags`.
     pub features: Features,
+    /// How long requests may take once their server process is to end.
+    pub drain: DrainLimits,
     /// What start-up should tell.
     pub warnings: Vec<Diagnostic>,
+}
+
+/// How long requests may take once their server process is to end. None is no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DrainLimits {
+    /// Seconds after a graceful stop: `server.graceful-shutdown-timeout`.
+    pub stop_s: Option<u32>,
+    /// Seconds after a reload: `server.drain-timeout`, or else `server.graceful-shutdown-timeout`.
+    pub reload_s: Option<u32>,
+    /// Replaced server processes at a time: `server.drain-generations`.
+    pub generations: Option<u16>,
+}
+
+impl DrainLimits {
+    fn read(values: &Values<'_>, features: &Features) -> DrainLimits {
+        let graceful_s = features.graceful_timeout_s;
+        let stop_s = graceful_s.unwrap_or(limits::STOP_S_DEFAULT);
+        let reload_s = graceful_s.unwrap_or(limits::DRAIN_S_DEFAULT);
+        let reload_s = values.unsigned("server.drain-timeout", reload_s);
+        let generations = values.unsigned(
+            "server.drain-generations",
+            limits::DRAIN_GENERATIONS_DEFAULT.into(),
+        );
+        let generations = u16::try_from(generations).unwrap_or(u16::MAX);
+        DrainLimits {
+            stop_s: Some(stop_s).filter(|limit| *limit > 0),
+            reload_s: Some(reload_s).filter(|limit| *limit > 0),
+            generations: Some(generations).filter(|limit| *limit > 0),
+        }
+    }
 }
 
 /// How the file cache learns that a file has changed.
@@ -96,6 +129,7 @@ impl ProcessSettings {
         let switch = |name: &str| values.bool(name).unwrap_or(false);
         let text = |name: &str| values.string(name).map(str::to_owned);
         let parse_options = parse_options::read(values)?;
+        let features = features::read(values, &mut warnings)?;
         Ok(ProcessSettings {
             listeners: listeners::read(config, values)?,
             socket_activation: switch("server.systemd-socket-activation"),
@@ -115,7 +149,8 @@ impl ProcessSettings {
             upload_directories: upload_directories(values),
             head_options: parse_options.head,
             url_options: parse_options.url,
-            features: features::read(values, &mut warnings)?,
+            drain: DrainLimits::read(values, &features),
+            features,
             warnings,
         })
     }

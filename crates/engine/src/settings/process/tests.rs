@@ -296,7 +296,7 @@ fn feature_flags_are_read_or_told() {
     assert_eq!(settings.features, expected);
     assert!(settings.warnings.is_empty());
     let forever = ok("server.feature-flags = ( \"server.graceful-shutdown-timeout\" => 0 )");
-    assert_eq!(forever.features.graceful_timeout_s, None);
+    assert_eq!(forever.features.graceful_timeout_s, Some(0));
 }
 
 #[test]
@@ -347,4 +347,22 @@ fn a_chunk_size_without_effect_is_told() {
         assert!(told.ends_with(&format!("on what {name} sends")), "{told}");
     }
     assert_eq!(read(some), (0, vec![]));
+}
+
+#[test]
+fn a_reload_leaves_a_day_and_a_stop_eight_seconds_unless_the_time_is_set() {
+    let times = |text: &str| {
+        let drain = ok(text).drain;
+        (drain.stop_s, drain.reload_s, drain.generations)
+    };
+    assert_eq!(times(""), (Some(8), Some(86_400), Some(4)));
+    let graceful = |seconds: u32| {
+        format!("server.feature-flags = ( \"server.graceful-shutdown-timeout\" => {seconds} )")
+    };
+    assert_eq!(times(&graceful(5)), (Some(5), Some(5), Some(4)));
+    assert_eq!(times(&graceful(0)), (None, None, Some(4)));
+    let both = graceful(5) + "\nserver.drain-timeout = 60\nserver.drain-generations = 20";
+    assert_eq!(times(&both), (Some(5), Some(60), Some(20)));
+    let unlimited = "server.drain-timeout = 0\nserver.drain-generations = 0";
+    assert_eq!(times(unlimited), (Some(8), None, None));
 }
