@@ -37,6 +37,7 @@ pub struct Worker {
     draining: Cell<Option<Drain>>,
     cut: Cell<Option<Cut>>,
     drain_begins: Notify,
+    on_drain: RefCell<Vec<Box<dyn FnOnce()>>>,
     connections: Cell<usize>,
     connection_ended: Notify,
     connection_ids: Cell<u64>,
@@ -129,6 +130,7 @@ impl Worker {
             draining: Cell::new(None),
             cut: Cell::new(None),
             drain_begins: Notify::new(),
+            on_drain: RefCell::default(),
             connections: Cell::new(0),
             connection_ended: Notify::new(),
             connection_ids: Cell::new(first_id()),
@@ -217,6 +219,14 @@ impl Worker {
         self.deadlines.wake_all();
         self.files.flush();
         self.exchanges.take();
+        for give_back in self.on_drain.take() {
+            give_back();
+        }
+    }
+
+    /// Has `give_back` called when the worker begins to drain: for what a module keeps for later requests.
+    pub fn on_drain(&self, give_back: impl FnOnce() + 'static) {
+        self.on_drain.borrow_mut().push(Box::new(give_back));
     }
 
     /// Whether and why what is under way has to end.
@@ -247,7 +257,7 @@ impl Worker {
     }
 
     /// Resolves when draining begins, at once if it has.
-    pub async fn drained(&self) {
+    pub(crate) async fn drained(&self) {
         let begins = self.drain_begins.notified();
         if self.draining.get().is_none() {
             begins.await;

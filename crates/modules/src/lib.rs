@@ -41,6 +41,7 @@ mod vhost;
 use petrel_engine::config::Schema;
 use petrel_engine::module::ModuleSpec;
 use petrel_engine::settings::directives::{DIRECTIVES, DirectiveSpec};
+use petrel_engine::shared::Shared;
 
 pub use loading::warnings;
 pub use reference::reference;
@@ -79,6 +80,13 @@ pub static MODULES: &[&ModuleSpec] = &[
 pub fn schema() -> Schema {
     let tables: Vec<_> = tables().collect();
     Schema::new(&tables)
+}
+
+/// The server process drains: what the modules keep for later requests is given back. Backends lose their idle
+/// connections, health checks and the refreshing of names end, stored pages leave the memory.
+pub fn drain(shared: &Shared) {
+    gateway::drain(shared);
+    page_cache::drain(shared);
 }
 
 fn tables() -> impl Iterator<Item = &'static [DirectiveSpec]> {

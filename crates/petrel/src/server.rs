@@ -242,10 +242,12 @@ impl Process<'_> {
                     // What the sockets have queued is taken in any case.
                     Order::Succeeded(time) => {
                         server.serve();
+                        modules::drain(server.shared());
                         server.drain(Drain::Successor, time);
                     }
                     Order::Finish(time) => {
                         server.serve();
+                        modules::drain(server.shared());
                         server.drain(Drain::Stop, time);
                     }
                     Order::Stop(why) => server.cut_off(why),

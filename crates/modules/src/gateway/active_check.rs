@@ -73,6 +73,11 @@ pub fn shared() -> io::Result<Arc<Checker>> {
     Ok(checker)
 }
 
+/// Ends the checks of this process.
+pub fn stop() {
+    SHARED.lock().unwrap_or_else(PoisonError::into_inner).take();
+}
+
 impl Checker {
     /// Starts the thread.
     ///

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -45,6 +45,7 @@ pub struct SharedBackend {
     key: u64,
     turn: AtomicUsize,
     signals: Mutex<Vec<Arc<Signal>>>,
+    is_draining: Arc<AtomicBool>,
 }
 
 /// The backends of a server process, by the id of their route, their label and their address.
@@ -53,6 +54,8 @@ pub struct SharedBackends {
     /// Those that some worker still uses: addresses of names come and go.
     known: Mutex<HashMap<String, Weak<SharedBackend>>>,
     workers: AtomicUsize,
+    /// The server process drains: no connection is kept.
+    is_draining: Arc<AtomicBool>,
 }
 
 /// One backend as a worker sees it.
@@ -106,9 +109,13 @@ impl SharedBackends {
             waiting: AtomicU32::new(0),
             turn: AtomicUsize::new(0),
             signals: Mutex::default(),
+            is_draining: Arc::clone(&self.is_draining),
         });
         known.insert(id.to_owned(), Arc::downgrade(&made));
         drop(known);
+        if made.is_draining() {
+            return made;
+        }
         let checked = Arc::downgrade(&made) as Weak<dyn Checked>;
         if let Some(target) = Target::of(host, address.clone(), checked, log.clone()) {
             match active_check::shared() {
@@ -125,6 +132,19 @@ impl SharedBackends {
     /// A number for each worker that asks.
     pub fn next_worker(&self) -> usize {
         self.workers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The server process drains: workers close their idle connections, and keep none from now on.
+    pub fn drain(&self) {
+        self.is_draining.store(true, Ordering::Relaxed);
+        for (_, backend) in self.all() {
+            backend.health.checks_end();
+            let signals = backend
+                .signals
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            signals.iter().for_each(|signal| signal.notify.notify_one());
+        }
     }
 
     /// All backends and their ids, for counters.
@@ -144,6 +164,10 @@ impl SharedBackend {
     pub fn give_permit(&self, was_proven: bool) {
         self.limit.closed(was_proven);
         self.call_waiting();
+    }
+
+    fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Relaxed)
     }
 
     /// Wakes one worker that has requests waiting: they take turns.
@@ -306,6 +330,10 @@ impl Backend {
     /// Once a second: connections that have been idle for too long are closed.
     pub fn tidy(&self, now_ms: u64) {
         let idle_ms = u64::try_from(self.host.keep_alive_idle.as_millis()).unwrap_or(u64::MAX);
+        // One that was given back just before the process began to drain has not been seen then.
+        if self.shared.is_draining() {
+            return self.forget_idle();
+        }
         self.idle.borrow_mut().retain(|connection| {
             !connection.is_stale() && connection.idle_for_ms(now_ms) < idle_ms
         });
@@ -342,7 +370,8 @@ impl Backend {
     }
 
     fn give(&self, grant: Grant) {
-        match (self.queue.give(grant), self.host.keep_alive_idle.is_zero()) {
+        let keeps_none = self.host.keep_alive_idle.is_zero() || self.shared.is_draining();
+        match (self.queue.give(grant), keeps_none) {
             (None, _) => {}
             (Some(Grant::Kept(connection)), false) => {
                 let is_first = self.idle.borrow().is_empty();
@@ -380,6 +409,9 @@ impl Backend {
     /// an idle connection holds is needed.
     fn look_around(&self) {
         let now_ms = now_ms();
+        if self.shared.is_draining() {
+            self.forget_idle();
+        }
         self.let_go_of_idle(now_ms);
         while !self.queue.is_empty() {
             let grant = match self.take_idle() {

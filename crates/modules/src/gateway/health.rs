@@ -202,6 +202,14 @@ impl Health {
         before == State::Up
     }
 
+    /// There are no more checks: what they found does not keep requests away.
+    pub fn checks_end(&self) {
+        self.change(|state| match state {
+            State::CheckFailed => State::Up,
+            other => other,
+        });
+    }
+
     /// How much of its weight the backend gets, in thousandths: 1000, or less while it warms up
     /// after it came back, growing evenly from 100.
     #[inline]

@@ -77,3 +77,13 @@ mod upstream;
 
 pub(crate) use answer::AUTHORIZED;
 pub use directives::{AJP13, FASTCGI, PROXY, PROXY_CORE, SCGI};
+use petrel_engine::shared::Shared;
+
+/// The server process drains. Idle connections to backends end, and none is kept from now on: each may hold a
+/// process of the backend. Backends are checked no more and their names stay where they lead now; requests that are
+/// still to come find out by themselves whether a backend works.
+pub fn drain(shared: &Shared) {
+    active_check::stop();
+    resolve::stop();
+    shared.belonging(backend::SharedBackends::default).drain();
+}

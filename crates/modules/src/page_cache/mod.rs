@@ -49,7 +49,7 @@ use petrel_engine::config::Diagnostic;
 use petrel_engine::module::{Configure, Loaded, ModuleSpec, Phase};
 
 pub use fragments::{Maker, Turn};
-pub use shared::PageCache;
+pub use shared::{PageCache, drain};
 
 use lookup::{Gate, Lookup};
 use options::Options;

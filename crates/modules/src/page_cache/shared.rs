@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use petrel_engine::shared::Shared;
 use petrel_engine::worker::Worker;
 
 use super::blob::{self, Name};
@@ -52,6 +53,13 @@ pub struct SharedCache {
     /// Who writes to the store that several machines share.
     turns: Arc<Turns>,
     counters: Mutex<Vec<Arc<Counters>>>,
+}
+
+/// The server process drains: pages that only it has in memory are of no use to its successor.
+pub fn drain(shared: &Shared) {
+    if let Some(cache) = shared.belonging(Registry::default).get() {
+        cache.memory.purge_all(|_| true);
+    }
 }
 
 impl SharedCache {

@@ -61,6 +61,7 @@ use pool::{Login, Pool, PoolOptions};
 /// The connections of one worker to all stores.
 pub struct Stores {
     pools: RefCell<Vec<Entry>>,
+    is_draining: Rc<Cell<bool>>,
     buffer: Rc<ReceiveBuffer>,
     counters: Arc<StoreCounters>,
     log: LogHandle,
@@ -88,12 +89,21 @@ struct PoolKey {
 impl Stores {
     /// Those of `worker`. To be kept by whoever asks often.
     pub fn of(worker: &Rc<Worker>) -> Rc<Stores> {
-        worker.belonging(|| Stores {
-            pools: RefCell::default(),
-            buffer: Rc::new(RefCell::new(vec![0; limits::RECEIVE_BUFFER_BYTES].into())),
-            counters: worker.shared().belonging(StoreCounters::default),
-            log: worker.logs().error_log(None),
-            looked_at: Cell::new(Instant::now()),
+        worker.belonging(|| {
+            let drained = Rc::downgrade(worker);
+            worker.on_drain(move || {
+                if let Some(worker) = drained.upgrade() {
+                    Stores::of(&worker).drain();
+                }
+            });
+            Stores {
+                is_draining: Rc::default(),
+                pools: RefCell::default(),
+                buffer: Rc::new(RefCell::new(vec![0; limits::RECEIVE_BUFFER_BYTES].into())),
+                counters: worker.shared().belonging(StoreCounters::default),
+                log: worker.logs().error_log(None),
+                looked_at: Cell::new(Instant::now()),
+            }
         })
     }
 
@@ -172,12 +182,21 @@ impl Stores {
             connect_timeout: Duration::from_millis(key.connect_timeout_ms),
             connections_max: key.connections_max,
             buffer: Rc::clone(&self.buffer),
+            is_draining: Rc::clone(&self.is_draining),
         }));
         pools.push(Entry {
             key,
             pool: Rc::clone(&pool),
         });
         Ok(pool)
+    }
+
+    /// The worker drains: a server process that a reload has replaced may live for long, and keeps no connection.
+    fn drain(&self) {
+        self.is_draining.set(true);
+        for entry in &*self.pools.borrow() {
+            entry.pool.close_idle();
+        }
     }
 
     /// Closes what nobody has used for long, of all servers; not more than once a second.

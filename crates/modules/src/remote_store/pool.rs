@@ -28,6 +28,7 @@ pub(super) struct Pool {
     login: Option<Login>,
     connect_timeout: Duration,
     buffer: Rc<ReceiveBuffer>,
+    is_draining: Rc<Cell<bool>>,
     counters: Arc<ServerCounters>,
     idle: RefCell<VecDeque<Idle>>,
     /// One for each connection that may be in use.
@@ -47,6 +48,8 @@ pub(super) struct PoolOptions {
     pub connect_timeout: Duration,
     pub connections_max: usize,
     pub buffer: Rc<ReceiveBuffer>,
+    /// The worker drains: no connection is kept.
+    pub is_draining: Rc<Cell<bool>>,
     pub counters: Arc<ServerCounters>,
 }
 
@@ -89,6 +92,7 @@ impl Pool {
             login: options.login,
             connect_timeout: options.connect_timeout,
             buffer: options.buffer,
+            is_draining: options.is_draining,
             counters: options.counters,
             idle: RefCell::default(),
             permits: Semaphore::new(options.connections_max.clamp(1, Semaphore::MAX_PERMITS)),
@@ -243,6 +247,12 @@ impl Pool {
         Ok(Permit(self))
     }
 
+    /// Closes the connections that are not in use.
+    pub fn close_idle(&self) {
+        let idle = self.idle.take();
+        drop(idle);
+    }
+
     /// Closes connections that nobody has used for long.
     pub fn close_old(&self) {
         forget_old(&mut self.idle.borrow_mut());
@@ -282,7 +292,8 @@ impl Pool {
     }
 
     fn keep(&self, link: Link, afterwards: Afterwards, operation: Operation<'_>) {
-        if afterwards == Afterwards::Spent || operation.changes_connection {
+        let is_spent = afterwards == Afterwards::Spent || operation.changes_connection;
+        if is_spent || self.is_draining.get() {
             return;
         }
         let mut idle = self.idle.borrow_mut();

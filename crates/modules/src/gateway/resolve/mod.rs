@@ -103,6 +103,12 @@ pub fn shared(log: &LogHandle) -> io::Result<Arc<Resolver>> {
     Ok(resolver)
 }
 
+/// Ends the look-ups of this process: what names stand for stays as it is. A name that is asked for the first time is
+/// still looked up.
+pub fn stop() {
+    lock(&SHARED).take();
+}
+
 /// Looks up `addresses` now, and says what is wrong with those that lead to nothing: for a check of
 /// the configuration. Waits for name servers.
 ///
