@@ -34,11 +34,23 @@ _petrel() {
             petrel,man)
                 cmd="petrel__subcmd__man"
                 ;;
+            petrel,reload)
+                cmd="petrel__subcmd__reload"
+                ;;
+            petrel,reopen)
+                cmd="petrel__subcmd__reopen"
+                ;;
             petrel,serve)
                 cmd="petrel__subcmd__serve"
                 ;;
             petrel,spawn)
                 cmd="petrel__subcmd__spawn"
+                ;;
+            petrel,status)
+                cmd="petrel__subcmd__status"
+                ;;
+            petrel,stop)
+                cmd="petrel__subcmd__stop"
                 ;;
             petrel__subcmd__help,completions)
                 cmd="petrel__subcmd__help__subcmd__completions"
@@ -58,11 +70,23 @@ _petrel() {
             petrel__subcmd__help,man)
                 cmd="petrel__subcmd__help__subcmd__man"
                 ;;
+            petrel__subcmd__help,reload)
+                cmd="petrel__subcmd__help__subcmd__reload"
+                ;;
+            petrel__subcmd__help,reopen)
+                cmd="petrel__subcmd__help__subcmd__reopen"
+                ;;
             petrel__subcmd__help,serve)
                 cmd="petrel__subcmd__help__subcmd__serve"
                 ;;
             petrel__subcmd__help,spawn)
                 cmd="petrel__subcmd__help__subcmd__spawn"
+                ;;
+            petrel__subcmd__help,status)
+                cmd="petrel__subcmd__help__subcmd__status"
+                ;;
+            petrel__subcmd__help,stop)
+                cmd="petrel__subcmd__help__subcmd__stop"
                 ;;
             *)
                 ;;
@@ -71,7 +95,7 @@ _petrel() {
 
     case "${cmd}" in
         petrel)
-            opts="-f -m -i -1 -p -t -D -v -V -h --help serve spawn fcgi-magnet fcgi-stat-accel lua completions man help"
+            opts="-f -m -i -1 -p -t -D -v -V -h --help serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -211,7 +235,7 @@ _petrel() {
             return 0
             ;;
         petrel__subcmd__help)
-            opts="serve spawn fcgi-magnet fcgi-stat-accel lua completions man help"
+            opts="serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -308,6 +332,34 @@ _petrel() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        petrel__subcmd__help__subcmd__reload)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        petrel__subcmd__help__subcmd__reopen)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         petrel__subcmd__help__subcmd__serve)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -323,6 +375,34 @@ _petrel() {
             return 0
             ;;
         petrel__subcmd__help__subcmd__spawn)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        petrel__subcmd__help__subcmd__status)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        petrel__subcmd__help__subcmd__stop)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -381,6 +461,50 @@ _petrel() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        petrel__subcmd__reload)
+            opts="-f -h --now --socket --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                -f)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        petrel__subcmd__reopen)
+            opts="-f -h --socket --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                -f)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -474,6 +598,50 @@ _petrel() {
                     return 0
                     ;;
                 -G)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        petrel__subcmd__status)
+            opts="-f -h --socket --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                -f)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        petrel__subcmd__stop)
+            opts="-f -h --now --socket --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                -f)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --socket)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

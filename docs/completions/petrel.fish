@@ -35,6 +35,10 @@ complete -c petrel -n "__fish_petrel_needs_command" -s v -d 'Print the version a
 complete -c petrel -n "__fish_petrel_needs_command" -s V -d 'Print the version and the features and exit'
 complete -c petrel -n "__fish_petrel_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "serve" -d 'Serve a directory, without a configuration file'
+complete -c petrel -n "__fish_petrel_needs_command" -f -a "reload" -d 'Reload the configuration of a running server, and wait until it serves that'
+complete -c petrel -n "__fish_petrel_needs_command" -f -a "stop" -d 'Stop a running server, and wait until it has ended'
+complete -c petrel -n "__fish_petrel_needs_command" -f -a "reopen" -d 'Have a running server open its logs again, after they were rotated'
+complete -c petrel -n "__fish_petrel_needs_command" -f -a "status" -d 'Show the server processes of a running server, with their open connections and requests'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "spawn" -d 'Start FastCGI programs, with the options of spawn-fcgi'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "fcgi-magnet" -d 'Run Lua scripts as a FastCGI program'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "fcgi-stat-accel" -d 'Wait for the disk in place of a web server, as a FastCGI program'
@@ -46,6 +50,20 @@ complete -c petrel -n "__fish_petrel_using_subcommand serve" -l port -d 'The TCP
 complete -c petrel -n "__fish_petrel_using_subcommand serve" -l bind -d 'The address to listen on; 0.0.0.0 or :: for all' -r
 complete -c petrel -n "__fish_petrel_using_subcommand serve" -l listing -d 'Show listings of directories that have no index file'
 complete -c petrel -n "__fish_petrel_using_subcommand serve" -s h -l help -d 'Print help'
+complete -c petrel -n "__fish_petrel_using_subcommand reload" -s f -d 'The configuration file that the server was started with' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand reload" -l socket -d 'Its control socket, where the configuration cannot be read: see server.control-socket' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand reload" -l now -d 'End the requests of older configurations at once, as soon as the new one serves'
+complete -c petrel -n "__fish_petrel_using_subcommand reload" -s h -l help -d 'Print help'
+complete -c petrel -n "__fish_petrel_using_subcommand stop" -s f -d 'The configuration file that the server was started with' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand stop" -l socket -d 'Its control socket, where the configuration cannot be read: see server.control-socket' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand stop" -l now -d 'Do not wait for requests: cut them'
+complete -c petrel -n "__fish_petrel_using_subcommand stop" -s h -l help -d 'Print help'
+complete -c petrel -n "__fish_petrel_using_subcommand reopen" -s f -d 'The configuration file that the server was started with' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand reopen" -l socket -d 'Its control socket, where the configuration cannot be read: see server.control-socket' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand reopen" -s h -l help -d 'Print help'
+complete -c petrel -n "__fish_petrel_using_subcommand status" -s f -d 'The configuration file that the server was started with' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand status" -l socket -d 'Its control socket, where the configuration cannot be read: see server.control-socket' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand status" -s h -l help -d 'Print help'
 complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s f -d 'Command line of the FastCGI application, for /bin/sh; ignored when APP is given' -r
 complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s d -d 'Change to this directory before starting the application' -r -F
 complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s a -d 'IPv4 or IPv6 address to bind to, with -p; 0.0.0.0 unless told' -r
@@ -101,11 +119,15 @@ complete -c petrel -n "__fish_petrel_using_subcommand lua" -l root -d 'The docum
 complete -c petrel -n "__fish_petrel_using_subcommand lua" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c petrel -n "__fish_petrel_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c petrel -n "__fish_petrel_using_subcommand man" -s h -l help -d 'Print help'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "serve" -d 'Serve a directory, without a configuration file'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "spawn" -d 'Start FastCGI programs, with the options of spawn-fcgi'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "fcgi-magnet" -d 'Run Lua scripts as a FastCGI program'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "fcgi-stat-accel" -d 'Wait for the disk in place of a web server, as a FastCGI program'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "lua" -d 'Run a script of mod_magnet on a made-up request, and tell what it does'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "completions" -d 'Print a completion script for a shell'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "man" -d 'Print the manual page'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "serve" -d 'Serve a directory, without a configuration file'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "reload" -d 'Reload the configuration of a running server, and wait until it serves that'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "stop" -d 'Stop a running server, and wait until it has ended'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "reopen" -d 'Have a running server open its logs again, after they were rotated'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "status" -d 'Show the server processes of a running server, with their open connections and requests'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "spawn" -d 'Start FastCGI programs, with the options of spawn-fcgi'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "fcgi-magnet" -d 'Run Lua scripts as a FastCGI program'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "fcgi-stat-accel" -d 'Wait for the disk in place of a web server, as a FastCGI program'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "lua" -d 'Run a script of mod_magnet on a made-up request, and tell what it does'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "man" -d 'Print the manual page'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

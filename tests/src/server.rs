@@ -30,6 +30,15 @@ pub struct Builder {
     tree: Tree,
     config: String,
     environment: Vec<(String, String)>,
+    program: Program,
+}
+
+/// What is started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Program {
+    #[default]
+    Petrel,
+    Lighttpd,
 }
 
 /// What every configuration begins with.
@@ -84,7 +93,8 @@ impl Builder {
     ///
     /// # Panics
     /// It does not accept connections.
-    pub fn start_lighttpd(self) -> Server {
+    pub fn start_lighttpd(mut self) -> Server {
+        self.program = Program::Lighttpd;
         let mut command = Command::new("lighttpd");
         let path = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{path}:/usr/sbin")).arg("-D");
@@ -107,7 +117,7 @@ impl Builder {
 
     /// As [`Builder::check`], by `command`: another program that runs Petrel.
     pub fn check_as(self, mut command: Command, arguments: &[&str]) -> crate::Finished {
-        write_configuration(&self.tree, free_port(), &self.config);
+        write_configuration(&self.tree, free_port(), &self.config, Program::Petrel);
         command
             .args(arguments)
             .arg("-f")
@@ -118,7 +128,7 @@ impl Builder {
     fn launch(self, mut command: Command) -> Server {
         self.tree.directory("www");
         let port = free_port();
-        write_configuration(&self.tree, port, &self.config);
+        write_configuration(&self.tree, port, &self.config, self.program);
         let output = File::create(self.tree.path("output")).expect("a file for the output");
         command
             .arg("-f")
@@ -139,6 +149,7 @@ impl Builder {
             config: self.config,
             port,
             address,
+            program: self.program,
         };
         server.wait_until_it_accepts();
         server
@@ -155,6 +166,7 @@ pub struct Server {
     config: String,
     port: u16,
     address: Address,
+    program: Program,
 }
 
 impl Server {
@@ -164,6 +176,7 @@ impl Server {
             tree: Tree::new(),
             config: String::new(),
             environment: Vec::new(),
+            program: Program::default(),
         }
     }
 
@@ -237,7 +250,7 @@ impl Server {
 
     /// Puts another configuration in the place of the present one. A signal makes it count.
     pub fn write_configuration(&self, config: &str) {
-        write_configuration(&self.tree, self.port, config);
+        write_configuration(&self.tree, self.port, config, self.program);
     }
 
     /// The test's own part of the configuration it was started with.
@@ -254,6 +267,7 @@ impl Server {
             tree: std::mem::replace(&mut self.tree, Tree::new()),
             config: self.config.clone(),
             environment: Vec::new(),
+            program: Program::default(),
         };
         builder.start_lighttpd()
     }
@@ -358,12 +372,16 @@ impl Drop for Server {
 
 const CONFIGURATION: &str = "petrel.conf";
 
-fn write_configuration(tree: &Tree, port: u16, config: &str) {
+/// Unset, root's would be in /run, and stay there when a test kills its server.
+const CONTROL_SOCKET: &str = "server.control-socket = var.dir + \"/control\"";
+
+fn write_configuration(tree: &Tree, port: u16, config: &str, program: Program) {
     let mut text = format!(
         "var.dir = \"{}\"\nvar.port = {port}\n",
         tree.root().display()
     );
-    for line in DEFAULTS {
+    let of_petrel = (program == Program::Petrel).then_some(CONTROL_SOCKET);
+    for line in DEFAULTS.into_iter().chain(of_petrel) {
         let name = line.split(' ').next().expect("it begins with a name");
         if !config
             .lines()

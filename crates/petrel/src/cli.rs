@@ -15,8 +15,9 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
     about = "A web server that takes lighttpd's configuration as it is",
     long_about = "A web server that takes lighttpd's configuration as it is.\n\n\
         Without any argument it serves a small bundled site on http://127.0.0.1:8080/.",
-    after_help = "Signals: TERM stops at once, INT stops gracefully, HUP reopens the logs, \
-        USR1 reloads the configuration without losing a request.",
+    after_help = "Signals to the process that was started: TERM stops at once, INT stops gracefully, HUP \
+        reopens the logs, USR1 reloads the configuration and lets requests that are under way finish. \
+        The commands stop, reopen and reload do the same and wait for it.",
     disable_version_flag = true,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true
@@ -59,6 +60,49 @@ pub struct Arguments {
 pub enum Command {
     /// Serve a directory, without a configuration file
     Serve(Serve),
+    /// Reload the configuration of a running server, and wait until it serves that
+    #[command(
+        after_help = "What is under way goes on under the old configuration: see server.drain-timeout. \
+        The exit code is 0 when the new configuration is served. Otherwise the old one stays, and what is wrong \
+        is shown."
+    )]
+    Reload {
+        /// End the requests of older configurations at once, as soon as the new one serves
+        #[arg(long)]
+        now: bool,
+        /// The server.
+        #[command(flatten)]
+        server: RunningServer,
+    },
+    /// Stop a running server, and wait until it has ended
+    #[command(
+        after_help = "Requests have 8 seconds to finish, or what server.graceful-shutdown-timeout says."
+    )]
+    Stop {
+        /// Do not wait for requests: cut them
+        #[arg(long)]
+        now: bool,
+        /// The server.
+        #[command(flatten)]
+        server: RunningServer,
+    },
+    /// Have a running server open its logs again, after they were rotated
+    Reopen {
+        /// The server.
+        #[command(flatten)]
+        server: RunningServer,
+    },
+    /// Show the server processes of a running server, with their open connections and requests
+    #[command(
+        after_help = "One line for the keeper, which is the process that was started, and one for each \
+        server process: the configuration it serves, counted since the start, its process id, whether it serves \
+        or finishes what it had before a reload, its age, when its requests are cut, and what is open."
+    )]
+    Status {
+        /// The server.
+        #[command(flatten)]
+        server: RunningServer,
+    },
     /// Start FastCGI programs, with the options of spawn-fcgi
     Spawn(Box<Spawn>),
     /// Run Lua scripts as a FastCGI program
@@ -77,6 +121,18 @@ pub enum Command {
         /// The command it is about; the program itself when there is none
         command: Option<String>,
     },
+}
+
+/// Which server a command is for.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+pub struct RunningServer {
+    /// The configuration file that the server was started with
+    #[arg(short = 'f', value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Its control socket, where the configuration cannot be read: see server.control-socket
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
 }
 
 /// Options of `petrel serve`.

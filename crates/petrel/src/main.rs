@@ -8,6 +8,7 @@
 mod bundled;
 mod check;
 mod cli;
+mod command;
 mod fcgi_magnet;
 mod fcgi_program;
 mod fcgi_stat_accel;
@@ -81,6 +82,12 @@ fn run(arguments: Arguments, called: Called) -> u8 {
     }
     match &arguments.command {
         Some(Command::Serve(serve)) => serve_directory(serve),
+        Some(Command::Reload { now: false, server }) => command::run("reload", server),
+        Some(Command::Reload { now: true, server }) => command::run("reload now", server),
+        Some(Command::Stop { now: false, server }) => command::run("stop", server),
+        Some(Command::Stop { now: true, server }) => command::run("stop now", server),
+        Some(Command::Reopen { server }) => command::run("reopen", server),
+        Some(Command::Status { server }) => command::run("status", server),
         Some(Command::Completions { shell }) => print(&cli::completions(*shell)),
         Some(Command::Spawn(options)) => spawn::run(options, "petrel spawn"),
         Some(Command::Lua(options)) => lua_command::run(options),

@@ -1,6 +1,7 @@
 //! Reloads with requests under way: what the replaced server process finishes, what it gives back, when it is cut,
 //! and the commands by which a server is reloaded and stopped.
 
+mod commands;
 mod drain;
 
 use petrel_tests::{Backend, Builder, Client, Server, Speaks, eventually};

@@ -66,6 +66,8 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "The event mechanism. There is only one here.";
     "server.pid-file", String, Server, "unset", Works,
         "The file that holds the process id while the server runs.";
+    "server.control-socket", String, Server, "beside server.pid-file", Works,
+        "The unix socket by which petrel reload, stop, reopen and status reach the server; mode 0600. Unset: the path of server.pid-file with .control in the place of .pid, or without a pid file petrel-HASH.control, after the path of the configuration, in /run for root and in /run/user/UID for others. Petrel's own.";
     "server.drain-timeout", Int, Server, "86400", Works,
         "Seconds for which a server process that a reload has replaced may go on with the requests and tunnels it has; then they are cut. 0 is no limit. Unset, server.graceful-shutdown-timeout of server.feature-flags counts if that is set. As worker_shutdown_timeout of nginx, for reloads. Petrel's own.";
     "server.drain-generations", Short, Server, "4", Works,

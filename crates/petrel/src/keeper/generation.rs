@@ -13,6 +13,8 @@ use crate::user::{self, Identity};
 
 /// A configuration and its listeners. Several server processes may belong to one, after crashes.
 pub struct Generation {
+    /// How many configurations were opened before it, and itself.
+    pub number: u64,
     /// The configuration.
     pub loaded: Loaded,
     /// Its listeners; emptied when the server stops.
@@ -39,6 +41,7 @@ impl Generation {
     /// # Errors
     /// What is missing, as something to show or to log.
     pub fn open(
+        number: u64,
         loaded: Loaded,
         before: &ListenerSet,
         inherited: &ListenerSet,
@@ -66,6 +69,7 @@ impl Generation {
         let listeners = RefCell::new(listeners);
         Ok(Opened {
             generation: Generation {
+                number,
                 loaded,
                 listeners,
                 log_targets,

@@ -2,7 +2,7 @@
 //! process, starts it again when it crashes, and replaces it at a reload. Runs the backend programs
 //! of the configuration.
 //!
-//! One thread, one loop on poll(2): signals, and one control socket for each server process.
+//! One thread, one loop on poll(2): signals, a socket pair for each server process, and the control socket.
 //! Serves nothing and reads nothing that comes from the network.
 //!
 //! A server process is forked and not executed anew: it then has the very configuration that was
@@ -11,6 +11,8 @@
 
 pub mod backends;
 mod backoff;
+pub mod command_socket;
+mod commands;
 pub mod control;
 mod crash;
 pub mod daemon;
@@ -40,6 +42,8 @@ use crate::server::{Handover, configure_logs};
 use crate::{EXIT_FAILURE, load, terminal};
 use backends::Backends;
 use backoff::Backoff;
+use command_socket::Commands;
+use commands::Waiting;
 use control::News;
 use daemon::Launch;
 use generation::Generation;
@@ -98,6 +102,12 @@ struct Keeper {
     rotations: Rotations,
     inherited: ListenerSet,
     pid_file: Option<PidFile>,
+    commands: Commands,
+    /// Commands whose answer is still to come.
+    waiting: Vec<Waiting>,
+    started: Instant,
+    /// Configurations that were opened.
+    generations: u64,
     processes: Vec<ServerProcess>,
     backends: Backends,
     /// What is served.
@@ -106,8 +116,14 @@ struct Keeper {
     trial: TrialState,
     /// What shall be served instead.
     next: Option<Rc<Generation>>,
-    /// SIGUSR1 came while a reload was under way.
-    reload_again: bool,
+    /// Reloads that were begun.
+    reloads: u64,
+    /// The reload under way ends the requests of older configurations at once.
+    reload_cuts: bool,
+    /// What there is to say about the reload under way.
+    reload_says: Vec<String>,
+    /// Another reload was asked for while one is under way.
+    reload_again: Option<Again>,
     /// A server process of `current` is to be started then.
     start_at: Option<Instant>,
     backoff: Backoff,
@@ -120,6 +136,12 @@ struct Keeper {
 enum Stopping {
     Gracefully,
     AtOnce,
+}
+
+/// Another reload.
+struct Again {
+    /// It ends the requests of older configurations at once.
+    cuts: bool,
 }
 
 /// Whether a new configuration is being read.
@@ -140,14 +162,14 @@ impl Keeper {
         let logs = LogRegistry::open([]).map_err(|error| fails("logs", error))?;
         let mut backends = Backends::new(options.launch.is_some());
         let (before, inherited) = (ListenerSet::default(), &options.inherited);
-        let opened = Generation::open(loaded, &before, inherited, &logs, &mut backends)?;
+        let opened = Generation::open(1, loaded, &before, inherited, &logs, &mut backends)?;
         let current = Rc::new(opened.generation);
         for warning in opened.warnings {
             terminal::complain(format_args!("petrel: warning: {warning}"));
         }
         let pid_file = reload::write_pid_file(&current)?;
         configure_logs(&logs, &current.loaded);
-        Ok(Keeper {
+        let mut keeper = Keeper {
             origin: options.origin,
             idle: options.idle,
             announcement: options.announcement,
@@ -158,17 +180,28 @@ impl Keeper {
             rotations: Rotations::new(Instant::now()),
             inherited: options.inherited,
             pid_file,
+            commands: Commands::default(),
+            waiting: Vec::new(),
+            started: Instant::now(),
+            generations: 1,
             processes: Vec::new(),
             backends,
             current,
             trial: TrialState::None,
             next: None,
-            reload_again: false,
+            reloads: 0,
+            reload_cuts: false,
+            reload_says: Vec::new(),
+            reload_again: None,
             start_at: Some(Instant::now()),
             backoff: Backoff::default(),
             has_served: false,
             stopping: None,
-        })
+        };
+        if let Some(warning) = keeper.open_command_socket()? {
+            terminal::complain(format_args!("petrel: warning: {warning}"));
+        }
+        Ok(keeper)
     }
 
     fn run(mut self) -> End {
@@ -198,6 +231,7 @@ impl Keeper {
         self.tend_log_commands();
         self.follow_rotations(now);
         self.tend_backends(now);
+        self.tend_commands(now);
         match self.stopping {
             Some(_) if self.has_ended() && self.backends.is_empty() => self.stopped(),
             _ => ControlFlow::Continue(()),
@@ -249,9 +283,14 @@ impl Keeper {
                 .filter_map(|process| Some(process.control()?.as_fd())),
         );
         descriptors.extend(self.rotations.descriptor());
-        let mut polled: Vec<PollFd<'_>> = descriptors
+        if let TrialState::Reading(trial) = &self.trial {
+            descriptors.extend(trial.says());
+        }
+        let readable = descriptors.into_iter().map(|known| (known, PollFlags::IN));
+        let watched: Vec<_> = readable.chain(self.commands.polled()).collect();
+        let mut polled: Vec<PollFd<'_>> = watched
             .iter()
-            .map(|descriptor| PollFd::new(descriptor, PollFlags::IN))
+            .map(|(descriptor, flags)| PollFd::new(descriptor, *flags))
             .collect();
         let limit = self.next_deadline().map(|at| {
             let time = at.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
@@ -277,25 +316,27 @@ impl Keeper {
             .chain(trial)
             .chain([self.rotations.deadline(Instant::now())])
             .chain(self.backends.deadline(Instant::now()))
+            .chain(self.commands.deadline())
+            .chain(self.waits_for_counts_until())
             .min()
     }
 
     fn signal(&mut self, received: Received) {
         match received.signal {
-            Signal::SIGTERM => self.stop_at_once(received),
-            Signal::SIGINT if self.stopping.is_some() => self.stop_at_once(received),
+            Signal::SIGTERM => self.stop_at_once(&sender(received)),
+            Signal::SIGINT if self.stopping.is_some() => self.stop_at_once(&sender(received)),
             Signal::SIGINT => self.stop_gracefully(&format!("by {}", sender(received))),
-            Signal::SIGHUP => self.reopen_logs(),
-            Signal::SIGUSR1 => self.reload(),
+            Signal::SIGHUP => drop(self.reopen_logs()),
+            Signal::SIGUSR1 => drop(self.reload(false)),
             // SIGCHLD: `bury` looks at every process in each turn.
             _ => {}
         }
     }
 
-    fn stop_at_once(&mut self, received: Received) {
+    fn stop_at_once(&mut self, sender: &str) {
         if self.stopping != Some(Stopping::AtOnce) {
             self.logs
-                .error(format_args!("server is stopped by {}", sender(received)));
+                .error(format_args!("server is stopped by {sender}"));
         }
         self.begin_to_stop(Stopping::AtOnce);
         for process in &mut self.processes {
@@ -358,6 +399,7 @@ impl Keeper {
         self.logs.error(format_args!("server stopped"));
         self.pid_file = None;
         self.logs.shut_down(LOG_TIME);
+        self.answer_stops();
         ControlFlow::Break(End::Exit(0))
     }
 
@@ -385,6 +427,10 @@ impl Keeper {
             }
             News::Ready if process.stage == Stage::Starting => self.ready(index),
             News::Failed(why) => process.reason = Some(why),
+            News::Open {
+                connections,
+                requests,
+            } => process.counted(connections, requests),
             News::Overloaded(number) => {
                 let backends = &process.generation.backends;
                 if let Some(id) = backends.get(usize::from(number)) {
@@ -395,7 +441,7 @@ impl Keeper {
                 self.stop_gracefully("after the time without a connection that -i allows");
             }
             // An old server process is not idle yet, or an order to stop was faster.
-            News::Prepared | News::Ready | News::Idle | News::Open { .. } => {}
+            News::Prepared | News::Ready | News::Idle => {}
         }
     }
 
@@ -459,9 +505,12 @@ impl Keeper {
         self.backends.tend(&self.logs, now);
     }
 
-    fn reopen_logs(&mut self) {
-        // What cannot be reopened goes on as it was; the registry has said so.
-        let _ = self.logs.reopen_all(self.current.identity.file_owner());
+    /// Opens all logs again, for all server processes.
+    ///
+    /// # Errors
+    /// One log could not be opened. What cannot be opened goes on as it was, and the error log says so.
+    fn reopen_logs(&mut self) -> io::Result<()> {
+        let reopened = self.logs.reopen_all(self.current.identity.file_owner());
         match self.logs.descriptors() {
             Ok(descriptors) => {
                 let files = descriptors
@@ -472,10 +521,13 @@ impl Keeper {
                 }
                 self.logs.error(format_args!("logs reopened"));
             }
-            Err(error) => self
-                .logs
-                .error(format_args!("the logs were not reopened: {error}")),
+            Err(error) => {
+                self.logs
+                    .error(format_args!("the logs were not reopened: {error}"));
+                return Err(error);
+            }
         }
+        reopened
     }
 
     /// Opens the logs anew whose files were renamed or removed.

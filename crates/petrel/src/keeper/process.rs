@@ -41,11 +41,22 @@ pub struct ServerProcess {
     pub deadline: Option<Instant>,
     /// When it was started.
     pub started: Instant,
+    /// When it cuts the requests it still has, if it drains.
+    pub drains_until: Option<Instant>,
+    open: Open,
     /// The reason it gave for failing.
     pub reason: Option<String>,
     /// Its end of the control socket is closed: nothing more to hear.
     silent: bool,
     killed: Killed,
+}
+
+/// What is known of its open connections and requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Open {
+    Unknown,
+    Asked,
+    Told(u32, u32),
 }
 
 /// What SIGKILL has come to.
@@ -100,6 +111,8 @@ impl ServerProcess {
                 stage: Stage::Preparing,
                 deadline: Some(Instant::now() + START_TIME),
                 started: Instant::now(),
+                drains_until: None,
+                open: Open::Unknown,
                 reason: None,
                 silent: false,
                 killed: Killed::No,
@@ -128,6 +141,32 @@ impl ServerProcess {
                 self.silent = true;
                 None
             }
+        }
+    }
+
+    /// Asks how many connections and requests are open.
+    pub fn count(&mut self) {
+        if matches!(self.stage, Stage::Serving | Stage::Draining) {
+            self.order(&Order::Count);
+            self.open = Open::Asked;
+        }
+    }
+
+    /// It has told how many.
+    pub fn counted(&mut self, connections: u32, requests: u32) {
+        self.open = Open::Told(connections, requests);
+    }
+
+    /// Whether it was asked, and has not told yet.
+    pub fn is_counting(&self) -> bool {
+        self.open == Open::Asked
+    }
+
+    /// The open connections and requests that it told of when it was last asked.
+    pub fn open(&self) -> Option<(u32, u32)> {
+        match self.open {
+            Open::Told(connections, requests) => Some((connections, requests)),
+            Open::Unknown | Open::Asked => None,
         }
     }
 
@@ -224,7 +263,9 @@ impl ServerProcess {
     fn drain_until(&mut self, time: Duration) {
         self.stage = Stage::Draining;
         // The process ends by itself at that time; a little later it is made to.
-        self.deadline = Some(Instant::now() + time + STOP_TIME);
+        let until = Instant::now() + time;
+        self.drains_until = Some(until);
+        self.deadline = Some(until + STOP_TIME);
     }
 
     /// A process that cannot be told anything has ended, or is dealt with at its deadline.

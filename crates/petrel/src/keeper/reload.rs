@@ -15,36 +15,45 @@ use sd_notify::NotifyState;
 use super::generation::{self, Generation};
 use super::pid_file::PidFile;
 use super::process::{ServerProcess, Stage, describe};
-use super::trial::{Started, Trial};
-use super::{End, Keeper, Step, TrialState};
+use super::trial::{Report, Started, Trial};
+use super::{Again, End, Keeper, Step, TrialState};
 use crate::EXIT_FAILURE;
 use crate::load;
 use crate::server::configure_logs;
 
 impl Keeper {
-    /// Has the configuration read anew, first by a process of its own.
-    pub(super) fn reload(&mut self) {
+    /// Has the configuration read anew, first by a process of its own. When that `cuts`, the requests of older
+    /// configurations end as soon as the new one serves. The number of the reload.
+    pub(super) fn reload(&mut self, cuts: bool) -> u64 {
         if self.stopping.is_some() {
-            return;
+            return self.reloads;
         }
         if self.next.is_some() || !matches!(self.trial, TrialState::None) {
-            self.reload_again = true;
-            return;
+            let before = self.reload_again.take().is_some_and(|again| again.cuts);
+            self.reload_again = Some(Again {
+                cuts: cuts || before,
+            });
+            return self.reloads + 1;
         }
+        self.reloads += 1;
+        self.reload_cuts = cuts;
         let _ = NotifyState::monotonic_usec_now()
             .and_then(|now| sd_notify::notify(&[NotifyState::Reloading, now]));
         self.trial = TrialState::Wanted;
+        self.reloads
     }
 
     /// Starts the trial that is wanted. The reading process leaves the loop with what came of it.
     pub(super) fn start_trial(&mut self) -> Step {
         match Trial::start() {
             Ok(Started::Keeper(trial)) => self.trial = TrialState::Reading(trial),
-            Ok(Started::Reader) => return ControlFlow::Break(End::Exit(self.read_on_trial())),
+            Ok(Started::Reader(report)) => {
+                return ControlFlow::Break(End::Exit(self.read_on_trial(report)));
+            }
             Err(error) => {
                 self.trial = TrialState::None;
                 self.reload_failed(&error.to_string());
-                self.reload_is_over();
+                self.reload_is_over(EXIT_FAILURE);
             }
         }
         ControlFlow::Continue(())
@@ -56,7 +65,10 @@ impl Keeper {
             return;
         };
         trial.check_deadline(Instant::now());
-        let Some(status) = trial.wait() else { return };
+        let ended = trial.wait();
+        trial.hear();
+        let Some(status) = ended else { return };
+        let said = trial.lines();
         self.trial = TrialState::None;
         if self.stopping.is_some() {
             return;
@@ -66,53 +78,63 @@ impl Keeper {
                 Ok(next) => self.next = Some(Rc::new(next)),
                 Err(errors) => self.refuse(&errors),
             },
-            // It has written the errors to the log itself.
-            Some(code) if code == i32::from(EXIT_FAILURE) => self.reload_is_over(),
+            Some(code) if code == i32::from(EXIT_FAILURE) => {
+                for line in said {
+                    self.reload_failed(&line);
+                }
+                self.reload_is_over(EXIT_FAILURE);
+            }
             _ => {
                 self.reload_failed(&format!("the process that read it {}", describe(status)));
-                self.reload_is_over();
+                self.reload_is_over(EXIT_FAILURE);
             }
         }
     }
 
     /// In the reading process: the exit code.
-    fn read_on_trial(&self) -> u8 {
+    fn read_on_trial(&self, mut report: Report) -> u8 {
         match load::load(&self.origin) {
             Ok(_) => 0,
             Err(errors) => {
-                self.log_refusal(&errors);
+                for line in load::error_lines(&errors) {
+                    report.say(&line);
+                }
                 EXIT_FAILURE
             }
         }
     }
 
     fn refuse(&mut self, errors: &Diagnostics) {
-        self.log_refusal(errors);
-        self.reload_is_over();
-    }
-
-    fn log_refusal(&self, errors: &Diagnostics) {
         for line in load::error_lines(errors) {
             self.reload_failed(&line);
         }
+        self.reload_is_over(EXIT_FAILURE);
     }
 
-    fn reload_failed(&self, why: &str) {
-        self.logs.error(format_args!(
-            "reload failed, the old configuration stays: {why}"
-        ));
+    fn reload_failed(&mut self, why: &str) {
+        self.reload_says(format!("reload failed, the old configuration stays: {why}"));
+    }
+
+    /// Tells the log, and the command that asked for the reload.
+    fn reload_says(&mut self, line: String) {
+        self.logs.error(format_args!("{line}"));
+        self.reload_says.push(line);
     }
 
     fn open_next(&mut self) -> Result<Generation, Diagnostics> {
         let loaded = load::load(&self.origin)?;
         for warning in load::warning_lines(&loaded) {
-            self.logs.error(format_args!("{warning}"));
+            self.reload_says(warning);
         }
+        self.generations += 1;
         let before = self.current.listeners.borrow();
         let (inherited, logs) = (&self.inherited, &self.logs);
-        let opened = Generation::open(loaded, &before, inherited, logs, &mut self.backends)?;
+        let number = self.generations;
+        let opened = Generation::open(number, loaded, &before, inherited, logs, &mut self.backends);
+        drop(before);
+        let opened = opened?;
         for warning in opened.warnings {
-            self.logs.error(format_args!("{warning}"));
+            self.reload_says(warning);
         }
         Ok(opened.generation)
     }
@@ -120,9 +142,13 @@ impl Keeper {
     /// The process with number `index` serves the next configuration: it becomes the current one.
     pub(super) fn adopt_next(&mut self, generation: Rc<Generation>, index: usize) {
         let time = time_of(self.current.loaded.process.drain.reload_s);
+        let cuts = std::mem::take(&mut self.reload_cuts);
         for (other, process) in self.processes.iter_mut().enumerate() {
             match process.stage {
                 _ if other == index => {}
+                Stage::Starting | Stage::Serving | Stage::Draining if cuts => {
+                    process.stop(Cut::ReloadNow);
+                }
                 Stage::Starting | Stage::Serving => process.succeed(time),
                 Stage::Preparing => process.stop(Cut::StopNow),
                 Stage::Draining | Stage::Stopping => {}
@@ -137,12 +163,17 @@ impl Keeper {
         configure_logs(&self.logs, &self.current.loaded);
         self.close_unused_logs();
         self.move_pid_file();
+        match self.open_command_socket() {
+            Ok(None) => {}
+            Ok(Some(warning)) => self.reload_says(warning),
+            Err(errors) => self.reload_says(errors.to_string()),
+        }
         self.cut_oldest();
         let id = self.processes.get(index).map_or(0, ServerProcess::id);
-        self.logs.error(format_args!(
+        self.reload_says(format!(
             "configuration reloaded, server process {id} serves it"
         ));
-        self.reload_is_over();
+        self.reload_is_over(0);
     }
 
     /// The next configuration cannot be served.
@@ -150,7 +181,7 @@ impl Keeper {
         self.next = None;
         self.close_unused_logs();
         self.reload_failed(why);
-        self.reload_is_over();
+        self.reload_is_over(EXIT_FAILURE);
     }
 
     /// Ends the oldest of the server processes that drain, if they are more than may be.
@@ -172,10 +203,11 @@ impl Keeper {
         }
     }
 
-    fn reload_is_over(&mut self) {
+    fn reload_is_over(&mut self, code: u8) {
         let _ = sd_notify::notify(&[NotifyState::Ready]);
-        if std::mem::take(&mut self.reload_again) {
-            self.reload();
+        self.answer_reloads(code);
+        if let Some(again) = self.reload_again.take() {
+            self.reload(again.cuts);
         }
     }
 

@@ -43,6 +43,8 @@ pub struct ProcessSettings {
     pub chroot: Option<PathBuf>,
     /// `server.pid-file`.
     pub pid_file: Option<PathBuf>,
+    /// `server.control-socket`.
+    pub control_socket: Option<PathBuf>,
     /// `server.core-files`.
     pub core_files: bool,
     /// `server.max-fds`; see [`ProcessSettings::fds_to_ask_for`].
@@ -138,6 +140,7 @@ impl ProcessSettings {
             groupname: text("server.groupname"),
             chroot: values.string("server.chroot").map(PathBuf::from),
             pid_file: values.string("server.pid-file").map(PathBuf::from),
+            control_socket: values.string("server.control-socket").map(PathBuf::from),
             core_files: switch("server.core-files"),
             max_fds: positive(values, "server.max-fds").map(u64::from),
             max_connections: positive(values, "server.max-connections").map(|most| most as usize),

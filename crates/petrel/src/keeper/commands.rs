@@ -1,0 +1,231 @@
+//! What the commands on the control socket do. They come here as signals do, and their answers wait for what they
+//! bring about.
+
+use std::time::{Duration, Instant};
+
+use super::command_socket::{self, Answer, Asked, CommandSocket, PeerId};
+use super::generation::{self, Generation};
+use super::process::{ServerProcess, Stage};
+use super::{Keeper, Stopping};
+use crate::EXIT_FAILURE;
+use crate::load::Origin;
+use config::Diagnostics;
+
+/// A command that cannot be answered yet.
+pub struct Waiting {
+    peer: PeerId,
+    is_for: For,
+}
+
+/// What it waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum For {
+    /// The end of the reload with this number.
+    Reload(u64),
+    /// The server's end.
+    Stop,
+    /// The counts of all server processes, until then.
+    Counts(Instant),
+}
+
+impl Keeper {
+    /// Does what has been asked for, and answers what has been done.
+    pub(super) fn tend_commands(&mut self, now: Instant) {
+        for asked in self.commands.tend(now) {
+            self.obey(asked, now);
+        }
+        self.answer_status(now);
+        let commands = &self.commands;
+        self.waiting.retain(|waiting| commands.has(waiting.peer));
+    }
+
+    fn obey(&mut self, asked: Asked, now: Instant) {
+        let Asked {
+            peer,
+            command,
+            sender,
+        } = asked;
+        let words: Vec<&str> = command.split_whitespace().collect();
+        let is_for = match words.as_slice() {
+            ["reload" | "reopen", ..] if self.stopping.is_some() => {
+                return self.refuse_command(peer, "the server is stopping");
+            }
+            ["reload"] => For::Reload(self.reload(false)),
+            ["reload", "now"] => For::Reload(self.reload(true)),
+            ["reopen"] => return self.reopen_for(peer),
+            ["stop"] => {
+                if self.stopping.is_none() {
+                    self.stop_gracefully(&format!("by {sender}"));
+                }
+                For::Stop
+            }
+            ["stop", "now"] => {
+                self.stop_at_once(&sender);
+                For::Stop
+            }
+            ["status"] => {
+                for process in &mut self.processes {
+                    process.count();
+                }
+                For::Counts(now + COUNT_TIME)
+            }
+            _ => return self.refuse_command(peer, &format!("there is no command {command:?}")),
+        };
+        self.waiting.push(Waiting { peer, is_for });
+    }
+
+    fn refuse_command(&mut self, peer: PeerId, why: &str) {
+        let answer = Answer::default().err(why);
+        self.commands.answer(peer, &answer, EXIT_FAILURE);
+    }
+
+    fn reopen_for(&mut self, peer: PeerId) {
+        match self.reopen_logs() {
+            Ok(()) => {
+                let answer = Answer::default().out("logs reopened");
+                self.commands.answer(peer, &answer, 0);
+            }
+            Err(error) => self.refuse_command(peer, &error.to_string()),
+        }
+    }
+
+    /// The reload under way is over: those who wait for it hear what it said.
+    pub(super) fn answer_reloads(&mut self, code: u8) {
+        let round = self.reloads;
+        let mut answer = Answer::default();
+        for line in std::mem::take(&mut self.reload_says) {
+            answer = match code {
+                0 => answer.out(&line),
+                _ => answer.err(&line),
+            };
+        }
+        self.answer_all(
+            &answer,
+            code,
+            |is_for| matches!(is_for, For::Reload(of) if of <= round),
+        );
+    }
+
+    /// The server has ended.
+    pub(super) fn answer_stops(&mut self) {
+        self.commands.socket = None;
+        let answer = Answer::default().out("server stopped");
+        self.answer_all(&answer, 0, |is_for| is_for == For::Stop);
+    }
+
+    fn answer_status(&mut self, now: Instant) {
+        let is_complete = !self.processes.iter().any(ServerProcess::is_counting);
+        let is_due = |is_for| match is_for {
+            For::Counts(until) => is_complete || until <= now,
+            For::Reload(_) | For::Stop => false,
+        };
+        if self.waiting.iter().any(|waiting| is_due(waiting.is_for)) {
+            let answer = self.status(now);
+            self.answer_all(&answer, 0, is_due);
+        }
+    }
+
+    fn answer_all(&mut self, answer: &Answer, code: u8, is_due: impl Fn(For) -> bool) {
+        let due = self
+            .waiting
+            .extract_if(.., |waiting| is_due(waiting.is_for));
+        for waiting in due {
+            self.commands.answer(waiting.peer, answer, code);
+        }
+    }
+
+    fn status(&self, now: Instant) -> Answer {
+        let file = match &self.origin {
+            Origin::File(path) => path.display().to_string(),
+            Origin::Text { name, .. } => (*name).to_owned(),
+        };
+        let state = match self.stopping {
+            Some(Stopping::Gracefully) => "stopping",
+            Some(Stopping::AtOnce) => "stopping-now",
+            None if self.next.is_some() => "reloading",
+            None => "running",
+        };
+        let mut answer = Answer::default().out(&format!(
+            "keeper pid={} state={state} age_s={} file={file}",
+            std::process::id(),
+            now.saturating_duration_since(self.started).as_secs(),
+        ));
+        for process in &self.processes {
+            answer = answer.out(&line_of(process, now));
+        }
+        answer
+    }
+
+    pub(super) fn waits_for_counts_until(&self) -> Option<Instant> {
+        let counts = self
+            .waiting
+            .iter()
+            .filter_map(|waiting| match waiting.is_for {
+                For::Counts(until) => Some(until),
+                For::Reload(_) | For::Stop => None,
+            });
+        counts.min()
+    }
+
+    /// Listens where the configuration wants it. At a reload the socket moves.
+    ///
+    /// # Errors
+    /// `server.control-socket` cannot be had. A place that was not asked for may be missing: the server serves
+    /// without it, and signals work.
+    pub(super) fn open_command_socket(&mut self) -> Result<Option<String>, Diagnostics> {
+        let Origin::File(file) = &self.origin else {
+            return Ok(None);
+        };
+        let process = &self.current.loaded.process;
+        let Some(path) = command_socket::path_of(process, file) else {
+            self.commands.socket = None;
+            return Ok(None);
+        };
+        if self.commands.socket.as_ref().map(CommandSocket::path) == Some(&path) {
+            return Ok(None);
+        }
+        match CommandSocket::open(&path) {
+            Ok(socket) => {
+                self.commands.socket = Some(socket);
+                Ok(None)
+            }
+            Err(error) => {
+                let message = format!("the control socket {}: {error}", path.display());
+                match process.control_socket {
+                    Some(_) => Err(generation::refuse(&self.current.loaded, message, None)),
+                    None => Ok(Some(format!(
+                        "{message}; `petrel reload` and its siblings do not reach this server"
+                    ))),
+                }
+            }
+        }
+    }
+}
+
+/// A server process as `petrel status` shows it.
+fn line_of(process: &ServerProcess, now: Instant) -> String {
+    let Generation { number, .. } = &*process.generation;
+    let state = match process.stage {
+        Stage::Preparing | Stage::Starting => "starting",
+        Stage::Serving => "serving",
+        Stage::Draining => "draining",
+        Stage::Stopping => "stopping",
+    };
+    let age_s = now.saturating_duration_since(process.started).as_secs();
+    let id = process.id();
+    let mut line = format!("generation={number} pid={id} state={state} age_s={age_s}");
+    if let (Stage::Draining, Some(until)) = (process.stage, process.drains_until) {
+        let left_s = until.saturating_duration_since(now).as_secs();
+        line.push_str(&format!(" cut_in_s={left_s}"));
+    }
+    match process.open() {
+        Some((connections, requests)) => {
+            line.push_str(&format!(" connections={connections} requests={requests}"));
+        }
+        None => line.push_str(" connections=? requests=?"),
+    }
+    line
+}
+
+/// How long a server process may take to say what is open.
+const COUNT_TIME: Duration = Duration::from_secs(1);
