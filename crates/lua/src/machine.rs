@@ -15,6 +15,7 @@ use mlua::{
 
 use crate::budget::{Budget, Meter};
 use crate::error::ScriptError;
+use crate::library::files::FileThreads;
 use crate::library::{self, Overlays};
 use crate::script::{Script, Scripts};
 
@@ -60,6 +61,8 @@ pub struct Machine {
     idle: RefCell<Vec<Thread>>,
     /// What the function that was called last waits for, until its run takes it.
     pub(crate) started: Rc<RefCell<Option<Wait>>>,
+    /// It waits for a file of `io`.
+    pub(crate) waits_for_file: Rc<Cell<bool>>,
     is_spent: Cell<bool>,
 }
 
@@ -116,6 +119,7 @@ impl Machine {
             petrel,
             idle: RefCell::default(),
             started: Rc::default(),
+            waits_for_file: Rc::default(),
             is_spent: Cell::new(false),
             lua,
         });
@@ -137,6 +141,15 @@ impl Machine {
     /// How it was made.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// Has `threads` do what waits for a disk when scripts use `io`, `loadfile` or `require`. Without them
+    /// the calling thread does it.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn use_threads(&self, threads: Rc<dyn FileThreads>) -> mlua::Result<()> {
+        library::files::use_threads(self, threads)
     }
 
     /// The scripts that were compiled for files.

@@ -3,9 +3,10 @@
 use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mlua::{Function, IntoLua, IntoLuaMulti, Table, Thread, Value};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::budget::Excess;
 use crate::error::{ScriptError, message_of};
@@ -24,6 +25,11 @@ pub struct Run {
     overlay: Option<Table>,
     /// Bytes by which the state has grown in its stretches so far; it shrinks, too, when garbage goes.
     grown_bytes: usize,
+    /// It waits for a file.
+    waits_for_file: bool,
+    /// Processor time of its stretches between waits for files. These do not begin a new budget: a script that
+    /// reads a file without an end never waits for anything else.
+    used_between_files: Duration,
 }
 
 /// Waits of one run that may be over at once before others have their turn.
@@ -106,6 +112,8 @@ impl Run {
             wait: None,
             overlay: None,
             grown_bytes: 0,
+            waits_for_file: false,
+            used_between_files: Duration::ZERO,
         }
     }
 
@@ -128,12 +136,23 @@ impl Run {
             if self.grown_bytes > KEPT_BYTES_MIN && self.machine.is_overfull() {
                 return Poll::Ready(Err(self.overfull()));
             }
+            let since = self.waits_for_file.then(processor_time);
             let progress = match result {
                 Ok(values) => self.resume_with((true, values)),
                 Err(error) => self.resume_with((false, message_of(&error))),
             };
+            self.used_between_files = match since {
+                Some(since) => self.used_between_files + processor_time().saturating_sub(since),
+                None => Duration::ZERO,
+            };
             match progress {
                 Ok(Progress::Waits) => {
+                    if self.has_used_all()
+                        && let Some(thread) = self.thread.take()
+                    {
+                        self.wait = None;
+                        return Poll::Ready(Err(self.stopped(Excess::Time, &thread, None)));
+                    }
                     stretches += 1;
                     let time = self.machine.options().budget.time;
                     if stretches >= STRETCHES_MAX || begun.elapsed() >= time {
@@ -145,6 +164,10 @@ impl Run {
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
+    }
+
+    fn has_used_all(&self) -> bool {
+        self.waits_for_file && self.used_between_files >= self.machine.options().budget.time
     }
 
     /// What messages call the script.
@@ -202,6 +225,7 @@ impl Run {
         }
         if mark == Some(WAIT) {
             self.wait = self.machine.started.borrow_mut().take();
+            self.waits_for_file = self.machine.waits_for_file.take();
             self.overlay = overlay;
             let used = self.machine.lua().used_memory();
             self.grown_bytes = (self.grown_bytes + used).saturating_sub(used_before);
@@ -261,6 +285,7 @@ impl Run {
     /// Drops what a call began that then could not yield.
     fn forget_started(&self) {
         self.machine.started.borrow_mut().take();
+        self.machine.waits_for_file.set(false);
     }
 
     /// `error` is what the script ended with, where it could not be stopped by a yield.
@@ -282,6 +307,12 @@ impl Run {
         }
         stopped
     }
+}
+
+/// Of the calling thread.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 impl Results {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use mlua::{Function, Value};
 
 use crate::budget::Budget;
+use crate::library::files::{FileDone, FileJob, FileThreads, FileWait};
 use crate::{Cause, Machine, Options, Progress, Run, ScriptError};
 
 fn machine() -> Rc<Machine> {
@@ -326,4 +327,111 @@ fn the_stack_of_an_error_is_for_its_own_run() {
         "{stack}"
     );
     assert!(ended(waits).is_ok());
+}
+
+/// Does jobs when a test says so.
+#[derive(Default)]
+struct Slow {
+    asked: Cell<usize>,
+    is_ready: Cell<bool>,
+    left: Cell<usize>,
+}
+
+/// The threads of a machine, whose test looks at them.
+struct Shared(Rc<Slow>);
+
+impl FileThreads for Shared {
+    fn run(&self, job: FileJob) -> FileWait {
+        let slow = Rc::clone(&self.0);
+        slow.asked.set(slow.asked.get() + 1);
+        let mut job = Some(job);
+        Box::pin(std::future::poll_fn(move |_| match slow.is_ready.get() {
+            true => Poll::Ready(Ok(perform(job.take()))),
+            false => Poll::Pending,
+        }))
+    }
+
+    fn leave(&self, job: FileJob) {
+        self.0.left.set(self.0.left.get() + 1);
+        perform(Some(job)).expect("it is written");
+    }
+}
+
+fn perform(job: Option<FileJob>) -> std::io::Result<FileDone> {
+    job.expect("it is polled until it is ready").perform()
+}
+
+fn machine_with_slow_files() -> (Rc<Machine>, Rc<Slow>) {
+    let (machine, slow) = (machine(), Rc::<Slow>::default());
+    let threads = Rc::new(Shared(Rc::clone(&slow)));
+    machine.use_threads(threads).expect("room");
+    (machine, slow)
+}
+
+#[test]
+fn scripts_wait_for_files_and_keep_no_thread() {
+    for source in [
+        "return io.open('/dev/urandom'):read(16)",
+        "return io.open('/proc/self/stat'):read('*a')",
+        "for line in io.lines('/proc/self/stat') do return line end",
+        "io.input('/proc/self/stat') return io.read()",
+        "return io.open('/dev/null', 'w'):write('x'):close()",
+        "local f = io.tmpfile() f:write('x') return f:seek('end')",
+        "return select(2, loadfile('/proc/self/stat'))",
+        "return select(2, pcall(dofile, '/proc/self/stat'))",
+        "package.path = '/proc/self/?' return select(2, pcall(require, 'stat'))",
+    ] {
+        let (machine, slow) = machine_with_slow_files();
+        let script = machine
+            .compile("test.lua", source.as_bytes())
+            .expect("it is Lua");
+        let begun = Run::start(&machine, &script, &environment(&machine)).expect("it begins");
+        let (mut run, Progress::Waits) = begun else {
+            panic!("it has not waited: {source}");
+        };
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(run.poll(&mut context).is_pending(), "{source}");
+        assert_eq!(slow.asked.get(), 1, "{source}");
+        slow.is_ready.set(true);
+        let results = loop {
+            if let Poll::Ready(results) = run.poll(&mut context) {
+                break results.expect(source);
+            }
+        };
+        assert!(!results.is_nil(1), "{source}");
+    }
+}
+
+#[test]
+fn what_a_script_leaves_open_is_written_by_a_thread() {
+    let path = std::env::temp_dir().join(format!("petrel-lua-left-{}", std::process::id()));
+    let (machine, slow) = machine_with_slow_files();
+    slow.is_ready.set(true);
+    let source = format!(
+        "io.open('{}', 'w'):write('left behind') return 1",
+        path.display()
+    );
+    run(&machine, &source).expect("sound");
+    for _ in 0..2 {
+        machine.lua().gc_collect().expect("room");
+    }
+    let written = std::fs::read_to_string(&path);
+    let _ = std::fs::remove_file(&path);
+    assert_eq!(
+        (written.expect("it is there").as_str(), slow.left.get()),
+        ("left behind", 1)
+    );
+}
+
+#[test]
+fn waits_for_files_do_not_begin_a_new_budget() {
+    for source in [
+        "while true do io.open('/dev/null'):close() end",
+        "local f = io.open('/dev/null', 'w') while true do f:write('x') f:flush() end",
+    ] {
+        let (machine, slow) = machine_with_slow_files();
+        slow.is_ready.set(true);
+        let error = run(&machine, source).expect_err("it is endless");
+        assert_eq!(error.cause, Cause::Time, "{source}: {error}");
+    }
 }

@@ -27,6 +27,7 @@ pub use errors::plain_errors;
 pub mod base64;
 pub mod dict;
 mod errors;
+pub mod files;
 pub mod hash;
 pub mod json;
 mod pack;
@@ -73,12 +74,15 @@ pub struct Limits {
     pub regex_steps_max: u32,
     /// Length, in bytes, of a subject of a regular expression.
     pub regex_subject_bytes_max: usize,
+    /// Bytes that one call of `file:read` gives, and all calls together of a file that is not a regular
+    /// one: `/dev/zero` has no end.
+    pub file_bytes_max: usize,
 }
 
 impl Default for Limits {
     /// 16 MiB of text, 2 million steps of a pattern (5 to 10 ms), 1 MiB of source, JSON
     /// of 16 MiB and 128 deep, a
-    /// million steps of a regular expression over 1 MiB of subject.
+    /// million steps of a regular expression over 1 MiB of subject, 64 MiB of a file.
     fn default() -> Limits {
         Limits {
             string_bytes_max: 16 << 20,
@@ -88,6 +92,7 @@ impl Default for Limits {
             json_bytes_max: 16 << 20,
             regex_steps_max: 1_000_000,
             regex_subject_bytes_max: 1 << 20,
+            file_bytes_max: 64 << 20,
         }
     }
 }
@@ -219,7 +224,10 @@ fn host_table(lua: &Lua, options: &Options, wait: Value, overlays: &Overlays) ->
     let count_jumps =
         |_: &Lua, source: mlua::LuaString| Ok(crate::syntax::count_jumps(&source.as_bytes()));
     rust.set("count_jumps", lua.create_function(count_jumps)?)?;
-    rust.set("is_pipe", lua.create_function(is_pipe)?)?;
+    rust.set(
+        "files",
+        files::Files::table(lua, options.limits.file_bytes_max)?,
+    )?;
     rust.set("random_seed", lua.create_function(random_seed)?)?;
     host.set("rust", rust)?;
     Ok(host)
@@ -239,6 +247,7 @@ fn limits_table(lua: &Lua, limits: &Limits) -> Result<Table> {
     lua.create_table_from([
         ("string_bytes_max", limits.string_bytes_max),
         ("source_bytes_max", limits.source_bytes_max),
+        ("file_bytes_max", limits.file_bytes_max),
         ("plain_steps_max", PLAIN_STEPS_MAX),
         ("jumps_max", JUMPS_MAX),
     ])
@@ -254,17 +263,6 @@ fn traceback(lua: &Lua, message: Value) -> Result<Value> {
         }
         other => Ok(other),
     }
-}
-
-/// Whether a path leads to a pipe with a name: opening one waits for its other side.
-fn is_pipe(_: &Lua, path: mlua::LuaString) -> Result<bool> {
-    use std::os::unix::ffi::OsStrExt;
-    use std::os::unix::fs::FileTypeExt;
-    let path = path.as_bytes();
-    // C reads a path up to the first zero.
-    let path = path.split(|byte| *byte == 0).next().unwrap_or_default();
-    let metadata = std::fs::metadata(std::ffi::OsStr::from_bytes(path));
-    Ok(metadata.is_ok_and(|metadata| metadata.file_type().is_fifo()))
 }
 
 /// Better words for a source text that LuaJIT refused.

@@ -10,8 +10,9 @@ use petrel_engine::worker::Worker;
 use petrel_lua::mlua::{self, Function};
 use petrel_lua::{Lent, Machine, Progress, Results, Run, Script, ScriptError};
 
-use super::Options;
+use super::file_threads::DiskThreads;
 use super::load::{LoadFailure, Loaded};
+use super::{FilePatience, Options};
 use crate::lua_api;
 
 /// Everything Lua of one worker.
@@ -60,6 +61,9 @@ impl Host {
             worker: Rc::downgrade(worker),
             extensions: RefCell::default(),
         });
+        let patience = FilePatience::of(&state);
+        let threads = Rc::new(DiskThreads(patience));
+        state.machine.use_threads(threads)?;
         lua_api::open(&state)?;
         self.state.replace(Some(Rc::clone(&state)));
         Ok(state)

@@ -330,3 +330,41 @@ async fn what_waits_may_be_dropped() {
         );
     }
 }
+
+/// Issue 10, point 4: a line without an end was read in C, for ever.
+#[tokio::test(flavor = "local")]
+async fn a_file_without_an_end_is_an_error_of_its_script() {
+    for script in [
+        "return io.open('/dev/zero'):read()",
+        "for line in io.lines('/dev/zero') do end return 'ended'",
+        "return dofile('/dev/zero')",
+    ] {
+        let (status, text) = run(script).await;
+        assert_eq!(status, 500, "{script}");
+        assert!(
+            text.contains("more than") || text.contains("longer than"),
+            "{text}"
+        );
+    }
+    let script = "local f = io.open('/dev/urandom', 'rb') local token = f:read(16) f:close() return tostring(#token)";
+    assert_eq!(returned(script).await, "16");
+}
+
+#[tokio::test(flavor = "local")]
+async fn files_of_io_are_read_and_written_by_disk_threads() {
+    let script = "local f = assert(io.open('ROOT/made', 'w')) f:write('one\\n', 2, '\\n') f:close()
+        local seen = {} for line in io.lines('ROOT/made') do seen[#seen + 1] = line end
+        local a = assert(io.open('ROOT/made', 'a+')) a:write('three') a:seek('set')
+        return table.concat(seen, '|') .. ' ' .. a:read('*a')";
+    assert_eq!(returned(script).await, "one|2 one\n2\nthree");
+    let script = "local f, message = io.open('ROOT/none') return tostring(f) .. message";
+    assert!(
+        returned(script)
+            .await
+            .ends_with("none: No such file or directory")
+    );
+    let script =
+        "package.path = 'ROOT/?.lua' io.open('ROOT/m.lua', 'w'):write('return { v = 7 }'):close()
+        return tostring(require('m').v)";
+    assert_eq!(returned(script).await, "7");
+}

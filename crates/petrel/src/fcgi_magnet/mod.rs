@@ -18,6 +18,7 @@
 mod answer;
 mod api;
 mod fields;
+mod file_threads;
 mod limits;
 mod request;
 mod scripts;

@@ -15,6 +15,7 @@ use proto::status::Status;
 
 use super::Options;
 use super::api::{self, Current};
+use super::file_threads::DiskThreads;
 use super::limits::BODIES_BYTES_MAX;
 use super::request::Request;
 use super::scripts::{NoScript, ScriptFiles};
@@ -172,6 +173,7 @@ impl Program for Worker {
 impl Environment {
     fn new(options: &Options) -> mlua::Result<Environment> {
         let machine = Machine::new(options.machine.clone())?;
+        machine.use_threads(Rc::new(DiskThreads))?;
         let current: Current = Rc::new(Lent::new());
         let make = api::add_to(&machine, &current, &options.dicts)?;
         Ok(Environment {

@@ -9,7 +9,6 @@ local getmetatable, setmetatable, pcall = globals.getmetatable, globals.setmetat
 local getfenv, setfenv, loadstring, ipairs = globals.getfenv, globals.setfenv, globals.loadstring, globals.ipairs
 local collectgarbage = globals.collectgarbage
 local byte, sub, gsub, concat, find = globals.string.byte, globals.string.sub, globals.string.gsub, globals.table.concat, globals.string.find
-local open = globals.io.open
 local explain, count_jumps = host.rust.explain, host.rust.count_jumps
 local jumps_max = host.limits.jumps_max
 local unpack, print = globals.unpack, globals.print
@@ -186,7 +185,7 @@ end
 
 -- The text of a file of Lua; a first line for the shell becomes an empty one.
 local function read_file(path)
-  local file, message = open(path, "rb")
+  local file, message = host.open_file(path, "rb")
   if file == nil then return nil, "cannot open " .. message end
   local source
   source, message = read_all(file)
@@ -281,6 +280,7 @@ function globals.print(...)
 end
 
 -- A finaliser runs where no hook reaches, in whatever run is executing; only `newproxy` can set one.
+host.newproxy = globals.newproxy
 globals.newproxy = nil
 globals.gcinfo = nil
 

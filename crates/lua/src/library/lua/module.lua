@@ -11,7 +11,7 @@ local type, error, next, select = globals.type, globals.error, globals.next, glo
 local rawget, rawset, setmetatable, pcall = globals.rawget, globals.rawset, globals.setmetatable, globals.pcall
 local setfenv, getfenv = host.setfenv, host.getfenv
 local gsub, gmatch, concat = globals.string.gsub, globals.string.gmatch, globals.table.concat
-local open, running = globals.io.open, globals.coroutine.running
+local running = globals.coroutine.running
 local begin_apart, end_apart, adopt = host.begin_apart, host.end_apart, host.adopt
 local environment, environment_meta, shared = host.environment, host.environment_meta, host.shared_environments
 local loading_environments = host.loading_environments
@@ -81,7 +81,7 @@ local function search(name, path)
   local file_name = gsub(name, "%.", "/")
   for template in gmatch(path, "[^;]+") do
     local candidate = gsub(template, "%?", (gsub(file_name, "%%", "%%%%")))
-    local file = open(candidate, "rb")
+    local file = host.open_file(candidate, "rb")
     if file then
       file:close()
       return candidate

@@ -1,111 +1,207 @@
 -- Files and the operating system: what reaches beyond the run is not offered, or lasts as long as
--- the run. What is left waits for the disk while the worker stands still; `petrel.*` has functions
--- that do not.
+-- the run. Files are read and written by threads while the script waits.
 
 local host = ...
 local globals = host.globals
 local options = host.options
-local io, os, string = globals.io, globals.os, globals.string
-local type, error, next, getmetatable = globals.type, globals.error, globals.next, globals.getmetatable
-local native_open, native_lines_of, io_type, close = io.open, io.lines, io.type, io.close
-local is_pipe = host.rust.is_pipe
-local stdin, stdout = io.stdin, io.stdout
-local sub, byte, concat = string.sub, string.byte, globals.table.concat
-local select, unpack = globals.select, globals.unpack
-
--- Bytes that one call reads at most: what is read in C cannot be stopped, and some files have no end.
-local read_bytes_max = 4 * host.limits.string_bytes_max
-local read_bytes = 65536
+local io, os = globals.io, globals.os
+local type, error, select, unpack = globals.type, globals.error, globals.select, globals.unpack
+local tostring, tonumber, getmetatable, setmetatable = globals.tostring, globals.tonumber, globals.getmetatable, globals.setmetatable
+local sub, find, format = globals.string.sub, globals.string.find, globals.string.format
+local files = host.rust.files
+local take, put, is_open, has_written = files.take, files.put, files.is_open, files.has_written
+local native_type = io.type
 
 -- Files --------------------------------------------------------------------------------------------
 
--- To open a pipe is to wait for its other side, with the whole worker, and no budget ends it.
-local function is_endless(path)
-  return type(path) == "string" and is_pipe(path)
-end
-
-local function open(path, ...)
-  if is_endless(path) then return nil, path .. ": it is a pipe, which the server would wait for", 11 end
-  return native_open(path, ...)
-end
-io.open = open
-
-local function lines_of(path, ...)
-  if is_endless(path) then error(path .. ": it is a pipe, which the server would wait for", 3) end
-  return native_lines_of(path, ...)
-end
-
--- The methods of files stay where no script can change them.
-local file_meta = getmetatable(stdout)
+-- A script has a proxy; the file itself is a handle of Rust. `files.run(operation, handle, ...)` may make the
+-- script wait until a thread has done it, and answers `true, value` or `nil, message, code`.
+local file_bytes_max = host.limits.file_bytes_max
+local handles = setmetatable({}, { __mode = "k" })
 local methods = {}
-for name, method in next, file_meta do
-  if sub(name, 1, 2) ~= "__" then methods[name] = method end
-end
-file_meta.__index = methods
-file_meta.__metatable = false
+local prototype = host.newproxy(true)
+local meta = getmetatable(prototype)
+meta.__index, meta.__metatable = methods, false
 
-local native_read, native_lines = methods.read, methods.lines
-
-local function is_all(format)
-  return type(format) == "string" and (byte(format) == 97 or sub(format, 1, 2) == "*a")
+local function proxy_of(handle)
+  local file = host.newproxy(prototype)
+  handles[file] = handle
+  return file
 end
 
-local function is_much(format)
-  return type(format) == "number" and not (format <= read_bytes_max)
+local function handle_of(file, name)
+  local handle = handles[file]
+  if handle == nil then error("bad argument #1 to '" .. name .. "' (a file is expected, got " .. type(file) .. ")", 3) end
+  if not is_open(handle) then error("attempt to use a closed file", 3) end
+  return handle
+end
+
+function meta.__tostring(file)
+  local handle = handles[file]
+  if handle == nil or not is_open(handle) then return "file (closed)" end
+  return format("file (%p)", handle)
+end
+
+local function type_of(file)
+  local handle = handles[file]
+  if handle == nil then return native_type(file) end
+  return is_open(handle) and "file" or "closed file"
+end
+io.type = type_of
+
+-- Pipes of programs are LuaJIT's own files, where they are allowed: the worker waits for those.
+local native_meta = getmetatable(io.stdout)
+local native_methods = {}
+for name, method in globals.next, native_meta do
+  if sub(name, 1, 2) ~= "__" then native_methods[name] = method end
+end
+native_meta.__index, native_meta.__metatable = native_methods, false
+
+local function open(path, mode)
+  local done, handle, code = files.run("open", path, mode or "r")
+  if done then return proxy_of(handle) end
+  if code == 22 and handle == "Invalid argument" then handle = path .. ": " .. handle end
+  return nil, handle, code
+end
+host.open_file = open
+
+function io.open(path, mode)
+  if type(path) == "number" then path = tostring(path) end
+  if type(path) ~= "string" then error("bad argument #1 to 'open' (string expected, got " .. type(path) .. ")", 2) end
+  if mode ~= nil and type(mode) ~= "string" then error("bad argument #2 to 'open' (string expected, got " .. type(mode) .. ")", 2) end
+  local file, message, code = open(path, mode)
+  if file == nil then return nil, message, code end
+  return file
+end
+
+function io.tmpfile()
+  local done, handle, code = files.run("temporary")
+  if not done then return nil, handle, code end
+  return proxy_of(handle)
 end
 
 local function too_much(level)
-  error("bad argument to 'read' (more than " .. read_bytes_max .. " bytes)", level + 1)
+  error("bad argument to 'read' (more than " .. file_bytes_max .. " bytes)", level + 1)
 end
 
-local function read_all(file)
-  local pieces, count, bytes = {}, 0, 0
+local function flush(handle)
+  if not has_written(handle) then return true end
+  return files.run("flush", handle)
+end
+
+local function read_one(handle, what)
+  local done, message, code = flush(handle)
+  if not done then return nil, message, code end
   while true do
-    local piece, message, code = native_read(file, read_bytes)
-    if piece == nil then
-      if message then return nil, message, code end
-      return concat(pieces)
+    local state, value = take(handle, what)
+    if state == "done" then
+      if value ~= nil and type(what) == "string" and find(what, "^%*?n") then value = tonumber(value) end
+      return value
     end
-    count, bytes = count + 1, bytes + #piece
-    if bytes > read_bytes_max then too_much(3) end
-    pieces[count] = piece
+    if state == "too much" then too_much(4) end
+    if state ~= "more" then error("bad argument to 'read' (invalid format)", 4) end
+    local total
+    done, total, code = files.run("fill", handle, value)
+    if not done then return nil, total, code end
+    if total > file_bytes_max then too_much(4) end
   end
 end
 
-local function read_one(file, format)
-  if is_all(format) then return read_all(file) end
-  if is_much(format) then too_much(3) end
-  return native_read(file, format)
-end
-
-function methods.read(file, ...)
+local function read(handle, ...)
   local count = select("#", ...)
-  if count == 0 then return native_read(file) end
-  if count == 1 then
-    local value, message, code = read_one(file, (...))
-    if message then return value, message, code end
+  if count == 0 then
+    local value, message, code = read_one(handle, "l")
+    if message then return nil, message, code end
     return value
   end
   local values, message, code = {}
   for index = 1, count do
-    values[index], message, code = read_one(file, (select(index, ...)))
+    values[index], message, code = read_one(handle, (select(index, ...)))
     if message then return nil, message, code end
     if values[index] == nil then count = index break end
   end
   return unpack(values, 1, count)
 end
 
-local function check_lines(...)
+function methods.read(file, ...) return read(handle_of(file, "read"), ...) end
+
+local function write(file, handle, ...)
   for index = 1, select("#", ...) do
-    local format = select(index, ...)
-    if is_all(format) or is_much(format) then too_much(3) end
+    local text = select(index, ...)
+    if type(text) == "number" then text = tostring(text) end
+    if type(text) ~= "string" then
+      error("bad argument #" .. index .. " to 'write' (string expected, got " .. type(text) .. ")", 3)
+    end
+    local state = put(handle, text)
+    if state == "seek first" then
+      local done, message, code = files.run("seek", handle, "cur", 0)
+      if not done then return nil, message, code end
+      state = put(handle, text)
+    end
+    if state == "not writable" then return nil, "Bad file descriptor", 9 end
+    if state == "flush" then
+      local done, message, code = files.run("flush", handle)
+      if not done then return nil, message, code end
+    end
+  end
+  return file
+end
+
+function methods.write(file, ...) return write(file, handle_of(file, "write"), ...) end
+
+function methods.flush(file)
+  local done, message, code = flush(handle_of(file, "flush"))
+  if not done then return nil, message, code end
+  return true
+end
+
+function methods.close(file)
+  local handle = handle_of(file, "close")
+  -- All runs share them.
+  if files.is_standard(handle) then return nil, "cannot close standard file" end
+  local done, message, code = files.run("close", handle)
+  if not done then return nil, message, code end
+  return true
+end
+
+function methods.seek(file, whence, offset)
+  local handle = handle_of(file, "seek")
+  if type(whence) == "number" then whence, offset = nil, whence end
+  whence = whence or "cur"
+  if whence ~= "set" and whence ~= "cur" and whence ~= "end" then
+    error("bad argument #1 to 'seek' (invalid option '" .. tostring(whence) .. "')", 2)
+  end
+  local done, position, code = files.run("seek", handle, whence, tonumber(offset) or 0)
+  if not done then return nil, position, code end
+  return position
+end
+
+function methods.setvbuf(file, mode)
+  files.buffer(handle_of(file, "setvbuf"), mode ~= "no")
+  return true
+end
+
+local function lines(handle, file, ...)
+  local count, formats = select("#", ...), { ... }
+  return function()
+    if not is_open(handle) then error("file is already closed", 2) end
+    local function ended(first, message, ...)
+      if first == nil then
+        if message and type(message) == "string" then error(message, 3) end
+        if file then methods.close(file) end
+      end
+      return first, message, ...
+    end
+    return ended(read(handle, unpack(formats, 1, count)))
   end
 end
 
-function methods.lines(file, ...)
-  check_lines(...)
-  return native_lines(file, ...)
+function methods.lines(file, ...) return lines(handle_of(file, "lines"), nil, ...) end
+
+for _, name in globals.ipairs({ "stdin", "stdout", "stderr" }) do
+  io[name] = proxy_of(files.standard(name))
 end
+local stdin, stdout = io.stdin, io.stdout
 
 -- The files that `io.read` and `io.write` use are a choice of the run.
 local function chosen(key, standard)
@@ -118,7 +214,7 @@ local function choose(key, standard, mode, target)
     local file, message = open(target, mode)
     if file == nil then error(message, 3) end
     target = file
-  elseif io_type(target) == nil then
+  elseif type_of(target) == nil then
     error("a file or its name is expected, got " .. type(target), 3)
   end
   host.set_slot(key, target)
@@ -135,15 +231,21 @@ function io.output(target)
   return file
 end
 
-function io.read(...) return methods.read(chosen("io.input", stdin), ...) end
-function io.write(...) return methods.write(chosen("io.output", stdout), ...) end
-function io.flush() return methods.flush(chosen("io.output", stdout)) end
-function io.close(file) return close(file or chosen("io.output", stdout)) end
+function io.read(...) return chosen("io.input", stdin):read(...) end
+function io.write(...) return chosen("io.output", stdout):write(...) end
+function io.flush() return chosen("io.output", stdout):flush() end
+
+function io.close(file)
+  if file == nil then file = chosen("io.output", stdout) end
+  if type_of(file) == nil then error("bad argument #1 to 'close' (a file is expected, got " .. type(file) .. ")", 2) end
+  return file:close()
+end
 
 function io.lines(name, ...)
-  if name == nil then return methods.lines(chosen("io.input", stdin), ...) end
-  check_lines(...)
-  return lines_of(name, ...)
+  if name == nil then return chosen("io.input", stdin):lines(...) end
+  local file, message = open(name, "r")
+  if file == nil then error(message, 2) end
+  return lines(handles[file], file, ...)
 end
 
 if not options.io_popen then

@@ -1,6 +1,6 @@
 //! Calls that would end the process, or keep it for long or from its memory, if they were let.
 
-use super::{run, state};
+use super::{Limits, Options, run, state, state_with};
 
 /// Shows what happens, on a thread with the stack of a worker.
 fn outcome(script: &'static str) -> String {
@@ -100,14 +100,103 @@ fn calls_in_c_take_no_more_memory_than_a_run_has() {
     }
 }
 
-/// Opened, it would wait until somebody writes.
+#[test]
+fn files_without_an_end_give_no_more_than_a_limit() {
+    for (script, shows) in [
+        ("io.open('/dev/zero'):read()", "more than 1048576 bytes"),
+        ("io.open('/dev/zero'):read('*L')", "more than 1048576 bytes"),
+        (
+            "for line in io.lines('/dev/zero') do end",
+            "more than 1048576 bytes",
+        ),
+        ("io.input('/dev/zero') io.read()", "more than 1048576 bytes"),
+        (
+            "local f = io.open('/dev/zero') while true do f:read(65536) end",
+            "more than 1048576 bytes",
+        ),
+        (
+            "local f = io.tmpfile() f:write((' '):rep(2e6)) f:seek('set') f:read('*n')",
+            "more than 1048576 bytes",
+        ),
+        ("dofile('/dev/zero')", "more than 1048576 bytes"),
+        (
+            "package.path = '/dev/?' return select(2, pcall(require, 'zero'))",
+            "more than 1048576 bytes",
+        ),
+        ("return #io.open('/dev/urandom'):read(16)", "16"),
+        ("return #io.open('/dev/zero'):read(2 ^ 20)", "1048576"),
+        ("return io.open('/dev/null'):read()", "nil"),
+    ] {
+        let limits = Limits {
+            file_bytes_max: 1 << 20,
+            ..Limits::default()
+        };
+        let lua = state_with(&Options {
+            limits,
+            ..Options::default()
+        });
+        let shown = run(&lua, script);
+        assert!(shown.contains(shows), "{script}: {shown}");
+    }
+}
+
+#[test]
+fn files_are_read_and_written_as_in_lua() {
+    for (script, shows) in [
+        (
+            "local f = io.tmpfile() f:write('ab\\ncd\\n', 12, ' 0x1F -2.5e1 x')
+             f:seek('set', 1) local a, b = f:read('L', 3)
+             return a, b, f:read('n', 'n', 'n', 'n', 'a')",
+            "b\n cd\n 12 31 -25 nil",
+        ),
+        (
+            "local f = io.tmpfile() f:write('0123456789') f:seek('set', 2)
+             local two = f:read(2) f:write('XY') f:seek('set')
+             return two, f:read('a'), f:seek('cur'), f:seek('end', -3), f:read()",
+            "23 0123XY6789 10 7 789",
+        ),
+        (
+            "local f = io.tmpfile() f:write('a\\n\\nb') f:seek('set') local t = {}
+             for line in f:lines() do t[#t + 1] = line end return #t, table.concat(t, '|'), io.type(f)",
+            "3 a||b file",
+        ),
+        (
+            "local f = io.tmpfile() f:close() return io.type(f), tostring(f), (pcall(f.read, f)), io.type(1)",
+            "closed file file (closed) false nil",
+        ),
+        (
+            "return io.open('/nonexistent'), io.open('/dev/null', 'x')",
+            "nil nil /dev/null: Invalid argument 22",
+        ),
+        (
+            "return select(2, io.open('/nonexistent')), select(3, io.open('/nonexistent')), (pcall(io.lines, '/nonexistent'))",
+            "/nonexistent: No such file or directory 2 false",
+        ),
+        (
+            "return io.open('/dev/null'):write('x')",
+            "nil Bad file descriptor 9",
+        ),
+        (
+            "return io.stdout:close()",
+            "nil cannot close standard file",
+        ),
+        (
+            "local f = io.open('/proc') return f:read()",
+            "nil Is a directory 21",
+        ),
+    ] {
+        assert_eq!(outcome(script), shows, "{script}");
+    }
+}
+
+/// Read, it would wait until another program writes.
 #[test]
 fn pipes_are_not_opened() {
     let path = std::env::temp_dir().join(format!("petrel-lua-pipe-{}", std::process::id()));
     let made = std::process::Command::new("mkfifo").arg(&path).status();
     assert!(made.is_ok_and(|status| status.success()));
     let script = format!(
-        "local p = '{}' return io.open(p .. '\\0'), pcall(io.lines, p), pcall(io.input, p)",
+        "local p = '{}' return io.open(p), pcall(io.lines, p), pcall(io.input, p), io.open(p, 'a'), io.open(p, 'r+')",
         path.display()
     );
     let shown = outcome(script.leak());

@@ -1,0 +1,746 @@
+//! The files of `io`: opened, read and written by jobs, so that no script makes its thread wait for a disk.
+//!
+//! A [`FileJob`] is one call of the kernel on one file. Where the machine's owner has given threads
+//! ([`FileThreads`]) they perform it and the script waits; otherwise the calling thread does. Between two
+//! jobs a script works on the file's buffers. What scripts see is in `lua/system.lua`.
+//!
+//! Files are opened without waiting for another process (`O_NONBLOCK`): pipes are refused, and a terminal
+//! that has nothing to say is an error. One call gives no more than [`Limits::file_bytes_max`], and a file
+//! that is not a regular one gives no more than that in all.
+//!
+//! [`Limits::file_bytes_max`]: super::Limits::file_bytes_max
+
+use std::cell::{Cell, RefCell};
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::future::Future;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use mlua::{
+    AnyUserData, BorrowedBytes, IntoLuaMulti, Lua, LuaString, MultiValue, Result, Table, UserData,
+    Value,
+};
+
+/// Threads that may wait for a disk.
+pub trait FileThreads {
+    /// Has a thread perform `job`. An error of the outer kind ends the script: there was no answer in time.
+    fn run(&self, job: FileJob) -> FileWait;
+
+    /// The same without waiting, for what a script has left behind. It is never refused.
+    fn leave(&self, job: FileJob);
+}
+
+/// What [`FileThreads::run`] comes to.
+pub type FileWait = Pin<Box<dyn Future<Output = Result<io::Result<FileDone>>>>>;
+
+/// Work on a file that may wait for a disk.
+#[derive(Debug)]
+pub struct FileJob {
+    path: PathBuf,
+    what: What,
+}
+
+/// What came of a job.
+#[derive(Debug)]
+pub struct FileDone(Done);
+
+/// How many bytes are written at once, and read at most.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// How many bytes are read if a script wants fewer.
+const READ_BYTES_MIN: usize = 4096;
+
+/// Characters of a number that is read, as in Lua 5.3.
+const NUMERAL_BYTES_MAX: usize = 200;
+
+#[derive(Debug)]
+enum What {
+    Open(OpenOptions),
+    OpenTemporary,
+    Read(Arc<File>, usize),
+    Write(Arc<File>, Vec<u8>),
+    Seek(Arc<File>, Vec<u8>, SeekFrom),
+    Close(Arc<File>, Vec<u8>),
+}
+
+#[derive(Debug)]
+enum Done {
+    Opened(Opened),
+    Read(Vec<u8>),
+    At(u64),
+    Nothing,
+}
+
+#[derive(Debug)]
+struct Opened {
+    file: Arc<File>,
+    is_regular: bool,
+    first: Vec<u8>,
+    is_all: bool,
+}
+
+impl FileJob {
+    /// The path of its file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How many bytes it holds.
+    pub fn bytes(&self) -> usize {
+        match &self.what {
+            What::Write(_, bytes) | What::Seek(_, bytes, _) | What::Close(_, bytes) => bytes.len(),
+            What::Open(_) | What::OpenTemporary | What::Read(..) => 0,
+        }
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// Those of open(2), read(2), write(2) and lseek(2).
+    pub fn perform(self) -> io::Result<FileDone> {
+        let done = match self.what {
+            What::Open(options) => Done::Opened(open(&options, &self.path)?),
+            What::OpenTemporary => {
+                let mut options = OpenOptions::new();
+                options.read(true).write(true).create_new(true).mode(0o600);
+                let opened = open(&options, &self.path)?;
+                std::fs::remove_file(&self.path)?;
+                Done::Opened(opened)
+            }
+            What::Read(file, count) => Done::Read(read(&file, count)?.0),
+            What::Write(file, bytes) => {
+                (&*file).write_all(&bytes)?;
+                Done::Nothing
+            }
+            What::Seek(file, bytes, to) => {
+                (&*file).write_all(&bytes)?;
+                Done::At((&*file).seek(to)?)
+            }
+            What::Close(file, bytes) => {
+                (&*file).write_all(&bytes)?;
+                Done::Nothing
+            }
+        };
+        Ok(FileDone(done))
+    }
+}
+
+/// Opens a file, and reads the beginning of a regular one: most are read, and short.
+fn open(options: &OpenOptions, path: &Path) -> io::Result<Opened> {
+    let file = options.open(path)?;
+    let kind = file.metadata()?.file_type();
+    if kind.is_fifo() {
+        let why = "it is a pipe, which the server would wait for";
+        return Err(io::Error::new(io::ErrorKind::WouldBlock, why));
+    }
+    let (first, is_all) = match kind.is_file() {
+        // One that is only written refuses, which the script is told when it reads.
+        true => read(&file, CHUNK_BYTES).unwrap_or_default(),
+        false => (Vec::new(), false),
+    };
+    Ok(Opened {
+        file: Arc::new(file),
+        is_regular: kind.is_file(),
+        first,
+        is_all,
+    })
+}
+
+/// Up to so many bytes, and whether there were fewer.
+fn read(mut file: &File, count: usize) -> io::Result<(Vec<u8>, bool)> {
+    let mut bytes = vec![0; count];
+    let length = loop {
+        match file.read(&mut bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => break result?,
+        }
+    };
+    bytes.truncate(length);
+    if length < count / 2 {
+        bytes.shrink_to_fit();
+    }
+    Ok((bytes, length < count))
+}
+
+/// What all files of a state share.
+#[derive(Default)]
+pub(super) struct Files {
+    threads: RefCell<Option<Rc<dyn FileThreads>>>,
+}
+
+/// A file, for `lua/system.lua` alone: scripts have a proxy.
+struct Handle(Rc<Open>);
+
+impl UserData for Handle {}
+
+struct Open {
+    files: Rc<Files>,
+    path: PathBuf,
+    file: RefCell<Option<Arc<File>>>,
+    is_regular: bool,
+    is_writable: bool,
+    /// A standard stream: each write goes out.
+    is_stream: bool,
+    /// A job works on it.
+    is_busy: Cell<bool>,
+    buffers: RefCell<Buffers>,
+}
+
+#[derive(Default)]
+struct Buffers {
+    /// What was read; the script has had everything before `start`.
+    read: Vec<u8>,
+    start: usize,
+    /// How many bytes behind `start` hold no end of a line.
+    scanned: usize,
+    is_at_end: bool,
+    /// Bytes read of a file that has no size.
+    endless_bytes: usize,
+    /// White space that was passed over before a number.
+    skipped: usize,
+    written: Vec<u8>,
+    is_unbuffered: bool,
+}
+
+/// What a script wants to read.
+#[derive(Clone, Copy)]
+enum Format {
+    Line { keeps_end: bool },
+    Number,
+    All,
+    Count(usize),
+}
+
+/// What there is of it.
+enum Taken {
+    Bytes(Vec<u8>),
+    End,
+    /// So many bytes more are to be read first.
+    More(usize),
+    TooMuch,
+}
+
+impl Buffers {
+    fn take(&mut self, format: Format, most: usize) -> Taken {
+        let rest = self.read.get(self.start..).unwrap_or_default();
+        let length = match format {
+            Format::Count(count) if count > most => return Taken::TooMuch,
+            Format::Count(count) if count <= rest.len() && !rest.is_empty() => count,
+            Format::Count(count) if !self.is_at_end => return Taken::More(count - rest.len()),
+            Format::All if rest.len() > most => return Taken::TooMuch,
+            Format::All if !self.is_at_end => return Taken::More(CHUNK_BYTES),
+            Format::All => {
+                let all = self.cut(rest.len());
+                self.is_at_end = false;
+                return Taken::Bytes(all);
+            }
+            Format::Line { keeps_end } => {
+                let fresh = rest.get(self.scanned..).unwrap_or_default();
+                match memchr::memchr(b'\n', fresh) {
+                    Some(at) if self.scanned + at > most => return Taken::TooMuch,
+                    Some(at) => {
+                        let mut line = self.cut(self.scanned + at + 1);
+                        if !keeps_end {
+                            line.pop();
+                        }
+                        return Taken::Bytes(line);
+                    }
+                    None if rest.len() > most => return Taken::TooMuch,
+                    None if !self.is_at_end => {
+                        self.scanned = rest.len();
+                        return Taken::More(rest.len());
+                    }
+                    None => rest.len(),
+                }
+            }
+            Format::Number => {
+                let is_space = |byte: &&u8| byte.is_ascii_whitespace() || **byte == 0x0b;
+                let blanks = rest.iter().take_while(is_space).count();
+                self.start += blanks;
+                self.skipped += blanks;
+                let rest = self.read.get(self.start..).unwrap_or_default();
+                if self.skipped > most {
+                    return Taken::TooMuch;
+                }
+                if rest.len() < NUMERAL_BYTES_MAX && !self.is_at_end {
+                    return Taken::More(NUMERAL_BYTES_MAX);
+                }
+                self.skipped = 0;
+                numeral(rest)
+            }
+            Format::Count(_) => rest.len(),
+        };
+        if length == 0 && self.start == self.read.len() {
+            // A file may grow: the next call looks again.
+            self.is_at_end = false;
+            return Taken::End;
+        }
+        Taken::Bytes(self.cut(length))
+    }
+
+    fn cut(&mut self, length: usize) -> Vec<u8> {
+        let end = self.start + length;
+        let bytes = self.read.get(self.start..end).unwrap_or_default().to_vec();
+        self.start = end;
+        self.scanned = 0;
+        if self.start >= self.read.len() {
+            self.read = Vec::new();
+            self.start = 0;
+        }
+        bytes
+    }
+
+    fn add(&mut self, bytes: Vec<u8>) {
+        self.is_at_end = bytes.is_empty();
+        if self.start > 0 {
+            self.read.drain(..self.start);
+            self.start = 0;
+        }
+        match self.read.is_empty() {
+            true => self.read = bytes,
+            false => self.read.extend_from_slice(&bytes),
+        }
+    }
+
+    fn unread(&self) -> usize {
+        self.read.len() - self.start
+    }
+
+    fn forget_read(&mut self) {
+        self.read = Vec::new();
+        self.start = 0;
+        self.scanned = 0;
+        self.is_at_end = false;
+    }
+}
+
+/// How many bytes at the beginning are a number of Lua.
+fn numeral(bytes: &[u8]) -> usize {
+    let bytes = bytes.get(..NUMERAL_BYTES_MAX).unwrap_or(bytes);
+    let is = |at: usize, set: &[u8]| bytes.get(at).is_some_and(|byte| set.contains(byte));
+    let mut at = usize::from(is(0, b"+-"));
+    let is_hexadecimal = is(at, b"0") && is(at + 1, b"xX");
+    if is_hexadecimal {
+        at += 2;
+    }
+    let digits = |mut at: usize| {
+        while bytes.get(at).is_some_and(|byte| match is_hexadecimal {
+            true => byte.is_ascii_hexdigit(),
+            false => byte.is_ascii_digit(),
+        }) {
+            at += 1;
+        }
+        at
+    };
+    at = digits(at);
+    if is(at, b".") {
+        at = digits(at + 1);
+    }
+    let exponent: &[u8] = if is_hexadecimal { b"pP" } else { b"eE" };
+    if is(at, exponent) {
+        at += 1;
+        at += usize::from(is(at, b"+-"));
+        while bytes.get(at).is_some_and(u8::is_ascii_digit) {
+            at += 1;
+        }
+    }
+    at
+}
+
+impl Open {
+    fn job(&self, what: What) -> FileJob {
+        FileJob {
+            path: self.path.clone(),
+            what,
+        }
+    }
+}
+
+impl Drop for Open {
+    /// A script has forgotten to close it.
+    fn drop(&mut self) {
+        let Some(file) = self.file.take() else { return };
+        let bytes = std::mem::take(&mut self.buffers.get_mut().written);
+        let job = self.job(What::Close(file, bytes));
+        match &*self.files.threads.borrow() {
+            Some(threads) => threads.leave(job),
+            // As in C, nobody is told that the last bytes could not be written.
+            None => drop(job.perform()),
+        }
+    }
+}
+
+/// What a call has begun, until its job is done.
+struct Begun {
+    files: Rc<Files>,
+    open: Option<Rc<Open>>,
+    path: PathBuf,
+    is_writable: bool,
+}
+
+impl Files {
+    /// The functions for `lua/system.lua`.
+    pub(super) fn table(lua: &Lua, most: usize) -> Result<Table> {
+        let files = Rc::new(Files::default());
+        let table = lua.create_table()?;
+        let shared = Rc::clone(&files);
+        let run = lua.create_function(move |lua, arguments: MultiValue| {
+            match shared.begin(arguments)? {
+                Ok((begun, job)) => begun.finish(lua, job.perform()),
+                Err(words) => refused(lua, words),
+            }
+        })?;
+        table.set("run", run)?;
+        let take = lua.create_function(move |lua, (handle, format): (AnyUserData, Value)| {
+            let open = Rc::clone(&handle.borrow::<Handle>()?.0);
+            let taken = match format_of(&format) {
+                Some(format) => open.buffers.borrow_mut().take(format, most),
+                None => return ("no format",).into_lua_multi(lua),
+            };
+            match taken {
+                Taken::Bytes(bytes) => ("done", lua.create_string(bytes)?).into_lua_multi(lua),
+                Taken::End => ("done",).into_lua_multi(lua),
+                Taken::More(count) => ("more", count).into_lua_multi(lua),
+                Taken::TooMuch => ("too much",).into_lua_multi(lua),
+            }
+        })?;
+        table.set("take", take)?;
+        let put = lua.create_function(|_, (handle, text): (AnyUserData, BorrowedBytes)| {
+            let open = Rc::clone(&handle.borrow::<Handle>()?.0);
+            if !open.is_writable {
+                return Ok("not writable");
+            }
+            let buffers = &mut *open.buffers.borrow_mut();
+            if buffers.unread() > 0 {
+                return Ok("seek first");
+            }
+            buffers.written.extend_from_slice(&text);
+            let is_due = buffers.is_unbuffered || buffers.written.len() >= CHUNK_BYTES;
+            Ok(if is_due { "flush" } else { "done" })
+        })?;
+        table.set("put", put)?;
+        let is_open = lua.create_function(|_, handle: AnyUserData| {
+            Ok(handle.borrow::<Handle>()?.0.file.borrow().is_some())
+        })?;
+        table.set("is_open", is_open)?;
+        let has_written = lua.create_function(|_, handle: AnyUserData| {
+            Ok(!handle
+                .borrow::<Handle>()?
+                .0
+                .buffers
+                .borrow()
+                .written
+                .is_empty())
+        })?;
+        table.set("has_written", has_written)?;
+        let is_standard = lua
+            .create_function(|_, handle: AnyUserData| Ok(handle.borrow::<Handle>()?.0.is_stream))?;
+        table.set("is_standard", is_standard)?;
+        let buffer = lua.create_function(|_, (handle, is_buffered): (AnyUserData, bool)| {
+            let open = &handle.borrow::<Handle>()?.0;
+            open.buffers.borrow_mut().is_unbuffered = !is_buffered || open.is_stream;
+            Ok(())
+        })?;
+        table.set("buffer", buffer)?;
+        let shared = Rc::clone(&files);
+        let standard = lua.create_function(move |_, name: String| shared.standard(&name))?;
+        table.set("standard", standard)?;
+        lua.set_app_data(FilesOfState {
+            files,
+            table: table.clone(),
+        });
+        Ok(table)
+    }
+
+    /// A standard stream of the process. All runs of the state share it.
+    fn standard(self: &Rc<Files>, name: &str) -> Result<Handle> {
+        let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
+        let descriptor: BorrowedFd<'_> = match name {
+            "stdin" => stdin.as_fd(),
+            "stdout" => stdout.as_fd(),
+            _ => stderr.as_fd(),
+        };
+        // It may be closed: then there is a file that is closed.
+        let file = descriptor.try_clone_to_owned().ok().map(File::from);
+        Ok(Handle(Rc::new(Open {
+            files: Rc::clone(self),
+            path: PathBuf::from(format!("/dev/{name}")),
+            file: RefCell::new(file.map(Arc::new)),
+            is_regular: false,
+            is_writable: name != "stdin",
+            is_stream: true,
+            is_busy: Cell::new(false),
+            buffers: RefCell::new(Buffers {
+                is_unbuffered: true,
+                ..Buffers::default()
+            }),
+        })))
+    }
+
+    /// `(operation, handle or path, …)` as a job; words if it makes no sense.
+    fn begin(
+        self: &Rc<Files>,
+        arguments: MultiValue,
+    ) -> Result<std::result::Result<(Begun, FileJob), &'static str>> {
+        let mut arguments = arguments.into_iter();
+        let operation = text(arguments.next());
+        let subject = arguments.next();
+        let first = arguments.next();
+        if operation == "open" || operation == "temporary" {
+            return Ok(self.begin_open(&operation, subject, &text(first)));
+        }
+        let Some(Value::UserData(handle)) = subject else {
+            return Ok(Err("no file"));
+        };
+        let open = Rc::clone(&handle.borrow::<Handle>()?.0);
+        let Some(file) = open.file.borrow().clone() else {
+            return Ok(Err("the file is closed"));
+        };
+        if open.is_busy.get() {
+            return Ok(Err("another coroutine works on the file"));
+        }
+        let buffers = &mut *open.buffers.borrow_mut();
+        let written = std::mem::take(&mut buffers.written);
+        let what = match operation.as_str() {
+            "fill" => {
+                // Of a file that is written as well, what was written comes first.
+                buffers.written = written;
+                let count = number(first).clamp(READ_BYTES_MIN as f64, CHUNK_BYTES as f64);
+                What::Read(file, count as usize)
+            }
+            "flush" => What::Write(file, written),
+            "seek" => {
+                let offset = number(arguments.next());
+                let to = match text(first).as_str() {
+                    "set" if offset < 0.0 => {
+                        buffers.written = written;
+                        return Ok(Err("Invalid argument"));
+                    }
+                    "set" => SeekFrom::Start(offset as u64),
+                    "end" => SeekFrom::End(offset as i64),
+                    _ => SeekFrom::Current(offset as i64 - buffers.unread() as i64),
+                };
+                buffers.forget_read();
+                What::Seek(file, written, to)
+            }
+            _ => {
+                drop(file);
+                buffers.forget_read();
+                match open.file.take() {
+                    Some(file) => What::Close(file, written),
+                    None => return Ok(Err("the file is closed")),
+                }
+            }
+        };
+        open.is_busy.set(true);
+        let job = open.job(what);
+        let begun = Begun {
+            files: Rc::clone(self),
+            path: open.path.clone(),
+            is_writable: open.is_writable,
+            open: Some(Rc::clone(&open)),
+        };
+        Ok(Ok((begun, job)))
+    }
+
+    fn begin_open(
+        self: &Rc<Files>,
+        operation: &str,
+        path: Option<Value>,
+        mode: &str,
+    ) -> std::result::Result<(Begun, FileJob), &'static str> {
+        let (path, what, is_writable) = match operation {
+            "temporary" => {
+                let mut random = [0; 8];
+                super::random::fill(&mut random).map_err(|_| "no random bytes")?;
+                let name = format!("petrel-lua-{:016x}", u64::from_ne_bytes(random));
+                (std::env::temp_dir().join(name), What::OpenTemporary, true)
+            }
+            _ => {
+                let Some(Value::String(path)) = path else {
+                    return Err("no path");
+                };
+                let (options, is_writable) = options(mode).ok_or("Invalid argument")?;
+                let path = PathBuf::from(OsStr::from_bytes(&path.as_bytes()));
+                (path, What::Open(options), is_writable)
+            }
+        };
+        let begun = Begun {
+            files: Rc::clone(self),
+            open: None,
+            path: path.clone(),
+            is_writable,
+        };
+        Ok((begun, FileJob { path, what }))
+    }
+}
+
+impl Begun {
+    /// `true` and a value, or `nil`, words and a number of an error.
+    fn finish(self, lua: &Lua, result: io::Result<FileDone>) -> Result<MultiValue> {
+        if let Some(open) = &self.open {
+            open.is_busy.set(false);
+        }
+        let done = match result {
+            Ok(FileDone(done)) => done,
+            Err(error) => {
+                let words = error.to_string();
+                let words = words.split(" (os error").next().unwrap_or_default();
+                let path = self.path.to_string_lossy();
+                let words = match self.open {
+                    Some(_) => words.to_owned(),
+                    None => format!("{path}: {words}"),
+                };
+                let code = error.raw_os_error().unwrap_or(libc::EAGAIN);
+                return (Value::Nil, words, code).into_lua_multi(lua);
+            }
+        };
+        match (done, self.open) {
+            (Done::Opened(opened), _) => {
+                let open = Open {
+                    files: self.files,
+                    path: self.path,
+                    file: RefCell::new(Some(opened.file)),
+                    is_regular: opened.is_regular,
+                    is_writable: self.is_writable,
+                    is_stream: false,
+                    is_busy: Cell::new(false),
+                    buffers: RefCell::new(Buffers {
+                        read: opened.first,
+                        is_at_end: opened.is_all,
+                        ..Buffers::default()
+                    }),
+                };
+                (true, Handle(Rc::new(open))).into_lua_multi(lua)
+            }
+            (Done::Read(bytes), Some(open)) => {
+                let buffers = &mut *open.buffers.borrow_mut();
+                if !open.is_regular && !open.is_stream {
+                    buffers.endless_bytes += bytes.len();
+                }
+                let total = buffers.endless_bytes;
+                buffers.add(bytes);
+                (true, total).into_lua_multi(lua)
+            }
+            (Done::At(position), _) => (true, position).into_lua_multi(lua),
+            (Done::Nothing | Done::Read(_), _) => (true,).into_lua_multi(lua),
+        }
+    }
+}
+
+/// What the state keeps, so that threads can be given to it.
+struct FilesOfState {
+    files: Rc<Files>,
+    table: Table,
+}
+
+/// Has `threads` perform the jobs of `machine`'s files from now on.
+///
+/// # Errors
+/// There is no memory.
+pub(crate) fn use_threads(
+    machine: &crate::machine::Machine,
+    threads: Rc<dyn FileThreads>,
+) -> Result<()> {
+    let lua = machine.lua();
+    let (files, table) = {
+        let Some(state) = lua.app_data_ref::<FilesOfState>() else {
+            return Ok(());
+        };
+        (Rc::clone(&state.files), state.table.clone())
+    };
+    *files.threads.borrow_mut() = Some(Rc::clone(&threads));
+    let waits_for_file = Rc::clone(&machine.waits_for_file);
+    let run = machine.waiting(move |lua, arguments: MultiValue| {
+        let begun = files.begin(arguments)?;
+        waits_for_file.set(true);
+        let (lua, threads) = (lua.weak(), Rc::clone(&threads));
+        Ok(async move {
+            let done = match begun {
+                Ok((begun, job)) => Ok((begun, threads.run(job).await?)),
+                Err(words) => Err(words),
+            };
+            // The state is there: it is about to be resumed.
+            let Some(lua) = lua.try_upgrade() else {
+                return Ok(MultiValue::new());
+            };
+            match done {
+                Ok((begun, done)) => begun.finish(&lua, done),
+                Err(words) => refused(&lua, words),
+            }
+        })
+    })?;
+    table.set("run", run)
+}
+
+fn refused(lua: &Lua, words: &str) -> Result<MultiValue> {
+    (Value::Nil, words, libc::EINVAL).into_lua_multi(lua)
+}
+
+/// A mode of fopen(3), and whether it is for writing.
+fn options(mode: &str) -> Option<(OpenOptions, bool)> {
+    let (kind, rest) = mode.split_at_checked(1)?;
+    let updates = match rest {
+        "" | "b" => false,
+        "+" | "+b" | "b+" => true,
+        _ => return None,
+    };
+    let mut options = OpenOptions::new();
+    match kind {
+        "r" => options.read(true).write(updates),
+        "w" => options
+            .write(true)
+            .read(updates)
+            .create(true)
+            .truncate(true),
+        "a" => options.append(true).read(updates).create(true),
+        _ => return None,
+    };
+    options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    Some((options, updates || kind != "r"))
+}
+
+/// A format of `file:read`: with or without a star.
+fn format_of(format: &Value) -> Option<Format> {
+    match format {
+        Value::Integer(count) => Some(Format::Count(usize::try_from(*count).unwrap_or(0))),
+        // What is no number reads as much as is too much.
+        Value::Number(count) if count.is_nan() => Some(Format::Count(usize::MAX)),
+        Value::Number(count) => Some(Format::Count(*count as usize)),
+        Value::String(text) => {
+            let text = text.as_bytes();
+            let letter = text.iter().find(|byte| **byte != b'*')?;
+            Some(match letter {
+                b'l' => Format::Line { keeps_end: false },
+                b'L' => Format::Line { keeps_end: true },
+                b'n' => Format::Number,
+                b'a' => Format::All,
+                _ => return None,
+            })
+        }
+        _ => None,
+    }
+}
+
+fn text(value: Option<Value>) -> String {
+    let text = |text: LuaString| text.to_string_lossy();
+    match value {
+        Some(Value::String(string)) => text(string),
+        _ => String::new(),
+    }
+}
+
+fn number(value: Option<Value>) -> f64 {
+    match value {
+        Some(Value::Integer(number)) => number as f64,
+        Some(Value::Number(number)) => number,
+        _ => 0.0,
+    }
+}
