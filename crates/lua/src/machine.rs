@@ -13,7 +13,7 @@ use mlua::{
     Table, Thread,
 };
 
-use crate::budget::{Budget, Meter};
+use crate::budget::{Budget, Meter, proof};
 use crate::error::ScriptError;
 use crate::library::files::FileThreads;
 use crate::library::{self, Overlays};
@@ -91,10 +91,18 @@ impl Machine {
     /// # Errors
     /// There is no memory for it, or no thread for the watchdog.
     pub fn new(options: Options) -> mlua::Result<Rc<Machine>> {
+        Machine::with_compiler(options, proof::compiled_loops_stop())
+    }
+
+    /// The same. Without the compiler all code is interpreted.
+    pub(crate) fn with_compiler(options: Options, is_compiled: bool) -> mlua::Result<Rc<Machine>> {
         let lua_options = LuaOptions::new();
         // SAFETY: the libraries are loaded whole and taken apart at once by `library::open`; a script
         // gets what may break this process only if the configuration says so.
         let lua = unsafe { Lua::unsafe_new_with(StdLib::ALL, lua_options) };
+        if !is_compiled {
+            lua.load("jit.off() jit.flush()").exec()?;
+        }
         lua.set_named_registry_value(WAIT_NAME, WAIT)?;
         let driver: (Function, Function, Function, Function, Function, Function) = lua
             .load(include_str!("run.lua"))

@@ -329,6 +329,20 @@ fn the_stack_of_an_error_is_for_its_own_run() {
     assert!(ended(waits).is_ok());
 }
 
+#[test]
+fn where_compiled_loops_cannot_be_stopped_nothing_is_compiled() {
+    let mut options = Options::default();
+    options.library.jit = true;
+    let source = "for _ = 1, 1000 do end return jit.status()";
+    for is_compiled in [true, false] {
+        let machine = Machine::with_compiler(options.clone(), is_compiled).expect("a state");
+        let status = run(&machine, source).expect("sound");
+        assert_eq!(status.as_boolean(), Some(is_compiled));
+        let error = run(&machine, "while true do end").expect_err("it is stopped");
+        assert_eq!(error.cause, Cause::Time);
+    }
+}
+
 /// Does jobs when a test says so.
 #[derive(Default)]
 struct Slow {

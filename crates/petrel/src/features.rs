@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use lua::budget::proof;
+
 /// The version line of `-v`.
 pub fn version() -> String {
     format!(
@@ -19,6 +21,12 @@ pub fn features() -> String {
             let _ = writeln!(text, "\t{} {name}", if *has { '+' } else { '-' });
         }
     }
+    // Asked of LuaJIT itself: what the build was told is known to nobody else.
+    let (has, note) = match proof::compiled_loops_stop() {
+        true => ('+', ""),
+        false => ('-', " (LuaJIT without LUAJIT_ENABLE_CHECKHOOK)"),
+    };
+    let _ = write!(text, "\nLua:\n\n\t{has} JIT compiler{note}\n");
     text
 }
 
@@ -72,7 +80,7 @@ const SECTIONS: [Section; 3] = [
             (false, "LDAP support"),
             (false, "PAM support"),
             (false, "FAM support"),
-            (false, "LUA support"),
+            (true, "LUA support"),
             (false, "xml support"),
             (false, "SQLite support"),
             (true, "Y2038 support"),
@@ -87,6 +95,7 @@ mod tests {
     #[test]
     fn features_have_the_form_tools_look_for() {
         let text = features();
+        assert!(text.contains("\n\t+ JIT compiler\n"));
         assert!(text.contains("\n\t+ PCRE support\n"));
         assert!(text.contains("\n\t- MySQL support\n"));
         assert!(text.starts_with(&version()));

@@ -61,6 +61,16 @@ impl Loaded {
         }
     }
 
+    /// Whether the configuration names scripts.
+    pub fn runs_lua(&self) -> bool {
+        let mut entries = self.config.blocks.iter().flat_map(|block| &block.entries);
+        entries.any(|entry| {
+            ["magnet.", "cml."]
+                .iter()
+                .any(|of| entry.name.starts_with(of))
+        })
+    }
+
     /// Errors about this configuration, to be shown or logged.
     pub fn diagnostics(&self, list: Vec<Diagnostic>) -> Diagnostics {
         Diagnostics {

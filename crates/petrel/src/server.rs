@@ -184,6 +184,10 @@ impl Process<'_> {
             logs: Arc::new(self.logs.clone()),
         };
         file_report::tell(&loaded.config, &loaded.process, &self.logs);
+        if loaded.runs_lua() && !lua::budget::proof::compiled_loops_stop() {
+            self.logs
+                .error(format_args!("lua: {}", lua::budget::proof::REMEDY));
+        }
         let server = Server::start(plan, listeners)?;
         self.pass_reports_on(loaded, &server);
         self.control.tell(&News::Ready)?;

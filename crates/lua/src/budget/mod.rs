@@ -8,6 +8,7 @@
 //!
 //! Processor time counts, not time: a script is not stopped because the machine is busy.
 
+pub mod proof;
 mod stop;
 mod watchdog;
 

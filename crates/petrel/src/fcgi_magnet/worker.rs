@@ -4,10 +4,11 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use lua::budget::proof;
 use lua::mlua::{self, Function};
 use lua::{Lent, Machine, Progress, Run, ScriptError};
 use proto::fastcgi::AfterRequest;
@@ -67,6 +68,10 @@ impl Worker {
     /// # Errors
     /// There is no memory, or the root of the scripts is not there.
     pub fn new(options: Arc<Options>, common: Common) -> io::Result<Rc<Worker>> {
+        if !proof::compiled_loops_stop() {
+            static TOLD: Once = Once::new();
+            TOLD.call_once(|| common.complain(proof::REMEDY));
+        }
         let environment =
             Environment::new(&options).map_err(|error| io::Error::other(error.to_string()))?;
         let files = ScriptFiles::new(options.root.as_deref())?;

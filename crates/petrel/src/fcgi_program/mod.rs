@@ -143,7 +143,7 @@ impl Common {
     }
 
     /// The same for what no request can be told with: whoever has started the program reads standard error.
-    fn complain(&self, words: &str) {
+    pub fn complain(&self, words: &str) {
         self.log.line(words);
     }
 
