@@ -1,7 +1,7 @@
 //! Checks a tree against the schema: names, types, scopes, and what comes of setting a directive.
 
 use crate::condition::{Op, Subject};
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Consequence, Diagnostic};
 use crate::lexer::shortened;
 use crate::schema::{DirectiveSpec, Effect, Schema, Scope, ValueKind};
 use crate::source::Span;
@@ -54,7 +54,9 @@ fn unknown(entry: &Entry, schema: &Schema) -> Diagnostic {
         "there is no directive {}: it has no effect",
         shortened(&entry.name)
     );
-    let warning = Diagnostic::warning(message, entry.name_span).with_label("unknown");
+    let warning = Diagnostic::warning(message, entry.name_span)
+        .with_label("unknown")
+        .with_consequence(Consequence::NoEffect);
     match schema.nearest(&entry.name).as_slice() {
         [] => warning,
         near => warning.with_hint(format!("did you mean {}?", near.join(" or "))),
@@ -75,7 +77,8 @@ fn check_scope(config: &Config, block: &Block, entry: &Entry, scope: Scope) -> O
             entry.name
         ),
     };
-    let warning = Diagnostic::warning(message, entry.name_span);
+    let warning =
+        Diagnostic::warning(message, entry.name_span).with_consequence(Consequence::NoEffect);
     Some(match scope {
         Scope::Socket => {
             warning.with_hint("set it outside all conditions or in $SERVER[\"socket\"] == \"…\"")
@@ -105,7 +108,8 @@ fn check_effect(entry: &Entry, effect: Effect) -> Option<Diagnostic> {
     match effect {
         Effect::Works | Effect::Accepted(_) | Effect::Renamed(_) | Effect::Removed(_) => None,
         Effect::NotYet(why) => {
-            let warning = Diagnostic::warning(format!("{name} has no effect yet"), entry.name_span);
+            let warning = Diagnostic::warning(format!("{name} has no effect yet"), entry.name_span)
+                .with_consequence(Consequence::NoEffect);
             Some(if why.is_empty() {
                 warning
             } else {
@@ -116,7 +120,8 @@ fn check_effect(entry: &Entry, effect: Effect) -> Option<Diagnostic> {
         Effect::Exposes(why) => {
             let message =
                 format!("{name} is not built yet: requests in its scope are answered 503");
-            let warning = Diagnostic::warning(message, entry.name_span);
+            let warning = Diagnostic::warning(message, entry.name_span)
+                .with_consequence(Consequence::Answers503);
             Some(if why.is_empty() {
                 warning
             } else {

@@ -24,6 +24,15 @@ impl Severity {
     }
 }
 
+/// What a warning says about the directive that it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consequence {
+    /// Requests in its scope are answered 503.
+    Answers503,
+    /// It is as if it were not set.
+    NoEffect,
+}
+
 /// One message about one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
@@ -37,6 +46,8 @@ pub struct Diagnostic {
     pub label: Option<String>,
     /// What to do about it.
     pub hint: Option<String>,
+    /// What becomes of the directive, where that is less than it says.
+    pub consequence: Option<Consequence>,
 }
 
 impl Diagnostic {
@@ -49,6 +60,7 @@ impl Diagnostic {
             span: Some(span),
             label: None,
             hint: None,
+            consequence: None,
         }
     }
 
@@ -61,6 +73,7 @@ impl Diagnostic {
             span: Some(span),
             label: None,
             hint: None,
+            consequence: None,
         }
     }
 
@@ -73,6 +86,7 @@ impl Diagnostic {
             span: None,
             label: None,
             hint: None,
+            consequence: None,
         }
     }
 
@@ -80,6 +94,13 @@ impl Diagnostic {
     #[must_use]
     pub fn with_label(mut self, label: impl Into<String>) -> Diagnostic {
         self.label = Some(label.into());
+        self
+    }
+
+    /// The same, counted in the summary of a configuration.
+    #[must_use]
+    pub fn with_consequence(mut self, consequence: Consequence) -> Diagnostic {
+        self.consequence = Some(consequence);
         self
     }
 

@@ -39,7 +39,7 @@ use source::Origin;
 
 pub use address::AddressRange;
 pub use condition::{Condition, Op, Subject};
-pub use diagnostic::{Diagnostic, Diagnostics, Severity, Style, render};
+pub use diagnostic::{Consequence, Diagnostic, Diagnostics, Severity, Style, render};
 pub use listen::{ListenAddress, ListenDefaults};
 pub use matcher::Matcher;
 pub use pattern::{Captures, Pattern, PatternError};

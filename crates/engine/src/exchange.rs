@@ -443,10 +443,27 @@ impl Exchange {
     /// Writes a line about this exchange to its error log. The client is named without its port,
     /// so that the log counts what one client repeats on many connections.
     pub fn log_error(&self, stage: &str, cause: std::fmt::Arguments<'_>) {
+        self.with_details(|details| {
+            let log = &self.settings.core.error_log;
+            log.error(format_args!("({stage}) {cause}{details}"));
+        });
+    }
+
+    /// The same for what can be wrong with very many requests: of those with one cause a single one is told each second,
+    /// with a count of the others.
+    pub fn log_common_error(&self, stage: &str, cause: std::fmt::Arguments<'_>) {
+        self.with_details(|details| {
+            let log = &self.settings.core.error_log;
+            log.common_error(format_args!("({stage}) {cause}"), details);
+        });
+    }
+
+    /// Calls `tell` with the end of a log line, which says what request it is about.
+    fn with_details(&self, tell: impl FnOnce(std::fmt::Arguments<'_>)) {
         let client = self.connection.peer.without_port();
         let host = String::from_utf8_lossy(self.request.head.host());
-        self.settings.core.error_log.error(format_args!(
-            "({stage}) {cause} client={client} host={} request=\"{}\"",
+        tell(format_args!(
+            " client={client} host={} request=\"{}\"",
             host.escape_debug(),
             self.request.shown(),
         ));

@@ -238,9 +238,10 @@ fn closed_by_exposure(exchange: &mut Exchange, what: Closed) -> Outcome {
     let Some(directive) = closes else {
         return Outcome::Next;
     };
-    exchange.log_error(
+    // It may be so for every request: one of them is told, the others are counted.
+    exchange.log_common_error(
         "authorize",
-        format_args!("{directive} has no effect, so what it covers is not served;"),
+        format_args!("{directive} has no effect, so what it covers is answered 503"),
     );
     exchange.answer(Status::SERVICE_UNAVAILABLE)
 }

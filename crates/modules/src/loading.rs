@@ -4,7 +4,7 @@
 //! list: lighttpd knows neither, and nothing is skipped in silence here.
 
 use petrel_engine::config::schema::nearest;
-use petrel_engine::config::{Config, Diagnostic, Effect, Element};
+use petrel_engine::config::{Config, Consequence, Diagnostic, Effect, Element};
 use petrel_engine::module::ModuleSpec;
 use petrel_engine::settings::exposure::is_gateway;
 use petrel_engine::settings::loaded_modules;
@@ -27,13 +27,20 @@ pub fn warnings(config: &Config) -> Vec<Diagnostic> {
             && !loaded.iter().any(|there| there.name == module.name)
         {
             let (name, module) = (&entry.name, module.name);
-            let message = match is_gateway(name) && entry.value.is_enabling() {
-                true => format!(
-                    "{name}: {module} is not in server.modules, so requests it is about are answered 503"
+            let (consequence, message) = match is_gateway(name) && entry.value.is_enabling() {
+                true => (
+                    Consequence::Answers503,
+                    format!(
+                        "{name}: {module} is not in server.modules, so requests it is about are answered 503"
+                    ),
                 ),
-                false => format!("{name} has no effect: {module} is not in server.modules"),
+                false => (
+                    Consequence::NoEffect,
+                    format!("{name} has no effect: {module} is not in server.modules"),
+                ),
             };
-            let warning = Diagnostic::warning(message, entry.name_span);
+            let warning =
+                Diagnostic::warning(message, entry.name_span).with_consequence(consequence);
             warnings.push(warning.with_hint(format!("add \"{module}\" to server.modules")));
         }
     }

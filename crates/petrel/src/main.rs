@@ -23,6 +23,7 @@ mod serve_dir;
 mod server;
 mod spawn;
 mod stdio;
+mod summary;
 mod terminal;
 mod user;
 
@@ -134,6 +135,7 @@ fn with_file(arguments: &Arguments, file: &Path) -> u8 {
         1 => return print(b"Syntax OK\n"),
         _ => return preflight(&loaded),
     }
+    summary::print(&loaded);
     let inherited = match inherited_sockets(&loaded) {
         Ok(inherited) => inherited,
         Err(error) => return fail(&format!("sockets of the service manager: {error}")),
@@ -180,7 +182,9 @@ fn preflight(loaded: &Loaded) -> u8 {
     for warning in check::names(loaded) {
         load::print_diagnostic(&warning, loaded);
     }
-    match check::preflight(loaded) {
+    let checked = check::preflight(loaded);
+    summary::print(loaded);
+    match checked {
         Ok(()) => 0,
         Err(errors) => {
             load::print_errors(&errors);

@@ -8,6 +8,7 @@ mod limits;
 mod listeners;
 mod logs;
 mod methods;
+mod not_built;
 mod parse_options;
 mod proxied;
 mod ranges;

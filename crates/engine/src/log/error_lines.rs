@@ -55,10 +55,11 @@ impl Default for ErrorLines {
 
 impl ErrorLines {
     /// Hands the lines that `message` leads to to `write`: what was held back in an earlier
-    /// second, and the message unless it was written in this one already.
+    /// second, and the message, with its details, unless it was written in this one already.
     pub(super) fn message(
         &mut self,
         message: &str,
+        details: &str,
         precision: TimePrecision,
         now: SystemTime,
         write: &mut dyn FnMut(&[u8]),
@@ -75,7 +76,8 @@ impl ErrorLines {
                 repeated: 0,
             });
         }
-        write(&self.line(message, precision, now.subsec_nanos()));
+        let text = format!("{message}{details}");
+        write(&self.line(&text, precision, now.subsec_nanos()));
     }
 
     /// Writes the counts of what was held back.
@@ -160,7 +162,7 @@ mod tests {
         let mut errors = ErrorLines::default();
         for (millis, message) in messages {
             let now = UNIX_EPOCH + Duration::from_millis(1_795_295_290_000 + millis);
-            errors.message(message, precision, now, &mut |line| {
+            errors.message(message, "", precision, now, &mut |line| {
                 written.push(String::from_utf8_lossy(line).into_owned());
             });
         }
@@ -182,6 +184,24 @@ mod tests {
         };
         assert!(line.ends_with(".007000000: a\n"), "{line}");
         assert_eq!(lines(&[(7, "a")], TimePrecision::None), ["a\n"]);
+    }
+
+    #[test]
+    fn messages_that_differ_in_details_are_one() {
+        let mut written = Vec::new();
+        let mut errors = ErrorLines::default();
+        for (millis, details) in [(0, " of a"), (1, " of b"), (2, " of c"), (1000, " of d")] {
+            let now = UNIX_EPOCH + Duration::from_millis(millis);
+            errors.message("bad", details, TimePrecision::None, now, &mut |line| {
+                written.push(String::from_utf8_lossy(line).into_owned());
+            });
+        }
+        let expected = [
+            "bad of a\n",
+            "message repeated 2 times: bad\n",
+            "bad of d\n",
+        ];
+        assert_eq!(written, expected);
     }
 
     #[test]
@@ -222,7 +242,7 @@ mod tests {
         let mut count = 0;
         for millis in [0, 1, 2] {
             let now = UNIX_EPOCH + Duration::from_millis(millis);
-            errors.message("a", TimePrecision::None, now, &mut |_| count += 1);
+            errors.message("a", "", TimePrecision::None, now, &mut |_| count += 1);
         }
         assert!(errors.holds_back());
         let mut told = Vec::new();

@@ -42,10 +42,17 @@ impl LogHandle {
     /// Writes a message as error logs have it: the time in front, control characters escaped, and
     /// the same text at most once a second, with a count of the others behind it.
     pub fn error(&self, message: std::fmt::Arguments<'_>) {
+        self.common_error(message, format_args!(""));
+    }
+
+    /// The same, where messages that differ in their `details` only are one message: the first of a second is
+    /// written with its details.
+    pub fn common_error(&self, message: std::fmt::Arguments<'_>, details: std::fmt::Arguments<'_>) {
         let Some(log) = &self.log else { return };
-        let text = message.to_string();
+        let (message, details) = (message.to_string(), details.to_string());
         log.with_error_lines(|errors, precision| {
-            errors.message(&text, precision, SystemTime::now(), &mut |line| {
+            let now = SystemTime::now();
+            errors.message(&message, &details, precision, now, &mut |line| {
                 log.push(line, self.level);
             });
         });

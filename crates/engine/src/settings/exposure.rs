@@ -7,7 +7,7 @@
 //! [`PREFIXED`]), only those are closed; otherwise the whole scope is, also where the value holds
 //! addresses or scripts.
 
-use petrel_config::{Array, Element, Entry, Pattern};
+use petrel_config::{Array, Config, Element, Entry, Pattern, Schema};
 
 use super::Values;
 use crate::module::ModuleSpec;
@@ -63,6 +63,17 @@ impl Urls {
                 .iter()
                 .find(|rule| rule.pattern.may_match(target))
                 .is_some_and(|rule| !rule.leaves || !rule.pattern.is_match(target)),
+        }
+    }
+
+    /// Whether that is every URL there can be, as far as the configuration shows.
+    fn are_all(&self) -> bool {
+        match self {
+            Urls::All => true,
+            Urls::Keys(keys) => keys.iter().any(|key| key.is_empty() || key == b"/"),
+            Urls::Rules(rules) => rules
+                .first()
+                .is_some_and(|rule| !rule.leaves && MATCHES_ALL.contains(&rule.pattern.as_str())),
         }
     }
 
@@ -122,6 +133,24 @@ impl Exposure {
         let found = self.closed.iter().find(|closed| closes(&closed.urls));
         found.map(|closed| closed.directive.as_str())
     }
+}
+
+/// The entries outside all conditions that close every URL, where no condition sets the directive otherwise.
+pub fn of_every_request<'c>(
+    config: &'c Config,
+    schema: &Schema,
+    modules: &[&ModuleSpec],
+) -> Vec<&'c Entry> {
+    let global = config.global();
+    let values = Values::merge(config, schema, std::iter::once(global.id));
+    let closed = Exposure::new(&values, modules).closed;
+    let mut closing = global.entries.iter().collect::<Vec<_>>();
+    closing.retain(|entry| {
+        let is_closing = |closed: &Closed| closed.directive == entry.name && closed.urls.are_all();
+        let mut others = config.blocks.iter().filter(|block| block.id != global.id);
+        closed.iter().any(is_closing) && others.all(|block| block.entry(&entry.name).is_none())
+    });
+    closing
 }
 
 /// Whether `directive` gives URLs to backends, so that its scope is closed when nobody reads it.
@@ -250,17 +279,52 @@ const RULES: &[&str] = &[
     "url.rewrite-repeat-if-not-file",
 ];
 
+/// How rules that are about every URL begin.
+const MATCHES_ALL: &[&str] = &[
+    "", "^", "^/", ".*", "^.*", "^.*$", "^/.*", "^/.*$", "(.*)", "^(.*)", "^(.*)$", "^/(.*)",
+    "^/(.*)$",
+];
+
 /// Directives about the URLs below the prefix that another directive holds.
 const PREFIXED: &[(&str, &str)] = &[("secdownload.secret", "secdownload.uri-prefix")];
 
 #[cfg(test)]
 mod tests {
     use petrel_config::{
-        BlockId, DirectiveSpec, Effect, LoadOptions, Schema, Scope, Shell, ValueKind, parse_str,
+        BlockId, DirectiveSpec, Effect, LoadOptions, Scope, Shell, ValueKind, parse_str,
     };
 
     use super::*;
     use crate::module::Loaded;
+
+    #[test]
+    fn some_values_close_every_url() {
+        let all = |names: &'static [&'static str], kind, value: &str| {
+            let exposure = exposure(names, kind, &format!("{} = {value}", names[0]));
+            exposure.closed.iter().any(|closed| closed.urls.are_all())
+        };
+        assert!(all(&["evasive.max-conns-per-ip"], ValueKind::Int, "5"));
+        assert!(!all(&["evasive.max-conns-per-ip"], ValueKind::Int, "0"));
+        for (value, is_all) in [
+            ("( \"/\" => \"x\" )", true),
+            ("( \"/a\" => \"x\", \"\" => \"y\" )", true),
+            ("( \"/a\" => \"x\", \".php\" => \"y\" )", false),
+        ] {
+            assert_eq!(
+                all(&["auth.require"], ValueKind::Map, value),
+                is_all,
+                "{value}"
+            );
+        }
+        for (value, is_all) in [
+            ("( \"^/(.*)$\" => \"/index.php?$1\" )", true),
+            ("( \"^/a\" => \"/b\", \".*\" => \"/\" )", false),
+            ("( \".*\" => \"\" )", false),
+        ] {
+            let found = all(&["url.rewrite-once"], ValueKind::StringMap, value);
+            assert_eq!(found, is_all, "{value}");
+        }
+    }
 
     #[test]
     fn keys_are_prefixes_or_suffixes() {

@@ -39,7 +39,7 @@ use sd_notify::NotifyState;
 use crate::listen::ListenerSet;
 use crate::load::{Loaded, Origin};
 use crate::server::{Handover, configure_logs};
-use crate::{EXIT_FAILURE, load, terminal};
+use crate::{EXIT_FAILURE, load, summary, terminal};
 use backends::Backends;
 use backoff::Backoff;
 use command_socket::Commands;
@@ -169,6 +169,9 @@ impl Keeper {
         }
         let pid_file = reload::write_pid_file(&current)?;
         configure_logs(&logs, &current.loaded);
+        for line in summary::lines(&current.loaded) {
+            logs.error(format_args!("{line}"));
+        }
         let mut keeper = Keeper {
             origin: options.origin,
             idle: options.idle,

@@ -17,9 +17,9 @@ use super::pid_file::PidFile;
 use super::process::{ServerProcess, Stage, describe};
 use super::trial::{Report, Started, Trial};
 use super::{Again, End, Keeper, Step, TrialState};
-use crate::EXIT_FAILURE;
 use crate::load;
 use crate::server::configure_logs;
+use crate::{EXIT_FAILURE, summary};
 
 impl Keeper {
     /// Has the configuration read anew, first by a process of its own. When that `cuts`, the requests of older
@@ -125,6 +125,9 @@ impl Keeper {
         let loaded = load::load(&self.origin)?;
         for warning in load::warning_lines(&loaded) {
             self.reload_says(warning);
+        }
+        for line in summary::lines(&loaded) {
+            self.reload_says(line);
         }
         self.generations += 1;
         let before = self.current.listeners.borrow();

@@ -2,7 +2,7 @@
 //! not do what they seem to.
 
 use petrel_engine::config::schema::nearest;
-use petrel_engine::config::{Config, Diagnostic, Element, Entry};
+use petrel_engine::config::{Config, Consequence, Diagnostic, Element, Entry};
 
 use super::super::header_map;
 use super::map::OptionMap;
@@ -33,7 +33,8 @@ fn about_routes(family: &Family, entry: &Entry, warnings: &mut Vec<Diagnostic>) 
                 "{}: {key:?} has no backend, so requests it is about are answered 503",
                 family.server
             );
-            warnings.push(Diagnostic::warning(message, route.span));
+            let warning = Diagnostic::warning(message, route.span);
+            warnings.push(warning.with_consequence(Consequence::Answers503));
         }
         for (_, map) in maps {
             warnings.extend(map.array.iter().filter_map(about_option));
