@@ -264,6 +264,20 @@ mod tests {
     }
 
     #[test]
+    fn a_shortage_of_our_own_is_not_the_name_server_s() {
+        let shortage: std::io::Error = rustix::io::Errno::MFILE.into();
+        let told = sentence(&NetError::from(shortage));
+        assert!(
+            told.starts_with(
+                "this server, not the name server, has run short: Too many open files"
+            ),
+            "{told}"
+        );
+        let refused: std::io::Error = rustix::io::Errno::CONNREFUSED.into();
+        assert!(!sentence(&NetError::from(refused)).contains("run short"));
+    }
+
+    #[test]
     fn the_hosts_file_comes_before_name_servers() {
         let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let mut servers = NameServers::only(nobody);
