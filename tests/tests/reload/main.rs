@@ -3,6 +3,7 @@
 
 mod commands;
 mod drain;
+mod twenty;
 
 use petrel_tests::{Backend, Builder, Client, Server, Speaks, eventually};
 use rustix::process::Signal;
@@ -57,13 +58,19 @@ fn in_front_of(backend: &Backend, config: &str) -> Builder {
 
 const BIG: usize = 32 << 20;
 
-/// Has the server read its configuration again, with `tag` as its name, and waits until it serves that.
-fn reload(server: &Server, tag: &str) {
+/// Has the server read its configuration again, with `tag` as its name, and waits until it serves that: how often it
+/// asked for `/` to see it.
+fn reload(server: &Server, tag: &str) -> usize {
     let tagged = format!("server.tag = \"{tag}\"\n{}", server.configuration());
     server.write_configuration(&tagged);
     server.signal(Signal::USR1);
-    let is_new = || server.get("/").field("Server") == Some(tag);
+    let mut asked = 0;
+    let is_new = || {
+        asked += 1;
+        server.get("/").field("Server") == Some(tag)
+    };
     assert!(eventually(is_new), "{tag} is not served:\n{}", server.log());
+    asked
 }
 
 /// A tunnel that works.
