@@ -1,6 +1,6 @@
 //! The server process: starts one worker a core and stops them again.
 
-use std::io::{self, PipeReader};
+use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -55,6 +55,8 @@ pub struct Server {
     threads: Vec<JoinHandle<()>>,
     /// Every worker holds the other end: the end of the stream is the end of the last worker.
     ended: PipeReader,
+    /// Every listener that takes connections holds the other end.
+    accepting: PipeReader,
 }
 
 /// What a worker is told.
@@ -82,11 +84,13 @@ impl Server {
             cached_descriptors_max(fds, workers),
         ));
         let (ended, alive) = io::pipe()?;
+        let (accepting, accepts) = io::pipe()?;
         let mut server = Server {
             shared,
             commands: Vec::new(),
             threads: Vec::new(),
             ended,
+            accepting,
         };
         let (ready, is_ready) = std::sync::mpsc::channel();
         for index in 0..workers {
@@ -95,10 +99,11 @@ impl Server {
             let (plan, shared) = (Arc::clone(&plan), Arc::clone(&server.shared));
             let ready = ready.clone();
             let alive = alive.try_clone()?;
+            let accepts = accepts.try_clone()?;
             let thread = std::thread::Builder::new()
                 .name(format!("worker-{index}"))
                 .spawn(move || {
-                    run_worker(&plan, &shared, sockets, inbox, &ready);
+                    run_worker(&plan, &shared, sockets, accepts, inbox, &ready);
                     drop(alive);
                 })?;
             server.commands.push(commands);
@@ -130,6 +135,11 @@ impl Server {
     /// Ends every worker as soon as it has cut what is under way and told the logs of it.
     pub fn cut_off(&self, why: Cut) {
         self.tell(Command::Cut(why));
+    }
+
+    /// What becomes readable when no worker takes connections any more.
+    pub fn left(&self) -> BorrowedFd<'_> {
+        self.accepting.as_fd()
     }
 
     /// What becomes readable when all workers have ended.
@@ -192,6 +202,7 @@ fn run_worker(
     plan: &ServerPlan,
     shared: &Arc<Shared>,
     sockets: WorkerSockets,
+    accepts: PipeWriter,
     inbox: UnboundedReceiver<Command>,
     ready: &Sender<io::Result<()>>,
 ) {
@@ -224,7 +235,7 @@ fn run_worker(
         say(Ok(()));
         tokio::task::spawn_local(worker::tick(Rc::clone(&worker)));
         tokio::task::spawn_local(worker::watch_files(Rc::clone(&worker)));
-        obey(&worker, listeners, inbox).await;
+        obey(&worker, listeners, accepts, inbox).await;
     });
     // Connections that are still open end here, with the runtime.
 }
@@ -247,8 +258,10 @@ fn registered(sockets: WorkerSockets) -> io::Result<Listeners> {
 async fn obey(
     worker: &Rc<Worker>,
     mut listeners: Listeners,
+    accepts: PipeWriter,
     mut inbox: UnboundedReceiver<Command>,
 ) {
+    let mut accepts = Some(Rc::new(accepts));
     let mut deadline: Option<(Instant, Cut)> = None;
     loop {
         let time_is_up = async {
@@ -263,8 +276,13 @@ async fn obey(
         tokio::select! {
             command = inbox.recv() => match command {
                 Some(Command::Serve) => {
+                    let accepts = accepts.take();
                     for (listener, facts) in listeners.drain(..) {
-                        tokio::task::spawn_local(listener::run(Rc::clone(worker), listener, facts));
+                        let (worker, accepts) = (Rc::clone(worker), accepts.clone());
+                        tokio::task::spawn_local(async move {
+                            listener::run(worker, listener, facts).await;
+                            drop(accepts);
+                        });
                     }
                 }
                 Some(Command::Drain(how, time)) => {

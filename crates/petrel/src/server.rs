@@ -214,7 +214,7 @@ impl Process<'_> {
     /// False when there will be no go.
     fn wait_for_go(&self) -> io::Result<bool> {
         loop {
-            self.wait(Duration::from_secs(60), None)?;
+            self.wait(Duration::from_secs(60), None, None)?;
             match self.control.next_order()? {
                 Some(Order::Go) => return Ok(true),
                 Some(Order::Log(number, log)) => self.adopt(number, log),
@@ -227,7 +227,17 @@ impl Process<'_> {
     /// Until the workers have ended.
     fn obey(&self, server: &Server, idleness: &mut Option<Idleness>) -> io::Result<()> {
         let mut trim_at: Option<Instant> = None;
-        while !self.wait(LOOK_EVERY, Some(server.ended()))? {
+        let mut has_left = false;
+        loop {
+            let left = (!has_left).then(|| server.left());
+            match self.wait(LOOK_EVERY, Some(server.ended()), left)? {
+                Awaited::End => return Ok(()),
+                Awaited::Leaving => {
+                    has_left = true;
+                    self.control.tell(&News::Left)?;
+                }
+                Awaited::Other => {}
+            }
             while let Some(order) = self.control.next_order()? {
                 match order {
                     Order::Go => continue,
@@ -275,7 +285,6 @@ impl Process<'_> {
                     .map(|idleness| Idleness::new(idleness.limit));
             }
         }
-        Ok(())
     }
 
     /// A keeper that does not read has other worries.
@@ -294,27 +303,47 @@ impl Process<'_> {
         }
     }
 
-    /// Waits for an order, or for `ended` to be readable, which it answers with.
-    fn wait(&self, limit: Duration, ended: Option<BorrowedFd<'_>>) -> io::Result<bool> {
+    /// Waits for an order, or for `ended` or `left` to be readable.
+    fn wait(
+        &self,
+        limit: Duration,
+        ended: Option<BorrowedFd<'_>>,
+        left: Option<BorrowedFd<'_>>,
+    ) -> io::Result<Awaited> {
         let control = self.control.as_fd();
         let limit = Timespec {
             tv_sec: limit.as_secs() as i64,
             tv_nsec: limit.subsec_nanos().into(),
         };
         let mut polled = vec![PollFd::new(&control, PollFlags::IN)];
-        polled.extend(
-            ended
-                .as_ref()
-                .map(|ended| PollFd::new(ended, PollFlags::IN)),
-        );
+        polled.extend(ended.iter().map(|ended| PollFd::new(ended, PollFlags::IN)));
+        polled.extend(left.iter().map(|left| PollFd::new(left, PollFlags::IN)));
         match poll(&mut polled, Some(&limit)) {
-            Ok(_) => Ok(polled
-                .get(1)
-                .is_some_and(|ended| !ended.revents().is_empty())),
-            Err(rustix::io::Errno::INTR) => Ok(false),
+            Ok(_) => {
+                let is_ready = |index: usize| {
+                    let polled = polled.get(index);
+                    polled.is_some_and(|polled| !polled.revents().is_empty())
+                };
+                Ok(match (is_ready(1), is_ready(2)) {
+                    (true, _) => Awaited::End,
+                    (_, true) => Awaited::Leaving,
+                    _ => Awaited::Other,
+                })
+            }
+            Err(rustix::io::Errno::INTR) => Ok(Awaited::Other),
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// What the main thread was woken by.
+enum Awaited {
+    /// The workers have ended.
+    End,
+    /// The workers take no connections any more.
+    Leaving,
+    /// An order, or the time.
+    Other,
 }
 
 /// Watches for the time of `-i`.

@@ -1,6 +1,7 @@
 //! What the commands on the control socket do. They come here as signals do, and their answers wait for what they
 //! bring about.
 
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::command_socket::{self, Answer, Asked, CommandSocket, PeerId};
@@ -15,6 +16,14 @@ use config::Diagnostics;
 pub struct Waiting {
     peer: PeerId,
     is_for: For,
+}
+
+/// A reload whose configuration is served.
+pub struct Replaced {
+    number: u64,
+    answer: Answer,
+    /// When it is answered, although an old server process may still take connections.
+    until: Instant,
 }
 
 /// What it waits for.
@@ -35,6 +44,7 @@ impl Keeper {
             self.obey(asked, now);
         }
         self.answer_status(now);
+        self.answer_replaced(now);
         let commands = &self.commands;
         self.waiting.retain(|waiting| commands.has(waiting.peer));
     }
@@ -89,9 +99,10 @@ impl Keeper {
         }
     }
 
-    /// The reload under way is over: those who wait for it hear what it said.
+    /// The reload under way is over: those who wait for it hear what it said. If it went well, they hear it when old
+    /// server processes take no connections any more, so that what they ask for next meets the new configuration.
     pub(super) fn answer_reloads(&mut self, code: u8) {
-        let round = self.reloads;
+        let number = self.reloads;
         let mut answer = Answer::default();
         for line in std::mem::take(&mut self.reload_says) {
             answer = match code {
@@ -99,11 +110,29 @@ impl Keeper {
                 _ => answer.err(&line),
             };
         }
-        self.answer_all(
-            &answer,
-            code,
-            |is_for| matches!(is_for, For::Reload(of) if of <= round),
-        );
+        if code != 0 {
+            return self.answer_all(&answer, code, |is_for| is_for == For::Reload(number));
+        }
+        self.replaced = Some(Replaced {
+            number,
+            answer,
+            until: Instant::now() + LEAVING_TIME,
+        });
+    }
+
+    fn answer_replaced(&mut self, now: Instant) {
+        let current = &self.current;
+        let has_left =
+            |process: &ServerProcess| Rc::ptr_eq(&process.generation, current) || process.has_left;
+        let have_left = self.processes.iter().all(has_left);
+        let is_due = |replaced: &mut Replaced| have_left || replaced.until <= now;
+        if let Some(replaced) = self.replaced.take_if(is_due) {
+            self.answer_all(
+                &replaced.answer,
+                0,
+                |is_for| matches!(is_for, For::Reload(of) if of <= replaced.number),
+            );
+        }
     }
 
     /// The server has ended.
@@ -156,7 +185,8 @@ impl Keeper {
         answer
     }
 
-    pub(super) fn waits_for_counts_until(&self) -> Option<Instant> {
+    /// When a command is answered at the latest.
+    pub(super) fn commands_due(&self) -> Option<Instant> {
         let counts = self
             .waiting
             .iter()
@@ -164,7 +194,8 @@ impl Keeper {
                 For::Counts(until) => Some(until),
                 For::Reload(_) | For::Stop => None,
             });
-        counts.min()
+        let replaced = self.replaced.as_ref().map(|replaced| replaced.until);
+        counts.chain(replaced).min()
     }
 
     /// Listens where the configuration wants it. At a reload the socket moves.
@@ -229,3 +260,5 @@ fn line_of(process: &ServerProcess, now: Instant) -> String {
 
 /// How long a server process may take to say what is open.
 const COUNT_TIME: Duration = Duration::from_secs(1);
+/// How long old server processes may take to leave the sockets.
+const LEAVING_TIME: Duration = Duration::from_secs(5);

@@ -45,6 +45,8 @@ pub enum News {
     Failed(String),
     /// Nobody has been connected for as long as `-i` says.
     Idle,
+    /// It drains, and takes no connection any more.
+    Left,
     /// So many connections and requests are open.
     Open {
         /// Connections, idle ones too.
@@ -104,6 +106,7 @@ impl Control {
             News::Prepared => self.send(b"P", None),
             News::Ready => self.send(b"R", None),
             News::Idle => self.send(b"I", None),
+            News::Left => self.send(b"L", None),
             News::Open {
                 connections,
                 requests,
@@ -161,6 +164,7 @@ impl Control {
             b"P" => Ok(Some(News::Prepared)),
             b"R" => Ok(Some(News::Ready)),
             b"I" => Ok(Some(News::Idle)),
+            b"L" => Ok(Some(News::Left)),
             [b'O', high, low] => Ok(Some(News::Overloaded(u16::from_be_bytes([*high, *low])))),
             [b'N', numbers @ ..] => {
                 let (connections, requests) = numbers.split_at_checked(4).ok_or_else(garbled)?;

@@ -43,7 +43,7 @@ use crate::{EXIT_FAILURE, load, summary, terminal};
 use backends::Backends;
 use backoff::Backoff;
 use command_socket::Commands;
-use commands::Waiting;
+use commands::{Replaced, Waiting};
 use control::News;
 use daemon::Launch;
 use generation::Generation;
@@ -122,6 +122,8 @@ struct Keeper {
     reload_cuts: bool,
     /// What there is to say about the reload under way.
     reload_says: Vec<String>,
+    /// A reload that is done but for the old server processes to leave the sockets.
+    replaced: Option<Replaced>,
     /// Another reload was asked for while one is under way.
     reload_again: Option<Again>,
     /// A server process of `current` is to be started then.
@@ -195,6 +197,7 @@ impl Keeper {
             reloads: 0,
             reload_cuts: false,
             reload_says: Vec::new(),
+            replaced: None,
             reload_again: None,
             start_at: Some(Instant::now()),
             backoff: Backoff::default(),
@@ -320,7 +323,7 @@ impl Keeper {
             .chain([self.rotations.deadline(Instant::now())])
             .chain(self.backends.deadline(Instant::now()))
             .chain(self.commands.deadline())
-            .chain(self.waits_for_counts_until())
+            .chain(self.commands_due())
             .min()
     }
 
@@ -430,6 +433,7 @@ impl Keeper {
             }
             News::Ready if process.stage == Stage::Starting => self.ready(index),
             News::Failed(why) => process.reason = Some(why),
+            News::Left => process.has_left = true,
             News::Open {
                 connections,
                 requests,

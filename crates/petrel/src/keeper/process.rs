@@ -44,6 +44,8 @@ pub struct ServerProcess {
     /// When it cuts the requests it still has, if it drains.
     pub drains_until: Option<Instant>,
     open: Open,
+    /// It takes no connections any more.
+    pub has_left: bool,
     /// The reason it gave for failing.
     pub reason: Option<String>,
     /// Its end of the control socket is closed: nothing more to hear.
@@ -113,6 +115,7 @@ impl ServerProcess {
                 started: Instant::now(),
                 drains_until: None,
                 open: Open::Unknown,
+                has_left: false,
                 reason: None,
                 silent: false,
                 killed: Killed::No,
