@@ -380,14 +380,14 @@ impl FileEntry {
         self.storage
     }
 
-    /// Whether `range` is taken to be in the page cache.
+    /// How far `range` is taken to be in the page cache, from its start on; `range.start` if it is not there.
     #[inline]
-    pub(crate) fn is_resident(&self, range: &Range<u64>, now_s: u32) -> bool {
+    pub(crate) fn end_of_resident(&self, range: &Range<u64>, now_s: u32) -> u64 {
         match self.storage {
-            Storage::Memory => true,
-            Storage::Disk => self.resident.covers(range, now_s),
+            Storage::Memory => range.end,
+            Storage::Disk => self.resident.end_of_seen(range, now_s),
             // sendfile(2) asks the other side whether the file is still the same.
-            Storage::Remote => false,
+            Storage::Remote => range.start,
         }
     }
 

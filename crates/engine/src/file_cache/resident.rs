@@ -21,23 +21,28 @@ pub(super) struct Resident {
 }
 
 impl Resident {
-    /// Whether all of `range` is taken to be in the page cache.
+    /// How far `range` is taken to be in the page cache: the end of its first bytes that are, at most its own.
+    /// `range.start`: not even the first byte.
     #[inline]
-    pub fn covers(&self, range: &Range<u64>, now_s: u32) -> bool {
+    pub fn end_of_seen(&self, range: &Range<u64>, now_s: u32) -> u64 {
         let since = now_s.saturating_sub(life_s(now_s));
         let is_fresh = |seen_s: u32| seen_s != 0 && seen_s >= since;
         if range.end <= BLOCK {
-            return is_fresh(self.first.get());
+            return match is_fresh(self.first.get()) {
+                true => range.end,
+                false => range.start,
+            };
         }
-        let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
+        let mut blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
         let others = self.others.borrow();
-        blocks.clone().all(|block| match block {
-            0 => is_fresh(self.first.get()),
-            _ => usize::try_from(block - 1)
+        let unseen = blocks.find(|block| match block {
+            0 => !is_fresh(self.first.get()),
+            _ => !usize::try_from(block - 1)
                 .ok()
                 .and_then(|place| others.get(place))
                 .is_some_and(|seen_s| is_fresh(*seen_s)),
-        })
+        });
+        unseen.map_or(range.end, |block| (block * BLOCK).max(range.start))
     }
 
     /// All of `range` was seen there. Blocks count as a whole, the last one up to the end of the file at `size`.
@@ -112,20 +117,26 @@ mod tests {
     fn blocks_are_seen_as_a_whole_and_for_a_while() {
         let resident = Resident::default();
         let size = 3 * BLOCK + 10;
-        assert!(!resident.covers(&(0..10), 100));
+        assert_eq!(resident.end_of_seen(&(0..10), 100), 0);
         // Not from its beginning: nothing is known of the block.
         resident.saw(&(1..BLOCK), size, 100);
-        assert!(!resident.covers(&(0..10), 100));
+        assert_eq!(resident.end_of_seen(&(0..10), 100), 0);
         resident.saw(&(0..BLOCK), size, 100);
         resident.saw(&(BLOCK..2 * BLOCK), size, 100);
-        assert!(resident.covers(&(0..2 * BLOCK), 100));
-        assert!(resident.covers(&(BLOCK + 5..2 * BLOCK - 5), 101));
-        assert!(!resident.covers(&(0..2 * BLOCK + 1), 100));
+        let all_but_last = 0..2 * BLOCK;
+        assert_eq!(resident.end_of_seen(&all_but_last, 100), 2 * BLOCK);
+        let within = BLOCK + 5..2 * BLOCK - 5;
+        assert_eq!(resident.end_of_seen(&within, 101), within.end);
+        // As far as it was seen, and no further.
+        assert_eq!(resident.end_of_seen(&(7..size), 100), 2 * BLOCK);
+        let unseen = 2 * BLOCK + 3..size;
+        assert_eq!(resident.end_of_seen(&unseen, 100), unseen.start);
         // The last block ends with the file.
         resident.saw(&(3 * BLOCK..size), size, 100);
-        assert!(resident.covers(&(3 * BLOCK..size), 100));
-        assert!(!resident.covers(&(0..size), 100));
-        assert!(!resident.covers(&(0..10), 101 + limits::RESIDENT_S_MAX));
+        assert_eq!(resident.end_of_seen(&(3 * BLOCK..size), 100), size);
+        assert_eq!(resident.end_of_seen(&(0..size), 100), 2 * BLOCK);
+        let late = 101 + limits::RESIDENT_S_MAX;
+        assert_eq!(resident.end_of_seen(&(0..10), late), 0);
     }
 
     #[test]
@@ -135,10 +146,11 @@ mod tests {
         resident.saw(&(0..2 * BLOCK), 2 * BLOCK, late);
         // Nothing that was seen is lost.
         resident.missed(5 * BLOCK, late + 10);
-        assert!(resident.covers(&(0..2 * BLOCK), late + 10));
+        let both = 0..2 * BLOCK;
+        assert_eq!(resident.end_of_seen(&both, late + 10), both.end);
         resident.missed(BLOCK, late + 10);
-        assert!(!resident.covers(&(0..BLOCK), late + 10));
+        assert_eq!(resident.end_of_seen(&both, late + 10), 0);
         resident.saw(&(0..BLOCK), 2 * BLOCK, late + 10);
-        assert!(resident.covers(&(0..BLOCK), late + 11));
+        assert_eq!(resident.end_of_seen(&both, late + 11), BLOCK);
     }
 }

@@ -8,15 +8,13 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use super::chunk::{Chunk, Memory, Part, has_memory, within_memory};
-use super::counters::count_sync;
+use super::chunk::{Chunk, Part, has_memory, within_memory};
 use super::write;
-use super::{NetworkBackend, Reading, Sent, Stretch, gthread_sendfile, send_at_hand};
+use super::{NetworkBackend, Reading, Sent, Stretch, at_hand, gthread_sendfile, send_at_hand};
 use crate::file_cache::FileEntry;
 use crate::file_cache::read::read_at_once;
 use crate::ledger::Nanos;
 use crate::limits;
-use crate::mounts::Storage;
 use crate::transport::Transport;
 use crate::worker::Worker;
 
@@ -127,21 +125,17 @@ impl Flight {
             return self.read_and_send(AUTO, worker, transport, stretch, context);
         }
         let now_s = worker.clock().seconds();
-        let start = stretch.range.start;
-        let next = start..start + stretch.file_bytes_max() as u64;
-        if stretch.file.is_resident(&next, now_s) {
-            return send_at_hand(AUTO, transport, stretch, context);
+        if let Some(seen) = at_hand(AUTO, stretch, now_s) {
+            return send_at_hand(AUTO, transport, &seen, context);
         }
-        match read_now(stretch.file, &next)? {
-            Some(chunk) if chunk.bytes.is_empty() => Ok(Sent::Truncated),
-            Some(chunk) => {
-                count_sync(AUTO, chunk.bytes.len());
-                stretch.file.saw_resident(&chunk.range(), now_s);
-                let now = worker.clock().latest();
-                self.take(Rc::clone(stretch.file), chunk, now);
+        let start = stretch.range.start;
+        match look_at_block(stretch.file, &stretch.range, &mut worker.receive_buffer())? {
+            Some(0) => Ok(Sent::Truncated),
+            Some(count) => {
+                let end = start + count;
+                stretch.file.saw_resident(&(start..end), now_s);
                 self.is_cold = false;
-                let part = self.part_at(stretch, now).unwrap_or_default();
-                part.send(transport, stretch.prefix, context)
+                send_at_hand(AUTO, transport, &stretch.up_to(end), context)
             }
             None => {
                 stretch.file.missed_resident(start, now_s);
@@ -217,9 +211,7 @@ impl Flight {
         }
         let next = end..(end + limits::CHUNK_BYTES_PROBED as u64).min(stretch.range.end);
         let now_s = worker.clock().seconds();
-        if backend == NetworkBackend::Auto
-            && (file.storage() == Storage::Memory || file.is_resident(&next, now_s))
-        {
+        if backend == NetworkBackend::Auto && file.end_of_resident(&next, now_s) == next.end {
             return;
         }
         self.begin(backend, worker, stretch, end);
@@ -292,18 +284,30 @@ impl Pace {
 /// What a client should take for a chunk: two seconds.
 const CHUNK_TIME: Nanos = 2_000_000_000;
 
-/// What is in memory of the stretch, and waits for nothing. `None`: it has to be read elsewhere.
-fn read_now(file: &FileEntry, range: &Range<u64>) -> io::Result<Option<Chunk>> {
-    if file.storage() == Storage::Remote {
-        return Ok(None);
-    }
-    // To the end of a block, which then counts as seen.
+/// How many bytes from the start of `range` on the page cache has, at most to the end of a block, which then counts
+/// as seen; 0 is the end of the file. `None`: not even the first one.
+///
+/// Only a read tells that. Its bytes are dropped: they go into `scratch`, which stays in the processor's cache, and
+/// sendfile(2) sends the same pages. A client that reads nothing holds no memory then, where a copy of the block
+/// would stay as long as it does.
+fn look_at_block(
+    file: &FileEntry,
+    range: &Range<u64>,
+    scratch: &mut [u8],
+) -> io::Result<Option<u64>> {
     let block = limits::CHUNK_BYTES_PROBED as u64;
     let end = range.end.min((range.start / block + 1) * block);
-    let length = usize::try_from(end - range.start).unwrap_or(usize::MAX);
-    let mut memory = Memory::new(length);
-    let count = read_at_once(file, memory.as_mut(), range.start)?;
-    Ok(count.map(|count| Chunk::new(range.start, memory.into_bytes(count))))
+    let mut offset = range.start;
+    while offset < end {
+        let length = usize::try_from(end - offset).unwrap_or(usize::MAX);
+        let length = length.min(scratch.len());
+        match read_at_once(file, &mut scratch[..length], offset)? {
+            None if offset == range.start => return Ok(None),
+            None | Some(0) => break,
+            Some(count) => offset += count as u64,
+        }
+    }
+    Ok(Some(offset - range.start))
 }
 
 #[cfg(test)]

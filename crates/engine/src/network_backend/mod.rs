@@ -2,7 +2,7 @@
 //!
 //! | backend | reads | sends |
 //! |---|---|---|
-//! | `auto` | what is in the page cache inline, all else on a thread | sendfile(2) what was seen to be in the page cache, otherwise from memory |
+//! | `auto` | what the page cache does not have, on a thread | sendfile(2) what the page cache has, otherwise from memory |
 //! | `write`, `writev` | inline | write(2), writev(2) with the head |
 //! | `linux-sendfile` | inline, by the kernel | sendfile(2) |
 //! | `gthread-aio` | on a thread | from memory |
@@ -75,7 +75,17 @@ pub(crate) struct Stretch<'a> {
     pub client: u64,
 }
 
-impl Stretch<'_> {
+impl<'a> Stretch<'a> {
+    /// The same as far as `end` of the file.
+    fn up_to(&self, end: u64) -> Stretch<'a> {
+        let count = usize::try_from(end.saturating_sub(self.range.start)).unwrap_or(usize::MAX);
+        Stretch {
+            bytes_max: self.bytes_max.min(self.prefix.len().saturating_add(count)),
+            range: self.range.clone(),
+            ..*self
+        }
+    }
+
     /// How much of the file may be sent now.
     fn file_bytes_max(&self) -> usize {
         let left = usize::try_from(self.range.end - self.range.start).unwrap_or(usize::MAX);
@@ -83,17 +93,22 @@ impl Stretch<'_> {
     }
 }
 
-/// Whether the stretch can be sent without anything being remembered from one call to the next: it was seen
-/// to be in memory lately, or the backend waits in any case.
+/// What of the stretch can be sent without anything being remembered from one call to the next: as much as was
+/// lately seen to be in memory, or all of it if the backend waits in any case. `None`: nothing.
 #[inline]
-pub(crate) fn is_at_hand(backend: NetworkBackend, stretch: &Stretch<'_>, now_s: u32) -> bool {
+pub(crate) fn at_hand<'a>(
+    backend: NetworkBackend,
+    stretch: &Stretch<'a>,
+    now_s: u32,
+) -> Option<Stretch<'a>> {
     match backend {
         NetworkBackend::Auto => {
             let start = stretch.range.start;
-            let end = start + stretch.file_bytes_max() as u64;
-            stretch.file.is_resident(&(start..end), now_s)
+            let next = start..start + stretch.file_bytes_max() as u64;
+            let end = stretch.file.end_of_resident(&next, now_s);
+            (end > start).then(|| stretch.up_to(end))
         }
-        _ => backend.waits(),
+        _ => backend.waits().then(|| stretch.up_to(stretch.range.end)),
     }
 }
 
