@@ -143,6 +143,15 @@ impl Transport {
         }
     }
 
+    /// Lets the kernel hold at most `bytes` that it has not sent yet; 0: as many as its buffers may grow to. The
+    /// buffer of a unix socket does not grow.
+    pub fn limit_unsent(&self, bytes: u32) {
+        if let Transport::Tcp(stream) = self {
+            // A kernel or a sandbox that refuses goes on as before.
+            let _ = petrel_sys::socket::set_tcp_unsent_max(stream, bytes);
+        }
+    }
+
     /// No more bytes from us.
     pub fn shutdown_write(&self) {
         let how = rustix::net::Shutdown::Write;

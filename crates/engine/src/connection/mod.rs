@@ -59,6 +59,19 @@ pub(crate) struct Connection {
     write_due_s: u32,
     /// The client's body waits for the disk, not for the client.
     waits_for_disk: bool,
+    reader: Reader,
+}
+
+/// What is known of a client as a reader, which decides how many bytes the kernel takes for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reader {
+    /// It has not been sent much yet.
+    New,
+    /// It has been sent [`limits::UNPROVEN_TURN_BYTES`], and may not read at all: the kernel holds no more than so many
+    /// unsent.
+    Unproven,
+    /// It has taken what the kernel held: the kernel's buffer grows with its pace.
+    Proven,
 }
 
 /// What is known of few connections.
@@ -123,6 +136,7 @@ impl Connection {
             waits_for_maker: false,
             write_due_s: 0,
             waits_for_disk: false,
+            reader: Reader::New,
             worker: Rc::clone(worker),
         }
     }

@@ -11,7 +11,7 @@ use petrel_proto::http1::{LAST_CHUNK, write_chunk_header};
 use petrel_proto::status::Status;
 
 use super::receive::Streamed;
-use super::{Connection, State};
+use super::{Connection, Reader, State};
 use crate::body::{Body, Piece};
 use crate::cold_files::status_of_error;
 use crate::deadlines::Deadlines;
@@ -203,7 +203,10 @@ impl Sending {
 impl Connection {
     /// Sends the answer; to the end, or as far as the client takes it.
     pub(super) fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<State> {
-        let mut turn = limits::SEND_TURN_BYTES;
+        let mut turn = match self.reader {
+            Reader::New | Reader::Unproven => u64::from(limits::UNPROVEN_TURN_BYTES),
+            Reader::Proven => limits::SEND_TURN_BYTES,
+        };
         self.waits_for_maker = false;
         loop {
             if let Some(next) = self.work_beside_sending(context) {
@@ -252,8 +255,12 @@ impl Connection {
                 Ok(Sent::Bytes(count)) => {
                     exchange.account(count);
                     turn = turn.saturating_sub(count as u64);
-                    self.write_due_s = 0;
-                    if !exchange.sending.is_drained() {
+                    let sent_bytes = exchange.sent.bytes;
+                    let is_drained = exchange.sending.is_drained();
+                    // It was waited for.
+                    let has_taken = std::mem::take(&mut self.write_due_s) != 0;
+                    self.judge_reader(sent_bytes, has_taken);
+                    if !is_drained {
                         self.set_deadline(write_idle_s);
                     }
                 }
@@ -300,6 +307,23 @@ impl Connection {
             }
         }
         None
+    }
+
+    /// The client was sent more; `has_taken`: because it has taken what the kernel held for it. Until it has once, the
+    /// kernel is given little, so that clients that do not read cost little of the worker's time.
+    #[inline]
+    fn judge_reader(&mut self, sent_bytes: u64, has_taken: bool) {
+        match self.reader {
+            Reader::New if sent_bytes >= limits::UNPROVEN_TURN_BYTES.into() => {
+                self.transport.limit_unsent(limits::UNPROVEN_TURN_BYTES);
+                self.reader = Reader::Unproven;
+            }
+            Reader::Unproven if has_taken => {
+                self.transport.limit_unsent(0);
+                self.reader = Reader::Proven;
+            }
+            Reader::New | Reader::Unproven | Reader::Proven => {}
+        }
     }
 
     /// The client takes nothing. Its time goes on while others wake the connection: a backend that has
@@ -506,9 +530,10 @@ impl Exchange {
         };
         let backend = self.settings.core.network_backend;
         if sending.flight.is_none()
-            && network_backend::is_at_hand(backend, &stretch, self.worker.clock().seconds())
+            && let now_s = self.worker.clock().seconds()
+            && let Some(seen) = network_backend::at_hand(backend, &stretch, now_s)
         {
-            return network_backend::send_at_hand(backend, transport, &stretch, context);
+            return network_backend::send_at_hand(backend, transport, &seen, context);
         }
         let flight = sending.flight.get_or_insert_default();
         flight.send(backend, &self.worker, transport, &stretch, context)
