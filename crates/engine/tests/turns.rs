@@ -86,6 +86,17 @@ async fn who_comes_last_has_his_turn_after_one_job_of_a_crowd() {
         let stat = blocking::stat(&path, MODEST);
         let done = Crowd::new(Class::Stat).await.let_through(stat).await;
         assert_eq!(done.expect("it was written").len(), 1);
+        // Neither waits for the other: each class has threads of its own.
+        for (class, other) in [(Class::First, Class::Stat), (Class::Stat, Class::First)] {
+            let Crowd { gates, jobs } = Crowd::new(class).await;
+            let origin = Origin::of_path(&std::env::temp_dir()).for_client(GREEDY);
+            assert_eq!(blocking::run_for(other, origin, || 1).await, Ok(1));
+            assert_eq!(blocking::counts(class).queued, jobs.len() - 1);
+            drop(gates);
+            for job in jobs {
+                job.await.expect("it ran");
+            }
+        }
         let remove = blocking::remove_file(&path, MODEST);
         let done = Crowd::new(Class::Write).await.let_through(remove).await;
         done.expect("it was written");

@@ -85,6 +85,11 @@ fn clients_that_leave_take_their_jobs_with_them() {
         let ask = |name: &String| asking(&server, &format!("/slow/{name}"));
         let clients: Vec<Client> = names.iter().map(ask).collect();
         slow.expect_hanging(2);
+        if operation == Operation::Read {
+            // All are looked up while the first of them are read.
+            let are_looked_up = || slow.count(Operation::Lookup) >= names.len() as u64;
+            assert!(eventually(are_looked_up), "{slow:?}");
+        }
         clients.into_iter().for_each(Client::abort);
         let asked = slow.count(Operation::Lookup);
         expect_others_served(&server);
@@ -148,6 +153,37 @@ fn who_has_many_connections_gets_no_more_than_who_has_one() {
     are_queued(64);
     slow.release();
     for mut client in first.into_iter().chain(many) {
+        assert_eq!(client.response().text(), "1");
+    }
+}
+
+#[test]
+fn look_ups_that_need_no_contents_do_not_wait_behind_reads() {
+    let test = "look_ups_that_need_no_contents_do_not_wait_behind_reads";
+    let names: Vec<String> = (0..40).map(|number| format!("{number}.txt")).collect();
+    let files: Vec<(&str, &[u8])> = names.iter().map(|name| (&**name, &b"1"[..])).collect();
+    let config = "server.modules += ( \"mod_status\" )\nstatus.statistics-url = \"/counters\"";
+    let Some((server, slow)) = site(test, &files, config) else {
+        return;
+    };
+    slow.hang_on(&[Operation::Read]);
+    let ask = |name: &String| asking(&server, &format!("/slow/{name}"));
+    let reading: Vec<Client> = names.iter().map(ask).collect();
+    slow.expect_hanging(16);
+    let waiting = || server.get("/counters").text();
+    assert!(
+        eventually(|| waiting().contains("server.io.first.queued: 24\n")),
+        "{}",
+        waiting()
+    );
+    // All come from one address, and ask the same file system.
+    for number in 0..20 {
+        let missing = server.get(&format!("/slow/missing-{number}.txt"));
+        assert_eq!(missing.status, 404);
+    }
+    assert!(waiting().contains("server.io.first.queued: 24\n"));
+    slow.release();
+    for mut client in reading {
         assert_eq!(client.response().text(), "1");
     }
 }

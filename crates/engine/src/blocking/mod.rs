@@ -2,8 +2,9 @@
 //!
 //! A worker must not wait: whoever opens, reads or writes what is not in memory hands a closure to
 //! [`run_for`] and awaits its result. The threads are those of the process, shared by all workers, started
-//! when there is work and ended when there has been none for a while. There are three [`Class`]es, so that
-//! looking up does not wait behind writing. Within a class jobs wait in a fair queue ([`queue`]): each file
+//! when there is work and ended when there has been none for a while. There are four [`Class`]es with threads of
+//! their own, so that small work does not wait behind large work: looking up behind reading, reading behind writing.
+//! Within a class jobs wait in a fair queue ([`queue`]): each file
 //! system in turn, and there each client; what runs on one file system at the same time is bounded, and a
 //! thread that one of them has not given back for a second is replaced. Nothing waits for the threads when
 //! the server stops: a job that runs then is cut short with the process, so what it does has to be right at
@@ -41,8 +42,10 @@ pub use files::{
 /// What kind of work a job is, and so which threads do it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Looking at paths: open, stat, the first read (`server.max-stat-threads`).
+    /// Looking at paths: open, stat, directories (`server.max-stat-threads`).
     Stat,
+    /// The first read of a file that was just looked up; as many threads.
+    First,
     /// Reading from open files (`server.max-read-threads`).
     Read,
     /// Writing, and whatever else waits for the disk (`server.max-write-threads`).
@@ -51,12 +54,13 @@ pub enum Class {
 
 impl Class {
     /// All of them.
-    pub const ALL: [Class; 3] = [Class::Stat, Class::Read, Class::Write];
+    pub const ALL: [Class; 4] = [Class::Stat, Class::First, Class::Read, Class::Write];
 
-    /// Its name in counters: `stat`, `read` or `write`.
+    /// Its name in counters: `stat`, `first`, `read` or `write`.
     pub fn name(self) -> &'static str {
         match self {
             Class::Stat => "stat",
+            Class::First => "first",
             Class::Read => "read",
             Class::Write => "write",
         }
@@ -99,7 +103,7 @@ impl<F: FnOnce() + Send> Job for F {
 /// How many threads there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Threads {
-    /// `server.max-stat-threads`.
+    /// `server.max-stat-threads`: of [`Class::Stat`], and as many of [`Class::First`].
     pub stat: usize,
     /// `server.max-read-threads`.
     pub read: usize,
@@ -110,10 +114,8 @@ pub struct Threads {
 /// Sets how many threads there may be, for the whole process. Those that are there end when they have
 /// nothing to do.
 pub fn configure(threads: Threads) {
-    for (class, most) in Class::ALL
-        .into_iter()
-        .zip([threads.stat, threads.read, threads.write])
-    {
+    let most = [threads.stat, threads.stat, threads.read, threads.write];
+    for (class, most) in Class::ALL.into_iter().zip(most) {
         pool(class)
             .threads_max
             .store(most.max(1), Ordering::Relaxed);
@@ -134,7 +136,7 @@ pub fn run<T: Send + 'static>(
     run_for(Class::Write, origin, job)
 }
 
-/// [`run`] for a class. What a job of [`Class::Stat`] and [`Class::Read`] owns must not have to wait
+/// [`run`] for a class. What a job of another class than [`Class::Write`] owns must not have to wait
 /// when it is dropped: a worker may do that when nobody waits for the result any more.
 pub fn run_for<T: Send + 'static>(
     class: Class,
@@ -234,8 +236,9 @@ impl From<NotDone> for io::Error {
 
 /// The threads of this process. Disks take some dozens of requests at once; how many are best depends on
 /// what is asked for.
-static POOLS: [Pool; 3] = [
+static POOLS: [Pool; 4] = [
     Pool::new("stat", THREADS.stat),
+    Pool::new("first", THREADS.stat),
     Pool::new("read", THREADS.read),
     Pool::new("write", THREADS.write).unpurged(),
 ];
@@ -250,8 +253,9 @@ pub const THREADS: Threads = Threads {
 fn pool(class: Class) -> &'static Pool {
     match class {
         Class::Stat => &POOLS[0],
-        Class::Read => &POOLS[1],
-        Class::Write => &POOLS[2],
+        Class::First => &POOLS[1],
+        Class::Read => &POOLS[2],
+        Class::Write => &POOLS[3],
     }
 }
 

@@ -1,7 +1,7 @@
 //! Looking at the disk: jobs that answer what neither the cache nor the kernel has in memory.
 //!
-//! One job does everything a request needs of a path, on a thread that may wait: open, fstat, the first
-//! read, and the same for the names that come next (index files, precompressed siblings). Where threads are
+//! One job does everything a request needs of a path, on threads that may wait: first open and fstat, also of the
+//! names that come next (index files, precompressed siblings), then the first read. Where threads are
 //! not to read contents (`server.network-backend`), the first read is that of small files alone. Called by
 //! [jobs](super::jobs) alone, on threads; knows nothing of requests.
 
@@ -58,13 +58,8 @@ pub enum Role {
     Siblings,
 }
 
-/// What the thread does: the first path, and those that come next.
-pub(super) fn look(
-    path: Box<[u8]>,
-    symlinks: Symlinks,
-    next: Option<NextNames>,
-    wants_first: bool,
-) -> Vec<Looked> {
+/// What a thread does first: it looks at the first path, and at those that come next.
+pub(super) fn look(path: Box<[u8]>, symlinks: Symlinks, next: Option<NextNames>) -> Vec<Looked> {
     let mut all = vec![look_at(path, symlinks)];
     if let Some(next) = next {
         let first_kind = all.first().and_then(Looked::file_type);
@@ -85,16 +80,27 @@ pub(super) fn look(
             }
         }
     }
-    if wants_first && let Some(sent) = probably_sent(&mut all) {
+    all
+}
+
+/// Whether [`read`] has anything to do.
+pub(super) fn is_to_be_read(all: &[Looked], wants_first: bool) -> bool {
+    let is_kept = |size| size <= limits::FILE_IN_MEMORY_BYTES_MAX;
+    let mut sizes = all.iter().map(Looked::size);
+    sizes.any(|size| size > 0 && (wants_first || is_kept(size)))
+}
+
+/// What a thread does then, perhaps another one: it reads what the request will need first.
+pub(super) fn read(all: &mut [Looked], wants_first: bool) {
+    if wants_first && let Some(sent) = probably_sent(all) {
         sent.read_first();
     }
     // What workers keep in memory is read in any case.
-    for looked in &mut all {
+    for looked in all {
         if looked.first.is_none() && looked.size() <= limits::FILE_IN_MEMORY_BYTES_MAX {
             looked.read_first();
         }
     }
-    all
 }
 
 /// The file that will most likely be sent: the last one that is there, a sibling only if it is not older.
@@ -136,6 +142,15 @@ fn look_at(path: Box<[u8]>, symlinks: Symlinks) -> Looked {
 }
 
 impl Looked {
+    /// The same path, if there was no room for the job that was to read the file.
+    pub fn refused(self) -> Looked {
+        Looked {
+            found: Err(Errno::BUSY.into()),
+            first: None,
+            ..self
+        }
+    }
+
     fn file_type(&self) -> Option<FileType> {
         let (_, stat) = self.found.as_ref().ok()?;
         Some(FileType::from_raw_mode(stat.st_mode))

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::cold::{Asker, Looked, NextNames, look};
+use super::cold::{Asker, Looked, NextNames, is_to_be_read, look, read};
 use super::place::place_ahead;
 use super::{Found, Symlinks};
 use crate::blocking::{self, Class, NotDone, Origin};
@@ -90,18 +90,20 @@ impl Jobs {
             before = last.running();
         }
         let shared = Arc::<Shared>::default();
+        let origin = Origin {
+            device: place.device,
+            is_remote: place.storage == Storage::Remote,
+            client: asker.client,
+            bytes: 0,
+        };
         let look_up = LookUp {
             shared: Arc::clone(&shared),
             path: path.into(),
             symlinks,
             next: next(),
             wants_first: asker.wants_first,
-        };
-        let origin = Origin {
-            device: place.device,
-            is_remote: place.storage == Storage::Remote,
-            client: asker.client,
-            bytes: 0,
+            origin,
+            looked: Vec::new(),
         };
         blocking::start(Class::Stat, origin, look_up)?;
         let mut last = Last {
@@ -321,6 +323,11 @@ impl Shared {
         self.lock().progress = Progress::Running(Instant::now());
     }
 
+    /// It waits for another thread, which is to go on with it.
+    fn wait_again(&self) {
+        self.lock().progress = Progress::Queued;
+    }
+
     fn finish(&self, looked: Option<Vec<Looked>>) {
         let mut state = self.lock();
         if state.progress == Progress::Over {
@@ -338,20 +345,37 @@ impl Shared {
     }
 }
 
-/// The job as a thread does it. Those who wait are told also when it panics or is never run.
+/// The job as threads do it: a thread of [`Class::Stat`] looks, and what is to be read then waits for one of
+/// [`Class::First`], so that look-ups that need no contents do not wait behind it. Those who wait are told also when it
+/// panics or is never run.
 struct LookUp {
     shared: Arc<Shared>,
     path: Box<[u8]>,
     symlinks: Symlinks,
     next: Option<NextNames>,
     wants_first: bool,
+    origin: Origin,
+    /// What is there, if it is still to be read.
+    looked: Vec<Looked>,
 }
 
 impl blocking::Job for LookUp {
     fn run(mut self: Box<Self>) {
         self.shared.begin();
-        let path = mem::take(&mut self.path);
-        let looked = look(path, self.symlinks, self.next.take(), self.wants_first);
+        let mut looked = mem::take(&mut self.looked);
+        if looked.is_empty() {
+            let path = mem::take(&mut self.path);
+            looked = look(path, self.symlinks, self.next.take());
+            if is_to_be_read(&looked, self.wants_first) {
+                self.looked = looked;
+                self.shared.wait_again();
+                // Refused, it is dropped, and says so.
+                let _ = blocking::start(Class::First, self.origin, *self);
+                return;
+            }
+        } else {
+            read(&mut looked, self.wants_first);
+        }
         self.shared.finish(Some(looked));
     }
 
@@ -362,7 +386,10 @@ impl blocking::Job for LookUp {
 
 impl Drop for LookUp {
     fn drop(&mut self) {
-        self.shared.finish(None);
+        // What was to be read and is not had no room in the queue.
+        let first = mem::take(&mut self.looked).into_iter().next();
+        self.shared
+            .finish(first.map(|looked| vec![looked.refused()]));
     }
 }
 
@@ -371,6 +398,7 @@ const PRUNE_AT_LEAST: usize = 64;
 #[cfg(test)]
 mod tests {
     use blocking::Job as _;
+    use rustix::io::Errno;
 
     use super::*;
 
@@ -392,6 +420,8 @@ mod tests {
                 symlinks: key.1,
                 next: None,
                 wants_first: true,
+                origin: Origin::default(),
+                looked: Vec::new(),
             });
             let waiter = Waiter::new(last.job(&key, &jobs.0));
             jobs.0.borrow_mut().insert(key.clone(), last);
@@ -482,6 +512,20 @@ mod tests {
             jobs.0.borrow_mut().insert(key, over);
         }
         assert!(jobs.0.borrow().last.len() <= 2 * PRUNE_AT_LEAST);
+    }
+
+    #[test]
+    fn what_is_looked_up_and_finds_no_room_to_be_read_is_busy() {
+        let (fixture, first) = Fixture::new();
+        let Fixture { mut work, .. } = fixture;
+        work.looked = look(Box::from(&b"/proc/self/status"[..]), Symlinks::Follow, None);
+        drop(work);
+        let mut context = Context::from_waker(Waker::noop());
+        let Poll::Ready(Some(looked)) = first.poll(&mut context) else {
+            panic!("those who wait are not told");
+        };
+        let found = looked.first().map(|looked| looked.found.as_ref().err());
+        assert_eq!(found, Some(Some(&Errno::BUSY.into())));
     }
 
     #[test]

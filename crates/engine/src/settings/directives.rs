@@ -105,7 +105,7 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "server.feature-flags", Map, Server, "()", Works,
         "Switches for behaviour that is not a directive of its own.";
     "server.max-stat-threads", Short, Server, "64", Works,
-        "Threads of the process that look up files the kernel does not have in memory: each job opens a file, asks for its state and reads its first bytes. One file system gets at most 64 of them at a time. lighttpd 1.5 had 4.";
+        "Threads of the process that look up files the kernel does not have in memory: each job opens a file and asks for its state. As many other threads read how such files begin. One file system gets at most 64 of them at a time. lighttpd 1.5 had 4.";
     "server.max-read-threads", Short, Server, "16", Works,
         "Threads of the process that read, or send, contents of open files that are not in the page cache. lighttpd 1.5 had 8 and recommended twice the number of disks.";
     "server.max-write-threads", Short, Server, "8", Works,
