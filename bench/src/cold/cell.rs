@@ -95,6 +95,9 @@ impl Bench<'_> {
         if cell.workload.metadata == Metadata::Warm {
             self.disk.warm_metadata().map_err(told)?;
         }
+        if cell.contestant.way == Way::HotAtOnce {
+            self.disk.warm_hot_files().map_err(told)?;
+        }
         let chosen = self
             .servers
             .get(cell.contestant.server)
@@ -118,7 +121,8 @@ impl Bench<'_> {
             Ok(ended) => Ok(ended),
             Err(error) => Err(error.to_string()),
         };
-        if run(&mut client, self.options.settling())? == Ended::Files {
+        let is_settled = cell.contestant.way != Way::HotAtOnce;
+        if is_settled && run(&mut client, self.options.settling())? == Ended::Files {
             return Err("there are too few files to begin with".to_owned());
         }
         let before = Reading::new(self.disk.counters().map_err(told)?);
@@ -272,7 +276,7 @@ impl Stage {
 /// Connections of those beside.
 fn others(way: &Way) -> u16 {
     match way {
-        Way::BesideHot => HOT_CONNECTIONS,
+        Way::BesideHot | Way::HotAtOnce => HOT_CONNECTIONS,
         Way::BesideGreed => GREEDY_CONNECTIONS,
         _ => 0,
     }
@@ -303,19 +307,23 @@ fn groups(cell: Cell<'_>, plan: &Plan, keep_alive: bool) -> Vec<Group<'static>> 
     } else {
         Reuse::Close
     };
+    let sources = match cell.contestant.way {
+        Way::HotAtOnce => Sources::Shared(GREEDY_ADDRESS),
+        _ => Sources::Own,
+    };
     let cold = Group {
         clients: cell.clients,
         pace: Pace::Closed,
         reuse,
-        sources: Sources::Own,
+        sources,
         next: each_once(cell.workload.files, plan, cell.round),
     };
     let beside = match cell.contestant.way {
-        Way::BesideHot => Some(Group {
+        Way::BesideHot | Way::HotAtOnce => Some(Group {
             clients: HOT_CONNECTIONS,
             pace: Pace::Open(HOT_RATE),
             reuse: Reuse::Keep,
-            sources: Sources::Own,
+            sources,
             next: hot(plan),
         }),
         Way::BesideGreed => Some(Group {
@@ -408,6 +416,11 @@ fn crowd(seen: &Seen, seconds: f64) -> Crowd {
         body: seen.body.milliseconds(),
         latency: seen.latency.milliseconds(),
         late: seen.late.milliseconds(),
+        p99_by_second: seen
+            .latency_by_second
+            .iter()
+            .map(|times| times.milliseconds().p99)
+            .collect(),
         reconnects: seen.reconnects,
         lost: seen.lost,
         lost_because: seen.lost_because.clone(),

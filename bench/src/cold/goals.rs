@@ -2,6 +2,7 @@
 //!
 //! First bytes are those of bodies: whoever sends the head before it has looked at the content gains nothing.
 
+use super::report::in_second;
 use super::results::{Cell, Figures, Results};
 use crate::report::{aligned, number};
 
@@ -116,6 +117,24 @@ static GOALS: &[Goal] = &[
         "hot beside cold: mean, ms",
         |one| others(one, |beside| beside.latency.mean),
         0.3,
+    ),
+    goal(
+        "hot at once: 99th percentile in the first second, ms",
+        "hot-at-once",
+        |one| others(one, |beside| in_second(beside, 0)),
+        Wanted::AtMost(2.0),
+    ),
+    goal(
+        "hot at once: the same in the worst of the first five, ms",
+        "hot-at-once",
+        |one| {
+            others(one, |beside| {
+                (0..5)
+                    .map(|second| in_second(beside, second))
+                    .fold(0.0, f64::max)
+            })
+        },
+        Wanted::AtMost(2.0),
     ),
     beside_hot(
         "hot beside cold: lost",

@@ -67,6 +67,15 @@ fn tables(contest: Contest) -> Vec<(&'static str, &'static [Column])> {
         Contest::Servers | Contest::Backends => {
             vec![(THROUGHPUT, DISK), (TIMES, CLIENT), (COST, SERVER)]
         }
+        Contest::HotAtOnce => vec![
+            ("Hot files, ms from when they were due", HOT),
+            (
+                "The same: 99th percentile of each of the first seconds",
+                HOT_BY_SECOND,
+            ),
+            ("The cold files beside them", DISK),
+            (COST, SERVER),
+        ],
         Contest::BesideHot => vec![
             ("Hot files, ms from when they were due", HOT),
             ("The cold files beside them", DISK),
@@ -182,6 +191,13 @@ const HOT: &[Column] = &[
         ratio(cell, |one| one.cold.body.max / one.cold.body.mean.max(1e-9))
     }),
 ];
+const HOT_BY_SECOND: &[Column] = &[
+    ("1st s", |cell| of_others(cell, |one| in_second(one, 0))),
+    ("2nd", |cell| of_others(cell, |one| in_second(one, 1))),
+    ("3rd", |cell| of_others(cell, |one| in_second(one, 2))),
+    ("4th", |cell| of_others(cell, |one| in_second(one, 3))),
+    ("5th", |cell| of_others(cell, |one| in_second(one, 4))),
+];
 const GREED: &[Column] = &[
     ("fetches/s", |cell| {
         median(cell, |one| one.cold.fetches_per_s)
@@ -259,6 +275,15 @@ fn of_others(cell: &Cell, of: fn(&super::results::Crowd) -> f64) -> String {
             .map_or_else(nothing, number),
         _ => nothing(),
     }
+}
+
+/// Infinite for a second in which no fetch that was due was ever complete.
+pub fn in_second(crowd: &super::results::Crowd, second: usize) -> f64 {
+    crowd
+        .p99_by_second
+        .get(second)
+        .copied()
+        .unwrap_or(f64::INFINITY)
 }
 
 /// Of both spindles, in a typical run.

@@ -78,6 +78,8 @@ pub struct Crowd {
     pub latency: Milliseconds,
     /// By how much the client itself was late.
     pub late: Milliseconds,
+    /// Of the latencies, for each of the first seconds in which a fetch was due.
+    pub p99_by_second: Vec<f64>,
     /// Connections that had to be made again.
     pub reconnects: u64,
     /// Requests without an answer.

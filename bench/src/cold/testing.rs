@@ -32,6 +32,7 @@ pub fn figures(fetches_per_s: f64) -> Figures {
             body: times,
             latency: times,
             late: times,
+            p99_by_second: vec![times.p99; 2],
             reconnects: 0,
             lost: 0,
             lost_because: None,

@@ -49,6 +49,9 @@ pub enum Contest {
     Servers,
     /// The servers, while others fetch hot files.
     BesideHot,
+    /// The same without warm-up: the kernel has the hot files, the server has just been started, and all clients have
+    /// one address, as behind a proxy.
+    HotAtOnce,
     /// The servers, without and with a greedy client.
     Greed,
     /// Petrel's network backends.
@@ -88,6 +91,8 @@ pub enum Way {
     Usual,
     /// Somebody else fetches hot files from it.
     BesideHot,
+    /// The same from the first second on, from the same address.
+    HotAtOnce,
     /// Somebody else fetches all that he can get.
     BesideGreed,
     /// Petrel with this network backend.
@@ -128,6 +133,14 @@ pub static WORKLOADS: &[Workload] = &[
         files: Files::Small,
         metadata: Metadata::Cold,
         contest: Contest::BesideHot,
+        clients: Clients::First,
+    },
+    Workload {
+        name: "hot-at-once",
+        title: "Hot 4 KiB files at 900/s beside cold 100 kB files, without warm-up, all clients with one address",
+        files: Files::Small,
+        metadata: Metadata::Cold,
+        contest: Contest::HotAtOnce,
         clients: Clients::First,
     },
     Workload {
@@ -215,6 +228,7 @@ impl Workload {
         match self.contest {
             Contest::Servers => all_in_ways(&[Way::Usual]),
             Contest::BesideHot => all_in_ways(&[Way::BesideHot]),
+            Contest::HotAtOnce => all_in_ways(&[Way::HotAtOnce]),
             Contest::Greed => all_in_ways(&[Way::Usual, Way::BesideGreed]),
             Contest::Backends => {
                 let ways = options.backends.iter().cloned().map(Way::Backend);
@@ -259,7 +273,7 @@ impl Workload {
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Usual | Self::BesideHot => "",
+            Self::Usual | Self::BesideHot | Self::HotAtOnce => "",
             Self::BesideGreed => "beside greed",
             Self::Backend(name) => name,
             Self::Chunk(kib) => return write!(f, "{kib} KiB"),

@@ -144,6 +144,15 @@ impl Disk {
         warm
     }
 
+    /// Has the kernel know the hot files, their data included.
+    pub fn warm_hot_files(&self) -> io::Result<()> {
+        self.tell(&Order::Model(Pace::Quick))?;
+        let paths = (0..self.plan.hot_files).map(|n| self.path_of(&self.plan.hot(n)));
+        let warm = paths.map(std::fs::read).try_for_each(|read| read.map(drop));
+        self.tell(&Order::Model(Pace::Modelled))?;
+        warm
+    }
+
     /// Where a URL path's file is.
     pub fn path_of(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))

@@ -24,6 +24,8 @@ pub struct Seen {
     pub body: Times,
     /// From when the request was due until the answer's last byte, connecting included.
     pub latency: Times,
+    /// The same, for each of the first [`SECONDS_TOLD`] in which they were due.
+    pub latency_by_second: Vec<Times>,
     /// How late the client itself was in sending what was due; what waited for a free connection is the
     /// server's affair.
     pub late: Times,
@@ -106,6 +108,21 @@ impl Times {
     }
 }
 
+impl Seen {
+    /// Adds the time of a fetch that is complete and was due so long after counting began.
+    pub fn add_latency(&mut self, due_after: Duration, took: Duration) {
+        self.latency.add(took);
+        let second = usize::try_from(due_after.as_secs()).unwrap_or(usize::MAX);
+        if second < SECONDS_TOLD {
+            let seconds = self.latency_by_second.len().max(second + 1);
+            self.latency_by_second.resize_with(seconds, Times::default);
+            if let Some(times) = self.latency_by_second.get_mut(second) {
+                times.add(took);
+            }
+        }
+    }
+}
+
 /// As http_load prints them.
 impl fmt::Display for Milliseconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -143,6 +160,8 @@ fn without_zeros(text: &str) -> &str {
     }
 }
 
+/// Seconds whose latencies are told each by itself.
+const SECONDS_TOLD: usize = 5;
 /// Longer times count as this in quantiles.
 const NANOSECONDS_MAX: u64 = 600_000_000_000;
 
@@ -179,6 +198,15 @@ mod tests {
         assert_eq!((all.count, all.mean), (4, 4.0));
         assert_eq!((all.min, all.max), (1.0, 40.0));
         assert!((all.median - 2.0).abs() < 0.01, "{all:?}");
+        let mut seen = Seen::default();
+        let ms = Duration::from_millis;
+        for (due_after, took) in [(0, 1), (2999, 7), (3000, 9), (60_000, 90)] {
+            seen.add_latency(ms(due_after), ms(took));
+        }
+        let seconds = seen.latency_by_second.iter().map(|one| one.milliseconds());
+        let seconds: Vec<_> = seconds.map(|one| (one.count, one.max)).collect();
+        assert_eq!(seconds, [(1, 1.0), (0, 0.0), (1, 7.0), (1, 9.0)]);
+        assert_eq!(seen.latency.milliseconds().count, 4);
         assert_eq!(
             Times::default().milliseconds().to_string(),
             "0 mean, 0 max, 0 min"

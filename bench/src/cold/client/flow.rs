@@ -123,12 +123,13 @@ impl Flow {
         self.connection = None;
     }
 
-    /// Something happened on the connection. `seen`: where to count it, if it counts.
+    /// Something happened on the connection. `seen`: where to count it, if it counts, and since when that is done.
     pub fn work(
         &mut self,
         door: &Door,
         buffer: &mut [u8],
         seen: &mut Option<&mut Seen>,
+        counted_from: Instant,
     ) -> Result<Progress, Error> {
         let Some(connection) = self.connection.as_mut() else {
             return Ok(Progress::More);
@@ -143,7 +144,7 @@ impl Flow {
             }
             self.send_or_connect(door)?;
         }
-        self.receive(door, buffer, seen)
+        self.receive(door, buffer, seen, counted_from)
     }
 
     fn send_or_connect(&mut self, door: &Door) -> Result<(), Error> {
@@ -174,6 +175,7 @@ impl Flow {
         door: &Door,
         buffer: &mut [u8],
         seen: &mut Option<&mut Seen>,
+        counted_from: Instant,
     ) -> Result<Progress, Error> {
         loop {
             let Some(connection) = self.connection.as_mut() else {
@@ -201,7 +203,8 @@ impl Flow {
                 }
                 if whole {
                     seen.fetches += 1;
-                    seen.latency.add(fetch.due.elapsed());
+                    let due_after = fetch.due.saturating_duration_since(counted_from);
+                    seen.add_latency(due_after, fetch.due.elapsed());
                 }
             }
             if whole {

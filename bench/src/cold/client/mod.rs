@@ -359,7 +359,8 @@ impl Crowd<'_> {
             (Pace::Open(_), None) => false,
         };
         let mut seen = counts.then_some(&mut self.seen);
-        let progress = flow.work(door, buffer, &mut seen);
+        let counted_from = counting.from.unwrap_or_else(Instant::now);
+        let progress = flow.work(door, buffer, &mut seen, counted_from);
         match progress {
             Ok(Progress::More) => Ok(()),
             Ok(Progress::Done) => {
