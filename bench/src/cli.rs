@@ -42,6 +42,8 @@ pub enum Command {
     Cold(ColdOptions),
     /// A small php-fpm behind two servers and many clients, slow ones among them
     Starvation(StarvationOptions),
+    /// Clients that ask for a large file and do not read it
+    Stalled(StalledOptions),
     /// What the modelled disk can do: the model alone, or threads that read from it
     Disk(DiskOptions),
     /// The file below a modelled disk (started by what measures on one)
@@ -143,6 +145,37 @@ pub struct StarvationOptions {
     #[arg(long, value_name = "FILE")]
     pub petrel: Option<PathBuf>,
     /// Install what is missing with apt-get first (as root)
+    #[arg(long)]
+    pub install: bool,
+    /// Which cores client and server run on
+    #[arg(long, value_enum, default_value_t = Placement::Apart)]
+    pub placement: Placement,
+}
+
+/// How clients that do not read are measured.
+#[derive(Debug, Args)]
+pub struct StalledOptions {
+    /// Servers to run, in this order
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NAME,...",
+        default_value = "petrel,lighttpd,nginx"
+    )]
+    pub servers: Vec<String>,
+    /// Clients that do not read
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u16).range(1..=4000))]
+    pub clients: u16,
+    /// How often the whole round of servers is repeated
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub repeats: u32,
+    /// Where report.txt and results.json go, in a directory `stalled`
+    #[arg(long, value_name = "DIR", default_value = "bench/results")]
+    pub out: PathBuf,
+    /// The petrel binary; without it the one next to this program
+    #[arg(long, value_name = "FILE")]
+    pub petrel: Option<PathBuf>,
+    /// Install missing servers with apt-get first (as root)
     #[arg(long)]
     pub install: bool,
     /// Which cores client and server run on

@@ -29,6 +29,7 @@ mod results;
 mod schedule;
 mod slow_redis;
 mod stage;
+mod stalled;
 mod starvation;
 mod syscalls;
 mod workload;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         cli::Command::Gateway(options) => compare(&options, workload::Suite::Gateway),
         cli::Command::Tempfile(options) => occupation::run(&options),
         cli::Command::Starvation(options) => starvation::run(&options),
+        cli::Command::Stalled(options) => stalled::run(&options),
         cli::Command::Article(options) => article::run(&options),
         cli::Command::Lua(options) => compare(&options, workload::Suite::Lua),
         cli::Command::FcgiMagnet(options) => compare(&options, workload::Suite::FcgiMagnet),
