@@ -34,9 +34,10 @@ fn application() -> Backend {
                 exchange.raw(&bytes);
             }
         }
-        match exchange.target().ends_with("hang") {
+        let target = exchange.target().to_owned();
+        match target.ends_with("hang") {
             true => drop(exchange.hang()),
-            false => exchange.say(&exchange.target().to_owned()),
+            false => exchange.say(&target),
         }
     })
 }
