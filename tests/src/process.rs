@@ -84,7 +84,13 @@ impl ProcessTree {
 
     /// Bytes of memory that belong to them alone and were written to.
     pub fn private_dirty_bytes(&self) -> u64 {
-        self.pids.iter().map(|pid| private_dirty_bytes(*pid)).sum()
+        let of = |pid: &u32| rollup_bytes(*pid, "Private_Dirty:");
+        self.pids.iter().map(of).sum()
+    }
+
+    /// Bytes of memory that they have, with what they share.
+    pub fn resident_bytes(&self) -> u64 {
+        self.pids.iter().map(|pid| rollup_bytes(*pid, "Rss:")).sum()
     }
 
     /// The process that holds most descriptors: the one that serves.
@@ -133,11 +139,10 @@ fn kind(target: &Path) -> String {
     }
 }
 
-fn private_dirty_bytes(pid: u32) -> u64 {
+/// A line of `/proc/PID/smaps_rollup`.
+fn rollup_bytes(pid: u32, name: &str) -> u64 {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-    let line = rollup
-        .lines()
-        .find_map(|line| line.strip_prefix("Private_Dirty:"));
+    let line = rollup.lines().find_map(|line| line.strip_prefix(name));
     let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB"));
     kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
 }

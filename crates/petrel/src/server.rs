@@ -3,6 +3,8 @@
 //! Opens no listening socket and no log file: those come from the keeper. Waits for the keeper's
 //! orders in its main thread while the engine's workers serve, and ends when the keeper does.
 
+mod freed_memory;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -24,6 +26,7 @@ use crate::keeper::control::{Control, News, Order};
 use crate::load::Loaded;
 use crate::stdio;
 use crate::user::Identity;
+use freed_memory::FreedMemory;
 
 /// What the keeper hands to a server process it has just forked.
 pub struct Handover {
@@ -52,6 +55,7 @@ pub fn run(handover: Handover) -> u8 {
     let control = Arc::new(handover.control);
     report_panics(&control);
     let logs = open_logs(&handover.loaded, handover.logs);
+    let freed_memory = FreedMemory::new();
     let served = logs.and_then(|logs| {
         give_up(
             &handover.loaded,
@@ -64,7 +68,12 @@ pub fn run(handover: Handover) -> u8 {
             logs,
             log_targets: &handover.log_targets,
         };
-        process.serve(&handover.loaded, handover.listeners, handover.idle)
+        process.serve(
+            &handover.loaded,
+            handover.listeners,
+            handover.idle,
+            freed_memory,
+        )
     });
     match served {
         Ok(()) => 0,
@@ -169,6 +178,7 @@ impl Process<'_> {
         loaded: &Loaded,
         listeners: Vec<BoundListener>,
         idle: Option<Duration>,
+        mut freed_memory: FreedMemory,
     ) -> io::Result<()> {
         self.control.tell(&News::Prepared)?;
         if !self.wait_for_go()? {
@@ -192,7 +202,7 @@ impl Process<'_> {
         self.pass_reports_on(loaded, &server);
         self.control.tell(&News::Ready)?;
         let mut idleness = idle.map(Idleness::new);
-        let result = self.obey(&server, &mut idleness);
+        let result = self.obey(&server, &mut idleness, &mut freed_memory);
         if result.is_err() {
             server.cut_off(Cut::StopNow);
         }
@@ -225,7 +235,12 @@ impl Process<'_> {
     }
 
     /// Until the workers have ended.
-    fn obey(&self, server: &Server, idleness: &mut Option<Idleness>) -> io::Result<()> {
+    fn obey(
+        &self,
+        server: &Server,
+        idleness: &mut Option<Idleness>,
+        freed_memory: &mut FreedMemory,
+    ) -> io::Result<()> {
         let mut trim_at: Option<Instant> = None;
         let mut has_left = false;
         loop {
@@ -238,6 +253,7 @@ impl Process<'_> {
                 }
                 Awaited::Other => {}
             }
+            freed_memory.look(server, Instant::now());
             while let Some(order) = self.control.next_order()? {
                 match order {
                     Order::Go => continue,

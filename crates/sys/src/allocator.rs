@@ -47,6 +47,38 @@ mod tests {
         assert!(!kept.join().expect("no panic"));
     }
 
+    #[test]
+    fn freed_memory_before_what_is_needed_is_given_back() {
+        const SIZE: usize = 64 * 1024;
+        let resident = std::thread::spawn(|| {
+            let freed: Vec<Vec<u8>> = (0..256).map(|_| black_box(vec![1_u8; SIZE])).collect();
+            let needed = black_box(vec![1_u8; 64]);
+            let places: Vec<usize> = freed.iter().map(|block| block.as_ptr().addr()).collect();
+            drop(freed);
+            super::give_back_now();
+            let resident = places
+                .iter()
+                .filter(|place| is_resident(**place + SIZE / 2));
+            let resident = resident.count();
+            drop(needed);
+            resident
+        });
+        let resident = resident.join().expect("no panic");
+        assert!(resident < 8, "{resident} of 256 blocks");
+    }
+
+    /// Whether the page at `address` takes memory.
+    fn is_resident(address: usize) -> bool {
+        use std::os::unix::fs::FileExt;
+        let pages = std::fs::File::open("/proc/self/pagemap").expect("it is there");
+        let mut entry = [0; 8];
+        // SAFETY: it answers a number.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        let page = usize::try_from(page).expect("pages have a size");
+        let place = (address / page * entry.len()) as u64;
+        pages.read_exact_at(&mut entry, place).is_ok() && entry[7] & 0x80 != 0
+    }
+
     fn is_mapped(address: usize) -> bool {
         let maps = std::fs::read_to_string("/proc/self/maps").expect("it is there");
         maps.lines().any(|line| {

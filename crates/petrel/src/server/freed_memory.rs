@@ -1,0 +1,194 @@
+//! Gives memory back to the system that a burst of requests has left in the C library's heap.
+//!
+//! Each worker allocates from a heap of its own. The library gives back only what lies at the end of
+//! a heap, and one small allocation there that is still needed keeps everything before it: the
+//! buffers of 300 clients that did not read, say. So the main thread has the heaps looked through
+//! once a burst is over: when the process had grown, and the workers have next to nothing to do,
+//! because they wait for their heap meanwhile. On an idle or a busy server that never happens.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use engine::server::Server;
+
+/// What is known of the memory of this process.
+pub struct FreedMemory {
+    /// Open, because a chroot hides /proc. None where there is none: then nothing is given back.
+    statm: Option<File>,
+    looked: Instant,
+    seen: Activity,
+    trigger: Trigger,
+}
+
+/// What the server has done and does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Activity {
+    requests: u64,
+    connections: usize,
+}
+
+/// Decides when it is worth while.
+#[derive(Debug, Default)]
+struct Trigger {
+    /// Bytes that were in use after memory was given back last. None before the first look.
+    level: Option<u64>,
+    /// The lowest of them.
+    lowest: u64,
+    /// Connections at that time.
+    connections: usize,
+    /// There is something to give back.
+    is_due: bool,
+    /// Looks in a row that saw next to no requests.
+    calm: u32,
+}
+
+impl FreedMemory {
+    /// To be made by the process itself, before a chroot.
+    pub fn new() -> FreedMemory {
+        FreedMemory {
+            statm: File::open("/proc/self/statm").ok(),
+            looked: Instant::now(),
+            seen: Activity::default(),
+            trigger: Trigger::default(),
+        }
+    }
+
+    /// Looks once a second at most, and gives memory back if the time for it has come.
+    pub fn look(&mut self, server: &Server, now: Instant) {
+        if now.saturating_duration_since(self.looked) < LOOK_EVERY {
+            return;
+        }
+        self.looked = now;
+        let shared = server.shared();
+        let activity = Activity {
+            requests: shared.requests(),
+            connections: shared.connections(),
+        };
+        let before = std::mem::replace(&mut self.seen, activity);
+        // While nothing happens the memory in use is not asked for.
+        if activity != before || self.trigger.level.is_none() {
+            let Some(bytes) = self.bytes_in_use() else {
+                return;
+            };
+            self.trigger.saw(bytes, activity.connections);
+        }
+        if self.trigger.may_fire(activity.requests - before.requests) {
+            sys::allocator::give_back_now();
+            if let Some(bytes) = self.bytes_in_use() {
+                self.trigger.fired(bytes, activity.connections);
+            }
+        }
+    }
+
+    /// Bytes of memory that are no part of a file.
+    fn bytes_in_use(&self) -> Option<u64> {
+        let mut text = [0; 128];
+        let length = self.statm.as_ref()?.read_at(&mut text, 0).ok()?;
+        let text = std::str::from_utf8(text.get(..length)?).ok()?;
+        let mut pages = text.split(' ').skip(1).map(str::parse::<u64>);
+        let (resident, of_files) = (pages.next()?.ok()?, pages.next()?.ok()?);
+        Some(resident.saturating_sub(of_files) * rustix::param::page_size() as u64)
+    }
+}
+
+impl Trigger {
+    /// Something happened: so much is in use now.
+    fn saw(&mut self, bytes: u64, connections: usize) {
+        let level = *self.level.get_or_insert_with(|| {
+            self.lowest = bytes;
+            bytes
+        });
+        let has_grown = bytes >= level + WORTH_BYTES;
+        // What clients held when memory was given back last may be free since they went.
+        let has_held = level >= self.lowest + WORTH_BYTES;
+        let clients_went = connections < self.connections / 2 || connections == 0;
+        self.is_due |= has_grown || (has_held && self.connections > 0 && clients_went);
+    }
+
+    /// Whether now is the time, after that many requests since the last look.
+    fn may_fire(&mut self, requests: u64) -> bool {
+        self.calm = match requests < CALM_REQUESTS {
+            true => self.calm + 1,
+            false => 0,
+        };
+        self.is_due && self.calm >= CALM_LOOKS
+    }
+
+    /// Memory was given back; so much is in use now.
+    fn fired(&mut self, bytes: u64, connections: usize) {
+        self.level = Some(bytes);
+        self.lowest = self.lowest.min(bytes);
+        self.connections = connections;
+        self.is_due = false;
+        self.calm = 0;
+    }
+}
+
+/// How often to look.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Fewer requests than that between two looks are next to none.
+const CALM_REQUESTS: u64 = 20;
+/// Looks in a row that have to see no more than that.
+const CALM_LOOKS: u32 = 3;
+/// Less is not worth the search: a server that has just started has 2 MiB in use, and 7 MiB of its
+/// program and libraries.
+const WORTH_BYTES: u64 = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Looks of which each is given the bytes in use, connections and requests since the last one.
+    /// The numbers of those that gave memory back, after which `left` bytes are in use.
+    fn fired(looks: &[(u64, usize, u64)], left: &[u64]) -> Vec<usize> {
+        let (mut trigger, mut left) = (Trigger::default(), left.iter());
+        let mut fired = Vec::new();
+        for (number, (bytes, connections, requests)) in looks.iter().enumerate() {
+            trigger.saw(*bytes, *connections);
+            if trigger.may_fire(*requests) {
+                fired.push(number);
+                trigger.fired(*left.next().expect("no more are expected"), *connections);
+            }
+        }
+        fired
+    }
+
+    #[test]
+    fn a_burst_is_followed_by_one_search_when_it_is_over() {
+        let (idle, burst) = ((100 * MIB, 0, 0), (100 * MIB, 300, 300));
+        let after = (2 * MIB, 0, 0);
+        let mut looks = vec![after, burst, burst, burst, idle, idle, idle];
+        looks.extend([after; 100]);
+        assert_eq!(fired(&looks, &[2 * MIB]), [6]);
+    }
+
+    #[test]
+    fn neither_idle_nor_busy_servers_are_searched() {
+        assert!(fired(&[(2 * MIB, 0, 0); 100], &[]).is_empty());
+        let mut busy = vec![(2 * MIB, 0, 0)];
+        busy.extend([(100 * MIB, 50, 5000); 100]);
+        assert!(fired(&busy, &[]).is_empty());
+        // Memory that is needed is searched through once.
+        let mut quiet = vec![(2 * MIB, 0, 0)];
+        quiet.extend([(100 * MIB, 1, 1); 100]);
+        assert_eq!(fired(&quiet, &[100 * MIB]).len(), 1);
+    }
+
+    #[test]
+    fn what_clients_held_is_given_back_when_they_went() {
+        let mut looks = vec![(2 * MIB, 0, 0)];
+        looks.extend([(100 * MIB, 300, 0); 50]);
+        looks.push((100 * MIB, 0, 0));
+        looks.extend([(2 * MIB, 0, 0); 50]);
+        assert_eq!(fired(&looks, &[99 * MIB, 2 * MIB]), [2, 51]);
+    }
+
+    #[test]
+    fn this_process_uses_memory() {
+        let bytes = FreedMemory::new().bytes_in_use().expect("there is /proc");
+        assert!((MIB / 16..1024 * MIB).contains(&bytes), "{bytes}");
+    }
+}
