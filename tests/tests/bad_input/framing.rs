@@ -278,9 +278,15 @@ fn row_09_chunks() {
         "5\nhello\r\n0\r\n\r\n",
         "5\r\nhello\n0\r\n\r\n",
         "5\rhello\r\n0\r\n\r\n",
+        "5 \r\nhello\r\n0\r\n\r\n",
+        "5;\r\nhello\r\n0\r\n\r\n",
+        "5;a,b\r\nhello\r\n0\r\n\r\n",
+        "5\r\nhello\r\n0 \r\n\r\n",
     ] {
         expect_refusal(&server, chunked(body), &[400]);
     }
+    let valid = chunked("5 ;a=b\r\nhello\r\n0;c=\"d e\"\r\n\r\n");
+    assert_ne!(server.exchange(valid).status, 400);
 }
 
 #[test]

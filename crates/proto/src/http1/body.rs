@@ -1,4 +1,4 @@
-//! Request bodies: where they end, and which input bytes are theirs.
+//! Bodies: where they end, and which input bytes are theirs.
 //!
 //! [`BodyDecoder`] takes input as it comes and hands out ranges of it, never copies. It reads no
 //! byte behind the end of the body, so what is pipelined stays for the next request. Limits come
@@ -126,7 +126,7 @@ reasons! {
     ChunkExtensionTooLong BAD_REQUEST "chunk-extension-too-long"
         "A chunk extension is too long.",
     ChunkExtension BAD_REQUEST "chunk-extension"
-        "A chunk extension holds a control character.",
+        "A chunk size is followed by something that is no extension (RFC 9112 7.1.1).",
     ChunkLineEnd BAD_REQUEST "chunk-line-end"
         "A chunk size line or a chunk does not end in CR LF.",
     TrailerTooLarge REQUEST_HEADER_FIELDS_TOO_LARGE "trailer-too-large"
@@ -158,6 +158,7 @@ pub struct BodyDecoder {
     state: State,
     limits: BodyLimits,
     bytes_received: u64,
+    is_reply: bool,
     /// The trailer section as received, its lines ending in CR LF.
     trailer: Vec<u8>,
 }
@@ -170,7 +171,11 @@ enum State {
     /// A chunk size of which `digits` digits were read.
     Size { size: u64, digits: u32 },
     /// An extension of which that many bytes were read.
-    Extension { size: u64, length: usize },
+    Extension {
+        size: u64,
+        length: usize,
+        part: ExtensionPart,
+    },
     /// The LF of a chunk size line.
     SizeLineFeed { size: u64 },
     /// Chunk data, that many bytes; never 0.
@@ -187,8 +192,73 @@ enum State {
     Refused(BodyErrorReason),
 }
 
+/// Where in `*( BWS ";" BWS name [ BWS "=" BWS value ] )` the next byte stands (RFC 9112 7.1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ExtensionPart {
+    /// Behind white space that follows the chunk size or a value: a semicolon must come.
+    BeforeSemicolon,
+    BeforeName,
+    Name,
+    /// Behind white space that follows a name.
+    BehindName,
+    BeforeValue,
+    /// A value that is a token.
+    Value,
+    /// A value in quotation marks.
+    Quoted,
+    /// The byte behind a backslash in such a value.
+    Escaped,
+    /// Behind the second quotation mark.
+    BehindQuoted,
+    /// Anything but control characters, as backends send it.
+    Anything,
+}
+
+impl ExtensionPart {
+    /// What comes behind `byte`. `None`: it must not stand here.
+    fn next(self, byte: u8) -> Option<ExtensionPart> {
+        use ExtensionPart::{
+            Anything, BeforeName, BeforeSemicolon, BeforeValue, BehindName, BehindQuoted, Escaped,
+            Name, Quoted, Value,
+        };
+        let is_token = super::is_token(&[byte]);
+        let is_control = byte.is_ascii_control() && byte != b'\t';
+        Some(match (self, byte) {
+            (_, _) if is_control => return None,
+            (Anything, _) => Anything,
+            (Quoted, b'"') => BehindQuoted,
+            (Quoted, b'\\') => Escaped,
+            (Quoted | Escaped, _) => Quoted,
+            (BeforeSemicolon | BeforeName | BehindName | BeforeValue, b' ' | b'\t') => self,
+            (Name, b' ' | b'\t') => BehindName,
+            (Value | BehindQuoted, b' ' | b'\t') => BeforeSemicolon,
+            (BeforeSemicolon | Name | BehindName | Value | BehindQuoted, b';') => BeforeName,
+            (Name | BehindName, b'=') => BeforeValue,
+            (BeforeName | Name, _) if is_token => Name,
+            (BeforeValue, b'"') => Quoted,
+            (BeforeValue | Value, _) if is_token => Value,
+            _ => return None,
+        })
+    }
+
+    /// Whether the line may end here.
+    fn may_end(self) -> bool {
+        use ExtensionPart::{Anything, BehindQuoted, Name, Value};
+        matches!(self, Name | Value | BehindQuoted | Anything)
+    }
+}
+
 impl BodyDecoder {
-    /// A decoder at the beginning of a body. If Content-Length exceeds the limit, the first call of
+    /// A decoder at the beginning of the body of a backend's reply: behind a chunk size there may be white space,
+    /// which some backends pad it with, or anything else that is no control character.
+    pub fn of_reply(framing: BodyFraming, limits: BodyLimits) -> BodyDecoder {
+        BodyDecoder {
+            is_reply: true,
+            ..BodyDecoder::new(framing, limits)
+        }
+    }
+
+    /// A decoder at the beginning of the body of a request. If Content-Length exceeds the limit, the first call of
     /// [`BodyDecoder::decode`] says so, with or without input.
     pub fn new(framing: BodyFraming, limits: BodyLimits) -> BodyDecoder {
         let state = match framing {
@@ -203,6 +273,7 @@ impl BodyDecoder {
             state,
             limits,
             bytes_received: 0,
+            is_reply: false,
             trailer: Vec::new(),
         }
     }
@@ -310,12 +381,22 @@ impl BodyDecoder {
             }
             (State::Size { digits: 0, .. }, _) => Err(BodyErrorReason::ChunkSize),
             (State::Size { size, .. }, b'\r') => Ok(State::SizeLineFeed { size }),
-            (State::Size { size, .. }, b';' | b' ' | b'\t') => {
-                Ok(State::Extension { size, length: 1 })
-            }
+            (State::Size { size, .. }, b';' | b' ' | b'\t') => Ok(State::Extension {
+                size,
+                length: 1,
+                part: match byte {
+                    _ if self.is_reply => ExtensionPart::Anything,
+                    b';' => ExtensionPart::BeforeName,
+                    _ => ExtensionPart::BeforeSemicolon,
+                },
+            }),
             (State::Size { .. }, _) => Err(BodyErrorReason::ChunkSize),
-            (State::Extension { size, .. }, b'\r') => Ok(State::SizeLineFeed { size }),
-            (State::Extension { size, length }, _) => self.extension_byte(size, length, byte),
+            (State::Extension { size, part, .. }, b'\r') if part.may_end() => {
+                Ok(State::SizeLineFeed { size })
+            }
+            (State::Extension { size, length, part }, _) => {
+                self.extension_byte(size, length, part, byte)
+            }
             (State::SizeLineFeed { size: 0 }, b'\n') => Ok(State::Trailer),
             (State::SizeLineFeed { size }, b'\n') => Ok(State::Chunk { remaining: size }),
             (State::DataReturn, b'\r') => Ok(State::DataLineFeed),
@@ -344,19 +425,24 @@ impl BodyDecoder {
         })
     }
 
-    fn extension_byte(&self, size: u64, length: usize, byte: u8) -> Result<State, BodyErrorReason> {
-        match byte {
-            b'\n' => Err(BodyErrorReason::ChunkLineEnd),
-            b'\t' => Ok(()),
-            _ if byte.is_ascii_control() => Err(BodyErrorReason::ChunkExtension),
-            _ => Ok(()),
-        }?;
+    fn extension_byte(
+        &self,
+        size: u64,
+        length: usize,
+        part: ExtensionPart,
+        byte: u8,
+    ) -> Result<State, BodyErrorReason> {
+        if byte == b'\n' {
+            return Err(BodyErrorReason::ChunkLineEnd);
+        }
+        let part = part.next(byte).ok_or(BodyErrorReason::ChunkExtension)?;
         if length >= self.limits.chunk_extension_bytes_max {
             return Err(BodyErrorReason::ChunkExtensionTooLong);
         }
         Ok(State::Extension {
             size,
             length: length + 1,
+            part,
         })
     }
 

@@ -362,7 +362,7 @@ impl ResponseDecoder {
         self.keep_alive = head.keep_alive;
         self.state = match head.framing {
             Some(BodyFraming::None) => State::End,
-            Some(framing) => State::Body(BodyDecoder::new(framing, self.body_limits())),
+            Some(framing) => State::Body(BodyDecoder::of_reply(framing, self.body_limits())),
             None => State::UntilClose,
         };
         Ok(Some(ResponseEvent::Head))

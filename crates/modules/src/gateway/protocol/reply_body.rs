@@ -59,7 +59,7 @@ impl Body {
             _ if expected.is_head_request => Body::Dropped,
             _ if is_chunked => {
                 let limits = BodyLimits::default();
-                Body::Chunked(BodyDecoder::new(BodyFraming::Chunked, limits))
+                Body::Chunked(BodyDecoder::of_reply(BodyFraming::Chunked, limits))
             }
             _ => length.map_or(Body::UntilEnd, Body::Length),
         })

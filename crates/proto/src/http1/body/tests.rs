@@ -157,6 +157,85 @@ fn bad_chunk_framing_is_refused() {
     }
 }
 
+/// What may stand behind the chunk size of a request (RFC 9112 7.1.1), and what must not.
+#[test]
+fn chunk_extensions_of_requests_are_names_and_values() {
+    let limits = BodyLimits {
+        chunk_extension_bytes_max: 100,
+        ..LIMITS
+    };
+    let end = |line: &str, step| {
+        let input = format!("{line}\r\nhello\r\n0\r\n\r\n");
+        decoded_in_steps(BodyFraming::Chunked, limits, input.as_bytes(), step).end
+    };
+    for line in [
+        "5;a",
+        "5;a=b",
+        "5 ;a=b",
+        "5\t \t; a \t=\t b",
+        "5;a;b=c;d=\"e\"",
+        "5;a=b ;c",
+        "5;a=\"\"",
+        "5;a=\" ;\\\"\\\\\t\u{fc}\" ; b",
+        "5;!#$%&'*+-.^_`|~=~",
+    ] {
+        for step in [1, 99] {
+            assert_eq!(end(line, step), Ok(true), "{line:?}");
+        }
+    }
+    for line in [
+        "5 ",
+        "5\t",
+        "5 \t ",
+        "5;",
+        "5; ",
+        "5;;a",
+        "5;a;",
+        "5 a",
+        "5 =b",
+        "5;=b",
+        "5;a=",
+        "5;a= ",
+        "5;a b",
+        "5;a ",
+        "5;a=b ",
+        "5;a=b c",
+        "5;a=b=c",
+        "5;a=\"b",
+        "5;a=\"b\\\"",
+        "5;a=\"b\"c",
+        "5;a=\"b\" ",
+        "5;a=\"\x7f\"",
+        "5;a=\"\\\0\"",
+        "5;a\"b\"",
+        "5;a/b",
+        "5;a=b\"c",
+        "5;\u{fc}",
+        "5,a",
+    ] {
+        let reason = match line {
+            "5,a" => BodyErrorReason::ChunkSize,
+            _ => BodyErrorReason::ChunkExtension,
+        };
+        for step in [1, 99] {
+            assert_eq!(end(line, step), Err(reason), "{line:?}");
+        }
+    }
+}
+
+#[test]
+fn backends_may_pad_chunk_sizes() {
+    for line in ["3   ", "3\t", "3;", "3;a b", "3 ;;=", "3;x=\"y"] {
+        let input = format!("{line}\r\nabc\r\n0  \r\n\r\n");
+        let mut decoder = BodyDecoder::of_reply(BodyFraming::Chunked, BodyLimits::default());
+        let first = decoder.decode(input.as_bytes()).expect(line);
+        let at = line.len() + 2;
+        assert_eq!(first.piece, Piece::Data(at..at + 3), "{line:?}");
+        let last = decoder.decode(&input.as_bytes()[first.consumed..]);
+        assert_eq!(last.expect(line).piece, Piece::End, "{line:?}");
+    }
+}
+
 #[test]
 fn sizes_beyond_63_bits_are_refused() {
     let unlimited = BodyLimits {
