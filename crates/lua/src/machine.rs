@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use mlua::state::{GcIncParams, GcMode};
 use mlua::{
-    FromLuaMulti, Function, IntoLuaMulti, LightUserData, Lua, LuaOptions, MultiValue, StdLib,
-    Table, Thread,
+    FromLuaMulti, Function, IntoLuaMulti, LightUserData, Lua, LuaOptions, MultiValue, StdLib, Table,
 };
 
 use crate::budget::{Budget, Meter, proof};
 use crate::error::ScriptError;
 use crate::library::files::FileThreads;
 use crate::library::{self, Overlays};
+use crate::raw::Coroutine;
 use crate::script::{Script, Scripts};
 
 /// How states are made.
@@ -58,7 +58,7 @@ pub struct Machine {
     stack_of: Function,
     petrel: Table,
     /// Coroutines for functions, between two runs.
-    idle: RefCell<Vec<Thread>>,
+    idle: RefCell<Vec<Coroutine>>,
     /// What the function that was called last waits for, until its run takes it.
     pub(crate) started: Rc<RefCell<Option<Wait>>>,
     /// It waits for a file of `io`.
@@ -253,8 +253,8 @@ impl Machine {
     }
 
     /// The stack of a coroutine, for the log.
-    pub(crate) fn stack_of(&self, thread: &Thread) -> mlua::Result<String> {
-        self.stack_of.call((thread.clone(), "", 0))
+    pub(crate) fn stack_of(&self, thread: &mut Coroutine) -> mlua::Result<String> {
+        self.stack_of.call((thread.as_value(), "", 0))
     }
 
     /// Collects all garbage, and sets how much there may be before the collector begins anew: as much as is
@@ -286,20 +286,20 @@ impl Machine {
         &self,
         function: Function,
         environment: &Function,
-    ) -> mlua::Result<Thread> {
+    ) -> mlua::Result<Coroutine> {
         let body: Function = self.of_script.call((function, environment))?;
-        self.lua.create_thread(body)
+        Coroutine::new(&self.lua, body)
     }
 
-    pub(crate) fn take_thread(&self) -> mlua::Result<Thread> {
+    pub(crate) fn take_thread(&self) -> mlua::Result<Coroutine> {
         let idle = self.idle.borrow_mut().pop();
         match idle {
             Some(thread) => Ok(thread),
-            None => self.lua.create_thread(self.of_function.clone()),
+            None => Coroutine::new(&self.lua, self.of_function.clone()),
         }
     }
 
-    pub(crate) fn give_thread(&self, thread: Thread) {
+    pub(crate) fn give_thread(&self, thread: Coroutine) {
         let mut idle = self.idle.borrow_mut();
         if idle.len() < IDLE_MAX {
             idle.push(thread);

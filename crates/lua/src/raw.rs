@@ -2,9 +2,17 @@
 //! what a warm run costs beside its script is mostly this.
 
 use std::ffi::c_int;
-use std::marker::PhantomData;
 
-use mlua::{IntoLuaMulti, LightUserData, Lua, Thread, Value, ffi};
+use mlua::{Function, IntoLuaMulti, LightUserData, Lua, Thread, Value, ffi};
+
+/// A coroutine, and the Lua state it belongs to. mlua's own `Thread` does not keep the state alive, which the
+/// calls below rely on.
+///
+/// What changes its stack takes the coroutine by `&mut`, so that no [`Stack`] of it is read meanwhile.
+pub(crate) struct Coroutine {
+    lua: Lua,
+    thread: Thread,
+}
 
 /// What became of a coroutine that was resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,43 +25,91 @@ pub(crate) enum Resumed {
     NoMemory,
 }
 
-/// Puts `arguments` on the stack of `thread`, for [`resume`].
-///
-/// # Errors
-/// There is no memory for them.
-pub(crate) fn push(
-    lua: &Lua,
-    thread: &Thread,
-    arguments: impl IntoLuaMulti,
-) -> mlua::Result<c_int> {
-    let target = thread.state();
-    let mut count = 0;
-    // SAFETY: both states are alive and of one machine; mlua has put the arguments, and nothing else, on
-    // the stack it calls with, and made room on it. The room on the target is checked.
-    unsafe {
-        lua.exec_raw::<()>(arguments, |state| {
-            count = ffi::lua_gettop(state);
-            if ffi::lua_checkstack(target, count) == 0 {
-                ffi::luaL_error(state, c"too many values".as_ptr());
-            }
-            ffi::lua_xmove(state, target, count);
-        })?;
+impl Coroutine {
+    /// A coroutine that runs `function`, a function of `lua`.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn new(lua: &Lua, function: Function) -> mlua::Result<Coroutine> {
+        Ok(Coroutine {
+            thread: lua.create_thread(function)?,
+            lua: lua.clone(),
+        })
     }
-    Ok(count)
-}
 
-/// Resumes `thread`, which is suspended or has not begun, with the `arguments` values on top of its stack.
-pub(crate) fn resume(thread: &Thread, arguments: c_int) -> Resumed {
-    let mut count = 0;
-    // SAFETY: the state is alive as long as `thread` is, and belongs to this thread. Errors of the
-    // coroutine are caught by lua_resume. Whoever has the thread from the machine's pool is the only one
-    // who resumes it.
-    let status =
-        unsafe { ffi::lua_resume(thread.state(), std::ptr::null_mut(), arguments, &mut count) };
-    match status {
-        ffi::LUA_OK | ffi::LUA_YIELD => Resumed::Values,
-        ffi::LUA_ERRMEM => Resumed::NoMemory,
-        _ => Resumed::Error,
+    /// Its own state. It is alive as long as the coroutine is, and belongs to this thread of the process: neither
+    /// `Lua` nor `Thread` can be sent to another one.
+    pub fn state(&self) -> *mut ffi::lua_State {
+        self.thread.state()
+    }
+
+    /// The coroutine as a value for a function of Lua.
+    pub fn as_value(&mut self) -> Thread {
+        self.thread.clone()
+    }
+
+    /// Puts `arguments` on its stack, for [`Coroutine::resume`], and answers with their number.
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub fn push(&mut self, arguments: impl IntoLuaMulti) -> mlua::Result<c_int> {
+        let target = self.state();
+        let mut count = 0;
+        // SAFETY: both states are alive, and of one machine, as `new` has made the coroutine with `lua`; mlua has
+        // put the arguments, and nothing else, on the stack it calls with, and made room on it. The room on the
+        // target is checked.
+        unsafe {
+            self.lua.exec_raw::<()>(arguments, |state| {
+                count = ffi::lua_gettop(state);
+                if ffi::lua_checkstack(target, count) == 0 {
+                    ffi::luaL_error(state, c"too many values".as_ptr());
+                }
+                ffi::lua_xmove(state, target, count);
+            })?;
+        }
+        Ok(count)
+    }
+
+    /// Resumes it with the `arguments` values on top of its stack. With fewer there, or if it has ended, that is an
+    /// error.
+    pub fn resume(&mut self, arguments: c_int) -> Resumed {
+        let state = self.state();
+        let mut count = 0;
+        // SAFETY: the state is alive and belongs to this thread (see `state`). It is suspended and has the values
+        // that lua_resume takes off its stack, the function below them if it has not begun: that is asked for
+        // first. It does not run: whatever runs it borrows the coroutine for as long, and a Lua function that got
+        // it by `as_value` has returned. lua_resume catches the errors of the coroutine.
+        let status = unsafe {
+            let below = match ffi::lua_status(state) {
+                ffi::LUA_YIELD => 0,
+                ffi::LUA_OK => 1,
+                _ => return Resumed::Error,
+            };
+            if arguments < 0 || ffi::lua_gettop(state) < arguments.saturating_add(below) {
+                return Resumed::Error;
+            }
+            ffi::lua_resume(state, std::ptr::null_mut(), arguments, &mut count)
+        };
+        match status {
+            ffi::LUA_OK | ffi::LUA_YIELD => Resumed::Values,
+            ffi::LUA_ERRMEM => Resumed::NoMemory,
+            _ => Resumed::Error,
+        }
+    }
+
+    /// The values on its stack.
+    pub fn stack(&self) -> Stack<'_> {
+        Stack {
+            state: self.state(),
+            coroutine: self,
+        }
+    }
+
+    /// Takes everything off its stack.
+    pub fn clear(&mut self) {
+        // SAFETY: the state is alive, belongs to this thread and does not run (see `resume`); by the unique borrow
+        // nothing refers to what is on its stack.
+        unsafe { ffi::lua_settop(self.state(), 0) };
     }
 }
 
@@ -61,18 +117,10 @@ pub(crate) fn resume(thread: &Thread, arguments: c_int) -> Resumed {
 #[derive(Clone, Copy)]
 pub(crate) struct Stack<'t> {
     state: *mut ffi::lua_State,
-    thread: PhantomData<&'t Thread>,
+    coroutine: &'t Coroutine,
 }
 
 impl<'t> Stack<'t> {
-    /// That of `thread`.
-    pub fn of(thread: &'t Thread) -> Stack<'t> {
-        Stack {
-            state: thread.state(),
-            thread: PhantomData,
-        }
-    }
-
     /// How many there are.
     pub fn len(self) -> usize {
         // SAFETY: the state is alive: it is borrowed.
@@ -93,7 +141,7 @@ impl<'t> Stack<'t> {
     pub fn bytes(self, index: usize) -> Option<&'t [u8]> {
         let index = self.place(index)?;
         // SAFETY: as above. A string is not moved or freed while it is on a stack, and not changed at all;
-        // what is on the stack stays there until the thread is resumed or cleared, for which the borrow
+        // what is on the stack stays there until the coroutine is resumed or cleared, for which the borrow
         // has to end.
         unsafe {
             if ffi::lua_type(self.state, index) != ffi::LUA_TSTRING {
@@ -128,14 +176,14 @@ impl<'t> Stack<'t> {
     ///
     /// # Errors
     /// There is no memory for a reference to it.
-    pub fn value(self, lua: &Lua, index: usize) -> mlua::Result<Value> {
+    pub fn value(self, index: usize) -> mlua::Result<Value> {
         let Some(index) = self.place(index) else {
             return Ok(Value::Nil);
         };
         // SAFETY: both states are alive and of one machine; a slot is made on the source's stack, which
         // has room for it, and moved to the other.
         unsafe {
-            lua.exec_raw((), |state| {
+            self.coroutine.lua.exec_raw((), |state| {
                 if ffi::lua_checkstack(self.state, 1) == 0 {
                     ffi::luaL_error(state, c"no room for a value".as_ptr());
                 }
@@ -152,9 +200,29 @@ impl<'t> Stack<'t> {
     }
 }
 
-/// Takes everything off the stack of `thread`, which is suspended.
-pub(crate) fn clear(thread: &mut Thread) {
-    // SAFETY: the state is alive, belongs to this thread and does not run; by the unique borrow nobody
-    // reads what is on its stack.
-    unsafe { ffi::lua_settop(thread.state(), 0) };
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_coroutine_is_resumed_only_with_what_is_on_its_stack() {
+        let lua = Lua::new();
+        let function = lua.load("return coroutine.yield(...)").into_function();
+        let mut coroutine = Coroutine::new(&lua, function.expect("sound")).expect("memory");
+        drop(lua);
+        assert_eq!(
+            coroutine.resume(1),
+            Resumed::Error,
+            "only its function is there"
+        );
+        assert_eq!(coroutine.resume(-1), Resumed::Error);
+        let count = coroutine.push((1, "a")).expect("memory");
+        assert_eq!(coroutine.resume(count + 1), Resumed::Error);
+        assert_eq!(coroutine.resume(count), Resumed::Values);
+        assert_eq!(coroutine.stack().bytes(2), Some(&b"a"[..]));
+        assert_eq!(coroutine.resume(3), Resumed::Error, "it has yielded two");
+        assert_eq!(coroutine.resume(2), Resumed::Values, "it ends");
+        coroutine.clear();
+        assert_eq!(coroutine.resume(0), Resumed::Error, "it has ended");
+    }
 }

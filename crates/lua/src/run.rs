@@ -5,13 +5,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use mlua::{Function, IntoLua, IntoLuaMulti, Table, Thread, Value};
+use mlua::{Function, IntoLua, IntoLuaMulti, Table, Value};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::budget::Excess;
 use crate::error::{ScriptError, message_of};
 use crate::machine::{DONE, Machine, WAIT, Wait};
-use crate::raw::{self, Resumed, Stack};
+use crate::raw::{Coroutine, Resumed, Stack};
 use crate::script::Script;
 
 /// A script on its way: it has ended, or waits for something and is polled until it ends. Dropping it
@@ -19,7 +19,7 @@ use crate::script::Script;
 pub struct Run {
     machine: Rc<Machine>,
     what: Option<What>,
-    thread: Option<Thread>,
+    thread: Option<Coroutine>,
     wait: Option<Wait>,
     /// What it has changed in libraries, while it waits.
     overlay: Option<Table>,
@@ -59,7 +59,7 @@ pub enum Progress {
 pub struct Results {
     machine: Rc<Machine>,
     what: Option<What>,
-    thread: Option<Thread>,
+    thread: Option<Coroutine>,
 }
 
 impl Run {
@@ -94,17 +94,18 @@ impl Run {
         function: &Function,
         argument: impl IntoLua,
     ) -> Result<(Run, Progress), ScriptError> {
-        let thread = machine
+        let mut thread = machine
             .take_thread()
             .map_err(|error| ScriptError::of_run(&error))?;
-        let count = raw::push(machine.lua(), &thread, (function, argument))
+        let count = thread
+            .push((function, argument))
             .map_err(|error| ScriptError::of_run(&error))?;
         let mut run = Run::new(machine, What::Function(name.into()), thread);
         let progress = run.resume(count)?;
         Ok((run, progress))
     }
 
-    fn new(machine: &Rc<Machine>, what: What, thread: Thread) -> Run {
+    fn new(machine: &Rc<Machine>, what: What, thread: Coroutine) -> Run {
         Run {
             machine: Rc::clone(machine),
             what: Some(what),
@@ -148,10 +149,10 @@ impl Run {
             match progress {
                 Ok(Progress::Waits) => {
                     if self.has_used_all()
-                        && let Some(thread) = self.thread.take()
+                        && let Some(mut thread) = self.thread.take()
                     {
                         self.wait = None;
-                        return Poll::Ready(Err(self.stopped(Excess::Time, &thread, None)));
+                        return Poll::Ready(Err(self.stopped(Excess::Time, &mut thread, None)));
                     }
                     stretches += 1;
                     let time = self.machine.options().budget.time;
@@ -188,33 +189,31 @@ impl Run {
         let Some(thread) = &mut self.thread else {
             return Ok(Progress::Ended(self.nothing()));
         };
-        raw::clear(thread);
-        let count = raw::push(self.machine.lua(), thread, arguments)
+        thread.clear();
+        let count = thread
+            .push(arguments)
             .map_err(|error| ScriptError::of_run(&error))?;
         self.resume(count)
     }
 
     /// Resumes with the `count` arguments on top of the coroutine's stack.
     fn resume(&mut self, count: c_int) -> Result<Progress, ScriptError> {
-        let Some(thread) = self.thread.take() else {
+        let Some(mut thread) = self.thread.take() else {
             return Ok(Progress::Ended(self.nothing()));
         };
         self.machine.put_overlay(self.overlay.take())?;
         let used_before = self.machine.lua().used_memory();
-        let (resumed, excess) = self
-            .machine
-            .meter()
-            .measure(thread.state(), || raw::resume(&thread, count));
+        let (resumed, excess) = self.machine.meter().resume(&mut thread, count);
         let overlay = self.machine.take_overlay()?;
         if let Some(excess) = excess {
-            let error = (resumed != Resumed::Values).then(|| self.error_of(&thread, resumed));
-            return Err(self.stopped(excess, &thread, error.as_ref()));
+            let error = (resumed != Resumed::Values).then(|| self.error_of(&mut thread, resumed));
+            return Err(self.stopped(excess, &mut thread, error.as_ref()));
         }
         if resumed != Resumed::Values {
             self.forget_started();
-            return Err(self.error_of(&thread, resumed));
+            return Err(self.error_of(&mut thread, resumed));
         }
-        let mark = Stack::of(&thread).mark(1);
+        let mark = thread.stack().mark(1);
         if mark == Some(DONE) {
             self.forget_started();
             return Ok(Progress::Ended(Results {
@@ -233,19 +232,19 @@ impl Run {
             return Ok(Progress::Waits);
         }
         let text = format!("{}: attempt to yield from outside a coroutine", self.name());
-        Err(self.error_with_stack(&text, &thread))
+        Err(self.error_with_stack(&text, &mut thread))
     }
 
     /// The error that is the last value of the stack of `thread`, which is dead.
-    fn error_of(&self, thread: &Thread, resumed: Resumed) -> ScriptError {
+    fn error_of(&self, thread: &mut Coroutine, resumed: Resumed) -> ScriptError {
         if resumed == Resumed::NoMemory {
             let error = mlua::Error::MemoryError(format!("{}: not enough memory", self.name()));
             return ScriptError::of_run(&error);
         }
-        let stack = Stack::of(thread);
+        let stack = thread.stack();
         let text = match stack.bytes(stack.len()) {
             Some(text) => String::from_utf8_lossy(text).into_owned(),
-            None => match stack.value(self.machine.lua(), stack.len()) {
+            None => match stack.value(stack.len()) {
                 Ok(Value::Error(error)) => return ScriptError::of_run(&error),
                 Ok(value @ (Value::Integer(_) | Value::Number(_))) => {
                     value.to_string().unwrap_or_default()
@@ -258,7 +257,7 @@ impl Run {
         self.error_with_stack(&text, thread)
     }
 
-    fn error_with_stack(&self, text: &str, thread: &Thread) -> ScriptError {
+    fn error_with_stack(&self, text: &str, thread: &mut Coroutine) -> ScriptError {
         // Without memory for it the message has to do.
         let calls = self.machine.stack_of(thread).unwrap_or_default();
         let text = format!("{text}\n{}", calls.trim_start());
@@ -289,7 +288,12 @@ impl Run {
     }
 
     /// `error` is what the script ended with, where it could not be stopped by a yield.
-    fn stopped(&self, excess: Excess, thread: &Thread, error: Option<&ScriptError>) -> ScriptError {
+    fn stopped(
+        &self,
+        excess: Excess,
+        thread: &mut Coroutine,
+        error: Option<&ScriptError>,
+    ) -> ScriptError {
         self.forget_started();
         self.machine.wear_out();
         // Without memory for it the message has to do.
@@ -349,13 +353,13 @@ impl Results {
     /// There is no memory for a reference to it.
     pub fn value(&self, number: usize) -> mlua::Result<Value> {
         match self.stack() {
-            Some(stack) => stack.value(self.machine.lua(), number + 1),
+            Some(stack) => stack.value(number + 1),
             None => Ok(Value::Nil),
         }
     }
 
     fn stack(&self) -> Option<Stack<'_>> {
-        self.thread.as_ref().map(Stack::of)
+        self.thread.as_ref().map(Coroutine::stack)
     }
 }
 
@@ -365,7 +369,7 @@ impl Drop for Results {
         let Some(mut thread) = self.thread.take() else {
             return;
         };
-        raw::clear(&mut thread);
+        thread.clear();
         match self.what.take() {
             Some(What::Script(script, environment)) => script.give_back(environment, thread),
             _ => self.machine.give_thread(thread),

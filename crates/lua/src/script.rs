@@ -7,10 +7,11 @@ use std::rc::Rc;
 use std::time::SystemTime;
 
 use mlua::chunk::ChunkMode;
-use mlua::{Function, Lua, Thread};
+use mlua::{Function, Lua};
 
 use crate::error::ScriptError;
 use crate::machine::Machine;
+use crate::raw::Coroutine;
 
 /// Scripts of one state at most. Names come from configurations and document roots; a directory full of
 /// scripts must not fill memory.
@@ -25,7 +26,7 @@ pub struct Script {
     name: String,
     make: Function,
     /// Coroutines that have run it to its end, and the environment each is for.
-    idle: RefCell<Vec<(*const c_void, Thread)>>,
+    idle: RefCell<Vec<(*const c_void, Coroutine)>>,
 }
 
 /// What a file was when it was read. Two stamps that are equal stand for the same content.
@@ -93,7 +94,11 @@ impl Script {
     }
 
     /// A coroutine that runs the script, by a function that nobody else runs, when it is resumed.
-    pub(crate) fn thread(&self, machine: &Machine, environment: &Function) -> mlua::Result<Thread> {
+    pub(crate) fn thread(
+        &self,
+        machine: &Machine,
+        environment: &Function,
+    ) -> mlua::Result<Coroutine> {
         let wanted = environment.to_pointer();
         let mut idle = self.idle.borrow_mut();
         // One environment, as a rule: a script is mod_magnet's or mod_cml's.
@@ -108,7 +113,7 @@ impl Script {
     }
 
     /// Takes back a coroutine whose run is over.
-    pub(crate) fn give_back(&self, environment: *const c_void, thread: Thread) {
+    pub(crate) fn give_back(&self, environment: *const c_void, thread: Coroutine) {
         let mut idle = self.idle.borrow_mut();
         if idle.len() < IDLE_MAX {
             idle.push((environment, thread));

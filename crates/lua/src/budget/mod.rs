@@ -12,11 +12,11 @@ pub mod proof;
 mod stop;
 mod watchdog;
 
+use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mlua::ffi;
-
+use crate::raw::{Coroutine, Resumed};
 use watchdog::Slot;
 pub use watchdog::TICK;
 
@@ -54,21 +54,18 @@ impl Meter {
         Ok(Meter { slot })
     }
 
-    /// Calls `run`, which runs Lua in `state`, and tells whether it was stopped for using too much.
-    pub(crate) fn measure<R>(
+    /// Resumes `coroutine` with the `arguments` values on top of its stack, and tells whether it was stopped for
+    /// using too much.
+    pub(crate) fn resume(
         &self,
-        state: *mut ffi::lua_State,
-        run: impl FnOnce() -> R,
-    ) -> (R, Option<Excess>) {
+        coroutine: &mut Coroutine,
+        arguments: c_int,
+    ) -> (Resumed, Option<Excess>) {
         if stop::is_running() {
             // A run within a run of this thread: the outer one's budget holds for both.
-            return (run(), None);
+            return (coroutine.resume(arguments), None);
         }
-        let entered = stop::Entered::new(state, &self.slot);
-        watchdog::begin(&self.slot);
-        let result = run();
-        watchdog::end(&self.slot);
-        (result, entered.leave())
+        stop::resume_watched(coroutine, arguments, &self.slot)
     }
 }
 

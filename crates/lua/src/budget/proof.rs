@@ -9,7 +9,7 @@ use std::time::Duration;
 use mlua::{Lua, LuaOptions, StdLib, Table};
 
 use super::{Budget, Meter};
-use crate::raw;
+use crate::raw::Coroutine;
 
 /// Whether compiled loops are stopped. The first call takes two or three milliseconds; where they are not
 /// stopped, as long as [`STEPS`] take.
@@ -40,9 +40,10 @@ fn stopped_at() -> mlua::Result<u64> {
     .map_err(mlua::Error::external)?;
     let at: Table = lua.create_table()?;
     at.set(1, STEPS)?;
-    let thread = lua.create_thread(lua.load(SOURCE).set_name("=petrel/proof").into_function()?)?;
-    let count = raw::push(&lua, &thread, (&at, STEPS))?;
-    meter.measure(thread.state(), || raw::resume(&thread, count));
+    let function = lua.load(SOURCE).set_name("=petrel/proof").into_function()?;
+    let mut coroutine = Coroutine::new(&lua, function)?;
+    let count = coroutine.push((&at, STEPS))?;
+    meter.resume(&mut coroutine, count);
     at.get(1)
 }
 

@@ -14,7 +14,8 @@ use std::time::Duration;
 use mlua::ffi;
 
 use super::Excess;
-use super::watchdog::Slot;
+use super::watchdog::{self, Slot};
+use crate::raw::{Coroutine, Resumed};
 
 const SIGNAL: c_int = libc::SIGURG;
 
@@ -44,10 +45,10 @@ thread_local! {
     };
 }
 
-/// A thread, for as long as it is registered.
+/// A thread of this process. It may have ended: the kernel knows it by numbers, and not by memory of its own.
 #[derive(Clone, Copy)]
 pub(super) struct ThreadId {
-    thread: libc::pthread_t,
+    thread: libc::pid_t,
     clock: libc::clockid_t,
 }
 
@@ -55,10 +56,10 @@ impl ThreadId {
     /// The calling thread. Its mask lets the signal through from now on.
     pub fn current() -> io::Result<ThreadId> {
         // SAFETY: no arguments, cannot fail.
-        let thread = unsafe { libc::pthread_self() };
+        let thread = unsafe { libc::gettid() };
         let mut clock = 0;
         // SAFETY: the thread exists, it is this one; `clock` is valid for a write.
-        check(unsafe { libc::pthread_getcpuclockid(thread, &mut clock) })?;
+        check(unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock) })?;
         let mut signals = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: sigemptyset initialises the set that the other calls read; the old mask is not wanted.
         check(unsafe {
@@ -81,10 +82,12 @@ impl ThreadId {
         Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
     }
 
-    /// Makes the thread look whether its script has to stop.
+    /// Makes the thread look whether its script has to stop. If it has ended, nothing happens, or another thread of
+    /// this process looks, and finds that nothing has to stop.
     pub fn interrupt(self) {
-        // SAFETY: the caller holds the lock under which threads are forgotten before they end.
-        unsafe { libc::pthread_kill(self.thread, SIGNAL) };
+        // SAFETY: tgkill takes numbers and touches no memory of this process. The signal goes to a thread of this
+        // process or to none, and the handler does something only where Lua runs.
+        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.thread, SIGNAL) };
     }
 }
 
@@ -114,43 +117,50 @@ pub(super) fn is_running() -> bool {
     RUNNING.with(|running| !running.state.get().is_null())
 }
 
-/// Lua runs in this thread until [`Entered::leave`].
-pub(super) struct Entered {
-    state: *mut ffi::lua_State,
+/// Resumes `coroutine`, and tells whether it was stopped. While it runs, the signal handler knows the coroutine and
+/// the slot. Both are borrowed until it knows them no more, also when a function that the script calls panics.
+pub(super) fn resume_watched(
+    coroutine: &mut Coroutine,
+    arguments: c_int,
+    slot: &Slot,
+) -> (Resumed, Option<Excess>) {
+    let state = coroutine.state();
+    // SAFETY: the coroutine keeps its state alive, and is of this thread; this reads a counter.
+    let used = unsafe { memory_used(state) };
+    let most = used.saturating_add(slot.budget.growth_bytes);
+    slot.memory_max.store(most, Ordering::Relaxed);
+    RUNNING.with(|running| {
+        running.verdict.store(WITHIN, Ordering::Relaxed);
+        running.slot.set(slot);
+        // Last: from now on the handler does something.
+        std::sync::atomic::compiler_fence(Ordering::SeqCst);
+        running.state.set(state);
+    });
+    let entered = Entered;
+    watchdog::begin(slot);
+    let result = coroutine.resume(arguments);
+    watchdog::end(slot);
+    drop(entered);
+    let excess = match RUNNING.with(|running| running.verdict.load(Ordering::Relaxed)) {
+        OUT_OF_TIME => Excess::Time,
+        OUT_OF_MEMORY => Excess::Memory,
+        _ => return (result, None),
+    };
+    // SAFETY: the state is alive, belongs to this thread, and no handler touches it any more.
+    unsafe { ffi::lua_sethook(state, None, 0, 0) };
+    (result, Some(excess))
 }
 
-impl Entered {
-    pub fn new(state: *mut ffi::lua_State, slot: &Slot) -> Entered {
-        // SAFETY: `state` is a live state of this thread; this reads a counter.
-        let used = unsafe { memory_used(state) };
-        let most = used.saturating_add(slot.budget.growth_bytes);
-        slot.memory_max.store(most, Ordering::Relaxed);
-        RUNNING.with(|running| {
-            running.verdict.store(WITHIN, Ordering::Relaxed);
-            running.slot.set(slot);
-            // Last: from now on the handler does something.
-            std::sync::atomic::compiler_fence(Ordering::SeqCst);
-            running.state.set(state);
-        });
-        Entered { state }
-    }
+/// Lua runs in this thread until this is dropped.
+struct Entered;
 
-    /// Tells whether the script was stopped.
-    pub fn leave(self) -> Option<Excess> {
+impl Drop for Entered {
+    fn drop(&mut self) {
         RUNNING.with(|running| {
             running.state.set(ptr::null_mut());
             std::sync::atomic::compiler_fence(Ordering::SeqCst);
-            let verdict = running.verdict.load(Ordering::Relaxed);
             running.slot.set(ptr::null());
-            let excess = match verdict {
-                OUT_OF_TIME => Excess::Time,
-                OUT_OF_MEMORY => Excess::Memory,
-                _ => return None,
-            };
-            // SAFETY: the state is alive, belongs to this thread, and no handler touches it any more.
-            unsafe { ffi::lua_sethook(self.state, None, 0, 0) };
-            Some(excess)
-        })
+        });
     }
 }
 
@@ -163,11 +173,12 @@ extern "C" fn on_signal(_: c_int) {
         if state.is_null() {
             return;
         }
-        // SAFETY: the slot outlives the run: `Meter::measure` holds it, and leaving clears `state` first.
+        // SAFETY: `resume_watched` borrows the slot until it has cleared `state`.
         let slot = unsafe { &*running.slot.get() };
         let is_out_of_time =
             slot.out_of_time.load(Ordering::Acquire) == slot.sequence.load(Ordering::Acquire);
-        // SAFETY: `state` is alive while Lua runs in it; this reads a counter.
+        // SAFETY: `resume_watched` borrows the coroutine, which keeps `state` alive, until it has cleared it;
+        // this reads a counter.
         let used = unsafe { memory_used(state) };
         let verdict = match is_out_of_time {
             true => OUT_OF_TIME,
