@@ -238,26 +238,52 @@ impl Exchange {
             && self.request.head.capacity() <= limits::POOLED_BUFFER_BYTES_MAX
     }
 
-    /// Forgets the last request.
+    /// Forgets the last request. All fields are named here, as in the other `clear` functions, so that a new one is
+    /// not forgotten: building a new exchange around the buffers would copy all of it for each request.
     pub(crate) fn clear(&mut self) {
-        self.request.clear();
-        self.physical.clear();
-        self.response.clear();
-        self.environment.variables.clear();
-        self.scheme = Scheme::default();
-        self.proxied = None;
-        self.sent = Sent::default();
-        self.interim = Vec::new();
-        self.wake_at_s = Deadlines::NEVER;
-        self.is_half_closed = false;
-        self.local_address = None;
-        self.kept.clear();
-        self.scope = None;
-        self.progress = crate::phase::Progress::default();
-        self.receiving = Receiving::default();
-        self.sending.clear();
-        self.lineage = Lineage::default();
-        self.cold.clear();
+        let Exchange {
+            // The worker stays; connection, ledger and settings are written when the next request begins.
+            worker: _,
+            connection: _,
+            ledger: _,
+            settings: _,
+            request,
+            physical,
+            response,
+            environment: Environment { variables },
+            scheme,
+            proxied,
+            sent,
+            interim,
+            wake_at_s,
+            is_half_closed,
+            local_address,
+            kept,
+            scope,
+            progress,
+            receiving,
+            sending,
+            lineage,
+            cold,
+        } = self;
+        request.clear();
+        physical.clear();
+        response.clear();
+        variables.clear();
+        *scheme = Scheme::default();
+        *proxied = None;
+        *sent = Sent::default();
+        *interim = Vec::new();
+        *wake_at_s = Deadlines::NEVER;
+        *is_half_closed = false;
+        *local_address = None;
+        kept.clear();
+        *scope = None;
+        *progress = crate::phase::Progress::default();
+        *receiving = Receiving::default();
+        sending.clear();
+        *lineage = Lineage::default();
+        cold.clear();
     }
 
     /// Answers with `status`; error pages and handlers come later.
@@ -538,25 +564,43 @@ impl Request {
     }
 
     fn clear(&mut self) {
-        self.head.clear();
-        self.url.clear();
-        self.original_target.clear();
-        self.refused_line.clear();
-        self.body.clear();
-        self.body_bytes = 0;
-        self.method = Method::Get;
+        let Request {
+            head,
+            url,
+            original_target,
+            refused_line,
+            body,
+            body_bytes,
+            method,
+        } = self;
+        head.clear();
+        url.clear();
+        original_target.clear();
+        refused_line.clear();
+        body.clear();
+        *body_bytes = 0;
+        *method = Method::Get;
     }
 }
 
 impl Physical {
     pub(crate) fn clear(&mut self) {
-        self.document_root.clear();
-        self.base.clear();
-        self.relative.clear();
-        self.path.clear();
-        self.path_info.clear();
-        self.file = None;
-        self.is_virtual = false;
+        let Physical {
+            document_root,
+            base,
+            relative,
+            path,
+            path_info,
+            file,
+            is_virtual,
+        } = self;
+        document_root.clear();
+        base.clear();
+        relative.clear();
+        path.clear();
+        path_info.clear();
+        *file = None;
+        *is_virtual = false;
     }
 
     /// Makes `root` the document root and builds the path of `url_path` below it.

@@ -83,18 +83,32 @@ impl Default for Response {
 impl Response {
     /// Back to nothing, keeping buffers.
     pub fn clear(&mut self) {
-        self.status = UNSET;
-        self.fields.clear();
-        self.body = Body::Empty;
-        self.announced_length = None;
-        self.close = false;
-        self.is_final = false;
-        self.bytes_per_second_max = 0;
-        self.kept = None;
-        self.own = Own::default();
-        self.carried.clear();
-        self.handed_on.clear();
-        self.has_carried = false;
+        let Response {
+            status,
+            fields,
+            body,
+            announced_length,
+            close,
+            is_final,
+            bytes_per_second_max,
+            kept,
+            own,
+            carried,
+            handed_on,
+            has_carried,
+        } = self;
+        *status = UNSET;
+        fields.clear();
+        *body = Body::Empty;
+        *announced_length = None;
+        *close = false;
+        *is_final = false;
+        *bytes_per_second_max = 0;
+        *kept = None;
+        *own = Own::default();
+        carried.clear();
+        handed_on.clear();
+        *has_carried = false;
     }
 
     /// Makes this an answer with `status` and no body; error pages are added later. Fields that are

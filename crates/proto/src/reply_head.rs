@@ -41,10 +41,16 @@ impl ReplyHead {
 
     /// Back to status 200 and no fields, keeping buffers.
     pub fn clear(&mut self) {
-        self.status = Status::OK;
-        self.names.clear();
-        self.values.clear();
-        self.fields.clear();
+        let ReplyHead {
+            status,
+            names,
+            values,
+            fields,
+        } = self;
+        *status = Status::OK;
+        names.clear();
+        values.clear();
+        fields.clear();
     }
 
     /// The status.

@@ -48,10 +48,16 @@ pub enum Ahead {
 impl RequestBody {
     /// Forgets everything: a new request begins.
     pub fn clear(&mut self) {
-        self.spool.clear();
-        self.use_ = Use::None;
-        self.complete = false;
-        self.failure = None;
+        let RequestBody {
+            spool,
+            use_,
+            complete,
+            failure,
+        } = self;
+        spool.clear();
+        *use_ = Use::None;
+        *complete = false;
+        *failure = None;
     }
 
     /// Asks the connection to keep the whole body. A [`Pending`](crate::module::Pending) that has asked

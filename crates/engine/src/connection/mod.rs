@@ -348,9 +348,33 @@ impl Connection {
     }
 
     fn reset_for_next_request(&mut self) {
-        if let Some(exchange) = &mut self.exchange {
+        let Connection {
+            exchange,
+            head_begun,
+            waits_for_maker,
+            write_due_s,
+            waits_for_disk,
+            // What is about the connection, and not about a request on it.
+            transport: _,
+            worker: _,
+            scope: _,
+            listener: _,
+            input: _,
+            peer: _,
+            rare: _,
+            id: _,
+            requests: _,
+            reader: _,
+            deadline: _,
+            state: _,
+        } = self;
+        if let Some(exchange) = exchange {
             exchange.clear();
         }
+        *head_begun = false;
+        *waits_for_maker = false;
+        *write_due_s = 0;
+        *waits_for_disk = false;
     }
 
     /// The exchange goes back to the pool: nothing of the next request is there.

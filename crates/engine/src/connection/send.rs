@@ -95,18 +95,32 @@ impl Sending {
     }
 
     pub fn clear(&mut self) {
-        self.prefix.clear();
-        self.prefix_sent = 0;
-        self.piece = None;
-        self.inlined = 0;
-        self.interim = 0;
-        self.is_in_place = false;
-        self.framing = Framing::Plain;
-        self.is_last = false;
-        self.in_chunk = false;
-        self.looked = false;
-        self.throttle = None;
-        self.flight = None;
+        let Sending {
+            prefix,
+            prefix_sent,
+            piece,
+            inlined,
+            interim,
+            is_in_place,
+            framing,
+            is_last,
+            in_chunk,
+            looked,
+            throttle,
+            flight,
+        } = self;
+        prefix.clear();
+        *prefix_sent = 0;
+        *piece = None;
+        *inlined = 0;
+        *interim = 0;
+        *is_in_place = false;
+        *framing = Framing::Plain;
+        *is_last = false;
+        *in_chunk = false;
+        *looked = false;
+        *throttle = None;
+        *flight = None;
     }
 
     /// The head, until the first bytes are sent.

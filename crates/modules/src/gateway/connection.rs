@@ -69,11 +69,24 @@ impl BackendConnection {
 
     /// Gets ready for a request.
     pub fn begin(&mut self) {
-        self.conversation.begin();
-        self.input.clear();
-        self.outgoing.clear();
-        self.outgoing_sent = 0;
-        self.requests += 1;
+        let BackendConnection {
+            conversation,
+            input,
+            outgoing,
+            outgoing_sent,
+            requests,
+            // What is about the connection, and not about a request on it.
+            stream: _,
+            permit: _,
+            standing: _,
+            tenure_since_ms: _,
+            idle_since_ms: _,
+        } = self;
+        conversation.begin();
+        input.clear();
+        outgoing.clear();
+        *outgoing_sent = 0;
+        *requests += 1;
     }
 
     /// Whether it has answered a request before: an error on it may only mean that it was closed

@@ -30,14 +30,23 @@ pub type Refused = &'static str;
 impl Answer {
     /// As new. Keeps memory of usual size.
     pub fn clear(&mut self) {
-        self.status = None;
-        self.fields.clear();
-        self.printed.clear();
-        self.printed.shrink_to(HEAD_WAIT_BYTES);
-        self.passed_on = 0;
-        self.log.clear();
-        self.is_head_sent = false;
-        self.wants_flush = false;
+        let Answer {
+            status,
+            fields,
+            printed,
+            passed_on,
+            log,
+            is_head_sent,
+            wants_flush,
+        } = self;
+        *status = None;
+        fields.clear();
+        printed.clear();
+        printed.shrink_to(HEAD_WAIT_BYTES);
+        *passed_on = 0;
+        log.clear();
+        *is_head_sent = false;
+        *wants_flush = false;
     }
 
     /// Appends `text`. True: there is enough now, and the script should wait for it to be sent if it

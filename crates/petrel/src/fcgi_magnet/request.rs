@@ -47,11 +47,19 @@ impl Request {
 
     /// As new, keeping memory of usual size.
     pub fn clear(&mut self) {
-        self.params.clear();
-        self.body.clear();
-        self.body.shrink_to(KEPT_BYTES_MAX);
-        self.body_state = BodyState::Coming;
-        self.answer.clear();
+        let Request {
+            // What begins a request says what comes after it.
+            after: _,
+            params,
+            body,
+            body_state,
+            answer,
+        } = self;
+        params.clear();
+        body.clear();
+        body.shrink_to(KEPT_BYTES_MAX);
+        *body_state = BodyState::Coming;
+        answer.clear();
     }
 
     /// The name-value pairs.

@@ -118,9 +118,14 @@ impl ReplyDecoder {
 
     /// Back to the beginning, for the next reply. The caller clears its [`ReplyHead`] as well.
     pub fn begin(&mut self) {
-        self.state = State::Head;
-        self.fields.begin();
-        self.refused = None;
+        let ReplyDecoder {
+            state,
+            fields,
+            refused,
+        } = self;
+        *state = State::Head;
+        fields.begin();
+        *refused = None;
     }
 
     /// Takes the next step. `input` begins where the last step's `consumed` ended, and may end

@@ -132,20 +132,38 @@ impl RequestHead {
 
     /// Forgets the request, and how far a partial one was searched, but keeps the buffers.
     pub fn clear(&mut self) {
-        self.bytes.clear();
-        self.head_length = 0;
-        self.method = Method::Get;
-        self.method_range = 0..0;
-        self.target = 0..0;
-        self.version = Version::Http10;
-        self.fields.clear();
-        self.index = [0; KnownField::COUNT];
-        self.host.clear();
-        self.framing = BodyFraming::None;
-        self.keep_alive = false;
-        self.expects_continue = false;
-        self.searched = 0;
-        self.attempted = 0;
+        let RequestHead {
+            bytes,
+            head_length,
+            method,
+            method_range,
+            target,
+            version,
+            fields,
+            index,
+            host,
+            // It is about a Host value, not about a request.
+            host_memo: _,
+            framing,
+            keep_alive,
+            expects_continue,
+            searched,
+            attempted,
+        } = self;
+        bytes.clear();
+        *head_length = 0;
+        *method = Method::Get;
+        *method_range = 0..0;
+        *target = 0..0;
+        *version = Version::Http10;
+        fields.clear();
+        *index = [0; KnownField::COUNT];
+        host.clear();
+        *framing = BodyFraming::None;
+        *keep_alive = false;
+        *expects_continue = false;
+        *searched = 0;
+        *attempted = 0;
     }
 
     /// Reads a head from the beginning of `input`, which may hold more than the head.

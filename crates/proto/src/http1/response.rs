@@ -196,12 +196,13 @@ impl ResponseDecoder {
 
     /// Makes ready for the response to another request. Buffers stay.
     pub fn begin(&mut self, asked: Asked) {
-        self.head.clear();
-        self.asked = asked;
-        self.state = State::Head;
-        self.keep_alive = false;
-        self.interim_count = 0;
-        self.forget_search();
+        let mut head = std::mem::take(&mut self.head);
+        head.clear();
+        *self = ResponseDecoder {
+            head,
+            asked,
+            ..ResponseDecoder::new(self.limits)
+        };
     }
 
     /// Takes the next step. `input` is everything received and not consumed so far. To be called

@@ -128,12 +128,20 @@ impl Url {
 
     /// Forgets the URL but keeps the buffers.
     pub fn clear(&mut self) {
-        self.target.clear();
-        self.path_length = 0;
-        self.decoded.clear();
-        self.decoded_is_raw = false;
-        self.origin.clear();
-        self.scheme_length = 0;
+        let Url {
+            target,
+            path_length,
+            decoded,
+            decoded_is_raw,
+            origin,
+            scheme_length,
+        } = self;
+        target.clear();
+        *path_length = 0;
+        decoded.clear();
+        *decoded_is_raw = false;
+        origin.clear();
+        *scheme_length = 0;
     }
 
     /// Reads a request target (RFC 9112 3.2): origin-form, absolute-form, or `*` with OPTIONS.

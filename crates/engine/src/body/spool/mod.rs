@@ -58,12 +58,13 @@ impl Default for Place {
 impl Spool {
     /// Forgets everything. Memory for small bodies stays, a file does not.
     pub fn clear(&mut self) {
-        match &mut self.place {
+        let Spool { place, begin, end } = self;
+        match place {
             Place::Memory(memory) => memory.clear(),
-            Place::Disk(_) => self.place = Place::default(),
+            Place::Disk(_) => *place = Place::default(),
         }
-        self.begin = 0;
-        self.end = 0;
+        *begin = 0;
+        *end = 0;
     }
 
     /// Appends `bytes`. What memory has no room for will go to a file in one of `directories`, the first

@@ -81,14 +81,24 @@ impl Default for Ajp13Conversation {
 
 impl Conversation for Ajp13Conversation {
     fn begin(&mut self) {
-        self.packets.begin();
-        self.head.clear();
-        self.head_is_interim = false;
-        self.interim_heads = 0;
-        self.expected = Expected::default();
-        self.body = None;
-        self.allowance = 0;
-        self.is_sent = false;
+        let Ajp13Conversation {
+            packets,
+            head,
+            head_is_interim,
+            interim_heads,
+            expected,
+            body,
+            allowance,
+            is_sent,
+        } = self;
+        packets.begin();
+        head.clear();
+        *head_is_interim = false;
+        *interim_heads = 0;
+        *expected = Expected::default();
+        *body = None;
+        *allowance = 0;
+        *is_sent = false;
     }
 
     fn encode_head(

@@ -48,9 +48,19 @@ impl CgiReply {
     /// Forgets the last reply.
     pub(super) fn begin(&mut self) {
         self.begin_head();
-        self.interim_heads = 0;
-        self.expected = Expected::default();
-        self.is_local_redirect = false;
+        let CgiReply {
+            // Of one head: `begin_head` has cleared them.
+            head: _,
+            decoder: _,
+            held: _,
+            state: _,
+            interim_heads,
+            expected,
+            is_local_redirect,
+        } = self;
+        *interim_heads = 0;
+        *expected = Expected::default();
+        *is_local_redirect = false;
     }
 
     /// Learns what the reply depends on.

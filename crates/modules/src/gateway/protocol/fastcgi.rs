@@ -114,10 +114,16 @@ impl Default for FastCgiConversation {
 
 impl Conversation for FastCgiConversation {
     fn begin(&mut self) {
-        self.records.begin();
-        self.reply.begin();
-        self.stderr_bytes = 0;
-        self.is_sent = false;
+        let FastCgiConversation {
+            records,
+            reply,
+            stderr_bytes,
+            is_sent,
+        } = self;
+        records.begin();
+        reply.begin();
+        *stderr_bytes = 0;
+        *is_sent = false;
     }
 
     fn encode_head(

@@ -77,13 +77,19 @@ impl Default for HttpConversation {
 
 impl Conversation for HttpConversation {
     fn begin(&mut self) {
-        self.decoder.begin(Asked {
+        let HttpConversation {
+            decoder,
+            is_chunked,
+            is_sent,
+            keep_alive,
+        } = self;
+        decoder.begin(Asked {
             method: Method::Get,
             upgrade: false,
         });
-        self.is_chunked = false;
-        self.is_sent = false;
-        self.keep_alive = false;
+        *is_chunked = false;
+        *is_sent = false;
+        *keep_alive = false;
     }
 
     fn encode_head(
