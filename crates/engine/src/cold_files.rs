@@ -20,7 +20,9 @@ use crate::blocking::{self, Class, Running};
 use crate::exchange::Exchange;
 use crate::file_cache::read::read_full;
 use crate::file_cache::{Asker, FileEntry, Found, Looked, NextNames, Symlinks, Waiting};
+use crate::ledger::Stage;
 use crate::module::{Outcome, Pending};
+use crate::phase;
 
 /// What the disk was asked for one request, and what it said. Most requests ask nothing, and pay a word.
 #[derive(Default)]
@@ -325,6 +327,8 @@ pub struct Late;
 /// A wait for the file that [`Exchange::look_up`] did not know, at most `server.max-file-wait`.
 pub struct ColdWait {
     due_s: u32,
+    /// The disk has not answered at once.
+    has_waited: bool,
 }
 
 impl ColdWait {
@@ -334,6 +338,7 @@ impl ColdWait {
         let now_s = exchange.worker.clock().seconds();
         ColdWait {
             due_s: now_s.saturating_add(wait_s).saturating_add(1),
+            has_waited: false,
         }
     }
 
@@ -359,12 +364,21 @@ impl ColdWait {
         exchange: &mut Exchange,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Late>> {
-        if exchange.poll_cold(context).is_ready() {
-            return Poll::Ready(Ok(()));
-        }
-        if exchange.worker.clock().seconds() < self.due_s {
+        let answered = exchange.poll_cold(context).is_ready();
+        let is_over = exchange.worker.clock().seconds() >= self.due_s;
+        if !answered && !is_over {
+            if !std::mem::replace(&mut self.has_waited, true) {
+                // What was done before belongs to the phase, the wait to the file system.
+                exchange.stamp(phase::stage(exchange));
+            }
             exchange.wake_at(self.due_s);
             return Poll::Pending;
+        }
+        if std::mem::take(&mut self.has_waited) {
+            exchange.stamp(Stage::Map);
+        }
+        if answered {
+            return Poll::Ready(Ok(()));
         }
         let path = exchange.cold.take_late_path();
         exchange.give_up_on_file("map", &path);

@@ -1,8 +1,11 @@
-//! Where the time of an exchange goes: a closed list of stages, filled in by the phase loop.
+//! Where the time of an exchange goes: a closed list of stages, filled in by the connection, the phase
+//! loop and what waits.
 //!
-//! `stages + unattributed = total`. A stamp reads the monotonic clock (16 to 30 ns), so it is
-//! taken only where work was done or something could have waited; phases without hooks are not
-//! stamped and cost nothing. Everything that shows timing reads this structure.
+//! `stages + unattributed = total`. A stamp gives all time since the last one to a stage. It reads the
+//! monotonic clock (16 to 30 ns), so it is taken only where work was done or something has waited: a head that
+//! comes in one piece has no `receive`, and phases without hooks cost nothing, their time is that of the next
+//! stage. A warm request for a file stamps `parse`, `map` (if there are index files), `content` and `send`.
+//! Everything that shows timing reads this structure.
 
 /// Nanoseconds of CLOCK_MONOTONIC.
 pub type Nanos = u64;
@@ -27,7 +30,8 @@ macro_rules! stages {
 }
 
 stages! {
-    /// From the first byte of the request head to its last.
+    /// From the first byte of the request head to its last. The time before the first byte is not the request's,
+    /// and of a pipeline each request begins when the answer before it is sent.
     Receive "receive";
     /// Parsing the head, choosing the settings.
     Parse "parse";
@@ -35,23 +39,25 @@ stages! {
     Translate "translate";
     /// Access rules.
     Authorize "authorize";
-    /// URL path to physical path, and what the file system had to be asked.
+    /// URL path to physical path, and in every phase waiting until the disk has said what is at a path.
     Map "map";
     /// Receiving the request body.
     RequestBody "request-body";
-    /// Waiting until a backend may be asked.
+    /// Waiting until a backend may be asked: for its address, for a connection that is free, or for the answer that
+    /// the page cache is fetching for another client.
     BackendQueue "backend-queue";
-    /// Connecting to a backend.
+    /// Connecting to a backend, or starting a CGI program.
     BackendConnect "backend-connect";
     /// Sending the request to a backend, until the first byte of its reply.
     BackendWait "backend-wait";
-    /// From the first byte of a backend's reply to the last, as far as the answer waits for it.
+    /// From the first byte of a backend's reply to the last, as far as the answer waits for it: also while a reply
+    /// is sent as it comes.
     BackendReply "backend-reply";
-    /// The handler that makes the answer.
+    /// The handler that makes the answer, and waiting for contents that are read from the disk while they are sent.
     Content "content";
     /// Changing headers, compressing.
     Transform "transform";
-    /// Handing the answer to the kernel, and waiting for the client to take it.
+    /// Handing the answer to the kernel, waiting for the client to take it, and bandwidth limits.
     Send "send";
 }
 

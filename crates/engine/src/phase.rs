@@ -1,8 +1,8 @@
 //! The loop every exchange walks, and what the core itself does between the hooks.
 //!
 //! translate, authorize, document root, map, resolved, content, then store and transform; each runs
-//! the hooks of the request's settings in order. The loop, not the hooks, stamps the clock, and only
-//! after a phase that had hooks or asked the file system.
+//! the hooks of the request's settings in order. The loop stamps the ledger after a phase that had hooks.
+//! Hooks stamp only what has a stage of its own: waiting for a backend or for the disk.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -156,7 +156,7 @@ fn step(exchange: &mut Exchange) -> Outcome {
 }
 
 fn advance(exchange: &mut Exchange, phase: Phase) {
-    stamp_if_worked(exchange, phase);
+    stamp_if_worked(exchange);
     let next = match phase {
         Phase::Translate => Phase::Authorize,
         Phase::Authorize => Phase::DocumentRoot,
@@ -266,6 +266,7 @@ fn allow(exchange: &mut Exchange, status: Status) -> Outcome {
 }
 
 fn restart(exchange: &mut Exchange, phase: Phase) {
+    stamp_if_worked(exchange);
     exchange.progress.restarts += 1;
     if exchange.progress.restarts > limits::RESTARTS_MAX {
         exchange.log_error(
@@ -294,9 +295,8 @@ fn restart(exchange: &mut Exchange, phase: Phase) {
 
 /// There is an answer. Errors get their handler or page first.
 fn leave_with_answer(exchange: &mut Exchange) {
-    let phase = phase_of(exchange);
-    stamp_if_worked(exchange, phase.min(Phase::Content));
-    trace::answered(exchange, phase);
+    stamp_if_worked(exchange);
+    trace::answered(exchange, phase_of(exchange));
     if let Some(handler) = error_page::handler_for(exchange) {
         return error_page::run_handler(exchange, &handler);
     }
@@ -315,18 +315,20 @@ pub(crate) fn go_to(exchange: &mut Exchange, phase: Phase) {
     restart(exchange, phase);
 }
 
-fn stamp_if_worked(exchange: &mut Exchange, phase: Phase) {
-    let stage = match phase {
+fn stamp_if_worked(exchange: &mut Exchange) {
+    // Storing belongs to the stage of the next phase, and costs no reading of the clock of its own.
+    if phase_of(exchange) != Phase::Store && std::mem::take(&mut exchange.progress.worked) {
+        exchange.stamp(stage(exchange));
+    }
+}
+
+/// The stage of the ledger that the present phase belongs to.
+pub(crate) fn stage(exchange: &Exchange) -> Stage {
+    match phase_of(exchange) {
         Phase::Translate => Stage::Translate,
         Phase::Authorize => Stage::Authorize,
         Phase::DocumentRoot | Phase::Map | Phase::Resolved => Stage::Map,
         Phase::Content => Stage::Content,
-        // Charged to the transform stage, so that storing costs no look at the clock of its own.
-        Phase::Store => return,
-        Phase::Transform | Phase::Log => Stage::Transform,
-    };
-    // The file cache is memory when it is warm: that is part of the content stage's stamp.
-    if std::mem::take(&mut exchange.progress.worked) {
-        exchange.stamp(stage);
+        Phase::Store | Phase::Transform | Phase::Log => Stage::Transform,
     }
 }

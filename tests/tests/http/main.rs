@@ -12,4 +12,5 @@ mod not_built;
 mod parse_options;
 mod proxied;
 mod ranges;
+mod stages;
 mod upgrades;

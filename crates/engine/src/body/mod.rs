@@ -18,6 +18,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 
 use crate::file_cache::FileEntry;
+use crate::ledger::Stage;
 pub use cold_read::{ColdRead, InMemory};
 pub use request::{Ahead, RequestBody};
 pub use spool::Spool;
@@ -78,6 +79,12 @@ pub trait BodySource {
         false
     }
 
+    /// The stage of the ledger that the last call of [`BodySource::poll_piece`] belongs to, and the wait after it if
+    /// it was pending.
+    fn stage(&self) -> Stage {
+        Stage::Content
+    }
+
     /// Whether nothing the client still sends can be passed on: the other end is gone, or silent
     /// for too long.
     fn has_failed(&self) -> bool {
@@ -122,6 +129,14 @@ impl Body {
         match self {
             Body::Source(source) => source.waits_for_disk(),
             _ => false,
+        }
+    }
+
+    /// See [`BodySource::stage`]. Files of a body are read from the disk while they are sent.
+    pub fn stage(&self) -> Stage {
+        match self {
+            Body::Source(source) => source.stage(),
+            _ => Stage::Content,
         }
     }
 

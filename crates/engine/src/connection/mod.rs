@@ -182,7 +182,8 @@ impl Connection {
             }
         };
         // The time the head and the hooks took is not the body's.
-        let exchange = self.exchange.as_ref().expect("a request is under way");
+        let exchange = self.exchange.as_mut().expect("a request is under way");
+        exchange.stamp(phase::stage(exchange));
         let read_idle_s = exchange.settings.core.read_idle_s;
         self.set_deadline(read_idle_s);
         Poll::Ready(next)
@@ -298,11 +299,27 @@ impl Connection {
 
     /// Refuses the request, whatever became of it so far, and closes after the answer.
     fn refuse(&mut self, status: Status, cause: std::fmt::Arguments<'_>) -> State {
+        self.stamp();
         let exchange = self.exchange.as_mut().expect("a request is under way");
         exchange.log_error(Stage::Receive.name(), cause);
         phase::refuse(exchange, status);
         exchange.receiving.give_up();
         State::Walk
+    }
+
+    /// Gives the time since the last stamp to what the request is at.
+    fn stamp(&mut self) {
+        if let Some(exchange) = &mut self.exchange {
+            let stage = match self.state {
+                State::Head if self.head_begun => Stage::Receive,
+                State::ProxyHeader | State::Head => Stage::Parse,
+                State::Walk => phase::stage(exchange),
+                State::WantedBody | State::UnwantedBody => Stage::RequestBody,
+                State::Send if self.waits_for_maker => exchange.response.body.stage(),
+                State::Send | State::Discard | State::Linger | State::Over => Stage::Send,
+            };
+            exchange.stamp(stage);
+        }
     }
 
     fn may_keep_alive(&self) -> bool {
@@ -615,13 +632,13 @@ impl Connection {
 
     /// The answer cannot be completed: it is logged as far as it got.
     fn abort(&mut self, cause: std::fmt::Arguments<'_>) {
+        self.stamp();
         self.know_local_address();
         if let Some(exchange) = &mut self.exchange {
             if exchange.settings.core.debug.state_handling {
                 exchange.log_error(Stage::Send.name(), cause);
             }
             exchange.sent.keep_alive = false;
-            exchange.stamp(Stage::Send);
             phase::log(exchange);
         }
     }

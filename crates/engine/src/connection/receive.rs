@@ -29,6 +29,8 @@ pub(crate) struct Receiving {
     tunnel: Option<TunnelEnd>,
     /// The second in which more of a streamed body must have come; 0: none is waited for.
     pub(super) due_s: u32,
+    /// The body was not there at once when a hook wanted it.
+    has_waited: bool,
 }
 
 /// How far the client's side of a tunnel is.
@@ -162,8 +164,9 @@ impl Connection {
 
     /// Parses `bytes`, the head so far. `None`: it is not complete; the bytes are kept.
     fn take_head(&mut self, bytes: &[u8]) -> Option<State> {
-        if !self.head_begun {
-            self.begin_head();
+        match &mut self.exchange {
+            Some(exchange) if self.head_begun => exchange.stamp(Stage::Receive),
+            _ => self.begin_head(),
         }
         let worker = Rc::clone(&self.worker);
         let exchange = self.exchange.as_mut().expect("begin_head took one");
@@ -251,7 +254,10 @@ impl Connection {
                     format_args!("the body of {length} bytes is over server.max-request-size");
                 self.refuse(Status::CONTENT_TOO_LARGE, cause)
             }
-            _ => State::Walk,
+            _ => {
+                exchange.stamp(Stage::Parse);
+                State::Walk
+            }
         }
     }
 
@@ -260,11 +266,15 @@ impl Connection {
         if !ready!(self.poll_send_continue(context)) {
             return Poll::Ready(Some(State::Over));
         }
-        match ready!(self.poll_rest_of_body(context)) {
+        let polled = self.poll_rest_of_body(context);
+        let exchange = self.exchange.as_mut().expect("a request is under way");
+        exchange.receiving.has_waited |= polled.is_pending();
+        match ready!(polled) {
             Ok(true) => {
-                let exchange = self.exchange.as_mut().expect("a request is under way");
                 exchange.request.body.complete();
-                exchange.stamp(Stage::RequestBody);
+                if exchange.receiving.has_waited {
+                    exchange.stamp(Stage::RequestBody);
+                }
                 Poll::Ready(self.refuse_unkept_body())
             }
             Ok(false) => {

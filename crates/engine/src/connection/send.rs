@@ -16,6 +16,7 @@ use crate::body::{Body, Piece};
 use crate::cold_files::status_of_error;
 use crate::deadlines::Deadlines;
 use crate::exchange::Exchange;
+use crate::ledger::Stage;
 use crate::limits;
 use crate::network_backend::{self, Flight, Sent, Stretch};
 use crate::phase;
@@ -221,7 +222,10 @@ impl Connection {
             Reader::New | Reader::Unproven => u64::from(limits::UNPROVEN_TURN_BYTES),
             Reader::Proven => limits::SEND_TURN_BYTES,
         };
-        self.waits_for_maker = false;
+        let exchange = self.exchange.as_mut().expect("an answer is under way");
+        if std::mem::take(&mut self.waits_for_maker) {
+            exchange.stamp(exchange.response.body.stage());
+        }
         loop {
             if let Some(next) = self.work_beside_sending(context) {
                 return Poll::Ready(next);
@@ -372,6 +376,7 @@ impl Connection {
             );
             return Poll::Ready(self.break_off(&io::ErrorKind::TimedOut.into()));
         }
+        exchange.stamp(Stage::Send);
         self.waits_for_maker = true;
         self.write_due_s = 0;
         if let Some(deadline) = self.deadline {
@@ -471,7 +476,15 @@ impl Exchange {
                 Fill::Ready
             };
         }
-        match self.response.body.poll_piece(context) {
+        let is_made_now = matches!(self.response.body, Body::Source(_));
+        if is_made_now && self.sent.bytes > 0 {
+            self.stamp(Stage::Send);
+        }
+        let polled = self.response.body.poll_piece(context);
+        if is_made_now {
+            self.stamp(self.response.body.stage());
+        }
+        match polled {
             Poll::Ready(Some(Ok(piece))) => self.queue(piece),
             Poll::Ready(Some(Err(error))) => return Fill::Broken(error),
             Poll::Ready(None) => {

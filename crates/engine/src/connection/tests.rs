@@ -1,3 +1,4 @@
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -5,6 +6,7 @@ use tokio::net::UnixStream;
 
 use super::*;
 use crate::body::Body;
+use crate::ledger::{Ledger, Nanos};
 use crate::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Pending, Phase};
 use crate::testing::Site;
 
@@ -19,9 +21,26 @@ static MODULE: ModuleSpec = ModuleSpec {
         configure.add(Phase::Translate, Translate);
         configure.add(Phase::Resolved, NeedsBody);
         configure.add(Phase::Transform, Transform);
+        configure.add(Phase::Log, KeepsLedger);
         Ok(())
     },
 };
+
+thread_local! {
+    /// How often the hook has been called that needs the body for `/`.
+    static BODIES_WANTED: Cell<u32> = const { Cell::new(0) };
+    /// The ledger of the last request that was logged.
+    static LEDGER: RefCell<Ledger> = RefCell::default();
+}
+
+struct KeepsLedger;
+
+impl Hook for KeepsLedger {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        LEDGER.replace(exchange.ledger.clone());
+        Outcome::Next
+    }
+}
 
 struct Translate;
 
@@ -42,6 +61,7 @@ impl Hook for Translate {
 
 impl Hook for NeedsBody {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
+        BODIES_WANTED.set(BODIES_WANTED.get() + 1);
         match exchange.request.body.is_complete() {
             false => Outcome::NeedBody,
             true => HalfWay::answer(exchange),
@@ -171,6 +191,88 @@ async fn a_hook_of_the_answer_does_not_wait_for_a_body_that_was_refused() {
         let expected = format!("HTTP/1.1 {status} ");
         assert!(answer.starts_with(&expected), "{answer}");
     }
+}
+
+/// Sends `parts`, each after a pause of [`PAUSE`] that begins when `has_taken` says that the server has taken the
+/// part before. Answers with the ledger of the request.
+async fn ledger_of(parts: [&str; 2], has_taken: impl Fn(&Site) -> bool) -> Ledger {
+    let site = Site::new("server.document-root = \"/\"", &[&MODULE]);
+    let worker = site.worker();
+    worker.shared().take_permit_over_limit();
+    let (mut client, server) = UnixStream::pair().expect("two sockets");
+    let listener = Rc::new(ListenerFacts::new("/test.sock".to_owned(), 0));
+    // The pool's only exchange: gone from there, a head has begun.
+    let facts = ConnectionFacts {
+        peer: Peer::Unix,
+        listener: Rc::clone(&listener),
+        request_number: 0,
+        id: 0,
+    };
+    worker.give_exchange(Box::new(Exchange::new(Rc::clone(worker), facts)));
+    let connection = Connection::new(worker, Transport::Unix(server), Peer::Unix, &listener);
+    let served = tokio::task::spawn_local(connection);
+    client
+        .write_all(parts[0].as_bytes())
+        .await
+        .expect("it reads");
+    let taken = async {
+        while !has_taken(&site) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let in_time = tokio::time::timeout(Duration::from_secs(60), taken).await;
+    in_time.expect("it takes the first part");
+    tokio::time::sleep(PAUSE).await;
+    client
+        .write_all(parts[1].as_bytes())
+        .await
+        .expect("it reads");
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.expect("an answer");
+    drop(client);
+    served.await.expect("the connection ends");
+    LEDGER.take()
+}
+
+const PAUSE: Duration = Duration::from_millis(50);
+
+#[tokio::test(flavor = "local")]
+async fn the_time_between_two_pieces_of_a_request_is_that_of_receiving_it() {
+    let head_has_begun = |site: &Site| match site.worker().take_exchange() {
+        Some(unused) => {
+            site.worker().give_exchange(unused);
+            false
+        }
+        None => true,
+    };
+    let before = BODIES_WANTED.get();
+    let body_is_wanted = move |_: &Site| BODIES_WANTED.get() > before;
+    let head = request("/", "Content-Length: 3");
+    let (first, rest) = head.split_at(20);
+    let in_two_heads = ledger_of([first, &format!("{rest}abc")], head_has_begun).await;
+    let in_two_bodies = ledger_of([&format!("{head}a"), "bc"], body_is_wanted).await;
+    // A second part that never is a whole head.
+    let broken = ledger_of([first, "\r\n : \r\n\r\n"], head_has_begun).await;
+    let pause = PAUSE.as_nanos() as Nanos;
+    for (ledger, stage) in [
+        (&in_two_heads, Stage::Receive),
+        (&in_two_bodies, Stage::RequestBody),
+        (&broken, Stage::Receive),
+    ] {
+        assert!(ledger.stage(stage) >= pause, "{stage:?} of {ledger:?}");
+        assert!(ledger.stage(Stage::Parse) > 0, "{ledger:?}");
+        assert_eq!(ledger.unattributed(), 0, "{ledger:?}");
+    }
+    assert_eq!(
+        in_two_bodies.stage(Stage::Receive),
+        0,
+        "its head came whole"
+    );
+    assert_eq!(
+        in_two_heads.stage(Stage::RequestBody),
+        0,
+        "its body came at once"
+    );
 }
 
 #[test]

@@ -31,6 +31,7 @@ use crate::body::{Body, BodySource, ColdRead, Piece, RequestBody};
 use crate::connection::Receiving;
 use crate::deadlines::{Alarm, Deadlines};
 use crate::exchange::Exchange;
+use crate::ledger::Stage;
 use crate::limits;
 use crate::phase::{self, Walked};
 use crate::response::Response;
@@ -261,6 +262,13 @@ impl BodySource for Subrequest {
 
     fn waits_for_disk(&self) -> bool {
         self.state == State::Body && self.response().body.waits_for_disk()
+    }
+
+    fn stage(&self) -> Stage {
+        match self.state {
+            State::Walk => Stage::Content,
+            State::Body | State::Over | State::Broken => self.response().body.stage(),
+        }
     }
 
     fn has_failed(&self) -> bool {

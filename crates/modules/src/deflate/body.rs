@@ -14,6 +14,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use petrel_engine::body::{Body, BodySource, ColdRead, Piece, RequestBody};
+use petrel_engine::ledger::Stage;
 use petrel_engine::proto::accept::Coding;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -36,6 +37,8 @@ pub(super) struct CompressedBody {
     /// The body inside has paused, and what was flushed for that is to be sent.
     is_pausing: bool,
     is_slow: bool,
+    /// The last piece was asked for and is not there: the body inside waits, not the encoder.
+    waits_for_source: bool,
     turn: Turn,
 }
 
@@ -123,6 +126,7 @@ impl CompressedBody {
             has_unflushed: false,
             is_pausing: false,
             is_slow: options.params.is_slow(coding),
+            waits_for_source: false,
             turn: Turn::new(options.turn_bytes),
         })
     }
@@ -227,6 +231,7 @@ impl CompressedBody {
                 Poll::Ready(done) => done.map(|()| None),
                 Poll::Pending => {
                     self.turn.end();
+                    self.waits_for_source = true;
                     Ok(Some(Poll::Pending))
                 }
             };
@@ -244,6 +249,7 @@ impl CompressedBody {
             }
             Poll::Pending => {
                 self.turn.end();
+                self.waits_for_source = true;
                 return Ok(Some(Poll::Pending));
             }
         }
@@ -253,6 +259,7 @@ impl CompressedBody {
 
 impl BodySource for CompressedBody {
     fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>> {
+        self.waits_for_source = false;
         loop {
             match self.advance(context) {
                 Ok(None) => {}
@@ -276,6 +283,14 @@ impl BodySource for CompressedBody {
 
     fn waits_for_disk(&self) -> bool {
         self.cold.is_reading() || self.source.waits_for_disk()
+    }
+
+    fn stage(&self) -> Stage {
+        match self.waits_for_source {
+            true if self.cold.is_reading() => Stage::Content,
+            true => self.source.stage(),
+            false => Stage::Transform,
+        }
     }
 
     fn has_failed(&self) -> bool {

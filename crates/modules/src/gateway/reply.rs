@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use petrel_engine::Exchange;
 use petrel_engine::body::{Ahead, BodySource, Piece, RequestBody, Spool};
+use petrel_engine::ledger::Stage;
 use petrel_engine::limits;
 use petrel_engine::settings::Settings;
 use petrel_engine::worker::Worker;
@@ -179,6 +180,10 @@ impl BodySource for Reply {
     fn wake_at_s(&self) -> Option<u32> {
         let due = self.talk.as_ref().and_then(Talk::due_s);
         due.map(|(due_s, _)| due_s)
+    }
+
+    fn stage(&self) -> Stage {
+        Stage::BackendReply
     }
 
     fn has_failed(&self) -> bool {

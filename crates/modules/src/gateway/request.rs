@@ -59,8 +59,10 @@ pub struct GatewayRequest {
 }
 
 enum State {
-    /// Names have to be looked up first.
-    Resolve,
+    /// Names have to be looked up first; whether the answer has been waited for.
+    Resolve {
+        waits: bool,
+    },
     Choose,
     Queue {
         backend: Rc<Backend>,
@@ -115,7 +117,12 @@ impl GatewayRequest {
         gateway: Rc<Gateway>,
         upstream: Rc<Upstream>,
     ) -> GatewayRequest {
-        GatewayRequest::in_state(exchange, gateway, Some(upstream), State::Resolve)
+        GatewayRequest::in_state(
+            exchange,
+            gateway,
+            Some(upstream),
+            State::Resolve { waits: false },
+        )
     }
 
     /// A conversation that has begun already: with a program that was started for it.
@@ -149,9 +156,15 @@ impl GatewayRequest {
     fn step(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         loop {
             match &mut self.state {
-                State::Resolve => {
-                    if let Some(upstream) = &self.upstream {
-                        ready!(upstream.poll_known(context));
+                State::Resolve { waits } => {
+                    if let Some(upstream) = &self.upstream
+                        && upstream.poll_known(context).is_pending()
+                    {
+                        *waits = true;
+                        return Poll::Pending;
+                    }
+                    if *waits {
+                        exchange.stamp(Stage::BackendQueue);
                     }
                     self.state = State::Choose;
                 }
@@ -659,7 +672,10 @@ impl GatewayRequest {
         let State::Talk(talk) = std::mem::replace(&mut self.state, State::Choose) else {
             return Some(exchange.answer(Status::INTERNAL_SERVER_ERROR));
         };
-        exchange.stamp(Stage::BackendReply);
+        exchange.stamp(match talk.reply_has_begun() {
+            true => Stage::BackendReply,
+            false => Stage::BackendWait,
+        });
         reply::log_dropped(&exchange.settings, &talk);
         let was_kept = talk.is_on_kept_connection();
         let body = &exchange.request.body;

@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use petrel_engine::Exchange;
 use petrel_engine::body::{Body, BodySource, InMemory, Piece, RequestBody};
+use petrel_engine::ledger::Stage;
 use petrel_engine::module::{Hook, Outcome};
 use petrel_engine::proto::date;
 use petrel_engine::proto::header_block::HeaderBlock;
@@ -266,6 +267,13 @@ impl BodySource for Collector {
 
     fn waits_for_disk(&self) -> bool {
         self.reader.is_reading() || self.body.waits_for_disk()
+    }
+
+    fn stage(&self) -> Stage {
+        match self.reader.is_reading() {
+            true => Stage::Content,
+            false => self.body.stage(),
+        }
     }
 
     fn has_failed(&self) -> bool {

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use petrel_engine::body::{Body, BodySource, InMemory, Piece, RequestBody};
+use petrel_engine::ledger::Stage;
 
 use super::entry::{Entry, Page};
 use super::flight::{Landing, Pilot};
@@ -145,6 +146,13 @@ impl BodySource for Tee {
 
     fn waits_for_disk(&self) -> bool {
         self.reader.is_reading() || self.body.waits_for_disk()
+    }
+
+    fn stage(&self) -> Stage {
+        match self.reader.is_reading() {
+            true => Stage::Content,
+            false => self.body.stage(),
+        }
     }
 
     fn has_failed(&self) -> bool {

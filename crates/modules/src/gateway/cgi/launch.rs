@@ -14,6 +14,7 @@ use std::task::{Context, Poll};
 use petrel_engine::Exchange;
 use petrel_engine::blocking::NotDone;
 use petrel_engine::cold_files::status_of_error;
+use petrel_engine::ledger::Stage;
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::status::Status;
 
@@ -64,7 +65,7 @@ impl Launch {
     }
 
     fn talk(&self, exchange: &mut Exchange, started: Started) -> Outcome {
-        let now_ms = exchange.worker.clock().now() / NANOS_PER_MILLI;
+        let now_ms = exchange.worker.clock().latest() / NANOS_PER_MILLI;
         let stream = BackendStream::Program(started.pipes);
         let connection =
             BackendConnection::new(stream, Box::new(started.conversation), None, now_ms);
@@ -91,15 +92,19 @@ impl Launch {
 
 impl Pending for Launch {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
-        match Pin::new(&mut self.starting).poll(context) {
-            Poll::Ready(Ok(started)) => Poll::Ready(self.talk(exchange, started)),
-            Poll::Ready(Err(error)) => Poll::Ready(refuse(exchange, &error, &self.path)),
-            Poll::Pending if self.wait.is_over(exchange) => {
-                let path = self.starting.waits_for().as_os_str().as_bytes();
-                Poll::Ready(FileWait::give_up(exchange, "content", path))
-            }
-            Poll::Pending => Poll::Pending,
+        let polled = Pin::new(&mut self.starting).poll(context);
+        if polled.is_pending() && !self.wait.is_over(exchange) {
+            return Poll::Pending;
         }
+        exchange.stamp(Stage::BackendConnect);
+        Poll::Ready(match polled {
+            Poll::Ready(Ok(started)) => self.talk(exchange, started),
+            Poll::Ready(Err(error)) => refuse(exchange, &error, &self.path),
+            Poll::Pending => {
+                let path = self.starting.waits_for().as_os_str().as_bytes();
+                FileWait::give_up(exchange, "content", path)
+            }
+        })
     }
 }
 
