@@ -73,6 +73,12 @@ impl Deadlines {
         self.due_s.borrow()[id.index()].set(due_s);
     }
 
+    /// Sets the deadline to `due_s` if it is later.
+    pub fn lower(&self, id: DeadlineId, due_s: u32) {
+        let due = &self.due_s.borrow()[id.index()];
+        due.set(due.get().min(due_s));
+    }
+
     /// No deadline for now.
     pub fn clear(&self, id: DeadlineId) {
         self.set(id, Self::NEVER);

@@ -25,6 +25,7 @@ mod map;
 pub mod module;
 pub mod mounts;
 pub mod network_backend;
+pub mod pace;
 pub mod phase;
 pub mod response;
 pub mod server;

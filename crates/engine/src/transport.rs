@@ -135,6 +135,15 @@ impl Transport {
         looked.is_err() || watched[0].revents().intersects(broken)
     }
 
+    /// Bytes that were sent and that the client has not taken yet; 0 where the kernel does not tell. One system call.
+    pub fn unacknowledged(&self) -> u64 {
+        let queued = match self {
+            Transport::Tcp(stream) => petrel_sys::socket::unacknowledged(stream),
+            Transport::Unix(stream) => petrel_sys::socket::unacknowledged(stream),
+        };
+        queued.unwrap_or(0)
+    }
+
     /// The address the client connected to; `None` for a unix socket. One system call.
     pub fn local_address(&self) -> Option<SocketAddr> {
         match self {

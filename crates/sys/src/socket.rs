@@ -1,4 +1,4 @@
-//! Socket options of TCP that rustix does not have.
+//! What rustix does not have for sockets.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -37,9 +37,56 @@ fn set_tcp(socket: impl AsFd, option: libc::c_int, value: libc::c_int) -> io::Re
     }
 }
 
+/// How many bytes of what was sent the other side has not acknowledged, those included that have not left yet
+/// (SIOCOUTQ). Of a unix socket it is what the other side has not read, with the kernel's own bytes about it.
+///
+/// # Errors
+/// It is no socket.
+pub fn unacknowledged(socket: impl AsFd) -> io::Result<u64> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: for this request, which is TIOCOUTQ under another name, the kernel writes an int to the place that the
+    // pointer leads to, and keeps no pointer after the call. The descriptor is open: it is borrowed from `socket`.
+    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
+    match result {
+        0 => Ok(u64::try_from(count).unwrap_or(0)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
+
+    #[test]
+    fn what_the_other_side_has_not_taken_is_unacknowledged() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let address = listener.local_addr().expect("it is bound");
+        let mut sender = std::net::TcpStream::connect(address).expect("it listens");
+        let (mut reader, _) = listener.accept().expect("a connection");
+        assert_eq!(unacknowledged(&sender).ok(), Some(0));
+        sender.set_nonblocking(true).expect("a socket");
+        let (bytes, mut sent) = (vec![0; 1 << 20], 0);
+        while let Ok(count) = sender.write(&bytes) {
+            sent += count as u64;
+        }
+        let queued = unacknowledged(&sender).expect("a socket");
+        assert!((1..=sent).contains(&queued), "{queued} of {sent}");
+        sender
+            .shutdown(std::net::Shutdown::Write)
+            .expect("it is open");
+        let read = reader
+            .read_to_end(&mut Vec::new())
+            .expect("it is all there");
+        assert_eq!(read as u64, sent);
+        let patience = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while unacknowledged(&sender).is_ok_and(|queued| queued > 0) {
+            assert!(std::time::Instant::now() < patience);
+            std::thread::yield_now();
+        }
+        let file = std::fs::File::open("/dev/null").expect("always there");
+        unacknowledged(&file).expect_err("no socket");
+    }
 
     #[test]
     fn options_take_hold_and_a_file_is_refused() {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use petrel_tests::{Client, SOON, Server};
+use petrel_tests::{Backend, Client, SOON, Server, Speaks};
 
 fn server() -> Server {
     Server::build()
@@ -93,4 +93,104 @@ fn row_40_an_idle_connection_is_closed_without_a_word() {
     assert!(idle > Duration::from_millis(900), "closed after {idle:?}");
     assert!(idle < SOON, "closed after {idle:?}");
     fresh.expect_close();
+}
+
+/// What a client may move in a second is little here, and its patience short; see the directives.
+const MIN_RATES: &str = "server.max-read-idle = 1\nserver.max-write-idle = 1\n\
+    server.min-read-rate = 100000\nserver.min-write-rate = 1000000\n\
+    server.modules = (\"mod_accesslog\")\n\
+    accesslog.filename = var.dir + \"/access.log\"\naccesslog.format = \"%r %s\"\n";
+
+#[track_caller]
+fn expect_access(server: &Server, line: &str) {
+    let log = || String::from_utf8_lossy(&server.tree().read("access.log")).into_owned();
+    let is_there = petrel_tests::eventually(|| log().lines().any(|logged| logged == line));
+    assert!(is_there, "{line:?} is not in\n{}", log());
+}
+
+#[test]
+fn a_body_that_trickles_gets_408() {
+    let server = Server::build()
+        .file("www/index.html", "hello")
+        .config(MIN_RATES)
+        .start();
+    for framing in ["Content-Length: 1000000", "Transfer-Encoding: chunked"] {
+        let mut client = server.client().with_patience(Duration::from_millis(50));
+        client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n"));
+        let trickle = match framing {
+            "Transfer-Encoding: chunked" => "1\r\nx\r\n",
+            _ => "x",
+        };
+        // The other time limit begins anew with each byte.
+        let answer = (0..600).find_map(|_| {
+            // It may have been answered and closed already.
+            let _ = client.try_send(trickle);
+            client.try_response().ok()
+        });
+        assert_eq!(answer.expect("it is not waited for").status, 408);
+    }
+    server.expect_log("bytes a second, below server.min-read-rate = 100000; client=");
+    expect_access(&server, "POST / HTTP/1.1 408");
+}
+
+#[test]
+fn a_client_that_takes_its_answer_slowly_is_left() {
+    let server = Server::build()
+        .file("www/big.bin", vec![b'x'; 32 << 20])
+        .config(MIN_RATES)
+        .start();
+    let mut client = server.client().with_receive_buffer(16 * 1024);
+    client.send("GET /big.bin HTTP/1.1\r\nHost: a\r\n\r\n");
+    // It takes some each time, which is all that the other time limit asks for.
+    let is_told = || server.log().contains("server.min-write-rate");
+    for _ in 0..600 {
+        if is_told() {
+            break;
+        }
+        client.read_bytes(4096);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    server.expect_log("bytes a second, below server.min-write-rate = 1000000; client=");
+    expect_access(&server, "GET /big.bin HTTP/1.1 200");
+}
+
+#[test]
+fn nobody_is_blamed_for_what_the_server_or_a_backend_is_slow_at() {
+    let backend = Backend::start(Speaks::Http, |exchange| match exchange.target() {
+        // An event stream with nothing to say for longer than clients have patience.
+        "/b/events" => {
+            exchange.head(200, &[("Content-Type", "text/event-stream")]);
+            exchange.body("data: 1\n\n");
+            exchange.pause(Duration::from_millis(2500));
+            exchange.body("data: 2\n\n");
+            exchange.end();
+        }
+        // Takes the body late.
+        _ => {
+            exchange.pause(Duration::from_millis(2500));
+            let pieces = std::iter::from_fn(|| exchange.read_some());
+            let length: usize = pieces.map(|piece| piece.len()).sum();
+            exchange.answer(200, &[], length.to_string());
+        }
+    });
+    let server = Server::build()
+        .file("www/paced.bin", vec![b'x'; 2500])
+        .config(&format!(
+            "{MIN_RATES}$HTTP[\"url\"] == \"/paced.bin\" {{ connection.kbytes-per-second = 1 }}\n\
+             server.stream-request-body = 2\nserver.stream-response-body = 2\n{}",
+            backend.directive("/b/", ""),
+        ))
+        .start();
+    let mut clients: Vec<Client> = (0..3).map(|_| server.client()).collect();
+    clients[0].send("GET /paced.bin HTTP/1.1\r\nHost: a\r\n\r\n");
+    clients[1].send("GET /b/events HTTP/1.1\r\nHost: a\r\n\r\n");
+    let upload = vec![b'x'; 4 << 20];
+    let head = format!(
+        "POST /b/upload HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
+        upload.len()
+    );
+    clients[2].send([head.as_bytes(), &upload].concat());
+    assert_eq!(clients[0].response().body.len(), 2500);
+    assert!(clients[1].response().text().ends_with("data: 2\n\n"));
+    assert_eq!(clients[2].response().text(), upload.len().to_string());
 }

@@ -192,6 +192,9 @@ impl Connection {
     /// What goes on between client and server while a hook waits for something else: interim
     /// responses, a streamed body, and the client's leaving. `Ready(None)`: the hook should look again.
     fn poll_beside_walk(&mut self, context: &mut Context<'_>) -> Poll<Option<State>> {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.stop_paces();
+        }
         if self.poll_interim(context).is_err() {
             return Poll::Ready(Some(self.client_left()));
         }
@@ -243,8 +246,10 @@ impl Connection {
     fn body_due_s(&mut self, is_waited_for: bool) -> u32 {
         let exchange = self.exchange.as_ref().expect("a request is under way");
         let from_now_s = self.due_after(exchange.settings.core.read_idle_s);
+        let now_s = self.worker.clock().seconds();
         let exchange = self.exchange.as_mut().expect("a request is under way");
-        let due_s = &mut exchange.receiving.due_s;
+        let rate = exchange.settings.core.read_rate_min;
+        let Receiving { due_s, pace, .. } = &mut exchange.receiving;
         if !is_waited_for {
             *due_s = 0;
             return Deadlines::NEVER;
@@ -252,7 +257,8 @@ impl Connection {
         if *due_s == 0 {
             *due_s = from_now_s;
         }
-        *due_s
+        let slow_s = pace.wait(now_s, rate).unwrap_or(Deadlines::NEVER);
+        slow_s.min(*due_s)
     }
 
     fn poll_interim(&mut self, context: &mut Context<'_>) -> std::io::Result<()> {
@@ -484,9 +490,9 @@ impl Connection {
             State::Head if self.requests > 0 => "no further request came",
             State::Head => "no request came",
             State::WantedBody | State::UnwantedBody => "the request body came too slowly",
-            State::Send => "the client took no bytes for too long",
+            State::Send if self.is_write_idle() => "the client took no bytes for too long",
             State::Discard | State::Linger => "the client did not close the connection",
-            State::Walk | State::Over => return,
+            State::Send | State::Walk | State::Over => return,
         };
         match &self.exchange {
             Some(exchange) if exchange.settings.core.debug.timeouts => {
@@ -505,11 +511,71 @@ impl Connection {
 
     /// The next bytes of a streamed body are due, and the client is the one who is waited for.
     fn is_body_late(&self) -> bool {
-        let due_s = self
-            .exchange
-            .as_ref()
-            .map_or(0, |exchange| exchange.receiving.due_s);
-        self.waits_for_streamed_body() && due_s != 0 && due_s <= self.worker.clock().seconds()
+        let Some(exchange) = &self.exchange else {
+            return false;
+        };
+        let now_s = self.worker.clock().seconds();
+        let (due_s, rate) = (
+            exchange.receiving.due_s,
+            exchange.settings.core.read_rate_min,
+        );
+        let is_late = due_s != 0 && due_s <= now_s;
+        self.waits_for_streamed_body() && (is_late || exchange.receiving.pace.is_over(now_s, rate))
+    }
+
+    /// Why a request body is not waited for any longer.
+    fn lateness_of_body(&self) -> String {
+        let now_s = self.worker.clock().seconds();
+        match &self.exchange {
+            Some(exchange)
+                if exchange
+                    .receiving
+                    .pace
+                    .is_over(now_s, exchange.settings.core.read_rate_min) =>
+            {
+                format!(
+                    "the client sent its request body at {} bytes a second, below server.min-read-rate = {};",
+                    exchange.receiving.pace.rate(now_s),
+                    exchange.settings.core.read_rate_min.bytes_per_second
+                )
+            }
+            _ => "the request body came too slowly".to_owned(),
+        }
+    }
+
+    /// Whether the client takes its answer below the least rate; the log is told. A socket that has been full asks for
+    /// more only when much of its queue is free, which may be megabytes and take a slow client minutes. So what the
+    /// client has taken is asked of the kernel, when the client's patience would be over.
+    fn is_slow_reader(&mut self) -> bool {
+        let now_s = self.worker.clock().seconds();
+        let Some(exchange) = &mut self.exchange else {
+            return false;
+        };
+        let rate = exchange.settings.core.write_rate_min;
+        let Sending {
+            pace, taken_bytes, ..
+        } = &mut exchange.sending;
+        if !pace.is_over(now_s, rate) {
+            return false;
+        }
+        let taken = exchange
+            .sent
+            .bytes
+            .saturating_sub(self.transport.unacknowledged());
+        pace.moved(taken.saturating_sub(*taken_bytes));
+        *taken_bytes = taken.max(*taken_bytes);
+        let is_slow = pace.is_over(now_s, rate);
+        if is_slow {
+            exchange.log_error(
+                Stage::Send.name(),
+                format_args!(
+                    "the client took its answer at {} bytes a second, below server.min-write-rate = {};",
+                    exchange.sending.pace.rate(now_s),
+                    rate.bytes_per_second
+                ),
+            );
+        }
+        is_slow
     }
 
     /// The deadline of the present state has passed.
@@ -523,29 +589,40 @@ impl Connection {
                 let cause = format_args!("the request head came too slowly");
                 self.refuse_head(&input, Status::REQUEST_TIMEOUT, cause)
             }
-            State::WantedBody | State::UnwantedBody => self.refuse(
-                Status::REQUEST_TIMEOUT,
-                format_args!("the request body came too slowly"),
-            ),
+            State::WantedBody | State::UnwantedBody => self.refuse_late_body(),
             // The answer's maker may wait for the body just as well.
             State::Send if self.waits_for_maker && self.is_body_late() => {
-                self.abort(format_args!("the request body came too slowly"));
+                let cause = self.lateness_of_body();
+                if let Some(exchange) = &self.exchange {
+                    exchange.log_error(Stage::RequestBody.name(), format_args!("{cause}"));
+                }
+                self.abort(format_args!("{cause}"));
                 State::Over
             }
             // It is not the client who is waited for; whoever it is looks at the clock.
             State::Send if self.waits_for_maker => State::Send,
-            State::Send => {
-                self.abort(format_args!("the client took no bytes for too long"));
-                State::Over
-            }
-            State::Walk if self.is_body_late() => self.refuse(
-                Status::REQUEST_TIMEOUT,
-                format_args!("the request body came too slowly"),
-            ),
+            State::Send => match self.is_slow_reader() || self.is_write_idle() {
+                true => {
+                    self.abort(format_args!("the client took no bytes for too long"));
+                    State::Over
+                }
+                // Bytes wait for the client, and it takes them fast enough.
+                false => State::Send,
+            },
+            State::Walk if self.is_body_late() => self.refuse_late_body(),
             State::Walk => State::Walk,
             State::Head => self.end_idle(),
             State::Discard | State::Linger | State::Over => State::Over,
         };
+    }
+
+    fn is_write_idle(&self) -> bool {
+        self.write_due_s != 0 && self.write_due_s <= self.worker.clock().seconds()
+    }
+
+    fn refuse_late_body(&mut self) -> State {
+        let cause = self.lateness_of_body();
+        self.refuse(Status::REQUEST_TIMEOUT, format_args!("{cause}"))
     }
 
     /// The time of an idle connection is over. A request that has arrived meanwhile is answered; one that arrives
@@ -580,6 +657,7 @@ impl Connection {
             }
             State::Walk | State::WantedBody | State::UnwantedBody => {
                 self.log_cut(why);
+                self.stamp();
                 let exchange = self.exchange.as_mut().expect("a request is under way");
                 phase::refuse(exchange, Status::SERVICE_UNAVAILABLE);
                 exchange.receiving.give_up();

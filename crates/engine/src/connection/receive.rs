@@ -13,6 +13,7 @@ use crate::body::RequestBody;
 use crate::exchange::Exchange;
 use crate::ledger::Stage;
 use crate::limits;
+use crate::pace::Pace;
 use crate::response::Response;
 use crate::trace;
 use crate::worker::Drain;
@@ -31,6 +32,8 @@ pub(crate) struct Receiving {
     pub(super) due_s: u32,
     /// The body was not there at once when a hook wanted it.
     has_waited: bool,
+    /// How fast the client sends its body.
+    pub(super) pace: Pace,
 }
 
 /// How far the client's side of a tunnel is.
@@ -311,7 +314,12 @@ impl Connection {
             let mut buffer = worker.receive_buffer.borrow_mut();
             match ready!(self.transport.poll_read(context, &mut buffer)) {
                 Ok(0) => is_end = true,
-                Ok(count) => self.input.push(&buffer[..count]),
+                Ok(count) => {
+                    self.input.push(&buffer[..count]);
+                    if let Some(exchange) = &mut self.exchange {
+                        exchange.receiving.pace.moved(count as u64);
+                    }
+                }
                 Err(_) => return Poll::Ready(Streamed::Gone),
             }
         }
@@ -378,21 +386,34 @@ impl Connection {
     /// Feeds the decoder from the connection. True: the body is complete; false: the client left.
     fn poll_rest_of_body(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, BodyError>> {
         let worker = Rc::clone(&self.worker);
+        let now_s = worker.clock().seconds();
         loop {
             let exchange = self.exchange.as_mut().expect("a request is under way");
+            exchange.receiving.pace.stop(now_s);
             let used = exchange.take_body(&self.input)?;
             self.input.used(used);
             let is_finished = exchange.receiving.is_finished();
             ready!(self.poll_disk(is_finished, context));
-            let exchange = self.exchange.as_ref().expect("a request is under way");
+            let exchange = self.exchange.as_mut().expect("a request is under way");
             if is_finished || exchange.request.body.failure().is_some() {
                 return Poll::Ready(Ok(true));
             }
             let read_idle_s = exchange.settings.core.read_idle_s;
             let mut buffer = worker.receive_buffer.borrow_mut();
-            match ready!(self.transport.poll_read(context, &mut buffer)) {
-                Ok(count) if count > 0 => self.input.push(&buffer[..count]),
-                _ => return Poll::Ready(Ok(false)),
+            match self.transport.poll_read(context, &mut buffer) {
+                Poll::Ready(Ok(count)) if count > 0 => {
+                    exchange.receiving.pace.moved(count as u64);
+                    self.input.push(&buffer[..count]);
+                }
+                Poll::Ready(_) => return Poll::Ready(Ok(false)),
+                Poll::Pending => {
+                    let rate = exchange.settings.core.read_rate_min;
+                    let due_s = exchange.receiving.pace.wait(now_s, rate);
+                    if let (Some(deadline), Some(due_s)) = (self.deadline, due_s) {
+                        worker.deadlines.lower(deadline, due_s);
+                    }
+                    return Poll::Pending;
+                }
             }
             if self.state != State::Discard {
                 self.set_deadline(read_idle_s);

@@ -19,6 +19,7 @@ use crate::exchange::Exchange;
 use crate::ledger::Stage;
 use crate::limits;
 use crate::network_backend::{self, Flight, Sent, Stretch};
+use crate::pace::Pace;
 use crate::phase;
 use crate::throttle::Throttle;
 use crate::transport::{Peeked, Transport};
@@ -56,6 +57,10 @@ pub(crate) struct Sending {
     throttle: Option<Box<Throttle>>,
     /// What is under way of the files of the body.
     flight: Option<Box<Flight>>,
+    /// How fast the client takes the answer.
+    pub(super) pace: Pace,
+    /// How much it had taken when that was last looked at.
+    pub(super) taken_bytes: u64,
 }
 
 impl Sending {
@@ -109,6 +114,8 @@ impl Sending {
             looked,
             throttle,
             flight,
+            pace,
+            taken_bytes,
         } = self;
         prefix.clear();
         *prefix_sent = 0;
@@ -122,6 +129,8 @@ impl Sending {
         *looked = false;
         *throttle = None;
         *flight = None;
+        *pace = Pace::default();
+        *taken_bytes = 0;
     }
 
     /// The head, until the first bytes are sent.
@@ -226,6 +235,7 @@ impl Connection {
         if std::mem::take(&mut self.waits_for_maker) {
             exchange.stamp(exchange.response.body.stage());
         }
+        exchange.stop_paces();
         loop {
             if let Some(next) = self.work_beside_sending(context) {
                 return Poll::Ready(next);
@@ -350,8 +360,15 @@ impl Connection {
         if self.write_due_s == 0 {
             self.write_due_s = self.due_after(write_idle_s);
         }
-        if let Some(deadline) = self.deadline {
+        if let (Some(deadline), Some(exchange)) = (self.deadline, &mut self.exchange) {
             self.worker.deadlines.set(deadline, self.write_due_s);
+            let rate = exchange.settings.core.write_rate_min;
+            let now_s = self.worker.clock().seconds();
+            if !exchange.receiving.is_tunnel()
+                && let Some(due_s) = exchange.sending.pace.wait(now_s, rate)
+            {
+                self.worker.deadlines.lower(deadline, due_s);
+            }
         }
     }
 
@@ -615,6 +632,14 @@ impl Exchange {
             Box::new(Throttle::new(own, scope, now))
         });
         throttle.poll_allowance(now, context)
+    }
+
+    /// It is not known yet whether the client will be waited for.
+    #[inline]
+    pub(super) fn stop_paces(&mut self) {
+        let now_s = self.worker.clock().seconds();
+        self.sending.pace.stop(now_s);
+        self.receiving.pace.stop(now_s);
     }
 
     fn account(&mut self, count: usize) {

@@ -9,6 +9,7 @@ use super::mime::{MimeCache, MimeTypes};
 use super::process::unknown;
 use crate::file_cache::Symlinks;
 use crate::log::{LogHandle, LogRegistry, LogTarget};
+use crate::pace::{MinRate, PATIENCE_S};
 
 /// Per-request settings of the core. Units are in the names.
 pub struct CoreSettings {
@@ -28,6 +29,10 @@ pub struct CoreSettings {
     pub read_idle_s: u32,
     /// `server.max-write-idle`; 0 as for `read_idle_s`.
     pub write_idle_s: u32,
+    /// `server.min-read-rate`.
+    pub read_rate_min: MinRate,
+    /// `server.min-write-rate`.
+    pub write_rate_min: MinRate,
     /// `server.network-backend`.
     pub network_backend: NetworkBackend,
     /// `server.max-file-wait`.
@@ -238,6 +243,8 @@ impl CoreSettings {
             stream_response_body: values.unsigned("server.stream-response-body", 0).min(2),
             read_idle_s: values.unsigned("server.max-read-idle", 60),
             write_idle_s: values.unsigned("server.max-write-idle", 360),
+            read_rate_min: min_rate(values, "server.min-read-rate", "server.max-read-idle"),
+            write_rate_min: min_rate(values, "server.min-write-rate", "server.max-write-idle"),
             errorfile_prefix: bytes("server.errorfile-prefix"),
             error_handler: handler(values, "server.error-handler")?,
             error_handler_404: handler(values, "server.error-handler-404")?,
@@ -296,6 +303,14 @@ fn network_backend(values: &Values<'_>) -> Result<NetworkBackend, Diagnostic> {
         let known = NetworkBackend::ALL.into_iter().map(NetworkBackend::name);
         unknown(values, NAME, name, known)
     })
+}
+
+/// Who sets how long a client may be idle lets it be silent for as long.
+fn min_rate(values: &Values<'_>, rate: &str, idle: &str) -> MinRate {
+    MinRate {
+        bytes_per_second: values.unsigned(rate, 250),
+        patience_s: values.unsigned(idle, PATIENCE_S),
+    }
 }
 
 fn server_line(values: &Values<'_>) -> Rc<[u8]> {

@@ -154,6 +154,10 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "Seconds without a byte while a request is read. 0 is the shortest time, not no limit.";
     "server.max-write-idle", Int, Request, "360", Works,
         "Seconds without progress while a response is sent. 0 is the shortest time, not no limit.";
+    "server.min-read-rate", Int, Request, "250", Works,
+        "Bytes a second of a request body below which a client is left with 408. Each has 30 seconds of patience, or server.max-read-idle if that is set: they run only while bytes are due from the client, and each second's worth of bytes gives one back. Tunnels are exempt; a request head has server.max-read-idle in all. 0 asks for nothing. Petrel's own.";
+    "server.min-write-rate", Int, Request, "250", Works,
+        "The same for the answer, with server.max-write-idle: a client that takes it more slowly is disconnected. Time counts only while bytes wait that the client's connection does not take: not where a bandwidth limit, a backend or a disk is waited for. Tunnels are exempt. 0 asks for nothing. Petrel's own.";
     "server.max-connection-idle", Int, Request, "360", NotYet("set server.max-keep-alive-idle, server.max-read-idle and server.max-write-idle instead"),
         "Seconds a connection may be idle in any state (lighttpd 1.5).";
     "server.errorfile-prefix", String, Request, "unset", Works,
