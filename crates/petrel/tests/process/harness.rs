@@ -81,12 +81,10 @@ impl Site {
     pub fn configure(&self, more: &str) -> PathBuf {
         let text = format!(
             "server.document-root = \"{}\"\nserver.bind = \"127.0.0.1\"\nserver.port = {}\n\
-             server.errorlog = \"{}\"\nserver.max-worker = 2\n\
-             server.control-socket = \"{}\"\n{more}\n",
+             server.errorlog = \"{}\"\nserver.max-worker = 2\n{more}\n",
             self.path("root").display(),
             self.port,
             self.path("error.log").display(),
-            self.path("control").display(),
         );
         let path = self.path("petrel.conf");
         // Never half of it: a server may be reading.
