@@ -46,6 +46,11 @@ const NEEDS: &[Need] = &[
     need("valgrind", "valgrind", Tests("that count instructions")),
     need("lighttpd", "lighttpd", Tests("that compare with lighttpd")),
     need(
+        "lighttpd-modules-lua",
+        "/usr/lib/lighttpd/mod_magnet.so",
+        Tests("that compare scripts with lighttpd"),
+    ),
+    need(
         "media-types",
         "/etc/mime.types",
         Tests("of Debian's lighttpd.conf"),

@@ -1,6 +1,8 @@
 //! The same scripts under lighttpd 1.4 and under Petrel. Where Petrel means to differ, the test says so and why.
 
-use petrel_tests::{Difference, Differential, Tree};
+use std::path::Path;
+
+use petrel_tests::{Difference, Differential, Tree, skip};
 
 use crate::{ANSWER, PATH, URL, directive};
 
@@ -76,7 +78,17 @@ fn site(tree: &Tree) {
     }
 }
 
+/// Where Debian's package lighttpd-modules-lua puts lighttpd's mod_magnet.
+const MOD_MAGNET: &str = "/usr/lib/lighttpd/mod_magnet.so";
+
 fn start() -> Option<Differential> {
+    if !Path::new(MOD_MAGNET).exists() {
+        skip(
+            "a comparison with lighttpd",
+            "its mod_magnet is not installed",
+        );
+        return None;
+    }
     let mut config = "server.modules = (\"mod_indexfile\", \"mod_magnet\", \"mod_staticfile\")\n\
         mimetype.assign = (\".txt\" => \"text/plain\")\n"
         .to_owned();
