@@ -208,6 +208,8 @@ async fn ledger_of(parts: [&str; 2], has_taken: impl Fn(&Site) -> bool) -> Ledge
         request_number: 0,
         id: 0,
     };
+    // The worker counts those that are in use: one is taken before one is given back.
+    assert!(worker.take_exchange().is_none());
     worker.give_exchange(Box::new(Exchange::new(Rc::clone(worker), facts)));
     let connection = Connection::new(worker, Transport::Unix(server), Peer::Unix, &listener);
     let served = tokio::task::spawn_local(connection);
