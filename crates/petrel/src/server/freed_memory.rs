@@ -31,8 +31,8 @@ struct Activity {
 /// Decides when it is worth while.
 #[derive(Debug, Default)]
 struct Trigger {
-    /// Bytes that were in use after memory was given back last. None before the first look.
-    level: Option<u64>,
+    /// Bytes that were in use after memory was given back last, or at the start.
+    level: u64,
     /// The lowest of them.
     lowest: u64,
     /// Connections at that time.
@@ -44,13 +44,15 @@ struct Trigger {
 }
 
 impl FreedMemory {
-    /// To be made by the process itself, before a chroot.
+    /// To be made by the process itself, before a chroot and before its first request.
     pub fn new() -> FreedMemory {
+        let statm = File::open("/proc/self/statm").ok();
+        let bytes = statm.as_ref().and_then(bytes_in_use).unwrap_or(0);
         FreedMemory {
-            statm: File::open("/proc/self/statm").ok(),
+            statm,
             looked: Instant::now(),
             seen: Activity::default(),
-            trigger: Trigger::default(),
+            trigger: Trigger::starting_at(bytes),
         }
     }
 
@@ -66,42 +68,46 @@ impl FreedMemory {
             connections: shared.connections(),
         };
         let before = std::mem::replace(&mut self.seen, activity);
+        let Some(statm) = &self.statm else { return };
         // While nothing happens the memory in use is not asked for.
-        if activity != before || self.trigger.level.is_none() {
-            let Some(bytes) = self.bytes_in_use() else {
-                return;
-            };
+        if activity != before
+            && let Some(bytes) = bytes_in_use(statm)
+        {
             self.trigger.saw(bytes, activity.connections);
         }
         if self.trigger.may_fire(activity.requests - before.requests) {
             sys::allocator::give_back_now();
-            if let Some(bytes) = self.bytes_in_use() {
+            if let Some(bytes) = bytes_in_use(statm) {
                 self.trigger.fired(bytes, activity.connections);
             }
         }
     }
+}
 
-    /// Bytes of memory that are no part of a file.
-    fn bytes_in_use(&self) -> Option<u64> {
-        let mut text = [0; 128];
-        let length = self.statm.as_ref()?.read_at(&mut text, 0).ok()?;
-        let text = std::str::from_utf8(text.get(..length)?).ok()?;
-        let mut pages = text.split(' ').skip(1).map(str::parse::<u64>);
-        let (resident, of_files) = (pages.next()?.ok()?, pages.next()?.ok()?);
-        Some(resident.saturating_sub(of_files) * rustix::param::page_size() as u64)
-    }
+/// Bytes of memory of this process that are no part of a file.
+fn bytes_in_use(statm: &File) -> Option<u64> {
+    let mut text = [0; 128];
+    let length = statm.read_at(&mut text, 0).ok()?;
+    let text = std::str::from_utf8(text.get(..length)?).ok()?;
+    let mut pages = text.split(' ').skip(1).map(str::parse::<u64>);
+    let (resident, of_files) = (pages.next()?.ok()?, pages.next()?.ok()?);
+    Some(resident.saturating_sub(of_files) * rustix::param::page_size() as u64)
 }
 
 impl Trigger {
+    fn starting_at(bytes: u64) -> Trigger {
+        Trigger {
+            level: bytes,
+            lowest: bytes,
+            ..Trigger::default()
+        }
+    }
+
     /// Something happened: so much is in use now.
     fn saw(&mut self, bytes: u64, connections: usize) {
-        let level = *self.level.get_or_insert_with(|| {
-            self.lowest = bytes;
-            bytes
-        });
-        let has_grown = bytes >= level + WORTH_BYTES;
+        let has_grown = bytes >= self.level + WORTH_BYTES;
         // What clients held when memory was given back last may be free since they went.
-        let has_held = level >= self.lowest + WORTH_BYTES;
+        let has_held = self.level >= self.lowest + WORTH_BYTES;
         let clients_went = connections < self.connections / 2 || connections == 0;
         self.is_due |= has_grown || (has_held && self.connections > 0 && clients_went);
     }
@@ -117,7 +123,7 @@ impl Trigger {
 
     /// Memory was given back; so much is in use now.
     fn fired(&mut self, bytes: u64, connections: usize) {
-        self.level = Some(bytes);
+        self.level = bytes;
         self.lowest = self.lowest.min(bytes);
         self.connections = connections;
         self.is_due = false;
@@ -144,7 +150,7 @@ mod tests {
     /// Looks of which each is given the bytes in use, connections and requests since the last one.
     /// The numbers of those that gave memory back, after which `left` bytes are in use.
     fn fired(looks: &[(u64, usize, u64)], left: &[u64]) -> Vec<usize> {
-        let (mut trigger, mut left) = (Trigger::default(), left.iter());
+        let (mut trigger, mut left) = (Trigger::starting_at(2 * MIB), left.iter());
         let mut fired = Vec::new();
         for (number, (bytes, connections, requests)) in looks.iter().enumerate() {
             trigger.saw(*bytes, *connections);
@@ -163,6 +169,13 @@ mod tests {
         let mut looks = vec![after, burst, burst, burst, idle, idle, idle];
         looks.extend([after; 100]);
         assert_eq!(fired(&looks, &[2 * MIB]), [6]);
+    }
+
+    #[test]
+    fn a_burst_may_begin_with_the_server() {
+        let idle = (100 * MIB, 0, 0);
+        let looks = [(100 * MIB, 300, 300), idle, idle, idle];
+        assert_eq!(fired(&looks, &[2 * MIB]), [3]);
     }
 
     #[test]
@@ -188,7 +201,7 @@ mod tests {
 
     #[test]
     fn this_process_uses_memory() {
-        let bytes = FreedMemory::new().bytes_in_use().expect("there is /proc");
+        let bytes = FreedMemory::new().trigger.level;
         assert!((MIB / 16..1024 * MIB).contains(&bytes), "{bytes}");
     }
 }
