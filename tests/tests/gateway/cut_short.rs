@@ -331,7 +331,8 @@ fn a_slow_request_does_not_hold_up_others() {
         }
         exchange.say("done");
     });
-    let server = in_front_of(&backend).start();
+    // Told, because the limit that the gateway learns depends on how fast the backend answers.
+    let server = in_front_of_with(&backend, "\"max-connections\" => 30, ").start();
     let mut slow: Vec<Client> = (0..20).map(|_| server.client()).collect();
     for client in &mut slow {
         client.send("GET /app/wait HTTP/1.1\r\nHost: a\r\n\r\n");
