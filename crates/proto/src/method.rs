@@ -94,7 +94,11 @@ impl Method {
         matches!(self, Method::Get | Method::Head)
     }
 
-    /// Whether repeating the request has the effect of sending it once (RFC 9110 9.2.2).
+    /// Whether the request may be sent again when its reply is lost: PUT, DELETE and the safe methods
+    /// (RFC 9110 9.2.1 and 9.2.2).
+    ///
+    /// WebDAV calls MKCOL, COPY, MOVE, PROPPATCH and UNLOCK idempotent, too, but answers the second one
+    /// otherwise than the first: a MOVE that has worked would be reported as 404.
     pub const fn is_idempotent(self) -> bool {
         matches!(
             self,
@@ -106,11 +110,6 @@ impl Method {
                 | Method::Options
                 | Method::Trace
                 | Method::Propfind
-                | Method::Proppatch
-                | Method::Mkcol
-                | Method::Copy
-                | Method::Move
-                | Method::Unlock
                 | Method::Report
                 | Method::Search
         )
@@ -140,5 +139,18 @@ mod tests {
         assert_eq!(Method::from_bytes(b"PRI"), None);
         assert_eq!(Method::from_bytes(b""), None);
         assert_eq!(Method::from_bytes(b"\xff"), None);
+    }
+
+    #[test]
+    fn put_delete_and_the_safe_methods_are_idempotent() {
+        let idempotent = Method::ALL.iter().filter(|method| method.is_idempotent());
+        let names: Vec<&str> = idempotent.map(|method| method.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "GET", "HEAD", "QUERY", "PUT", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "REPORT",
+                "SEARCH"
+            ]
+        );
     }
 }
