@@ -282,6 +282,14 @@ fn a_101_opens_the_tunnel_only_if_it_names_what_the_client_asked_for() {
                     101,
                     &[("Connection", "Upgrade"), ("Upgrade", "websocket, h2c")],
                 ),
+                "two" => exchange.head(
+                    101,
+                    &[
+                        ("Connection", "Upgrade"),
+                        ("Upgrade", "websocket"),
+                        ("Upgrade", "h2c"),
+                    ],
+                ),
                 _ => exchange.head(101, &[("Connection", "Upgrade")]),
             }
             exchange.hang();
@@ -290,7 +298,13 @@ fn a_101_opens_the_tunnel_only_if_it_names_what_the_client_asked_for() {
         let server = Server::build()
             .config(&backend.directive(KEY, &options))
             .start();
-        for (target, status) in [("same", 101), ("other", 502), ("both", 502), ("none", 502)] {
+        for (target, status) in [
+            ("same", 101),
+            ("other", 502),
+            ("both", 502),
+            ("two", 502),
+            ("none", 502),
+        ] {
             let mut client = server.client();
             client.send(HANDSHAKE.replace("TARGET", target));
             assert_eq!(client.response().status, status, "{speaks:?} {target}");

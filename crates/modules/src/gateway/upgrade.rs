@@ -70,12 +70,16 @@ impl Upgrades {
         offers.find(|offer| self.allows(offer))
     }
 
-    /// Whether the backend's 101 in `head` opens the tunnel that the client asked for.
+    /// Whether the backend's 101 in `head` opens the tunnel that the client asked for: it names that protocol and
+    /// no other, in all its Upgrade fields.
     pub fn opens_tunnel(&self, exchange: &Exchange, head: &ReplyHead) -> bool {
-        match (self.offered(exchange), head.get("Upgrade")) {
-            (Some(offered), Some(chosen)) => chosen.trim_ascii().eq_ignore_ascii_case(offered),
-            _ => false,
-        }
+        let Some(offered) = self.offered(exchange) else {
+            return false;
+        };
+        let fields = head.fields();
+        let chosen = fields.filter(|(name, _)| name.eq_ignore_ascii_case("Upgrade"));
+        let mut chosen = chosen.map(|(_, value)| value.trim_ascii()).peekable();
+        chosen.peek().is_some() && chosen.all(|name| name.eq_ignore_ascii_case(offered))
     }
 
     fn allows(&self, offer: &[u8]) -> bool {
