@@ -171,7 +171,8 @@ impl Rotations {
         }
         let made = match (name, &log.target) {
             (Name::Refused(error), _) => Err(error),
-            (_, LogTarget::File(path)) => open_or_make(path, log.root(), owner),
+            // The name may lead somewhere by now, so what was opened is checked here as well.
+            (_, LogTarget::File(path)) => open_or_make(path, log.root(), owner).and_then(checked),
             _ => return None,
         };
         match made {
@@ -284,15 +285,24 @@ fn name_of(log: &Log) -> Name {
     if (found.st_dev, found.st_ino) == (open.st_dev, open.st_ino) {
         return Name::Same;
     }
-    match is_regular(&found) {
-        false => Name::Refused(io::Error::other("it is no regular file")),
-        // Nobody asked us to open it: the owner of the directory could have root write to any file
-        // of the same file system.
-        true if found.st_nlink > 1 && geteuid().is_root() => {
-            Name::Refused(io::Error::other("the file has other names"))
-        }
-        true => Name::Another(file),
+    match checked(file) {
+        Ok(file) => Name::Another(file),
+        Err(error) => Name::Refused(error),
     }
+}
+
+/// Answers `file` if a log may go on there without an administrator's word: it is a regular file and, for root, has
+/// one name only. With a second name the owner of the directory could have root write to any file of the same file
+/// system.
+fn checked(file: OwnedFd) -> io::Result<OwnedFd> {
+    let found = fstat(&file)?;
+    if !is_regular(&found) {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    if found.st_nlink > 1 && geteuid().is_root() {
+        return Err(io::Error::other("the file has other names"));
+    }
+    Ok(file)
 }
 
 fn is_regular(stat: &Stat) -> bool {

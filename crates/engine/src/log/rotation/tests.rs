@@ -219,6 +219,19 @@ fn the_owner_of_the_directory_cannot_have_root_write_elsewhere() {
     }
 }
 
+/// What the owner of the directory puts there between the look that finds no file and the call that makes one.
+#[test]
+fn what_is_opened_instead_of_made_is_checked() {
+    let directory = Directory::new("rotation-checked");
+    let path = directory.0.join("a");
+    let open = |path: &Path| open_or_make(path, None, FileOwner::default()).and_then(checked);
+    assert!(open(&path).is_ok());
+    fs::hard_link(&path, directory.0.join("b")).expect("a second name");
+    assert_eq!(open(&path).is_err(), geteuid().is_root());
+    let refused = open(Path::new("/dev/null")).expect_err("it is a device");
+    assert!(refused.to_string().contains("no regular file"), "{refused}");
+}
+
 #[test]
 fn only_files_that_are_made_here_change_their_owner() {
     if !geteuid().is_root() {
