@@ -150,12 +150,12 @@ impl Socket {
     }
 }
 
-/// Whether `error`, of a call that makes or connects a socket, says that this server ran short of something:
-/// of descriptors, memory or local ports. It says nothing about the other side then.
+/// Whether `error`, of a call that makes a descriptor, says that this server ran short of descriptors or memory.
+/// It says nothing about the other side then.
 pub fn is_own_shortage(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
-        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::ADDRNOTAVAIL)
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
     )
 }
 

@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use petrel_engine::log::LogHandle;
 use petrel_engine::proto::http1::{ResponseDecoder, ResponseEvent, ResponseLimits};
-use petrel_engine::socket::is_own_shortage;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 use tokio::time;
@@ -26,7 +25,7 @@ use super::balance::stable_hash;
 use super::health::Health;
 use super::limits::CHECK_REPLY_BYTES_MAX;
 use super::options::{HealthCheck, Host, HostAddress, Protocol};
-use super::stream::{BackendStream, SocketAddress};
+use super::stream::{BackendStream, SocketAddress, is_own_shortage};
 
 /// What is told whether it works: what all workers know of one backend.
 pub trait Checked: Send + Sync {
@@ -155,6 +154,7 @@ async fn check_on(target: Target) {
     let interval = target.check.interval.max(INTERVAL_MIN);
     time::sleep(first_pause(&target, interval)).await;
     let mut failures = 0u32;
+    let mut is_shortage_told = false;
     loop {
         let asked = time::timeout(interval.min(CHECK_TIME_MAX), ask(&target)).await;
         let result = asked.unwrap_or_else(|_| Err("it did not answer in time".into()));
@@ -164,9 +164,14 @@ async fn check_on(target: Target) {
         match result {
             Ok(()) => {
                 failures = 0;
+                is_shortage_told = false;
                 answered(&target, backend.health());
             }
-            Err(CheckFailure::OwnShortage(error)) => tell_shortage(&target, &error),
+            Err(CheckFailure::OwnShortage(error)) => {
+                if !std::mem::replace(&mut is_shortage_told, true) {
+                    tell_shortage(&target, &error);
+                }
+            }
             Err(CheckFailure::Backend(reason)) => {
                 failures = failures.saturating_add(1);
                 if failures >= FAILURES_MAX {
@@ -207,7 +212,7 @@ fn failed(target: &Target, health: &Health, reason: &str) {
 fn tell_shortage(target: &Target, error: &io::Error) {
     let address = &target.address;
     target.log.error(format_args!(
-        "(backend-connect) the health check of backend {address} is left out: this server, not the backend, has run short: {error}"
+        "(backend-connect) health checks of backend {address} are left out until one works again: this server, not the backend, has run short: {error}"
     ));
 }
 

@@ -16,7 +16,6 @@ use petrel_engine::ledger::Stage;
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::http1::BodyFraming;
 use petrel_engine::proto::status::Status;
-use petrel_engine::socket::is_own_shortage;
 use petrel_engine::worker::Worker;
 
 use super::answer::{self, Verdict};
@@ -33,7 +32,7 @@ use super::protocol::BodyLength;
 use super::replay::FailedAttempt;
 use super::reply::{self, Reply};
 use super::reroute;
-use super::stream::Connecting;
+use super::stream::{Connecting, is_own_shortage, is_port_shortage};
 use super::talk::{Event, Flow, InFlight, Received, Talk, name_of};
 use super::upstream::Upstream;
 
@@ -452,10 +451,8 @@ impl GatewayRequest {
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {
                 Failure::Overloaded
             }
-            // Without a port or a local address waiting is of no use; another backend may be.
-            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::AddrNotAvailable => {
-                Failure::OwnShortage(error)
-            }
+            // Ports do not become free soon. Another backend's address has ports of its own.
+            Poll::Ready(Err(error)) if is_port_shortage(&error) => Failure::OwnShortage(error),
             Poll::Ready(Err(error)) if is_own_shortage(&error) => {
                 return Poll::Ready(self.wait_out_shortage(exchange, error));
             }

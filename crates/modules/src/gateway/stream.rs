@@ -1,7 +1,7 @@
 //! A connected socket to a backend.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use petrel_engine::socket::Socket;
+use petrel_engine::socket::{self, Socket};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_tcp_quickack;
 use rustix::net::{RecvFlags, recv};
@@ -127,10 +127,44 @@ impl PartialEq for InTurn {
 impl Eq for InTurn {}
 
 async fn connect_to(address: SocketAddr) -> io::Result<BackendStream> {
-    let stream = TcpStream::connect(address).await?;
+    let connected = TcpStream::connect(address).await;
+    let stream = connected.map_err(|error| explain(error, address))?;
     // Requests leave in one write; the last part of a long one must not wait.
     stream.set_nodelay(true)?;
     Ok(BackendStream::Tcp(stream))
+}
+
+/// Whether `error`, of [`SocketAddress::connect`], says that this server ran short of descriptors, memory or local
+/// ports. It says nothing about the other side then.
+pub fn is_own_shortage(error: &io::Error) -> bool {
+    socket::is_own_shortage(error) || is_port_shortage(error)
+}
+
+/// Whether `error`, of [`SocketAddress::connect`], says that all local ports for that address are in use.
+pub fn is_port_shortage(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::ADDRNOTAVAIL)
+}
+
+/// The kernel answers connect(2) with EADDRNOTAVAIL for two reasons: all local ports for `address` are in use, or
+/// this machine has no address that it could connect from (`::1` where IPv6 is off). This makes another error of
+/// the second one. A UDP socket tells them apart: it has ports of its own, but needs the same address. Connecting
+/// it sends nothing.
+fn explain(error: io::Error, address: SocketAddr) -> io::Error {
+    if !is_port_shortage(&error) {
+        return error;
+    }
+    let any: IpAddr = match address {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let connected = UdpSocket::bind((any, 0)).and_then(|socket| socket.connect(address));
+    match connected {
+        Err(other) if is_port_shortage(&other) => io::Error::new(
+            io::ErrorKind::NetworkUnreachable,
+            format!("{error}: this machine has no address to connect from"),
+        ),
+        _ => error,
+    }
 }
 
 impl BackendStream {
@@ -263,5 +297,27 @@ mod tests {
         }
         drop(listener);
         assert!(address.connect().await.is_err());
+    }
+
+    /// With IPv6 the connection is refused. Without it there is no address to connect from, and the kernel's
+    /// error is that of a shortage of ports.
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_backend_on_ipv6_is_no_shortage_where_ipv6_is_off() {
+        let address = SocketAddress::Ip(SocketAddr::from((Ipv6Addr::LOCALHOST, 1)));
+        let error = address.connect().await.expect_err("nothing listens there");
+        assert!(!is_own_shortage(&error), "{error}");
+        let text = error.to_string();
+        let is_explained = text.ends_with("this machine has no address to connect from");
+        assert_eq!(text.starts_with("Cannot assign"), is_explained, "{text}");
+    }
+
+    #[test]
+    fn ports_have_run_out_if_there_is_an_address_to_connect_from() {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let shortage = explain(Errno::ADDRNOTAVAIL.into(), address);
+        assert!(is_port_shortage(&shortage) && is_own_shortage(&shortage));
+        let refused = explain(Errno::CONNREFUSED.into(), address);
+        assert!(!is_own_shortage(&refused));
+        assert!(is_own_shortage(&Errno::MFILE.into()));
     }
 }

@@ -12,12 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use petrel_engine::log::LogHandle;
-use petrel_engine::socket::is_own_shortage;
 
 use crate::gateway::limits::QUEUE_FULL_PAUSE_MS;
 use crate::gateway::options::HostAddress;
 use crate::gateway::resolve::{self, Resolved};
-use crate::gateway::stream::{BackendStream, InTurn, SocketAddress};
+use crate::gateway::stream::{BackendStream, InTurn, SocketAddress, is_own_shortage};
 
 use super::error::Kind;
 
