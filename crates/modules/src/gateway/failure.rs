@@ -30,7 +30,7 @@ pub enum Failure {
     Read(io::Error),
     /// The backend was silent for too long.
     ReadTimeout,
-    /// The application has no room for the request and has done nothing with it.
+    /// The application has no room for the request, has said nothing else and has done nothing with it.
     Refused,
     /// The backend does not keep to its protocol; why.
     Protocol(&'static str),

@@ -13,17 +13,22 @@ pub(crate) struct FailedAttempt {
     pub bytes_written: u64,
     /// All of the request body can be sent once more.
     pub body_is_held: bool,
+    /// The backend's whole reply was that it has no room for the request: a FastCGI record END_REQUEST with
+    /// FCGI_OVERLOADED, and nothing before it.
+    pub is_refused: bool,
 }
 
 impl FailedAttempt {
     /// Whether the request may be sent again. How the connection ended does not count: a backend that
     /// closes with unread bytes resets the connection (on TCP and on unix sockets), also when it has
     /// carried out the request.
+    ///
+    /// One reply counts as none: that the backend has refused the request and done nothing with it.
     pub fn may_be_repeated(self, method: Method) -> bool {
         let backend_cannot_have_acted = self.bytes_written == 0;
-        !self.reply_has_begun
-            && self.body_is_held
-            && (backend_cannot_have_acted || method.is_idempotent())
+        let is_lost =
+            !self.reply_has_begun && (backend_cannot_have_acted || method.is_idempotent());
+        self.body_is_held && (is_lost || self.is_refused)
     }
 }
 
@@ -42,6 +47,7 @@ mod tests {
         reply_has_begun: false,
         bytes_written: 100,
         body_is_held: true,
+        is_refused: false,
     };
 
     #[test]
@@ -74,6 +80,21 @@ mod tests {
             assert!(!answered.may_be_repeated(Method::Get));
             assert!(!gone.may_be_repeated(Method::Get));
         }
+    }
+
+    #[test]
+    fn a_refused_request_is_repeated_if_its_body_is_held() {
+        let refused = FailedAttempt {
+            reply_has_begun: true,
+            is_refused: true,
+            ..LOST
+        };
+        let gone = FailedAttempt {
+            body_is_held: false,
+            ..refused
+        };
+        assert!(refused.may_be_repeated(Method::Post));
+        assert!(!gone.may_be_repeated(Method::Get));
     }
 
     /// Answers one request on each of two connections, and closes the first one when it is told to.

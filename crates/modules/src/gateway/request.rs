@@ -676,17 +676,15 @@ impl GatewayRequest {
         reply::log_dropped(&exchange.settings, &talk);
         let was_kept = talk.is_on_kept_connection();
         let body = &exchange.request.body;
-        let body_is_held = body.received() == body.spool().held();
         let attempt = FailedAttempt {
             reply_has_begun: talk.reply_has_begun(),
             bytes_written: talk.bytes_written(),
-            body_is_held,
+            body_is_held: body.received() == body.spool().held(),
+            is_refused: matches!(failure, Failure::Refused),
         };
-        let is_lost = !failure.is_timeout() && attempt.may_be_repeated(exchange.request.method);
-        // The application says itself that it has not begun with the request.
-        let is_refused = matches!(failure, Failure::Refused) && self.reply.verdict.is_none();
-        let may_repeat =
-            (is_lost || (is_refused && body_is_held)) && self.replays < limits::REPLAYS_MAX;
+        let may_repeat = !failure.is_timeout()
+            && attempt.may_be_repeated(exchange.request.method)
+            && self.replays < limits::REPLAYS_MAX;
         if let Some(backend) = talk.backend() {
             if was_kept && !talk.reply_has_begun() && !failure.is_timeout() {
                 // It was closed while it was idle; the others probably as well.

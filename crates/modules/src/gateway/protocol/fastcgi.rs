@@ -19,7 +19,8 @@ use crate::gateway::environment::ConstantsKey;
 use crate::gateway::options::Mode;
 use crate::gateway::{environment, limits};
 
-/// The application refused the request because it has no room for it. It has done nothing with it.
+/// The application refused the request because it has no room for it, and said nothing else. It has done nothing
+/// with it.
 pub const OVERLOADED: ReplyError = ReplyError("the FastCGI application is overloaded");
 
 thread_local! {
@@ -60,6 +61,8 @@ pub struct FastCgiConversation {
     records: ReplyDecoder,
     reply: CgiReply,
     stderr_bytes: u64,
+    /// Something came in STDOUT or STDERR.
+    has_begun: bool,
     /// The end of STDIN has been encoded: nothing of this request is still to be sent.
     is_sent: bool,
 }
@@ -71,6 +74,7 @@ impl FastCgiConversation {
             records: ReplyDecoder::new(ID),
             reply: CgiReply::new(),
             stderr_bytes: 0,
+            has_begun: false,
             is_sent: false,
         }
     }
@@ -88,7 +92,12 @@ impl FastCgiConversation {
     fn end(&mut self, status: ProtocolStatus, is_last: bool) -> Result<ReplyEvent, ReplyError> {
         match status {
             ProtocolStatus::RequestComplete => {}
-            ProtocolStatus::Overloaded => return Err(OVERLOADED),
+            ProtocolStatus::Overloaded if !self.has_begun => return Err(OVERLOADED),
+            ProtocolStatus::Overloaded => {
+                return Err(ReplyError(
+                    "the FastCGI application says that it is overloaded after it has begun",
+                ));
+            }
             ProtocolStatus::CannotMultiplex => {
                 return Err(ReplyError(
                     "the FastCGI application takes this for a second request at a time",
@@ -118,11 +127,13 @@ impl Conversation for FastCgiConversation {
             records,
             reply,
             stderr_bytes,
+            has_begun,
             is_sent,
         } = self;
         records.begin();
         reply.begin();
         *stderr_bytes = 0;
+        *has_begun = false;
         *is_sent = false;
     }
 
@@ -172,6 +183,7 @@ impl Conversation for FastCgiConversation {
             let step = self.records.decode(&input[position..])?;
             let begin = position;
             position += step.consumed;
+            self.has_begun |= matches!(step.event, fastcgi::ReplyEvent::Data(..));
             let event = match step.event {
                 fastcgi::ReplyEvent::NeedMore => ReplyEvent::NeedMore,
                 fastcgi::ReplyEvent::Data(Stream::Stdout, range) => {

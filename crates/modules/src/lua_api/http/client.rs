@@ -331,6 +331,7 @@ impl Progress {
                 reply_has_begun: self.has_begun,
                 bytes_written: self.written as u64,
                 body_is_held: true,
+                is_refused: false,
             }),
         }
     }

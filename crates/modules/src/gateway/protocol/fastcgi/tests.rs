@@ -248,6 +248,16 @@ fn an_application_may_refuse() {
 }
 
 #[test]
+fn an_application_that_has_begun_cannot_refuse() {
+    for begun in [(OUT, "Stat"), (OUT, "A: b\n\nbody"), (ERR, "warning")] {
+        let mut wire = records(&[begun]);
+        write_end_request(&mut wire, ID, 0, ProtocolStatus::Overloaded);
+        let error = "the FastCGI application says that it is overloaded after it has begun";
+        assert_eq!(reply(&wire).error, Some(error), "{begun:?}");
+    }
+}
+
+#[test]
 fn broken_records_are_errors() {
     let found = reply(b"\x02\x06\0\x01\0\0\0\0");
     assert_eq!(found.error, Some(RecordError::Version.sentence()));
