@@ -97,7 +97,8 @@ impl Stores {
                 }
             });
             Stores {
-                is_draining: Rc::default(),
+                // A script may ask its first store when the worker drains already.
+                is_draining: Rc::new(Cell::new(worker.draining().is_some())),
                 pools: RefCell::default(),
                 buffer: Rc::new(RefCell::new(vec![0; limits::RECEIVE_BUFFER_BYTES].into())),
                 counters: worker.shared().belonging(StoreCounters::default),

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -37,12 +37,14 @@ pub(super) struct Client {
     servers: RefCell<HashMap<StoreAddress, Rc<Server>>>,
     /// Whether a task is there that closes connections nobody uses.
     is_swept: Cell<bool>,
+    worker: Weak<Worker>,
     /// For what the look-up of names has to say.
     log: LogHandle,
 }
 
 struct Server {
     place: Place,
+    worker: Weak<Worker>,
     idle: RefCell<Vec<(BackendStream, Instant)>>,
 }
 
@@ -59,6 +61,7 @@ impl Client {
         worker.belonging(|| Client {
             servers: RefCell::default(),
             is_swept: Cell::new(false),
+            worker: Rc::downgrade(worker),
             log: worker.logs().error_log(None),
         })
     }
@@ -126,6 +129,7 @@ impl Client {
             .map_err(|error| format!("{address}: {error}"))?;
         let server = Rc::new(Server {
             place,
+            worker: Weak::clone(&self.worker),
             idle: RefCell::default(),
         });
         servers.insert(address.clone(), Rc::clone(&server));
@@ -177,10 +181,16 @@ impl Server {
         let mut progress = Progress::new(asked);
         let reusable = poll_fn(|context| progress.poll(context, &mut stream, request)).await?;
         let mut idle = self.idle.borrow_mut();
-        if reusable && idle.len() < IDLE_MAX {
+        if reusable && idle.len() < IDLE_MAX && !self.is_draining() {
             idle.push((stream, Instant::now()));
         }
         Ok(progress.reply())
+    }
+
+    /// Whether the worker drains: a server process that a reload has replaced keeps no connection.
+    fn is_draining(&self) -> bool {
+        let worker = self.worker.upgrade();
+        worker.is_none_or(|worker| worker.draining().is_some())
     }
 }
 
@@ -402,16 +412,18 @@ mod tests {
     use std::net::TcpListener;
 
     use petrel_engine::testing::Site;
+    use petrel_engine::worker::Drain;
     use petrel_lua::mlua::{FromLua, Lua, Value};
 
     use super::*;
 
-    #[tokio::test(flavor = "local")]
-    async fn connections_that_nobody_uses_are_closed() {
+    /// A server that answers one request, and a request to it. The thread ends with the connection:
+    /// with the count of bytes that its last read gave.
+    fn answering_once() -> (std::thread::JoinHandle<usize>, Target, Asked) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("it is bound").port();
         let served = std::thread::spawn(move || {
-            let (mut socket, _) = listener.accept().expect("somebody connects");
+            let (mut socket, _) = listener.accept().expect("the client connects");
             let _ = socket.read(&mut [0; 4096]).expect("a request");
             let reply = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
             socket.write_all(reply).expect("it listens");
@@ -419,13 +431,19 @@ mod tests {
             socket.set_read_timeout(limit).expect("a limit");
             socket.read(&mut [0; 1]).expect("it is closed, not left")
         });
-        let site = Site::new("", &[]);
-        let client = Client::of(site.worker());
         let url = format!("http://127.0.0.1:{port}/");
         let target = Target::parse(url.as_bytes()).expect("a URL");
         let lua = Lua::new();
         let value = Value::String(lua.create_string(&url).expect("room"));
         let asked = Asked::from_lua(value, &lua).expect("a URL");
+        (served, target, asked)
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn connections_that_nobody_uses_are_closed() {
+        let (served, target, asked) = answering_once();
+        let site = Site::new("", &[]);
+        let client = Client::of(site.worker());
         let reply = client.fetch(&target, &asked).await.expect("a reply");
         assert_eq!(reply.status, 200);
         assert_eq!(client.servers.borrow().len(), 1);
@@ -436,6 +454,23 @@ mod tests {
         };
         let in_time = tokio::time::timeout(Duration::from_secs(60), is_over).await;
         in_time.expect("the task has closed it and ended");
+        assert_eq!(served.join().expect("no panic"), 0);
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn a_worker_that_drains_keeps_no_connection() {
+        let (served, target, asked) = answering_once();
+        let site = Site::new("", &[]);
+        site.worker().drain(Drain::Successor);
+        let client = Client::of(site.worker());
+        let reply = client.fetch(&target, &asked).await.expect("a reply");
+        assert_eq!(reply.status, 200);
+        let servers = client.servers.borrow();
+        assert!(
+            servers
+                .values()
+                .all(|server| server.idle.borrow().is_empty())
+        );
         assert_eq!(served.join().expect("no panic"), 0);
     }
 }

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use petrel_engine::testing::Site;
+use petrel_engine::worker::Drain;
 use tokio::net::TcpSocket;
 
 use crate::remote_store::testing::Step::{Closed, Hear, Pause, Say};
 use crate::remote_store::testing::{FakeServer, redis_at, redis_options, run, stores, wire};
-use crate::remote_store::{Kind, Stage, Value, counters, limits};
+use crate::remote_store::{Kind, Stage, Stores, Value, counters, limits};
 
 const GET: [&str; 2] = ["GET", "a"];
 
@@ -19,6 +21,20 @@ fn nowhere() -> (TcpSocket, String) {
     socket.bind(any_port).expect("a port");
     let address = socket.local_addr().expect("it is bound").to_string();
     (socket, address)
+}
+
+#[test]
+fn a_worker_that_drains_already_keeps_no_connection() {
+    run(async {
+        let site = Site::new("", &[]);
+        site.worker().drain(Drain::Successor);
+        let stores = Stores::of(site.worker());
+        let script = vec![Hear(wire("GET a")), Say(b"$-1\r\n")];
+        let server = FakeServer::start(vec![script]).await;
+        let redis = redis_at(&stores, &server.address);
+        assert_eq!(redis.command(&GET).await, Ok(Value::Nil));
+        assert_eq!(redis.pool().idle_connections(), 0);
+    });
 }
 
 #[test]
