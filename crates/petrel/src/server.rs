@@ -243,15 +243,17 @@ impl Process<'_> {
     ) -> io::Result<()> {
         let mut trim_at: Option<Instant> = None;
         let mut has_left = false;
+        let mut is_told = false;
         loop {
             let left = (!has_left).then(|| server.left());
             match self.wait(LOOK_EVERY, Some(server.ended()), left)? {
                 Awaited::End => return Ok(()),
-                Awaited::Leaving => {
-                    has_left = true;
-                    self.control.tell(&News::Left)?;
-                }
+                Awaited::Leaving => has_left = true,
                 Awaited::Other => {}
+            }
+            // The keeper may be slow to read: the next turn, at most a second later, tries again.
+            if has_left && !is_told {
+                is_told = self.control.tell_if_there_is_room(&News::Left)?;
             }
             freed_memory.look(server, Instant::now());
             while let Some(order) = self.control.next_order()? {
@@ -293,8 +295,8 @@ impl Process<'_> {
             if idleness
                 .as_mut()
                 .is_some_and(|idleness| idleness.is_over(server))
+                && self.control.tell_if_there_is_room(&News::Idle)?
             {
-                self.control.tell(&News::Idle)?;
                 // An old server process may still be busy: then the keeper goes on, and hears it again.
                 *idleness = idleness
                     .take()

@@ -100,7 +100,7 @@ impl Control {
     /// Tells news.
     ///
     /// # Errors
-    /// The keeper is gone.
+    /// The keeper is gone, or `WouldBlock`: it has yet to read what it was told before.
     pub fn tell(&self, news: &News) -> io::Result<()> {
         match news {
             News::Prepared => self.send(b"P", None),
@@ -123,6 +123,18 @@ impl Control {
                 message.extend(why.bytes().take(MESSAGE_BYTES_MAX - 1));
                 self.send(&message, None)
             }
+        }
+    }
+
+    /// Tells news, unless the keeper has yet to read so much that there is no room: then false.
+    ///
+    /// # Errors
+    /// The keeper is gone.
+    pub fn tell_if_there_is_room(&self, news: &News) -> io::Result<bool> {
+        match self.tell(news) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -321,6 +333,17 @@ mod tests {
         server.tell(&News::Overloaded(513)).expect("sent");
         let news = keeper.next_news().expect("a message");
         assert_eq!(news, Some(News::Overloaded(513)));
+    }
+
+    #[test]
+    fn news_that_find_no_room_can_be_told_later() {
+        let (keeper, server) = Control::pair().expect("a pair");
+        let tell = || server.tell_if_there_is_room(&News::Idle);
+        while tell().expect("the keeper is there") {}
+        while keeper.next_news().expect("it is there").is_some() {}
+        assert!(tell().expect("the keeper is there"));
+        drop(keeper);
+        assert!(tell().is_err());
     }
 
     #[test]
