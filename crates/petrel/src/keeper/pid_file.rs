@@ -1,13 +1,14 @@
 //! `server.pid-file`: the keeper's process id, for as long as it runs.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// A pid file of this process; removed with the value, by the process that wrote it.
+/// A pid file of this process; removed with the value, by the process that wrote it, if its number is still in it: a
+/// server that starts while this one stops puts its own there.
 pub struct PidFile {
     path: PathBuf,
     owner: u32,
@@ -27,10 +28,9 @@ impl PidFile {
         let owner = std::process::id();
         // A path that does not depend on where the process is when it ends.
         let path = std::path::absolute(path)?;
-        let no_link = OFlags::NOFOLLOW.bits().cast_signed();
         let mut options = File::options();
         options.write(true).create(true).truncate(true);
-        let mut file = options.custom_flags(no_link).open(&path)?;
+        let mut file = options.custom_flags(careful()).open(&path)?;
         let file_of_ours = PidFile { path, owner };
         writeln!(file, "{owner}")?;
         Ok(file_of_ours)
@@ -40,16 +40,34 @@ impl PidFile {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    fn is_ours(&self) -> io::Result<bool> {
+        let mut options = File::options();
+        let file = options
+            .read(true)
+            .custom_flags(careful())
+            .open(&self.path)?;
+        let mut text = String::new();
+        file.take(PID_BYTES_MAX).read_to_string(&mut text)?;
+        Ok(text.trim_end() == self.owner.to_string())
+    }
+}
+
+/// The directory may belong to the server's user: a link there is not followed, and a pipe not waited for.
+fn careful() -> i32 {
+    (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()
 }
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        if self.owner == std::process::id() {
-            // Somebody else may have removed it already.
+        if self.owner == std::process::id() && self.is_ours().unwrap_or(false) {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
+
+/// More than a number and the end of the line take.
+const PID_BYTES_MAX: u64 = 32;
 
 #[cfg(test)]
 mod tests {
@@ -64,6 +82,11 @@ mod tests {
         assert_eq!(text, format!("{}\n", std::process::id()));
         drop(file);
         assert!(!path.exists());
+        let file = PidFile::write(&path).expect("written");
+        fs::write(&path, "1\n").expect("another server writes it");
+        drop(file);
+        assert_eq!(fs::read_to_string(&path).expect("it stays"), "1\n");
+        fs::remove_file(&path).expect("there");
         assert!(PidFile::write(directory.path()).is_err());
         fs::write(directory.path().join("precious"), "untouched").expect("a file");
         std::os::unix::fs::symlink("precious", &path).expect("a link");
