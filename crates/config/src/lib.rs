@@ -108,7 +108,16 @@ pub fn load(
     checked(reader, schema)
 }
 
-/// The same for a text, which goes by `name` in messages.
+/// What can be read of the file at `path` when it has mistakes. They are among the tree's warnings, and nothing is
+/// checked: for a command that needs one directive, and never to be served.
+#[must_use]
+pub fn read_despite_mistakes(path: &Path, options: &LoadOptions<'_>) -> Config {
+    let mut reader = Reader::new(options);
+    reader.read_main_file(path);
+    reader.finish()
+}
+
+/// The same as [`load`] for a text, which goes by `name` in messages.
 ///
 /// # Errors
 /// All that was found wrong, when at least one of it is an error.

@@ -2,8 +2,10 @@
 //! keeper. What is said there is described in [`crate::keeper::command_socket`].
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use config::LoadOptions;
 
 use crate::cli::RunningServer;
 use crate::keeper::command_socket;
@@ -12,12 +14,16 @@ use crate::{EXIT_FAILURE, terminal};
 
 /// Sends `command` and shows the answer. The exit code is the server's.
 pub fn run(command: &str, server: &RunningServer) -> u8 {
-    let done = socket_of(server).and_then(|path| {
-        ask(command, &path).map_err(|error| match error.kind() {
-            ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
-                format!("no server listens at {} ({error})", path.display())
+    let done = socket_of(command, server).and_then(|path| {
+        ask(command, &path).map_err(|error| {
+            let path = path.display();
+            match error.kind() {
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                    format!("no server listens at {path} ({error}). {REMEDY}")
+                }
+                ErrorKind::WouldBlock => format!("the server at {path} does not answer"),
+                _ => format!("the control socket {path}: {error}"),
             }
-            _ => format!("the control socket {}: {error}", path.display()),
         })
     });
     done.unwrap_or_else(|message| {
@@ -26,28 +32,57 @@ pub fn run(command: &str, server: &RunningServer) -> u8 {
     })
 }
 
-fn socket_of(server: &RunningServer) -> Result<PathBuf, String> {
+fn socket_of(command: &str, server: &RunningServer) -> Result<PathBuf, String> {
     let file = match (&server.socket, &server.file) {
         (Some(socket), _) => return Ok(socket.clone()),
         (None, Some(file)) => file,
         (None, None) => return Err("name the server by -f or --socket".to_owned()),
     };
     let file = std::path::absolute(file).map_err(|error| format!("{}: {error}", file.display()))?;
-    let loaded = load::load(&Origin::File(file.clone())).map_err(|errors| {
-        load::print_errors(&errors);
-        "the configuration has a mistake, and the server was not asked for anything; --socket names it in \
-         another way"
-            .to_owned()
-    })?;
-    command_socket::path_of(&loaded.process, &file).ok_or_else(|| {
-        "the server has no control socket: neither server.control-socket nor server.pid-file is set, and there \
-         is no /run/user directory for this user"
-            .to_owned()
+    let loaded = match load::load(&Origin::File(file.clone())) {
+        Ok(loaded) => loaded,
+        Err(errors) => {
+            load::print_errors(&errors);
+            // Only a reload needs the rest of the file.
+            let path = match command.starts_with("reload") {
+                true => None,
+                false => socket_despite_mistakes(&file),
+            };
+            return path.ok_or_else(|| {
+                "the configuration has a mistake, and the server was not asked for anything; --socket names it in \
+                 another way"
+                    .to_owned()
+            });
+        }
+    };
+    let (named, pid_file) = (&loaded.process.control_socket, &loaded.process.pid_file);
+    command_socket::path_of(named.as_deref(), pid_file.as_deref(), &file).ok_or_else(|| {
+        format!(
+            "the server has no control socket: neither server.control-socket nor server.pid-file is set, and there \
+             is no /run/user directory for this user. {REMEDY}"
+        )
     })
 }
 
+/// The control socket, if a file with mistakes says where it is.
+fn socket_despite_mistakes(file: &Path) -> Option<PathBuf> {
+    let config = config::read_despite_mistakes(file, &LoadOptions::from_process());
+    let named = |directive| {
+        let value = config.global().entry(directive)?.value.as_str()?;
+        (!value.is_empty()).then(|| Path::new(value))
+    };
+    match (named("server.control-socket"), named("server.pid-file")) {
+        (None, None) => None,
+        (socket, pid_file) => command_socket::path_of(socket, pid_file, file),
+    }
+}
+
 fn ask(command: &str, path: &Path) -> io::Result<u8> {
-    let mut stream = UnixStream::connect(path)?;
+    let mut stream = command_socket::connect(path, CONNECT_TIME)?;
+    // The others wait until requests are done.
+    if matches!(command, "status" | "reopen") {
+        stream.set_read_timeout(Some(ANSWER_TIME))?;
+    }
     stream.write_all(format!("{command}\n").as_bytes())?;
     for line in BufReader::new(stream).lines() {
         let line = line?;
@@ -65,3 +100,11 @@ fn ask(command: &str, path: &Path) -> io::Result<u8> {
         "the server ended before it answered",
     ))
 }
+
+/// Where else it may listen.
+const REMEDY: &str = "If the file names another place than when the server started, or another user started it, say \
+    where it listens by --socket, or send the signal. A server that is stopping takes no commands: TERM ends it at once";
+/// How long a server may take to accept the connection.
+const CONNECT_TIME: Duration = Duration::from_secs(10);
+/// How long it may take to answer what it can answer at once.
+const ANSWER_TIME: Duration = Duration::from_secs(30);

@@ -28,6 +28,16 @@ fn says(server: &Server, words: &[&str]) -> String {
     finished.text()
 }
 
+/// The command that starts another server with the configuration of this one.
+fn start_again(server: &Server) -> Command {
+    let mut command = Command::new(petrel());
+    command
+        .arg("-D")
+        .arg("-f")
+        .arg(server.tree().path("petrel.conf"));
+    command
+}
+
 #[test]
 fn a_reload_is_done_when_the_command_returns() {
     let server = Server::start("server.tag = \"old\"");
@@ -238,14 +248,7 @@ fn a_stale_socket_is_replaced_and_a_file_is_not() {
     server.signal(Signal::KILL);
     server.wait(PATIENCE).expect("it is killed");
     assert!(socket.exists());
-    let again = || {
-        let mut command = Command::new(petrel());
-        command
-            .arg("-D")
-            .arg("-f")
-            .arg(server.tree().path("petrel.conf"));
-        command
-    };
+    let again = || start_again(&server);
     let mut second = again().spawn().expect("it starts");
     assert!(eventually(|| command(&server, &["status"]).code() == 0));
     // A third one can have neither the port nor the socket.
@@ -259,6 +262,68 @@ fn a_stale_socket_is_replaced_and_a_file_is_not() {
     assert_eq!(finished.code(), 255);
     assert!(finished.errors.contains("no socket"), "{}", finished.errors);
     assert_eq!(server.tree().text("control"), "precious");
+}
+
+#[test]
+fn a_server_starts_while_another_one_of_the_same_configuration_stops() {
+    let backend = application();
+    let config = "server.feature-flags = ( \"server.graceful-shutdown-timeout\" => 0 )\n\
+                  server.pid-file = var.dir + \"/petrel.pid\"";
+    for control_socket in ["", "server.control-socket = \"\"\n"] {
+        let mut server = in_front_of(&backend, &format!("{control_socket}{config}")).start();
+        let mut open = tunnel(&server, "tunnel");
+        server.signal(Signal::INT);
+        assert!(eventually(|| petrel_tests::Client::try_connect(
+            server.address()
+        )
+        .is_err()));
+        let mut second = start_again(&server).spawn().expect("it starts");
+        let pid = second.id();
+        let is_there = |server: &Server| {
+            let keeper = format!("keeper pid={pid} state=running");
+            command(server, &["status"]).text().contains(&keeper)
+        };
+        assert!(eventually(|| is_there(&server)));
+        echo(&mut open);
+        drop(open);
+        server
+            .wait(PATIENCE)
+            .expect("it ends with its last request");
+        assert!(is_there(&server));
+        let pid_file = server.tree().path("petrel.pid");
+        let written = fs::read_to_string(&pid_file).expect("the second server's");
+        assert_eq!(written, format!("{pid}\n"));
+        assert_eq!(says(&server, &["stop"]), "server stopped\n");
+        second.wait().expect("it ends");
+        assert!(!pid_file.exists());
+    }
+}
+
+#[test]
+fn a_command_reaches_the_server_although_the_file_has_changed() {
+    let mut server = Server::start("");
+    let mistake = "server.max-keep-alive-idle = {";
+    server.write_configuration(mistake);
+    says(&server, &["status"]);
+    says(&server, &["reopen"]);
+    assert_eq!(command(&server, &["reload"]).code(), 255);
+
+    server.write_configuration("server.control-socket = var.dir + \"/other\"");
+    let finished = command(&server, &["reload"]);
+    assert_eq!(finished.code(), 255);
+    assert!(finished.errors.contains("--socket"), "{}", finished.errors);
+    let mut by_socket = Command::new(petrel());
+    by_socket
+        .args(["reload", "--socket"])
+        .arg(server.tree().path("control"));
+    assert_eq!(run(&mut by_socket, PATIENCE).code(), 0);
+    says(&server, &["status"]);
+
+    server.write_configuration(&format!(
+        "server.control-socket = var.dir + \"/other\"\n{mistake}"
+    ));
+    assert_eq!(says(&server, &["stop"]), "server stopped\n");
+    server.wait(PATIENCE).expect("it ends");
 }
 
 #[test]

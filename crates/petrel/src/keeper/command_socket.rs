@@ -8,22 +8,26 @@
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use engine::settings::ProcessSettings;
 use rustix::event::PollFlags;
 use rustix::fs::Mode;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::umask;
 
-/// Where the control socket of a server with these settings is, if `file` is its configuration: at
-/// `server.control-socket`, or beside `server.pid-file`, or in the directory for such things of the user who asks,
-/// under a name made of the path of `file`. `None`: that user has no such directory.
-pub fn path_of(process: &ProcessSettings, file: &Path) -> Option<PathBuf> {
-    let named = match (&process.control_socket, &process.pid_file) {
-        (Some(socket), _) => socket.clone(),
+/// Where the control socket of a server is whose configuration is `file`: at `control_socket`
+/// (`server.control-socket`), or beside `pid_file` (`server.pid-file`), or in the directory for such things of the user
+/// who asks, under a name made of the path of `file`. `None`: that user has no such directory.
+pub fn path_of(
+    control_socket: Option<&Path>,
+    pid_file: Option<&Path>,
+    file: &Path,
+) -> Option<PathBuf> {
+    let named = match (control_socket, pid_file) {
+        (Some(socket), _) => socket.to_owned(),
         (None, Some(pid_file)) => beside(pid_file),
         (None, None) => {
             let user = nix::unistd::geteuid();
@@ -58,11 +62,33 @@ fn hash(bytes: &[u8]) -> u64 {
     })
 }
 
+/// Connects to the socket at `path`. A server that does not accept, and whose queue is full, gets `patience` to do so.
+/// Reading has no limit, and writing the same one.
+///
+/// # Errors
+/// `WouldBlock` when that time is over, or those of connect(2).
+pub fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+    let flags = match patience.is_zero() {
+        true => SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        false => SocketFlags::CLOEXEC,
+    };
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let stream = UnixStream::from(socket);
+    if !patience.is_zero() {
+        // The kernel lets connect(2) wait that long, too.
+        stream.set_write_timeout(Some(patience))?;
+    }
+    rustix::net::connect(&stream, &SocketAddrUnix::new(path)?)?;
+    Ok(stream)
+}
+
 /// The socket that listens. Its name goes with the value, in the process that made it.
 pub struct CommandSocket {
     listener: UnixListener,
     path: PathBuf,
     owner: u32,
+    /// Device and inode of the name, until that is removed.
+    named: Option<(u64, u64)>,
 }
 
 impl CommandSocket {
@@ -78,22 +104,30 @@ impl CommandSocket {
                     "what is there is no socket",
                 ));
             }
-            if UnixStream::connect(path).is_ok() {
-                return Err(io::Error::new(
-                    ErrorKind::AddrInUse,
-                    "another server listens there",
-                ));
+            match connect(path, Duration::ZERO) {
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                    fs::remove_file(path)?;
+                }
+                // `WouldBlock`: a server listens, and the queue of its connections is full.
+                Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
+                _ => {
+                    return Err(io::Error::new(
+                        ErrorKind::AddrInUse,
+                        "another server listens there",
+                    ));
+                }
             }
-            fs::remove_file(path)?;
         }
         // The mode of a socket is set by bind(2). The keeper has one thread: nothing else makes a file meanwhile.
         let before = umask(Mode::RWXG | Mode::RWXO | Mode::XUSR);
         let bound = UnixListener::bind(path);
         umask(before);
+        let listener = bound?;
         let socket = CommandSocket {
-            listener: bound?,
+            listener,
             path: path.to_owned(),
             owner: std::process::id(),
+            named: Some(inode(path)?),
         };
         socket.listener.set_nonblocking(true)?;
         Ok(socket)
@@ -103,15 +137,30 @@ impl CommandSocket {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Removes the name, so that another server can take it. Clients that are connected stay so.
+    pub fn remove_name(&mut self) {
+        let Some(named) = self.named.take() else {
+            return;
+        };
+        // An administrator may have removed it, and another server may have made one of its own there.
+        if inode(&self.path).is_ok_and(|there| there == named) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
 }
 
 impl Drop for CommandSocket {
     fn drop(&mut self) {
         if self.owner == std::process::id() {
-            // An administrator may have removed it already.
-            let _ = fs::remove_file(&self.path);
+            self.remove_name();
         }
     }
+}
+
+fn inode(path: &Path) -> io::Result<(u64, u64)> {
+    let data = fs::symlink_metadata(path)?;
+    Ok((data.dev(), data.ino()))
 }
 
 /// The socket, if there is one, and its connections.
@@ -121,6 +170,9 @@ pub struct Commands {
     pub socket: Option<CommandSocket>,
     peers: Vec<Peer>,
     last_id: u64,
+    /// Until then no connection is taken: accept(2) failed, most likely for lack of descriptors, and the socket stays
+    /// readable meanwhile.
+    accepts_again: Option<Instant>,
 }
 
 /// Names a connection.
@@ -195,6 +247,7 @@ impl Commands {
             .collect();
         if let Some(socket) = &self.socket
             && self.peers.len() < PEERS_MAX
+            && self.accepts_again.is_none()
         {
             polled.push((socket.listener.as_fd(), PollFlags::IN));
         }
@@ -207,7 +260,8 @@ impl Commands {
             PeerState::Asks(until) | PeerState::IsAnswered(until) => Some(until),
             PeerState::Waits | PeerState::Gone => None,
         };
-        self.peers.iter().filter_map(due).min()
+        let peers = self.peers.iter().filter_map(due);
+        peers.chain(self.accepts_again).min()
     }
 
     /// Takes new connections, reads and writes, as far as that goes without waiting. The commands that are complete.
@@ -243,10 +297,19 @@ impl Commands {
     }
 
     fn accept(&mut self, now: Instant) {
+        if self.accepts_again.is_some_and(|at| now < at) {
+            return;
+        }
+        self.accepts_again = None;
         let Some(socket) = &self.socket else { return };
         while self.peers.len() < PEERS_MAX {
-            let Ok((stream, _)) = socket.listener.accept() else {
-                return;
+            let stream = match socket.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if is_for_later(&error) => return,
+                Err(_) => {
+                    self.accepts_again = Some(now + ACCEPT_PAUSE);
+                    return;
+                }
             };
             if stream.set_nonblocking(true).is_err() {
                 continue;
@@ -339,6 +402,8 @@ const COMMAND_BYTES_MAX: usize = 256;
 const PEERS_MAX: usize = 16;
 /// How long a connection may take to send its command, and to take the answer.
 const PEER_TIME: Duration = Duration::from_secs(10);
+/// How long no connection is taken after accept(2) has failed.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -379,6 +444,53 @@ mod tests {
         assert!(CommandSocket::open(&path).is_err(), "one that is in use");
         drop(socket);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_socket_that_never_accepts_holds_neither_server_nor_command_up() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("control");
+        let full = UnixListener::bind(&path).expect("a socket");
+        rustix::net::listen(&full, 0).expect("its queue is cut to one connection");
+        let queued = UnixStream::connect(&path).expect("it fits");
+        let error = CommandSocket::open(&path).err().expect("it is in use");
+        assert_eq!(error.kind(), ErrorKind::AddrInUse);
+        let error = connect(&path, Duration::from_millis(20)).expect_err("there is no room");
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        drop(queued);
+    }
+
+    #[test]
+    fn a_name_that_another_server_took_over_stays() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("control");
+        let mut old = CommandSocket::open(&path).expect("a socket");
+        old.remove_name();
+        assert!(!path.exists());
+        let new = CommandSocket::open(&path).expect("the name is free");
+        drop(old);
+        assert!(path.exists());
+        fs::remove_file(&path).expect("there");
+        let newest = CommandSocket::open(&path).expect("the name is free");
+        drop(new);
+        assert!(path.exists());
+        drop(newest);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_failed_accept_is_tried_again_a_second_later() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut commands = socket_in(directory.path());
+        let now = Instant::now();
+        commands.accepts_again = Some(now + ACCEPT_PAUSE);
+        let client = UnixStream::connect(directory.path().join("control")).expect("queued");
+        commands.tend(now);
+        assert!(commands.peers.is_empty() && commands.polled().is_empty());
+        assert_eq!(commands.deadline(), Some(now + ACCEPT_PAUSE));
+        commands.tend(now + ACCEPT_PAUSE);
+        assert_eq!((commands.peers.len(), commands.polled().len()), (1, 2));
+        drop(client);
     }
 
     #[test]

@@ -208,7 +208,9 @@ impl Keeper {
             return Ok(None);
         };
         let process = &self.current.loaded.process;
-        let Some(path) = command_socket::path_of(process, file) else {
+        let (named, pid_file) = (&process.control_socket, &process.pid_file);
+        let Some(path) = command_socket::path_of(named.as_deref(), pid_file.as_deref(), file)
+        else {
             self.commands.socket = None;
             return Ok(None);
         };

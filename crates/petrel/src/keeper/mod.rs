@@ -169,11 +169,6 @@ impl Keeper {
         for warning in opened.warnings {
             terminal::complain(format_args!("petrel: warning: {warning}"));
         }
-        let pid_file = reload::write_pid_file(&current)?;
-        configure_logs(&logs, &current.loaded);
-        for line in summary::lines(&current.loaded) {
-            logs.error(format_args!("{line}"));
-        }
         let mut keeper = Keeper {
             origin: options.origin,
             idle: options.idle,
@@ -184,7 +179,7 @@ impl Keeper {
             logs,
             rotations: Rotations::new(Instant::now()),
             inherited: options.inherited,
-            pid_file,
+            pid_file: None,
             commands: Commands::default(),
             waiting: Vec::new(),
             started: Instant::now(),
@@ -206,6 +201,12 @@ impl Keeper {
         };
         if let Some(warning) = keeper.open_command_socket()? {
             terminal::complain(format_args!("petrel: warning: {warning}"));
+        }
+        // After the socket: a start that fails there must leave the pid file of a server that runs.
+        keeper.pid_file = reload::write_pid_file(&keeper.current)?;
+        configure_logs(&keeper.logs, &keeper.current.loaded);
+        for line in summary::lines(&keeper.current.loaded) {
+            keeper.logs.error(format_args!("{line}"));
         }
         Ok(keeper)
     }
@@ -380,6 +381,10 @@ impl Keeper {
         }
         self.current.listeners.take();
         self.inherited = ListenerSet::default();
+        // A new server can start now, and has its socket there.
+        if let Some(socket) = &mut self.commands.socket {
+            socket.remove_name();
+        }
     }
 
     /// Whether a server process goes on with requests of before a reload.
