@@ -241,7 +241,6 @@ impl Process<'_> {
         idleness: &mut Option<Idleness>,
         freed_memory: &mut FreedMemory,
     ) -> io::Result<()> {
-        let mut trim_at: Option<Instant> = None;
         let mut has_left = false;
         let mut is_told = false;
         loop {
@@ -285,12 +284,7 @@ impl Process<'_> {
                     Order::Stop(why) => server.cut_off(why),
                 }
                 *idleness = None;
-                // By then idle connections have ended.
-                trim_at = Some(Instant::now() + TRIM_AFTER);
-            }
-            if trim_at.is_some_and(|at| at <= Instant::now()) {
-                sys::allocator::give_back_now();
-                trim_at = Some(Instant::now() + TRIM_EVERY);
+                freed_memory.drains();
             }
             if idleness
                 .as_mut()
@@ -403,7 +397,3 @@ const KEEPER_GONE: u8 = 2;
 const LOG_TIME: Duration = Duration::from_secs(1);
 /// How often the main thread looks up without an order.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long after it began to drain a process gives freed memory back: idle connections have ended by then.
-const TRIM_AFTER: Duration = Duration::from_secs(4);
-/// How often it does so from then on, while its last requests end one by one.
-const TRIM_EVERY: Duration = Duration::from_secs(60);

@@ -4,7 +4,8 @@
 //! a heap, and one small allocation there that is still needed keeps everything before it: the
 //! buffers of 300 clients that did not read, say. So the main thread has the heaps looked through
 //! once a burst is over: when the process had grown, and the workers have next to nothing to do,
-//! because they wait for their heap meanwhile. On an idle or a busy server that never happens.
+//! because they wait for their heap meanwhile. On an idle or a busy server that never happens. A server
+//! process that begins to drain has it done once, however little it has grown.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -54,6 +55,12 @@ impl FreedMemory {
             seen: Activity::default(),
             trigger: Trigger::starting_at(bytes),
         }
+    }
+
+    /// The process begins to drain: its caches and its idle connections leave memory, however little it has grown.
+    /// The next looks that see next to no requests give that back.
+    pub fn drains(&mut self) {
+        self.trigger.drains();
     }
 
     /// Looks once a second at most, and gives memory back if the time for it has come.
@@ -110,6 +117,11 @@ impl Trigger {
         let has_held = self.level >= self.lowest + WORTH_BYTES;
         let clients_went = connections < self.connections / 2 || connections == 0;
         self.is_due |= has_grown || (has_held && self.connections > 0 && clients_went);
+    }
+
+    fn drains(&mut self) {
+        self.is_due = true;
+        self.calm = 0;
     }
 
     /// Whether now is the time, after that many requests since the last look.
@@ -197,6 +209,15 @@ mod tests {
         looks.push((100 * MIB, 0, 0));
         looks.extend([(2 * MIB, 0, 0); 50]);
         assert_eq!(fired(&looks, &[99 * MIB, 2 * MIB]), [2, 51]);
+    }
+
+    #[test]
+    fn a_process_that_drains_is_searched_when_it_is_calm_although_it_has_not_grown() {
+        let mut trigger = Trigger::starting_at(2 * MIB);
+        trigger.saw(2 * MIB, 10);
+        trigger.drains();
+        let fired = [100, 5, 5, 5].map(|requests| trigger.may_fire(requests));
+        assert_eq!(fired, [false, false, false, true]);
     }
 
     #[test]
