@@ -61,13 +61,16 @@ pub struct Machine {
     idle: RefCell<Vec<Coroutine>>,
     /// What the function that was called last waits for, until its run takes it.
     pub(crate) started: Rc<RefCell<Option<Wait>>>,
-    /// It waits for a file of `io`.
-    pub(crate) waits_for_file: Rc<Cell<bool>>,
     is_spent: Cell<bool>,
 }
 
-/// Something a script waits for: the values that its call returns.
-pub(crate) type Wait = Pin<Box<dyn Future<Output = mlua::Result<MultiValue>>>>;
+/// Something a script waits for.
+pub(crate) struct Wait {
+    /// The values that the script's call returns.
+    pub(crate) values: Pin<Box<dyn Future<Output = mlua::Result<MultiValue>>>>,
+    /// It is a file of `io`.
+    pub(crate) is_for_file: bool,
+}
 
 /// Garbage of a small state, in bytes, before it is collected.
 const GARBAGE_BYTES: usize = 8 << 20;
@@ -127,7 +130,6 @@ impl Machine {
             petrel,
             idle: RefCell::default(),
             started: Rc::default(),
-            waits_for_file: Rc::default(),
             is_spent: Cell::new(false),
             lua,
         });
@@ -188,11 +190,37 @@ impl Machine {
         F: Future<Output = mlua::Result<R>> + 'static,
         R: IntoLuaMulti,
     {
+        self.waiting_as(false, start)
+    }
+
+    /// The same for a function that waits for a file of `io`. Such a wait does not begin a new budget.
+    pub(crate) fn waiting_for_file<A, F, R>(
+        &self,
+        start: impl Fn(&Lua, A) -> mlua::Result<F> + 'static,
+    ) -> mlua::Result<Function>
+    where
+        A: FromLuaMulti,
+        F: Future<Output = mlua::Result<R>> + 'static,
+        R: IntoLuaMulti,
+    {
+        self.waiting_as(true, start)
+    }
+
+    fn waiting_as<A, F, R>(
+        &self,
+        is_for_file: bool,
+        start: impl Fn(&Lua, A) -> mlua::Result<F> + 'static,
+    ) -> mlua::Result<Function>
+    where
+        A: FromLuaMulti,
+        F: Future<Output = mlua::Result<R>> + 'static,
+        R: IntoLuaMulti,
+    {
         let started = Rc::clone(&self.started);
         let start = self.lua.create_function(move |lua, arguments: A| {
             let future = start(lua, arguments)?;
             let weak = lua.weak();
-            let wait: Wait = Box::pin(async move {
+            let values = Box::pin(async move {
                 let result = future.await?;
                 // The state is there: it is about to be resumed.
                 let Some(lua) = weak.try_upgrade() else {
@@ -200,7 +228,10 @@ impl Machine {
                 };
                 result.into_lua_multi(&lua)
             });
-            *started.borrow_mut() = Some(wait);
+            *started.borrow_mut() = Some(Wait {
+                values,
+                is_for_file,
+            });
             Ok(())
         })?;
         self.waiting.call(start)

@@ -25,8 +25,6 @@ pub struct Run {
     overlay: Option<Table>,
     /// Bytes by which the state has grown in its stretches so far; it shrinks, too, when garbage goes.
     grown_bytes: usize,
-    /// It waits for a file.
-    waits_for_file: bool,
     /// Processor time of its stretches between waits for files. These do not begin a new budget: a script that
     /// reads a file without an end never waits for anything else.
     used_between_files: Duration,
@@ -113,7 +111,6 @@ impl Run {
             wait: None,
             overlay: None,
             grown_bytes: 0,
-            waits_for_file: false,
             used_between_files: Duration::ZERO,
         }
     }
@@ -130,14 +127,15 @@ impl Run {
             let Some(wait) = &mut self.wait else {
                 return Poll::Ready(Ok(self.nothing()));
             };
-            let Poll::Ready(result) = wait.as_mut().poll(context) else {
+            let Poll::Ready(result) = wait.values.as_mut().poll(context) else {
                 return Poll::Pending;
             };
+            let was_for_file = wait.is_for_file;
             self.wait = None;
             if self.grown_bytes > KEPT_BYTES_MIN && self.machine.is_overfull() {
                 return Poll::Ready(Err(self.overfull()));
             }
-            let since = self.waits_for_file.then(processor_time);
+            let since = was_for_file.then(processor_time);
             let progress = match result {
                 Ok(values) => self.resume_with((true, values)),
                 Err(error) => self.resume_with((false, message_of(&error))),
@@ -168,7 +166,8 @@ impl Run {
     }
 
     fn has_used_all(&self) -> bool {
-        self.waits_for_file && self.used_between_files >= self.machine.options().budget.time
+        let waits_for_file = self.wait.as_ref().is_some_and(|wait| wait.is_for_file);
+        waits_for_file && self.used_between_files >= self.machine.options().budget.time
     }
 
     /// What messages call the script.
@@ -224,7 +223,6 @@ impl Run {
         }
         if mark == Some(WAIT) {
             self.wait = self.machine.started.borrow_mut().take();
-            self.waits_for_file = self.machine.waits_for_file.take();
             self.overlay = overlay;
             let used = self.machine.lua().used_memory();
             self.grown_bytes = (self.grown_bytes + used).saturating_sub(used_before);
@@ -284,7 +282,6 @@ impl Run {
     /// Drops what a call began that then could not yield.
     fn forget_started(&self) {
         self.machine.started.borrow_mut().take();
-        self.machine.waits_for_file.set(false);
     }
 
     /// `error` is what the script ended with, where it could not be stopped by a yield.

@@ -657,10 +657,8 @@ pub(crate) fn use_threads(
         (Rc::clone(&state.files), state.table.clone())
     };
     *files.threads.borrow_mut() = Some(Rc::clone(&threads));
-    let waits_for_file = Rc::clone(&machine.waits_for_file);
-    let run = machine.waiting(move |lua, arguments: MultiValue| {
+    let run = machine.waiting_for_file(move |lua, arguments: MultiValue| {
         let begun = files.begin(arguments)?;
-        waits_for_file.set(true);
         let (lua, threads) = (lua.weak(), Rc::clone(&threads));
         Ok(async move {
             let done = match begun {
