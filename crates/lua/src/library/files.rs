@@ -30,7 +30,8 @@ use mlua::{
 
 /// Threads that may wait for a disk.
 pub trait FileThreads {
-    /// Has a thread perform `job`. An error of the outer kind ends the script: there was no answer in time.
+    /// Has a thread perform `job`, and begins at once: it is not taken back when the future is dropped, if
+    /// [`FileJob::is_owed`]. An error of the outer kind ends the script: there was no answer in time.
     fn run(&self, job: FileJob) -> FileWait;
 
     /// The same without waiting, for what a script has left behind. It is never refused.
@@ -68,6 +69,10 @@ enum What {
     Write(Arc<File>, Vec<u8>),
     Seek(Arc<File>, Vec<u8>, SeekFrom),
     Close(Arc<File>, Vec<u8>),
+    /// Makes an empty file of a new name.
+    MakeName,
+    Remove,
+    Rename(PathBuf),
 }
 
 #[derive(Debug)]
@@ -75,6 +80,7 @@ enum Done {
     Opened(Opened),
     Read(Vec<u8>),
     At(u64),
+    Named,
     Nothing,
 }
 
@@ -83,6 +89,7 @@ struct Opened {
     file: Arc<File>,
     is_regular: bool,
     first: Vec<u8>,
+    /// `first` is the whole file, by its size.
     is_all: bool,
 }
 
@@ -96,25 +103,30 @@ impl FileJob {
     pub fn bytes(&self) -> usize {
         match &self.what {
             What::Write(_, bytes) | What::Seek(_, bytes, _) | What::Close(_, bytes) => bytes.len(),
-            What::Open(_) | What::OpenTemporary | What::Read(..) => 0,
+            _ => 0,
         }
+    }
+
+    /// Whether it has to be done also when the script that waits for it has ended: it writes, closes, removes or
+    /// renames.
+    pub fn is_owed(&self) -> bool {
+        let changes = matches!(self.what, What::Close(..) | What::Remove | What::Rename(_));
+        changes || self.bytes() > 0
     }
 
     /// Does it.
     ///
     /// # Errors
-    /// Those of open(2), read(2), write(2) and lseek(2).
+    /// Those of open(2), read(2), write(2), lseek(2), unlink(2), rmdir(2) and rename(2).
     pub fn perform(self) -> io::Result<FileDone> {
         let done = match self.what {
             What::Open(options) => Done::Opened(open(&options, &self.path)?),
             What::OpenTemporary => {
-                let mut options = OpenOptions::new();
-                options.read(true).write(true).create_new(true).mode(0o600);
-                let opened = open(&options, &self.path)?;
+                let opened = open(&new_file(), &self.path)?;
                 std::fs::remove_file(&self.path)?;
                 Done::Opened(opened)
             }
-            What::Read(file, count) => Done::Read(read(&file, count)?.0),
+            What::Read(file, count) => Done::Read(read(&file, count)?),
             What::Write(file, bytes) => {
                 (&*file).write_all(&bytes)?;
                 Done::Nothing
@@ -122,6 +134,23 @@ impl FileJob {
             What::Seek(file, bytes, to) => {
                 (&*file).write_all(&bytes)?;
                 Done::At((&*file).seek(to)?)
+            }
+            What::MakeName => {
+                new_file().open(&self.path)?;
+                Done::Named
+            }
+            What::Remove => {
+                match std::fs::remove_file(&self.path) {
+                    Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                        std::fs::remove_dir(&self.path)?;
+                    }
+                    result => result?,
+                }
+                Done::Nothing
+            }
+            What::Rename(to) => {
+                std::fs::rename(&self.path, to)?;
+                Done::Nothing
             }
             What::Close(file, bytes) => {
                 (&*file).write_all(&bytes)?;
@@ -135,26 +164,35 @@ impl FileJob {
 /// Opens a file, and reads the beginning of a regular one: most are read, and short.
 fn open(options: &OpenOptions, path: &Path) -> io::Result<Opened> {
     let file = options.open(path)?;
-    let kind = file.metadata()?.file_type();
+    let metadata = file.metadata()?;
+    let kind = metadata.file_type();
     if kind.is_fifo() {
         let why = "it is a pipe, which the server would wait for";
         return Err(io::Error::new(io::ErrorKind::WouldBlock, why));
     }
-    let (first, is_all) = match kind.is_file() {
+    let first = match kind.is_file() {
         // One that is only written refuses, which the script is told when it reads.
         true => read(&file, CHUNK_BYTES).unwrap_or_default(),
-        false => (Vec::new(), false),
+        false => Vec::new(),
     };
     Ok(Opened {
         file: Arc::new(file),
         is_regular: kind.is_file(),
+        // Files of /proc have no size, and give less than there is room for.
+        is_all: metadata.len() > 0 && first.len() as u64 >= metadata.len(),
         first,
-        is_all,
     })
 }
 
-/// Up to so many bytes, and whether there were fewer.
-fn read(mut file: &File, count: usize) -> io::Result<(Vec<u8>, bool)> {
+/// How a file is opened that is new and for this user alone.
+fn new_file() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    options
+}
+
+/// Up to so many bytes. There are none at the end of the file only.
+fn read(mut file: &File, count: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; count];
     let length = loop {
         match file.read(&mut bytes) {
@@ -166,7 +204,7 @@ fn read(mut file: &File, count: usize) -> io::Result<(Vec<u8>, bool)> {
     if length < count / 2 {
         bytes.shrink_to_fit();
     }
-    Ok((bytes, length < count))
+    Ok(bytes)
 }
 
 /// What all files of a state share.
@@ -186,9 +224,9 @@ struct Open {
     file: RefCell<Option<Arc<File>>>,
     is_regular: bool,
     is_writable: bool,
-    /// A standard stream: each write goes out.
+    /// A standard stream, which all runs share: each write goes out as a job of its own.
     is_stream: bool,
-    /// A job works on it.
+    /// A job works on it. Never set for a standard stream.
     is_busy: Cell<bool>,
     buffers: RefCell<Buffers>,
 }
@@ -231,9 +269,11 @@ impl Buffers {
     fn take(&mut self, format: Format, most: usize) -> Taken {
         let rest = self.read.get(self.start..).unwrap_or_default();
         let length = match format {
-            Format::Count(count) if count > most => return Taken::TooMuch,
+            Format::Count(count) if count > most && rest.len() > most => return Taken::TooMuch,
             Format::Count(count) if count <= rest.len() && !rest.is_empty() => count,
-            Format::Count(count) if !self.is_at_end => return Taken::More(count - rest.len()),
+            Format::Count(count) if !self.is_at_end => {
+                return Taken::More(count.min(most + 1) - rest.len());
+            }
             Format::All if rest.len() > most => return Taken::TooMuch,
             Format::All if !self.is_at_end => return Taken::More(CHUNK_BYTES),
             Format::All => {
@@ -361,26 +401,40 @@ impl Open {
             what,
         }
     }
+
+    /// Has a thread write what is left and close the file. The script does not wait for it.
+    fn leave(&self) {
+        let Some(file) = self.file.take() else { return };
+        let bytes = std::mem::take(&mut self.buffers.borrow_mut().written);
+        let job = self.job(What::Close(file, bytes));
+        match &*self.files.threads.borrow() {
+            Some(threads) => threads.leave(job),
+            // As in C, the script is not told that the last bytes could not be written.
+            None => drop(job.perform()),
+        }
+    }
 }
 
 impl Drop for Open {
     /// A script has forgotten to close it.
     fn drop(&mut self) {
-        let Some(file) = self.file.take() else { return };
-        let bytes = std::mem::take(&mut self.buffers.get_mut().written);
-        let job = self.job(What::Close(file, bytes));
-        match &*self.files.threads.borrow() {
-            Some(threads) => threads.leave(job),
-            // As in C, nobody is told that the last bytes could not be written.
-            None => drop(job.perform()),
-        }
+        self.leave();
+    }
+}
+
+/// A file that a call works on, until the call is done or its run has ended.
+struct Worked(Rc<Open>);
+
+impl Drop for Worked {
+    fn drop(&mut self) {
+        self.0.is_busy.set(false);
     }
 }
 
 /// What a call has begun, until its job is done.
 struct Begun {
     files: Rc<Files>,
-    open: Option<Rc<Open>>,
+    open: Option<Worked>,
     path: PathBuf,
     is_writable: bool,
 }
@@ -430,6 +484,17 @@ impl Files {
             Ok(handle.borrow::<Handle>()?.0.file.borrow().is_some())
         })?;
         table.set("is_open", is_open)?;
+        // Closes a file that has nothing to be written; answers whether it was one.
+        let close = lua.create_function(|_, handle: AnyUserData| {
+            let open = Rc::clone(&handle.borrow::<Handle>()?.0);
+            if open.is_busy.get() || !open.buffers.borrow().written.is_empty() {
+                return Ok(false);
+            }
+            open.buffers.borrow_mut().forget_read();
+            open.leave();
+            Ok(true)
+        })?;
+        table.set("close", close)?;
         let has_written = lua.create_function(|_, handle: AnyUserData| {
             Ok(!handle
                 .borrow::<Handle>()?
@@ -493,11 +558,8 @@ impl Files {
         let operation = text(arguments.next());
         let subject = arguments.next();
         let first = arguments.next();
-        if operation == "open" || operation == "temporary" {
-            return Ok(self.begin_open(&operation, subject, &text(first)));
-        }
         let Some(Value::UserData(handle)) = subject else {
-            return Ok(Err("no file"));
+            return Ok(self.begin_at_path(&operation, subject, first));
         };
         let open = Rc::clone(&handle.borrow::<Handle>()?.0);
         let Some(file) = open.file.borrow().clone() else {
@@ -539,38 +601,36 @@ impl Files {
                 }
             }
         };
-        open.is_busy.set(true);
+        open.is_busy.set(!open.is_stream);
         let job = open.job(what);
         let begun = Begun {
             files: Rc::clone(self),
             path: open.path.clone(),
             is_writable: open.is_writable,
-            open: Some(Rc::clone(&open)),
+            open: Some(Worked(Rc::clone(&open))),
         };
         Ok(Ok((begun, job)))
     }
 
-    fn begin_open(
+    /// The operations on a path, or on one that is made up.
+    fn begin_at_path(
         self: &Rc<Files>,
         operation: &str,
         path: Option<Value>,
-        mode: &str,
+        argument: Option<Value>,
     ) -> std::result::Result<(Begun, FileJob), &'static str> {
-        let (path, what, is_writable) = match operation {
-            "temporary" => {
-                let mut random = [0; 8];
-                super::random::fill(&mut random).map_err(|_| "no random bytes")?;
-                let name = format!("petrel-lua-{:016x}", u64::from_ne_bytes(random));
-                (std::env::temp_dir().join(name), What::OpenTemporary, true)
+        let mut is_writable = true;
+        let (path, what) = match operation {
+            "temporary" => (made_up_path()?, What::OpenTemporary),
+            "make name" => (made_up_path()?, What::MakeName),
+            "open" => {
+                let (options, writes) = options(&text(argument)).ok_or("Invalid argument")?;
+                is_writable = writes;
+                (path_of(path)?, What::Open(options))
             }
-            _ => {
-                let Some(Value::String(path)) = path else {
-                    return Err("no path");
-                };
-                let (options, is_writable) = options(mode).ok_or("Invalid argument")?;
-                let path = PathBuf::from(OsStr::from_bytes(&path.as_bytes()));
-                (path, What::Open(options), is_writable)
-            }
+            "remove" => (path_of(path)?, What::Remove),
+            "rename" => (path_of(path)?, What::Rename(path_of(argument)?)),
+            _ => return Err("no file"),
         };
         let begun = Begun {
             files: Rc::clone(self),
@@ -585,9 +645,6 @@ impl Files {
 impl Begun {
     /// `true` and a value, or `nil`, words and a number of an error.
     fn finish(self, lua: &Lua, result: io::Result<FileDone>) -> Result<MultiValue> {
-        if let Some(open) = &self.open {
-            open.is_busy.set(false);
-        }
         let done = match result {
             Ok(FileDone(done)) => done,
             Err(error) => {
@@ -620,7 +677,7 @@ impl Begun {
                 };
                 (true, Handle(Rc::new(open))).into_lua_multi(lua)
             }
-            (Done::Read(bytes), Some(open)) => {
+            (Done::Read(bytes), Some(Worked(ref open))) => {
                 let buffers = &mut *open.buffers.borrow_mut();
                 if !open.is_regular && !open.is_stream {
                     buffers.endless_bytes += bytes.len();
@@ -628,6 +685,10 @@ impl Begun {
                 let total = buffers.endless_bytes;
                 buffers.add(bytes);
                 (true, total).into_lua_multi(lua)
+            }
+            (Done::Named, _) => {
+                let name = lua.create_string(self.path.as_os_str().as_bytes())?;
+                (true, name).into_lua_multi(lua)
             }
             (Done::At(position), _) => (true, position).into_lua_multi(lua),
             (Done::Nothing | Done::Read(_), _) => (true,).into_lua_multi(lua),
@@ -658,11 +719,13 @@ pub(crate) fn use_threads(
     };
     *files.threads.borrow_mut() = Some(Rc::clone(&threads));
     let run = machine.waiting_for_file(move |lua, arguments: MultiValue| {
+        // The job is the threads' from here on: what it writes is written, also if the run ends at once.
         let begun = files.begin(arguments)?;
-        let (lua, threads) = (lua.weak(), Rc::clone(&threads));
+        let begun = begun.map(|(begun, job)| (begun, threads.run(job)));
+        let lua = lua.weak();
         Ok(async move {
             let done = match begun {
-                Ok((begun, job)) => Ok((begun, threads.run(job).await?)),
+                Ok((begun, done)) => Ok((begun, done.await?)),
                 Err(words) => Err(words),
             };
             // The state is there: it is about to be resumed.
@@ -682,14 +745,27 @@ fn refused(lua: &Lua, words: &str) -> Result<MultiValue> {
     (Value::Nil, words, libc::EINVAL).into_lua_multi(lua)
 }
 
-/// A mode of fopen(3), and whether it is for writing.
+/// The path that a script names.
+fn path_of(value: Option<Value>) -> std::result::Result<PathBuf, &'static str> {
+    let Some(Value::String(path)) = value else {
+        return Err("no path");
+    };
+    Ok(PathBuf::from(OsStr::from_bytes(&path.as_bytes())))
+}
+
+/// A path for a temporary file.
+fn made_up_path() -> std::result::Result<PathBuf, &'static str> {
+    let mut random = [0; 8];
+    super::random::fill(&mut random).map_err(|_| "no random bytes")?;
+    let name = format!("petrel-lua-{:016x}", u64::from_ne_bytes(random));
+    Ok(std::env::temp_dir().join(name))
+}
+
+/// A mode of fopen(3), and whether it is for writing. As there, letters behind the first that mean nothing are passed
+/// over.
 fn options(mode: &str) -> Option<(OpenOptions, bool)> {
     let (kind, rest) = mode.split_at_checked(1)?;
-    let updates = match rest {
-        "" | "b" => false,
-        "+" | "+b" | "b+" => true,
-        _ => return None,
-    };
+    let updates = rest.contains('+');
     let mut options = OpenOptions::new();
     match kind {
         "r" => options.read(true).write(updates),
@@ -701,6 +777,9 @@ fn options(mode: &str) -> Option<(OpenOptions, bool)> {
         "a" => options.append(true).read(updates).create(true),
         _ => return None,
     };
+    if rest.contains('x') && kind != "r" {
+        options.create_new(true);
+    }
     options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
     Some((options, updates || kind != "r"))
 }

@@ -4,7 +4,7 @@
 //! mod_magnet, mod_cml and others bring environments and functions of their own; this knows none of them.
 //! Functions of `petrel.*` are in [`crate::lua_api`].
 
-mod file_threads;
+pub mod file_threads;
 mod host;
 mod load;
 mod look_up;

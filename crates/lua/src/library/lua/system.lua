@@ -159,6 +159,7 @@ function methods.close(file)
   local handle = handle_of(file, "close")
   -- All runs share them.
   if files.is_standard(handle) then return nil, "cannot close standard file" end
+  if files.close(handle) then return true end
   local done, message, code = files.run("close", handle)
   if not done then return nil, message, code end
   return true
@@ -256,6 +257,32 @@ end
 -- The operating system -----------------------------------------------------------------------------
 
 if not options.os_exit then os.exit = nil end
+
+local function path_of(path, index, name)
+  if type(path) == "number" then path = tostring(path) end
+  if type(path) ~= "string" then
+    error("bad argument #" .. index .. " to '" .. name .. "' (string expected, got " .. type(path) .. ")", 3)
+  end
+  return path
+end
+
+function os.remove(path)
+  local done, message, code = files.run("remove", path_of(path, 1, "remove"))
+  if not done then return nil, message, code end
+  return true
+end
+
+function os.rename(from, to)
+  local done, message, code = files.run("rename", path_of(from, 1, "rename"), path_of(to, 2, "rename"))
+  if not done then return nil, message, code end
+  return true
+end
+
+function os.tmpname()
+  local done, name = files.run("make name")
+  if not done then error("unable to generate a unique filename: " .. name, 2) end
+  return name
+end
 
 -- A long format is tried again and again with more room, all in C.
 local date = os.date

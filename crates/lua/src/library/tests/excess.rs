@@ -184,6 +184,22 @@ fn files_are_read_and_written_as_in_lua() {
             "local f = io.open('/proc') return f:read()",
             "nil Is a directory 21",
         ),
+        (
+            "local t = io.open('/proc/self/smaps'):read('*a') return #t > 8192, t:sub(-1) == '\\n'",
+            "true true",
+        ),
+        (
+            "local name, text = os.tmpname(), {}
+             io.open(name, 'wt'):write('0123456789'):close()
+             local f = io.open(name, 'rt') text[1] = f:read(1e9) f:close()
+             return text[1], (io.open(name, 'wx')), os.rename(name, name .. '.new'), os.remove(name .. '.new'),
+                 os.remove(name .. '.new') == nil",
+            "0123456789 nil true true true",
+        ),
+        (
+            "return os.remove('/nonexistent/file')",
+            "nil /nonexistent/file: No such file or directory 2",
+        ),
     ] {
         assert_eq!(outcome(script), shows, "{script}");
     }
