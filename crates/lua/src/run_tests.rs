@@ -574,3 +574,55 @@ fn a_dropped_run_leaves_a_shared_file_to_the_others() {
     assert_eq!(value.as_boolean(), Some(true));
     assert_eq!(folder.read("log"), "xx");
 }
+
+#[test]
+fn a_module_that_loads_is_seen_by_its_own_run_only() {
+    let folder = Folder::new(
+        "loads",
+        &[
+            (
+                "old.lua",
+                "local require = require module('old') value = require('inner').value",
+            ),
+            (
+                "circle.lua",
+                "local require = require module('circle') local _ = require('back') value = require('inner').value",
+            ),
+            (
+                "back.lua",
+                "local circle = require('circle') return { circle = circle, value = 7 }",
+            ),
+            ("plain.lua", "return { value = require('inner').value }"),
+            ("inner.lua", "return { value = 7 }"),
+        ],
+    );
+    for (name, jobs) in [("old", 4), ("circle", 6), ("plain", 4)] {
+        let source = format!(
+            "package.path = '{}/?.lua' local value = require('{name}').value
+             return '{name}' == 'circle' and require('back').circle.value or value",
+            folder.0.display()
+        );
+        for (steps, is_dropped) in (0..jobs).flat_map(|steps| [(steps, true), (steps, false)]) {
+            let (machine, slow) = machine_with_slow_files();
+            let mut first = begun(&machine, &source);
+            for _ in 0..steps {
+                assert!(step(&slow, &mut first).is_none(), "{name} {steps}");
+            }
+            let mut first = (!is_dropped).then_some(first);
+            let mut second = begun(&machine, &source);
+            let whole = stepped_to_its_end(&slow, &mut second).as_i64();
+            assert_eq!(whole, Some(7), "{name} {steps} {is_dropped}");
+            if let Some(first) = &mut first {
+                let whole = stepped_to_its_end(&slow, first).as_i64();
+                assert_eq!(whole, Some(7), "{name} {steps}");
+            }
+            let asked = slow.asked.get();
+            let third = run(&machine, &source).expect("sound").as_i64();
+            assert_eq!(
+                (third, slow.asked.get()),
+                (Some(7), asked),
+                "{name} {steps}"
+            );
+        }
+    }
+}

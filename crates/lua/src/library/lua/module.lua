@@ -20,9 +20,13 @@ local script_environment, compile_file = host.script_environment, host.compile_f
 -- Modules of files: `package.path` -> name -> { value =, exports =, overlay = }. The same name may be another
 -- file for another site. `package.loaded` shows the values of those of the run's path.
 local homes, homes_count, homes_max = {}, 0, 256
--- name -> the thread that is loading it.
-local loading = {}
 local loaded, preload = {}, {}
+
+-- While a module loads, its run waits for files and other runs go on. `host.loads()` is of one run:
+--   threads: name -> the coroutine that loads it.
+--   own: name -> a module that other runs do not see yet. Either `module` has made its table and it still
+--     loads (`is_partial`), or it is complete and may hold the table of such a one.
+--   partial_count: how many of `own` still load.
 
 -- The modules of the path of the run that executes.
 local function home()
@@ -38,9 +42,15 @@ local function home()
   return modules
 end
 
+-- The module as the executing run sees it.
+local function module_of(name)
+  local loads = host.loads()
+  return loads and loads.own[name] or home()[name]
+end
+
 setmetatable(loaded, {
   __index = function(_, name)
-    local module = home()[name]
+    local module = module_of(name)
     return module and module.value
   end,
 })
@@ -117,28 +127,46 @@ local function exports_of(env)
   return exports
 end
 
+-- Shows other runs the modules that are complete. Where another run was faster, its module stays.
+local function publish(loads)
+  for name, module in next, loads.own do
+    module.home[name] = module.home[name] or module
+  end
+  loads.own = {}
+end
+
 -- Runs a module once, apart from what the run has changed (but for where modules are found), and notes
--- what it leaves behind.
-local function run_module(modules, name, chunk, env)
+-- what it leaves behind. An `is_private` one is for this run alone.
+local function run_module(modules, name, chunk, env, is_private)
+  local loads = host.loads_for_writing()
   local before = begin_apart(host.package, package.loaded, package.preload)
-  loading[name] = running() or true
+  loads.threads[name] = running() or true
   loading_environments[env] = true
   local ok, value = pcall(chunk, name)
-  loading[name] = nil
+  loads.threads[name] = nil
   if ok and value == nil then value = host.package.loaded[name] end
   local overlay = end_apart(before)
-  local known = modules[name]
   loading_environments[env] = nil
-  if known and known.is_partial then
-    loading_environments[known.value] = nil
-    known, modules[name] = nil, nil
+  local own = loads.own[name]
+  if own and own.is_partial then
+    loading_environments[own.value] = nil
+    loads.own[name], loads.partial_count = nil, loads.partial_count - 1
   end
-  if not ok then error(value, 0) end
-  if known then return known end
-  if value == nil then value = true end
-  local module = { value = value, exports = exports_of(env), overlay = overlay }
-  modules[name] = module
-  return module
+  if not ok then
+    -- What was complete before may hold the table of the one that failed.
+    for other, module in next, loads.own do
+      if not module.is_partial then loads.own[other] = nil end
+    end
+    error(value, 0)
+  end
+  local known = not is_private and modules[name]
+  if not known then
+    if value == nil then value = true end
+    known = { value = value, exports = exports_of(env), overlay = overlay, home = modules }
+    if not is_private then loads.own[name] = known end
+  end
+  if loads.partial_count == 0 then publish(loads) end
+  return known
 end
 
 -- Gives the run the globals and the library functions that a module defines.
@@ -152,14 +180,16 @@ local function hand_over(module)
   if module.overlay then adopt(module.overlay) end
 end
 
-local function load_file(modules, name, path)
+local function load_file(modules, name, path, is_private)
   local env = environment()
   shared[env] = true
   local chunk, message = compile_file(path, nil, env)
   if chunk == nil then
     error("error loading module '" .. name .. "' from file '" .. path .. "':\n\t" .. message, 3)
   end
-  return run_module(modules, name, chunk, env)
+  -- Another run may have loaded it while this one waited for the file.
+  local known = not is_private and modules[name]
+  return known or run_module(modules, name, chunk, env, is_private)
 end
 
 function globals.require(name)
@@ -167,13 +197,13 @@ function globals.require(name)
     error("bad argument #1 to 'require' (string expected, got " .. type(name) .. ")", 2)
   end
   local package = host.package
-  local value, modules = package.loaded[name], home()
-  local module = modules[name]
+  local value, module = package.loaded[name], module_of(name)
   if value ~= nil then
     if module and module.value == value then hand_over(module) end
     return value
   end
-  if loading[name] ~= nil and loading[name] == (running() or true) then
+  local loads = host.loads()
+  if loads and loads.threads[name] == (running() or true) then
     error("loop or previous error loading module '" .. name .. "'", 2)
   end
   local maker = package.preload[name]
@@ -184,19 +214,16 @@ function globals.require(name)
     package.loaded[name] = value
     return value
   end
-  local path = package.path
+  local path, modules = package.path, home()
   if type(path) ~= "string" then error("'package.path' must be a string", 2) end
   local found, tried = search(name, path)
   if found == nil then
     error("module '" .. name .. "' not found:\n\tno field package.preload['" .. name .. "']" .. tried, 2)
   end
-  -- Forgotten by this run (`package.loaded[name] = nil`): its own copy, for nobody else.
-  local module_before = modules[name]
-  modules[name] = nil
-  local ok, made = pcall(load_file, modules, name, found)
-  if module_before then modules[name] = module_before end
-  if not ok then error(made, 0) end
-  if module_before then package.loaded[name] = made.value end
+  -- Forgotten by this run (`package.loaded[name] = nil`): it gets a copy of its own.
+  local is_private = module ~= nil
+  local made = load_file(modules, name, found, is_private)
+  if is_private then package.loaded[name] = made.value end
   hand_over(made)
   return made.value
 end
@@ -208,11 +235,17 @@ function globals.module(name, ...)
   end
   local ok, env = pcall(getfenv, 3)
   if not ok or env == globals then error("'module' must be called by a chunk", 2) end
-  local table = loaded[name]
+  local loads = host.loads()
+  local is_loading = loads and loads.threads[name] ~= nil
+  local own = is_loading and loads.own[name]
+  -- One that loads does not take the table of the same module that another run has loaded.
+  local table = own and own.value
+  if is_loading then table = table or rawget(loaded, name) else table = loaded[name] end
   if type(table) ~= "table" or host.is_protected[table] then table = {} end
   table._M, table._NAME, table._PACKAGE = table, name, (gsub(name, "[^.]*$", ""))
-  if loading[name] then
-    home()[name] = { value = table, is_partial = true }
+  if is_loading then
+    if not (own and own.is_partial) then loads.partial_count = loads.partial_count + 1 end
+    loads.own[name] = { value = table, is_partial = true }
     loading_environments[table] = true
   end
   rawset(env, (gsub(name, "^.*%.", "")), table)

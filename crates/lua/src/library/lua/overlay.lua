@@ -161,6 +161,20 @@ function host.switch(overlay)
   return previous
 end
 
+-- What the run is loading, for `module.lua`. It stays in sight while a module loads.
+local loads = { real = {}, meta = {} }
+
+-- Nil if the run has loaded nothing.
+function host.loads()
+  return current and current[loads]
+end
+
+function host.loads_for_writing()
+  local overlay = overlay_for_writing()
+  overlay[loads] = overlay[loads] or { threads = {}, own = {}, partial_count = 0 }
+  return overlay[loads]
+end
+
 -- From here on, changes go into an overlay apart, and what the run has changed is out of sight, except in
 -- the libraries whose proxies are given. Answers what `end_apart` needs.
 function host.begin_apart(...)
@@ -171,6 +185,10 @@ function host.begin_apart(...)
       shown = shown or {}
       shown[record] = current[record]
     end
+  end
+  if current and current[loads] then
+    shown = shown or {}
+    shown[loads] = current[loads]
   end
   return host.switch(shown)
 end
