@@ -38,6 +38,7 @@ pub mod testing;
 mod throttle;
 mod trace;
 mod transport;
+pub mod turn;
 pub mod worker;
 
 pub use exchange::Exchange;

@@ -16,6 +16,7 @@ use crate::limits;
 use crate::pace::Pace;
 use crate::response::Response;
 use crate::trace;
+use crate::turn::Turn;
 use crate::worker::Drain;
 
 /// How the body of the request at hand is being received.
@@ -34,6 +35,8 @@ pub(crate) struct Receiving {
     has_waited: bool,
     /// How fast the client sends its body.
     pub(super) pace: Pace,
+    /// Bytes of the body that were received before others had their turn.
+    turn: Turn,
 }
 
 /// How far the client's side of a tunnel is.
@@ -56,6 +59,12 @@ impl Receiving {
         self.waits_for_continue = expects_continue && self.decoder.is_some();
         self.given_up = false;
         self.tunnel = None;
+    }
+
+    /// So many bytes of the body have come.
+    fn moved(&mut self, bytes: u64) {
+        self.pace.moved(bytes);
+        self.turn.moved(bytes);
     }
 
     /// Whether the whole request has been received.
@@ -311,14 +320,22 @@ impl Connection {
         let worker = Rc::clone(&self.worker);
         let mut is_end = false;
         if self.input.is_empty() {
+            let receiving = &mut self
+                .exchange
+                .as_mut()
+                .expect("a request is under way")
+                .receiving;
+            ready!(receiving.turn.poll(context));
             let mut buffer = worker.receive_buffer.borrow_mut();
-            match ready!(self.transport.poll_read(context, &mut buffer)) {
+            let polled = self.transport.poll_read(context, &mut buffer);
+            if polled.is_pending() {
+                receiving.turn.waits();
+            }
+            match ready!(polled) {
                 Ok(0) => is_end = true,
                 Ok(count) => {
                     self.input.push(&buffer[..count]);
-                    if let Some(exchange) = &mut self.exchange {
-                        exchange.receiving.pace.moved(count as u64);
-                    }
+                    receiving.moved(count as u64);
                 }
                 Err(_) => return Poll::Ready(Streamed::Gone),
             }
@@ -398,15 +415,17 @@ impl Connection {
             if is_finished || exchange.request.body.failure().is_some() {
                 return Poll::Ready(Ok(true));
             }
+            ready!(exchange.receiving.turn.poll(context));
             let read_idle_s = exchange.settings.core.read_idle_s;
             let mut buffer = worker.receive_buffer.borrow_mut();
             match self.transport.poll_read(context, &mut buffer) {
                 Poll::Ready(Ok(count)) if count > 0 => {
-                    exchange.receiving.pace.moved(count as u64);
+                    exchange.receiving.moved(count as u64);
                     self.input.push(&buffer[..count]);
                 }
                 Poll::Ready(_) => return Poll::Ready(Ok(false)),
                 Poll::Pending => {
+                    exchange.receiving.turn.waits();
                     let rate = exchange.settings.core.read_rate_min;
                     let due_s = exchange.receiving.pace.wait(now_s, rate);
                     if let (Some(deadline), Some(due_s)) = (self.deadline, due_s) {

@@ -8,11 +8,12 @@
 use std::any::Any;
 use std::io;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
 use petrel_engine::body::RequestBody;
 use petrel_engine::proto::reply_head::ReplyHead;
+use petrel_engine::turn::Turn;
 use petrel_engine::worker::Worker;
 
 use super::backend::{Backend, SharedBackend};
@@ -38,6 +39,8 @@ pub struct Talk {
     /// The backend asked for more of the body since it was last sent to.
     wants_body: bool,
     written: u64,
+    sending: Turn,
+    receiving: Turn,
     reply_has_begun: bool,
     /// Something was read since the kernel was last told to acknowledge at once.
     is_unacknowledged: bool,
@@ -152,6 +155,8 @@ impl Talk {
             body_is_sent: false,
             wants_body: false,
             written: 0,
+            sending: Turn::default(),
+            receiving: Turn::default(),
             reply_has_begun: false,
             is_unacknowledged: false,
             has_ended: false,
@@ -183,6 +188,7 @@ impl Talk {
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Failure>> {
         loop {
+            ready!(self.sending.poll(context));
             self.encode(body, context).map_err(Failure::Body)?;
             let Some(connection) = &mut self.connection else {
                 return Poll::Ready(Ok(()));
@@ -193,7 +199,10 @@ impl Talk {
                         self.request_is_sent();
                         Poll::Ready(Ok(()))
                     }
-                    false => Poll::Pending,
+                    false => {
+                        self.sending.waits();
+                        Poll::Pending
+                    }
                 };
             }
             let is_first = self.written == 0;
@@ -203,6 +212,7 @@ impl Talk {
                 connection.request_is_written(self.began_ns / NANOS_PER_MILLI);
             }
             if self.written > before {
+                self.sending.moved(self.written - before);
                 self.progress_s = worker.clock().seconds();
             }
             match flushed {
@@ -214,7 +224,10 @@ impl Talk {
                     body.give_up();
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(Failure::Write(error))),
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => {
+                    self.sending.waits();
+                    return Poll::Pending;
+                }
             }
         }
     }
@@ -248,6 +261,7 @@ impl Talk {
             return Poll::Ready(Ok(received));
         }
         loop {
+            ready!(self.receiving.poll(context));
             let Some(connection) = &mut self.connection else {
                 return Poll::Ready(Ok(Received::End));
             };
@@ -262,11 +276,15 @@ impl Talk {
                 // Sending comes before receiving, so it takes another turn.
                 context.waker().wake_by_ref();
             }
-            let count = match std::task::ready!(polled) {
+            if polled.is_pending() {
+                self.receiving.waits();
+            }
+            let count = match ready!(polled) {
                 Ok(0) => return Poll::Ready(self.decode_end()),
                 Ok(count) => count,
                 Err(error) => return Poll::Ready(Err(Failure::Read(error))),
             };
+            self.receiving.moved(count as u64);
             // Each side of a tunnel has its own pace, and answers at once as a rule.
             self.is_unacknowledged = !self.is_tunnel;
             self.now_ns = worker.clock().now();
@@ -604,7 +622,10 @@ mod tests {
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
 
+    use petrel_engine::limits;
+    use petrel_engine::socket::Socket;
     use petrel_engine::testing::{Answer, Site};
     use rustix::net::sockopt::{set_tcp_quickack, tcp_quickack};
 
@@ -624,6 +645,14 @@ mod tests {
             panic!("it is TCP")
         };
         let ours = rustix::io::dup(tcp).expect("a descriptor");
+        let talk = ask(answer, stream).await;
+        // As on a connection that has been used for a while.
+        set_tcp_quickack(&ours, false).expect("it is TCP");
+        (talk, backend, ours)
+    }
+
+    /// A request that was sent by `stream`.
+    async fn ask(answer: &Answer, stream: BackendStream) -> Talk {
         let text = "proxy.server = ( \"/\" => (( \"host\" => \"127.0.0.1\" )) )";
         let gateway = gateway_of("mod_proxy", text);
         let host = Rc::clone(&gateway.routes[0].hosts[0]);
@@ -640,9 +669,7 @@ mod tests {
             talk.poll_send(&mut body, &answer.exchange().worker, context)
         });
         sent.await.expect("the backend reads");
-        // As on a connection that has been used for a while.
-        set_tcp_quickack(&ours, false).expect("it is TCP");
-        (talk, backend, ours)
+        talk
     }
 
     /// Receives what has arrived. Whether the reply is complete.
@@ -688,6 +715,40 @@ mod tests {
         }
         backend.write_all(b"def").expect("the gateway reads");
         assert!(receive(&mut talk, &answer).await);
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn a_backend_that_always_has_more_does_not_keep_the_worker() {
+        let answer = get();
+        let (ours, mut backend) = UnixStream::pair().expect("a pair");
+        let socket = Socket::watched(ours.into()).expect("it is a socket");
+        let mut talk = ask(&answer, BackendStream::Unix(socket)).await;
+        let length = 16 * limits::TURN_BYTES;
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+        let piece = vec![b'a'; limits::RECEIVE_BUFFER_BYTES];
+        backend.write_all(head.as_bytes()).expect("there is room");
+        backend.write_all(&piece).expect("there is room");
+        let (mut written, mut taken, mut most) = (piece.len() as u64, 0, 0);
+        let received = std::future::poll_fn(|context| {
+            let before = taken;
+            let worker = &answer.exchange().worker;
+            let polled = talk.poll_receive(worker, context, &mut |event| {
+                if let Event::Body(bytes) = event {
+                    taken += bytes.len() as u64;
+                    while written < length && written - taken <= piece.len() as u64 {
+                        backend.write_all(&piece).expect("there is room");
+                        written += piece.len() as u64;
+                    }
+                }
+                Flow::Go
+            });
+            most = most.max(taken - before);
+            polled
+        });
+        let received = received.await.expect("it is a reply");
+        assert_eq!((received, taken), (Received::End, length));
+        let most_wanted = limits::TURN_BYTES + limits::RECEIVE_BUFFER_BYTES as u64;
+        assert!(most <= most_wanted, "{most} bytes in one turn");
     }
 
     #[tokio::test(flavor = "local")]
