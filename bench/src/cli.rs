@@ -163,6 +163,9 @@ pub struct StalledOptions {
         default_value = "petrel,lighttpd,nginx"
     )]
     pub servers: Vec<String>,
+    /// They ask an HTTP backend that sends as fast as it can, not for a file
+    #[arg(long)]
+    pub backend: bool,
     /// Clients that do not read
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u16).range(1..=4000))]
     pub clients: u16,

@@ -2,7 +2,7 @@
 //!
 //! Knows how things are put together and taken apart again, not what is measured.
 
-use crate::backend::{Backend, Kind};
+use crate::backend::{Address, Backend, Kind};
 use crate::cli::Placement;
 use crate::peers::process::Running;
 use crate::peers::{self, Chosen, FileReading, Site, TEMPORARY, Upstream};
@@ -43,7 +43,12 @@ impl Stage {
             .map(|kind| place.backend(kind, directory.path()));
         let backend = backend.transpose()?;
         Ok(Self {
-            served: Served::new(place, chosen, workload, backend.as_ref())?,
+            served: Served::new(
+                place,
+                chosen,
+                workload,
+                backend.as_ref().map(|it| &it.address),
+            )?,
             backend,
             _directory: directory,
         })
@@ -56,7 +61,7 @@ impl Served {
         place: &Place,
         chosen: &Chosen,
         workload: &Workload,
-        backend: Option<&Backend>,
+        backend: Option<&Address>,
     ) -> Result<Self, String> {
         let port = peers::free_port().map_err(|error| error.to_string())?;
         let directory = place.directory()?;
@@ -68,15 +73,15 @@ impl Served {
             workload,
             memory: memory.path(),
             upstream: backend.zip(workload.backend.and_then(Kind::route)).map(
-                |(backend, route)| Upstream {
+                |(address, route)| Upstream {
                     route,
-                    address: &backend.address,
+                    address,
                     keep: workload.backend_reuse,
                     sends_files: workload.needs == Service::SendTempfile,
                     cached: matches!(workload.needs, Service::PageCache(_)),
                 },
             ),
-            store: backend.map(|backend| &backend.address),
+            store: backend,
             reading: FileReading::default(),
         };
         let server = place.start(|| Running::start(chosen, &site))?;

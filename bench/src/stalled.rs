@@ -1,17 +1,18 @@
-//! Clients that ask for a large file and do not read it: what they cost the server in their first second, and what
-//! another client sees of them.
+//! Clients that ask for a large file, or for a large answer of a backend, and do not read it: what they cost the
+//! server in their first second, and what another client sees of them.
 
+use crate::backend::Address;
 use crate::cli::StalledOptions;
 use crate::load::Browser;
 use crate::measure::Snapshot;
 use crate::peers::{self, Chosen};
 use crate::report::{aligned, number};
 use crate::stage::{Place, Served};
-use crate::workload::{BESIDE_WAITING, Service};
+use crate::workload::{BESIDE_REPLIES, BESIDE_WAITING, Workload};
 use crate::{install, interrupt, machine, told};
 use serde::Serialize;
-use std::io::{self, Write as _};
-use std::net::{Ipv4Addr, TcpStream};
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 /// Measures, prints and writes.
@@ -20,7 +21,11 @@ pub fn run(options: &StalledOptions) -> Result<(), String> {
     let out = options.out.join("stalled");
     std::fs::create_dir_all(&out)
         .map_err(|error| format!("cannot make {}: {error}", out.display()))?;
-    let services = [Service::Files];
+    let workload = match options.backend {
+        true => &BESIDE_REPLIES,
+        false => &BESIDE_WAITING,
+    };
+    let services = [workload.needs];
     if options.install {
         install::all(&peers::able(&options.servers, &services)?, &[], &[])?;
     }
@@ -33,12 +38,27 @@ pub fn run(options: &StalledOptions) -> Result<(), String> {
     std::fs::write(place.root.join("large.bin"), vec![b'x'; LARGE_BYTES])
         .and_then(|()| std::fs::write(place.root.join("small.bin"), [b'x'; 1000]))
         .map_err(|error| format!("cannot make files: {error}"))?;
+    let large = match options.backend {
+        true => {
+            let port = start_backend().map_err(|error| format!("cannot start: {error}"))?;
+            Large {
+                workload,
+                path: "/http/large",
+                backend: Some(Address::Tcp(port)),
+            }
+        }
+        false => Large {
+            workload,
+            path: "/large.bin",
+            backend: None,
+        },
+    };
     let named = |server: &Chosen| (server.peer.name, Vec::new());
     let mut found: Vec<(&str, Vec<Seen>)> = servers.iter().map(named).collect();
     for round in 0..options.repeats {
         eprintln!("round {} of {}", round + 1, options.repeats);
         for (server, (name, runs)) in servers.iter().zip(&mut found) {
-            let seen = measure(&place, server, options.clients);
+            let seen = measure(&place, server, &large, options.clients);
             runs.push(seen.map_err(|error| format!("{name}: {error}"))?);
             if interrupt::asked() {
                 return Err("interrupted".to_owned());
@@ -64,9 +84,41 @@ struct Seen {
     median_ms: f64,
 }
 
-fn measure(place: &Place, server: &Chosen, clients: u16) -> Result<Seen, String> {
+/// What clients ask for that do not read.
+struct Large {
+    workload: &'static Workload,
+    path: &'static str,
+    backend: Option<Address>,
+}
+
+/// Starts a backend that answers each request at once with [`LARGE_BYTES`], and ends with this process. Its port.
+fn start_backend() -> io::Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let port = listener.local_addr()?.port();
+    let reply = |mut stream: TcpStream| -> io::Result<()> {
+        let mut request = [0; 4096];
+        if stream.read(&mut request)? == 0 {
+            return Ok(());
+        }
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {LARGE_BYTES}\r\nConnection: close\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes())?;
+        let piece = [b'x'; 50_000];
+        (0..LARGE_BYTES / piece.len()).try_for_each(|_| stream.write_all(&piece))
+    };
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            // A server that ends closes its connections.
+            std::thread::spawn(move || drop(reply(stream)));
+        }
+    });
+    Ok(port)
+}
+
+fn measure(place: &Place, server: &Chosen, large: &Large, clients: u16) -> Result<Seen, String> {
     let told = |error: io::Error| error.to_string();
-    let served = Served::new(place, server, &BESIDE_WAITING, None)?;
+    let served = Served::new(place, server, large.workload, large.backend.as_ref())?;
     let port = served.port;
     Browser::new(port, PATIENCE)
         .get("/small.bin")
@@ -75,7 +127,7 @@ fn measure(place: &Place, server: &Chosen, clients: u16) -> Result<Seen, String>
     let begin = Instant::now();
     let mut took = Vec::new();
     let stalled = std::thread::scope(|scope| {
-        let stalled = scope.spawn(|| (0..clients).map(|_| ask(port)).collect());
+        let stalled = scope.spawn(|| (0..clients).map(|_| ask(port, large.path)).collect());
         while begin.elapsed() < LENGTH {
             took.push(Browser::new(port, PATIENCE).get("/small.bin")?.took);
             std::thread::sleep(PAUSE);
@@ -96,9 +148,10 @@ fn measure(place: &Place, server: &Chosen, clients: u16) -> Result<Seen, String>
 }
 
 /// A client that asks and does not read.
-fn ask(port: u16) -> io::Result<TcpStream> {
+fn ask(port: u16, path: &str) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    stream.write_all(b"GET /large.bin HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
     Ok(stream)
 }
 

@@ -111,7 +111,7 @@ impl Test<'_> {
     fn starvation(&self) -> Result<Counts, String> {
         let directory = self.place.directory()?;
         let backend = self.php(directory.path())?;
-        let serve = || Served::new(self.place, self.server, &SLEEP, Some(&backend));
+        let serve = || Served::new(self.place, self.server, &SLEEP, Some(&backend.address));
         let servers = [serve()?, serve()?];
         let processes = servers.iter().flat_map(|served| served.server.processes());
         let counting = Counting::start(&processes.collect::<Vec<_>>(), directory.path());
@@ -140,7 +140,7 @@ impl Test<'_> {
     fn fast_client(&self, beside: &[Way]) -> Result<Counts, String> {
         let directory = self.place.directory()?;
         let backend = self.php(directory.path())?;
-        let served = Served::new(self.place, self.server, &SLEEP, Some(&backend))?;
+        let served = Served::new(self.place, self.server, &SLEEP, Some(&backend.address))?;
         let ways = beside.iter().flat_map(|way| [*way; CLIENTS]);
         let slow = Slow::start(served.port, ways.collect()).map_err(|error| error.to_string())?;
         std::thread::sleep(HEAD_START);

@@ -531,6 +531,12 @@ pub static BESIDE_WAITING: Workload = Workload {
     suite: Suite::SlowRedis,
     ..on_file("beside", "a file of 4 KiB beside it", &files::PAGE)
 };
+/// The same beside requests to an HTTP backend.
+pub static BESIDE_REPLIES: Workload = Workload {
+    backend: Some(Kind::Http),
+    needs: Service::Gateway(Route::Http),
+    ..BESIDE_WAITING
+};
 /// Connections that ask for those.
 const FAST_CONNECTIONS: u16 = 64;
 
