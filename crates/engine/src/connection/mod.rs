@@ -34,8 +34,8 @@ pub(crate) use receive::Receiving;
 use receive::Streamed;
 pub(crate) use send::Sending;
 
-/// One client connection. tokio adds up to 104 bytes and makes it a multiple of 128: 152 bytes
-/// take 256, one more takes 384. Its own sockets take 8 more where other crates have it with several threads.
+/// One client connection. tokio adds up to 104 bytes and rounds up to a multiple of 128: 152 bytes take 256, and one
+/// byte more takes 384. In the server, tokio's sockets take 8 bytes more than where cargo builds this crate alone.
 pub(crate) struct Connection {
     transport: Transport,
     worker: Rc<Worker>,
@@ -57,8 +57,6 @@ pub(crate) struct Connection {
     waits_for_maker: bool,
     /// The second in which the client must have taken more of the answer; 0: it takes what there is.
     write_due_s: u32,
-    /// The client's body waits for the disk, not for the client.
-    waits_for_disk: bool,
     reader: Reader,
 }
 
@@ -135,7 +133,6 @@ impl Connection {
             head_begun: false,
             waits_for_maker: false,
             write_due_s: 0,
-            waits_for_disk: false,
             reader: Reader::New,
             worker: Rc::clone(worker),
         }
@@ -376,7 +373,6 @@ impl Connection {
             head_begun,
             waits_for_maker,
             write_due_s,
-            waits_for_disk,
             // What is about the connection, and not about a request on it.
             transport: _,
             worker: _,
@@ -397,7 +393,6 @@ impl Connection {
         *head_begun = false;
         *waits_for_maker = false;
         *write_due_s = 0;
-        *waits_for_disk = false;
     }
 
     /// The exchange goes back to the pool: nothing of the next request is there.

@@ -31,6 +31,8 @@ pub(crate) struct Receiving {
     tunnel: Option<TunnelEnd>,
     /// The second in which more of a streamed body must have come; 0: none is waited for.
     pub(super) due_s: u32,
+    /// The client's body waits for the disk, not for the client.
+    waits_for_disk: bool,
     /// The body was not there at once when a hook wanted it.
     has_waited: bool,
     /// How fast the client sends its body.
@@ -449,7 +451,7 @@ impl Connection {
             true => body.poll_written(context),
             false => body.poll_room(context),
         };
-        let waited = std::mem::replace(&mut self.waits_for_disk, polled.is_pending());
+        let waited = std::mem::replace(&mut exchange.receiving.waits_for_disk, polled.is_pending());
         match (waited, polled) {
             (_, Poll::Pending) => self.no_deadline(),
             (true, Poll::Ready(())) => {
