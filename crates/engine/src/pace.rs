@@ -1,23 +1,24 @@
 //! Whether a client keeps the least rate that the settings ask of it (`server.min-read-rate`,
 //! `server.min-write-rate`).
 //!
-//! A client has some seconds of patience. They run only while it is the client that is waited for, and each
-//! second's worth of bytes gives one back, up to what it had in the beginning. So a client that is slow all the
-//! time is out of patience after these seconds, and one that stalls after a fast start as well. Knows no clock:
-//! times come in, in seconds of the worker's coarse clock.
+//! The server has some seconds of patience with each client. They run only while the server waits for the client, and
+//! each second's worth of bytes gives one second back, up to the idle time of the settings (`server.max-read-idle`,
+//! `server.max-write-idle`). A client begins with [`PATIENCE_S`], or with the idle time if that is less. So the server
+//! leaves a client that is slow from the start after 30 seconds, and one that stalls after a fast start after the idle
+//! time. This file knows no clock: callers pass the seconds of the worker's coarse clock.
 //!
 //! Bytes of a request body have moved when they are received. Those of an answer have when the client has
 //! acknowledged them, which is asked of the kernel only when the patience would be over.
 
-/// Seconds of patience, unless the settings say how long a client may be idle.
-pub(crate) const PATIENCE_S: u32 = 30;
+/// Seconds of patience that a client begins with, unless its idle time is shorter.
+const PATIENCE_S: u32 = 30;
 
 /// The least rate of a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MinRate {
     /// Bytes a second; 0 asks for nothing.
     pub bytes_per_second: u32,
-    /// The most seconds of patience.
+    /// The most seconds of patience: how long a client may be idle.
     pub patience_s: u32,
 }
 
@@ -155,6 +156,22 @@ mod tests {
             let slow = given_up(&mut Pace::default(), rate, 1, 1);
             assert_eq!(slow, Some(patience_s.min(30) + 1));
         }
+    }
+
+    #[test]
+    fn a_client_that_pauses_after_a_fast_start_is_given_up_after_the_idle_time() {
+        let rate = MinRate {
+            patience_s: 360,
+            ..RATE
+        };
+        let mut pace = Pace::default();
+        assert_eq!(pace.wait(0, rate), Some(31));
+        assert!(pace.is_over(31, rate), "nothing is known to have moved");
+        pace.moved(50 << 20);
+        assert!(!pace.is_over(31, rate));
+        assert_eq!(pace.wait(31, rate), Some(31 + 361));
+        assert!(!pace.is_over(31 + 360, rate));
+        assert!(pace.is_over(31 + 361, rate));
     }
 
     #[test]

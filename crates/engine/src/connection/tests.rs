@@ -277,6 +277,17 @@ async fn the_time_between_two_pieces_of_a_request_is_that_of_receiving_it() {
     );
 }
 
+#[tokio::test(flavor = "local")]
+async fn a_client_that_was_fast_may_pause_for_the_idle_times() {
+    let set = "server.max-read-idle = 5\nserver.max-write-idle = 7";
+    for (config, read_s, write_s) in [("", 60, 360), (set, 5, 7)] {
+        let site = Site::new(config, &[]);
+        let settings = site.worker().base_settings();
+        assert_eq!(settings.core.read_rate_min.patience_s, read_s);
+        assert_eq!(settings.core.write_rate_min.patience_s, write_s);
+    }
+}
+
 #[test]
 fn an_idle_connection_is_small() {
     // See the type. The sockets of tokio take 32 bytes in the server, and 24 where cargo builds this crate alone.

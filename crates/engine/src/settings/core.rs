@@ -9,7 +9,7 @@ use super::mime::{MimeCache, MimeTypes};
 use super::process::unknown;
 use crate::file_cache::Symlinks;
 use crate::log::{LogHandle, LogRegistry, LogTarget};
-use crate::pace::{MinRate, PATIENCE_S};
+use crate::pace::MinRate;
 
 /// Per-request settings of the core. Units are in the names.
 pub struct CoreSettings {
@@ -230,6 +230,13 @@ impl CoreSettings {
         } else {
             Symlinks::Refuse
         };
+        let read_idle_s = values.unsigned("server.max-read-idle", 60);
+        let write_idle_s = values.unsigned("server.max-write-idle", 360);
+        // A client that was fast may be silent for as long as the idle time allows.
+        let min_rate = |name: &str, patience_s: u32| MinRate {
+            bytes_per_second: values.unsigned(name, 250),
+            patience_s,
+        };
         Ok(CoreSettings {
             document_root: values.string("server.document-root").map(absolute_root),
             name: bytes("server.name"),
@@ -241,10 +248,10 @@ impl CoreSettings {
             file_wait_s: values.unsigned("server.max-file-wait", 60),
             stream_request_body: values.unsigned("server.stream-request-body", 0).min(2),
             stream_response_body: values.unsigned("server.stream-response-body", 0).min(2),
-            read_idle_s: values.unsigned("server.max-read-idle", 60),
-            write_idle_s: values.unsigned("server.max-write-idle", 360),
-            read_rate_min: min_rate(values, "server.min-read-rate", "server.max-read-idle"),
-            write_rate_min: min_rate(values, "server.min-write-rate", "server.max-write-idle"),
+            read_idle_s,
+            write_idle_s,
+            read_rate_min: min_rate("server.min-read-rate", read_idle_s),
+            write_rate_min: min_rate("server.min-write-rate", write_idle_s),
             errorfile_prefix: bytes("server.errorfile-prefix"),
             error_handler: handler(values, "server.error-handler")?,
             error_handler_404: handler(values, "server.error-handler-404")?,
@@ -303,14 +310,6 @@ fn network_backend(values: &Values<'_>) -> Result<NetworkBackend, Diagnostic> {
         let known = NetworkBackend::ALL.into_iter().map(NetworkBackend::name);
         unknown(values, NAME, name, known)
     })
-}
-
-/// Who sets how long a client may be idle lets it be silent for as long.
-fn min_rate(values: &Values<'_>, rate: &str, idle: &str) -> MinRate {
-    MinRate {
-        bytes_per_second: values.unsigned(rate, 250),
-        patience_s: values.unsigned(idle, PATIENCE_S),
-    }
 }
 
 fn server_line(values: &Values<'_>) -> Rc<[u8]> {

@@ -155,9 +155,9 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "server.max-write-idle", Int, Request, "360", Works,
         "Seconds without progress while a response is sent. 0 is the shortest time, not no limit.";
     "server.min-read-rate", Int, Request, "250", Works,
-        "Bytes a second of a request body below which a client is left with 408. Each has 30 seconds of patience, or server.max-read-idle if that is set: they run only while bytes are due from the client, and each second's worth of bytes gives one back. Tunnels are exempt; a request head has server.max-read-idle in all. 0 asks for nothing. Petrel's own.";
+        "A client that sends its request body at fewer bytes a second gets 408. The server waits 30 seconds for each client in all (server.max-read-idle if that is shorter); only the time counts in which bytes are due from the client. Each second's worth of bytes adds a second, up to server.max-read-idle: a client that was fast may pause for that long. Tunnels are exempt; a request head has server.max-read-idle in all. 0 asks for nothing. Petrel's own.";
     "server.min-write-rate", Int, Request, "250", Works,
-        "The same for the answer, with server.max-write-idle: a client that takes it more slowly is disconnected. Time counts only while bytes wait that the client's connection does not take: not where a bandwidth limit, a backend or a disk is waited for. Tunnels are exempt. 0 asks for nothing. Petrel's own.";
+        "The same for the answer, with server.max-write-idle: the server disconnects a client that takes its answer more slowly. Time counts only while bytes wait that the client does not take: not while the server waits for a bandwidth limit, a backend or a disk. Tunnels are exempt. 0 asks for nothing. Petrel's own.";
     "server.max-connection-idle", Int, Request, "360", NotYet("set server.max-keep-alive-idle, server.max-read-idle and server.max-write-idle instead"),
         "Seconds a connection may be idle in any state (lighttpd 1.5).";
     "server.errorfile-prefix", String, Request, "unset", Works,
