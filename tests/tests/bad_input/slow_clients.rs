@@ -154,6 +154,40 @@ fn a_client_that_takes_its_answer_slowly_is_left() {
     expect_access(&server, "GET /big.bin HTTP/1.1 200");
 }
 
+/// What slow readers take in a second: eight times the least rate, and too little to free much of a socket's queue
+/// within the idle time.
+const SLOW_BYTES_PER_SECOND: usize = 16_000;
+
+#[test]
+fn a_slow_reader_that_keeps_the_rate_gets_all_of_its_answers() {
+    let server = Server::build()
+        .file("www/small.bin", vec![b'x'; 100_000])
+        .file("www/big.bin", vec![b'x'; 1 << 20])
+        .config("server.max-write-idle = 2\nserver.min-write-rate = 2000\n")
+        .start();
+    let small = "GET /small.bin HTTP/1.1\r\nHost: a\r\n\r\n";
+    let big = "GET /big.bin HTTP/1.1\r\nHost: a\r\n\r\n";
+    // The answers before the large one are in the kernel's queue while the server sends that.
+    let requests = [big.to_owned(), format!("{small}{small}{big}")];
+    let mut clients = requests.map(|requests| {
+        let mut client = server.client().with_receive_buffer(16 * 1024);
+        client.send(requests);
+        client
+    });
+    let (begin, mut taken) = (Instant::now(), 0);
+    while begin.elapsed() < Duration::from_secs(8) {
+        let due = begin.elapsed().as_millis() as usize * SLOW_BYTES_PER_SECOND / 1000;
+        for client in &mut clients {
+            client.read_bytes(due - taken);
+        }
+        taken = due;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for (client, bytes) in clients.iter_mut().zip([1 << 20, 200_000 + (1 << 20)]) {
+        client.read_bytes(bytes - taken);
+    }
+}
+
 #[test]
 fn nobody_is_blamed_for_what_the_server_or_a_backend_is_slow_at() {
     let backend = Backend::start(Speaks::Http, |exchange| match exchange.target() {

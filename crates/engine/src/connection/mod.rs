@@ -538,28 +538,28 @@ impl Connection {
         }
     }
 
-    /// Whether the client takes its answer below the least rate; the log is told. A socket that has been full asks for
-    /// more only when much of its queue is free, which may be megabytes and take a slow client minutes. So what the
-    /// client has taken is asked of the kernel, when the client's patience would be over.
-    fn is_slow_reader(&mut self) -> bool {
+    /// Whether the client has taken nothing of its answer for `server.max-write-idle`, or takes it below the least
+    /// rate, which the log is told. A full socket becomes writable only when much of its queue is free. The queue may
+    /// hold megabytes, and a slow client may need minutes for them. So the worker asks the kernel what the client has
+    /// taken before it gives the client up.
+    fn is_late_reader(&mut self) -> bool {
         let now_s = self.worker.clock().seconds();
+        let is_write_idle = self.is_write_idle();
         let Some(exchange) = &mut self.exchange else {
             return false;
         };
         let rate = exchange.settings.core.write_rate_min;
-        let Sending {
-            pace, taken_bytes, ..
-        } = &mut exchange.sending;
-        if !pace.is_over(now_s, rate) {
+        if !is_write_idle && !exchange.sending.pace.is_over(now_s, rate) {
             return false;
         }
-        let taken = exchange
-            .sent
-            .bytes
-            .saturating_sub(self.transport.unacknowledged());
-        pace.moved(taken.saturating_sub(*taken_bytes));
-        *taken_bytes = taken.max(*taken_bytes);
-        let is_slow = pace.is_over(now_s, rate);
+        if exchange.look_what_is_taken(&self.transport) {
+            let write_idle_s = exchange.settings.core.write_idle_s;
+            self.write_due_s = self.due_after(write_idle_s);
+        }
+        let Some(exchange) = &self.exchange else {
+            return false;
+        };
+        let is_slow = exchange.sending.pace.is_over(now_s, rate);
         if is_slow {
             exchange.log_error(
                 Stage::Send.name(),
@@ -570,12 +570,14 @@ impl Connection {
                 ),
             );
         }
-        is_slow
+        is_slow || self.is_write_idle()
     }
 
     /// The deadline of the present state has passed.
     fn time_out(&mut self) {
         self.no_deadline();
+        let is_late_reader =
+            self.state == State::Send && !self.waits_for_maker && self.is_late_reader();
         self.trace_timeout();
         self.state = match self.state {
             State::ProxyHeader => State::Over,
@@ -596,14 +598,12 @@ impl Connection {
             }
             // It is not the client who is waited for; whoever it is looks at the clock.
             State::Send if self.waits_for_maker => State::Send,
-            State::Send => match self.is_slow_reader() || self.is_write_idle() {
-                true => {
-                    self.abort(format_args!("the client took no bytes for too long"));
-                    State::Over
-                }
-                // Bytes wait for the client, and it takes them fast enough.
-                false => State::Send,
-            },
+            State::Send if is_late_reader => {
+                self.abort(format_args!("the client took no bytes for too long"));
+                State::Over
+            }
+            // Bytes wait for the client, and it takes them fast enough.
+            State::Send => State::Send,
             State::Walk if self.is_body_late() => self.refuse_late_body(),
             State::Walk => State::Walk,
             State::Head => self.end_idle(),

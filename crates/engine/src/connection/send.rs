@@ -59,8 +59,9 @@ pub(crate) struct Sending {
     flight: Option<Box<Flight>>,
     /// How fast the client takes the answer.
     pub(super) pace: Pace,
-    /// How much it had taken when that was last looked at.
-    pub(super) taken_bytes: u64,
+    /// How much of the answer the client had taken when the kernel was last asked. Below zero: bytes of an answer
+    /// before it were still on their way. `None`: the client has not been waited for.
+    taken_bytes: Option<i64>,
 }
 
 impl Sending {
@@ -130,7 +131,7 @@ impl Sending {
         *throttle = None;
         *flight = None;
         *pace = Pace::default();
-        *taken_bytes = 0;
+        *taken_bytes = None;
     }
 
     /// The head, until the first bytes are sent.
@@ -364,6 +365,9 @@ impl Connection {
             self.worker.deadlines.set(deadline, self.write_due_s);
             let rate = exchange.settings.core.write_rate_min;
             let now_s = self.worker.clock().seconds();
+            if exchange.sending.taken_bytes.is_none() {
+                exchange.look_what_is_taken(&self.transport);
+            }
             if !exchange.receiving.is_tunnel()
                 && let Some(due_s) = exchange.sending.pace.wait(now_s, rate)
             {
@@ -632,6 +636,18 @@ impl Exchange {
             Box::new(Throttle::new(own, scope, now))
         });
         throttle.poll_allowance(now, context)
+    }
+
+    /// Asks the kernel how much of the answer the client has taken. Answers whether that is more than the time before.
+    /// The kernel's queue belongs to the connection: it may also hold bytes of the answers before. So only differences
+    /// count, from the first time on that the client is waited for. One system call.
+    pub(super) fn look_what_is_taken(&mut self, transport: &Transport) -> bool {
+        let taken_bytes = self.sent.bytes.cast_signed() - transport.unacknowledged().cast_signed();
+        let before = self.sending.taken_bytes.unwrap_or(taken_bytes);
+        self.sending.taken_bytes = Some(taken_bytes.max(before));
+        let more = u64::try_from(taken_bytes - before).unwrap_or(0);
+        self.sending.pace.moved(more);
+        more > 0
     }
 
     /// It is not known yet whether the client will be waited for.
