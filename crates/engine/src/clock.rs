@@ -18,6 +18,8 @@ pub struct Clock {
     wall_s: Cell<u64>,
     monotonic_s: Cell<u32>,
     date_line: RefCell<[u8; DATE_LINE_BYTES]>,
+    #[cfg(test)]
+    readings: Cell<u32>,
 }
 
 /// `Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n`
@@ -33,6 +35,8 @@ impl Clock {
             wall_s: Cell::new(0),
             monotonic_s: Cell::new(0),
             date_line: RefCell::new(*b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"),
+            #[cfg(test)]
+            readings: Cell::new(0),
         };
         clock.now();
         clock
@@ -43,11 +47,19 @@ impl Clock {
     pub fn now(&self) -> Nanos {
         let time = clock_gettime(ClockId::Monotonic);
         let now = time.tv_sec as u64 * SECOND + time.tv_nsec as u64;
+        #[cfg(test)]
+        self.readings.update(|readings| readings + 1);
         self.latest.set(now);
         if now >= self.second_ends.get() {
             self.next_second(now);
         }
         now
+    }
+
+    /// How often the monotonic clock was read.
+    #[cfg(test)]
+    pub fn readings(&self) -> u32 {
+        self.readings.get()
     }
 
     /// What [`Clock::now`] said last: for what may be as old as the present turn of the worker.

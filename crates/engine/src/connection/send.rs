@@ -235,6 +235,9 @@ impl Connection {
         let exchange = self.exchange.as_mut().expect("an answer is under way");
         if std::mem::take(&mut self.waits_for_maker) {
             exchange.stamp(exchange.response.body.stage());
+        } else if matches!(exchange.response.body, Body::Source(_)) && exchange.sent.bytes > 0 {
+            // The connection has waited for the client or for a bandwidth limit, and may wait for the maker next.
+            exchange.stamp(Stage::Send);
         }
         exchange.stop_paces();
         loop {
@@ -498,11 +501,9 @@ impl Exchange {
             };
         }
         let is_made_now = matches!(self.response.body, Body::Source(_));
-        if is_made_now && self.sent.bytes > 0 {
-            self.stamp(Stage::Send);
-        }
         let polled = self.response.body.poll_piece(context);
-        if is_made_now {
+        // The pieces after the first do not read the clock here: `poll_send` does where it goes on after a wait.
+        if is_made_now && self.sent.bytes == 0 {
             self.stamp(self.response.body.stage());
         }
         match polled {

@@ -1,11 +1,12 @@
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use super::*;
-use crate::body::Body;
+use crate::body::{Body, BodySource, Piece};
 use crate::ledger::{Ledger, Nanos};
 use crate::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Pending, Phase};
 use crate::testing::Site;
@@ -54,6 +55,11 @@ impl Hook for Translate {
             b"/half-way" => Outcome::Later(Box::new(HalfWay::new(HalfWay::answer))),
             b"/need" if !exchange.request.body.is_complete() => Outcome::NeedBody,
             b"/need" => HalfWay::answer(exchange),
+            b"/pieces" => {
+                exchange.response.answer(Status::OK);
+                exchange.response.body = Body::Source(Box::new(Pieces::new()));
+                Outcome::Answer
+            }
             _ => Outcome::Next,
         }
     }
@@ -75,6 +81,40 @@ impl Hook for Transform {
             b"/half-way" => Outcome::Later(Box::new(HalfWay::new(|_| Outcome::Next))),
             _ => Outcome::Next,
         }
+    }
+}
+
+const PIECES: u32 = 100;
+
+/// A body in pieces that are there at once, but for the one in the middle: that comes after [`PAUSE`].
+struct Pieces {
+    left: u32,
+    pause: Pin<Box<tokio::time::Sleep>>,
+}
+
+impl Pieces {
+    fn new() -> Pieces {
+        Pieces {
+            left: PIECES,
+            pause: Box::pin(tokio::time::sleep(PAUSE)),
+        }
+    }
+}
+
+impl BodySource for Pieces {
+    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<std::io::Result<Piece>>> {
+        if self.left == 0 {
+            return Poll::Ready(None);
+        }
+        if self.left == PIECES / 2 {
+            ready!(self.pause.as_mut().poll(context));
+        }
+        self.left -= 1;
+        Poll::Ready(Some(Ok(Piece::Bytes(Bytes::from_static(b"piece")))))
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        None
     }
 }
 
@@ -116,6 +156,16 @@ impl Pending for HalfWay {
     }
 }
 
+/// A client's socket, and the task of the connection to it.
+fn connect(site: &Site) -> (UnixStream, tokio::task::JoinHandle<()>) {
+    let worker = site.worker();
+    worker.shared().take_permit_over_limit();
+    let (client, server) = UnixStream::pair().expect("two sockets");
+    let listener = Rc::new(ListenerFacts::new("/test.sock".to_owned(), 0));
+    let connection = Connection::new(worker, Transport::Unix(server), Peer::Unix, &listener);
+    (client, tokio::task::spawn_local(connection))
+}
+
 /// What comes back when `parts` are sent with a pause between them.
 async fn talk(config: &str, parts: &[&str]) -> String {
     talk_after(config, parts, "").await
@@ -124,12 +174,7 @@ async fn talk(config: &str, parts: &[&str]) -> String {
 /// The same. Behind the first part the server has to say `interim`, or what is sent next may come with it.
 async fn talk_after(config: &str, parts: &[&str], interim: &str) -> String {
     let site = Site::new(config, &[&MODULE]);
-    let worker = site.worker();
-    worker.shared().take_permit_over_limit();
-    let (mut client, server) = UnixStream::pair().expect("two sockets");
-    let listener = Rc::new(ListenerFacts::new("/test.sock".to_owned(), 0));
-    let connection = Connection::new(worker, Transport::Unix(server), Peer::Unix, &listener);
-    let served = tokio::task::spawn_local(connection);
+    let (mut client, served) = connect(&site);
     let mut answer = String::new();
     for part in parts {
         client.write_all(part.as_bytes()).await.expect("it reads");
@@ -275,6 +320,29 @@ async fn the_time_between_two_pieces_of_a_request_is_that_of_receiving_it() {
         0,
         "its body came at once"
     );
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_body_of_many_pieces_reads_the_clock_only_where_it_waits() {
+    let site = Site::new("server.document-root = \"/\"", &[&MODULE]);
+    let (mut client, served) = connect(&site);
+    let before = site.worker().clock().readings();
+    let head = "GET /pieces HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
+    client.write_all(head.as_bytes()).await.expect("it reads");
+    let mut answer = String::new();
+    let all = client.read_to_string(&mut answer);
+    let in_time = tokio::time::timeout(Duration::from_secs(60), all).await;
+    in_time.expect("an answer").expect("whole");
+    drop(client);
+    served.await.expect("the connection ends");
+    assert_eq!(answer.matches("piece\r\n").count(), 100, "{answer}");
+    let readings = site.worker().clock().readings() - before;
+    assert!(readings < 15, "{readings}");
+    let ledger = LEDGER.take();
+    // The pause begins when the body is made, which is a moment before the connection waits for it.
+    let pause = PAUSE.as_nanos() as Nanos / 2;
+    assert!(ledger.stage(Stage::Content) >= pause, "{ledger:?}");
+    assert_eq!(ledger.unattributed(), 0, "{ledger:?}");
 }
 
 #[tokio::test(flavor = "local")]
