@@ -155,11 +155,13 @@ fn a_link_of_the_server_s_user_does_not_make_root_write_elsewhere() {
     open_to_all(&site);
     let server = site.start("server.username = \"www-data\"");
     fs::write(site.path("precious"), "untouched\n").expect("a file");
-    fs::remove_file(site.path("error.log")).expect("removed");
-    std::os::unix::fs::symlink("precious", site.path("error.log")).expect("a link");
+    // The link gets its owner before its name: the server watches the name, and follows a link of root's.
+    let link = site.path("error.log.new");
+    std::os::unix::fs::symlink("precious", &link).expect("a link");
     let user = nix::unistd::User::from_name("www-data").expect("looked up");
     let id = user.expect("a Debian user").uid.as_raw();
-    std::os::unix::fs::lchown(site.path("error.log"), Some(id), None).expect("given away");
+    std::os::unix::fs::lchown(&link, Some(id), None).expect("given away");
+    fs::rename(&link, site.path("error.log")).expect("renamed");
     server.signal(Signal::HUP);
     server.signal(Signal::USR1);
     std::thread::sleep(std::time::Duration::from_millis(500));
