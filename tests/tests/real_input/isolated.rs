@@ -210,9 +210,12 @@ fn isolating() -> Command {
 
 /// The command that runs `program` as process 1 of a machine made of `tree`.
 fn in_machine(tree: &Tree, program: &[&str]) -> Command {
-    for (name, _) in MOUNTS {
+    for (name, place) in MOUNTS {
         if !tree.path(name).exists() {
-            tree.directory(name);
+            match Path::new(place).is_dir() {
+                true => tree.directory(name),
+                false => tree.write(name, ""),
+            };
         }
     }
     for directory in ITS_OWN {
