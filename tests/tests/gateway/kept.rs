@@ -118,6 +118,8 @@ fn a_post_that_a_kept_connection_lost_is_not_sent_again() {
         let backend = dies_on_the_second(speaks);
         let server = in_front_of(&backend).start();
         assert_eq!(server.get("/app/").status, 200);
+        // A connection that stays open for 50 ms shows that the backend keeps connections.
+        std::thread::sleep(Duration::from_millis(100));
         let response = server.exchange(post("/app/", "an order"));
         assert_eq!(response.status, 502, "{speaks:?}: {response}");
         assert_eq!(backend.requests().len(), 2, "{speaks:?}: it came once");

@@ -120,9 +120,13 @@ fn a_request_that_waits_takes_a_connection_that_becomes_free() {
         exchange.say("fine");
     });
     let server = in_front_of(&backend).config("fastcgi.debug = 2").start();
+    // A backend that has answered twice on a connection is known to keep it, so that a POST may use it.
+    for _ in 0..2 {
+        assert_eq!(server.get("/app/").text(), "fine");
+    }
     let (mut one, mut other) = (connected(&server), connected(&server));
     one.send("GET /app/first HTTP/1.1\r\nHost: a\r\n\r\n");
-    backend.expect_requests(1);
+    backend.expect_requests(3);
     let _shortage = Shortage::of(&server);
     other.send(post("/app/second", "body"));
     server.expect_log(WAITS);

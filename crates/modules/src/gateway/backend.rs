@@ -77,6 +77,8 @@ pub struct Backend {
     signal: Arc<Signal>,
     /// How long a request usually takes, in microseconds: a moving average.
     usual_us: Cell<u64>,
+    /// The backend is known to leave connections open after a reply.
+    keeps_connections: Cell<bool>,
 }
 
 impl SharedBackends {
@@ -220,6 +222,7 @@ impl Backend {
             queue: Queue::default(),
             signal,
             usual_us: Cell::new(0),
+            keeps_connections: Cell::new(false),
         });
         let listener = Rc::downgrade(&backend);
         let signal = Arc::clone(&backend.signal);
@@ -314,11 +317,31 @@ impl Backend {
             0 => took_us,
             _ => usual_us - usual_us / 8 + took_us / 8,
         });
+        if connection.is_kept() {
+            self.keeps_connections.set(true);
+        }
         if self.must_close(&connection, now_ms) {
             return;
         }
         connection.rest(now_ms);
         self.give(Grant::Kept(connection));
+    }
+
+    /// Whether the backend may close this kept connection, or has closed it, before it reads another request.
+    ///
+    /// Some backends close each connection right after their reply, although they were asked to keep it (the
+    /// FastCGI library of Ruby without its C part). The close may still be under way then, and cannot be seen.
+    /// So a backend has to have shown that it keeps connections: one has answered twice, or has stayed open for
+    /// [`limits::KEPT_PROOF_MS`]. Only then the kernel is asked, by one system call, because the end of the
+    /// connection may have arrived after the worker last heard of its sockets.
+    pub fn may_close(&self, connection: &BackendConnection, now_ms: u64) -> bool {
+        let has_rested = connection.idle_for_ms(now_ms) >= limits::KEPT_PROOF_MS;
+        let is_open =
+            (has_rested || self.keeps_connections.get()) && !connection.stream.is_stale_now();
+        if is_open {
+            self.keeps_connections.set(true);
+        }
+        !is_open
     }
 
     /// Time after which a request without an answer waits for somebody to accept it.

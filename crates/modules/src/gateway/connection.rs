@@ -195,6 +195,17 @@ impl BackendConnection {
     pub fn is_stale(&self) -> bool {
         self.stream.is_stale()
     }
+
+    /// Closes the connection. The caller has its permit, for another connection in its place.
+    pub fn close_for_another(mut self) {
+        let Some(shared) = self.permit.take() else {
+            return;
+        };
+        if let Standing::Newcomer(id) = self.standing {
+            shared.limit.gone(id);
+        }
+        shared.limit.replaced(self.standing == Standing::Proven);
+    }
 }
 
 impl Drop for BackendConnection {

@@ -107,6 +107,11 @@ impl ConnectionLimit {
     /// answered.
     pub fn closed(&self, was_proven: bool) {
         self.open.fetch_sub(1, Ordering::Relaxed);
+        self.replaced(was_proven);
+    }
+
+    /// A connection is closed, and its permit is used for another one. `was_proven`: it had answered.
+    pub fn replaced(&self, was_proven: bool) {
         if was_proven {
             self.proven.fetch_sub(1, Ordering::Relaxed);
         }

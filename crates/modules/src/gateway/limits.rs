@@ -49,6 +49,10 @@ pub const PATIENCE_MS_MIN: u64 = 150;
 /// Milliseconds between two looks around while requests wait for a connection.
 pub const LOOK_AROUND_MS: u64 = 20;
 
+/// Milliseconds for which a connection stays open after the first reply of a backend that keeps connections. One
+/// that does not closes it within microseconds, or, where processes share a core, as soon as it runs again.
+pub const KEPT_PROOF_MS: u64 = 50;
+
 /// How many times the usual duration of a request makes a connection late.
 pub const PATIENCE_FACTOR: u64 = 4;
 

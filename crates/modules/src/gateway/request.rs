@@ -347,20 +347,23 @@ impl GatewayRequest {
         in_flight: InFlight,
         grant: Grant,
     ) -> Option<Outcome> {
-        match grant {
-            Grant::Kept(connection) if must_be_replaced(exchange, &connection) => {
+        let grant = match grant {
+            Grant::Kept(connection) if must_be_replaced(exchange, &backend, &connection) => {
                 debug::say(
                     &self.gateway,
                     debug::CONNECTIONS,
                     exchange,
                     format_args!(
-                        "finds a kept connection closed by backend={}",
+                        "does without a kept connection that may be closed by backend={}",
                         backend.shared.name
                     ),
                 );
-                drop(connection);
-                self.state = State::Choose;
+                connection.close_for_another();
+                Grant::Open
             }
+            grant => grant,
+        };
+        match grant {
             Grant::Kept(connection) => {
                 debug::say(
                     &self.gateway,
@@ -857,12 +860,19 @@ pub(super) fn body_length(exchange: &Exchange, host: &Host) -> BodyLength {
     }
 }
 
-/// Whether the backend closed a kept connection that a request is about to be written to which must not
-/// be sent twice. Such a request asks the kernel, for the end of the connection may have arrived after
-/// the worker last heard of its sockets. Other requests save the system call: they may be sent again.
-fn must_be_replaced(exchange: &Exchange, connection: &BackendConnection) -> bool {
+/// Whether a request that must not be sent twice has to do without a kept connection, because the backend
+/// may have closed it. Other requests save the look at it: they may be sent again.
+fn must_be_replaced(
+    exchange: &Exchange,
+    backend: &Backend,
+    connection: &BackendConnection,
+) -> bool {
     let is_kept = connection.requests() > 0;
-    is_kept && !exchange.request.method.is_idempotent() && connection.stream.is_stale_now()
+    if !is_kept || exchange.request.method.is_idempotent() {
+        return false;
+    }
+    let now_ms = exchange.worker.clock().now() / 1_000_000;
+    backend.may_close(connection, now_ms)
 }
 
 fn due_after(exchange: &Exchange, time: std::time::Duration) -> u32 {
