@@ -292,8 +292,8 @@ impl Worker {
         self.connection_ended.notify_waiters();
     }
 
-    /// An exchange of the pool, if it has one. Whoever asks goes on with a new one otherwise, and gives it back by
-    /// [`Worker::give_exchange`] in either case.
+    /// An exchange of the pool. `None`: the caller makes a new one. In either case the caller gives the exchange back by
+    /// [`Worker::give_exchange`].
     pub(crate) fn take_exchange(&self) -> Option<Box<Exchange>> {
         self.exchanges_used.set(self.exchanges_used.get() + 1);
         self.exchanges.borrow_mut().pop()

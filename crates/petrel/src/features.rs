@@ -21,7 +21,7 @@ pub fn features() -> String {
             let _ = writeln!(text, "\t{} {name}", if *has { '+' } else { '-' });
         }
     }
-    // Asked of LuaJIT itself: what the build was told is known to nobody else.
+    // LuaJIT itself is asked: no other part of the program knows how LuaJIT was built.
     let (has, note) = match proof::compiled_loops_stop() {
         true => ('+', ""),
         false => ('-', " (LuaJIT without LUAJIT_ENABLE_CHECKHOOK)"),

@@ -222,7 +222,7 @@ fn h2c(upgrade: &str, connection: &str) -> String {
 
 #[test]
 fn h2c_does_not_reach_a_backend_that_speaks_it() {
-    // As hypercorn does: the tunnel opens for whoever asks for it.
+    // Like hypercorn, the backend opens the tunnel for every client that asks.
     let backend = Backend::start(Speaks::Http, |exchange| {
         let upgrade = exchange.param("Upgrade").to_owned();
         if upgrade.is_empty() {

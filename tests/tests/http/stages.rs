@@ -8,7 +8,7 @@ use petrel_tests::{Backend, Server, SlowFs, Speaks, eventually};
 /// What a request is made to wait.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What its stage has at least. The server may learn of the begin of a pause later than whoever makes it.
+/// What its stage has at least. The server may see the beginning of a pause later than the client or backend that makes it.
 const STAGE_MIN: Duration = Duration::from_millis(100);
 
 const CONFIG: &str = "server.max-worker = 1\nledger.server-timing = \"enable\"\n\
