@@ -297,6 +297,9 @@ mod tests {
                     !told.contains("Range") && !told.contains("Upgrade"),
                     "{told}"
                 );
+                // For that long a connection has to stay open before a POST uses it again.
+                let proof = Duration::from_millis(super::super::limits::KEPT_PROOF_MS);
+                tokio::time::sleep(proof * 2).await;
             }
             backend.await.expect("both came by one connection");
         }
