@@ -347,3 +347,23 @@ fn a_slow_request_does_not_hold_up_others() {
         assert_eq!(client.response().text(), "done");
     }
 }
+
+/// A reply is not read while its client takes nothing. That time is not the backend's.
+#[test]
+fn a_client_that_pauses_for_longer_than_read_timeout_gets_the_whole_reply() {
+    let backend = Backend::start(Speaks::Http, |exchange| {
+        exchange.say(&"x".repeat(32 << 20));
+    });
+    let server = in_front_of_with(&backend, "\"read-timeout\" => 1, ")
+        .config("server.stream-response-body = 2")
+        .start();
+    let mut client = server.client().with_receive_buffer(64 << 10);
+    client.send("GET /app/ HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let mut received = 0;
+    for _ in 0..2 {
+        received += client.read_bytes(4 << 20).len();
+        std::thread::sleep(Duration::from_millis(2500));
+    }
+    received += client.read_to_end().len();
+    assert!(received > 32 << 20, "{received} bytes; {}", server.log());
+}

@@ -257,7 +257,13 @@ impl Talk {
         if self.has_ended {
             return Poll::Ready(Ok(Received::End));
         }
-        if let Some(received) = self.decode_input(take)? {
+        let was_stopped = std::mem::take(&mut self.is_stopped);
+        if was_stopped {
+            // The backend was not read from, which is not its fault.
+            self.was_held_up(worker);
+            self.receiving.waits();
+        }
+        if let Some(received) = self.decode_input(was_stopped, take)? {
             return Poll::Ready(Ok(received));
         }
         loop {
@@ -496,12 +502,13 @@ impl Talk {
     /// Decodes what was left when the last one said stop.
     fn decode_input(
         &mut self,
+        was_stopped: bool,
         take: &mut dyn FnMut(Event<'_>) -> Flow,
     ) -> Result<Option<Received>, Failure> {
         let Some(connection) = &mut self.connection else {
             return Ok(Some(Received::End));
         };
-        if connection.input.is_empty() && !std::mem::take(&mut self.is_stopped) {
+        if connection.input.is_empty() && !was_stopped {
             return Ok(None);
         }
         let input = std::mem::take(&mut connection.input);
