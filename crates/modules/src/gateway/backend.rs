@@ -77,8 +77,9 @@ pub struct Backend {
     signal: Arc<Signal>,
     /// How long a request usually takes, in microseconds: a moving average.
     usual_us: Cell<u64>,
-    /// The backend is known to leave connections open after a reply.
-    keeps_connections: Cell<bool>,
+    /// How often a connection was found open after a reply; [`limits::KEPT_PROOFS`] is enough to believe that the
+    /// backend keeps connections.
+    kept_proofs: Cell<u8>,
 }
 
 impl SharedBackends {
@@ -222,7 +223,7 @@ impl Backend {
             queue: Queue::default(),
             signal,
             usual_us: Cell::new(0),
-            keeps_connections: Cell::new(false),
+            kept_proofs: Cell::new(0),
         });
         let listener = Rc::downgrade(&backend);
         let signal = Arc::clone(&backend.signal);
@@ -318,7 +319,7 @@ impl Backend {
             _ => usual_us - usual_us / 8 + took_us / 8,
         });
         if connection.is_kept() {
-            self.keeps_connections.set(true);
+            self.kept_proofs.set(limits::KEPT_PROOFS);
         }
         if self.must_close(&connection, now_ms) {
             return;
@@ -331,17 +332,25 @@ impl Backend {
     ///
     /// Some backends close each connection right after their reply, although they were asked to keep it (the
     /// FastCGI library of Ruby without its C part). The close may still be under way then, and cannot be seen.
-    /// So a backend has to have shown that it keeps connections: one has answered twice, or has stayed open for
-    /// [`limits::KEPT_PROOF_MS`]. Only then the kernel is asked, by one system call, because the end of the
-    /// connection may have arrived after the worker last heard of its sockets.
+    /// So a backend has to show that it keeps connections: one has answered twice, or has stayed open for
+    /// [`limits::KEPT_PROOF_MS`], or [`limits::KEPT_PROOFS`] in a row were open when a request wanted them. Asks the
+    /// kernel, by one system call, because the end of the connection may have arrived after the worker last heard
+    /// of its sockets.
     pub fn may_close(&self, connection: &BackendConnection, now_ms: u64) -> bool {
-        let has_rested = connection.idle_for_ms(now_ms) >= limits::KEPT_PROOF_MS;
-        let is_open =
-            (has_rested || self.keeps_connections.get()) && !connection.stream.is_stale_now();
-        if is_open {
-            self.keeps_connections.set(true);
+        if connection.stream.is_stale_now() {
+            self.kept_proofs.set(0);
+            return true;
         }
-        !is_open
+        let proofs = match connection.idle_for_ms(now_ms) >= limits::KEPT_PROOF_MS {
+            true => limits::KEPT_PROOFS,
+            false => self
+                .kept_proofs
+                .get()
+                .saturating_add(1)
+                .min(limits::KEPT_PROOFS),
+        };
+        self.kept_proofs.set(proofs);
+        proofs < limits::KEPT_PROOFS
     }
 
     /// Time after which a request without an answer waits for somebody to accept it.
@@ -365,6 +374,7 @@ impl Backend {
 
     /// Closes all idle connections: one of them was found closed by the backend.
     pub fn forget_idle(&self) {
+        self.kept_proofs.set(0);
         let idle = std::mem::take(&mut *self.idle.borrow_mut());
         self.count_idle();
         drop(idle);

@@ -53,6 +53,10 @@ pub const LOOK_AROUND_MS: u64 = 20;
 /// that does not closes it within microseconds, or, where processes share a core, as soon as it runs again.
 pub const KEPT_PROOF_MS: u64 = 50;
 
+/// How many connections in a row have to be open when a request wants them, if none has stayed open for
+/// [`KEPT_PROOF_MS`].
+pub const KEPT_PROOFS: u8 = 16;
+
 /// How many times the usual duration of a request makes a connection late.
 pub const PATIENCE_FACTOR: u64 = 4;
 
