@@ -576,6 +576,26 @@ fn a_dropped_run_leaves_a_shared_file_to_the_others() {
 }
 
 #[test]
+fn a_shared_file_is_closed_when_a_run_ends_while_it_is_read() {
+    let large = "x".repeat(1_000_000);
+    let folder = Folder::new("read", &[("data", &large)]);
+    let path = folder.0.display();
+    let keep = format!("return io.open('{path}/data')");
+    std::fs::write(folder.0.join("keep.lua"), keep).expect("a file");
+    let source =
+        |then: &str| format!("package.path = '{path}/?.lua' local f = require('keep') {then}");
+    let (machine, slow) = machine_with_slow_files();
+    let loaded = stepped_to_its_end(&slow, &mut begun(&machine, &source("return true")));
+    assert_eq!(loaded.as_boolean(), Some(true));
+    drop(begun(&machine, &source("return f:read(500000)")));
+    let told =
+        source("io.open('/proc/self/stat') local _, words = pcall(f.read, f, 1) return words");
+    let value = stepped_to_its_end(&slow, &mut begun(&machine, &told));
+    let words = value.to_string().expect("words");
+    assert!(words.contains("closed file"), "{words}");
+}
+
+#[test]
 fn a_module_that_loads_is_seen_by_its_own_run_only() {
     let folder = Folder::new(
         "loads",

@@ -107,11 +107,10 @@ impl FileJob {
         }
     }
 
-    /// Whether it has to be done also when the script that waits for it has ended: it writes, closes, removes or
-    /// renames.
+    /// Whether it has to be done also when the script that waits for it has ended: it writes or closes. A name that
+    /// is to be removed or changed stays as it is then: such jobs would pile up behind a disk that hangs.
     pub fn is_owed(&self) -> bool {
-        let changes = matches!(self.what, What::Close(..) | What::Remove | What::Rename(_));
-        changes || self.bytes() > 0
+        matches!(self.what, What::Close(..)) || self.bytes() > 0
     }
 
     /// Does it.
@@ -423,11 +422,20 @@ impl Drop for Open {
 }
 
 /// A file that a call works on, until the call is done or its run has ended.
-struct Worked(Rc<Open>);
+struct Worked {
+    open: Rc<Open>,
+    /// Bytes are being read that no other run would get.
+    is_read: bool,
+}
 
 impl Drop for Worked {
     fn drop(&mut self) {
-        self.0.is_busy.set(false);
+        self.open.is_busy.set(false);
+        if self.is_read && !self.open.is_stream {
+            // The file goes on behind what was read for a run that has ended. Another run that shares the file must not
+            // take that for the whole: the file is closed.
+            self.open.leave();
+        }
     }
 }
 
@@ -602,12 +610,16 @@ impl Files {
             }
         };
         open.is_busy.set(!open.is_stream);
+        let worked = Worked {
+            open: Rc::clone(&open),
+            is_read: matches!(what, What::Read(..)),
+        };
         let job = open.job(what);
         let begun = Begun {
             files: Rc::clone(self),
             path: open.path.clone(),
             is_writable: open.is_writable,
-            open: Some(Worked(Rc::clone(&open))),
+            open: Some(worked),
         };
         Ok(Ok((begun, job)))
     }
@@ -644,7 +656,10 @@ impl Files {
 
 impl Begun {
     /// `true` and a value, or `nil`, words and a number of an error.
-    fn finish(self, lua: &Lua, result: io::Result<FileDone>) -> Result<MultiValue> {
+    fn finish(mut self, lua: &Lua, result: io::Result<FileDone>) -> Result<MultiValue> {
+        if let Some(worked) = &mut self.open {
+            worked.is_read = false;
+        }
         let done = match result {
             Ok(FileDone(done)) => done,
             Err(error) => {
@@ -677,7 +692,7 @@ impl Begun {
                 };
                 (true, Handle(Rc::new(open))).into_lua_multi(lua)
             }
-            (Done::Read(bytes), Some(Worked(ref open))) => {
+            (Done::Read(bytes), Some(Worked { ref open, .. })) => {
                 let buffers = &mut *open.buffers.borrow_mut();
                 if !open.is_regular && !open.is_stream {
                     buffers.endless_bytes += bytes.len();
