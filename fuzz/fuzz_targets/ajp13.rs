@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use petrel_proto::ajp13::{
-    Attribute, PACKET_BYTES_MAX, ReplyDecoder, ReplyError, ReplyEvent, Request, RequestEncoder,
+    Attribute, PACKET_BYTES_MAX, AjpDecoder, ReplyError, AjpEvent, Request, RequestEncoder,
 };
 use petrel_proto::cgi::HeadLimits;
 use petrel_proto::reply_head::ReplyHead;
@@ -28,7 +28,7 @@ fuzz_target!(|input: &[u8]| {
 type Story = (Vec<(String, Vec<u8>)>, Option<ReplyError>);
 
 fn reply(input: &[u8], step: usize) -> Story {
-    let mut decoder = ReplyDecoder::new(LIMITS);
+    let mut decoder = AjpDecoder::new(LIMITS);
     let mut head = ReplyHead::new();
     let mut story = Story::default();
     let (mut position, mut arrived) = (0, 0);
@@ -44,18 +44,18 @@ fn reply(input: &[u8], step: usize) -> Story {
         assert!(decoded.consumed <= given.len());
         position += decoded.consumed;
         match decoded.event {
-            ReplyEvent::NeedMore => {
+            AjpEvent::NeedMore => {
                 assert!(arrived - position < 65_536 + 4);
                 if arrived == input.len() {
                     return story;
                 }
                 arrived = arrived.saturating_add(step).min(input.len());
             }
-            ReplyEvent::Body(range) => {
+            AjpEvent::Body(range) => {
                 assert!(!range.is_empty() && range.end == decoded.consumed);
                 tell(&mut story, "body".to_owned(), &given[range]);
             }
-            ReplyEvent::Head | ReplyEvent::Interim => {
+            AjpEvent::Head | AjpEvent::Interim => {
                 assert!((100..=999).contains(&head.status().0));
                 assert!(head.len() <= LIMITS.fields_max);
                 for (name, value) in head.fields() {
@@ -68,7 +68,7 @@ fn reply(input: &[u8], step: usize) -> Story {
             }
             event => {
                 tell(&mut story, format!("{event:?}"), b"");
-                if matches!(event, ReplyEvent::End { .. }) {
+                if matches!(event, AjpEvent::End { .. }) {
                     return story;
                 }
             }

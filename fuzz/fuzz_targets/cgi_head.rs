@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use petrel_proto::cgi::{HeadDecoder, HeadError, HeadLimits, Kind, Parsed};
+use petrel_proto::cgi::{HeadDecoder, HeadError, HeadLimits, HeadKind, ParsedCgiHead};
 use petrel_proto::reply_head::ReplyHead;
 
 const LIMITS: HeadLimits = HeadLimits {
@@ -25,7 +25,7 @@ fuzz_target!(|input: &[u8]| {
 /// A head, and what was found out about it.
 #[derive(Debug, PartialEq)]
 struct Read {
-    kind: Kind,
+    kind: HeadKind,
     status: u16,
     fields: Vec<(String, Vec<u8>)>,
     length: usize,
@@ -43,7 +43,7 @@ fn read(input: &[u8], step: usize) -> Result<Option<Read>, HeadError> {
         let parsed = decoder
             .decode(&input[..arrived], &mut head)
             .inspect_err(|&error| assert_eq!(decoder.decode(b"A: b\n\n", &mut head), Err(error)))?;
-        if let Parsed::Complete { length, kind } = parsed {
+        if let ParsedCgiHead::Complete { length, kind } = parsed {
             let owned = |(name, value): (&str, &[u8])| (name.to_owned(), value.to_vec());
             return Ok(Some(Read {
                 kind,
@@ -78,7 +78,7 @@ fn is_sound(head: &Read, input: &[u8]) {
         lengths += usize::from(name.eq_ignore_ascii_case("content-length"));
     }
     assert_eq!(lengths, usize::from(head.content_length.is_some()));
-    if head.kind == Kind::Interim {
+    if head.kind == HeadKind::Interim {
         assert!(head.status < 200 && head.status != 101);
     }
 }

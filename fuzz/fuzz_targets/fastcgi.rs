@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use petrel_proto::fastcgi::{
-    Pairs, ParamsEncoder, RecordError, ReplyDecoder, ReplyEvent, RequestDecoder, RequestEvent,
+    Pairs, ParamsEncoder, RecordError, FastCgiDecoder, FastCgiEvent, RequestDecoder, RequestEvent,
     VALUES_BYTES_MAX,
 };
 
@@ -23,7 +23,7 @@ fuzz_target!(|input: &[u8]| {
 type Story = (Vec<(String, Vec<u8>)>, Option<RecordError>);
 
 fn reply(input: &[u8], step: usize) -> Story {
-    let mut decoder = ReplyDecoder::new(1);
+    let mut decoder = FastCgiDecoder::new(1);
     let mut story = Story::default();
     let (mut position, mut arrived) = (0, 0);
     loop {
@@ -34,7 +34,7 @@ fn reply(input: &[u8], step: usize) -> Story {
                 return story;
             }
             Ok(decoded) => match decoded.event {
-                ReplyEvent::NeedMore => {
+                FastCgiEvent::NeedMore => {
                     position += decoded.consumed;
                     // END_REQUEST and its padding is the longest that is waited for.
                     assert!(arrived - position < 8 + 8 + 255);
@@ -43,7 +43,7 @@ fn reply(input: &[u8], step: usize) -> Story {
                     }
                     arrived = arrived.saturating_add(step).min(input.len());
                 }
-                ReplyEvent::Data(stream, range) => {
+                FastCgiEvent::Data(stream, range) => {
                     assert!(!range.is_empty() && range.end == decoded.consumed);
                     tell(&mut story, format!("{stream:?}"), &given[range.clone()]);
                     // A part of it is given back, and comes again.
@@ -53,7 +53,7 @@ fn reply(input: &[u8], step: usize) -> Story {
                     let last = story.0.last_mut().expect("it was told");
                     last.1.truncate(last.1.len() - back);
                 }
-                end @ ReplyEvent::End { .. } => {
+                end @ FastCgiEvent::End { .. } => {
                     tell(&mut story, format!("{end:?}"), b"");
                     return story;
                 }

@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use petrel_proto::memcached::{Command, Fed, Key, Reply, ReplyError, Write, binary, text};
+use petrel_proto::memcached::{Command, MemcachedProgress, Key, Reply, ReplyError, Write, binary, text};
 
 const VALUE_BYTES_MAX: usize = 1000;
 
@@ -21,12 +21,12 @@ fuzz_target!(|input: &[u8]| {
 type Story = (Vec<Reply>, Option<ReplyError>);
 
 fn as_text(input: &[u8], step: usize) -> Story {
-    let mut decoder = text::Decoder::new(VALUE_BYTES_MAX);
+    let mut decoder = text::TextDecoder::new(VALUE_BYTES_MAX);
     story(input, step, |piece| decoder.feed(piece))
 }
 
 fn as_packets(input: &[u8], step: usize) -> Story {
-    let mut decoder = binary::Decoder::new(VALUE_BYTES_MAX);
+    let mut decoder = binary::BinaryDecoder::new(VALUE_BYTES_MAX);
     // What the first packet bears, so that its content matters.
     let opaque = input.get(12..16).and_then(|bytes| bytes.try_into().ok());
     decoder.expect(opaque.map_or(0, u32::from_be_bytes));
@@ -36,7 +36,7 @@ fn as_packets(input: &[u8], step: usize) -> Story {
 fn story(
     input: &[u8],
     step: usize,
-    mut feed: impl FnMut(&[u8]) -> Result<Fed, ReplyError>,
+    mut feed: impl FnMut(&[u8]) -> Result<MemcachedProgress, ReplyError>,
 ) -> Story {
     let mut replies = Vec::new();
     for piece in input.chunks(step.min(input.len()).max(1)) {

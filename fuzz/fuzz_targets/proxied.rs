@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use petrel_proto::forwarded::{self, HOPS_MAX, Node};
 use petrel_proto::proxy_protocol::{
-    Decoded, Endpoints, HEADER_BYTES_MAX, decode, encode_v1, encode_v2,
+    DecodedHeader, Endpoints, HEADER_BYTES_MAX, decode, encode_v1, encode_v2,
 };
 
 fuzz_target!(|input: &[u8]| {
@@ -16,13 +16,13 @@ fuzz_target!(|input: &[u8]| {
 /// can be said again.
 fn header(input: &[u8]) {
     match decode(input) {
-        Ok(Decoded::NeedMore) => assert!(input.len() < HEADER_BYTES_MAX),
-        Ok(Decoded::Complete(header)) => {
+        Ok(DecodedHeader::NeedMore) => assert!(input.len() < HEADER_BYTES_MAX),
+        Ok(DecodedHeader::Complete(header)) => {
             assert!(header.length <= input.len());
             let alone = decode(&input[..header.length]);
-            assert_eq!(alone, Ok(Decoded::Complete(header.clone())));
+            assert_eq!(alone, Ok(DecodedHeader::Complete(header.clone())));
             let shorter = decode(&input[..header.length - 1]);
-            assert_eq!(shorter, Ok(Decoded::NeedMore));
+            assert_eq!(shorter, Ok(DecodedHeader::NeedMore));
             if let Endpoints::Ip {
                 source,
                 destination,
@@ -43,7 +43,7 @@ fn again(endpoints: Endpoints) {
     for encode in [encode_v1, encode_v2] {
         let mut bytes = Vec::new();
         encode(&endpoints, &mut bytes);
-        let Ok(Decoded::Complete(header)) = decode(&bytes) else {
+        let Ok(DecodedHeader::Complete(header)) = decode(&bytes) else {
             panic!("what is written can be read");
         };
         assert_eq!(header.length, bytes.len());

@@ -5,7 +5,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use petrel_proto::http1::{BodyDecoder, BodyErrorReason, BodyFraming, BodyLimits, Piece};
+use petrel_proto::http1::{BodyDecoder, BodyErrorReason, BodyLimits, Piece};
+use petrel_proto::request_head::BodyFraming;
 
 const BODY_BYTES_MAX: u64 = 96;
 

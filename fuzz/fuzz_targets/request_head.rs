@@ -5,7 +5,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use petrel_proto::http1::{BodyFraming, HeadOptions, KnownField, Parsed, RequestHead, Version};
+use petrel_proto::http1::Parsed;
+use petrel_proto::request_head::{BodyFraming, HeadOptions, KnownField, RequestHead, Version};
 
 fuzz_target!(|input: &[u8]| {
     for options in [strict(), lax()] {

@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use petrel_proto::resp::{ReplyDecoder, ReplyLimits, RespError, Value, write_command};
+use petrel_proto::resp::{RespDecoder, ReplyLimits, RespError, Value, write_command};
 
 const LIMITS: ReplyLimits = ReplyLimits {
     bulk_bytes_max: 1000,
@@ -23,7 +23,7 @@ fuzz_target!(|input: &[u8]| {
 
 /// Replies as text, since a number that is none is not equal to itself, and the error behind them.
 fn replies(input: &[u8], step: usize) -> (Vec<String>, Option<RespError>) {
-    let mut decoder = ReplyDecoder::new(LIMITS);
+    let mut decoder = RespDecoder::new(LIMITS);
     let mut replies = Vec::new();
     for piece in input.chunks(step.min(input.len()).max(1)) {
         let mut rest = piece;
@@ -62,7 +62,7 @@ fn a_command_is_an_array(input: &[u8]) {
     let arguments: Vec<&[u8]> = input.split(|&byte| byte == 0).collect();
     let mut wire = Vec::new();
     write_command(&mut wire, &arguments);
-    let mut decoder = ReplyDecoder::new(ReplyLimits::default());
+    let mut decoder = RespDecoder::new(ReplyLimits::default());
     let fed = decoder.feed(&wire).expect("it is sound");
     assert_eq!(fed.consumed, wire.len());
     let strings = arguments

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use petrel_proto::scgi::{HeadEncoder, Parsed, Variables, parse};
+use petrel_proto::scgi::{ScgiEncoder, ParsedScgiHead, HeadVariables, parse};
 
 const BYTES_MAX: usize = 4096;
 
@@ -14,15 +14,15 @@ fuzz_target!(|input: &[u8]| {
         // A part of a sound request is never refused.
         let part = parse(&input[..length], BYTES_MAX);
         if whole.is_ok() && part != whole {
-            assert_eq!(part, Ok(Parsed::Partial));
+            assert_eq!(part, Ok(ParsedScgiHead::Partial));
         }
     }
-    if let Ok(Parsed::Complete {
+    if let Ok(ParsedScgiHead::Complete {
         variables, length, ..
     }) = whole
     {
         assert!(variables.end < length && length <= input.len());
-        let first = Variables::new(&input[variables]).next();
+        let first = HeadVariables::new(&input[variables]).next();
         assert!(first.is_some_and(|(name, _)| name == b"CONTENT_LENGTH"));
     }
     round_trip(input);
@@ -31,7 +31,7 @@ fuzz_target!(|input: &[u8]| {
 fn round_trip(input: &[u8]) {
     let mut sent = Vec::new();
     let mut wire = Vec::new();
-    let mut head = HeadEncoder::new(&mut wire, input.len() as u64);
+    let mut head = ScgiEncoder::new(&mut wire, input.len() as u64);
     for part in input.split(|&byte| byte == b'\n') {
         let (name, value) = part.split_at(part.len() / 3);
         head.add(name, value);
@@ -41,7 +41,7 @@ fn round_trip(input: &[u8]) {
         }
     }
     head.finish();
-    let Ok(Parsed::Complete {
+    let Ok(ParsedScgiHead::Complete {
         variables,
         length,
         content_length,
@@ -50,6 +50,6 @@ fn round_trip(input: &[u8]) {
         panic!("what is written is sound");
     };
     assert_eq!((length, content_length), (wire.len(), input.len() as u64));
-    let found: Vec<_> = Variables::new(&wire[variables]).skip(2).collect();
+    let found: Vec<_> = HeadVariables::new(&wire[variables]).skip(2).collect();
     assert_eq!(found, sent);
 }

@@ -10,9 +10,9 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use petrel_modules::page_cache::blob::{self, Blob};
-use petrel_modules::page_cache::entry::{Entry, Page};
+use petrel_modules::page_cache::entry::{CacheEntry, CachedPage};
 use petrel_modules::page_cache::vary::Varying;
-use petrel_proto::http1::RequestHead;
+use petrel_proto::request_head::RequestHead;
 use sha2::{Digest, Sha256};
 
 const VARY_NAMES_MAX: usize = 16;
@@ -82,7 +82,7 @@ fn written(bytes: Vec<u8>) -> Blob {
     blob::decode(&bytes.into()).expect("it was written from what was read")
 }
 
-fn is_sound(page: &Page, bytes: usize) {
+fn is_sound(page: &CachedPage, bytes: usize) {
     assert!((200..600).contains(&page.status.0));
     assert!(page.vary.len() <= VARY_NAMES_MAX && page.tags.len() <= TAGS_MAX);
     assert!(page.key.len() + page.fields.len() + page.body.len() <= bytes);
@@ -94,7 +94,7 @@ fn is_sound(page: &Page, bytes: usize) {
     assert!(page.times.useful_until_s() >= page.times.received_s);
     let _ = blob::name(&page.key, &page.vary);
     assert!(!blob::is_for(page, b"no key", &RequestHead::new()) || *page.key == *b"no key");
-    head_is_one(&Entry::new(page.clone()).wire);
+    head_is_one(&CacheEntry::new(page.clone()).wire);
 }
 
 /// Each line is a field, and no field is there that the server writes itself.

@@ -4,18 +4,18 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use petrel_proto::uwsgi::{HeadEncoder, Parsed, Variables, parse};
+use petrel_proto::uwsgi::{UwsgiEncoder, ParsedPacket, PacketVariables, parse};
 
 fuzz_target!(|input: &[u8]| {
-    if let Parsed::Complete { variables, .. } = parse(input) {
+    if let ParsedPacket::Complete { variables, .. } = parse(input) {
         assert!(variables.end <= input.len());
         let end = variables.end;
-        assert_eq!(parse(&input[..end - 1]), Parsed::Partial);
-        let bytes: usize = Variables::new(&input[variables.clone()])
+        assert_eq!(parse(&input[..end - 1]), ParsedPacket::Partial);
+        let bytes: usize = PacketVariables::new(&input[variables.clone()])
             .map_while(Result::ok)
             .map(|(name, value)| name.len() + value.len() + 4)
             .sum();
-        let is_cut_off = Variables::new(&input[variables.clone()]).any(|pair| pair.is_err());
+        let is_cut_off = PacketVariables::new(&input[variables.clone()]).any(|pair| pair.is_err());
         assert_eq!(bytes < variables.len(), is_cut_off);
     }
     round_trip(input);
@@ -25,7 +25,7 @@ fn round_trip(input: &[u8]) {
     let mut sent = Vec::new();
     let mut bytes = 0;
     let mut wire = b"kept".to_vec();
-    let mut head = HeadEncoder::new(&mut wire);
+    let mut head = UwsgiEncoder::new(&mut wire);
     for part in input.split(|&byte| byte == 0) {
         let (name, value) = part.split_at(part.len() / 3);
         head.add(name, value);
@@ -39,7 +39,7 @@ fn round_trip(input: &[u8]) {
         return;
     }
     let wire = &wire[4..];
-    let Parsed::Complete {
+    let ParsedPacket::Complete {
         modifiers: (0, 0),
         variables,
     } = parse(wire)
@@ -47,7 +47,7 @@ fn round_trip(input: &[u8]) {
         panic!("what is written is sound");
     };
     assert_eq!(variables.end, wire.len());
-    let found: Vec<_> = Variables::new(&wire[variables])
+    let found: Vec<_> = PacketVariables::new(&wire[variables])
         .map(Result::unwrap)
         .collect();
     assert_eq!(found, sent);

@@ -1,12 +1,13 @@
 //! `cargo xtask docs`: writes what can be generated from the code, so that it cannot be wrong.
 //!
 //! The directive reference comes from the tables of the modules, the man page and the completions
-//! from the definitions of the command line.
+//! from the definitions of the command line, and the picture in ARCHITECTURE.md from the text of a graph.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use crate::picture;
 use crate::workspace::{self, Workspace, output_of};
 
 /// A generated file.
@@ -23,6 +24,8 @@ enum Source {
     Example(&'static str),
     /// The petrel program with these arguments.
     Petrel(&'static [&'static str]),
+    /// A graph in the DOT language, in this file; see [`picture::draw`].
+    Graph(&'static str),
 }
 
 /// Every generated file.
@@ -62,6 +65,10 @@ const DOCUMENTS: &[Document] = &[
     Document {
         path: "docs/completions/petrel.fish",
         source: Source::Petrel(&["completions", "fish"]),
+    },
+    Document {
+        path: "docs/way-of-a-request.svg",
+        source: Source::Graph("docs/way-of-a-request.dot"),
     },
 ];
 
@@ -109,6 +116,7 @@ fn generate(workspace: &Workspace) -> Result<Vec<(&'static Document, Vec<u8>)>, 
     let petrel = workspace.petrel()?;
     let text = |document: &Document| match document.source {
         Source::Petrel(arguments) => output_of(Command::new(&petrel).args(arguments)),
+        Source::Graph(path) => picture::draw(&workspace.root, path),
         Source::Example(name) => {
             // Of the whole workspace: the unit tests have built it just so.
             let arguments = ["build", "--workspace", "--example", name];

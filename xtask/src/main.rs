@@ -1,16 +1,18 @@
-//! The chores of this repository: run the tests, regenerate the docs, fuzz.
+//! The chores of this repository: run the tests, check the shape of the code, regenerate the docs, fuzz.
 //!
 //! `cargo xtask CHORE`, from anywhere in the work tree. One file a chore; [`steps`] is the table of
-//! what `cargo xtask test` does. Needs nothing but cargo itself, so that it starts at once, and
-//! builds even when the server does not.
+//! what `cargo xtask test` does. Uses no crate of the server, so that it starts soon, and builds even
+//! when the server does not.
 #![forbid(unsafe_code)]
 
 mod docs;
 mod fuzz;
 mod limit;
 mod packages;
+mod picture;
 mod steps;
 mod test;
+mod tidy;
 mod workspace;
 
 use std::process::ExitCode;
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
     let outcome = match chore {
         Some("test") => test::run(&workspace, &arguments),
         Some("docs") => docs::run(&workspace, &arguments),
+        Some("tidy") => tidy::check(&workspace),
         Some("fuzz") => fuzz::run(&workspace, &arguments),
         // By ourselves: what runs in a process of its own can be ended.
         Some("step") => test::run_step(&workspace, &arguments),
@@ -55,7 +58,7 @@ cargo xtask test [--quick] [--only STEP]... [--minutes N]
     --only    run this step; may be repeated
     --minutes take so long and no longer: steps that have no time left count as failed
 cargo xtask docs
-    Regenerate docs/: the directive reference, the man page and the shell completions.
+    Regenerate docs/: the directive reference, the man page, the shell completions and the picture.
 cargo xtask fuzz [TARGET]... [--seconds N]
     Fuzz these targets, or all of them, for N seconds each (60).
 

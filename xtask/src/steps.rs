@@ -1,13 +1,13 @@
 //! The table of what `cargo xtask test` does, in order: what fails fastest comes first.
 //!
-//! All steps share one target directory. Formatting needs no build; lints and documentation share
+//! All steps share one target directory. Formatting and tidying need no build; lints and documentation share
 //! cargo's check metadata; unit tests and scenarios the dev profile; scenarios and docs one petrel
 //! of the quick profile. Only fuzzing needs a build of its own, for its coverage flags.
 
 use std::process::Command;
 
 use crate::workspace::{Workspace, run};
-use crate::{docs, fuzz};
+use crate::{docs, fuzz, tidy};
 
 /// One step.
 pub struct Step {
@@ -38,6 +38,12 @@ pub static STEPS: &[Step] = &[
         what: "cargo fmt --check, of the workspace and of fuzz/",
         minutes: 2,
         run: format,
+    },
+    Step {
+        name: "tidy",
+        what: "no circles of imports, no globals, no two types of one name",
+        minutes: 2,
+        run: |workspace, _| tidy::check(workspace),
     },
     Step {
         name: "lint",

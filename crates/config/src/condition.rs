@@ -1,26 +1,6 @@
-//! Conditions: what is compared, how, and with what.
+//! What conditions compare, and how.
 
 use std::fmt;
-
-use crate::matcher::Matcher;
-use crate::source::Span;
-
-/// The condition of a block.
-#[derive(Debug)]
-pub struct Condition {
-    /// What is compared.
-    pub subject: Subject,
-    /// How.
-    pub op: Op,
-    /// The right side as written, escapes and variables resolved.
-    pub pattern: String,
-    /// The condition in the text, from `$` to the pattern's end.
-    pub span: Span,
-    /// Where the pattern stands.
-    pub pattern_span: Span,
-    /// The compiled comparison.
-    pub matcher: Matcher,
-}
 
 /// What a condition looks at.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -156,7 +136,7 @@ pub enum Op {
 impl Op {
     /// The operator as written.
     #[must_use]
-    pub fn symbol(self) -> &'static str {
+    pub(crate) fn symbol(self) -> &'static str {
         match self {
             Op::Eq => "==",
             Op::Ne => "!=",
@@ -165,17 +145,5 @@ impl Op {
             Op::Prefix => "=^",
             Op::Suffix => "=$",
         }
-    }
-}
-
-impl fmt::Display for Condition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} {} \"{}\"",
-            self.subject,
-            self.op.symbol(),
-            self.pattern.replace('"', "\\\"")
-        )
     }
 }

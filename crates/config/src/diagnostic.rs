@@ -54,36 +54,26 @@ impl Diagnostic {
     /// An error at `span`.
     #[must_use]
     pub fn error(message: impl Into<String>, span: Span) -> Diagnostic {
-        Diagnostic {
-            severity: Severity::Error,
-            message: message.into(),
-            span: Some(span),
-            label: None,
-            hint: None,
-            consequence: None,
-        }
+        Diagnostic::new(Severity::Error, message.into(), Some(span))
     }
 
     /// A warning at `span`.
     #[must_use]
     pub fn warning(message: impl Into<String>, span: Span) -> Diagnostic {
-        Diagnostic {
-            severity: Severity::Warning,
-            message: message.into(),
-            span: Some(span),
-            label: None,
-            hint: None,
-            consequence: None,
-        }
+        Diagnostic::new(Severity::Warning, message.into(), Some(span))
     }
 
     /// An error that has no place of its own, such as a missing directive.
     #[must_use]
     pub fn error_anywhere(message: impl Into<String>) -> Diagnostic {
+        Diagnostic::new(Severity::Error, message.into(), None)
+    }
+
+    fn new(severity: Severity, message: String, span: Option<Span>) -> Diagnostic {
         Diagnostic {
-            severity: Severity::Error,
-            message: message.into(),
-            span: None,
+            severity,
+            message,
+            span,
             label: None,
             hint: None,
             consequence: None,

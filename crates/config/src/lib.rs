@@ -5,11 +5,14 @@
 //! [`Diagnostics`] that point into the text.
 //!
 //! Deliberately knows no module, no directive and no request: the tables of directives come from
-//! outside, and a [`Matcher`] is asked about a value without knowing whose it is. The engine turns
+//! outside, and a [`matcher::Matcher`] is asked about a value without knowing whose it is. The engine turns
 //! the tree into settings; the binary calls `load` at start-up and reload, and [`print()`] for `-p`.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+#![cfg_attr(not(test), warn(unreachable_pub))]
 
 pub mod address;
+mod captures;
 mod check;
 pub mod condition;
 pub mod diagnostic;
@@ -17,6 +20,7 @@ mod encode;
 mod lexer;
 pub mod limits;
 pub mod listen;
+mod load_options;
 pub mod matcher;
 pub mod pattern;
 mod plain;
@@ -32,67 +36,24 @@ mod tests;
 pub mod tree;
 pub mod value;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use reader::Reader;
 use source::Origin;
 
 pub use address::AddressRange;
-pub use condition::{Condition, Op, Subject};
+pub use captures::Captures;
+pub use condition::{Op, Subject};
 pub use diagnostic::{Consequence, Diagnostic, Diagnostics, Severity, Style, render};
 pub use listen::{ListenAddress, ListenDefaults};
-pub use matcher::Matcher;
-pub use pattern::{Captures, Pattern, PatternError};
+pub use load_options::{LoadOptions, Shell};
+pub use pattern::{Pattern, PatternError};
 pub use print::print;
 pub use schema::{DirectiveSpec, Effect, Schema, Scope, ValueKind};
 pub use source::{FileId, Sources, Span};
 pub use template::{Lookup, Template, UrlPart};
-pub use tree::{Block, BlockId, Config, Entry};
+pub use tree::{Block, BlockId, Condition, Config, Entry};
 pub use value::{Array, Element, Value};
-
-/// What reading a configuration may know and do beyond its text.
-pub struct LoadOptions<'a> {
-    /// Variables that are there from the start, such as `var.PID` and `var.CWD`, with their full names.
-    pub variables: Vec<(String, Value)>,
-    /// Answers `env.NAME`.
-    pub environment: &'a dyn Fn(&str) -> Option<String>,
-    /// Whether `include_shell` may run its command.
-    pub shell: Shell,
-    /// The directory relative includes of a text without a file start from, and where commands run.
-    pub directory: PathBuf,
-}
-
-/// Whether `include_shell` may run its command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shell {
-    /// It runs by `/bin/sh -c`.
-    Run,
-    /// It is an error.
-    Refuse,
-}
-
-impl LoadOptions<'static> {
-    /// What the server itself uses: `var.PID` and `var.CWD`, the process's environment, commands run.
-    #[must_use]
-    pub fn from_process() -> LoadOptions<'static> {
-        let directory = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-        LoadOptions {
-            variables: vec![
-                (
-                    "var.PID".to_owned(),
-                    Value::Integer(i64::from(std::process::id())),
-                ),
-                (
-                    "var.CWD".to_owned(),
-                    Value::String(directory.display().to_string()),
-                ),
-            ],
-            environment: &|name| std::env::var(name).ok(),
-            shell: Shell::Run,
-            directory,
-        }
-    }
-}
 
 /// Reads, resolves and checks the file at `path` with everything it includes.
 ///

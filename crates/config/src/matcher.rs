@@ -7,9 +7,10 @@
 use std::net::IpAddr;
 
 use crate::address::AddressRange;
+use crate::captures::Captures;
 use crate::condition::{Op, Subject};
 use crate::listen::{ListenAddress, ListenDefaults};
-use crate::pattern::{Captures, Pattern};
+use crate::pattern::Pattern;
 
 /// A comparison ready to be asked.
 #[derive(Clone, Debug)]
@@ -107,27 +108,6 @@ impl Matcher {
                 out.clear();
                 self.matches(value)
             }
-        }
-    }
-
-    /// Whether [`captures`](Matcher::captures) can yield any: the condition is a `=~`.
-    #[must_use]
-    pub fn has_captures(&self) -> bool {
-        matches!(self.test, Test::Regex(_)) && !self.negated
-    }
-
-    /// The one value for which the comparison holds, when it is a `==` with fixed text: what an index
-    /// of many conditions on one subject can be keyed with.
-    ///
-    /// A host without a port is given in lower case and holds for values with any port too: look it
-    /// up by the value's host part. A host with a port, and an address, have no such value.
-    #[must_use]
-    pub fn equals_text(&self) -> Option<Vec<u8>> {
-        match &self.test {
-            _ if self.negated => None,
-            Test::Equal(text) => Some(text.clone()),
-            Test::Host(host) if split_port(host).1.is_none() => Some(host.to_ascii_lowercase()),
-            _ => None,
         }
     }
 }
@@ -306,24 +286,6 @@ mod tests {
         assert_eq!(captures.group(1, b"ab"), b"a");
         assert!(!compile(Op::NotMatch).captures(b"ab", &mut captures));
         assert!(captures.is_empty());
-        assert!(
-            compile(Op::Match).has_captures()
-                && !compile(Op::NotMatch).has_captures()
-                && !compile(Op::Eq).has_captures()
-        );
-    }
-
-    #[test]
-    fn only_an_equality_has_a_text_to_index() {
-        let text = |op, pattern| {
-            Matcher::compile(&Subject::Host, op, pattern, LISTEN)
-                .expect("sound")
-                .equals_text()
-        };
-        assert_eq!(text(Op::Eq, "A.b").as_deref(), Some(&b"a.b"[..]));
-        assert_eq!(text(Op::Eq, "a.b:81"), None);
-        assert_eq!(text(Op::Ne, "a.b"), None);
-        assert_eq!(text(Op::Match, "^a$"), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use pcre2::bytes::{CaptureLocations, Regex, RegexBuilder};
 
+use crate::captures::{Captures, GROUPS_MAX};
 use crate::plain::Plain;
 
 /// A compiled regular expression over bytes.
@@ -53,7 +54,7 @@ impl Pattern {
         &self.text
     }
 
-    /// Whether it matches anywhere in `value`. Running into [`MATCH_STEPS_MAX`] is no match.
+    /// Whether it matches anywhere in `value`. Running into [`LIMIT_PREFIX`] is no match.
     #[must_use]
     pub fn is_match(&self, value: &[u8]) -> bool {
         match &self.engine {
@@ -62,7 +63,7 @@ impl Pattern {
         }
     }
 
-    /// Whether it matches, or running into [`MATCH_STEPS_MAX`] left that open: for what must rather
+    /// Whether it matches, or running into [`LIMIT_PREFIX`] left that open: for what must rather
     /// be closed in doubt.
     #[must_use]
     pub fn may_match(&self, value: &[u8]) -> bool {
@@ -84,57 +85,6 @@ impl Pattern {
     #[cfg(test)]
     pub(crate) fn is_plain(&self) -> bool {
         matches!(self.engine, Engine::Plain(_))
-    }
-}
-
-/// Where the groups 0 to 9 of a match stand in the value that was matched.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Captures {
-    ranges: [(u32, u32); GROUPS_MAX],
-    count: u8,
-}
-
-impl Captures {
-    /// No group at all.
-    #[must_use]
-    pub fn new() -> Captures {
-        Captures::default()
-    }
-
-    /// Number of groups, the whole match included; 0 when nothing matched.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        usize::from(self.count)
-    }
-
-    /// Whether there is no group.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// Group `number` in `value`, which must be the value that was matched.
-    /// Empty when the group does not exist or took no part in the match.
-    #[must_use]
-    pub fn group<'v>(&self, number: usize, value: &'v [u8]) -> &'v [u8] {
-        if number >= usize::from(self.count) {
-            return b"";
-        }
-        let (start, end) = self.ranges.get(number).copied().unwrap_or((0, 0));
-        value.get(start as usize..end as usize).unwrap_or(b"")
-    }
-
-    /// Forgets all groups.
-    pub(crate) fn clear(&mut self) {
-        *self = Captures::new();
-    }
-
-    /// Adds the next group; the ones past [`GROUPS_MAX`] are left out.
-    pub(crate) fn push(&mut self, start: usize, end: usize) {
-        if let Some(range) = self.ranges.get_mut(usize::from(self.count)) {
-            *range = (start as u32, end as u32);
-            self.count += 1;
-        }
     }
 }
 
@@ -217,14 +167,8 @@ impl Pcre {
 fn reason(message: &str) -> String {
     message.rsplit(": ").next().unwrap_or(message).to_owned()
 }
-
-/// Groups that substitutions can name: `0` is the whole match.
-pub const GROUPS_MAX: usize = 10;
-
 /// How many steps one match may take. PCRE's own default of ten million lets a single hostile URL
 /// hold a worker for a tenth of a second; sane expressions need a few hundred.
-pub const MATCH_STEPS_MAX: u32 = 1_000_000;
-
 const LIMIT_PREFIX: &str = "(*LIMIT_MATCH=1000000)";
 
 #[cfg(test)]
@@ -284,10 +228,5 @@ mod tests {
         assert!(pattern.may_match(&value));
         assert!(!pattern.may_match(b"b"));
         assert!(start.elapsed().as_secs() < 30);
-    }
-
-    #[test]
-    fn the_limit_in_the_prefix_is_the_published_one() {
-        assert_eq!(LIMIT_PREFIX, format!("(*LIMIT_MATCH={MATCH_STEPS_MAX})"));
     }
 }

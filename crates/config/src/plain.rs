@@ -6,7 +6,7 @@
 
 use memchr::memmem;
 
-use crate::pattern::Captures;
+use crate::captures::Captures;
 
 /// A literal with anchors.
 #[derive(Clone, Debug, PartialEq, Eq)]

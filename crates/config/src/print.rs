@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use crate::condition::Condition;
+use crate::tree::Condition;
 use crate::tree::{Block, BlockId, Config, Entry};
 use crate::value::{Array, Element, Value};
 

@@ -88,7 +88,7 @@ impl Source {
 
     /// The `include` or `include_shell` statement that brought this text in.
     #[must_use]
-    pub fn included_from(&self) -> Option<Span> {
+    pub(crate) fn included_from(&self) -> Option<Span> {
         self.included_from
     }
 }
@@ -206,7 +206,7 @@ impl Sources {
 
     /// The statements that included the source of `span`, innermost first.
     #[must_use]
-    pub fn include_chain(&self, span: Span) -> Vec<Span> {
+    pub(crate) fn include_chain(&self, span: Span) -> Vec<Span> {
         let mut chain = Vec::new();
         let mut next = self.source(span.file).and_then(Source::included_from);
         while let Some(at) = next {

@@ -85,12 +85,6 @@ impl Template {
         }
     }
 
-    /// Whether there is no substitution in it.
-    #[must_use]
-    pub fn is_literal(&self) -> bool {
-        self.literal().is_some()
-    }
-
     /// The whole text, when there is no substitution in it.
     #[must_use]
     pub fn literal(&self) -> Option<&[u8]> {
@@ -391,7 +385,7 @@ mod tests {
     fn a_template_without_substitutions_is_a_text() {
         assert_eq!(Template::compile("/a$$b").literal(), Some(&b"/a$b"[..]));
         assert_eq!(Template::compile("").literal(), Some(&b""[..]));
-        assert!(!Template::compile("/$1").is_literal());
+        assert!(Template::compile("/$1").literal().is_none());
         assert!(
             Template::compile("%{esc:1}").uses_condition_groups()
                 && !Template::compile("$1").uses_condition_groups()

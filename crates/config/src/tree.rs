@@ -1,7 +1,10 @@
 //! The checked tree: blocks of entries, conditions between them.
 
-use crate::condition::Condition;
+use std::fmt;
+
+use crate::condition::{Op, Subject};
 use crate::diagnostic::{Diagnostic, Style, render};
+use crate::matcher::Matcher;
 use crate::source::{Sources, Span};
 use crate::value::Value;
 
@@ -75,6 +78,35 @@ pub struct Block {
     pub entries: Vec<Entry>,
     /// The head of the block: the condition, or `else`.
     pub span: Span,
+}
+
+/// The condition of a block.
+#[derive(Debug)]
+pub struct Condition {
+    /// What is compared.
+    pub subject: Subject,
+    /// How.
+    pub op: Op,
+    /// The right side as written, escapes and variables resolved.
+    pub pattern: String,
+    /// The condition in the text, from `$` to the pattern's end.
+    pub span: Span,
+    /// Where the pattern stands.
+    pub pattern_span: Span,
+    /// The compiled comparison.
+    pub matcher: Matcher,
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} {} \"{}\"",
+            self.subject,
+            self.op.symbol(),
+            self.pattern.replace('"', "\\\"")
+        )
+    }
 }
 
 impl Block {

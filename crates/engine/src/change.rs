@@ -6,8 +6,7 @@
 //! [`Outcome::Again`](crate::module::Outcome::Again) or calls [`Exchange::resettle`]; only a change of host or scheme does so at once.
 
 use petrel_proto::escape;
-use petrel_proto::http1::KnownField;
-use petrel_proto::method::Method;
+use petrel_proto::request_head::KnownField;
 use petrel_proto::url::{Url, UrlError, UrlOptions};
 
 use crate::exchange::{Exchange, Scheme};
@@ -73,10 +72,10 @@ impl Exchange {
     /// Makes `authority` the host, and the value of Host; settings follow at once. False, and nothing
     /// changed, if it is malformed.
     pub fn set_authority(&mut self, authority: &[u8]) -> bool {
-        let options = self.worker.process().head_options;
+        let options = self.head_options();
         let is_replaced = self.request.head.replace_host(authority, &options);
         if is_replaced {
-            self.set_client(self.connection.peer, self.scheme);
+            self.set_client(self.connection.peer, self.scheme());
         }
         is_replaced
     }
@@ -84,23 +83,6 @@ impl Exchange {
     /// Takes the request for one over `scheme`; settings follow at once.
     pub fn set_scheme(&mut self, scheme: Scheme) {
         self.set_client(self.connection.peer, scheme);
-    }
-
-    /// Makes `method` the one to act on, which conditions look at and backends are asked with. The answer
-    /// still goes to the client's own request, so no other method becomes HEAD: its answer
-    /// would have no body where the client waits for one. Nor does any become CONNECT. False, and
-    /// nothing changed, then.
-    pub fn set_method(&mut self, method: Method) -> bool {
-        let is_head = self.request.head.method() == Method::Head;
-        let is_allowed = match method {
-            Method::Head => is_head,
-            Method::Connect => false,
-            _ => true,
-        };
-        if is_allowed {
-            self.request.method = method;
-        }
-        is_allowed
     }
 
     /// Gives the request field `name` this value, for conditions, backends and scripts; an empty one
@@ -113,7 +95,7 @@ impl Exchange {
         match KnownField::from_name(name.as_bytes()) {
             Some(KnownField::Host) => return self.set_authority(value),
             Some(KnownField::ContentLength | KnownField::TransferEncoding) => return false,
-            Some(known) if !value.is_empty() && is_of_connection(known) => return false,
+            Some(known) if !value.is_empty() && known.is_written_by_sender() => return false,
             _ => {}
         }
         let head = &mut self.request.head;
@@ -145,31 +127,16 @@ fn encode_unsafe(text: &[u8], also: &[u8]) -> Vec<u8> {
     encoded
 }
 
-/// RFC 9110 7.6.1: fields about the client's connection, which are none of a script's business.
-fn is_of_connection(field: KnownField) -> bool {
-    matches!(
-        field,
-        KnownField::Connection
-            | KnownField::Upgrade
-            | KnownField::Expect
-            | KnownField::KeepAlive
-            | KnownField::Te
-            | KnownField::Trailer
-            | KnownField::ProxyConnection
-            | KnownField::Http2Settings
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Site;
+    use crate::testing::{ExchangeRun, Site};
 
-    fn exchange(config: &str, request: &str) -> Box<Exchange> {
+    fn exchange(config: &str, request: &str) -> ExchangeRun {
         Site::new(config, &[]).unanswered(request)
     }
 
-    fn get(target: &str) -> Box<Exchange> {
+    fn get(target: &str) -> ExchangeRun {
         let request = format!("GET {target} HTTP/1.1\r\nHost: a.example\r\nX-A: 1\r\n\r\n");
         exchange("", &request)
     }
@@ -254,21 +221,6 @@ mod tests {
         exchange.set_scheme(Scheme::Https);
         assert_ne!(line, exchange.settings.core.server_line.to_vec());
         assert_eq!(exchange.settings.core.name.as_deref(), Some(&b"b"[..]));
-    }
-
-    #[test]
-    fn a_method_is_what_conditions_see_and_never_hides_a_body_from_the_client() {
-        let config = "$HTTP[\"request-method\"] == \"PUT\" { server.name = \"put\" }";
-        let request = |method| format!("{method} / HTTP/1.1\r\nHost: a.example\r\n\r\n");
-        let mut get = exchange(config, &request("GET"));
-        assert!(!get.set_method(Method::Head) && !get.set_method(Method::Connect));
-        assert_eq!(get.request.method, Method::Get);
-        assert!(get.set_method(Method::Put));
-        get.resettle();
-        assert!(get.settings.core.name.is_some());
-        let mut head = exchange(config, &request("HEAD"));
-        assert!(head.set_method(Method::Get) && head.set_method(Method::Head));
-        assert_eq!(head.request.head.method(), Method::Head);
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //!
 //! The Date line is formatted once a second. Every stamp looks whether the second is over, so
 //! the date is right even when the tick comes late because the worker is busy.
+#![expect(clippy::disallowed_methods, reason = "this is the clock")]
 
 use std::cell::{Cell, RefCell};
+use std::time::Instant;
 
 use petrel_proto::date;
 use rustix::time::{ClockId, clock_gettime};
@@ -56,9 +58,20 @@ impl Clock {
         now
     }
 
+    /// The present moment, as timers of the runtime take it.
+    pub(crate) fn instant(&self) -> Instant {
+        Instant::now()
+    }
+
+    /// Puts the coarse clock forward, until the next second begins.
+    #[cfg(test)]
+    pub fn skip(&self, seconds: u32) {
+        self.monotonic_s.update(|now_s| now_s + seconds);
+    }
+
     /// How often the monotonic clock was read.
     #[cfg(test)]
-    pub fn readings(&self) -> u32 {
+    pub(crate) fn readings(&self) -> u32 {
         self.readings.get()
     }
 
@@ -79,6 +92,13 @@ impl Clock {
         self.monotonic_s.get()
     }
 
+    /// The deadline of what may take `seconds` from now on: on a clock of full seconds, as in lighttpd, never early, up
+    /// to a second late, and 0 is the shortest time there is.
+    #[inline]
+    pub fn after(&self, seconds: u32) -> u32 {
+        self.seconds().saturating_add(seconds).saturating_add(1)
+    }
+
     /// Wall-clock time in nanoseconds since the epoch at the monotonic time `at`.
     pub fn wall_nanos_at(&self, at: Nanos) -> u64 {
         let begun = self.second_ends.get().saturating_sub(SECOND);
@@ -92,7 +112,7 @@ impl Clock {
 
     /// Appends the `Date` header line.
     #[inline]
-    pub fn write_date_line(&self, out: &mut Vec<u8>) {
+    pub(crate) fn write_date_line(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&*self.date_line.borrow());
     }
 

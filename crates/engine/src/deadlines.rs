@@ -9,8 +9,6 @@ use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
-use crate::worker::Worker;
-
 /// Deadlines of all connections of a worker.
 #[derive(Default)]
 pub(crate) struct Deadlines {
@@ -36,10 +34,10 @@ impl DeadlineId {
 
 impl Deadlines {
     /// The second that does not come.
-    pub const NEVER: u32 = u32::MAX;
+    pub(crate) const NEVER: u32 = u32::MAX;
 
     /// Takes a place; `waker` is woken when the deadline passes.
-    pub fn insert(&self, waker: Waker) -> DeadlineId {
+    pub(crate) fn insert(&self, waker: Waker) -> DeadlineId {
         if let Some(id) = self.free.borrow_mut().pop() {
             self.due_s.borrow()[id.index()].set(Self::NEVER);
             self.wakers.borrow_mut()[id.index()] = Some(waker);
@@ -52,7 +50,7 @@ impl Deadlines {
     }
 
     /// From now on `waker` is woken.
-    pub fn replace_waker(&self, id: DeadlineId, waker: &Waker) {
+    fn replace_waker(&self, id: DeadlineId, waker: &Waker) {
         if let Some(Some(known)) = self.wakers.borrow_mut().get_mut(id.index())
             && !known.will_wake(waker)
         {
@@ -61,7 +59,7 @@ impl Deadlines {
     }
 
     /// Gives the place back.
-    pub fn remove(&self, id: DeadlineId) {
+    pub(crate) fn remove(&self, id: DeadlineId) {
         self.due_s.borrow()[id.index()].set(Self::NEVER);
         self.wakers.borrow_mut()[id.index()] = None;
         self.free.borrow_mut().push(id);
@@ -69,28 +67,28 @@ impl Deadlines {
 
     /// Sets the deadline to `due_s` on the worker's coarse clock.
     #[inline]
-    pub fn set(&self, id: DeadlineId, due_s: u32) {
+    pub(crate) fn set(&self, id: DeadlineId, due_s: u32) {
         self.due_s.borrow()[id.index()].set(due_s);
     }
 
     /// Sets the deadline to `due_s` if it is later.
-    pub fn lower(&self, id: DeadlineId, due_s: u32) {
+    pub(crate) fn lower(&self, id: DeadlineId, due_s: u32) {
         let due = &self.due_s.borrow()[id.index()];
         due.set(due.get().min(due_s));
     }
 
     /// No deadline for now.
-    pub fn clear(&self, id: DeadlineId) {
+    pub(crate) fn clear(&self, id: DeadlineId) {
         self.set(id, Self::NEVER);
     }
 
     /// Whether the deadline has passed.
-    pub fn is_over(&self, id: DeadlineId, now_s: u32) -> bool {
+    pub(crate) fn is_over(&self, id: DeadlineId, now_s: u32) -> bool {
         self.due_s.borrow()[id.index()].get() <= now_s
     }
 
     /// Wakes everyone whose deadline has passed.
-    pub fn sweep(&self, now_s: u32) {
+    pub(crate) fn sweep(&self, now_s: u32) {
         let wakers = self.wakers.borrow();
         for (due, waker) in self.due_s.borrow().iter().zip(wakers.iter()) {
             if due.get() <= now_s
@@ -102,7 +100,7 @@ impl Deadlines {
     }
 
     /// Wakes everyone.
-    pub fn wake_all(&self) {
+    pub(crate) fn wake_all(&self) {
         self.wakers
             .borrow()
             .iter()
@@ -112,25 +110,25 @@ impl Deadlines {
 }
 
 /// The deadline of something that its owner polls: it has a place in the table as soon as it needs one,
-/// and wakes whoever polled last.
+/// and wakes the task that polled last.
 pub(crate) struct Alarm {
-    worker: Rc<Worker>,
+    deadlines: Rc<Deadlines>,
     place: Option<DeadlineId>,
 }
 
 impl Alarm {
     /// An alarm that is not set.
-    pub fn new(worker: &Rc<Worker>) -> Alarm {
+    pub(crate) fn new(deadlines: &Rc<Deadlines>) -> Alarm {
         Alarm {
-            worker: Rc::clone(worker),
+            deadlines: Rc::clone(deadlines),
             place: None,
         }
     }
 
     /// Wakes the task of `context` when the worker's clock says `due_s`, which may be
     /// [`Deadlines::NEVER`].
-    pub fn set(&mut self, due_s: u32, context: &Context<'_>) {
-        let deadlines = &self.worker.deadlines;
+    pub(crate) fn set(&mut self, due_s: u32, context: &Context<'_>) {
+        let deadlines = &self.deadlines;
         let place = match self.place {
             None if due_s == Deadlines::NEVER => return,
             None => *self.place.insert(deadlines.insert(context.waker().clone())),
@@ -142,10 +140,10 @@ impl Alarm {
         deadlines.set(place, due_s);
     }
 
-    /// Wakes nobody for now.
-    pub fn clear(&mut self) {
+    /// Wakes no task for now.
+    pub(crate) fn clear(&mut self) {
         if let Some(place) = self.place {
-            self.worker.deadlines.clear(place);
+            self.deadlines.clear(place);
         }
     }
 }
@@ -153,7 +151,7 @@ impl Alarm {
 impl Drop for Alarm {
     fn drop(&mut self) {
         if let Some(place) = self.place {
-            self.worker.deadlines.remove(place);
+            self.deadlines.remove(place);
         }
     }
 }
@@ -193,7 +191,7 @@ mod tests {
     fn an_alarm_wakes_whoever_polled_last() {
         let site = crate::testing::Site::new("", &[]);
         let [first, last] = [(); 2].map(|()| Arc::new(Count::default()));
-        let mut alarm = Alarm::new(site.worker());
+        let mut alarm = Alarm::new(&site.worker().deadlines);
         for count in [&first, &last] {
             let waker = Waker::from(Arc::clone(count));
             alarm.set(7, &Context::from_waker(&waker));

@@ -7,10 +7,8 @@ use petrel_proto::method::Method;
 use petrel_proto::status::Status;
 
 use crate::body::{Body, Piece};
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, HandledError};
 use crate::file_cache::FileKind;
-use crate::module::Phase;
-use crate::phase::{self, HandledError};
 
 /// The handler that should answer instead of this error, if one is configured and none ran yet.
 pub(crate) fn handler_for(exchange: &Exchange) -> Option<Rc<[u8]>> {
@@ -31,7 +29,7 @@ pub(crate) fn handler_for(exchange: &Exchange) -> Option<Rc<[u8]>> {
     }
 }
 
-/// Sends the exchange through the phases again, with the handler's path as its URL.
+/// Gives the exchange the handler's path as its URL, with which it goes through the phases again.
 ///
 /// `server.error-handler` tells what happened, so it is asked by GET and without the body, which may be
 /// gone. `server.error-handler-404` is what applications have as their front controller: it gets the
@@ -66,7 +64,6 @@ pub(crate) fn run_handler(exchange: &mut Exchange, handler: &Rc<[u8]>) {
     {
         exchange.response.answer(status);
     }
-    phase::go_to(exchange, Phase::Translate);
 }
 
 /// Gives the response the status and body an error should have in the end.

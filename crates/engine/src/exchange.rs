@@ -1,6 +1,6 @@
 //! One request and its answer on their way through the phases.
 //!
-//! An exchange is taken from the worker's pool when a request head is complete and given back
+//! An exchange is taken from the worker's pool when the first byte of a request has come and given back
 //! after the answer; its buffers stay, so that a warm request allocates nothing. Hooks get it
 //! by `&mut` and change what is theirs: the URL, the physical path, the response.
 
@@ -10,27 +10,40 @@ use std::rc::Rc;
 
 use petrel_config::{BlockId, Captures, Subject};
 use petrel_proto::header_block::HeaderBlock;
-use petrel_proto::http1::{BodyFraming, KnownField, RequestHead, Version, write_status_line};
 use petrel_proto::method::Method;
 use petrel_proto::proxy_protocol::Extras;
+use petrel_proto::request_head::{BodyFraming, HeadOptions, KnownField, RequestHead, Version};
 use petrel_proto::status::Status;
 use petrel_proto::url::Url;
+use petrel_sys::pooled::GiveBack;
 
-use crate::body::{Ahead, RequestBody};
+use crate::body::{ReadAhead, RequestBody};
 use crate::cold_files::ColdFiles;
-use crate::connection::{Receiving, Sending};
 use crate::deadlines::Deadlines;
 use crate::file_cache::FileEntry;
 
 use crate::ledger::{Ledger, Stage};
 use crate::limits;
-use crate::listener::ListenerFacts;
 use crate::module::{Outcome, Phase};
 use crate::response::Response;
 use crate::settings::scope::ConditionValues;
-use crate::settings::{ConnectionScope, HostScope, Settings};
-use crate::subrequest::Lineage;
+use crate::settings::{ConnectionScope, HostScope, Settings, SettingsTable};
 use crate::worker::Worker;
+
+pub mod cold_files;
+mod lineage;
+mod listener_facts;
+pub mod module;
+mod progress;
+mod run_state;
+pub mod settings;
+pub mod worker;
+
+pub(crate) use lineage::Lineage;
+pub use listener_facts::ListenerFacts;
+pub(crate) use progress::{HandledError, WalkProgress};
+pub use run_state::Interim;
+use run_state::RunState;
 
 /// One request and its answer.
 pub struct Exchange {
@@ -46,29 +59,20 @@ pub struct Exchange {
     pub response: Response,
     /// The client's connection.
     pub connection: ConnectionFacts,
-    /// What the client speaks. Changed by [`Exchange::set_client`].
-    pub(crate) scheme: Scheme,
-    /// What the header of the PROXY protocol said, if the connection began with one.
-    pub(crate) proxied: Option<Rc<Proxied>>,
     /// What modules set for backends, scripts and logs (setenv.add-environment, REMOTE_USER).
     pub environment: Environment,
     /// The time of every stage.
     pub ledger: Ledger,
     /// What was sent, for logs.
-    pub sent: Sent,
-    /// Interim responses in wire form that go out before the answer; see [`Exchange::inform`].
-    pub(crate) interim: Vec<u8>,
+    pub sent: SentBytes,
     /// When a pending hook wants to be called again at the latest.
     pub(crate) wake_at_s: u32,
     /// The client will send nothing more.
     pub(crate) is_half_closed: bool,
-    /// What the kernel said, if it was asked.
-    pub(crate) local_address: Option<SocketAddr>,
     kept: Vec<(&'static str, Rc<dyn Any>)>,
     pub(crate) scope: Option<Rc<HostScope>>,
-    pub(crate) progress: crate::phase::Progress,
-    pub(crate) receiving: Receiving,
-    pub(crate) sending: Sending,
+    pub(crate) progress: WalkProgress,
+    pub(crate) run: RunState,
     pub(crate) lineage: Lineage,
     /// What the disk was asked for this request.
     pub(crate) cold: ColdFiles,
@@ -108,31 +112,57 @@ pub struct Physical {
     pub path_info: Vec<u8>,
     /// What is there. Set between the phases Map and Resolved.
     pub file: Option<Rc<FileEntry>>,
-    /// Nobody needs to know what is there: a backend answers whatever the file system has. The path
+    /// No hook needs to know what is there: a backend answers whatever the file system has. The path
     /// is built all the same; the file is not looked up.
     pub is_virtual: bool,
 }
 
-/// The client's connection, as far as an exchange may know it.
+/// The client's connection, as far as an exchange may know it. What comes before the first request, such as TLS, may
+/// change its facts after the connection was accepted.
 #[derive(Clone)]
 pub struct ConnectionFacts {
     /// The client.
     pub peer: Peer,
+    /// What it speaks.
+    pub scheme: Scheme,
     /// The address it connected to.
     pub listener: Rc<ListenerFacts>,
     /// The number of this request on its connection, from 1.
     pub request_number: u32,
     /// Identifies the connection within the process.
     pub id: u64,
+    /// See [`ConnectionFacts::late`].
+    pub(crate) late: Option<Rc<LateFacts>>,
+}
+
+/// What is known of few connections, and not when they are accepted.
+#[derive(Clone, Default)]
+pub struct LateFacts {
+    /// What the header of the PROXY protocol said, if the connection began with one.
+    pub proxied: Option<Proxied>,
+    /// The address of this server, where the listener is a wildcard and a module wants to know.
+    pub local_address: Option<SocketAddr>,
+    /// The name of this server that the client gave when TLS began (SNI).
+    pub tls_name: Option<Box<str>>,
 }
 
 impl ConnectionFacts {
+    /// What is known of few connections. Exchanges that have begun keep what they know.
+    pub fn late(&mut self) -> &mut LateFacts {
+        Rc::make_mut(self.late.get_or_insert_default())
+    }
+
+    /// What `table` has decided for the requests of the connection.
+    pub fn scope(&self, table: &SettingsTable) -> Rc<ConnectionScope> {
+        table.connection_scope(&self.listener.address, self.peer.ip(), self.scheme)
+    }
+
     /// Who shares a turn at the disk ([`Origin::client`](crate::blocking::Origin::client)): all connections from
-    /// an address, or from the 64 bits of an IPv6 address that are a network's, because everybody in it has
+    /// an address, or from the 64 bits of an IPv6 address that are a network's, because a client in it has
     /// the others at will. As the request is known: behind a trusted proxy the client has the turn and not the
     /// proxy. A unix socket has no address: there it is the connection.
     ///
-    /// No two of them have the same key, and nobody the server's own, 0: the others are in parts of the IPv6
+    /// No two of them have the same key, and none has the server's own, 0: the others are in parts of the IPv6
     /// space that are no addresses of hosts (RFC 4291 section 2.4).
     pub fn client_key(&self) -> u64 {
         match self.peer.ip() {
@@ -173,12 +203,10 @@ pub enum Scheme {
 
 /// A connection that a proxy has passed on by the PROXY protocol. [`ConnectionFacts::peer`] is the
 /// client that it named.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Proxied {
     /// The proxy.
     pub sender: Peer,
-    /// What the client speaks with it.
-    pub scheme: Scheme,
     /// What it said besides addresses.
     pub extras: Extras,
 }
@@ -191,7 +219,7 @@ pub struct Environment {
 
 /// What left the server for an exchange.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sent {
+pub struct SentBytes {
     /// Bytes of head and body.
     pub bytes: u64,
     /// Bytes of the body alone, without transfer coding.
@@ -213,20 +241,15 @@ impl Exchange {
             physical: Physical::default(),
             response: Response::default(),
             connection,
-            scheme: Scheme::default(),
-            proxied: None,
             environment: Environment::default(),
             ledger: Ledger::default(),
-            sent: Sent::default(),
-            interim: Vec::new(),
+            sent: SentBytes::default(),
             wake_at_s: Deadlines::NEVER,
             is_half_closed: false,
-            local_address: None,
             kept: Vec::new(),
             scope: None,
-            progress: crate::phase::Progress::default(),
-            receiving: Receiving::default(),
-            sending: Sending::default(),
+            progress: WalkProgress::default(),
+            run: RunState::default(),
             lineage: Lineage::default(),
             cold: ColdFiles::default(),
         }
@@ -234,8 +257,7 @@ impl Exchange {
 
     /// Whether its buffers are small enough to wait in the pool.
     pub(crate) fn is_worth_keeping(&self) -> bool {
-        self.sending.capacity() <= limits::POOLED_BUFFER_BYTES_MAX
-            && self.request.head.capacity() <= limits::POOLED_BUFFER_BYTES_MAX
+        self.request.head.capacity() <= limits::POOLED_BUFFER_BYTES_MAX
     }
 
     /// Forgets the last request. All fields are named here, as in the other `clear` functions, so that a new one is
@@ -251,18 +273,13 @@ impl Exchange {
             physical,
             response,
             environment: Environment { variables },
-            scheme,
-            proxied,
             sent,
-            interim,
             wake_at_s,
             is_half_closed,
-            local_address,
             kept,
             scope,
             progress,
-            receiving,
-            sending,
+            run,
             lineage,
             cold,
         } = self;
@@ -270,18 +287,13 @@ impl Exchange {
         physical.clear();
         response.clear();
         variables.clear();
-        *scheme = Scheme::default();
-        *proxied = None;
-        *sent = Sent::default();
-        *interim = Vec::new();
+        *sent = SentBytes::default();
         *wake_at_s = Deadlines::NEVER;
         *is_half_closed = false;
-        *local_address = None;
         kept.clear();
         *scope = None;
-        *progress = crate::phase::Progress::default();
-        *receiving = Receiving::default();
-        sending.clear();
+        *progress = WalkProgress::default();
+        run.clear();
         *lineage = Lineage::default();
         cold.clear();
     }
@@ -294,7 +306,7 @@ impl Exchange {
 
     /// Chooses the settings for the request as it is now. To be called after a change of what
     /// conditions look at.
-    pub fn resettle(&mut self) {
+    pub(crate) fn resettle(&mut self) {
         let Some(scope) = &self.scope else { return };
         self.settings = self.worker.settings_table().settings(scope, &*self);
     }
@@ -304,24 +316,20 @@ impl Exchange {
     /// that calls this says [`Outcome::Again`] if [`Exchange::settings`] are others than before.
     pub fn set_client(&mut self, peer: Peer, scheme: Scheme) {
         self.connection.peer = peer;
-        self.scheme = scheme;
-        let connection = self.worker.settings_table().connection_scope_for(
-            &self.connection.listener.address,
-            peer.ip(),
-            scheme,
-        );
+        self.connection.scheme = scheme;
+        let connection = self.connection.scope(self.worker.settings_table());
         self.settle(&connection);
     }
 
     /// What the client speaks, to this server or to a trusted proxy in front of it.
     pub fn scheme(&self) -> Scheme {
-        self.scheme
+        self.connection.scheme
     }
 
     /// What the proxy in front said about the connection, if it began with a header of the PROXY protocol
-    /// from somebody who is trusted.
+    /// from a trusted address.
     pub fn proxied(&self) -> Option<&Proxied> {
-        self.proxied.as_deref()
+        self.connection.late.as_ref()?.proxied.as_ref()
     }
 
     /// What a hook says that has changed the physical path: go on, or if conditions look at that path
@@ -336,7 +344,8 @@ impl Exchange {
     /// Whether `file`, which is at `path`, is a regular file that this process may not read and that goes on to
     /// the hooks all the same; see [`Configure::take_unread`](crate::module::Configure::take_unread).
     pub fn is_taken_unread(&self, path: &[u8], file: &FileEntry) -> bool {
-        crate::map::is_taken_unread(self, path, file)
+        let (settings, url_path) = (&self.settings, self.request.url.path());
+        file.is_unreadable_file() && settings.unread.iter().any(|takes| takes(url_path, path))
     }
 
     /// For a pending hook: call it again when the worker's clock says `second`, if nothing else
@@ -356,26 +365,28 @@ impl Exchange {
     }
 
     /// Sends an interim response (1xx) ahead of the answer, to clients that understand one
-    /// (HTTP/1.1, RFC 9110 15.2). `fields` are in wire form. Nothing happens when too many wait for
-    /// the client to read.
-    pub fn inform(&mut self, status: Status, fields: &HeaderBlock) {
-        let is_understood = self.request.head.version() == Version::Http11;
-        let length = self.interim.len() + fields.as_bytes().len();
-        if is_understood && self.sending.is_unused() && length <= limits::INTERIM_BYTES_MAX {
-            write_status_line(&mut self.interim, Version::Http11, status);
-            self.interim.extend_from_slice(fields.as_bytes());
-            self.interim.extend_from_slice(b"\r\n");
+    /// (RFC 9110 15.2). Nothing happens when too many wait for the client to read.
+    pub fn inform(&mut self, status: Status, fields: HeaderBlock) {
+        let is_understood = self.request.head.version() >= Version::Http11;
+        if is_understood && !self.progress.is_over() {
+            self.run.keep_interim(Interim { status, fields });
         }
     }
 
     /// The answer is 101: from now on the request body is every byte the client sends, and the
     /// response body every byte it gets, until each side ends (RFC 9110 7.8).
-    pub fn become_tunnel(&mut self, ahead: Ahead) {
+    pub fn become_tunnel(&mut self, ahead: ReadAhead) {
         // The body of the request itself is over; what comes now is another one.
         self.request.body.clear();
         self.request.body.stream(ahead);
-        self.receiving.become_tunnel();
+        self.run.is_tunnel = true;
         self.response.close = true;
+    }
+
+    /// Whether what the client sends is passed on as it is; see [`Exchange::become_tunnel`].
+    #[inline]
+    pub fn is_tunnel(&self) -> bool {
+        self.run.is_tunnel
     }
 
     /// Keeps `what` for `module` until the request is over, through restarts and error handlers.
@@ -420,7 +431,7 @@ impl Exchange {
         self.ledger.stamp(stage, now);
     }
 
-    /// The same with the time that was read last, by whoever has just received something.
+    /// The same with the time that was read last, by code that has just received something.
     #[inline]
     pub fn stamp_latest(&mut self, stage: Stage) {
         let latest = self.worker.clock().latest();
@@ -431,7 +442,8 @@ impl Exchange {
     /// calls [`Configure::want_local_address`](crate::module::Configure::want_local_address); else
     /// it is not known if the listener is a wildcard.
     pub fn local_address(&self) -> Option<SocketAddr> {
-        self.local_address
+        let late = self.connection.late.as_ref();
+        late.and_then(|late| late.local_address)
             .or(self.connection.listener.local_address)
     }
 
@@ -450,20 +462,49 @@ impl Exchange {
     /// 0 for a client's request, 1 for its subrequests, 2 for theirs; at most
     /// [`limits::SUBREQUEST_DEPTH_MAX`].
     pub fn subrequest_depth(&self) -> u8 {
-        self.lineage.depth()
+        self.lineage.depth
     }
 
-    /// The name to use for this server in answers: `server.name`, the request's host, or the
-    /// listener's address.
+    /// What request heads may look like on a connection with this scheme.
+    pub fn head_options(&self) -> HeadOptions {
+        HeadOptions {
+            default_port: self.scheme().default_port(),
+            ..self.worker.process().head_options
+        }
+    }
+
+    /// The name to use for this server in answers: `server.name`, the request's host, the name that the client gave
+    /// to TLS, or the listener's address.
     pub fn server_name(&self) -> &[u8] {
         match (
             &self.settings.core.name,
             self.request.head.host_without_port(),
         ) {
             (Some(name), _) => name,
-            (None, b"") => self.connection.listener.address.as_bytes(),
+            (None, b"") => {
+                let late = self.connection.late.as_ref();
+                let tls_name = late.and_then(|late| late.tls_name.as_deref());
+                let name = tls_name.unwrap_or(&self.connection.listener.address);
+                name.as_bytes()
+            }
             (None, host) => host,
         }
+    }
+
+    /// The host of absolute URLs, with its port unless it is the scheme's own: the host that the client asked for,
+    /// or else [`Exchange::server_name`].
+    pub fn authority(&self) -> &[u8] {
+        match self.request.head.host() {
+            b"" => self.server_name(),
+            host => host,
+        }
+    }
+
+    /// Appends what absolute URLs of this server begin with, such as `https://www.example.org`.
+    pub fn write_origin(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.scheme().as_str().as_bytes());
+        out.extend_from_slice(b"://");
+        out.extend_from_slice(self.authority());
     }
 
     /// Writes a line about this exchange to its error log. The client is named without its port,
@@ -477,7 +518,7 @@ impl Exchange {
 
     /// The same for what can be wrong with very many requests: of those with one cause a single one is told each second,
     /// with a count of the others.
-    pub fn log_common_error(&self, stage: &str, cause: std::fmt::Arguments<'_>) {
+    pub(crate) fn log_common_error(&self, stage: &str, cause: std::fmt::Arguments<'_>) {
         self.with_details(|details| {
             let log = &self.settings.core.error_log;
             log.common_error(format_args!("({stage}) {cause}"), details);
@@ -496,6 +537,14 @@ impl Exchange {
     }
 }
 
+impl GiveBack for Exchange {
+    fn give_back(mut self: Box<Self>) {
+        self.clear();
+        let worker = Rc::clone(&self.worker);
+        worker.give_exchange(self);
+    }
+}
+
 impl ConditionValues for Exchange {
     fn with_value(&self, subject: &Subject, with: &mut dyn FnMut(&[u8]) -> bool) -> bool {
         let head = &self.request.head;
@@ -505,7 +554,7 @@ impl ConditionValues for Exchange {
             Subject::Host => with(head.host()),
             Subject::Url => with(self.request.url.path()),
             Subject::Query => with(self.request.url.query()),
-            Subject::Scheme => with(self.scheme.as_str().as_bytes()),
+            Subject::Scheme => with(self.scheme().as_str().as_bytes()),
             Subject::Referer => with(field(KnownField::Referer)),
             Subject::Cookie => with(field(KnownField::Cookie)),
             Subject::UserAgent => with(field(KnownField::UserAgent)),
@@ -611,7 +660,7 @@ impl Physical {
     }
 
     /// Builds the path of `url_path` below the document root that is set already.
-    pub fn map_below_root(&mut self, url_path: &[u8]) {
+    pub(crate) fn map_below_root(&mut self, url_path: &[u8]) {
         self.base.clear();
         self.base.extend_from_slice(&self.document_root);
         self.relative.clear();
@@ -630,6 +679,14 @@ impl Scheme {
             Scheme::Https => "https",
         }
     }
+
+    /// The port that URLs need not name.
+    pub const fn default_port(self) -> u16 {
+        match self {
+            Scheme::Http => 80,
+            Scheme::Https => 443,
+        }
+    }
 }
 
 impl Peer {
@@ -639,7 +696,7 @@ impl Peer {
     }
 
     /// For logs: the address without the port, or `unix:`.
-    pub fn without_port(&self) -> String {
+    pub(crate) fn without_port(&self) -> String {
         match self.ip() {
             Some(ip) => ip.to_string(),
             None => self.to_string(),
@@ -690,6 +747,17 @@ impl Environment {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_worker_of_a_test_is_gone_with_its_site() {
+        let site = crate::testing::Site::new("", &[]);
+        let worker = Rc::downgrade(site.worker());
+        let answer = site.get("/");
+        drop(site.get("/"));
+        drop(site);
+        drop(answer);
+        assert!(worker.upgrade().is_none());
+    }
 
     #[test]
     fn buffers_of_a_long_request_do_not_wait_in_the_pool() {
@@ -779,8 +847,8 @@ mod tests {
         assert!(exchange.settings.core.name.is_none());
         exchange.set_client(Peer::Unix, Scheme::Https);
         assert!(exchange.settings.core.name.is_some());
-        exchange.clear();
-        assert_eq!(exchange.scheme(), Scheme::Http);
+        drop(exchange);
+        assert_eq!(site.get("/").exchange().scheme(), Scheme::Http);
     }
 
     #[test]

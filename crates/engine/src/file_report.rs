@@ -17,12 +17,12 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::blocking::{self, Class, Origin};
-use crate::file_cache::has_resolve_cached;
 use crate::file_cache::read::read_cached;
 use crate::limits;
 use crate::log::LogRegistry;
 use crate::mounts::{self, DeviceNumber, Mount, Storage};
 use crate::network_backend::{self, NetworkBackend};
+use crate::paths::has_resolve_cached;
 use crate::settings::ProcessSettings;
 use crate::settings::core::absolute_root;
 
@@ -146,7 +146,7 @@ fn tell_of_mount(root: &[u8], mount: &Mount, logs: &LogRegistry, done: mpsc::Sen
     if mount.place.storage != Storage::Disk {
         logs.error(format_args!(
             "files: {}",
-            Line {
+            ReportLine {
                 root,
                 mount,
                 nowait: Nowait::Unknown
@@ -163,7 +163,7 @@ fn tell_of_mount(root: &[u8], mount: &Mount, logs: &LogRegistry, done: mpsc::Sen
         let nowait = try_nowait(&root);
         log.error(format_args!(
             "files: {}",
-            Line {
+            ReportLine {
                 root: &root,
                 mount: &mount,
                 nowait
@@ -215,13 +215,13 @@ fn open(path: &Path) -> Option<File> {
 }
 
 /// A line about a file system.
-struct Line<'a> {
+struct ReportLine<'a> {
     root: &'a [u8],
     mount: &'a Mount,
     nowait: Nowait,
 }
 
-impl fmt::Display for Line<'_> {
+impl fmt::Display for ReportLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Mount { point, kind, place } = self.mount;
         write!(
@@ -259,7 +259,7 @@ mod tests {
     use petrel_config::{LoadOptions, Schema, parse_str};
 
     use super::*;
-    use crate::mounts::Place;
+    use crate::mounts::MountedPlace;
     use crate::settings::directives::DIRECTIVES;
 
     fn config(text: &str) -> Config {
@@ -301,13 +301,13 @@ mod tests {
             let mount = Mount {
                 point: b"/srv".to_vec(),
                 kind: "kind".to_owned(),
-                place: Place {
+                place: MountedPlace {
                     storage,
                     device: 8 << 32 | 1,
                 },
             };
             let root = b"/srv/a\n";
-            Line {
+            ReportLine {
                 root,
                 mount: &mount,
                 nowait,

@@ -4,36 +4,38 @@
 //! counted for a file that a worker has in memory. Called when somebody looks: mod_status and scripts.
 
 use crate::blocking::{self, Class, Counts, DeviceLoad};
-use crate::file_cache::look_ups;
+use crate::file_accounts::{FileAccounts, IoCounts, NetworkBackend};
 use crate::mounts::DeviceNumber;
-use crate::network_backend::{
-    IoCounts, NetworkBackend, io_counts, memory_in_use, queue_counts, queue_loads,
-};
 use crate::shared::Shared;
+use crate::worker::Worker;
 
 /// What all names begin with.
 pub const PREFIX: &str = "server.io.";
 
-/// All of them, in no order. File systems are among them as long as there is work for them.
-pub fn read(shared: &Shared) -> Vec<(String, u64)> {
+/// All of them, in no order, as `worker` sees them: what others have read themselves may be a second old. File systems
+/// are among them as long as there is work for them.
+pub fn read(worker: &Worker) -> Vec<(String, u64)> {
+    worker.publish_counts();
+    let shared = worker.shared();
+    let accounts = shared.accounts();
     let mut all = Vec::new();
     let mut add = |name: std::fmt::Arguments<'_>, count: u64| {
         all.push((format!("{PREFIX}{name}"), count));
     };
     of_look_ups(shared, &mut add);
     for backend in NetworkBackend::ALL {
-        let counts = io_counts(backend);
+        let counts = accounts.io_counts(backend);
         for name in std::iter::once(backend.name()).chain(short_name(backend)) {
             of_backend(name, counts, &mut add);
             if backend.reads_by_queue() {
-                of_work(name, queue_counts(backend), &mut add);
+                of_work(name, accounts.queue_counts(backend), &mut add);
             }
         }
     }
     for class in Class::ALL {
         of_class(class, &mut add);
     }
-    for load in device_loads() {
+    for load in device_loads(accounts) {
         let device = DeviceNumber(load.device);
         add(
             format_args!("device.{device}.in-flight"),
@@ -41,20 +43,23 @@ pub fn read(shared: &Shared) -> Vec<(String, u64)> {
         );
         add(format_args!("device.{device}.queued"), load.waiting as u64);
     }
-    add(format_args!("memory-bytes"), memory_in_use() as u64);
+    add(
+        format_args!("memory-bytes"),
+        accounts.memory_in_use() as u64,
+    );
     all
 }
 
 /// The count called `name`. `None`: there is none of that name, or it is a file system without work.
-pub fn one(shared: &Shared, name: &str) -> Option<u64> {
-    let mut all = read(shared).into_iter();
+pub fn one(worker: &Worker, name: &str) -> Option<u64> {
+    let mut all = read(worker).into_iter();
     all.find_map(|(known, count)| (known == name).then_some(count))
 }
 
 type Add<'a> = &'a mut dyn FnMut(std::fmt::Arguments<'_>, u64);
 
 fn of_look_ups(shared: &Shared, add: Add<'_>) {
-    let found = look_ups();
+    let found = shared.contents().look_ups();
     add(format_args!("lookup.cached"), found.cached);
     add(format_args!("lookup.disk"), found.disk);
     add(
@@ -108,9 +113,9 @@ fn of_work(name: &str, counts: Counts, add: Add<'_>) {
 }
 
 /// What threads and queues do for each file system.
-fn device_loads() -> Vec<DeviceLoad> {
+fn device_loads(accounts: &FileAccounts) -> Vec<DeviceLoad> {
     let mut all = blocking::device_loads();
-    for load in queue_loads() {
+    for load in accounts.queue_loads() {
         match all.iter_mut().find(|known| known.device == load.device) {
             Some(known) => {
                 known.running += load.running;
@@ -131,18 +136,16 @@ fn short_name(backend: NetworkBackend) -> Option<&'static str> {
 mod tests {
     use super::*;
     use crate::blocking::{Origin, run_for};
-
-    fn shared() -> Shared {
-        Shared::new(10, 10)
-    }
+    use crate::testing::Site;
 
     #[tokio::test(flavor = "local")]
     async fn a_job_is_seen_while_it_runs_and_afterwards() {
-        let shared = shared();
-        let jobs = || one(&shared, "server.io.read.jobs").expect("it is there");
+        let site = Site::new("", &[]);
+        let worker = site.worker();
+        let jobs = || one(worker, "server.io.read.jobs").expect("it is there");
         let device = "server.io.device.4095:77.in-flight";
         let before = jobs();
-        assert_eq!(one(&shared, device), None);
+        assert_eq!(one(worker, device), None);
         let origin = Origin {
             device: 4095 << 32 | 77,
             ..Origin::default()
@@ -155,23 +158,25 @@ mod tests {
             assert!(has_looked.recv().is_err());
         });
         has_begun.await.expect("it has begun");
-        assert_eq!(one(&shared, device), Some(1));
-        assert_eq!(one(&shared, "server.io.device.4095:77.queued"), Some(0));
+        assert_eq!(one(worker, device), Some(1));
+        assert_eq!(one(worker, "server.io.device.4095:77.queued"), Some(0));
         drop(looked);
         running.await.expect("it ran");
         // The thread counts after it has told the result.
         for _ in 0..12_000 {
-            if jobs() > before && one(&shared, device).is_none() {
+            if jobs() > before && one(worker, device).is_none() {
                 return;
             }
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
-        panic!("{:?}", read(&shared));
+        panic!("{:?}", read(worker));
     }
 
     #[test]
     fn every_name_is_there_once() {
-        let mut names: Vec<String> = read(&shared()).into_iter().map(|(name, _)| name).collect();
+        let site = Site::new("", &[]);
+        let all = read(site.worker()).into_iter();
+        let mut names: Vec<String> = all.map(|(name, _)| name).collect();
         let count = names.len();
         names.sort();
         names.dedup();

@@ -116,7 +116,29 @@ impl Ledger {
     pub fn unattributed(&self) -> Nanos {
         self.total().saturating_sub(self.stages.iter().sum())
     }
+
+    /// `translate;dur=0.012345, ..., total;dur=0.050000` in milliseconds, to the nanosecond so that the parts add up:
+    /// the value of Server-Timing. Stages in which no time was measured are left out.
+    pub(crate) fn server_timing(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for stage in Stage::ALL.iter().filter(|stage| self.stage(**stage) > 0) {
+            write_duration(&mut out, stage.name(), self.stage(*stage));
+            out.extend_from_slice(b", ");
+        }
+        write_duration(&mut out, "unattributed", self.unattributed());
+        out.extend_from_slice(b", ");
+        write_duration(&mut out, "total", self.total());
+        out
+    }
 }
+
+fn write_duration(out: &mut Vec<u8>, name: &str, nanos: Nanos) {
+    let millis = nanos / NANOS_PER_MILLI;
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(format!(";dur={millis}.{:06}", nanos % NANOS_PER_MILLI).as_bytes());
+}
+
+const NANOS_PER_MILLI: Nanos = 1_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -153,5 +175,44 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), Stage::ALL.len());
+    }
+
+    /// The value as Server Timing (W3C) has it: `#server-timing-metric`, each a token with `dur`
+    /// as its parameter. Answers with names and nanoseconds.
+    fn metrics(value: &str) -> Vec<(String, Nanos)> {
+        let metric = |text: &str| {
+            let (name, duration) = text.split_once(";dur=").expect("a parameter");
+            let is_token = |c: char| c.is_ascii_alphanumeric() || c == '-';
+            assert!(!name.is_empty() && name.chars().all(is_token), "{text}");
+            let (millis, fraction) = duration.split_once('.').expect("a decimal number");
+            assert_eq!(fraction.len(), 6, "{text}");
+            let number = |digits: &str| digits.parse::<Nanos>().expect("digits");
+            (
+                name.to_owned(),
+                number(millis) * NANOS_PER_MILLI + number(fraction),
+            )
+        };
+        value.split(", ").map(metric).collect()
+    }
+
+    #[test]
+    fn the_parts_of_server_timing_add_up_to_its_total() {
+        let mut ledger = Ledger::default();
+        ledger.start(1_000);
+        ledger.stamp(Stage::Receive, 1_999);
+        ledger.stamp(Stage::Map, 3_001_234_567);
+        ledger.skip(3_001_300_001);
+        ledger.stamp(Stage::Content, 3_001_300_003);
+        let value = ledger.server_timing();
+        let metrics = metrics(std::str::from_utf8(&value).expect("ASCII"));
+        let names: Vec<&str> = metrics.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(
+            names,
+            ["receive", "map", "content", "unattributed", "total"]
+        );
+        let (total, parts) = metrics.split_last().expect("several");
+        assert_eq!(parts.iter().map(|(_, nanos)| nanos).sum::<Nanos>(), total.1);
+        assert_eq!(total.1, ledger.total());
+        assert_eq!(metrics[0].1, 999);
     }
 }

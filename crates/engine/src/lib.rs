@@ -4,16 +4,19 @@
 //! another worker but the counters in [`shared`]. [`server::Server`] starts the workers.
 //! Knows no module by name: what they do comes in as [`module::ModuleSpec`] tables.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+#![cfg_attr(not(test), warn(unreachable_pub))]
 
+pub mod beneath;
 pub mod blocking;
 pub mod body;
 mod change;
 pub mod clock;
-pub mod cold_files;
 mod connection;
 mod deadlines;
 mod error_page;
 pub mod exchange;
+pub(crate) mod file_accounts;
 pub mod file_cache;
 pub mod file_report;
 pub mod io_counters;
@@ -22,14 +25,16 @@ pub mod limits;
 pub mod listener;
 pub mod log;
 mod map;
-pub mod module;
 pub mod mounts;
 pub mod network_backend;
 pub mod pace;
+pub mod paths;
 pub mod phase;
 pub mod response;
+// Public for tests of other crates alone; see `testing`.
+#[cfg_attr(not(any(test, feature = "testing")), expect(unreachable_pub))]
+mod run;
 pub mod server;
-pub mod settings;
 pub mod shared;
 pub mod socket;
 pub mod subrequest;
@@ -39,8 +44,7 @@ mod throttle;
 mod trace;
 mod transport;
 pub mod turn;
-pub mod worker;
 
-pub use exchange::Exchange;
+pub use exchange::{Exchange, cold_files, module, settings, worker};
 pub use petrel_config as config;
 pub use petrel_proto as proto;

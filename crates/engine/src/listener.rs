@@ -11,49 +11,24 @@ use rustix::net::{SocketFlags, accept_with, acceptfrom_with};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use crate::connection::Connection;
-use crate::exchange::Peer;
+use crate::exchange::{ListenerFacts, Peer};
 use crate::limits;
 use crate::transport::Transport;
 use crate::worker::Worker;
 
-/// What an exchange may know of the socket its connection came in by.
-#[derive(Debug)]
-pub struct ListenerFacts {
-    /// The address in the canonical form that conditions compare.
-    pub address: String,
-    /// The TCP port; 0 for a unix socket.
-    pub port: u16,
-    /// The address as a number; `None` for a unix socket and for a wildcard, where every connection
-    /// has its own.
-    pub local_address: Option<SocketAddr>,
-}
-
-impl ListenerFacts {
-    /// The facts of a socket bound to `address`.
-    pub fn new(address: String, port: u16) -> ListenerFacts {
-        let local_address = address.parse().ok();
-        let is_one = |local: &SocketAddr| !local.ip().is_unspecified();
-        ListenerFacts {
-            local_address: local_address.filter(is_one),
-            address,
-            port,
-        }
-    }
-}
-
 /// A listening socket of one worker.
-pub(crate) enum Listener {
+pub(crate) enum ListeningSocket {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
-impl Listener {
+impl ListeningSocket {
     fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<(Transport, Peer)>> {
         match self {
-            Listener::Tcp(listener) => listener
+            ListeningSocket::Tcp(listener) => listener
                 .poll_accept(context)
                 .map_ok(|(stream, peer)| (Transport::Tcp(stream), Peer::Ip(peer))),
-            Listener::Unix(listener) => listener
+            ListeningSocket::Unix(listener) => listener
                 .poll_accept(context)
                 .map_ok(|(stream, _)| (Transport::Unix(stream), Peer::Unix)),
         }
@@ -64,7 +39,7 @@ impl Listener {
     fn accept_now(&self) -> io::Result<(Transport, Peer)> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         match self {
-            Listener::Tcp(listener) => {
+            ListeningSocket::Tcp(listener) => {
                 let (socket, peer) = acceptfrom_with(listener, flags)?;
                 let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
                 let peer = peer.ok_or(io::ErrorKind::ConnectionAborted)?;
@@ -73,7 +48,7 @@ impl Listener {
                     Peer::Ip(peer),
                 ))
             }
-            Listener::Unix(listener) => {
+            ListeningSocket::Unix(listener) => {
                 let socket = accept_with(listener, flags)?;
                 Ok((
                     Transport::Unix(UnixStream::from_std(socket.into())?),
@@ -88,7 +63,7 @@ impl Listener {
 /// accepting for a while: newcomers wait in the kernel's queue instead of getting an error, and
 /// the first of them in our hand. The permit comes after the connection: a listener that held one
 /// while nobody comes would keep it from another worker's, whose queue is not empty.
-pub(crate) async fn run(worker: Rc<Worker>, listener: Listener, facts: Rc<ListenerFacts>) {
+pub(crate) async fn run(worker: Rc<Worker>, listener: ListeningSocket, facts: Rc<ListenerFacts>) {
     loop {
         let stopped_by = tokio::select! {
             biased;
@@ -113,7 +88,7 @@ pub(crate) async fn run(worker: Rc<Worker>, listener: Listener, facts: Rc<Listen
 /// Accepts and serves; ends with an error, or with a connection that is one too many.
 async fn accept_while_there_is_room(
     worker: &Rc<Worker>,
-    listener: &Listener,
+    listener: &ListeningSocket,
     facts: &Rc<ListenerFacts>,
 ) -> io::Result<(Transport, Peer)> {
     loop {
@@ -127,7 +102,7 @@ async fn accept_while_there_is_room(
 
 /// Connections the kernel has already completed are accepted before the listener is left: after a
 /// reload nobody else may be there to take them.
-fn accept_the_rest(worker: &Rc<Worker>, listener: &Listener, facts: &Rc<ListenerFacts>) {
+fn accept_the_rest(worker: &Rc<Worker>, listener: &ListeningSocket, facts: &Rc<ListenerFacts>) {
     if worker.cut().is_some() {
         // It would only close them.
         return;

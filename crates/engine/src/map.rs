@@ -44,7 +44,7 @@ pub(crate) fn resolve(exchange: &mut Exchange) -> Outcome {
         };
     }
     let kind = file.kind();
-    let is_taken_unread = is_taken_unread(exchange, &exchange.physical.path, &file);
+    let is_taken_unread = exchange.is_taken_unread(&exchange.physical.path, &file);
     exchange.physical.file = Some(file);
     match kind {
         FileKind::Regular => Outcome::Next,
@@ -61,12 +61,6 @@ pub(crate) fn resolve(exchange: &mut Exchange) -> Outcome {
             exchange.answer(status_of_failure(errno))
         }
     }
-}
-
-/// Whether `file`, which is at `path`, is one that a hook takes although this process may not read it.
-pub(crate) fn is_taken_unread(exchange: &Exchange, path: &[u8], file: &FileEntry) -> bool {
-    let (settings, url_path) = (&exchange.settings, exchange.request.url.path());
-    file.is_unreadable_file() && settings.unread.iter().any(|takes| takes(url_path, path))
 }
 
 /// What is at the physical path. `None`: the disk is asked, together with what comes next.
@@ -110,7 +104,7 @@ fn split_path_info(exchange: &mut Exchange, not_found: Rc<FileEntry>) -> Option<
     match file.kind() {
         FileKind::Regular => {}
         FileKind::Failed(_) => return Some(file),
-        _ if is_taken_unread(exchange, &path[..end], &file) => {}
+        _ if exchange.is_taken_unread(&path[..end], &file) => {}
         _ => return Some(not_found),
     }
     let physical = &mut exchange.physical;
@@ -127,8 +121,7 @@ fn split_path_info(exchange: &mut Exchange, not_found: Rc<FileEntry>) -> Option<
 fn redirect_to_directory(exchange: &mut Exchange) -> Outcome {
     let mut location = Vec::with_capacity(exchange.request.url.target().len() + 1);
     if exchange.worker.process().features.absolute_dir_redirect {
-        location.extend_from_slice(b"http://");
-        location.extend_from_slice(exchange.request.head.host());
+        exchange.write_origin(&mut location);
     }
     escape::percent_encode_path(&mut location, exchange.request.url.path());
     location.push(b'/');
@@ -157,6 +150,7 @@ fn shown_path(exchange: &Exchange) -> String {
 
 #[cfg(test)]
 mod tests {
+    use crate::exchange::Scheme;
     use crate::testing::Site;
 
     #[test]
@@ -179,6 +173,43 @@ mod tests {
             assert_eq!(physical.relative, b"/d/e/file");
             assert!(answer.exchange().worker.files().len() < 40);
         }
+        std::fs::remove_dir_all(&root).expect("remove");
+    }
+
+    #[test]
+    fn absolute_redirects_are_of_the_scheme_and_host_of_the_connection() {
+        let root = std::env::temp_dir().join(format!("petrel-origin-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("d")).expect("mkdir");
+        let flag = "server.feature-flags = ( \"server.absolute-dir-redirect\" => \"enable\" )";
+        let root_text = root.canonicalize().expect("it was just made");
+        let config = format!("server.document-root = {root_text:?}\n{flag}");
+        let mut site = Site::new(&config, &[]);
+        let location = |site: &Site, request: &str| {
+            let answer = site.request(&format!("GET /d {request}\r\n\r\n"));
+            answer.field("Location").expect("a redirect")
+        };
+        for (host, over_http, over_https) in [
+            ("A.Example", "http://a.example/d/", "https://a.example/d/"),
+            ("a:443", "http://a:443/d/", "https://a/d/"),
+            ("a:80", "http://a/d/", "https://a:80/d/"),
+            (
+                "[::1]:8443",
+                "http://[::1]:8443/d/",
+                "https://[::1]:8443/d/",
+            ),
+        ] {
+            let request = format!("HTTP/1.1\r\nHost: {host}");
+            let plain = site.connection();
+            assert_eq!(location(&site, &request), over_http);
+            let mut safe = plain.clone();
+            safe.scheme = Scheme::Https;
+            safe.late().tls_name = Some("b.example".into());
+            site.set_connection(safe);
+            assert_eq!(location(&site, &request), over_https);
+            assert_eq!(location(&site, "HTTP/1.0"), "https://b.example/d/");
+            site.set_connection(plain);
+        }
+        assert_eq!(location(&site, "HTTP/1.0"), "http://127.0.0.1:80/d/");
         std::fs::remove_dir_all(&root).expect("remove");
     }
 }

@@ -34,7 +34,7 @@ pub enum Storage {
 
 /// Where something is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct MountedPlace {
     /// What can be expected there.
     pub storage: Storage,
     /// Tells one file system from another: the device number of mountinfo, major << 32 | minor. 0 is one
@@ -44,13 +44,13 @@ pub struct Place {
 
 /// A mounted file system, to be told of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mount {
+pub(crate) struct Mount {
     /// The directory on which it is mounted.
-    pub point: Vec<u8>,
+    pub(crate) point: Vec<u8>,
     /// What it is: `ext4`, `nfs4`, `fuse.sshfs`, …
-    pub kind: String,
+    pub(crate) kind: String,
     /// What that means.
-    pub place: Place,
+    pub(crate) place: MountedPlace,
 }
 
 impl Mount {
@@ -76,20 +76,20 @@ pub fn prepare_for(root: &Path) -> io::Result<()> {
 }
 
 /// The place of an open file, or of a path that was opened as a mere place (O_PATH): never waits.
-pub fn of_descriptor(descriptor: impl AsFd) -> Place {
+pub fn of_descriptor(descriptor: impl AsFd) -> MountedPlace {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     match statx(descriptor, c"", flags, StatxFlags::MNT_ID) {
         Ok(found) if found.stx_mask & StatxFlags::MNT_ID.bits() != 0 => of_mount(found.stx_mnt_id),
         // Before Linux 5.8, or in a sandbox: nothing is known.
-        _ => Place {
+        _ => MountedPlace {
             storage: Storage::Remote,
             device: 0,
         },
     }
 }
 
-/// A [`Place::device`] as it is shown: `8:1`, as in mountinfo.
-pub(crate) struct DeviceNumber(pub u64);
+/// A [`MountedPlace::device`] as it is shown: `8:1`, as in mountinfo.
+pub(crate) struct DeviceNumber(pub(crate) u64);
 
 impl fmt::Display for DeviceNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -98,27 +98,27 @@ impl fmt::Display for DeviceNumber {
 }
 
 /// Where the text of `path` (absolute) says that it is, symlinks left aside.
-pub fn of_path(path: &[u8]) -> Place {
+pub fn of_path(path: &[u8]) -> MountedPlace {
     refresh_if_changed();
     let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
     let mount = table.mount_over(path);
-    mount.map_or(Place::default(), |mount| mount.place)
+    mount.map_or(MountedPlace::default(), |mount| mount.place)
 }
 
 /// The mount over the text of `path` (absolute), symlinks left aside.
-pub fn over_path(path: &[u8]) -> Option<Mount> {
+pub(crate) fn over_path(path: &[u8]) -> Option<Mount> {
     refresh_if_changed();
     let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
     table.mount_over(path).cloned()
 }
 
 /// Whether there is any file system that another machine or a program answers for.
-pub fn has_remote() -> bool {
+pub(crate) fn has_remote() -> bool {
     let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
     table.has_remote()
 }
 
-fn of_mount(id: u64) -> Place {
+fn of_mount(id: u64) -> MountedPlace {
     refresh_if_changed();
     let known = || {
         let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
@@ -127,7 +127,7 @@ fn of_mount(id: u64) -> Place {
     known().unwrap_or_else(|| {
         refresh();
         // One of another mount namespace is not in the table.
-        known().unwrap_or(Place {
+        known().unwrap_or(MountedPlace {
             storage: Storage::Remote,
             device: 0,
         })
@@ -135,13 +135,13 @@ fn of_mount(id: u64) -> Place {
 }
 
 #[derive(Default)]
-struct Table {
-    by_id: HashMap<u64, Place>,
+struct MountTable {
+    by_id: HashMap<u64, MountedPlace>,
     /// Of several on the same directory the last one counts.
     mounts: Vec<Mount>,
 }
 
-impl Table {
+impl MountTable {
     fn has_remote(&self) -> bool {
         let mut places = self.by_id.values();
         places.any(|place| place.storage == Storage::Remote)
@@ -170,7 +170,7 @@ impl Table {
     }
 }
 
-static TABLE: LazyLock<RwLock<Table>> = LazyLock::new(|| RwLock::new(read()));
+static TABLE: LazyLock<RwLock<MountTable>> = LazyLock::new(|| RwLock::new(read()));
 
 /// The table's text. Becomes readable for exceptions when a mount comes or goes.
 static SOURCE: LazyLock<Option<File>> = LazyLock::new(|| File::open(MOUNTINFO).ok());
@@ -195,9 +195,9 @@ fn refresh() {
     *TABLE.write().unwrap_or_else(PoisonError::into_inner) = table;
 }
 
-fn read() -> Table {
+fn read() -> MountTable {
     let Some(Ok(text)) = SOURCE.as_ref().map(read_text) else {
-        return Table::default();
+        return MountTable::default();
     };
     let mut table = parse(&text);
     if let Some(root) = ROOT.get().filter(|root| **root != b"/") {
@@ -221,12 +221,12 @@ fn read_text(file: &File) -> io::Result<Vec<u8>> {
 }
 
 /// Reads the lines of mountinfo: proc_pid_mountinfo(5).
-fn parse(text: &[u8]) -> Table {
-    let mut table = Table::default();
+fn parse(text: &[u8]) -> MountTable {
+    let mut table = MountTable::default();
     let lines = text.split(|byte| *byte == b'\n');
-    let mut lines: Vec<Line> = lines.filter_map(parse_line).collect();
+    let mut lines: Vec<MountLine> = lines.filter_map(parse_line).collect();
     overlays::judge(&mut lines);
-    for Line { id, mut mount, .. } in lines {
+    for MountLine { id, mut mount, .. } in lines {
         if mount.kind == AUTOFS && table.mount_over(&mount.point).is_some_and(is_procfs) {
             // systemd's for binfmt_misc, on nearly every machine.
             mount.place.storage = Storage::Memory;
@@ -239,7 +239,7 @@ fn parse(text: &[u8]) -> Table {
 }
 
 /// A line of mountinfo.
-struct Line {
+struct MountLine {
     id: u64,
     mount: Mount,
     /// Directories of which an overlay is made.
@@ -247,7 +247,7 @@ struct Line {
 }
 
 /// `36 35 98:0 /root /mount/point rw,noatime shared:1 - ext3 /dev/root rw`
-fn parse_line(line: &[u8]) -> Option<Line> {
+fn parse_line(line: &[u8]) -> Option<MountLine> {
     let mut fields = line.split(|byte| *byte == b' ');
     let id = number(fields.next()?)?;
     let device = fields.nth(1)?;
@@ -260,13 +260,13 @@ fn parse_line(line: &[u8]) -> Option<Line> {
     };
     let colon = device.iter().position(|byte| *byte == b':')?;
     let (major, minor) = (&device[..colon], &device[colon + 1..]);
-    let place = Place {
+    let place = MountedPlace {
         storage: storage_of(kind),
         device: number(major)? << 32 | number(minor)?,
     };
     let kind = String::from_utf8_lossy(kind).into_owned();
     let mount = Mount { point, kind, place };
-    Some(Line { id, mount, layers })
+    Some(MountLine { id, mount, layers })
 }
 
 fn number(text: &[u8]) -> Option<u64> {

@@ -17,14 +17,14 @@ const PATIENCE_S: u32 = 30;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MinRate {
     /// Bytes a second; 0 asks for nothing.
-    pub bytes_per_second: u32,
+    pub(crate) bytes_per_second: u32,
     /// The most seconds of patience: how long a client may be idle.
-    pub patience_s: u32,
+    pub(crate) patience_s: u32,
 }
 
 /// How a client does in one direction, since it had all of its patience.
 #[derive(Default)]
-pub(crate) struct Pace {
+pub(crate) struct ClientPace {
     /// Since when the client is waited for now.
     since_s: Option<u32>,
     /// Seconds for which it was.
@@ -35,23 +35,23 @@ pub(crate) struct Pace {
     was_fast: bool,
 }
 
-impl Pace {
+impl ClientPace {
     /// Bytes have moved.
     #[inline]
-    pub fn moved(&mut self, count: u64) {
+    pub(crate) fn moved(&mut self, count: u64) {
         self.bytes += count;
     }
 
     /// The client is not waited for any more, or it is not known yet whether it will be.
     #[inline]
-    pub fn stop(&mut self, now_s: u32) {
+    pub(crate) fn stop(&mut self, now_s: u32) {
         if let Some(since_s) = self.since_s.take() {
             self.waited_s += now_s.saturating_sub(since_s);
         }
     }
 
     /// The client is waited for. Answers with the second in which its patience is over, if nothing moves until then.
-    pub fn wait(&mut self, now_s: u32, rate: MinRate) -> Option<u32> {
+    pub(crate) fn wait(&mut self, now_s: u32, rate: MinRate) -> Option<u32> {
         self.stop(now_s);
         self.since_s = Some(now_s);
         let patience_s = self.patience_s(rate)?;
@@ -60,7 +60,7 @@ impl Pace {
     }
 
     /// Whether the client that is waited for has no patience left.
-    pub fn is_over(&self, now_s: u32, rate: MinRate) -> bool {
+    pub(crate) fn is_over(&self, now_s: u32, rate: MinRate) -> bool {
         let Some(since_s) = self.since_s else {
             return false;
         };
@@ -69,7 +69,7 @@ impl Pace {
     }
 
     /// Bytes a second, as of now.
-    pub fn rate(&self, now_s: u32) -> u64 {
+    pub(crate) fn rate(&self, now_s: u32) -> u64 {
         let waits_s = self
             .since_s
             .map_or(0, |since_s| now_s.saturating_sub(since_s));
@@ -80,10 +80,10 @@ impl Pace {
     fn patience_s(&mut self, rate: MinRate) -> Option<u32> {
         let left_s = self.left_s(rate)?;
         if left_s >= i64::from(rate.patience_s) {
-            *self = Pace {
+            *self = ClientPace {
                 since_s: self.since_s,
                 was_fast: true,
-                ..Pace::default()
+                ..ClientPace::default()
             };
             return Some(rate.patience_s);
         }
@@ -112,7 +112,7 @@ mod tests {
 
     /// The second in which a client is given up that is always waited for and moves `bytes` every `period_s`, within
     /// an hour.
-    fn given_up(pace: &mut Pace, rate: MinRate, period_s: u32, bytes: u64) -> Option<u32> {
+    fn given_up(pace: &mut ClientPace, rate: MinRate, period_s: u32, bytes: u64) -> Option<u32> {
         pace.wait(0, rate);
         (1..3600).find(|&now_s| {
             if pace.is_over(now_s, rate) {
@@ -139,7 +139,7 @@ mod tests {
             (60, 60 * 250, Some(31)),
             (1, 1 << 20, None),
         ] {
-            let seen = given_up(&mut Pace::default(), RATE, period_s, bytes);
+            let seen = given_up(&mut ClientPace::default(), RATE, period_s, bytes);
             assert_eq!(seen, expected, "{bytes} bytes in {period_s} s");
         }
     }
@@ -148,12 +148,12 @@ mod tests {
     fn a_fast_start_does_not_buy_more_than_the_patience_of_the_settings() {
         for patience_s in [5, 30, 360] {
             let rate = MinRate { patience_s, ..RATE };
-            let mut pace = Pace::default();
+            let mut pace = ClientPace::default();
             pace.moved(1 << 30);
             assert_eq!(pace.wait(100, rate), Some(100 + patience_s + 1));
             assert!(!pace.is_over(100 + patience_s, rate));
             assert!(pace.is_over(100 + patience_s + 1, rate));
-            let slow = given_up(&mut Pace::default(), rate, 1, 1);
+            let slow = given_up(&mut ClientPace::default(), rate, 1, 1);
             assert_eq!(slow, Some(patience_s.min(30) + 1));
         }
     }
@@ -164,7 +164,7 @@ mod tests {
             patience_s: 360,
             ..RATE
         };
-        let mut pace = Pace::default();
+        let mut pace = ClientPace::default();
         assert_eq!(pace.wait(0, rate), Some(31));
         assert!(pace.is_over(31, rate), "nothing is known to have moved");
         pace.moved(50 << 20);
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn only_the_time_counts_in_which_the_client_is_waited_for() {
-        let mut pace = Pace::default();
+        let mut pace = ClientPace::default();
         for minute in 0..20 {
             let begin_s = minute * 60;
             assert!(pace.wait(begin_s, RATE).is_some());
@@ -199,7 +199,7 @@ mod tests {
             bytes_per_second: 0,
             ..RATE
         };
-        let mut pace = Pace::default();
+        let mut pace = ClientPace::default();
         assert_eq!(pace.wait(0, rate), None);
         assert!(!pace.is_over(u32::MAX, rate));
     }

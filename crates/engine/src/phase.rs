@@ -13,35 +13,15 @@ use petrel_proto::status::Status;
 use crate::cold_files::Cold;
 use crate::deadlines::Deadlines;
 use crate::error_page;
-use crate::exchange::Exchange;
-use crate::ledger::Stage;
+use crate::exchange::{Exchange, HandledError};
 use crate::limits;
 use crate::map;
-use crate::module::{Outcome, Pending, Phase};
+use crate::module::{Outcome, Phase};
 use crate::trace;
 
-/// How far an exchange has come.
-#[derive(Default)]
-pub(crate) struct Progress {
-    phase: Option<Phase>,
-    hook: usize,
-    restarts: u8,
-    pending: Option<Box<dyn Pending>>,
-    /// The status an error handler runs for, and whose status counts in the end.
-    pub(crate) error: Option<HandledError>,
-    worked: bool,
-}
-
-/// An error that `server.error-handler` or `server.error-handler-404` answers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HandledError {
-    pub status: Status,
-    /// `server.error-handler`: the error's status is sent, unless an application answers for it.
-    pub keeps_status: bool,
-}
-
 /// What walking came to.
-pub(crate) enum Walked {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Walked {
     /// The response is complete and transformed.
     Answered,
     /// A hook needs the whole request body: one that is to be called again, or one that is pending
@@ -74,7 +54,7 @@ pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<W
         };
         match outcome {
             Outcome::Next => {}
-            Outcome::Answer if phase_of(exchange) < Phase::Store => {
+            Outcome::Answer if exchange.progress.phase() < Phase::Store => {
                 match error_page::is_on_disk(exchange) {
                     true => wait_for_disk(exchange, Outcome::Answer),
                     false => leave_with_answer(exchange),
@@ -90,7 +70,7 @@ pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<W
             Outcome::Cold => wait_for_disk(exchange, Outcome::Next),
             Outcome::Later(pending) => exchange.progress.pending = Some(pending),
         }
-        if phase_of(exchange) == Phase::Log {
+        if exchange.progress.is_over() {
             return Poll::Ready(Walked::Answered);
         }
     }
@@ -98,7 +78,7 @@ pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<W
 
 /// `then` counts when the file is known that was asked for last.
 fn wait_for_disk(exchange: &mut Exchange, then: Outcome) {
-    let has_answer = matches!(then, Outcome::Answer) || phase_of(exchange) >= Phase::Store;
+    let has_answer = matches!(then, Outcome::Answer) || exchange.progress.phase() >= Phase::Store;
     let wait = Cold::until(exchange, then, has_answer);
     exchange.progress.pending = Some(Box::new(wait));
 }
@@ -106,6 +86,8 @@ fn wait_for_disk(exchange: &mut Exchange, then: Outcome) {
 /// Answers with `status` without any phase but store and transform: the request itself is wrong.
 pub(crate) fn refuse(exchange: &mut Exchange, status: Status) {
     exchange.progress.pending = None;
+    exchange.run.is_refused = true;
+    exchange.run.is_tunnel = false;
     // No hook that changes the answer gets more of the body, or waits for it.
     exchange.request.body.clear();
     exchange.request.body.complete();
@@ -127,13 +109,9 @@ pub(crate) fn log(exchange: &mut Exchange) {
     }
 }
 
-fn phase_of(exchange: &Exchange) -> Phase {
-    exchange.progress.phase.unwrap_or(Phase::Translate)
-}
-
 /// The next hook of the present phase, or what the core does at its end.
 fn step(exchange: &mut Exchange) -> Outcome {
-    let phase = phase_of(exchange);
+    let phase = exchange.progress.phase();
     let settings = Rc::clone(&exchange.settings);
     match settings.hooks(phase).get(exchange.progress.hook) {
         Some(hook) => {
@@ -178,7 +156,7 @@ fn end_of(phase: Phase, exchange: &mut Exchange) -> Outcome {
             trace::url(exchange);
             options_of_the_server(exchange)
         }
-        Phase::Authorize => closed_by_exposure(exchange, Closed::Url),
+        Phase::Authorize => closed_by_exposure(exchange, ClosedAnswer::Url),
         Phase::DocumentRoot => map::map(exchange),
         Phase::Map => {
             let outcome = map::resolve(exchange);
@@ -188,8 +166,8 @@ fn end_of(phase: Phase, exchange: &mut Exchange) -> Outcome {
             }
             outcome
         }
-        Phase::Resolved => closed_by_exposure(exchange, Closed::Physical),
-        Phase::Content => nobody_answered(exchange),
+        Phase::Resolved => closed_by_exposure(exchange, ClosedAnswer::Physical),
+        Phase::Content => answer_of_the_core(exchange),
         Phase::Store => {
             // What scripts of earlier phases gave to this one answer. A stored answer must not have it.
             exchange.response.take_carried();
@@ -218,20 +196,20 @@ fn settle_physical(exchange: &mut Exchange) {
     }
 }
 
-enum Closed {
+enum ClosedAnswer {
     Url,
     Physical,
 }
 
-fn closed_by_exposure(exchange: &mut Exchange, what: Closed) -> Outcome {
+fn closed_by_exposure(exchange: &mut Exchange, what: ClosedAnswer) -> Outcome {
     let settings = Rc::clone(&exchange.settings);
     let url = &exchange.request.url;
     let of_url = settings.exposure.closes(url.path(), url.target());
     // An index file has changed both paths. A physical path has the root in front, so only keys
     // that are suffixes mean anything there.
     let closes = match what {
-        Closed::Url => of_url,
-        Closed::Physical => {
+        ClosedAnswer::Url => of_url,
+        ClosedAnswer::Physical => {
             of_url.or_else(|| settings.exposure.closes_suffix(&exchange.physical.path))
         }
     };
@@ -246,7 +224,8 @@ fn closed_by_exposure(exchange: &mut Exchange, what: Closed) -> Outcome {
     exchange.answer(Status::SERVICE_UNAVAILABLE)
 }
 
-fn nobody_answered(exchange: &mut Exchange) -> Outcome {
+/// No hook has answered.
+fn answer_of_the_core(exchange: &mut Exchange) -> Outcome {
     match exchange.request.method {
         Method::Options => allow(exchange, Status::OK),
         Method::Get | Method::Head | Method::Post => exchange.answer(Status::FORBIDDEN),
@@ -296,9 +275,10 @@ fn restart(exchange: &mut Exchange, phase: Phase) {
 /// There is an answer. Errors get their handler or page first.
 fn leave_with_answer(exchange: &mut Exchange) {
     stamp_if_worked(exchange);
-    trace::answered(exchange, phase_of(exchange));
+    trace::answered(exchange, exchange.progress.phase());
     if let Some(handler) = error_page::handler_for(exchange) {
-        return error_page::run_handler(exchange, &handler);
+        error_page::run_handler(exchange, &handler);
+        return restart(exchange, Phase::Translate);
     }
     exchange.response.take_handed_on();
     if exchange.handles_error() {
@@ -311,24 +291,9 @@ fn leave_with_answer(exchange: &mut Exchange) {
     exchange.progress.hook = 0;
 }
 
-pub(crate) fn go_to(exchange: &mut Exchange, phase: Phase) {
-    restart(exchange, phase);
-}
-
 fn stamp_if_worked(exchange: &mut Exchange) {
     // Storing belongs to the stage of the next phase, and costs no reading of the clock of its own.
-    if phase_of(exchange) != Phase::Store && std::mem::take(&mut exchange.progress.worked) {
-        exchange.stamp(stage(exchange));
-    }
-}
-
-/// The stage of the ledger that the present phase belongs to.
-pub(crate) fn stage(exchange: &Exchange) -> Stage {
-    match phase_of(exchange) {
-        Phase::Translate => Stage::Translate,
-        Phase::Authorize => Stage::Authorize,
-        Phase::DocumentRoot | Phase::Map | Phase::Resolved => Stage::Map,
-        Phase::Content => Stage::Content,
-        Phase::Store | Phase::Transform | Phase::Log => Stage::Transform,
+    if exchange.progress.phase() != Phase::Store && std::mem::take(&mut exchange.progress.worked) {
+        exchange.stamp(exchange.progress.stage());
     }
 }

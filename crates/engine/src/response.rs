@@ -2,7 +2,7 @@
 //!
 //! Header fields are kept in wire form ([`HeaderBlock`]). Fields that the connection writes by
 //! itself (Date, Server, Content-Length, Transfer-Encoding, Connection) are not in the block
-//! unless a module put its own there; [`Response::set`] notices, so that nobody searches the block on the hot path.
+//! unless a module put its own there; [`Response::set`] notices, so that the block is not searched on the hot path.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::body::{Body, Piece};
 
 /// An answer in the making.
 pub struct Response {
-    /// Status; 0 until somebody answers.
+    /// Status; 0 until there is an answer.
     pub status: Status,
     /// Header fields in wire form. Change them by [`Response::set`] and its siblings.
     fields: HeaderBlock,
@@ -41,7 +41,7 @@ pub struct Response {
     has_carried: bool,
 }
 
-/// A body that somebody keeps.
+/// A body that a module keeps.
 #[derive(Clone, Debug)]
 pub struct KeptContent {
     /// No other content of this process has the same number.

@@ -6,17 +6,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use petrel_config::{Config, Schema};
 use rustix::process::{Resource, getrlimit};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::Instant;
 
 use crate::blocking;
+use crate::exchange::ListenerFacts;
 use crate::limits;
-use crate::listener::{self, Listener, ListenerFacts};
+use crate::listener::{self, ListeningSocket};
 use crate::log::LogRegistry;
 use crate::module::ModuleSpec;
 use crate::settings::{ProcessSettings, SettingsTable};
@@ -172,7 +172,7 @@ fn cached_descriptors_max(fds: u64, workers: usize) -> usize {
 }
 
 type WorkerSockets = Vec<(String, u16, OwnedFd)>;
-type Listeners = Vec<(Listener, Rc<ListenerFacts>)>;
+type Listeners = Vec<(ListeningSocket, Rc<ListenerFacts>)>;
 
 /// The sockets of worker `index`. When there are more sockets than workers (a reload lowered
 /// server.max-worker), a worker takes several, so that no socket's queue is left alone.
@@ -245,9 +245,9 @@ fn registered(sockets: WorkerSockets) -> io::Result<Listeners> {
     let mut listeners = Vec::with_capacity(sockets.len());
     for (address, port, socket) in sockets {
         let listener = if address.starts_with('/') {
-            Listener::Unix(tokio::net::UnixListener::from_std(socket.into())?)
+            ListeningSocket::Unix(tokio::net::UnixListener::from_std(socket.into())?)
         } else {
-            Listener::Tcp(tokio::net::TcpListener::from_std(socket.into())?)
+            ListeningSocket::Tcp(tokio::net::TcpListener::from_std(socket.into())?)
         };
         listeners.push((listener, Rc::new(ListenerFacts::new(address, port))));
     }
@@ -267,7 +267,7 @@ async fn obey(
         let time_is_up = async {
             match deadline {
                 Some((deadline, why)) => {
-                    tokio::time::sleep_until(deadline).await;
+                    tokio::time::sleep_until(deadline.into()).await;
                     why
                 }
                 None => std::future::pending().await,
@@ -291,7 +291,7 @@ async fn obey(
                         Drain::Successor => Cut::DrainTimeOver,
                         Drain::Stop => Cut::StopTimeOver,
                     };
-                    deadline = Some((Instant::now() + time, why));
+                    deadline = Some((worker.clock().instant() + time, why));
                 }
                 Some(Command::Cut(why)) => deadline = Some((cut_off(worker, why), why)),
                 None => return,
@@ -309,5 +309,5 @@ async fn obey(
 /// Cuts what is under way. Answers until when the worker waits for the connections to end.
 fn cut_off(worker: &Worker, why: Cut) -> Instant {
     worker.cut_off(why);
-    Instant::now() + Duration::from_millis(limits::CUT_MS)
+    worker.clock().instant() + Duration::from_millis(limits::CUT_MS)
 }

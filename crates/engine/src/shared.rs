@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+use crate::file_accounts::FileAccounts;
 use crate::file_cache::Contents;
-use crate::settings::core::ScopeThrottle;
-use crate::throttle::Bucket;
+use crate::throttle::{Bucket, ScopeThrottle};
 
 /// The state all workers of a server process share.
 pub struct Shared {
@@ -23,6 +23,7 @@ pub struct Shared {
     /// Woken when a connection ends while the server was full.
     room: Notify,
     buckets: Mutex<HashMap<u32, Arc<Mutex<Bucket>>>>,
+    accounts: Arc<FileAccounts>,
     contents: Arc<Contents>,
     belongings: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
@@ -30,7 +31,10 @@ pub struct Shared {
 impl Shared {
     /// No connection yet, at most `connections_max` at once; at most `cached_descriptors_max` files
     /// are kept open for each worker's file cache.
+    #[expect(clippy::disallowed_methods, reason = "the server starts")]
     pub fn new(connections_max: usize, cached_descriptors_max: usize) -> Shared {
+        let accounts = Arc::<FileAccounts>::default();
+        let contents = Contents::new(cached_descriptors_max, Arc::clone(&accounts));
         Shared {
             connections: AtomicUsize::new(0),
             connections_max,
@@ -39,7 +43,8 @@ impl Shared {
             started: Instant::now(),
             room: Notify::new(),
             buckets: Mutex::default(),
-            contents: Arc::new(Contents::new(cached_descriptors_max)),
+            accounts,
+            contents: Arc::new(contents),
             belongings: Mutex::default(),
         }
     }
@@ -55,6 +60,7 @@ impl Shared {
     }
 
     /// How long this server process has been there.
+    #[expect(clippy::disallowed_methods, reason = "statistics alone ask for it")]
     pub fn uptime(&self) -> Duration {
         self.started.elapsed()
     }
@@ -127,6 +133,11 @@ impl Shared {
         let made = Arc::new(make());
         belongings.push(Arc::clone(&made) as Arc<dyn Any + Send + Sync>);
         made
+    }
+
+    /// What files cost all workers.
+    pub(crate) fn accounts(&self) -> &Arc<FileAccounts> {
+        &self.accounts
     }
 
     /// Contents of small files, for the workers' file caches.

@@ -21,11 +21,11 @@ use tokio::io::unix::AsyncFd;
 /// The socket. Whether its descriptor blocks does not matter.
 #[derive(Debug)]
 pub struct Socket {
-    watch: Watch,
+    watch: SocketWatch,
 }
 
 #[derive(Debug)]
-enum Watch {
+enum SocketWatch {
     /// Not at all yet.
     No(OwnedFd),
     /// For bytes that arrive.
@@ -41,7 +41,7 @@ impl Socket {
     /// expects that bytes are there already saves a registration.
     pub fn new(descriptor: OwnedFd) -> Socket {
         Socket {
-            watch: Watch::No(descriptor),
+            watch: SocketWatch::No(descriptor),
         }
     }
 
@@ -50,7 +50,7 @@ impl Socket {
     /// # Errors
     /// Those of epoll_ctl(2).
     pub fn watched(descriptor: OwnedFd) -> io::Result<Socket> {
-        let watch = Watch::Reading(readable(descriptor)?);
+        let watch = SocketWatch::Reading(readable(descriptor)?);
         Ok(Socket { watch })
     }
 
@@ -72,7 +72,7 @@ impl Socket {
         context: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        if let Watch::No(descriptor) = &self.watch {
+        if let SocketWatch::No(descriptor) = &self.watch {
             match recv(descriptor, &mut *buffer, RecvFlags::DONTWAIT) {
                 Ok((count, _)) => return Poll::Ready(Ok(count)),
                 Err(Errno::AGAIN | Errno::INTR) => {}
@@ -81,8 +81,12 @@ impl Socket {
             self.watch_for(Direction::Reading)?;
         }
         match &self.watch {
-            Watch::Reading(watched) | Watch::Both(watched) => poll_recv(watched, context, buffer),
-            Watch::No(_) | Watch::Lost => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+            SocketWatch::Reading(watched) | SocketWatch::Both(watched) => {
+                poll_recv(watched, context, buffer)
+            }
+            SocketWatch::No(_) | SocketWatch::Lost => {
+                Poll::Ready(Err(io::ErrorKind::NotConnected.into()))
+            }
         }
     }
 
@@ -93,9 +97,9 @@ impl Socket {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let unwatched = match &self.watch {
-            Watch::No(descriptor) => Some(descriptor),
-            Watch::Reading(watched) => Some(watched.get_ref()),
-            Watch::Both(_) | Watch::Lost => None,
+            SocketWatch::No(descriptor) => Some(descriptor),
+            SocketWatch::Reading(watched) => Some(watched.get_ref()),
+            SocketWatch::Both(_) | SocketWatch::Lost => None,
         };
         if let Some(descriptor) = unwatched {
             match send(descriptor, bytes, SEND_FLAGS) {
@@ -105,8 +109,8 @@ impl Socket {
             self.watch_for(Direction::Both)?;
         }
         match &self.watch {
-            Watch::Both(watched) => poll_send(watched, context, bytes),
-            Watch::No(_) | Watch::Reading(_) | Watch::Lost => {
+            SocketWatch::Both(watched) => poll_send(watched, context, bytes),
+            SocketWatch::No(_) | SocketWatch::Reading(_) | SocketWatch::Lost => {
                 Poll::Ready(Err(io::ErrorKind::NotConnected.into()))
             }
         }
@@ -117,34 +121,36 @@ impl Socket {
     pub fn has_arrived(&self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         match &self.watch {
-            Watch::No(_) => false,
-            Watch::Reading(watched) | Watch::Both(watched) => {
+            SocketWatch::No(_) => false,
+            SocketWatch::Reading(watched) | SocketWatch::Both(watched) => {
                 watched.poll_read_ready(&mut context).is_ready()
             }
-            Watch::Lost => true,
+            SocketWatch::Lost => true,
         }
     }
 
     /// The descriptor, while there is one.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.watch {
-            Watch::No(descriptor) => Some(descriptor.as_fd()),
-            Watch::Reading(watched) | Watch::Both(watched) => Some(watched.get_ref().as_fd()),
-            Watch::Lost => None,
+            SocketWatch::No(descriptor) => Some(descriptor.as_fd()),
+            SocketWatch::Reading(watched) | SocketWatch::Both(watched) => {
+                Some(watched.get_ref().as_fd())
+            }
+            SocketWatch::Lost => None,
         }
     }
 
     /// The kernel reports at once what is there when a socket is registered, so nothing that arrived
     /// meanwhile is missed.
     fn watch_for(&mut self, direction: Direction) -> io::Result<()> {
-        let descriptor = match std::mem::replace(&mut self.watch, Watch::Lost) {
-            Watch::No(descriptor) => descriptor,
-            Watch::Reading(watched) | Watch::Both(watched) => watched.into_inner(),
-            Watch::Lost => return Err(io::ErrorKind::NotConnected.into()),
+        let descriptor = match std::mem::replace(&mut self.watch, SocketWatch::Lost) {
+            SocketWatch::No(descriptor) => descriptor,
+            SocketWatch::Reading(watched) | SocketWatch::Both(watched) => watched.into_inner(),
+            SocketWatch::Lost => return Err(io::ErrorKind::NotConnected.into()),
         };
         self.watch = match direction {
-            Direction::Reading => Watch::Reading(readable(descriptor)?),
-            Direction::Both => Watch::Both(duplex(descriptor)?),
+            Direction::Reading => SocketWatch::Reading(readable(descriptor)?),
+            Direction::Both => SocketWatch::Both(duplex(descriptor)?),
         };
         Ok(())
     }
@@ -252,7 +258,7 @@ mod tests {
             theirs.write_all(b"one").expect("written");
             assert_eq!(read(&mut socket).await, b"one");
             assert_eq!(write(&mut socket, b"two").await.expect("written"), 3);
-            assert!(matches!(socket.watch, Watch::No(_)));
+            assert!(matches!(socket.watch, SocketWatch::No(_)));
             theirs.read_exact(&mut [0; 3]).expect("read");
             {
                 let mut next = pin!(read(&mut socket));
@@ -261,7 +267,7 @@ mod tests {
                 theirs.write_all(b"three").expect("written");
                 assert_eq!(next.await, b"three");
             }
-            assert!(matches!(socket.watch, Watch::Reading(_)));
+            assert!(matches!(socket.watch, SocketWatch::Reading(_)));
             drop(theirs);
             assert_eq!(read(&mut socket).await, b"");
         });
@@ -308,7 +314,7 @@ mod tests {
                     });
                     sent += written.await.expect("written");
                 }
-                assert!(matches!(socket.watch, Watch::Both(_)));
+                assert!(matches!(socket.watch, SocketWatch::Both(_)));
                 let mut heard = read(&mut socket).await;
                 while heard != b"earlylate" {
                     heard.extend(read(&mut socket).await);

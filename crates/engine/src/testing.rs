@@ -11,6 +11,7 @@
 //! phase loop as those of a connection; only what the connection adds (Date, Server, framing,
 //! time-outs) is missing. The answer keeps its [`Exchange`], so that a test can look at the
 //! physical path or the environment. Built with the feature `testing` only.
+#![expect(clippy::disallowed_methods, reason = "a test that hangs ends")]
 
 use std::future::poll_fn;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -24,16 +25,19 @@ use petrel_config::{Config, Diagnostic, LoadOptions, Schema, Style, parse_str, r
 use petrel_proto::http1::Parsed;
 
 use crate::body::{Body, Piece};
-use crate::deadlines::{Alarm, Deadlines};
-use crate::exchange::{ConnectionFacts, Exchange, Peer};
-use crate::listener::ListenerFacts;
+use crate::deadlines::Alarm;
+use crate::exchange::ListenerFacts;
+use crate::exchange::{ConnectionFacts, Exchange, Peer, Scheme};
 use crate::log::LogRegistry;
 use crate::module::ModuleSpec;
-use crate::phase::{self, Walked};
 use crate::settings::directives::DIRECTIVES;
 use crate::settings::{ConnectionScope, ProcessSettings, SettingsTable, loaded_modules};
 use crate::shared::Shared;
-use crate::worker::{self, Worker};
+use crate::worker::{self, Drain, Worker};
+
+pub use crate::exchange::Interim;
+pub use crate::phase::Walked;
+pub use crate::run::{AnswerHead, ExchangeRun};
 
 /// A configuration that requests can be made to.
 pub struct Site {
@@ -42,10 +46,28 @@ pub struct Site {
     facts: ConnectionFacts,
 }
 
+/// The exchanges that the worker keeps for later requests hold the worker: they go with the site, and its file watch with them.
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.worker.drain(Drain::Stop);
+    }
+}
+
 /// What became of a request.
 pub struct Answer {
-    exchange: Box<Exchange>,
+    run: ExchangeRun,
     body: Vec<u8>,
+}
+
+/// A request that is on its way through a run, as the owner of a client's connection drives it.
+struct Driven<'r> {
+    run: ExchangeRun,
+    /// The body, which comes all at once when it is asked for.
+    body: &'r [u8],
+    is_answered: bool,
+    /// What has come of the answer's body.
+    pulled: Vec<u8>,
+    alarm: Alarm,
 }
 
 impl Site {
@@ -99,13 +121,13 @@ impl Site {
         );
         let facts = ConnectionFacts {
             peer: Peer::Ip(SocketAddr::from((Ipv4Addr::LOCALHOST, 40000))),
+            scheme: Scheme::Http,
             listener: Rc::new(ListenerFacts::new(LISTENER.to_owned(), 80)),
             request_number: 1,
             id: 1,
+            late: None,
         };
-        let scope = worker
-            .settings_table()
-            .connection_scope(LISTENER, facts.peer.ip());
+        let scope = facts.scope(worker.settings_table());
         Site {
             worker,
             scope,
@@ -132,12 +154,12 @@ impl Site {
     /// # Panics
     /// If the head is refused or incomplete, or a hook waits for something that never happens.
     pub fn request(&self, request: &str) -> Answer {
-        let mut exchange = self.exchange();
-        let body = self.begin(&mut exchange, request.as_bytes());
-        self.walk(&mut exchange, body);
-        let body = collect(std::mem::take(&mut exchange.response.body));
-        phase::log(&mut exchange);
-        Answer { exchange, body }
+        let mut driven = self.begin(request.as_bytes());
+        let patience = Patience::new();
+        while driven.poll(&mut patience.context()).is_pending() {
+            patience.wait();
+        }
+        driven.finish()
     }
 
     /// The same with the waker of the task it is awaited in, for hooks that wait for timers, sockets or
@@ -147,25 +169,33 @@ impl Site {
     /// # Panics
     /// As [`Site::request`], and if there is no whole answer after some seconds.
     pub async fn request_async(&self, request: &str) -> Answer {
-        let mut exchange = self.exchange();
-        let body = self.begin(&mut exchange, request.as_bytes());
-        let mut alarm = Alarm::new(&self.worker);
-        let mut pulled = Vec::new();
-        let answered = async {
-            poll_fn(|context| walk_awake(&mut exchange, body, &mut alarm, context)).await;
-            poll_fn(|context| work_and_pull(&mut exchange, &mut pulled, &mut alarm, context)).await;
-        };
+        let mut driven = self.begin(request.as_bytes());
+        let answered = poll_fn(|context| driven.poll(context));
+        let in_time = self.with_clock(tokio::time::timeout(ANSWER_TIME_MAX, answered));
+        assert!(
+            in_time.await.is_ok(),
+            "no answer after {ANSWER_TIME_MAX:?}: {request:?}"
+        );
+        driven.finish()
+    }
+
+    /// Awaits `future`, with the worker's clock going on.
+    pub async fn with_clock<T>(&self, future: impl Future<Output = T>) -> T {
         tokio::select! {
-            in_time = tokio::time::timeout(ANSWER_TIME_MAX, answered) => {
-                assert!(in_time.is_ok(), "no answer after {ANSWER_TIME_MAX:?}: {request:?}");
-            }
+            output = future => output,
             () = worker::tick(Rc::clone(&self.worker)) => unreachable!("the clock never stops"),
         }
-        phase::log(&mut exchange);
-        Answer {
-            exchange,
-            body: pulled,
-        }
+    }
+
+    /// From now on requests seem to come in by `connection`.
+    pub fn set_connection(&mut self, connection: ConnectionFacts) {
+        self.scope = connection.scope(self.worker.settings_table());
+        self.facts = connection;
+    }
+
+    /// The connection that requests seem to come in by, for tests that drive an [`ExchangeRun`] by themselves.
+    pub fn connection(&self) -> ConnectionFacts {
+        self.facts.clone()
     }
 
     /// [`Site::get`] in the manner of [`Site::request_async`].
@@ -182,48 +212,75 @@ impl Site {
     ///
     /// # Panics
     /// If the head is refused or incomplete.
-    pub fn unanswered(&self, request: &str) -> Box<Exchange> {
-        let mut exchange = self.exchange();
-        let body = self.begin(&mut exchange, request.as_bytes());
-        exchange.request.body.want();
-        give_body(&mut exchange, body);
-        exchange
+    pub fn unanswered(&self, request: &str) -> ExchangeRun {
+        let mut driven = self.begin(request.as_bytes());
+        driven.run.request.body.want();
+        driven.give_body();
+        driven.run
     }
 
-    fn exchange(&self) -> Box<Exchange> {
-        let mut exchange = Box::new(Exchange::new(Rc::clone(&self.worker), self.facts.clone()));
-        exchange.ledger.start(self.worker.clock().now());
-        exchange
-    }
-
-    /// Reads the head and chooses the settings; answers with the body.
-    fn begin<'r>(&self, exchange: &mut Exchange, bytes: &'r [u8]) -> &'r [u8] {
-        let process = self.worker.process();
-        let request = &mut exchange.request;
-        let length = match request.head.parse(bytes, &process.head_options) {
+    /// Reads the head and chooses the settings.
+    fn begin<'r>(&self, bytes: &'r [u8]) -> Driven<'r> {
+        let mut run = ExchangeRun::new(&self.worker, self.facts.clone());
+        run.ledger.start(self.worker.clock().now());
+        let options = run.head_options();
+        let length = match run.request.head.parse(bytes, &options) {
             Ok(Parsed::Complete { length }) => length,
             other => panic!("the request head is refused: {other:?}"),
         };
-        request.method = request.head.method();
-        request
-            .original_target
-            .extend_from_slice(request.head.target());
-        request
-            .url
-            .parse(request.head.target(), request.method, &process.url_options)
-            .expect("the test's URL is sound");
-        exchange.settle(&self.scope);
-        &bytes[length..]
+        run.begin(&self.scope).expect("the test's URL is sound");
+        Driven {
+            run,
+            body: &bytes[length..],
+            is_answered: false,
+            pulled: Vec::new(),
+            alarm: Alarm::new(&self.worker.deadlines),
+        }
+    }
+}
+
+impl Driven<'_> {
+    /// Goes on until the last byte of the answer is there.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        while !self.is_answered {
+            match self.run.poll_answer(context) {
+                Poll::Ready(walked) => self.is_answered = walked == Walked::Answered,
+                Poll::Pending if self.run.waits_for_client() => {}
+                Poll::Pending => return self.wait(context),
+            }
+            if !self.is_answered {
+                self.give_body();
+            }
+        }
+        loop {
+            self.run.work(context);
+            match self.run.poll_piece(context) {
+                Poll::Ready(Some(piece)) => {
+                    append(&mut self.pulled, piece.expect("the body can be made"));
+                }
+                Poll::Ready(None) => break,
+                Poll::Pending => return self.wait(context),
+            }
+        }
+        self.run.response.body = Body::Empty;
+        Poll::Ready(())
     }
 
-    fn walk(&self, exchange: &mut Exchange, body: &[u8]) {
-        let patience = Patience::new();
-        loop {
-            match phase::walk(exchange, &mut patience.context()) {
-                Poll::Ready(Walked::Answered) => return,
-                Poll::Ready(Walked::NeedBody) => give_body(exchange, body),
-                Poll::Pending => patience.wait(),
-            }
+    fn wait(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.alarm.set(self.run.due_s(), context);
+        Poll::Pending
+    }
+
+    fn give_body(&mut self) {
+        self.run.receive(self.body);
+        self.run.complete_body();
+    }
+
+    fn finish(mut self) -> Answer {
+        self.run.finish();
+        Answer {
+            run: self.run,
+            body: self.pulled,
         }
     }
 }
@@ -231,17 +288,17 @@ impl Site {
 impl Answer {
     /// The status.
     pub fn status(&self) -> u16 {
-        self.exchange.response.status.0
+        self.run.response.status.0
     }
 
     /// The value of the first response field of this name.
     pub fn field(&self, name: &str) -> Option<String> {
-        self.exchange.response.get(name).map(text)
+        self.run.response.get(name).map(text)
     }
 
     /// The response fields that the modules and the core set, in wire form.
     pub fn fields(&self) -> String {
-        text(self.exchange.response.fields().as_bytes())
+        text(self.run.response.fields().as_bytes())
     }
 
     /// The body, which is there for HEAD as well if a handler made one.
@@ -250,40 +307,18 @@ impl Answer {
     }
 
     #[cfg(test)]
-    pub(crate) fn into_exchange(self) -> Box<Exchange> {
-        self.exchange
+    pub(crate) fn into_exchange(self) -> ExchangeRun {
+        self.run
     }
 
     /// The exchange as it was when the answer was sent.
     pub fn exchange(&self) -> &Exchange {
-        &self.exchange
+        &self.run
     }
 
     /// The same, for functions that change an exchange further.
     pub fn exchange_mut(&mut self) -> &mut Exchange {
-        &mut self.exchange
-    }
-}
-
-/// The body comes, all at once, when it is asked for.
-fn give_body(exchange: &mut Exchange, body: &[u8]) {
-    exchange
-        .request
-        .body
-        .receive(body, &[std::env::temp_dir()], 0);
-    exchange.request.body_bytes = body.len() as u64;
-    exchange.request.body.complete();
-}
-
-fn collect(mut body: Body) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let patience = Patience::new();
-    loop {
-        match body.poll_piece(&mut patience.context()) {
-            Poll::Ready(None) => return bytes,
-            Poll::Ready(Some(piece)) => append(&mut bytes, piece.expect("the body can be made")),
-            Poll::Pending => patience.wait(),
-        }
+        &mut self.run
     }
 }
 
@@ -305,7 +340,7 @@ impl Patience {
         Context::from_waker(&self.waker)
     }
 
-    /// Until somebody wakes, or a moment.
+    /// Until it is woken, or a moment.
     fn wait(&self) {
         assert!(
             Instant::now() < self.ends,
@@ -321,54 +356,6 @@ impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
-}
-
-/// What a connection does while hooks are at work.
-fn walk_awake(
-    exchange: &mut Exchange,
-    body: &[u8],
-    alarm: &mut Alarm,
-    context: &mut Context<'_>,
-) -> Poll<()> {
-    loop {
-        match phase::walk(exchange, context) {
-            Poll::Ready(Walked::Answered) => return Poll::Ready(()),
-            Poll::Ready(Walked::NeedBody) => give_body(exchange, body),
-            Poll::Pending => {
-                let of_request = &exchange.request.body;
-                if !of_request.is_streamed() || of_request.is_complete() {
-                    alarm.set(exchange.wake_at_s, context);
-                    return Poll::Pending;
-                }
-                give_body(exchange, body);
-            }
-        }
-    }
-}
-
-/// What a connection does while it sends, to the last byte. The body of the answer is empty then.
-fn work_and_pull(
-    exchange: &mut Exchange,
-    pulled: &mut Vec<u8>,
-    alarm: &mut Alarm,
-    context: &mut Context<'_>,
-) -> Poll<()> {
-    let body = &mut exchange.response.body;
-    loop {
-        body.work(&mut exchange.request.body, context);
-        match body.poll_piece(context) {
-            Poll::Ready(Some(piece)) => {
-                append(pulled, piece.expect("the body can be made"));
-            }
-            Poll::Ready(None) => break,
-            Poll::Pending => {
-                alarm.set(body.wake_at_s().unwrap_or(Deadlines::NEVER), context);
-                return Poll::Pending;
-            }
-        }
-    }
-    *body = Body::Empty;
-    Poll::Ready(())
 }
 
 fn append(bytes: &mut Vec<u8>, mut piece: Piece) {

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use petrel_config::BlockId;
 use tokio::time::Sleep;
 
 use crate::ledger::Nanos;
@@ -28,7 +29,11 @@ pub(crate) struct Bucket {
 }
 
 impl Throttle {
-    pub fn new(bytes_per_second: u64, scope: Option<Arc<Mutex<Bucket>>>, now: Nanos) -> Throttle {
+    pub(crate) fn new(
+        bytes_per_second: u64,
+        scope: Option<Arc<Mutex<Bucket>>>,
+        now: Nanos,
+    ) -> Throttle {
         let own = (bytes_per_second > 0).then(|| Bucket::new(bytes_per_second, now));
         Throttle {
             own,
@@ -38,7 +43,7 @@ impl Throttle {
     }
 
     /// Bytes that may be sent now. `None`: the task is woken when there are some.
-    pub fn poll_allowance(&mut self, now: Nanos, context: &mut Context<'_>) -> Option<u64> {
+    pub(crate) fn poll_allowance(&mut self, now: Nanos, context: &mut Context<'_>) -> Option<u64> {
         let own = self
             .own
             .as_mut()
@@ -63,7 +68,7 @@ impl Throttle {
     }
 
     /// `count` bytes were sent.
-    pub fn take(&mut self, count: u64) {
+    pub(crate) fn take(&mut self, count: u64) {
         if let Some(bucket) = &mut self.own {
             bucket.take(count);
         }
@@ -74,7 +79,7 @@ impl Throttle {
 }
 
 impl Bucket {
-    pub fn new(bytes_per_second: u64, now: Nanos) -> Bucket {
+    pub(crate) fn new(bytes_per_second: u64, now: Nanos) -> Bucket {
         let bytes = bytes_per_second / BUCKETS_PER_SECOND;
         Bucket {
             bytes_per_second,
@@ -115,6 +120,25 @@ const SECOND: Nanos = 1_000_000_000;
 const BUCKETS_PER_SECOND: u64 = 4;
 const SENDS_PER_SECOND: u64 = 16;
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// A bandwidth limit that all answers of a scope share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScopeThrottle {
+    /// The block that sets the limit: what the scope is.
+    pub(crate) block: BlockId,
+    /// The limit.
+    pub(crate) bytes_per_second: u64,
+}
+
+impl ScopeThrottle {
+    /// The limit that `block` sets; 0 bytes are none.
+    pub(crate) fn new(block: BlockId, bytes_per_second: u64) -> Option<ScopeThrottle> {
+        (bytes_per_second > 0).then_some(ScopeThrottle {
+            block,
+            bytes_per_second,
+        })
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::sendfile;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -29,7 +30,7 @@ pub(crate) enum Peeked {
 
 impl Transport {
     /// Reads into `buffer`; 0 is the end. One system call, none when nothing has arrived.
-    pub fn poll_read(
+    pub(crate) fn poll_read(
         &mut self,
         context: &mut Context<'_>,
         buffer: &mut [u8],
@@ -43,7 +44,7 @@ impl Transport {
     }
 
     /// Waits until something happens on the reading side, and says what, leaving it there.
-    pub fn poll_peek(&mut self, context: &mut Context<'_>) -> Poll<Peeked> {
+    pub(crate) fn poll_peek(&mut self, context: &mut Context<'_>) -> Poll<Peeked> {
         let ready = match self {
             Transport::Tcp(stream) => stream.poll_read_ready(context),
             Transport::Unix(stream) => stream.poll_read_ready(context),
@@ -60,7 +61,7 @@ impl Transport {
 
     /// Whether nothing has arrived, no end either: asks the kernel itself, as what the runtime knows may be a turn
     /// old. One system call.
-    pub fn is_silent(&self) -> bool {
+    pub(crate) fn is_silent(&self) -> bool {
         matches!(self.peek(), Err(rustix::io::Errno::AGAIN))
     }
 
@@ -75,7 +76,7 @@ impl Transport {
     }
 
     /// Sends `bytes`.
-    pub fn poll_write(
+    pub(crate) fn poll_write(
         &mut self,
         context: &mut Context<'_>,
         bytes: &[u8],
@@ -87,7 +88,7 @@ impl Transport {
     }
 
     /// Sends the concatenation of `slices`.
-    pub fn poll_write_vectored(
+    pub(crate) fn poll_write_vectored(
         &mut self,
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
@@ -98,9 +99,34 @@ impl Transport {
         }
     }
 
-    /// Runs a sending system call of our own (sendfile, send with flags) when the socket can take
-    /// bytes, and again when it could not after all.
-    pub fn poll_send_with(
+    /// Sends `bytes`, which the kernel may hold back until more comes.
+    pub(crate) fn poll_write_ahead(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let flags = rustix::net::SendFlags::MORE | rustix::net::SendFlags::NOSIGNAL;
+        self.poll_send_with(context, |socket| {
+            Ok(rustix::net::send(socket, bytes, flags)?)
+        })
+    }
+
+    /// Sends `count` bytes of `file` from `offset` on, by sendfile(2); 0 is the end of the file.
+    pub(crate) fn poll_send_file(
+        &mut self,
+        context: &mut Context<'_>,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        count: usize,
+    ) -> Poll<io::Result<usize>> {
+        self.poll_send_with(context, |socket| {
+            let mut offset = offset;
+            Ok(sendfile(socket, file, Some(&mut offset), count)?)
+        })
+    }
+
+    /// Runs a sending system call of our own when the socket can take bytes, and again when it could not after all.
+    fn poll_send_with(
         &mut self,
         context: &mut Context<'_>,
         mut call: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
@@ -123,7 +149,7 @@ impl Transport {
     }
 
     /// Whether nothing can be sent any more. One system call.
-    pub fn is_broken(&self) -> bool {
+    pub(crate) fn is_broken(&self) -> bool {
         let socket = match self {
             Transport::Tcp(stream) => stream.as_fd(),
             Transport::Unix(stream) => stream.as_fd(),
@@ -136,7 +162,7 @@ impl Transport {
     }
 
     /// Bytes that were sent and that the client has not taken yet; 0 where the kernel does not tell. One system call.
-    pub fn unacknowledged(&self) -> u64 {
+    pub(crate) fn unacknowledged(&self) -> u64 {
         let queued = match self {
             Transport::Tcp(stream) => petrel_sys::socket::unacknowledged(stream),
             Transport::Unix(stream) => petrel_sys::socket::unacknowledged(stream),
@@ -145,7 +171,7 @@ impl Transport {
     }
 
     /// The address the client connected to; `None` for a unix socket. One system call.
-    pub fn local_address(&self) -> Option<SocketAddr> {
+    pub(crate) fn local_address(&self) -> Option<SocketAddr> {
         match self {
             Transport::Tcp(stream) => stream.local_addr().ok(),
             Transport::Unix(_) => None,
@@ -154,7 +180,7 @@ impl Transport {
 
     /// Lets the kernel hold at most `bytes` that it has not sent yet; 0: as many as its buffers may grow to. The
     /// buffer of a unix socket does not grow.
-    pub fn limit_unsent(&self, bytes: u32) {
+    pub(crate) fn limit_unsent(&self, bytes: u32) {
         if let Transport::Tcp(stream) = self {
             // A kernel or a sandbox that refuses goes on as before.
             let _ = petrel_sys::socket::set_tcp_unsent_max(stream, bytes);
@@ -162,7 +188,7 @@ impl Transport {
     }
 
     /// No more bytes from us.
-    pub fn shutdown_write(&self) {
+    pub(crate) fn shutdown_write(&self) {
         let how = rustix::net::Shutdown::Write;
         // It may be gone already; then there is nobody to tell.
         let _ = match self {
@@ -171,17 +197,18 @@ impl Transport {
         };
     }
 
-    /// A descriptor of its own for another thread that sends.
-    pub fn duplicate(&self) -> io::Result<OwnedFd> {
-        match self {
+    /// For a thread that sends from files to this stream, and may wait for them.
+    pub(crate) fn file_sender(&self) -> io::Result<FileSender> {
+        let socket = match self {
             Transport::Tcp(stream) => stream.as_fd().try_clone_to_owned(),
             Transport::Unix(stream) => stream.as_fd().try_clone_to_owned(),
-        }
+        };
+        socket.map(FileSender)
     }
 
     /// Another thread has found the socket full: the next wait is for room, unless there is room by now. The
     /// socket itself is asked, which also makes it tell when there is: what it has told meanwhile is lost.
-    pub fn clear_write_ready(&self) {
+    pub(crate) fn clear_write_ready(&self) {
         // The error is the one that is handed in.
         let _ = match self {
             Transport::Tcp(stream) => stream.try_io(Interest::WRITABLE, || has_room(stream)),
@@ -190,11 +217,30 @@ impl Transport {
     }
 
     /// Waits until the socket takes bytes, as far as is known.
-    pub fn poll_write_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_write_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Transport::Tcp(stream) => stream.poll_write_ready(context),
             Transport::Unix(stream) => stream.poll_write_ready(context),
         }
+    }
+}
+
+/// A descriptor of a stream that belongs to a thread, so that the connection may end while the thread sends.
+pub(crate) struct FileSender(OwnedFd);
+
+impl FileSender {
+    /// Sends `count` bytes of `file` from `offset` on, by sendfile(2); 0 is the end of the file. May wait for the disk.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the socket is full, and those of sendfile(2).
+    pub(crate) fn send(&self, file: impl AsFd, mut offset: u64, count: usize) -> io::Result<usize> {
+        Ok(sendfile(&self.0, file, Some(&mut offset), count)?)
+    }
+
+    /// Ends the connection for the client, whatever the thread does.
+    pub(crate) fn shut_down(&self) {
+        // The client may have gone first.
+        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
     }
 }
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use petrel_engine::blocking::{self, Threads};
 use petrel_engine::cold_files::status_of_failure;
 use petrel_engine::file_cache::{
-    Asker, Contents, FileCache, FileKind, Looked, StatCache, Symlinks,
+    Asker, Contents, FileCache, FileKind, LookResult, StatCache, Symlinks,
 };
 use petrel_engine::proto::status::Status;
 
@@ -27,13 +27,16 @@ fn a_look_up_that_finds_the_queue_full_is_503_and_the_next_one_is_not() {
     let closed = gate.lock().expect("nobody else has it");
     fill_queue(&gate);
 
-    let cache = FileCache::new(StatCache::Simple, Arc::new(Contents::new(100)));
+    let cache = FileCache::new(
+        StatCache::Simple,
+        Arc::new(Contents::new(100, Arc::default())),
+    );
     let path = std::env::temp_dir().join(format!("petrel-nobody-{}", std::process::id()));
     let path = path.as_os_str().as_bytes();
     // The kernel knows nothing of a name that nobody has looked for.
     let look_up = || match cache.lookup(path, Symlinks::Follow, 1, Asker::default(), || None) {
-        Looked::Cold(waiting) => Ok(waiting),
-        Looked::Here(entry) => Err(entry.kind()),
+        LookResult::Cold(waiting) => Ok(waiting),
+        LookResult::Here(entry) => Err(entry.kind()),
     };
     let mut context = Context::from_waker(Waker::noop());
     let refused = look_up().expect("the disk has to be asked");

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::task::Poll;
 
 use bytes::Bytes;
-use petrel_engine::blocking::{self, Class, Origin, Running, Threads};
+use petrel_engine::blocking::{self, Class, Origin, RunningJob, Threads};
 use petrel_engine::body::Spool;
 use petrel_engine::limits;
 
@@ -19,7 +19,7 @@ const MODEST: u64 = 7;
 /// Three jobs for the same file system, each of which is done when it is told to. The first one runs.
 struct Crowd {
     gates: Vec<Sender<()>>,
-    jobs: Vec<Running<()>>,
+    jobs: Vec<RunningJob<()>>,
 }
 
 impl Crowd {

@@ -6,6 +6,8 @@
 //! by [`Machine::lua`] and [`Machine::waiting`], and lends them what they work on by [`Lent`].
 //!
 //! Knows nothing of requests, of configuration or of sockets.
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+#![cfg_attr(not(test), warn(unreachable_pub))]
 
 pub mod budget;
 mod error;
@@ -18,11 +20,11 @@ mod run;
 #[path = "run_tests.rs"]
 mod run_tests;
 mod script;
-pub mod syntax;
+pub(crate) mod syntax;
 
 pub use error::{Cause, ScriptError};
 pub use lent::Lent;
-pub use machine::{Machine, Options};
+pub use machine::{Machine, MachineOptions};
 pub use mlua;
 pub use run::{Progress, Results, Run};
 pub use script::{Script, Scripts, Stamp};

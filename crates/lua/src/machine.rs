@@ -14,31 +14,31 @@ use mlua::{
 
 use crate::budget::{Budget, Meter, proof};
 use crate::error::ScriptError;
-use crate::library::files::FileThreads;
+use crate::library::files::{FileThreads, FilesOfState, refused};
 use crate::library::{self, Overlays};
 use crate::raw::Coroutine;
-use crate::script::{Script, Scripts};
+use crate::script::Script;
 
 /// How states are made.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct MachineOptions {
     /// What each stretch of a run may use.
     pub budget: Budget,
     /// Bytes a state may have between runs; see [`Machine::is_worn_out`].
     pub state_bytes_max: usize,
     /// What scripts are offered.
-    pub library: library::Options,
+    pub library: library::LibraryOptions,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for MachineOptions {
+    fn default() -> MachineOptions {
+        MachineOptions {
             budget: Budget {
                 time: Duration::from_millis(10),
                 growth_bytes: 64 << 20,
             },
             state_bytes_max: 128 << 20,
-            library: library::Options::default(),
+            library: library::LibraryOptions::default(),
         }
     }
 }
@@ -47,8 +47,7 @@ impl Default for Options {
 pub struct Machine {
     lua: Lua,
     meter: Meter,
-    options: Options,
-    scripts: Scripts,
+    options: MachineOptions,
     overlays: Overlays,
     /// Makes the function of a coroutine for a script.
     of_script: Function,
@@ -93,12 +92,15 @@ impl Machine {
     ///
     /// # Errors
     /// There is no memory for it, or no thread for the watchdog.
-    pub fn new(options: Options) -> mlua::Result<Rc<Machine>> {
+    pub fn new(options: MachineOptions) -> mlua::Result<Rc<Machine>> {
         Machine::with_compiler(options, proof::compiled_loops_stop())
     }
 
     /// The same. Without the compiler all code is interpreted.
-    pub(crate) fn with_compiler(options: Options, is_compiled: bool) -> mlua::Result<Rc<Machine>> {
+    pub(crate) fn with_compiler(
+        options: MachineOptions,
+        is_compiled: bool,
+    ) -> mlua::Result<Rc<Machine>> {
         let lua_options = LuaOptions::new();
         // SAFETY: the libraries are loaded whole and taken apart at once by `library::open`; a script
         // gets what may break this process only if the configuration says so.
@@ -121,7 +123,6 @@ impl Machine {
         let machine = Rc::new(Machine {
             meter,
             options,
-            scripts: Scripts::default(),
             overlays: Overlays::of(&lua).unwrap_or_default(),
             of_script,
             of_function,
@@ -149,7 +150,7 @@ impl Machine {
     }
 
     /// How it was made.
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &MachineOptions {
         &self.options
     }
 
@@ -159,12 +160,34 @@ impl Machine {
     /// # Errors
     /// There is no memory.
     pub fn use_threads(&self, threads: Rc<dyn FileThreads>) -> mlua::Result<()> {
-        library::files::use_threads(self, threads)
-    }
-
-    /// The scripts that were compiled for files.
-    pub fn scripts(&self) -> &Scripts {
-        &self.scripts
+        let (files, table) = {
+            let Some(state) = self.lua.app_data_ref::<FilesOfState>() else {
+                return Ok(());
+            };
+            (Rc::clone(&state.files), state.table.clone())
+        };
+        *files.threads.borrow_mut() = Some(Rc::clone(&threads));
+        let run = self.waiting_for_file(move |lua, arguments: MultiValue| {
+            // The job is the threads' from here on: what it writes is written, also if the run ends at once.
+            let begun = files.begin(arguments)?;
+            let begun = begun.map(|(begun, job)| (begun, threads.run(job)));
+            let lua = lua.weak();
+            Ok(async move {
+                let done = match begun {
+                    Ok((begun, done)) => Ok((begun, done.await?)),
+                    Err(words) => Err(words),
+                };
+                // The state is there: it is about to be resumed.
+                let Some(lua) = lua.try_upgrade() else {
+                    return Ok(MultiValue::new());
+                };
+                match done {
+                    Ok((begun, done)) => begun.finish(&lua, done),
+                    Err(words) => refused(&lua, words),
+                }
+            })
+        })?;
+        table.set("run", run)
     }
 
     /// Compiles `source`. `name` is what messages call it.
@@ -312,13 +335,16 @@ impl Machine {
         &self.meter
     }
 
-    /// A new coroutine that runs `function`, one of a script's, in what `environment` makes.
+    /// A coroutine that runs `script` in what `environment` makes, when it is resumed.
     pub(crate) fn thread_of(
         &self,
-        function: Function,
+        script: &Script,
         environment: &Function,
     ) -> mlua::Result<Coroutine> {
-        let body: Function = self.of_script.call((function, environment))?;
+        if let Some(idle) = script.take_idle(environment) {
+            return Ok(idle);
+        }
+        let body: Function = self.of_script.call((script.function()?, environment))?;
         Coroutine::new(&self.lua, body)
     }
 

@@ -30,7 +30,7 @@ impl Coroutine {
     ///
     /// # Errors
     /// There is no memory for it.
-    pub fn new(lua: &Lua, function: Function) -> mlua::Result<Coroutine> {
+    pub(crate) fn new(lua: &Lua, function: Function) -> mlua::Result<Coroutine> {
         Ok(Coroutine {
             thread: lua.create_thread(function)?,
             lua: lua.clone(),
@@ -39,12 +39,12 @@ impl Coroutine {
 
     /// Its own state. It is alive as long as the coroutine is, and belongs to this thread of the process: neither
     /// `Lua` nor `Thread` can be sent to another one.
-    pub fn state(&self) -> *mut ffi::lua_State {
+    pub(crate) fn state(&self) -> *mut ffi::lua_State {
         self.thread.state()
     }
 
     /// The coroutine as a value for a function of Lua.
-    pub fn as_value(&mut self) -> Thread {
+    pub(crate) fn as_value(&mut self) -> Thread {
         self.thread.clone()
     }
 
@@ -52,7 +52,7 @@ impl Coroutine {
     ///
     /// # Errors
     /// There is no memory for them.
-    pub fn push(&mut self, arguments: impl IntoLuaMulti) -> mlua::Result<c_int> {
+    pub(crate) fn push(&mut self, arguments: impl IntoLuaMulti) -> mlua::Result<c_int> {
         let target = self.state();
         let mut count = 0;
         // SAFETY: both states are alive, and of one machine, as `new` has made the coroutine with `lua`; mlua has
@@ -72,7 +72,7 @@ impl Coroutine {
 
     /// Resumes it with the `arguments` values on top of its stack. With fewer there, or if it has ended, that is an
     /// error.
-    pub fn resume(&mut self, arguments: c_int) -> Resumed {
+    pub(crate) fn resume(&mut self, arguments: c_int) -> Resumed {
         let state = self.state();
         let mut count = 0;
         // SAFETY: the state is alive and belongs to this thread (see `state`). It is suspended and has the values
@@ -98,7 +98,7 @@ impl Coroutine {
     }
 
     /// The values on its stack.
-    pub fn stack(&self) -> Stack<'_> {
+    pub(crate) fn stack(&self) -> Stack<'_> {
         Stack {
             state: self.state(),
             coroutine: self,
@@ -106,7 +106,7 @@ impl Coroutine {
     }
 
     /// Takes everything off its stack.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         // SAFETY: the state is alive, belongs to this thread and does not run (see `resume`); by the unique borrow
         // nothing refers to what is on its stack.
         unsafe { ffi::lua_settop(self.state(), 0) };
@@ -122,13 +122,13 @@ pub(crate) struct Stack<'t> {
 
 impl<'t> Stack<'t> {
     /// How many there are.
-    pub fn len(self) -> usize {
+    pub(crate) fn len(self) -> usize {
         // SAFETY: the state is alive: it is borrowed.
         usize::try_from(unsafe { ffi::lua_gettop(self.state) }).unwrap_or(0)
     }
 
     /// The mark at `index`, if it is one.
-    pub fn mark(self, index: usize) -> Option<LightUserData> {
+    pub(crate) fn mark(self, index: usize) -> Option<LightUserData> {
         let index = self.place(index)?;
         // SAFETY: the state is alive, the index is one of its stack, and the type is asked for first.
         unsafe {
@@ -138,7 +138,7 @@ impl<'t> Stack<'t> {
     }
 
     /// The string at `index`, if it is one. Valid as long as it stays on the stack.
-    pub fn bytes(self, index: usize) -> Option<&'t [u8]> {
+    pub(crate) fn bytes(self, index: usize) -> Option<&'t [u8]> {
         let index = self.place(index)?;
         // SAFETY: as above. A string is not moved or freed while it is on a stack, and not changed at all;
         // what is on the stack stays there until the coroutine is resumed or cleared, for which the borrow
@@ -154,7 +154,7 @@ impl<'t> Stack<'t> {
     }
 
     /// The number at `index`, if it is one.
-    pub fn number(self, index: usize) -> Option<f64> {
+    pub(crate) fn number(self, index: usize) -> Option<f64> {
         let index = self.place(index)?;
         // SAFETY: as for `mark`.
         unsafe {
@@ -164,7 +164,7 @@ impl<'t> Stack<'t> {
     }
 
     /// Whether there is nothing, or `nil`, at `index`.
-    pub fn is_nil(self, index: usize) -> bool {
+    pub(crate) fn is_nil(self, index: usize) -> bool {
         let Some(index) = self.place(index) else {
             return true;
         };
@@ -176,7 +176,7 @@ impl<'t> Stack<'t> {
     ///
     /// # Errors
     /// There is no memory for a reference to it.
-    pub fn value(self, index: usize) -> mlua::Result<Value> {
+    pub(crate) fn value(self, index: usize) -> mlua::Result<Value> {
         let Some(index) = self.place(index) else {
             return Ok(Value::Nil);
         };

@@ -1,4 +1,5 @@
 //! One execution of a script.
+#![expect(clippy::disallowed_methods, reason = "it limits the time of one poll")]
 
 use std::ffi::{c_int, c_void};
 use std::rc::Rc;
@@ -18,7 +19,7 @@ use crate::script::Script;
 /// ends it where it is.
 pub struct Run {
     machine: Rc<Machine>,
-    what: Option<What>,
+    what: Option<RunSubject>,
     thread: Option<Coroutine>,
     wait: Option<Wait>,
     /// What it has changed in libraries, while it waits.
@@ -37,7 +38,7 @@ const STRETCHES_MAX: u32 = 64;
 const KEPT_BYTES_MIN: usize = 1 << 20;
 
 /// What runs.
-enum What {
+enum RunSubject {
     /// A script, and the environment that its coroutine is for.
     Script(Rc<Script>, *const c_void),
     /// A function that a script has made, and what messages call it.
@@ -56,7 +57,7 @@ pub enum Progress {
 /// numbered from 1.
 pub struct Results {
     machine: Rc<Machine>,
-    what: Option<What>,
+    what: Option<RunSubject>,
     thread: Option<Coroutine>,
 }
 
@@ -72,10 +73,10 @@ impl Run {
         script: &Rc<Script>,
         environment: &Function,
     ) -> Result<(Run, Progress), ScriptError> {
-        let thread = script
-            .thread(machine, environment)
+        let thread = machine
+            .thread_of(script, environment)
             .map_err(|error| ScriptError::of_run(&error))?;
-        let what = What::Script(Rc::clone(script), environment.to_pointer());
+        let what = RunSubject::Script(Rc::clone(script), environment.to_pointer());
         let mut run = Run::new(machine, what, thread);
         let progress = run.resume(0)?;
         Ok((run, progress))
@@ -98,12 +99,12 @@ impl Run {
         let count = thread
             .push((function, argument))
             .map_err(|error| ScriptError::of_run(&error))?;
-        let mut run = Run::new(machine, What::Function(name.into()), thread);
+        let mut run = Run::new(machine, RunSubject::Function(name.into()), thread);
         let progress = run.resume(count)?;
         Ok((run, progress))
     }
 
-    fn new(machine: &Rc<Machine>, what: What, thread: Coroutine) -> Run {
+    fn new(machine: &Rc<Machine>, what: RunSubject, thread: Coroutine) -> Run {
         Run {
             machine: Rc::clone(machine),
             what: Some(what),
@@ -173,8 +174,8 @@ impl Run {
     /// What messages call the script.
     pub fn name(&self) -> &str {
         match &self.what {
-            Some(What::Script(script, _)) => script.name(),
-            Some(What::Function(name)) => name,
+            Some(RunSubject::Script(script, _)) => script.name(),
+            Some(RunSubject::Function(name)) => name,
             None => "",
         }
     }
@@ -368,7 +369,7 @@ impl Drop for Results {
         };
         thread.clear();
         match self.what.take() {
-            Some(What::Script(script, environment)) => script.give_back(environment, thread),
+            Some(RunSubject::Script(script, environment)) => script.give_back(environment, thread),
             _ => self.machine.give_thread(thread),
         }
     }

@@ -9,10 +9,10 @@ use mlua::{Function, Value};
 
 use crate::budget::{Budget, proof};
 use crate::library::files::{FileDone, FileJob, FileThreads, FileWait};
-use crate::{Cause, Machine, Options, Progress, Run, ScriptError};
+use crate::{Cause, Machine, MachineOptions, Progress, Run, ScriptError};
 
 fn machine() -> Rc<Machine> {
-    Machine::new(Options::default()).expect("a state")
+    Machine::new(MachineOptions::default()).expect("a state")
 }
 
 fn environment(machine: &Machine) -> Function {
@@ -118,12 +118,12 @@ fn endless_recursion_is_an_error() {
 
 #[test]
 fn a_script_that_is_stopped_within_a_call_of_c_is_named_with_its_line() {
-    let machine = Machine::new(Options {
+    let machine = Machine::new(MachineOptions {
         budget: Budget {
             time: Duration::from_millis(3),
-            ..Options::default().budget
+            ..MachineOptions::default().budget
         },
-        ..Options::default()
+        ..MachineOptions::default()
     });
     let source =
         "\nlocal p = ('a?'):rep(50) .. ('a'):rep(50)\nlocal x = ('a'):rep(50):find(p)\nreturn x";
@@ -142,12 +142,12 @@ fn a_yield_outside_a_coroutine_is_named_with_its_line() {
 
 #[test]
 fn memory_that_grows_is_stopped() {
-    let options = Options {
+    let options = MachineOptions {
         budget: Budget {
             time: Duration::from_secs(20),
             growth_bytes: 16 << 20,
         },
-        ..Options::default()
+        ..MachineOptions::default()
     };
     for source in [
         "local t = {} while true do t[#t + 1] = {} end",
@@ -295,13 +295,13 @@ fn waits_that_are_over_at_once_let_others_have_their_turn() {
 
 #[test]
 fn memory_that_grows_from_wait_to_wait_is_stopped() {
-    let options = Options {
+    let options = MachineOptions {
         budget: Budget {
             time: Duration::from_secs(20),
             growth_bytes: 64 << 20,
         },
         state_bytes_max: 16 << 20,
-        ..Options::default()
+        ..MachineOptions::default()
     };
     let machine = Machine::new(options).expect("a state");
     let small = waiting_run(&machine, "wait(1) return 5");
@@ -331,7 +331,7 @@ fn the_stack_of_an_error_is_for_its_own_run() {
 
 #[test]
 fn where_compiled_loops_cannot_be_stopped_nothing_is_compiled() {
-    let mut options = Options::default();
+    let mut options = MachineOptions::default();
     options.library.jit = true;
     let source = "for _ = 1, 1000 do end return jit.status()";
     // A loop that is compiled would not end in a build that cannot stop it.

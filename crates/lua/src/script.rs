@@ -1,21 +1,21 @@
 //! Compiled scripts, and where they wait to be run again.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::rc::Rc;
 use std::time::SystemTime;
 
+use foldhash::fast::RandomState;
 use mlua::chunk::ChunkMode;
 use mlua::{Function, Lua};
 
 use crate::error::ScriptError;
-use crate::machine::Machine;
 use crate::raw::Coroutine;
 
 /// Scripts of one state at most. Names come from configurations and document roots; a directory full of
 /// scripts must not fill memory.
-pub const SCRIPTS_MAX: usize = 4096;
+const SCRIPTS_MAX: usize = 4096;
 
 /// Coroutines of one script that wait to be used again.
 const IDLE_MAX: usize = 64;
@@ -44,17 +44,9 @@ pub struct Stamp {
     pub changed_ns: i128,
 }
 
-/// The scripts of one state, by name.
-#[derive(Default)]
-pub struct Scripts {
-    known: RefCell<HashMap<Vec<u8>, Known>>,
-    clock: Cell<u64>,
-}
-
-struct Known {
-    stamp: Stamp,
-    script: Rc<Script>,
-    used: u64,
+/// What was made of the script files of one state, by path: `S`, as long as the file is the same by `F`.
+pub struct Scripts<F, S = Rc<Script>> {
+    known: RefCell<HashMap<Vec<u8>, (F, S), RandomState>>,
 }
 
 impl Script {
@@ -93,23 +85,20 @@ impl Script {
         &self.name
     }
 
-    /// A coroutine that runs the script, by a function that nobody else runs, when it is resumed.
-    pub(crate) fn thread(
-        &self,
-        machine: &Machine,
-        environment: &Function,
-    ) -> mlua::Result<Coroutine> {
+    /// A function that runs it and that no other run has.
+    pub(crate) fn function(&self) -> mlua::Result<Function> {
+        self.make.call(())
+    }
+
+    /// A coroutine that has run it in what `environment` makes, and can do so again.
+    pub(crate) fn take_idle(&self, environment: &Function) -> Option<Coroutine> {
         let wanted = environment.to_pointer();
         let mut idle = self.idle.borrow_mut();
         // One environment, as a rule: a script is mod_magnet's or mod_cml's.
-        if let Some(place) = idle
+        let place = idle
             .iter()
-            .rposition(|(environment, _)| *environment == wanted)
-        {
-            return Ok(idle.swap_remove(place).1);
-        }
-        drop(idle);
-        machine.thread_of(self.make.call(())?, environment)
+            .rposition(|(environment, _)| *environment == wanted)?;
+        Some(idle.swap_remove(place).1)
     }
 
     /// Takes back a coroutine whose run is over.
@@ -121,36 +110,29 @@ impl Script {
     }
 }
 
-impl Scripts {
-    /// The script that was compiled when the file had this `stamp`.
-    pub fn get(&self, path: &[u8], stamp: &Stamp) -> Option<Rc<Script>> {
-        let mut known = self.known.borrow_mut();
-        let entry = known.get_mut(path).filter(|entry| entry.stamp == *stamp)?;
-        entry.used = self.tick();
-        Some(Rc::clone(&entry.script))
+impl<F, S> Default for Scripts<F, S> {
+    fn default() -> Scripts<F, S> {
+        Scripts {
+            known: RefCell::default(),
+        }
+    }
+}
+
+impl<F, S: Clone> Scripts<F, S> {
+    /// What was made of the file at `path`, if `is_same` says that it is still the same.
+    pub fn get(&self, path: &[u8], is_same: impl FnOnce(&F) -> bool) -> Option<S> {
+        let known = self.known.borrow();
+        let (_, script) = known.get(path).filter(|(file, _)| is_same(file))?;
+        Some(script.clone())
     }
 
-    /// Keeps `script` for `path`. Beyond [`SCRIPTS_MAX`] the one that was not used for longest goes.
-    pub fn put(&self, path: &[u8], stamp: Stamp, script: Rc<Script>) {
-        let used = self.tick();
+    /// Keeps `script` for the file at `path`. Where [`SCRIPTS_MAX`] are kept, all others go.
+    pub fn put(&self, path: &[u8], file: F, script: S) {
         let mut known = self.known.borrow_mut();
         if known.len() >= SCRIPTS_MAX && !known.contains_key(path) {
-            let oldest = known.iter().min_by_key(|(_, entry)| entry.used);
-            if let Some(path) = oldest.map(|(path, _)| path.clone()) {
-                known.remove(&path);
-            }
+            known.clear();
         }
-        let entry = Known {
-            stamp,
-            script,
-            used,
-        };
-        known.insert(path.to_vec(), entry);
-    }
-
-    fn tick(&self) -> u64 {
-        self.clock.set(self.clock.get() + 1);
-        self.clock.get()
+        known.insert(path.to_vec(), (file, script));
     }
 }
 

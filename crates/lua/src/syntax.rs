@@ -7,13 +7,13 @@
 
 /// A construct of a later Lua, and where it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Construct {
+pub(crate) struct Construct {
     /// Line in the source, from one.
-    pub line: usize,
+    pub(crate) line: usize,
     /// How it is written, `//` for example.
-    pub token: &'static str,
+    pub(crate) token: &'static str,
     /// What it is and what to write instead.
-    pub advice: &'static str,
+    advice: &'static str,
 }
 
 impl std::fmt::Display for Construct {
@@ -24,7 +24,7 @@ impl std::fmt::Display for Construct {
 
 /// The first construct in `source` that LuaJIT has not, if there is one.
 #[must_use]
-pub fn explain(source: &[u8]) -> Option<Construct> {
+pub(crate) fn explain(source: &[u8]) -> Option<Construct> {
     let mut reader = Reader {
         rest: source,
         line: 1,
@@ -44,7 +44,7 @@ pub fn explain(source: &[u8]) -> Option<Construct> {
 /// Words of `source` that become jumps, and labels: `and`, `or`, `elseif`, `break`, `goto` and `::`. Also those in
 /// strings and comments.
 #[must_use]
-pub fn count_jumps(source: &[u8]) -> usize {
+pub(crate) fn count_jumps(source: &[u8]) -> usize {
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_' || *byte >= 0x80;
     let words = source.split(|byte| !is_part(byte));
     let jumps = words.filter(|word| {

@@ -4,6 +4,7 @@
 //! the best of several rounds. For comparisons between two versions of the code on one machine.
 
 use std::hint::black_box;
+use std::rc::Rc;
 use std::time::Instant;
 
 use petrel_engine::Exchange;
@@ -43,7 +44,7 @@ fn main() {
 
 fn measure(name: &str, protocol: Protocol, exchange: &Exchange, reply: &[u8]) {
     let gateway = backend();
-    let mut conversation = conversation(protocol);
+    let mut conversation = conversation(protocol, &Rc::default());
     let mut out = Vec::new();
     let encode = best_of_rounds(|| {
         out.clear();

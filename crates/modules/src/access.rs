@@ -39,10 +39,10 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
         .unwrap_or(false);
     let list = |name: &str| Suffixes::new(&values.strings(name), ignores_case);
     let rules = Rc::new(match list("url.access-allow") {
-        allowed if !allowed.is_empty() => Rules::Allow(allowed),
-        _ => Rules::Deny(list("url.access-deny")),
+        allowed if !allowed.is_empty() => AccessRules::Allow(allowed),
+        _ => AccessRules::Deny(list("url.access-deny")),
     });
-    if matches!(&*rules, Rules::Deny(denied) if denied.is_empty()) {
+    if matches!(&*rules, AccessRules::Deny(denied) if denied.is_empty()) {
         return Ok(());
     }
     configure.add(Phase::Authorize, UrlRule(Rc::clone(&rules)));
@@ -50,7 +50,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-enum Rules {
+enum AccessRules {
     Allow(Suffixes),
     Deny(Suffixes),
 }
@@ -62,8 +62,8 @@ struct Suffixes {
 }
 
 struct DenyAll;
-struct UrlRule(Rc<Rules>);
-struct FileRule(Rc<Rules>);
+struct UrlRule(Rc<AccessRules>);
+struct FileRule(Rc<AccessRules>);
 
 impl Hook for DenyAll {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
@@ -75,8 +75,8 @@ impl Hook for UrlRule {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
         let path = exchange.request.url.path();
         match &*self.0 {
-            Rules::Allow(allowed) if !allowed.match_end_of(path) => not_allowed(exchange),
-            Rules::Deny(denied) if denied.match_end_of(path) => is_denied(exchange),
+            AccessRules::Allow(allowed) if !allowed.match_end_of(path) => not_allowed(exchange),
+            AccessRules::Deny(denied) if denied.match_end_of(path) => is_denied(exchange),
             _ => Outcome::Next,
         }
     }
@@ -88,8 +88,8 @@ impl Hook for FileRule {
         let info = exchange.physical.path_info.len();
         let path = path.get(..path.len().saturating_sub(info)).unwrap_or(path);
         match &*self.0 {
-            Rules::Allow(allowed) if !allowed.match_end_of(path) => not_allowed(exchange),
-            Rules::Deny(denied)
+            AccessRules::Allow(allowed) if !allowed.match_end_of(path) => not_allowed(exchange),
+            AccessRules::Deny(denied)
                 if denied.match_end_of(path) || denied.match_end_of(&exchange.physical.path) =>
             {
                 is_denied(exchange)

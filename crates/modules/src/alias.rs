@@ -11,7 +11,7 @@ use petrel_engine::proto::status::Status;
 use petrel_engine::settings::core::absolute_root;
 
 /// mod_alias.
-pub static MODULE: ModuleSpec = ModuleSpec {
+pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_alias",
     doc: "Maps prefixes of the URL path to directories or files outside the document root.",
     loaded: Loaded::Listed,

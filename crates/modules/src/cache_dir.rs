@@ -5,71 +5,64 @@
 //! one wins, and all of them wrote the same. Below the root no symlink is followed, so that who
 //! may write into the directory cannot point the server elsewhere. Nothing is ever deleted here:
 //! that is the operator's cron job, as with lighttpd. Called by mod_deflate and mod_dirlisting.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "files have the time of the system"
+)]
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
+use petrel_engine::beneath::open_without_symlinks;
 use petrel_engine::blocking::{self, Class, Origin};
+use petrel_engine::file_cache::{Symlinks, open_directory};
+use petrel_engine::worker::Worker;
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps, futimens, mkdirat,
-    openat, openat2, renameat, statat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, futimens, mkdirat, openat, renameat,
+    statat, unlinkat,
 };
 use rustix::io::Errno;
 
-/// A directory for files that were made here.
+/// A directory for files that were made here. It is opened for each file that is written: a thousand hosts that
+/// share one hold no descriptor.
 #[derive(Debug)]
 pub(crate) struct CacheDir {
-    root: OwnedFd,
     path: Vec<u8>,
     origin: Origin,
 }
 
 impl CacheDir {
-    /// The directory at `path`, opened once a worker: a thousand hosts that share one do not hold
-    /// a thousand descriptors. Its last part is created if it is not there.
+    /// The directory at `path`. Its last part is created if it is not there.
     ///
     /// # Errors
     /// Those of mkdir(2), open(2) and realpath(3).
-    pub fn shared(path: &str) -> io::Result<Arc<CacheDir>> {
-        OPEN.with_borrow_mut(|open| {
-            if let Some(directory) = open.get(path).and_then(Weak::upgrade) {
-                return Ok(directory);
-            }
-            let directory = Arc::new(CacheDir::open(path)?);
-            open.retain(|_, directory| directory.strong_count() > 0);
-            open.insert(path.to_owned(), Arc::downgrade(&directory));
-            Ok(directory)
-        })
-    }
-
-    fn open(path: &str) -> io::Result<CacheDir> {
+    pub(crate) fn open(path: &str) -> io::Result<CacheDir> {
         match std::fs::create_dir(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
         // The configured path may lead through symlinks (/var/run); below it none are followed.
-        let real = std::fs::canonicalize(path)?;
-        let root = openat(CWD, &real, DIRECTORY, Mode::empty())?;
+        let path = std::fs::canonicalize(path)?;
+        let path = path.into_os_string().into_encoded_bytes();
         Ok(CacheDir {
-            origin: Origin::of_descriptor(&root),
-            root,
-            path: real.as_os_str().as_bytes().to_vec(),
+            origin: Origin::of_descriptor(open_directory(&path, Symlinks::Refuse)?),
+            path,
         })
     }
 
     /// The absolute path of `name`, for looking it up; `None` if no such file can be kept.
-    pub fn path_of(&self, name: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn path_of(&self, name: &[u8]) -> Option<Vec<u8>> {
         is_plain(name).then(|| [&self.path, &b"/"[..], name].concat())
     }
 
     /// Whom a job waits for that writes `bytes`.
-    pub fn origin(&self, bytes: usize) -> Origin {
+    pub(crate) fn origin(&self, bytes: usize) -> Origin {
         self.origin.with_bytes(bytes)
     }
 
@@ -78,13 +71,14 @@ impl CacheDir {
     ///
     /// # Panics
     /// Outside a tokio runtime with tasks that stay on their thread.
-    pub fn keep(
+    pub(crate) fn keep(
         self: &Arc<CacheDir>,
+        worker: &Worker,
         name: Vec<u8>,
         bytes: Bytes,
         failed: impl FnOnce(io::Error) + 'static,
     ) {
-        let Some(turn) = self.turn(&name, bytes.len()) else {
+        let Some(turn) = self.turn(worker, &name, bytes.len()) else {
             return;
         };
         let directory = Arc::clone(self);
@@ -102,17 +96,26 @@ impl CacheDir {
         });
     }
 
-    /// The right to write the file `name`, which this worker gives to one at a time; `bytes` of it are
+    /// The right to write the file `name`, which `worker` gives to one request at a time; `bytes` of it are
     /// held in memory. `None` also if [`WRITTEN_BYTES_MAX`] bytes of other files are.
-    pub fn turn(&self, name: &[u8], bytes: usize) -> Option<Turn> {
-        Turn::take([&self.path, &b"/"[..], name].concat(), bytes)
+    pub(crate) fn turn(&self, worker: &Worker, name: &[u8], bytes: usize) -> Option<WriteTurn> {
+        let files = worker.belonging(WritingFiles::default);
+        let path = [&self.path, &b"/"[..], name].concat();
+        let mut writing = files.0.borrow_mut();
+        let before: usize = writing.values().sum();
+        if writing.contains_key(&path) || before + bytes > WRITTEN_BYTES_MAX {
+            return None;
+        }
+        writing.insert(path.clone(), bytes);
+        drop(writing);
+        Some(WriteTurn { path, files })
     }
 
     /// Begins a file that will be called `name`, with the directories it needs. Waits for the disk.
     ///
     /// # Errors
     /// `InvalidInput` for a name that cannot be kept, and what the file system says.
-    pub fn create(&self, name: &[u8]) -> io::Result<NewFile> {
+    pub(crate) fn create(&self, name: &[u8]) -> io::Result<NewFile> {
         if !is_plain(name) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -125,7 +128,7 @@ impl CacheDir {
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&directory, &temporary, flags, Mode::RUSR | Mode::WUSR)?;
-        let unfinished = Unfinished {
+        let unfinished = UnfinishedFile {
             file: file.into(),
             directory,
             temporary,
@@ -138,19 +141,16 @@ impl CacheDir {
         })
     }
 
+    /// The directory `parents`, which is made if it is not there.
     fn directory(&self, parents: &[u8]) -> io::Result<OwnedFd> {
+        let mut directory = open_directory(&self.path, Symlinks::Refuse)?;
         if parents.is_empty() {
-            return Ok(openat(&self.root, c".", DIRECTORY, Mode::empty())?);
+            return Ok(directory);
         }
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        match openat2(&self.root, parents, DIRECTORY, Mode::empty(), resolve) {
-            Err(Errno::NOENT) => self.make_directory(parents),
-            opened => Ok(opened?),
+        match open_without_symlinks(&directory, parents, DIRECTORY) {
+            Err(Errno::NOENT) => {}
+            opened => return Ok(opened?),
         }
-    }
-
-    fn make_directory(&self, parents: &[u8]) -> io::Result<OwnedFd> {
-        let mut directory = openat(&self.root, c".", DIRECTORY, Mode::empty())?;
         for part in parents.split(|byte| *byte == b'/') {
             match mkdirat(&directory, part, Mode::RWXU) {
                 Ok(()) | Err(Errno::EXIST) => {}
@@ -167,14 +167,14 @@ impl CacheDir {
 #[derive(Debug)]
 pub(crate) struct NewFile {
     /// There until it is published or dropped.
-    unfinished: Option<Unfinished>,
+    unfinished: Option<UnfinishedFile>,
     name: Vec<u8>,
     origin: Origin,
 }
 
 /// A file under a name of its own.
 #[derive(Debug)]
-struct Unfinished {
+struct UnfinishedFile {
     file: std::fs::File,
     directory: OwnedFd,
     temporary: String,
@@ -186,7 +186,7 @@ impl NewFile {
     ///
     /// # Errors
     /// Those of write(2): above all, that the disk is full.
-    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let unfinished = self.unfinished.as_mut().ok_or(io::ErrorKind::NotFound)?;
         io::Write::write_all(&mut unfinished.file, bytes)
     }
@@ -196,7 +196,7 @@ impl NewFile {
     ///
     /// # Errors
     /// Those of futimens(2) and rename(2). `IsADirectory` if something else has the name.
-    pub fn publish(mut self, modified: Option<(u64, u32)>) -> io::Result<std::fs::File> {
+    pub(crate) fn publish(mut self, modified: Option<(u64, u32)>) -> io::Result<std::fs::File> {
         let unfinished = self.unfinished.take().ok_or(io::ErrorKind::NotFound)?;
         unfinished.publish(&self.name, modified)
     }
@@ -210,7 +210,7 @@ impl Drop for NewFile {
     }
 }
 
-impl Unfinished {
+impl UnfinishedFile {
     fn publish(mut self, name: &[u8], modified: Option<(u64, u32)>) -> io::Result<std::fs::File> {
         if let Some((seconds, nanos)) = modified {
             let time = Timespec {
@@ -237,7 +237,7 @@ impl Unfinished {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for UnfinishedFile {
     fn drop(&mut self) {
         if !self.is_published {
             let _ = unlinkat(&self.directory, &*self.temporary, AtFlags::empty());
@@ -245,37 +245,20 @@ impl Drop for Unfinished {
     }
 }
 
+/// Files that a worker is writing in the background, and how long they are.
+#[derive(Default)]
+struct WritingFiles(RefCell<HashMap<Vec<u8>, usize>>);
+
 /// The right to write a file. Dropped, it is free for others.
-pub(crate) struct Turn(Vec<u8>);
-
-impl Turn {
-    fn take(path: Vec<u8>, bytes: usize) -> Option<Turn> {
-        WRITING.with_borrow_mut(|writing| {
-            let before: usize = writing.values().sum();
-            if writing.contains_key(&path) || before + bytes > WRITTEN_BYTES_MAX {
-                return None;
-            }
-            writing.insert(path.clone(), bytes);
-            Some(Turn(path))
-        })
-    }
+pub(crate) struct WriteTurn {
+    path: Vec<u8>,
+    files: Rc<WritingFiles>,
 }
 
-impl Drop for Turn {
+impl Drop for WriteTurn {
     fn drop(&mut self) {
-        // The thread may be at its end.
-        let _ = WRITING.try_with(|writing| writing.borrow_mut().remove(&self.0));
+        self.files.0.borrow_mut().remove(&self.path);
     }
-}
-
-thread_local! {
-    /// Files that this worker is writing in the background, and how long they are.
-    static WRITING: RefCell<HashMap<Vec<u8>, usize>> = RefCell::default();
-}
-
-thread_local! {
-    /// The directories this worker has open, by the path of the configuration.
-    static OPEN: RefCell<HashMap<String, Weak<CacheDir>>> = RefCell::default();
 }
 
 const DIRECTORY: OFlags = OFlags::RDONLY
@@ -361,19 +344,6 @@ mod tests {
                 .count(),
             1
         );
-    }
-
-    #[test]
-    fn a_directory_is_opened_once_while_it_is_in_use() {
-        let tree = Tree::new("shared");
-        let path = tree.0.join("cache");
-        let path = path.to_str().expect("UTF-8");
-        let first = CacheDir::shared(path).expect("open");
-        let second = CacheDir::shared(path).expect("open");
-        assert!(Arc::ptr_eq(&first, &second));
-        let before = Arc::downgrade(&first);
-        drop((first, second));
-        assert!(before.upgrade().is_none());
     }
 
     #[test]

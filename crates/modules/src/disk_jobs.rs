@@ -1,41 +1,38 @@
-//! One job for all who want the same of the disk at the same time.
+//! One job for all requests that want the same of the disk at the same time.
 //!
-//! Who asks for what is being asked for already joins that job as long as no thread has begun it: what it
-//! finds is then not older than the question. Once it has begun, those who come later share the next one,
-//! which is not handed to a thread before the present one is over. So a key takes one thread of a worker,
-//! however many ask and however long the disk takes, and nobody gets an answer from before he asked.
+//! A request that asks for what is being asked for already joins that job as long as no thread has begun it: what
+//! the job finds is then not older than the question. Once a thread has begun it, later requests share the next
+//! job, which is not handed to a thread before the present one is over. So a key takes one thread of a worker,
+//! however many requests ask and however long the disk takes.
 //!
-//! A job that nobody waits for any more is left out if it has not begun. It needs no task and no runtime: those
-//! who wait poll it. Knows nothing of requests; mod_dirlisting and mod_staticfile call it.
+//! A job whose requests have all gone is left out if no thread has begun it. It needs no task: the requests poll
+//! it. Knows nothing of requests; mod_dirlisting and mod_staticfile call it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::Future;
 use std::hash::Hash;
-use std::mem;
 use std::pin::Pin;
-use std::rc::{Rc, Weak};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Wake, Waker, ready};
 
-use petrel_engine::blocking::{self, Class, NotDone, Origin, Running};
+use futures_util::FutureExt;
+use futures_util::future::{Shared, WeakShared};
+use petrel_engine::blocking::{self, Class, NotDone, Origin};
+use tokio::sync::watch;
 
 /// Jobs of a worker that are waiting or running, by what they are for.
-pub(crate) struct Jobs<K, T> {
-    known: RefCell<HashMap<K, Known<T>>>,
+pub(crate) struct Jobs<K, T: Clone> {
+    known: RefCell<HashMap<K, KnownJob<T>>>,
     most: usize,
 }
 
-/// Somebody who waits for a job.
-pub(crate) struct Waiter<T> {
-    job: Rc<Job<T>>,
-    number: u64,
-}
+/// A request's wait for a job. All that wait for one job get the same result.
+pub(crate) type Waiter<T> = Shared<SharedJob<T>>;
+
+type SharedJob<T> = Pin<Box<dyn Future<Output = Result<T, NotDone>>>>;
 
 impl<K: Eq + Hash, T: Clone + Send + 'static> Jobs<K, T> {
     /// No jobs yet, and `most` of them at the same time.
-    pub fn new(most: usize) -> Jobs<K, T> {
+    pub(crate) fn new(most: usize) -> Jobs<K, T> {
         Jobs {
             known: RefCell::default(),
             most,
@@ -45,7 +42,7 @@ impl<K: Eq + Hash, T: Clone + Send + 'static> Jobs<K, T> {
     /// Waits for a job for `key`, which is `work` of `origin` if there is none that could be shared. `None`:
     /// there are too many. `work` may be dropped by the worker, so it closes nothing when it is: files come as a
     /// [`SharedDescriptor`](petrel_engine::file_cache::SharedDescriptor).
-    pub fn join(
+    pub(crate) fn join(
         &self,
         key: K,
         origin: Origin,
@@ -54,7 +51,7 @@ impl<K: Eq + Hash, T: Clone + Send + 'static> Jobs<K, T> {
         let mut known = self.known.borrow_mut();
         let running = match known.get(&key) {
             Some(last) => match last.job.upgrade() {
-                Some(job) if last.progress.is_waiting() => return Some(Waiter::new(job)),
+                Some(job) if last.progress.is_waiting() => return Some(job),
                 _ => last.running(),
             },
             None => None,
@@ -63,202 +60,76 @@ impl<K: Eq + Hash, T: Clone + Send + 'static> Jobs<K, T> {
         if known.len() >= self.most && !known.contains_key(&key) {
             return None;
         }
-        let progress = Arc::<Progress>::default();
-        let job = Rc::new(Job::new(&progress, running.clone(), origin, work));
-        let last = Known {
-            job: Rc::downgrade(&job),
-            progress,
+        let (begin, progress) = watch::channel(false);
+        let work = move || {
+            begin.send_replace(true);
+            let result = work();
+            drop(begin);
+            result
+        };
+        let job: SharedJob<T> = match running.clone() {
+            None => Box::pin(blocking::run_for(Class::Stat, origin, work)),
+            Some(JobProgress(mut before)) => Box::pin(async move {
+                while before.changed().await.is_ok() {}
+                blocking::run_for(Class::Stat, origin, work).await
+            }),
+        };
+        let job = job.shared();
+        let last = KnownJob {
+            job: job.downgrade()?,
+            progress: JobProgress(progress),
             before: running,
         };
         known.insert(key, last);
-        Some(Waiter::new(job))
-    }
-}
-
-impl<T: Clone + Send + 'static> Waiter<T> {
-    fn new(job: Rc<Job<T>>) -> Waiter<T> {
-        let number = job.waiters.get();
-        job.waiters.set(number + 1);
-        Waiter { job, number }
-    }
-
-    /// What came of the job. Everybody who waits for it gets the same.
-    pub fn poll(&self, context: &mut Context<'_>) -> Poll<Result<T, NotDone>> {
-        self.job.bell.put(self.number, context.waker());
-        self.job.poll()
-    }
-}
-
-impl<T> Drop for Waiter<T> {
-    fn drop(&mut self) {
-        self.job.bell.lock().remove(&self.number);
+        Some(job)
     }
 }
 
 /// The last job for a key.
-struct Known<T> {
-    /// Lives as long as somebody waits for it.
-    job: Weak<Job<T>>,
-    progress: Arc<Progress>,
+struct KnownJob<T: Clone> {
+    /// Lives as long as a request waits for it.
+    job: WeakShared<SharedJob<T>>,
+    progress: JobProgress,
     /// What the job waits behind.
-    before: Option<Arc<Progress>>,
+    before: Option<JobProgress>,
 }
 
-impl<T> Known<T> {
+impl<T: Clone> KnownJob<T> {
     /// What a thread is at for this key.
-    fn running(&self) -> Option<Arc<Progress>> {
+    fn running(&self) -> Option<JobProgress> {
         let both = [Some(&self.progress), self.before.as_ref()];
         let running = both.into_iter().flatten().find(|one| one.is_running());
-        running.map(Arc::clone)
+        running.cloned()
     }
 
     fn is_of_use(&self) -> bool {
-        self.job.strong_count() > 0 || self.running().is_some()
+        self.job.upgrade().is_some() || self.running().is_some()
     }
 }
 
-/// How far a job is.
-#[derive(Default)]
-struct Progress {
-    has_begun: AtomicBool,
-    is_over: AtomicBool,
-    /// Wakes the job that waits behind this one.
-    next: Mutex<Option<Waker>>,
-}
+/// How far a job is: false, then true when a thread has begun it, and closed when it is over, whether it was done,
+/// has panicked or was dropped.
+#[derive(Clone)]
+struct JobProgress(watch::Receiver<bool>);
 
-impl Progress {
+impl JobProgress {
     fn is_waiting(&self) -> bool {
-        !self.has_begun.load(Ordering::Acquire) && !self.is_over()
+        !*self.0.borrow() && !self.is_over()
     }
 
     fn is_running(&self) -> bool {
-        self.has_begun.load(Ordering::Acquire) && !self.is_over()
+        *self.0.borrow() && !self.is_over()
     }
 
     fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Acquire)
-    }
-
-    /// Whether it is over. If not, `waker` is woken when it is.
-    fn is_over_or_wakes(&self, waker: &Waker) -> bool {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        *next = Some(waker.clone());
-        self.is_over()
-    }
-}
-
-/// Goes with the work, wherever that is done, panics or is dropped.
-struct End(Arc<Progress>);
-
-impl Drop for End {
-    fn drop(&mut self) {
-        self.0.is_over.store(true, Ordering::Release);
-        let mut next = self.0.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let waker = next.take();
-        drop(next);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-}
-
-struct Job<T> {
-    state: RefCell<State<T>>,
-    origin: Origin,
-    bell: Arc<Bell>,
-    /// Numbers given to waiters so far.
-    waiters: Cell<u64>,
-}
-
-type Work<T> = Box<dyn FnOnce() -> T + Send>;
-
-enum State<T> {
-    Behind(Arc<Progress>, Work<T>),
-    Going(Running<T>),
-    Over(Result<T, NotDone>),
-}
-
-impl<T: Clone + Send + 'static> Job<T> {
-    fn new(
-        progress: &Arc<Progress>,
-        running: Option<Arc<Progress>>,
-        origin: Origin,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Job<T> {
-        let end = End(Arc::clone(progress));
-        let work = move || {
-            end.0.has_begun.store(true, Ordering::Release);
-            let result = work();
-            drop(end);
-            result
-        };
-        Job {
-            state: RefCell::new(match running {
-                Some(running) => State::Behind(running, Box::new(work)),
-                None => State::Going(blocking::run_for(Class::Stat, origin, work)),
-            }),
-            origin,
-            bell: Arc::default(),
-            waiters: Cell::new(0),
-        }
-    }
-
-    fn poll(&self) -> Poll<Result<T, NotDone>> {
-        let mut state = self.state.borrow_mut();
-        let waker = Waker::from(Arc::clone(&self.bell));
-        if let State::Behind(running, _) = &*state {
-            if !running.is_over_or_wakes(&waker) {
-                return Poll::Pending;
-            }
-            let lost = State::Over(Err(NotDone::Lost));
-            if let State::Behind(_, work) = mem::replace(&mut *state, lost) {
-                *state = State::Going(blocking::run_for(Class::Stat, self.origin, work));
-            }
-        }
-        if let State::Going(running) = &mut *state {
-            let done = ready!(Pin::new(running).poll(&mut Context::from_waker(&waker)));
-            *state = State::Over(done);
-        }
-        match &*state {
-            State::Over(result) => Poll::Ready(result.clone()),
-            State::Behind(..) | State::Going(_) => Poll::Pending,
-        }
-    }
-}
-
-/// Wakes all who wait for a job.
-#[derive(Default)]
-struct Bell(Mutex<HashMap<u64, Waker>>);
-
-impl Bell {
-    fn put(&self, number: u64, waker: &Waker) {
-        let mut wakers = self.lock();
-        match wakers.get_mut(&number) {
-            Some(known) => known.clone_from(waker),
-            None => {
-                wakers.insert(number, waker.clone());
-            }
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Waker>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        let wakers = mem::take(&mut *self.lock());
-        for waker in wakers.into_values() {
-            waker.wake();
-        }
+        self.0.is_closed()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
-    use std::sync::atomic::AtomicU64;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::sync::mpsc::{self, Sender};
 
     use super::*;
@@ -303,7 +174,7 @@ mod tests {
     }
 
     async fn result(waiter: Waiter<u64>) -> Result<u64, NotDone> {
-        poll_fn(|context| waiter.poll(context)).await
+        waiter.await
     }
 
     #[tokio::test(flavor = "local")]
@@ -338,8 +209,7 @@ mod tests {
         drop(first);
         for _ in 0..20 {
             let late = counting.late("a");
-            let polled = poll_fn(|context| Poll::Ready(late.poll(context))).await;
-            assert!(polled.is_pending());
+            assert_eq!(late.now_or_never(), None);
         }
         let (second, open_second) = counting.gated("b");
         let none = counting.gated("c").0;
@@ -360,9 +230,8 @@ mod tests {
         let (first, open) = counting.gated("a");
         counting.until_begun(1).await;
         let (second, third) = (counting.late("a"), counting.late("a"));
-        let polled = poll_fn(|context| Poll::Ready(second.poll(context))).await;
-        assert!(polled.is_pending());
-        drop((first, second));
+        assert_eq!(second.now_or_never(), None);
+        drop(first);
         let open = async {
             tokio::task::yield_now().await;
             drop(open);

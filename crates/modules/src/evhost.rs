@@ -10,10 +10,10 @@ use petrel_engine::file_cache::Symlinks;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 use petrel_engine::settings::core::absolute_root;
 
-use crate::vhost::{failed, is_directory, is_safe_host};
+use crate::vhost::{choose_root, is_directory, is_safe_host};
 
 /// mod_evhost.
-pub static MODULE: ModuleSpec = ModuleSpec {
+pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_evhost",
     doc: "Makes the document root of parts of the host name.",
     loaded: Loaded::Listed,
@@ -165,33 +165,21 @@ fn part(host: &[u8], number: u8) -> &[u8] {
 
 impl Hook for Pattern {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
-        let host = exchange.request.head.host_without_port();
-        if !is_safe_host(host) {
-            return Outcome::Next;
-        }
-        let mut root = std::mem::take(&mut exchange.physical.document_root);
-        // What another module chose stays if there is no such directory.
-        let kept = root.len();
-        self.expand(host, &mut root);
-        let path = root.get(kept..).unwrap_or_default();
-        let found = exchange.look_up(path, Symlinks::Follow);
-        let found = found.map(|found| is_directory(found.kind()));
-        let outcome = match found {
-            Some(Ok(true)) => Outcome::Next,
-            Some(Ok(false)) => {
+        choose_root(exchange, |exchange, root| {
+            let host = exchange.request.head.host_without_port();
+            if !is_safe_host(host) {
+                return Some(Ok(false));
+            }
+            let before = root.len();
+            self.expand(host, root);
+            let path = root.get(before..).unwrap_or_default();
+            let found = is_directory(exchange.look_up(path, Symlinks::Follow)?.kind());
+            if found == Ok(false) {
                 let path = String::from_utf8_lossy(path);
                 exchange.log_error("map", format_args!("evhost: {path:?} is not a directory"));
-                Outcome::Next
             }
-            Some(Err(errno)) => failed(exchange, path, errno),
-            None => Outcome::Cold,
-        };
-        match found {
-            Some(Ok(true)) => drop(root.drain(..kept)),
-            _ => root.truncate(kept),
-        }
-        exchange.physical.document_root = root;
-        outcome
+            Some(found)
+        })
     }
 }
 

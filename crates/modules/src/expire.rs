@@ -11,8 +11,8 @@ use petrel_engine::config::schema::nearest;
 use petrel_engine::config::{Diagnostic, Effect, Element};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 use petrel_engine::proto::date;
-use petrel_engine::proto::http1::Version;
 use petrel_engine::proto::method::Method;
+use petrel_engine::proto::request_head::Version;
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::Values;
 
@@ -45,11 +45,11 @@ fn without_star(key: &str) -> &str {
 }
 
 struct Expire {
-    by_url: Vec<Rule>,
-    by_type: Vec<Rule>,
+    by_url: Vec<ExpireRule>,
+    by_type: Vec<ExpireRule>,
 }
 
-struct Rule {
+struct ExpireRule {
     prefix: Box<[u8]>,
     since: Since,
     seconds: i64,
@@ -74,8 +74,8 @@ impl Hook for Expire {
 }
 
 impl Expire {
-    fn rule(&self, exchange: &Exchange) -> Option<&Rule> {
-        let first = |rules: &'_ [Rule], text: &[u8]| {
+    fn rule(&self, exchange: &Exchange) -> Option<&ExpireRule> {
+        let first = |rules: &'_ [ExpireRule], text: &[u8]| {
             rules.iter().position(|rule| text.starts_with(&rule.prefix))
         };
         if let Some(position) = first(&self.by_url, exchange.request.url.path()) {
@@ -86,7 +86,7 @@ impl Expire {
     }
 }
 
-impl Rule {
+impl ExpireRule {
     /// Seconds from now on. None without a modification time.
     fn seconds_left(&self, exchange: &Exchange) -> Option<u64> {
         let since_now = match self.since {
@@ -117,7 +117,7 @@ fn is_cacheable(exchange: &Exchange) -> bool {
 
 fn write_field(exchange: &mut Exchange, seconds: u64) {
     let is_http11 = exchange.settings.core.http11;
-    if is_http11 && exchange.request.head.version() == Version::Http11 {
+    if is_http11 && exchange.request.head.version() >= Version::Http11 {
         let mut field = [0; MAX_AGE_LENGTH_MAX];
         let mut rest = &mut field[..];
         // The buffer is long enough for every number.
@@ -144,14 +144,14 @@ fn rules(
     values: &Values<'_>,
     directive: &str,
     prefix_of: fn(&str) -> &str,
-) -> Result<Vec<Rule>, Diagnostic> {
+) -> Result<Vec<ExpireRule>, Diagnostic> {
     let rule = |element: &Element| {
         let text = element.value.as_str().unwrap_or_default();
         let (since, seconds) = parse(text).map_err(|wrong| wrong.at(text, element))?;
         let prefix = prefix_of(element.key().unwrap_or_default())
             .as_bytes()
             .into();
-        Ok(Rule {
+        Ok(ExpireRule {
             prefix,
             since,
             seconds,

@@ -16,7 +16,7 @@ use petrel_engine::proto::status::Status;
 use rustix::io::Errno;
 
 /// mod_indexfile.
-pub static MODULE: ModuleSpec = ModuleSpec {
+pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_indexfile",
     doc: "Answers a URL that ends with a slash with a file of that directory.",
     loaded: Loaded::Compat,

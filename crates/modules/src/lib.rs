@@ -4,36 +4,39 @@
 //! add one, write its folder, name it here and add one line to [`MODULES`]. Modules know the
 //! exchange and its body, never a socket; the engine calls their hooks without knowing their names.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+#![cfg_attr(not(test), warn(unreachable_pub))]
 
 pub mod access;
 pub mod access_log;
-pub mod alias;
+pub(crate) mod alias;
+mod byte_cache;
 mod cache_dir;
-pub mod cml;
-pub mod deflate;
-pub mod dir_listing;
+pub(crate) mod cml;
+pub(crate) mod deflate;
+pub(crate) mod dir_listing;
 mod disk_jobs;
-pub mod evhost;
+pub(crate) mod evhost;
 pub mod expire;
-pub mod extforward;
-mod file_wait;
+pub(crate) mod extforward;
 pub mod fragments;
 pub mod gateway;
-pub mod index_file;
+pub(crate) mod index_file;
 mod loading;
 pub mod lua;
 mod lua_api;
 pub mod magnet;
-pub mod mcpage;
+pub(crate) mod mcpage;
 mod not_built;
 pub mod page_cache;
-pub mod redirect;
+pub(crate) mod redirect;
 mod reference;
-pub mod remote_store;
-pub mod setenv;
-pub mod simple_vhost;
-pub mod static_file;
+pub(crate) mod remote_store;
+pub(crate) mod setenv;
+pub(crate) mod simple_vhost;
+pub(crate) mod static_file;
 pub mod status;
+mod tee;
 #[cfg(test)]
 mod testing;
 mod vhost;
@@ -186,7 +189,7 @@ mod tests {
     #[test]
     fn parts_belong_to_modules_that_are_known() {
         for (name, part) in not_built::OTHER_NAMES {
-            let not_built::Part::OfModule(whole) = part else {
+            let not_built::MissingPart::OfModule(whole) = part else {
                 continue;
             };
             let known = MODULES.iter().chain(not_built::MODULES);

@@ -9,7 +9,7 @@ use petrel_engine::module::ModuleSpec;
 use petrel_engine::settings::exposure::is_gateway;
 use petrel_engine::settings::loaded_modules;
 
-use crate::not_built::{self, OTHER_NAMES, Part};
+use crate::not_built::{self, MissingPart, OTHER_NAMES};
 use crate::{MODULES, alias, deflate, extforward, gateway, spec_of};
 
 /// Warnings about names in `server.modules` that do nothing, and about directives whose module is
@@ -63,8 +63,8 @@ fn about_name(element: &Element) -> Option<Diagnostic> {
         .find(|(other, _)| *other == name)
         .map(|(_, part)| *part);
     let whole = match part {
-        Some(Part::OfTheServer) => return None,
-        Some(Part::OfModule(whole)) => whole,
+        Some(MissingPart::OfTheServer) => return None,
+        Some(MissingPart::OfModule(whole)) => whole,
         None => name,
     };
     if MODULES.iter().any(|module| module.name == whole) {

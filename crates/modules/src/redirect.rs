@@ -9,13 +9,13 @@ use petrel_engine::config::{
     BlockId, Captures, Diagnostic, Effect, Element, Lookup, Pattern, Template, UrlPart,
 };
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
-use petrel_engine::proto::http1::Version;
 use petrel_engine::proto::method::Method;
+use petrel_engine::proto::request_head::Version;
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::Values;
 
 /// mod_redirect.
-pub static MODULE: ModuleSpec = ModuleSpec {
+pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_redirect",
     doc: "Sends clients to another URL.",
     loaded: Loaded::Listed,
@@ -33,7 +33,9 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let values = configure.values;
     let status = status(values)?;
     let elements = values.array("url.redirect").into_iter().flatten();
-    let rules = elements.map(Rule::new).collect::<Result<Vec<_>, _>>()?;
+    let rules = elements
+        .map(RedirectRule::new)
+        .collect::<Result<Vec<_>, _>>()?;
     if !rules.is_empty() {
         let condition = values.condition_of("url.redirect");
         configure.add(
@@ -62,19 +64,19 @@ fn status(values: &Values<'_>) -> Result<Option<Status>, Diagnostic> {
 }
 
 struct Redirect {
-    rules: Vec<Rule>,
+    rules: Vec<RedirectRule>,
     status: Option<Status>,
     /// Whose groups `%0` to `%9` are.
     condition: Option<BlockId>,
 }
 
-struct Rule {
+struct RedirectRule {
     pattern: Pattern,
     target: Template,
 }
 
-impl Rule {
-    fn new(element: &Element) -> Result<Rule, Diagnostic> {
+impl RedirectRule {
+    fn new(element: &Element) -> Result<RedirectRule, Diagnostic> {
         let text = element.key().unwrap_or_default();
         let pattern = Pattern::compile(text).map_err(|error| {
             let message = format!("{text:?} is no regular expression: {}", error.message);
@@ -87,7 +89,7 @@ impl Rule {
                 None => diagnostic,
             }
         })?;
-        Ok(Rule {
+        Ok(RedirectRule {
             pattern,
             target: Template::compile(element.value.as_str().unwrap_or_default()),
         })
@@ -138,7 +140,7 @@ fn default_status(exchange: &Exchange) -> Status {
     let head = &exchange.request.head;
     match exchange.request.method {
         Method::Get | Method::Head => Status::MOVED_PERMANENTLY,
-        _ if head.version() == Version::Http11 => Status::PERMANENT_REDIRECT,
+        _ if head.version() >= Version::Http11 => Status::PERMANENT_REDIRECT,
         _ => Status::MOVED_PERMANENTLY,
     }
 }
@@ -165,8 +167,7 @@ impl Lookup for Parts<'_> {
         let request = &self.exchange.request;
         match part {
             UrlPart::Scheme => self.exchange.scheme().as_str().as_bytes(),
-            UrlPart::Authority if request.head.host().is_empty() => self.exchange.server_name(),
-            UrlPart::Authority => request.head.host(),
+            UrlPart::Authority => self.exchange.authority(),
             UrlPart::Path => request.url.path_raw(),
             UrlPart::Query => request.url.query(),
         }

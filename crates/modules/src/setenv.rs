@@ -16,7 +16,7 @@ use petrel_engine::settings::Values;
 const NAME: &str = "mod_setenv";
 
 /// mod_setenv.
-pub static MODULE: ModuleSpec = ModuleSpec {
+pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     name: NAME,
     doc: "Adds, replaces and removes request fields, response fields and environment variables.",
     loaded: Loaded::Listed,
@@ -39,7 +39,7 @@ pub static MODULE: ModuleSpec = ModuleSpec {
 };
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
-    let rules = Rc::new(Rules::new(configure.values)?);
+    let rules = Rc::new(SetenvRules::new(configure.values)?);
     // Where another scope has rules, this one must remember that it has none: see the module's
     // documentation.
     if configure.purpose == Purpose::Serve && (rules.has_any() || is_used(configure.values)) {
@@ -60,7 +60,7 @@ fn is_used(values: &Values<'_>) -> bool {
 
 /// What one set of settings says.
 #[derive(Default)]
-struct Rules {
+struct SetenvRules {
     add_request: Vec<Pair>,
     set_request: Vec<Pair>,
     add_environment: Vec<Pair>,
@@ -77,16 +77,16 @@ struct Pair {
     value: Box<[u8]>,
 }
 
-impl Rules {
-    fn new(values: &Values<'_>) -> Result<Rules, Diagnostic> {
+impl SetenvRules {
+    fn new(values: &Values<'_>) -> Result<SetenvRules, Diagnostic> {
         let is_not_blank = |pair: &Pair| !pair.value.is_empty();
-        let mut rules = Rules {
+        let mut rules = SetenvRules {
             add_request: fields(values, "setenv.add-request-header")?,
             set_request: fields(values, "setenv.set-request-header")?,
             add_environment: pairs(values, "setenv.add-environment"),
             set_environment: pairs(values, "setenv.set-environment"),
             set_response: fields(values, "setenv.set-response-header")?,
-            ..Rules::default()
+            ..SetenvRules::default()
         };
         rules.add_request.retain(is_not_blank);
         for pair in fields(values, "setenv.add-response-header")?
@@ -157,13 +157,13 @@ impl Rules {
     }
 }
 
-struct RequestRules(Rc<Rules>);
-struct ResponseRules(Rc<Rules>);
+struct RequestRules(Rc<SetenvRules>);
+struct ResponseRules(Rc<SetenvRules>);
 
 impl Hook for RequestRules {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
-        if exchange.kept::<Rules>(NAME).is_none() {
-            exchange.keep(NAME, Rc::<Rules>::clone(&self.0));
+        if exchange.kept::<SetenvRules>(NAME).is_none() {
+            exchange.keep(NAME, Rc::<SetenvRules>::clone(&self.0));
             self.0.apply_to_request(exchange);
         }
         Outcome::Next
@@ -173,7 +173,7 @@ impl Hook for RequestRules {
 impl Hook for ResponseRules {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
         // A request that is refused while it is read never got to the first hook.
-        let kept = exchange.kept::<Rules>(NAME);
+        let kept = exchange.kept::<SetenvRules>(NAME);
         kept.as_ref()
             .unwrap_or(&self.0)
             .apply_to_response(&mut exchange.response);

@@ -12,10 +12,10 @@ use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase}
 use petrel_engine::settings::core::absolute_root;
 use rustix::io::Errno;
 
-use crate::vhost::{failed, is_directory, is_safe_host};
+use crate::vhost::{choose_root, is_directory, is_safe_host};
 
 /// mod_simple_vhost.
-pub static MODULE: ModuleSpec = ModuleSpec {
+pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_simple_vhost",
     doc: "Finds the document root in a directory that bears the host's name.",
     loaded: Loaded::Listed,
@@ -70,54 +70,41 @@ struct SimpleVhost {
 
 impl Hook for SimpleVhost {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
-        let mut root = std::mem::take(&mut exchange.physical.document_root);
-        // What another module chose stays if nothing is found here.
-        let kept = root.len();
-        let host = exchange.request.head.host_without_port();
-        let found = self.find(exchange, host, &mut root, kept);
-        let outcome = match found {
-            Some(Ok(_)) => Outcome::Next,
-            Some(Err(errno)) => failed(exchange, root.get(kept..).unwrap_or_default(), errno),
-            None => Outcome::Cold,
-        };
-        match found {
-            Some(Ok(true)) => drop(root.drain(..kept)),
-            _ => root.truncate(kept),
-        }
-        exchange.physical.document_root = root;
-        outcome
+        choose_root(exchange, |exchange, root| {
+            let host = exchange.request.head.host_without_port();
+            self.find(exchange, host, root)
+        })
     }
 }
 
 impl SimpleVhost {
-    /// Appends the document root of `host`, or of the default host, behind the first `kept` bytes of
-    /// `root`; says whether one is there. `None`: the disk has to be asked.
+    /// Appends the document root of `host`, or of the default host, to `root`; says whether one is there. `None`: the
+    /// disk has to be asked.
     fn find(
         &self,
         exchange: &Exchange,
         host: &[u8],
         root: &mut Vec<u8>,
-        kept: usize,
     ) -> Option<Result<bool, Errno>> {
+        let before = root.len();
         if !host.is_empty() {
-            let found = self.append(exchange, host, root, kept)?;
+            let found = self.append(exchange, host, root)?;
             if found != Ok(false) {
                 return Some(found);
             }
+            root.truncate(before);
         }
-        self.append(exchange, &self.default_host, root, kept)
+        self.append(exchange, &self.default_host, root)
     }
 
-    /// Appends the document root of `host` behind the first `kept` bytes of `root`; says whether
-    /// it is a directory.
+    /// Appends the document root of `host` to `root`; says whether it is a directory.
     fn append(
         &self,
         exchange: &Exchange,
         host: &[u8],
         root: &mut Vec<u8>,
-        kept: usize,
     ) -> Option<Result<bool, Errno>> {
-        root.truncate(kept);
+        let before = root.len();
         root.extend_from_slice(&self.server_root);
         for part in [host, &self.document_root]
             .into_iter()
@@ -126,7 +113,7 @@ impl SimpleVhost {
             root.push(b'/');
             root.extend_from_slice(part);
         }
-        let path = root.get(kept..).unwrap_or_default();
+        let path = root.get(before..).unwrap_or_default();
         let found = match host.is_empty() || is_safe_host(host) {
             true => is_directory(exchange.look_up(path, Symlinks::Follow)?.kind()),
             false => Ok(false),

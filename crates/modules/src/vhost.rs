@@ -29,8 +29,31 @@ pub(crate) fn is_directory(kind: FileKind) -> Result<bool, Errno> {
     }
 }
 
+/// Has `find` append a document root to what is in its buffer, and say whether there is such a directory; `None`: the
+/// disk has to be asked. What another module chose stays if there is none. An error is the answer: the root of another
+/// host has other pages.
+pub(crate) fn choose_root(
+    exchange: &mut Exchange,
+    find: impl FnOnce(&Exchange, &mut Vec<u8>) -> Option<Result<bool, Errno>>,
+) -> Outcome {
+    let mut root = std::mem::take(&mut exchange.physical.document_root);
+    let before = root.len();
+    let found = find(exchange, &mut root);
+    let outcome = match found {
+        Some(Ok(_)) => Outcome::Next,
+        Some(Err(errno)) => failed(exchange, root.get(before..).unwrap_or_default(), errno),
+        None => Outcome::Cold,
+    };
+    match found {
+        Some(Ok(true)) => drop(root.drain(..before)),
+        _ => root.truncate(before),
+    }
+    exchange.physical.document_root = root;
+    outcome
+}
+
 /// The answer when a host's directory cannot be looked at.
-pub(crate) fn failed(exchange: &mut Exchange, path: &[u8], errno: Errno) -> Outcome {
+fn failed(exchange: &mut Exchange, path: &[u8], errno: Errno) -> Outcome {
     let path = String::from_utf8_lossy(path);
     exchange.log_error("map", format_args!("{errno} path={path:?}"));
     exchange.answer(status_of_failure(errno))

@@ -1,5 +1,7 @@
 //! A warm request to a FastCGI backend and its reply allocate nothing, as far as the conversation goes.
 
+use std::rc::Rc;
+
 use petrel_engine::Exchange;
 use petrel_engine::config::{BlockId, LoadOptions, parse_str};
 use petrel_engine::settings::Values;
@@ -21,7 +23,7 @@ fn a_warm_conversation_allocates_nothing() {
     let request = "GET /a.php?b=c HTTP/1.1\r\nHost: a.example\r\nAccept: */*\r\n\r\n";
     let answer = Site::new("server.document-root = \"/nonexistent\"", &[]).request(request);
     let (gateway, reply) = (backend(), fastcgi_reply());
-    let mut conversation = conversation(Protocol::FastCgi);
+    let mut conversation = conversation(Protocol::FastCgi, &Rc::default());
     let mut out = Vec::new();
     let mut converse = |count: usize| {
         let before = allocations()[this_thread()];

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The site, on disk.
-pub struct BundledSite {
+pub(crate) struct BundledSite {
     directory: PathBuf,
     owner: u32,
 }
@@ -18,7 +18,7 @@ impl BundledSite {
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn write() -> io::Result<BundledSite> {
+    pub(crate) fn write() -> io::Result<BundledSite> {
         let template = std::env::temp_dir().join("petrel-site-XXXXXX");
         let directory = nix::unistd::mkdtemp(&template)?;
         let site = BundledSite {
@@ -36,7 +36,7 @@ impl BundledSite {
     }
 
     /// Where it is.
-    pub fn directory(&self) -> &Path {
+    pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 }

@@ -18,7 +18,7 @@ use crate::user::Identity;
 /// # Errors
 /// Everything that would keep the server from starting. An address in use does not: the server
 /// whose new configuration this is may be running.
-pub fn preflight(loaded: &Loaded) -> Result<(), Diagnostics> {
+pub(crate) fn preflight(loaded: &Loaded) -> Result<(), Diagnostics> {
     let mut list = loaded
         .has_document_root()
         .err()
@@ -63,8 +63,8 @@ pub fn preflight(loaded: &Loaded) -> Result<(), Diagnostics> {
 
 /// Warnings about backends whose names lead nowhere now. The server starts all the same, and asks
 /// again. Waits for name servers.
-pub fn names(loaded: &Loaded) -> Vec<Diagnostic> {
-    let named = addresses(&loaded.config);
+pub(crate) fn names(loaded: &Loaded) -> Vec<Diagnostic> {
+    let named = addresses(&loaded.config, modules::MODULES);
     let wanted: Vec<_> = named.iter().map(|(address, _)| address.clone()).collect();
     let wrong = match resolve::check(&NameServers::of_system(), &wanted) {
         Ok(wrong) => wrong,

@@ -22,42 +22,42 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true
 )]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Read the configuration from this file
     #[arg(short = 'f', value_name = "FILE")]
-    pub file: Option<PathBuf>,
+    pub(crate) file: Option<PathBuf>,
     /// Module directory: accepted and ignored, the modules are built in
     #[arg(short = 'm', value_name = "DIR")]
-    pub module_directory: Option<PathBuf>,
+    module_directory: Option<PathBuf>,
     /// Stop gracefully after this many seconds without a connection
     #[arg(short = 'i', value_name = "SECS", value_parser = clap::value_parser!(u32).range(1..))]
-    pub idle_s: Option<u32>,
+    pub(crate) idle_s: Option<u32>,
     /// Serve one request on standard input: not supported
     #[arg(short = '1')]
-    pub one_request: bool,
+    pub(crate) one_request: bool,
     /// Print the effective configuration and exit
     #[arg(short = 'p')]
-    pub print: bool,
+    pub(crate) print: bool,
     /// Check the configuration and exit; twice: also check what start-up would need
     #[arg(short = 't', action = ArgAction::Count)]
-    pub test: u8,
+    pub(crate) test: u8,
     /// Stay in the foreground
     #[arg(short = 'D')]
-    pub foreground: bool,
+    pub(crate) foreground: bool,
     /// Print the version and exit
     #[arg(short = 'v')]
-    pub version: bool,
+    pub(crate) version: bool,
     /// Print the version and the features and exit
     #[arg(short = 'V')]
-    pub features: bool,
+    pub(crate) features: bool,
     /// What to do instead of serving a configuration file.
     #[command(subcommand)]
-    pub command: Option<Command>,
+    pub(crate) command: Option<Command>,
 }
 
 /// What to do instead of serving a configuration file.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Serve a directory, without a configuration file
     Serve(Serve),
     /// Reload the configuration of a running server, and wait until it serves that
@@ -126,29 +126,29 @@ pub enum Command {
 /// Which server a command is for.
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
-pub struct RunningServer {
+pub(crate) struct RunningServer {
     /// The configuration file that the server was started with
     #[arg(short = 'f', value_name = "FILE")]
-    pub file: Option<PathBuf>,
+    pub(crate) file: Option<PathBuf>,
     /// Its control socket, where the configuration cannot be read: see server.control-socket
     #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
+    pub(crate) socket: Option<PathBuf>,
 }
 
 /// Options of `petrel serve`.
 #[derive(Debug, clap::Args)]
-pub struct Serve {
+pub(crate) struct Serve {
     /// The directory
-    pub directory: PathBuf,
+    pub(crate) directory: PathBuf,
     /// The TCP port
     #[arg(long, default_value_t = 8080, value_parser = clap::value_parser!(u16).range(1..))]
-    pub port: u16,
+    pub(crate) port: u16,
     /// The address to listen on; 0.0.0.0 or :: for all
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
-    pub bind: IpAddr,
+    pub(crate) bind: IpAddr,
     /// Show listings of directories that have no index file
     #[arg(long)]
-    pub listing: bool,
+    pub(crate) listing: bool,
 }
 
 /// Options of `petrel spawn`: those of spawn-fcgi 1.6.
@@ -159,68 +159,68 @@ pub struct Serve {
         programs that are started; those of the configuration (bin-path) are started again when \
         they end."
 )]
-pub struct Spawn {
+pub(crate) struct Spawn {
     /// Command line of the FastCGI application, for /bin/sh; ignored when APP is given
     #[arg(short = 'f', value_name = "COMMAND")]
-    pub file: Option<OsString>,
+    pub(crate) file: Option<OsString>,
     /// Change to this directory before starting the application
     #[arg(short = 'd', value_name = "DIR")]
-    pub directory: Option<PathBuf>,
+    pub(crate) directory: Option<PathBuf>,
     /// IPv4 or IPv6 address to bind to, with -p; 0.0.0.0 unless told
     #[arg(short = 'a', value_name = "ADDR")]
-    pub address: Option<IpAddr>,
+    pub(crate) address: Option<IpAddr>,
     /// TCP port to bind to
     #[arg(short = 'p', value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
-    pub port: Option<u16>,
+    pub(crate) port: Option<u16>,
     /// Unix domain socket to bind to
     #[arg(short = 's', value_name = "PATH")]
-    pub socket: Option<PathBuf>,
+    pub(crate) socket: Option<PathBuf>,
     /// Mode of the unix socket, octal; 0660 as far as the umask allows it unless told
     #[arg(short = 'M', value_name = "MODE", value_parser = octal_mode)]
-    pub mode: Option<u32>,
+    pub(crate) mode: Option<u32>,
     /// PHP only: children of each process, by PHP_FCGI_CHILDREN
     #[arg(short = 'C', value_name = "CHILDREN")]
-    pub children: Option<u32>,
+    pub(crate) children: Option<u32>,
     /// Processes to start
     #[arg(short = 'F', value_name = "FORKS", default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub forks: u32,
+    pub(crate) forks: u32,
     /// Length of the queue of connections that are not accepted yet
     #[arg(short = 'b', value_name = "BACKLOG", default_value_t = 1024)]
-    pub backlog: u32,
+    pub(crate) backlog: u32,
     /// File that the process ids are written to, one a line; not with -n
     #[arg(short = 'P', value_name = "PATH")]
-    pub pid_file: Option<PathBuf>,
+    pub(crate) pid_file: Option<PathBuf>,
     /// Become the application instead of starting a process, for supervisors
     #[arg(short = 'n')]
-    pub no_fork: bool,
+    pub(crate) no_fork: bool,
     /// Print the version and exit
     #[arg(short = 'v')]
-    pub version: bool,
+    pub(crate) version: bool,
     /// Print help
     #[arg(short = '?', action = ArgAction::HelpShort)]
-    pub show_help: Option<bool>,
+    show_help: Option<bool>,
     /// Root directory of the application; a unix socket is made below it
     #[arg(short = 'c', value_name = "DIR")]
-    pub chroot: Option<PathBuf>,
+    pub(crate) chroot: Option<PathBuf>,
     /// Make the unix socket outside of the root directory that -c names
     #[arg(short = 'S')]
-    pub socket_before_chroot: bool,
+    pub(crate) socket_before_chroot: bool,
     /// User of the application, name or number; never root
     #[arg(short = 'u', value_name = "USER")]
-    pub user: Option<String>,
+    pub(crate) user: Option<String>,
     /// Group of the application; that of the user unless told
     #[arg(short = 'g', value_name = "GROUP")]
-    pub group: Option<String>,
+    pub(crate) group: Option<String>,
     /// User that the unix socket belongs to; that of -u unless told
     #[arg(short = 'U', value_name = "USER")]
-    pub socket_user: Option<String>,
+    pub(crate) socket_user: Option<String>,
     /// Group that the unix socket belongs to; that of -U, else of -g, unless told
     #[arg(short = 'G', value_name = "GROUP")]
-    pub socket_group: Option<String>,
+    pub(crate) socket_group: Option<String>,
     /// The FastCGI application and its arguments; a path, not looked up in PATH
     #[arg(value_name = "APP", trailing_var_arg = true)]
-    pub application: Vec<OsString>,
+    pub(crate) application: Vec<OsString>,
 }
 
 /// Options of `petrel fcgi-magnet`.
@@ -228,48 +228,48 @@ pub struct Spawn {
 #[command(long_about = "Run Lua scripts as a FastCGI program.\n\n\
         It listens on the socket that is its standard input, as spawn-fcgi, `petrel spawn` or a web server \
         (bin-path) start it, or on one of its own. SCRIPT_FILENAME names the script.")]
-pub struct FcgiMagnet {
+pub(crate) struct FcgiMagnet {
     /// Listen on this unix socket
     #[arg(long, value_name = "PATH", conflicts_with = "listen")]
-    pub socket: Option<PathBuf>,
+    pub(crate) socket: Option<PathBuf>,
     /// Mode of the unix socket, octal; what the umask leaves of 0777 unless told
     #[arg(long, value_name = "MODE", value_parser = octal_mode, requires = "socket",
         conflicts_with = "listen")]
-    pub mode: Option<u32>,
+    pub(crate) mode: Option<u32>,
     /// Listen on this TCP address. Whoever can connect can run any script: see --root
     #[arg(long, value_name = "ADDR:PORT")]
-    pub listen: Option<SocketAddr>,
+    pub(crate) listen: Option<SocketAddr>,
     /// Threads that run scripts
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub workers: u16,
+    pub(crate) workers: u16,
     /// Run scripts below this directory only, wherever links lead
     #[arg(long, value_name = "DIR")]
-    pub root: Option<PathBuf>,
+    pub(crate) root: Option<PathBuf>,
     /// Processor time, in milliseconds, that a script may take between two waits
     #[arg(long = "max-run-time", value_name = "MS", default_value_t = 10,
         value_parser = clap::value_parser!(u32).range(1..=600_000))]
-    pub max_run_time_ms: u32,
+    pub(crate) max_run_time_ms: u32,
     /// Memory, in MiB, that a script may take between two waits
     #[arg(long = "max-run-memory", value_name = "MIB", default_value_t = 64,
         value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    pub max_run_memory_mib: u32,
+    pub(crate) max_run_memory_mib: u32,
     /// Seconds that a request may take, waiting included
     #[arg(long = "max-request-time", value_name = "SECS", default_value_t = 60,
         value_parser = clap::value_parser!(u32).range(1..=86_400))]
-    pub max_request_time_s: u32,
+    pub(crate) max_request_time_s: u32,
     /// The longest body of a request, in MiB
     #[arg(long = "max-body", value_name = "MIB", default_value_t = 8,
         value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub max_body_mib: u32,
+    pub(crate) max_body_mib: u32,
     /// What scripts may use although it can break the program; a list with commas
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub allow: Vec<Allowed>,
+    pub(crate) allow: Vec<Allowed>,
 }
 
 /// Parts of Lua's libraries that scripts do not get unless told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Allowed {
+pub(crate) enum Allowed {
     /// `ffi` and `string.buffer`.
     Ffi,
     /// `jit`.
@@ -294,11 +294,11 @@ pub enum Allowed {
         It listens on the socket that is its standard input, as spawn-fcgi, `petrel spawn` or a web server \
         (bin-path) start it, or on one of its own."
 )]
-pub struct FcgiStatAccel {
+pub(crate) struct FcgiStatAccel {
     /// Listen on this TCP port. Whoever can connect learns which files there are: see --document-root
     #[arg(long, value_name = "PORT", conflicts_with = "socket",
         value_parser = clap::value_parser!(u16).range(1..))]
-    pub port: Option<u16>,
+    pub(crate) port: Option<u16>,
     /// The address to listen on, with --port
     #[arg(
         long,
@@ -306,61 +306,61 @@ pub struct FcgiStatAccel {
         default_value = "127.0.0.1",
         requires = "port"
     )]
-    pub address: IpAddr,
+    pub(crate) address: IpAddr,
     /// Listen on this unix socket
     #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
+    pub(crate) socket: Option<PathBuf>,
     /// Mode of the unix socket, octal; what the umask leaves of 0777 unless told
     #[arg(long, value_name = "MODE", value_parser = octal_mode, requires = "socket",
         conflicts_with = "port")]
-    pub mode: Option<u32>,
+    pub(crate) mode: Option<u32>,
     /// Threads that wait for disks
     #[arg(long, value_name = "N", default_value_t = 20,
         value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub threads: u16,
+    pub(crate) threads: u16,
     /// How much of a file is read, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 131_072,
         value_parser = clap::value_parser!(u64).range(..=67_108_864))]
-    pub read_ahead: u64,
+    pub(crate) read_ahead: u64,
     /// Name files below this directory only, wherever links lead; may be given again. Unless told, below
     /// the DOCUMENT_ROOT of the request
     #[arg(long, value_name = "DIR")]
-    pub document_root: Vec<PathBuf>,
+    pub(crate) document_root: Vec<PathBuf>,
     /// Seconds that a request may take
     #[arg(long = "timeout", value_name = "SECS", default_value_t = 60,
         value_parser = clap::value_parser!(u32).range(1..=86_400))]
-    pub timeout_s: u32,
+    pub(crate) timeout_s: u32,
 }
 
 /// Options of `petrel lua`.
 #[derive(Debug, clap::Args)]
-pub struct Lua {
+pub(crate) struct Lua {
     /// The script
     #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    pub(crate) file: PathBuf,
     /// What is asked for: a path, with a query
     #[arg(long, value_name = "URL", default_value = "/")]
-    pub url: String,
+    pub(crate) url: String,
     /// The request method
     #[arg(long, value_name = "METHOD", default_value = "GET")]
-    pub method: String,
+    pub(crate) method: String,
     /// A field of the request, such as 'Accept: text/html'; may be given again
     #[arg(long, value_name = "FIELD")]
-    pub header: Vec<String>,
+    pub(crate) header: Vec<String>,
     /// A file with the body of the request
     #[arg(long, value_name = "FILE")]
-    pub body: Option<PathBuf>,
+    pub(crate) body: Option<PathBuf>,
     /// When the script runs
     #[arg(long, value_name = "WHEN", default_value = "raw-url")]
-    pub hook: LuaHook,
+    pub(crate) hook: LuaHook,
     /// The document root
     #[arg(long, value_name = "DIR", default_value = ".")]
-    pub root: PathBuf,
+    pub(crate) root: PathBuf,
 }
 
 /// The places where mod_magnet runs scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum LuaHook {
+pub(crate) enum LuaHook {
     /// `magnet.attract-raw-url-to`.
     RawUrl,
     /// `magnet.attract-physical-path-to`.
@@ -376,10 +376,10 @@ pub enum LuaHook {
     about = "Starts FastCGI programs",
     arg_required_else_help = true
 )]
-pub struct SpawnFcgi {
+pub(crate) struct SpawnFcgi {
     /// The options.
     #[command(flatten)]
-    pub spawn: Spawn,
+    pub(crate) spawn: Spawn,
 }
 
 fn octal_mode(text: &str) -> Result<u32, String> {
@@ -391,7 +391,7 @@ fn octal_mode(text: &str) -> Result<u32, String> {
 
 impl Arguments {
     /// Whether nothing at all was asked for.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         let asked = self.one_request
             || self.print
             || self.test > 0
@@ -407,7 +407,7 @@ impl Arguments {
 }
 
 /// The completion script for `shell`.
-pub fn completions(shell: clap_complete::Shell) -> Vec<u8> {
+pub(crate) fn completions(shell: clap_complete::Shell) -> Vec<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "petrel", &mut script);
     script
@@ -415,7 +415,7 @@ pub fn completions(shell: clap_complete::Shell) -> Vec<u8> {
 
 /// The manual page of the program, or of one of its commands; in roff. `None`: there is no such
 /// command.
-pub fn manual_page(command: Option<&str>) -> Option<Vec<u8>> {
+pub(crate) fn manual_page(command: Option<&str>) -> Option<Vec<u8>> {
     let mut program = Arguments::command();
     program.build();
     let about = match command {

@@ -10,10 +10,10 @@ use config::LoadOptions;
 use crate::cli::RunningServer;
 use crate::keeper::command_socket;
 use crate::load::{self, Origin};
-use crate::{EXIT_FAILURE, terminal};
+use crate::terminal::{self, EXIT_FAILURE};
 
 /// Sends `command` and shows the answer. The exit code is the server's.
-pub fn run(command: &str, server: &RunningServer) -> u8 {
+pub(crate) fn run(command: &str, server: &RunningServer) -> u8 {
     let done = socket_of(command, server).and_then(|path| {
         ask(command, &path).map_err(|error| {
             let path = path.display();

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use lua::budget::proof;
 
 /// The version line of `-v`.
-pub fn version() -> String {
+pub(crate) fn version() -> String {
     format!(
         "petrel/{} - a web server that takes lighttpd's configuration",
         env!("CARGO_PKG_VERSION")
@@ -13,7 +13,7 @@ pub fn version() -> String {
 }
 
 /// What `-V` prints: the version and one line a feature, `+` for what this program has.
-pub fn features() -> String {
+pub(crate) fn features() -> String {
     let mut text = version() + "\n";
     for (heading, list) in SECTIONS {
         let _ = write!(text, "\n{heading}:\n\n");

@@ -5,7 +5,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Sets the limits that the configuration asks for. Server processes inherit them. Answers what
 /// could not be had, in a sentence.
-pub fn apply(process: &ProcessSettings) -> Vec<String> {
+pub(crate) fn apply(process: &ProcessSettings) -> Vec<String> {
     let mut refused = Vec::new();
     let files = getrlimit(Resource::Nofile);
     let hard = files.maximum.unwrap_or(u64::MAX);

@@ -17,13 +17,13 @@ use std::rc::Rc;
 use config::{ListenAddress, Span};
 use engine::server::BoundListener;
 use engine::settings::ProcessSettings;
-use engine::settings::process::Listener;
+use engine::settings::process::ListenerSettings;
 
-pub use open::probe;
+pub(crate) use open::probe;
 
 /// All listeners of one configuration.
 #[derive(Clone, Default)]
-pub struct ListenerSet {
+pub(crate) struct ListenerSet {
     listeners: Vec<OpenListener>,
 }
 
@@ -67,11 +67,11 @@ impl Drop for SocketPath {
 
 /// Why an address cannot be listened on.
 #[derive(Debug)]
-pub struct ListenError {
+pub(crate) struct ListenError {
     /// What is wrong, in a sentence without a full stop.
-    pub message: String,
+    pub(crate) message: String,
     /// The place in the configuration that asked for the address.
-    pub span: Option<Span>,
+    pub(crate) span: Option<Span>,
 }
 
 impl ListenerSet {
@@ -80,7 +80,7 @@ impl ListenerSet {
     ///
     /// # Errors
     /// The first address that cannot be had. Then nothing stays open that was not before.
-    pub fn open(
+    pub(crate) fn open(
         process: &ProcessSettings,
         before: &ListenerSet,
         inherited: &ListenerSet,
@@ -115,7 +115,7 @@ impl ListenerSet {
     ///
     /// # Errors
     /// A descriptor that is no listening stream socket.
-    pub fn from_service_manager() -> io::Result<ListenerSet> {
+    pub(crate) fn from_service_manager() -> io::Result<ListenerSet> {
         let mut listeners = Vec::new();
         let mut passed = listenfd::ListenFd::from_env();
         for index in 0..passed.len() {
@@ -136,7 +136,7 @@ impl ListenerSet {
     ///
     /// # Errors
     /// Those of listen(2), in a sentence: another server may have been faster.
-    pub fn listen(&self) -> io::Result<()> {
+    pub(crate) fn listen(&self) -> io::Result<()> {
         for listener in &self.listeners {
             for socket in &listener.sockets {
                 if socket.is_listening.get() && listener.inherited {
@@ -154,7 +154,7 @@ impl ListenerSet {
     ///
     /// # Errors
     /// The process has no descriptor left.
-    pub fn copies(&self) -> io::Result<Vec<BoundListener>> {
+    pub(crate) fn copies(&self) -> io::Result<Vec<BoundListener>> {
         let copy = |listener: &OpenListener| {
             let sockets = listener
                 .sockets
@@ -197,7 +197,7 @@ impl ListenSocket {
 impl OpenListener {
     /// Takes over what `wanted` says of an address that is open already, and makes sockets for
     /// more workers. Fewer workers share all sockets: closing one would lose its queue.
-    fn follow(&mut self, wanted: &Listener, workers: usize) -> io::Result<()> {
+    fn follow(&mut self, wanted: &ListenerSettings, workers: usize) -> io::Result<()> {
         self.backlog = wanted.backlog;
         for socket in &self.sockets {
             open::set_changeable_options(socket.descriptor.as_fd(), wanted)?;
@@ -214,7 +214,7 @@ impl OpenListener {
 }
 
 /// Where `address` can be reached by a browser; none for a unix socket.
-pub fn url_of(address: &ListenAddress) -> Option<String> {
+pub(crate) fn url_of(address: &ListenAddress) -> Option<String> {
     match address {
         ListenAddress::Ip(address) => Some(format!("http://{address}/")),
         ListenAddress::Name { host, port } => Some(format!("http://{host}:{port}/")),

@@ -13,7 +13,7 @@ use engine::settings::{ProcessSettings, SettingsTable, loaded_modules};
 
 /// Where the configuration comes from.
 #[derive(Clone, Debug)]
-pub enum Origin {
+pub(crate) enum Origin {
     /// A file; an absolute path.
     File(PathBuf),
     /// A text made by the program itself.
@@ -27,20 +27,20 @@ pub enum Origin {
 
 /// A configuration that can be served.
 #[derive(Clone)]
-pub struct Loaded {
+pub(crate) struct Loaded {
     /// The checked tree.
-    pub config: Arc<Config>,
+    pub(crate) config: Arc<Config>,
     /// The directives it was checked against.
-    pub schema: Arc<Schema>,
+    pub(crate) schema: Arc<Schema>,
     /// The modules that take part, in hook order.
-    pub modules: Vec<&'static ModuleSpec>,
+    pub(crate) modules: Vec<&'static ModuleSpec>,
     /// Settings of the process.
-    pub process: Arc<ProcessSettings>,
+    pub(crate) process: Arc<ProcessSettings>,
 }
 
 impl Loaded {
     /// What start-up should tell, in the order of the text.
-    pub fn warnings(&self) -> impl Iterator<Item = &Diagnostic> {
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = &Diagnostic> {
         self.config.warnings.iter().chain(&self.process.warnings)
     }
 
@@ -49,7 +49,7 @@ impl Loaded {
     ///
     /// # Errors
     /// `server.document-root` is not set outside all conditions.
-    pub fn has_document_root(&self) -> Result<(), Diagnostics> {
+    pub(crate) fn has_document_root(&self) -> Result<(), Diagnostics> {
         let entry = self.config.global().entry("server.document-root");
         match entry.and_then(|entry| entry.value.as_str()) {
             Some(root) if !root.is_empty() => Ok(()),
@@ -62,7 +62,7 @@ impl Loaded {
     }
 
     /// Whether the configuration names scripts.
-    pub fn runs_lua(&self) -> bool {
+    pub(crate) fn runs_lua(&self) -> bool {
         let mut entries = self.config.blocks.iter().flat_map(|block| &block.entries);
         entries.any(|entry| {
             ["magnet.", "cml."]
@@ -72,7 +72,7 @@ impl Loaded {
     }
 
     /// Errors about this configuration, to be shown or logged.
-    pub fn diagnostics(&self, list: Vec<Diagnostic>) -> Diagnostics {
+    pub(crate) fn diagnostics(&self, list: Vec<Diagnostic>) -> Diagnostics {
         Diagnostics {
             list,
             sources: self.config.sources.clone(),
@@ -80,12 +80,12 @@ impl Loaded {
     }
 
     /// `server.breakagelog`: where backends write their errors, if that is not the error log.
-    pub fn breakage_log(&self) -> Option<LogTarget> {
+    pub(crate) fn breakage_log(&self) -> Option<LogTarget> {
         target_of(&self.config.global().entry("server.breakagelog")?.value)
     }
 
     /// Every log the configuration names, each once.
-    pub fn log_targets(&self) -> Vec<LogTarget> {
+    pub(crate) fn log_targets(&self) -> Vec<LogTarget> {
         let mut targets = vec![self.process.error_log.clone()];
         let of_modules = self
             .modules
@@ -125,7 +125,7 @@ fn target_of(value: &config::Value) -> Option<LogTarget> {
 ///
 /// # Errors
 /// Everything that is wrong with it, warnings included.
-pub fn load(origin: &Origin) -> Result<Loaded, Diagnostics> {
+pub(crate) fn load(origin: &Origin) -> Result<Loaded, Diagnostics> {
     let schema = modules::schema();
     let options = LoadOptions::from_process();
     let mut config = match origin {
@@ -157,24 +157,24 @@ pub fn load(origin: &Origin) -> Result<Loaded, Diagnostics> {
 }
 
 /// Shows what is wrong on standard error, with the text it is about.
-pub fn print_errors(errors: &Diagnostics) {
+pub(crate) fn print_errors(errors: &Diagnostics) {
     write_to_stderr(&errors.render(style()));
 }
 
 /// Shows the warnings of a configuration on standard error.
-pub fn print_warnings(loaded: &Loaded) {
+pub(crate) fn print_warnings(loaded: &Loaded) {
     for warning in loaded.warnings() {
         print_diagnostic(warning, loaded);
     }
 }
 
 /// Shows one diagnostic about `loaded` on standard error.
-pub fn print_diagnostic(diagnostic: &Diagnostic, loaded: &Loaded) {
+pub(crate) fn print_diagnostic(diagnostic: &Diagnostic, loaded: &Loaded) {
     write_to_stderr(&(config::render(diagnostic, &loaded.config.sources, style()) + "\n"));
 }
 
 /// The errors as lines for a log.
-pub fn error_lines(errors: &Diagnostics) -> Vec<String> {
+pub(crate) fn error_lines(errors: &Diagnostics) -> Vec<String> {
     let wrong = errors
         .list
         .iter()
@@ -185,7 +185,7 @@ pub fn error_lines(errors: &Diagnostics) -> Vec<String> {
 }
 
 /// The warnings as lines for a log.
-pub fn warning_lines(loaded: &Loaded) -> Vec<String> {
+pub(crate) fn warning_lines(loaded: &Loaded) -> Vec<String> {
     let sources = &loaded.config.sources;
     loaded
         .warnings()

@@ -3,12 +3,15 @@
 //! Knows the kernel's side of a server (users, signals, sockets, processes) and nothing of HTTP:
 //! the engine serves, the modules answer.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+#![cfg_attr(not(test), warn(unreachable_pub))]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod bundled;
 mod check;
 mod cli;
 mod command;
+mod control;
 mod fcgi_magnet;
 mod fcgi_program;
 mod fcgi_stat_accel;
@@ -28,7 +31,7 @@ mod terminal;
 mod user;
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::process::ExitCode;
@@ -40,14 +43,12 @@ use clap::error::ErrorKind;
 use bundled::BundledSite;
 use cli::{Arguments, Command, SpawnFcgi};
 use keeper::daemon::{self, Detached};
-use keeper::{End, Options};
+use keeper::{KeeperExit, KeeperOptions};
 use listen::ListenerSet;
 use load::{Loaded, Origin};
 use names::Called;
 use serve_dir::Site;
-
-/// lighttpd's exit code for everything that keeps it from starting.
-const EXIT_FAILURE: u8 = 255;
+use terminal::{EXIT_FAILURE, fail, print};
 
 fn main() -> ExitCode {
     // Whatever we were given beyond the first three is not for the programs that we start.
@@ -156,7 +157,7 @@ fn with_file(arguments: &Arguments, file: &Path) -> u8 {
         .idle_s
         .map(|seconds| Duration::from_secs(seconds.into()));
     keep(
-        Options {
+        KeeperOptions {
             origin,
             idle,
             announcement,
@@ -241,7 +242,7 @@ fn serve_site(site: &Site, what: &str) -> u8 {
             let announcement = vec![line];
             let inherited = ListenerSet::default();
             keep(
-                Options {
+                KeeperOptions {
                     origin,
                     idle: None,
                     announcement,
@@ -259,10 +260,10 @@ fn serve_site(site: &Site, what: &str) -> u8 {
 }
 
 /// Runs the keeper, and in the processes that it forks the server.
-fn keep(options: Options, loaded: Loaded) -> u8 {
+fn keep(options: KeeperOptions, loaded: Loaded) -> u8 {
     match keeper::run(options, loaded) {
-        End::Exit(code) => code,
-        End::Server(handover) => server::run(*handover),
+        KeeperExit::Exit(code) => code,
+        KeeperExit::Server(handover) => server::run(*handover),
     }
 }
 
@@ -286,18 +287,6 @@ fn explain_usage(error: &clap::Error) -> u8 {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
         _ => EXIT_FAILURE,
     }
-}
-
-fn print(text: &[u8]) -> u8 {
-    match io::stdout().write_all(text) {
-        Ok(()) => 0,
-        Err(_) => EXIT_FAILURE,
-    }
-}
-
-fn fail(message: &str) -> u8 {
-    terminal::complain(format_args!("petrel: {message}"));
-    EXIT_FAILURE
 }
 
 /// The port of the bundled site.

@@ -4,14 +4,14 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 /// The name under which `petrel spawn` is meant.
-pub const SPAWN_FCGI: &str = "spawn-fcgi";
+pub(crate) const SPAWN_FCGI: &str = "spawn-fcgi";
 
 /// Commands that are programs of their own elsewhere: their names are those of the programs.
 const PROGRAMS: [&str; 2] = ["fcgi-magnet", "fcgi-stat-accel"];
 
 /// What the program is, by the name that it was started under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Called {
+pub(crate) enum Called {
     /// petrel, with everything after it: petrel-0.1, petrel.new.
     Petrel,
     /// lighttpd, which has the same options and does nothing without any.
@@ -26,7 +26,7 @@ pub enum Called {
 
 impl Called {
     /// By the first word of the command line.
-    pub fn by(word: Option<&OsStr>) -> Called {
+    pub(crate) fn by(word: Option<&OsStr>) -> Called {
         // A caller that gives no name at all means the file it started.
         let Some(name) = word.map(file_name).filter(|name| !name.is_empty()) else {
             return Called::Petrel;
@@ -45,7 +45,7 @@ impl Called {
 
 /// What is said to a caller by an unknown name. Serving a site in the place of another program would leave the
 /// caller waiting for what that program does.
-pub fn refusal(word: Option<&OsStr>) -> String {
+pub(crate) fn refusal(word: Option<&OsStr>) -> String {
     let name = word.map(file_name).unwrap_or_default();
     let programs = PROGRAMS.join(", ");
     format!(

@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use crate::load::Origin;
 
 /// What is to be served.
-pub struct Site {
+pub(crate) struct Site {
     /// The directory.
-    pub directory: PathBuf,
+    pub(crate) directory: PathBuf,
     /// The address to listen on.
-    pub bind: IpAddr,
+    pub(crate) bind: IpAddr,
     /// The TCP port.
-    pub port: u16,
+    pub(crate) port: u16,
     /// Whether directories without an index file are listed.
-    pub listing: bool,
+    pub(crate) listing: bool,
 }
 
 impl Site {
@@ -24,7 +24,7 @@ impl Site {
     ///
     /// # Errors
     /// The directory is none, or its path cannot stand in a configuration.
-    pub fn configuration(&self) -> io::Result<Origin> {
+    pub(crate) fn configuration(&self) -> io::Result<Origin> {
         let directory = self
             .directory
             .canonicalize()
@@ -59,7 +59,7 @@ impl Site {
     }
 
     /// Where a browser finds it.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!(
             "http://{}/",
             std::net::SocketAddr::new(self.bind, self.port)

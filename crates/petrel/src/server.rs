@@ -2,6 +2,7 @@
 //!
 //! Opens no listening socket and no log file: those come from the keeper. Waits for the keeper's
 //! orders in its main thread while the engine's workers serve, and ends when the keeper does.
+#![expect(clippy::disallowed_methods, reason = "the first thread has no worker")]
 
 mod freed_memory;
 
@@ -18,46 +19,46 @@ use engine::worker::{Cut, Drain};
 use engine::{file_report, limits};
 use modules::gateway::options::spawn_specs;
 use modules::gateway::overload;
-use modules::gateway::resolve;
+use modules::gateway::resolve::{FollowedNames, NameServers};
 use nix::sys::signal::{SigSet, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::keeper::control::{Control, News, Order};
+use crate::control::{Control, News, Order};
 use crate::load::Loaded;
 use crate::stdio;
 use crate::user::Identity;
 use freed_memory::FreedMemory;
 
 /// What the keeper hands to a server process it has just forked.
-pub struct Handover {
+pub(crate) struct Handover {
     /// The configuration.
-    pub loaded: Loaded,
+    pub(crate) loaded: Loaded,
     /// Bound sockets; they listen when [`Order::Go`] comes.
-    pub listeners: Vec<BoundListener>,
+    pub(crate) listeners: Vec<BoundListener>,
     /// Open logs.
-    pub logs: Vec<(LogTarget, OwnedFd)>,
+    pub(crate) logs: Vec<(LogTarget, OwnedFd)>,
     /// The targets that the numbers in [`Order::Log`] stand for.
-    pub log_targets: Vec<LogTarget>,
+    pub(crate) log_targets: Vec<LogTarget>,
     /// This process's end.
-    pub control: Control,
+    pub(crate) control: Control,
     /// Who to become.
-    pub identity: Identity,
+    pub(crate) identity: Identity,
     /// Tell the keeper after this time without a connection.
-    pub idle: Option<Duration>,
+    pub(crate) idle: Option<Duration>,
     /// The keeper.
-    pub keeper: u32,
+    pub(crate) keeper: u32,
     /// Whether the terminal is to be let go.
-    pub detached: bool,
+    pub(crate) detached: bool,
 }
 
 /// Serves until told to stop. The answer is the process's exit code.
-pub fn run(handover: Handover) -> u8 {
+pub(crate) fn run(handover: Handover) -> u8 {
     let control = Arc::new(handover.control);
     report_panics(&control);
     let logs = open_logs(&handover.loaded, handover.logs);
     let freed_memory = FreedMemory::new();
     let served = logs.and_then(|logs| {
-        give_up(
+        let name_servers = give_up(
             &handover.loaded,
             &handover.identity,
             handover.keeper,
@@ -66,6 +67,7 @@ pub fn run(handover: Handover) -> u8 {
         let process = Process {
             control: &control,
             logs,
+            name_servers,
             log_targets: &handover.log_targets,
         };
         process.serve(
@@ -86,16 +88,23 @@ pub fn run(handover: Handover) -> u8 {
     }
 }
 
-/// What needs privileges, and their end. No thread may be running yet.
-fn give_up(loaded: &Loaded, identity: &Identity, keeper: u32, detached: bool) -> io::Result<()> {
+/// What needs privileges, and their end. No thread may be running yet. The answer has the name servers that a chroot has
+/// hidden.
+fn give_up(
+    loaded: &Loaded,
+    identity: &Identity,
+    keeper: u32,
+    detached: bool,
+) -> io::Result<Option<NameServers>> {
     if detached {
         stdio::let_go()?;
     }
     leave_signals_to_the_keeper()?;
     let process = &loaded.process;
+    let mut servers = None;
     if let Some(root) = &process.chroot {
         // The system's name servers and hosts file are out of reach in there.
-        resolve::prepare();
+        servers = Some(NameServers::of_system());
         enter(root)?;
     }
     identity
@@ -107,7 +116,7 @@ fn give_up(loaded: &Loaded, identity: &Identity, keeper: u32, detached: bool) ->
         nix::sys::prctl::set_dumpable(true)?;
     }
     match std::os::unix::process::parent_id() == keeper {
-        true => Ok(()),
+        true => Ok(servers),
         false => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
@@ -149,7 +158,7 @@ fn open_logs(loaded: &Loaded, logs: Vec<(LogTarget, OwnedFd)>) -> io::Result<Log
 }
 
 /// The settings of a configuration that are about logs.
-pub fn configure_logs(logs: &LogRegistry, loaded: &Loaded) {
+pub(crate) fn configure_logs(logs: &LogRegistry, loaded: &Loaded) {
     logs.set_error_log(loaded.process.error_log.clone());
     logs.set_syslog_facility(loaded.process.syslog_facility);
     logs.set_time_precision(loaded.process.features.error_log_precision);
@@ -169,12 +178,13 @@ fn report_panics(control: &Arc<Control>) {
 struct Process<'a> {
     control: &'a Arc<Control>,
     logs: LogRegistry,
+    name_servers: Option<NameServers>,
     log_targets: &'a [LogTarget],
 }
 
 impl Process<'_> {
     fn serve(
-        self,
+        mut self,
         loaded: &Loaded,
         listeners: Vec<BoundListener>,
         idle: Option<Duration>,
@@ -199,6 +209,9 @@ impl Process<'_> {
                 .error(format_args!("lua: {}", lua::budget::proof::REMEDY));
         }
         let server = Server::start(plan, listeners)?;
+        if let Some(servers) = self.name_servers.take() {
+            FollowedNames::of(server.shared()).prepare(servers);
+        }
         self.pass_reports_on(loaded, &server);
         self.control.tell(&News::Ready)?;
         let mut idleness = idle.map(Idleness::new);
@@ -214,7 +227,7 @@ impl Process<'_> {
     /// Backends that are overloaded are the keeper's, which may start more processes.
     fn pass_reports_on(&self, loaded: &Loaded, server: &Server) {
         // The keeper has read them before: there is nothing wrong with them.
-        let specs = spawn_specs(&loaded.config).unwrap_or_default();
+        let specs = spawn_specs(&loaded.config, modules::MODULES).unwrap_or_default();
         let control = Arc::clone(self.control);
         // A keeper that hears nothing has other worries.
         let hear = move |number| drop(control.tell(&News::Overloaded(number)));

@@ -7,7 +7,7 @@ use std::io;
 ///
 /// # Errors
 /// /dev/null cannot be opened.
-pub fn let_go() -> io::Result<()> {
+pub(crate) fn let_go() -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;

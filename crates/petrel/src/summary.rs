@@ -7,7 +7,7 @@ use crate::load::Loaded;
 use crate::terminal;
 
 /// The lines; none when every directive does what it says.
-pub fn lines(loaded: &Loaded) -> Vec<String> {
+pub(crate) fn lines(loaded: &Loaded) -> Vec<String> {
     let count = |consequence| {
         let warnings = loaded.warnings();
         let warnings = warnings.filter(|warning| warning.consequence == Some(consequence));
@@ -35,7 +35,7 @@ pub fn lines(loaded: &Loaded) -> Vec<String> {
 }
 
 /// Writes them to standard error.
-pub fn print(loaded: &Loaded) {
+pub(crate) fn print(loaded: &Loaded) {
     for line in lines(loaded) {
         terminal::complain(format_args!("petrel: {line}"));
     }

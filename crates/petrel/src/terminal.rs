@@ -7,12 +7,12 @@ use std::fmt;
 use std::io::{self, Write};
 
 /// A line on standard output.
-pub fn say(words: fmt::Arguments<'_>) {
+pub(crate) fn say(words: fmt::Arguments<'_>) {
     write_line(io::stdout(), words);
 }
 
 /// A line on standard error.
-pub fn complain(words: fmt::Arguments<'_>) {
+pub(crate) fn complain(words: fmt::Arguments<'_>) {
     write_line(io::stderr(), words);
 }
 
@@ -20,6 +20,23 @@ fn write_line(mut output: impl Write, words: fmt::Arguments<'_>) {
     // In one piece, so that it stays whole among those of others.
     let _ = output.write_all(format!("{words}\n").as_bytes());
 }
+
+/// A text on standard output. The answer is an exit code.
+pub(crate) fn print(text: &[u8]) -> u8 {
+    match io::stdout().write_all(text) {
+        Ok(()) => 0,
+        Err(_) => EXIT_FAILURE,
+    }
+}
+
+/// A message about what keeps the program from going on. The answer is its exit code.
+pub(crate) fn fail(message: &str) -> u8 {
+    complain(format_args!("petrel: {message}"));
+    EXIT_FAILURE
+}
+
+/// lighttpd's exit code for everything that keeps it from starting.
+pub(crate) const EXIT_FAILURE: u8 = 255;
 
 #[cfg(test)]
 mod tests {

@@ -13,7 +13,7 @@ use nix::unistd::{
 
 /// What `server.username` and `server.groupname` stand for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub(crate) struct Identity {
     user: Option<Uid>,
     group: Option<Gid>,
     /// Those of the user, or none. Looked up beforehand: who may write etc/group in a chroot must
@@ -26,7 +26,7 @@ impl Identity {
     ///
     /// # Errors
     /// A name that does not exist, or stands for root; in a sentence.
-    pub fn find(process: &ProcessSettings) -> Result<Identity, String> {
+    pub(crate) fn find(process: &ProcessSettings) -> Result<Identity, String> {
         let (user, group) = (process.username.as_deref(), process.groupname.as_deref());
         Identity::named(
             user.map(|name| ("server.username", name)),
@@ -39,7 +39,7 @@ impl Identity {
     ///
     /// # Errors
     /// A name that does not exist, or stands for root; in a sentence.
-    pub fn named(
+    pub(crate) fn named(
         user: Option<(&str, &str)>,
         group: Option<(&str, &str)>,
     ) -> Result<Identity, String> {
@@ -61,7 +61,7 @@ impl Identity {
     ///
     /// # Errors
     /// The user's groups cannot be looked up; in a sentence.
-    pub fn new(user: Option<&User>, group: Option<Gid>) -> Result<Identity, String> {
+    pub(crate) fn new(user: Option<&User>, group: Option<Gid>) -> Result<Identity, String> {
         let supplementary = match (user, group) {
             (Some(user), Some(group)) => groups_of(&user.name, group)?,
             _ => Vec::new(),
@@ -74,7 +74,7 @@ impl Identity {
     }
 
     /// A user without a name and a group.
-    pub fn unnamed(user: Uid, group: Gid) -> Identity {
+    pub(crate) fn unnamed(user: Uid, group: Gid) -> Identity {
         Identity {
             user: Some(user),
             group: Some(group),
@@ -83,7 +83,7 @@ impl Identity {
     }
 
     /// Who the process is already.
-    pub fn unchanged() -> Identity {
+    pub(crate) fn unchanged() -> Identity {
         Identity {
             user: None,
             group: None,
@@ -92,17 +92,17 @@ impl Identity {
     }
 
     /// The user, if it is another one.
-    pub fn user(&self) -> Option<Uid> {
+    pub(crate) fn user(&self) -> Option<Uid> {
         self.user
     }
 
     /// The group, if it is another one.
-    pub fn group(&self) -> Option<Gid> {
+    pub(crate) fn group(&self) -> Option<Gid> {
         self.group
     }
 
     /// Who log files belong to that are made for it.
-    pub fn file_owner(&self) -> FileOwner {
+    pub(crate) fn file_owner(&self) -> FileOwner {
         FileOwner {
             user: self.user.map(Uid::as_raw),
             group: self.group.map(Gid::as_raw),
@@ -115,7 +115,7 @@ impl Identity {
     /// # Errors
     /// Those of the kernel; also when the old identity could be taken back. The process must not
     /// go on then.
-    pub fn assume(&self) -> io::Result<()> {
+    pub(crate) fn assume(&self) -> io::Result<()> {
         if let Some(group) = self.group {
             setgroups(&self.supplementary)?;
             setgid(group)?;
@@ -163,7 +163,7 @@ impl Identity {
 
 /// What there is to say about the user that the server process will have: that it stays root, or that
 /// `server.username` cannot be obeyed.
-pub fn warning(process: &ProcessSettings) -> Option<&'static str> {
+pub(crate) fn warning(process: &ProcessSettings) -> Option<&'static str> {
     match (geteuid().is_root(), &process.username) {
         (true, None) => Some(
             "the server process runs as root, because server.username is not set: an error in it, or in a script or \

@@ -10,7 +10,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use petrel_proto::http1::{HeadOptions, Parsed, RequestHead, write_content_length};
+use petrel_proto::http1::{Parsed, write_content_length};
+use petrel_proto::request_head::{HeadOptions, RequestHead};
 use petrel_proto::url::{Url, UrlOptions};
 
 const WRK: &str = "GET /index.html HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n";

@@ -10,9 +10,9 @@
 //! PHP sends when a script has taken its Content-Type away. But names are tokens, values hold no control
 //! bytes, lines are not folded, and lengths do not contradict each other.
 
-use crate::http1::is_token;
 use crate::reply_head::ReplyHead;
 use crate::status::Status;
+use crate::syntax::{decimal, is_token, is_value_byte, trimmed};
 
 /// How much of a head is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Default for HeadLimits {
 
 /// How far a head has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parsed {
+pub enum ParsedCgiHead {
     /// The empty line that ends the head has not arrived yet.
     Partial,
     /// The head is complete; the body, or after an interim head the next one, begins `length` bytes
@@ -44,13 +44,13 @@ pub enum Parsed {
         /// Bytes of input that the head took.
         length: usize,
         /// What the head is.
-        kind: Kind,
+        kind: HeadKind,
     },
 }
 
 /// What a head is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum HeadKind {
     /// The head of the reply. With `Location` and no status it got status 302.
     Final,
     /// The head of the reply, which by RFC 3875 6.2.2 is a local redirect: no status, and a
@@ -157,14 +157,18 @@ impl HeadDecoder {
 
     /// Reads on in `input`, which begins where the head begins and may hold more than the head.
     ///
-    /// On [`Parsed::Partial`] call again with the same bytes and more behind them, and the same
+    /// On [`ParsedCgiHead::Partial`] call again with the same bytes and more behind them, and the same
     /// `head`. The fields are in `head` as far as they were read; `Status` is taken out of them, and
-    /// of several equal fields `Content-Length` one stays. After [`Parsed::Complete`] comes
+    /// of several equal fields `Content-Length` one stays. After [`ParsedCgiHead::Complete`] comes
     /// [`HeadDecoder::begin`].
     ///
     /// # Errors
     /// The head must not be passed on. An error is final.
-    pub fn decode(&mut self, input: &[u8], head: &mut ReplyHead) -> Result<Parsed, HeadError> {
+    pub fn decode(
+        &mut self,
+        input: &[u8],
+        head: &mut ReplyHead,
+    ) -> Result<ParsedCgiHead, HeadError> {
         match self.refused {
             Some(error) => Err(error),
             None => self
@@ -184,7 +188,7 @@ impl HeadDecoder {
         self.is_chunked
     }
 
-    fn lines(&mut self, input: &[u8], head: &mut ReplyHead) -> Result<Parsed, HeadError> {
+    fn lines(&mut self, input: &[u8], head: &mut ReplyHead) -> Result<ParsedCgiHead, HeadError> {
         let within = &input[..input.len().min(self.limits.bytes_max)];
         loop {
             let rest = within.get(self.searched..).unwrap_or_default();
@@ -204,9 +208,9 @@ impl HeadDecoder {
     }
 
     /// No line end is there. What cannot become a head is refused at once.
-    fn unfinished(&self, within: &[u8]) -> Result<Parsed, HeadError> {
+    fn unfinished(&self, within: &[u8]) -> Result<ParsedCgiHead, HeadError> {
         if within.len() < self.limits.bytes_max {
-            return Ok(Parsed::Partial);
+            return Ok(ParsedCgiHead::Partial);
         }
         Err(match memchr::memchr(b':', within) {
             None => HeadError::NoHead,
@@ -271,16 +275,16 @@ impl HeadDecoder {
     }
 
     /// There are no more fields.
-    pub(crate) fn finish(&self, head: &mut ReplyHead) -> Result<Kind, HeadError> {
+    pub(crate) fn finish(&self, head: &mut ReplyHead) -> Result<HeadKind, HeadError> {
         if self.is_chunked && self.content_length.is_some() {
             return Err(HeadError::ContentLengthWithTransferEncoding);
         }
         let (status, kind) = match (self.status, self.location) {
-            (None, Location::Absent) => (Status::OK, Kind::Final),
-            (None, Location::Url) => (Status::FOUND, Kind::Final),
-            (None, Location::Path) => (Status::FOUND, Kind::LocalRedirect),
-            (Some(status), _) if is_interim(status) => (status, Kind::Interim),
-            (Some(status), _) => (status, Kind::Final),
+            (None, Location::Absent) => (Status::OK, HeadKind::Final),
+            (None, Location::Url) => (Status::FOUND, HeadKind::Final),
+            (None, Location::Path) => (Status::FOUND, HeadKind::LocalRedirect),
+            (Some(status), _) if is_interim(status) => (status, HeadKind::Interim),
+            (Some(status), _) => (status, HeadKind::Final),
         };
         head.set_status(status);
         Ok(kind)
@@ -364,9 +368,9 @@ impl HeadDecoder {
         }
     }
 
-    fn complete(&mut self, head: &mut ReplyHead) -> Result<Parsed, HeadError> {
+    fn complete(&mut self, head: &mut ReplyHead) -> Result<ParsedCgiHead, HeadError> {
         let kind = self.finish(head)?;
-        Ok(Parsed::Complete {
+        Ok(ParsedCgiHead::Complete {
             length: self.line_start,
             kind,
         })
@@ -393,34 +397,6 @@ fn status(value: &[u8]) -> Result<Status, HeadError> {
         (Some(code @ 100..=999), None | Some(b' ')) => Ok(Status(code)),
         _ => Err(HeadError::Status),
     }
-}
-
-/// Without the blanks around it, and only those: any other white space is a control byte.
-#[inline]
-fn trimmed(mut value: &[u8]) -> &[u8] {
-    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
-        value = rest;
-    }
-    value
-}
-
-/// Digits only, at most 63 bits: a length that also fits a file offset.
-fn decimal(text: &[u8]) -> Option<u64> {
-    if text.is_empty() {
-        return None;
-    }
-    let mut value: u64 = 0;
-    for &byte in text {
-        let digit = byte.checked_sub(b'0').filter(|&digit| digit < 10)?;
-        value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
-    }
-    (value <= i64::MAX as u64).then_some(value)
-}
-
-/// RFC 9110 5.5: no control characters but the tab.
-#[inline]
-fn is_value_byte(byte: u8) -> bool {
-    byte >= b' ' && byte != 0x7f || byte == b'\t'
 }
 
 #[cfg(test)]

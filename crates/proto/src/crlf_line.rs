@@ -28,7 +28,7 @@ pub(crate) enum LineError {
 
 impl Line {
     /// Adds `input` up to the end of the line, which has at most `bytes_max` in front of it.
-    pub fn scan(&mut self, input: &[u8], bytes_max: usize) -> Result<Scanned, LineError> {
+    pub(crate) fn scan(&mut self, input: &[u8], bytes_max: usize) -> Result<Scanned, LineError> {
         if self.has_carriage_return {
             return match input.first() {
                 None => Ok(Scanned::More),
@@ -54,18 +54,18 @@ impl Line {
     }
 
     /// The complete line.
-    pub fn text(&self) -> &[u8] {
+    pub(crate) fn text(&self) -> &[u8] {
         &self.bytes
     }
 
     /// Takes the complete line, and begins another.
-    pub fn take(&mut self) -> Vec<u8> {
+    pub(crate) fn take(&mut self) -> Vec<u8> {
         self.has_carriage_return = false;
         std::mem::take(&mut self.bytes)
     }
 
     /// Begins another line, in the same buffer.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.has_carriage_return = false;
         self.bytes.clear();
     }

@@ -1,7 +1,11 @@
 //! Text made safe for where it goes: HTML, JSON, URLs and logs.
 //!
 //! All functions append to a buffer of the caller and take bytes, since file names and header
-//! values need not be UTF-8.
+//! values need not be UTF-8. What was encoded in URLs and forms is decoded here, too.
+
+use std::borrow::Cow;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 /// Appends `text` for HTML text or a quoted attribute value. Bytes outside ASCII pass unchanged.
 pub fn html(out: &mut Vec<u8>, text: &[u8]) {
@@ -34,16 +38,56 @@ pub fn json(out: &mut Vec<u8>, text: &[u8]) {
 /// delimiters `!$()*+,;=@` becomes `%XX`. So `?`, `#` and `%` in file names do not change what the
 /// URL means, `:` does not make a scheme of a relative one, and nothing is left for HTML to escape.
 pub fn percent_encode_path(out: &mut Vec<u8>, path: &[u8]) {
-    for &byte in path {
-        let is_plain = byte.is_ascii_alphanumeric() || b"-._~/!$()*+,;=@".contains(&byte);
-        if is_plain {
-            out.push(byte);
-        } else {
-            out.push(b'%');
-            out.extend_from_slice(&upper_hex(byte));
-        }
+    for part in percent_encode(path, NO_PATH) {
+        out.extend_from_slice(part.as_bytes());
     }
 }
+
+/// The same with every delimiter but `/` as `%XX`, for a path in a header field.
+pub fn percent_encode_all(out: &mut Vec<u8>, path: &[u8]) {
+    for part in percent_encode(path, RESERVED) {
+        out.extend_from_slice(part.as_bytes());
+    }
+}
+
+/// `%XX` decoded; a percent sign before anything else stands for itself.
+pub fn percent_decode(text: &[u8]) -> Cow<'_, [u8]> {
+    percent_encoding::percent_decode(text).into()
+}
+
+/// A name or value of a form (`application/x-www-form-urlencoded`) decoded: `+` is a space.
+pub fn form_decode(text: &[u8]) -> Cow<'_, [u8]> {
+    if !text.contains(&b'+') {
+        return percent_decode(text);
+    }
+    let spaced = text.iter().map(|byte| match byte {
+        b'+' => b' ',
+        byte => *byte,
+    });
+    let spaced: Vec<u8> = spaced.collect();
+    Cow::Owned(percent_decode(&spaced).into_owned())
+}
+
+/// What is encoded in the path of a URL.
+const NO_PATH: &AsciiSet = &RESERVED
+    .remove(b'!')
+    .remove(b'$')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b'*')
+    .remove(b'+')
+    .remove(b',')
+    .remove(b';')
+    .remove(b'=')
+    .remove(b'@');
+
+/// All but unreserved characters (RFC 3986 2.3) and the slash.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'/');
 
 /// Appends `text` for a field of a log, as lighttpd writes it: `"` and `\` get a backslash, control
 /// characters that have a letter in C are written with it, and all else that is not printable ASCII
@@ -145,6 +189,23 @@ mod tests {
             let method = crate::method::Method::Get;
             prop_assert_eq!(url.parse(target.as_bytes(), method, &Default::default()), Ok(()));
             prop_assert_eq!(url.path(), path.as_bytes());
+        }
+    }
+
+    #[test]
+    fn percent_encoding_that_is_none_stays() {
+        for (text, expected) in [
+            ("a%20b+c", "a b c"),
+            ("%", "%"),
+            ("%4", "%4"),
+            ("%zz%41", "%zzA"),
+            ("", ""),
+        ] {
+            assert_eq!(
+                &*form_decode(text.as_bytes()),
+                expected.as_bytes(),
+                "{text}"
+            );
         }
     }
 }

@@ -14,7 +14,7 @@ pub fn weak_eq(left: &[u8], right: &[u8]) -> bool {
 }
 
 /// Whether `etag` is well-formed and not weak.
-pub fn is_strong(etag: &[u8]) -> bool {
+fn is_strong(etag: &[u8]) -> bool {
     matches!(split_first(etag), Some((tag, b"")) if tag.first() == Some(&b'"'))
 }
 

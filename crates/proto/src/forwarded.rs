@@ -170,7 +170,7 @@ impl<'a> Hop<'a> {
 }
 
 fn is_name(byte: u8) -> bool {
-    crate::http1::is_token(&[byte])
+    crate::syntax::is_token(&[byte])
 }
 
 /// A quoted string behind its first mark, and what follows its last.

@@ -9,7 +9,7 @@
 //! [`HeaderBlock::set`] the characters CR, LF and NUL become spaces, and a field whose name is not a
 //! token is left out.
 
-use crate::http1::is_token;
+use crate::syntax::is_token;
 
 /// Header fields as they go out. Names match in any letter case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,8 @@
 //! | module | what it knows |
 //! |---|---|
 //! | [`method`], [`status`] | the closed tables of methods and status codes |
-//! | [`http1`] | request heads, message bodies, and the bytes of response heads |
+//! | [`request_head`] | one request head, however it came, and the rules it obeys |
+//! | [`http1`] | HTTP/1 text: request heads, message bodies, and the bytes of response heads |
 //! | [`url`] | request targets, normalised as lighttpd 1.4 does |
 //! | [`header_block`] | response header fields in wire form |
 //! | [`range`], [`conditional`], [`etag`], [`date`], [`accept`] | RFC 9110's small languages |
@@ -20,6 +21,8 @@
 //! | [`escape`] | text made safe for HTML, JSON, URLs and logs |
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+#![cfg_attr(not(test), warn(unreachable_pub))]
 
 pub mod accept;
 pub mod ajp13;
@@ -38,8 +41,10 @@ pub mod method;
 pub mod proxy_protocol;
 pub mod range;
 pub mod reply_head;
+pub mod request_head;
 pub mod resp;
 pub mod scgi;
 pub mod status;
+mod syntax;
 pub mod url;
 pub mod uwsgi;

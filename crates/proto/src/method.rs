@@ -2,7 +2,7 @@
 //!
 //! The table is the set lighttpd 1.4 knows (RFC 9110, PATCH, QUERY, WebDAV and its extensions), and PURGE,
 //! by which caches are told to forget something.
-//! Method names are case-sensitive (RFC 9110 9.1). What a method may do is decided elsewhere.
+//! Method names are case-sensitive (RFC 9110 9.1). Whether a server allows a method is decided elsewhere.
 
 macro_rules! methods {
     ($($variant:ident $text:literal,)*) => {
@@ -94,25 +94,28 @@ impl Method {
         matches!(self, Method::Get | Method::Head)
     }
 
-    /// Whether the request may be sent again when its reply is lost: PUT, DELETE and the safe methods
-    /// (RFC 9110 9.2.1 and 9.2.2).
-    ///
-    /// WebDAV calls MKCOL, COPY, MOVE, PROPPATCH and UNLOCK idempotent, too, but answers the second one
-    /// otherwise than the first: a MOVE that has worked would be reported as 404.
-    pub const fn is_idempotent(self) -> bool {
+    /// Whether a request only asks for something (RFC 9110 9.2.1, and the methods registered as safe).
+    pub const fn is_safe(self) -> bool {
         matches!(
             self,
             Method::Get
                 | Method::Head
                 | Method::Query
-                | Method::Put
-                | Method::Delete
                 | Method::Options
                 | Method::Trace
                 | Method::Propfind
                 | Method::Report
                 | Method::Search
         )
+    }
+
+    /// Whether the request may be sent again when its reply is lost: PUT, DELETE and the safe methods
+    /// (RFC 9110 9.2.2).
+    ///
+    /// WebDAV calls MKCOL, COPY, MOVE, PROPPATCH and UNLOCK idempotent, too, but answers the second one
+    /// otherwise than the first: a MOVE that has worked would be reported as 404.
+    pub const fn is_idempotent(self) -> bool {
+        self.is_safe() || matches!(self, Method::Put | Method::Delete)
     }
 }
 

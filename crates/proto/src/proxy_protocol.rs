@@ -14,7 +14,7 @@ pub use extras::{Extras, Tls};
 
 /// A header, and how much of the input it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct ProxyHeader {
     /// Bytes of the input it took.
     pub length: usize,
     /// Who talks to whom.
@@ -42,11 +42,11 @@ pub enum Endpoints {
 
 /// How far a header has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decoded {
+pub enum DecodedHeader {
     /// More bytes are needed. Never said with [`HEADER_BYTES_MAX`] bytes.
     NeedMore,
     /// The header is complete.
-    Complete(Box<Header>),
+    Complete(Box<ProxyHeader>),
 }
 
 /// The longest header that is read: 16 bytes, two unix addresses and 4 KiB of extras.
@@ -96,7 +96,7 @@ impl std::error::Error for HeaderError {}
 ///
 /// # Errors
 /// Final: the connection is to be closed.
-pub fn decode(input: &[u8]) -> Result<Decoded, HeaderError> {
+pub fn decode(input: &[u8]) -> Result<DecodedHeader, HeaderError> {
     let begins = |with: &[u8]| {
         let length = with.len().min(input.len());
         input.get(..length) == with.get(..length)
@@ -177,12 +177,12 @@ const V2_IP6: usize = 36;
 const V2_UNIX: usize = 216;
 const EXTRAS_BYTES_MAX: usize = 4096;
 
-fn decode_v1(input: &[u8]) -> Result<Decoded, HeaderError> {
+fn decode_v1(input: &[u8]) -> Result<DecodedHeader, HeaderError> {
     let within = input.get(..V1_BYTES_MAX).unwrap_or(input);
     let Some(end) = memchr::memchr(b'\n', within) else {
         return match within.len() {
             V1_BYTES_MAX => Err(HeaderError::Line),
-            _ => Ok(Decoded::NeedMore),
+            _ => Ok(DecodedHeader::NeedMore),
         };
     };
     let line = within.get(..end).unwrap_or_default();
@@ -191,7 +191,7 @@ fn decode_v1(input: &[u8]) -> Result<Decoded, HeaderError> {
         .and_then(|line| std::str::from_utf8(line).ok())
         .and_then(v1_endpoints)
         .ok_or(HeaderError::Line)?;
-    Ok(Decoded::Complete(Box::new(Header {
+    Ok(DecodedHeader::Complete(Box::new(ProxyHeader {
         length: end + 1,
         endpoints,
         extras: Extras::default(),
@@ -229,13 +229,13 @@ fn v1_port(text: &str) -> Option<u16> {
     (is_plain && is_short).then(|| text.parse().ok())?
 }
 
-fn decode_v2(input: &[u8]) -> Result<Decoded, HeaderError> {
+fn decode_v2(input: &[u8]) -> Result<DecodedHeader, HeaderError> {
     let command = input.get(V2_SIGNATURE.len()).copied();
     if command.is_some_and(|command| !matches!(command, V2_LOCAL | V2_PROXY)) {
         return Err(HeaderError::Version);
     }
     let Some(fixed) = input.first_chunk::<V2_FIXED>() else {
-        return Ok(Decoded::NeedMore);
+        return Ok(DecodedHeader::NeedMore);
     };
     let [.., command, family, high, low] = *fixed;
     let length = V2_FIXED + usize::from(u16::from_be_bytes([high, low]));
@@ -243,7 +243,7 @@ fn decode_v2(input: &[u8]) -> Result<Decoded, HeaderError> {
         return Err(HeaderError::Length);
     }
     let Some(header) = input.get(..length) else {
-        return Ok(Decoded::NeedMore);
+        return Ok(DecodedHeader::NeedMore);
     };
     let rest = header.get(V2_FIXED..).unwrap_or_default();
     let (mut endpoints, address_length) = v2_endpoints(family, rest)?;
@@ -255,7 +255,7 @@ fn decode_v2(input: &[u8]) -> Result<Decoded, HeaderError> {
         V2_LOCAL => Extras::default(),
         _ => Extras::read(header, V2_FIXED + address_length)?,
     };
-    Ok(Decoded::Complete(Box::new(Header {
+    Ok(DecodedHeader::Complete(Box::new(ProxyHeader {
         length,
         endpoints,
         extras,

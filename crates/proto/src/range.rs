@@ -67,12 +67,6 @@ pub fn write_content_range(out: &mut Vec<u8>, range: &Range<u64>, size: u64) {
     write_number(out, size);
 }
 
-/// Appends the value of Content-Range for a 416, such as `bytes */100`.
-pub fn write_content_range_unsatisfied(out: &mut Vec<u8>, size: u64) {
-    out.extend_from_slice(b"bytes */");
-    write_number(out, size);
-}
-
 /// Appends what stands before the data of one part: delimiter, Content-Type unless it is empty,
 /// Content-Range and the empty line.
 ///
@@ -363,9 +357,8 @@ mod tests {
         let mut out = Vec::new();
         write_part_header(&mut out, "xyz", b"text/plain", &(5..10), 100);
         write_closing_boundary(&mut out, "xyz");
-        write_content_range_unsatisfied(&mut out, 7);
         let expected = "\r\n--xyz\r\nContent-Type: text/plain\r\nContent-Range: bytes 5-9/100\r\n\r\n\
-                        \r\n--xyz--\r\nbytes */7";
+                        \r\n--xyz--\r\n";
         assert_eq!(String::from_utf8_lossy(&out), expected);
     }
 

@@ -13,11 +13,11 @@ pub struct ReplyHead {
     status: Status,
     names: String,
     values: Vec<u8>,
-    fields: Vec<Field>,
+    fields: Vec<ReplyField>,
 }
 
 #[derive(Clone, Debug)]
-struct Field {
+struct ReplyField {
     name: Range<u32>,
     value: Range<u32>,
 }
@@ -72,7 +72,7 @@ impl ReplyHead {
         self.values.extend_from_slice(value);
         let name = begins.0..place(self.names.len());
         let value = begins.1..place(self.values.len());
-        self.fields.push(Field { name, value });
+        self.fields.push(ReplyField { name, value });
     }
 
     /// All fields, in the order in which they came.
@@ -103,11 +103,11 @@ impl ReplyHead {
         Some(self.value(found))
     }
 
-    fn name(&self, field: &Field) -> &str {
+    fn name(&self, field: &ReplyField) -> &str {
         self.names.get(as_usize(&field.name)).unwrap_or_default()
     }
 
-    fn value(&self, field: &Field) -> &[u8] {
+    fn value(&self, field: &ReplyField) -> &[u8] {
         self.values.get(as_usize(&field.value)).unwrap_or_default()
     }
 }

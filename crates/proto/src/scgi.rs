@@ -8,20 +8,20 @@
 
 /// Writes the head of a request, straight into the output.
 #[derive(Debug)]
-pub struct HeadEncoder<'o> {
+pub struct ScgiEncoder<'o> {
     out: &'o mut Vec<u8>,
     /// Where the head begins in `out`.
     start: usize,
 }
 
-impl<'o> HeadEncoder<'o> {
+impl<'o> ScgiEncoder<'o> {
     /// Begins a head with the two variables that have to come first, for a body of that many bytes.
-    pub fn new(out: &'o mut Vec<u8>, content_length: u64) -> HeadEncoder<'o> {
+    pub fn new(out: &'o mut Vec<u8>, content_length: u64) -> ScgiEncoder<'o> {
         let start = out.len();
         out.extend_from_slice(b"CONTENT_LENGTH\0");
         out.extend_from_slice(itoa::Buffer::new().format(content_length).as_bytes());
         out.extend_from_slice(b"\0SCGI\x001\0");
-        HeadEncoder { out, start }
+        ScgiEncoder { out, start }
     }
 
     /// Appends a variable. `CONTENT_LENGTH` and `SCGI` are there already and left out, as a second
@@ -57,12 +57,12 @@ impl<'o> HeadEncoder<'o> {
 
 /// How far the head of a request has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Parsed {
+pub enum ParsedScgiHead {
     /// More bytes are needed.
     Partial,
     /// The head is complete.
     Complete {
-        /// The variables, for [`Variables`].
+        /// The variables, for [`HeadVariables`].
         variables: std::ops::Range<usize>,
         /// Bytes of input that the head took. The body follows.
         length: usize,
@@ -111,7 +111,7 @@ impl std::error::Error for HeadError {}
 ///
 /// # Errors
 /// It is no SCGI request.
-pub fn parse(input: &[u8], bytes_max: usize) -> Result<Parsed, HeadError> {
+pub fn parse(input: &[u8], bytes_max: usize) -> Result<ParsedScgiHead, HeadError> {
     let digits = input
         .iter()
         .take_while(|byte| byte.is_ascii_digit())
@@ -120,7 +120,7 @@ pub fn parse(input: &[u8], bytes_max: usize) -> Result<Parsed, HeadError> {
         return Err(HeadError::Netstring);
     }
     match input.get(digits) {
-        None => return Ok(Parsed::Partial),
+        None => return Ok(ParsedScgiHead::Partial),
         Some(b':') if digits > 0 => {}
         Some(_) => return Err(HeadError::Netstring),
     }
@@ -131,12 +131,12 @@ pub fn parse(input: &[u8], bytes_max: usize) -> Result<Parsed, HeadError> {
     }
     let variables = digits + 1..digits + 1 + length;
     match input.get(variables.end) {
-        None => return Ok(Parsed::Partial),
+        None => return Ok(ParsedScgiHead::Partial),
         Some(b',') => {}
         Some(_) => return Err(HeadError::Netstring),
     }
     let content_length = check(&input[variables.clone()])?;
-    Ok(Parsed::Complete {
+    Ok(ParsedScgiHead::Complete {
         length: variables.end + 1,
         variables,
         content_length,
@@ -145,7 +145,7 @@ pub fn parse(input: &[u8], bytes_max: usize) -> Result<Parsed, HeadError> {
 
 /// Whether the variables are what the specification wants; the length of the body.
 fn check(bytes: &[u8]) -> Result<u64, HeadError> {
-    let mut variables = Variables::new(bytes);
+    let mut variables = HeadVariables::new(bytes);
     let content_length = match variables.next() {
         Some((b"CONTENT_LENGTH", value)) => number(value).ok_or(HeadError::ContentLength)?,
         _ => return Err(HeadError::ContentLength),
@@ -163,18 +163,18 @@ fn check(bytes: &[u8]) -> Result<u64, HeadError> {
 
 /// Names and values of a head.
 #[derive(Clone, Debug)]
-pub struct Variables<'b> {
+pub struct HeadVariables<'b> {
     rest: &'b [u8],
 }
 
-impl<'b> Variables<'b> {
-    /// The variables in `bytes`: the range that [`Parsed::Complete`] names.
-    pub fn new(bytes: &'b [u8]) -> Variables<'b> {
-        Variables { rest: bytes }
+impl<'b> HeadVariables<'b> {
+    /// The variables in `bytes`: the range that [`ParsedScgiHead::Complete`] names.
+    pub fn new(bytes: &'b [u8]) -> HeadVariables<'b> {
+        HeadVariables { rest: bytes }
     }
 }
 
-impl<'b> Iterator for Variables<'b> {
+impl<'b> Iterator for HeadVariables<'b> {
     type Item = (&'b [u8], &'b [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -215,7 +215,7 @@ mod tests {
 
     fn encoded(content_length: u64, variables: &[(&str, &str)]) -> Vec<u8> {
         let mut out = b"kept".to_vec();
-        let mut head = HeadEncoder::new(&mut out, content_length);
+        let mut head = ScgiEncoder::new(&mut out, content_length);
         for (name, value) in variables {
             head.add(name.as_bytes(), value.as_bytes());
         }
@@ -254,14 +254,14 @@ mod tests {
         for length in 0..wire.len() {
             assert_eq!(
                 parse(&wire[..length], 1000),
-                Ok(Parsed::Partial),
+                Ok(ParsedScgiHead::Partial),
                 "{length}"
             );
         }
         let complete = parse(&[&wire[..], b"abc"].concat(), 1000);
         assert_eq!(
             complete,
-            Ok(Parsed::Complete {
+            Ok(ParsedScgiHead::Complete {
                 variables: 3..wire.len() - 1,
                 length: wire.len(),
                 content_length: 3,
@@ -300,12 +300,12 @@ mod tests {
         ) {
             let borrowed: Vec<_> = variables.iter().map(|(name, value)| (&name[..], &value[..])).collect();
             let wire = encoded(content_length, &borrowed);
-            let Ok(Parsed::Complete { variables, length, content_length: read }) = parse(&wire, 1 << 20)
+            let Ok(ParsedScgiHead::Complete { variables, length, content_length: read }) = parse(&wire, 1 << 20)
             else {
                 panic!("it is complete");
             };
             prop_assert_eq!((length, read), (wire.len(), content_length));
-            let found: Vec<_> = Variables::new(&wire[variables]).skip(2).collect();
+            let found: Vec<_> = HeadVariables::new(&wire[variables]).skip(2).collect();
             let expected: Vec<_> = borrowed.iter()
                 .filter(|(name, _)| *name != "SCGI")
                 .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
@@ -316,7 +316,7 @@ mod tests {
         #[test]
         fn nothing_panics(input in proptest::collection::vec(any::<u8>(), 0..99)) {
             let _ = parse(&input, 50);
-            let _ = Variables::new(&input).count();
+            let _ = HeadVariables::new(&input).count();
         }
     }
 }

@@ -12,23 +12,23 @@
 //! Modifier 1 is 0: a request to a WSGI, PSGI or Rack application, whose variables follow.
 
 /// Length of a packet's header.
-pub const HEADER_BYTES: usize = 4;
+pub(crate) const HEADER_BYTES: usize = 4;
 
 /// The request has more than 64 KiB of variables, which no packet can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooLong;
+pub struct VariablesTooLong;
 
-impl std::fmt::Display for TooLong {
+impl std::fmt::Display for VariablesTooLong {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("the request is too long for a uwsgi packet")
     }
 }
 
-impl std::error::Error for TooLong {}
+impl std::error::Error for VariablesTooLong {}
 
 /// Writes the head of a request, straight into the output.
 #[derive(Debug)]
-pub struct HeadEncoder<'o> {
+pub struct UwsgiEncoder<'o> {
     out: &'o mut Vec<u8>,
     /// Where the packet begins in `out`.
     start: usize,
@@ -36,12 +36,12 @@ pub struct HeadEncoder<'o> {
     is_too_long: bool,
 }
 
-impl<'o> HeadEncoder<'o> {
+impl<'o> UwsgiEncoder<'o> {
     /// Begins a packet.
-    pub fn new(out: &'o mut Vec<u8>) -> HeadEncoder<'o> {
+    pub fn new(out: &'o mut Vec<u8>) -> UwsgiEncoder<'o> {
         let start = out.len();
         out.extend_from_slice(&[0; HEADER_BYTES]);
-        HeadEncoder {
+        UwsgiEncoder {
             out,
             start,
             is_too_long: false,
@@ -70,10 +70,10 @@ impl<'o> HeadEncoder<'o> {
     ///
     /// # Errors
     /// Not everything fitted into the packet. Nothing of it stays in the output.
-    pub fn finish(self) -> Result<(), TooLong> {
+    pub fn finish(self) -> Result<(), VariablesTooLong> {
         if self.is_too_long {
             self.out.truncate(self.start);
-            return Err(TooLong);
+            return Err(VariablesTooLong);
         }
         let length = self.out.len() - self.start - HEADER_BYTES;
         let [low, high] = (length as u16).to_le_bytes();
@@ -84,29 +84,29 @@ impl<'o> HeadEncoder<'o> {
 
 /// How far a packet has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Parsed {
+pub enum ParsedPacket {
     /// More bytes are needed.
     Partial,
     /// The packet is complete.
     Complete {
         /// What kind of packet: 0 is a request with variables.
         modifiers: (u8, u8),
-        /// The variables, for [`Variables`].
+        /// The variables, for [`PacketVariables`].
         variables: std::ops::Range<usize>,
     },
 }
 
 /// Reads a packet from the front of `input`, as an application server does. It ends, and the body
 /// begins, where the variables end.
-pub fn parse(input: &[u8]) -> Parsed {
+pub fn parse(input: &[u8]) -> ParsedPacket {
     let Some(&[first, low, high, second]) = input.first_chunk::<HEADER_BYTES>() else {
-        return Parsed::Partial;
+        return ParsedPacket::Partial;
     };
     let end = HEADER_BYTES + usize::from(u16::from_le_bytes([low, high]));
     if input.len() < end {
-        return Parsed::Partial;
+        return ParsedPacket::Partial;
     }
-    Parsed::Complete {
+    ParsedPacket::Complete {
         modifiers: (first, second),
         variables: HEADER_BYTES..end,
     }
@@ -115,7 +115,7 @@ pub fn parse(input: &[u8]) -> Parsed {
 /// Names and values of a packet. An item is an error if the bytes end inside a variable; it is the
 /// last one.
 #[derive(Clone, Debug)]
-pub struct Variables<'b> {
+pub struct PacketVariables<'b> {
     rest: &'b [u8],
 }
 
@@ -123,10 +123,10 @@ pub struct Variables<'b> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CutOff;
 
-impl<'b> Variables<'b> {
-    /// The variables in `bytes`: the range that [`Parsed::Complete`] names.
-    pub fn new(bytes: &'b [u8]) -> Variables<'b> {
-        Variables { rest: bytes }
+impl<'b> PacketVariables<'b> {
+    /// The variables in `bytes`: the range that [`ParsedPacket::Complete`] names.
+    pub fn new(bytes: &'b [u8]) -> PacketVariables<'b> {
+        PacketVariables { rest: bytes }
     }
 
     fn part(&mut self) -> Option<&'b [u8]> {
@@ -137,7 +137,7 @@ impl<'b> Variables<'b> {
     }
 }
 
-impl<'b> Iterator for Variables<'b> {
+impl<'b> Iterator for PacketVariables<'b> {
     type Item = Result<(&'b [u8], &'b [u8]), CutOff>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -158,9 +158,9 @@ mod tests {
 
     use super::*;
 
-    fn encoded(variables: &[(Vec<u8>, Vec<u8>)]) -> Result<Vec<u8>, TooLong> {
+    fn encoded(variables: &[(Vec<u8>, Vec<u8>)]) -> Result<Vec<u8>, VariablesTooLong> {
         let mut out = b"kept".to_vec();
-        let mut head = HeadEncoder::new(&mut out);
+        let mut head = UwsgiEncoder::new(&mut out);
         for (name, value) in variables {
             head.add(name, value);
         }
@@ -182,10 +182,10 @@ mod tests {
         let wire = of(65_530).expect("it just fits");
         assert_eq!(wire[..4], [0, 0xff, 0xff, 0]);
         for length in [65_531, 70_000, 200_000] {
-            assert_eq!(of(length), Err(TooLong));
+            assert_eq!(of(length), Err(VariablesTooLong));
         }
         let many = vec![(b"NAME".to_vec(), vec![b'x'; 92]); 656];
-        assert_eq!(encoded(&many), Err(TooLong));
+        assert_eq!(encoded(&many), Err(VariablesTooLong));
         assert!(encoded(&many[..655]).is_ok());
     }
 
@@ -193,9 +193,9 @@ mod tests {
     fn a_packet_is_complete_with_its_last_variable() {
         let wire = encoded(&[(b"A".to_vec(), b"b".to_vec())]).expect("it is short");
         for length in 0..wire.len() {
-            assert_eq!(parse(&wire[..length]), Parsed::Partial, "{length}");
+            assert_eq!(parse(&wire[..length]), ParsedPacket::Partial, "{length}");
         }
-        let complete = Parsed::Complete {
+        let complete = ParsedPacket::Complete {
             modifiers: (0, 0),
             variables: 4..wire.len(),
         };
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn variables_that_are_cut_off_are_an_error() {
         for bytes in [&b"\x01"[..], b"\x01\0", b"\x01\0A", b"\x01\0A\x02\0b"] {
-            let found: Vec<_> = Variables::new(bytes).collect();
+            let found: Vec<_> = PacketVariables::new(bytes).collect();
             assert_eq!(found, [Err(CutOff)], "{bytes:?}");
         }
     }
@@ -217,20 +217,20 @@ mod tests {
             proptest::collection::vec(any::<u8>(), 0..300),
         ), 0..40)) {
             let wire = encoded(&variables).expect("it is short");
-            let Parsed::Complete { variables: range, .. } = parse(&wire) else {
+            let ParsedPacket::Complete { variables: range, .. } = parse(&wire) else {
                 panic!("it is complete");
             };
             let owned = |pair: Result<(&[u8], &[u8]), CutOff>| {
                 pair.map(|(name, value)| (name.to_vec(), value.to_vec()))
             };
-            let found: Result<Vec<_>, CutOff> = Variables::new(&wire[range]).map(owned).collect();
+            let found: Result<Vec<_>, CutOff> = PacketVariables::new(&wire[range]).map(owned).collect();
             prop_assert_eq!(found, Ok(variables));
         }
 
         #[test]
         fn nothing_panics(input in proptest::collection::vec(any::<u8>(), 0..99)) {
             let _ = parse(&input);
-            let _ = Variables::new(&input).count();
+            let _ = PacketVariables::new(&input).count();
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 /// The allocator. Name it as the program's `#[global_allocator]`.
 #[derive(Debug)]
@@ -39,10 +39,22 @@ pub fn by_others(before: &[u64; THREADS_MAX], after: &[u64; THREADS_MAX]) -> u64
         .sum()
 }
 
-fn count() {
+/// Bytes that all threads have allocated and not given back.
+pub fn bytes_in_use() -> i64 {
+    BYTES.load(Ordering::SeqCst)
+}
+
+/// One more allocation of the calling thread, by which so many bytes more are in use.
+fn count(bytes: i64) {
+    BYTES.fetch_add(bytes, Ordering::SeqCst);
     COUNTS[this_thread()].fetch_add(1, Ordering::SeqCst);
 }
 
+fn length(layout: Layout) -> i64 {
+    layout.size().cast_signed() as i64
+}
+
+static BYTES: AtomicI64 = AtomicI64::new(0);
 static COUNTS: [AtomicU64; THREADS_MAX] = [const { AtomicU64::new(0) }; THREADS_MAX];
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 const NONE: usize = usize::MAX;
@@ -58,24 +70,25 @@ thread_local! {
 // and it cannot panic: the place is below `THREADS_MAX`.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
+        count(length(layout));
         // SAFETY: the caller keeps the promises of `GlobalAlloc::alloc`, which are the same.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count();
+        count(length(layout));
         // SAFETY: as in `alloc`.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
+        count(size.cast_signed() as i64 - length(layout));
         // SAFETY: `pointer` came from `System` by one of the methods here, with this layout.
         unsafe { System.realloc(pointer, layout, size) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        BYTES.fetch_sub(length(layout), Ordering::SeqCst);
         // SAFETY: `pointer` came from `System` by one of the methods here, with this layout.
         unsafe { System.dealloc(pointer, layout) }
     }

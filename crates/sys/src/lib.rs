@@ -2,12 +2,15 @@
 //!
 //! Every other crate forbids unsafe code. What rustix, nix or the standard library offer safely
 //! is not wrapped here.
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+#![cfg_attr(not(test), warn(unreachable_pub))]
 
 pub mod allocator;
 pub mod child;
 #[cfg(feature = "counting-allocator")]
 pub mod counting_allocator;
 pub mod page_cache;
+pub mod pooled;
 pub mod prefetch;
 pub mod process;
 pub mod read_queue;

@@ -16,13 +16,13 @@ pub struct Residency {
     /// In memory.
     pub cached: u64,
     /// In memory, and not yet written to the disk.
-    pub dirty: u64,
+    dirty: u64,
     /// In memory, and being written.
-    pub in_writeback: u64,
+    in_writeback: u64,
     /// No longer in memory, but remembered.
     pub evicted: u64,
     /// Of those, the ones that would have stayed in a slightly larger memory.
-    pub recently_evicted: u64,
+    recently_evicted: u64,
 }
 
 /// How much of `range` (in bytes) is in memory.

@@ -16,15 +16,16 @@ mod statement;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::condition::{Condition, Op, Subject};
+use crate::condition::{Op, Subject};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::lexer::{self, Token, TokenKind};
+use crate::limits;
 use crate::listen::ListenDefaults;
+use crate::load_options::LoadOptions;
 use crate::matcher::Matcher;
 use crate::source::{FileId, Origin, Sources, Span};
-use crate::tree::{Block, BlockId, Config};
+use crate::tree::{Block, BlockId, Condition, Config};
 use crate::value::Value;
-use crate::{LoadOptions, limits};
 use scope::ScopeValues;
 
 /// Reads one configuration.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{Class, Origin, State, pool};
+use super::{Class, Origin, PoolState, pool};
 
 /// Counts of one class of work since the process began, and how it is now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,13 +32,13 @@ pub struct Counts {
 
 impl Counts {
     /// What a job has waited for a thread on average, in microseconds; 0 before the first.
-    pub fn wait_us_mean(&self) -> u64 {
+    pub(crate) fn wait_us_mean(&self) -> u64 {
         let begun = self.jobs + self.running as u64;
         self.wait_us.checked_div(begun).unwrap_or(0)
     }
 
     /// What a job has taken on average, in microseconds; 0 before the first is done.
-    pub fn run_us_mean(&self) -> u64 {
+    pub(crate) fn run_us_mean(&self) -> u64 {
         self.run_us.checked_div(self.jobs).unwrap_or(0)
     }
 }
@@ -81,7 +81,7 @@ pub fn device_loads() -> Vec<DeviceLoad> {
 }
 
 /// The counters themselves.
-pub(super) struct Counters {
+pub(super) struct JobCounters {
     jobs: AtomicU64,
     refused: AtomicU64,
     wait_us: AtomicU64,
@@ -90,9 +90,9 @@ pub(super) struct Counters {
     run_us_max: AtomicU64,
 }
 
-impl Counters {
-    pub const fn new() -> Counters {
-        Counters {
+impl JobCounters {
+    pub(crate) const fn new() -> JobCounters {
+        JobCounters {
             jobs: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             wait_us: AtomicU64::new(0),
@@ -102,24 +102,24 @@ impl Counters {
         }
     }
 
-    pub fn refused(&self) {
+    pub(crate) fn refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn begun(&self, waited: Duration) {
+    pub(crate) fn begun(&self, waited: Duration) {
         let waited = microseconds(waited);
         self.wait_us.fetch_add(waited, Ordering::Relaxed);
         self.wait_us_max.fetch_max(waited, Ordering::Relaxed);
     }
 
-    pub fn ended(&self, ran: Duration) {
+    pub(crate) fn ended(&self, ran: Duration) {
         let ran = microseconds(ran);
         self.jobs.fetch_add(1, Ordering::Relaxed);
         self.run_us.fetch_add(ran, Ordering::Relaxed);
         self.run_us_max.fetch_max(ran, Ordering::Relaxed);
     }
 
-    pub fn read(&self, state: &State) -> Counts {
+    pub(crate) fn read(&self, state: &PoolState) -> Counts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Counts {
             jobs: read(&self.jobs),

@@ -12,8 +12,10 @@
 //!
 //! Callers: the [file cache](crate::file_cache), the network backends, spools, listings, scripts and the disk
 //! tier of the page cache.
+#![expect(clippy::disallowed_methods, reason = "disk threads have no worker")]
 
 mod counters;
+mod deadline;
 mod files;
 mod origin;
 mod queue;
@@ -32,9 +34,10 @@ use tokio::sync::oneshot;
 
 use crate::limits;
 use queue::Work;
-pub(crate) use queue::{Load, Queue};
+pub(crate) use queue::{JobQueue, Load};
 
 pub use counters::{Counts, DeviceLoad, counts, device_loads};
+pub use deadline::{FileDeadline, Late};
 pub use files::{
     DirectoryEntry, read_directory, read_file, read_link, remove_file, stat, write_file_atomically,
 };
@@ -132,7 +135,7 @@ pub fn configure(threads: Threads) {
 pub fn run<T: Send + 'static>(
     origin: Origin,
     job: impl FnOnce() -> T + Send + 'static,
-) -> Running<T> {
+) -> RunningJob<T> {
     run_for(Class::Write, origin, job)
 }
 
@@ -142,7 +145,7 @@ pub fn run_for<T: Send + 'static>(
     class: Class,
     origin: Origin,
     job: impl FnOnce() -> T + Send + 'static,
-) -> Running<T> {
+) -> RunningJob<T> {
     pool(class).run(origin, job)
 }
 
@@ -166,7 +169,7 @@ pub fn drop_elsewhere(origin: Origin, what: impl Send + 'static) {
 pub fn run_in_any_case<T: Send + 'static>(
     origin: Origin,
     job: impl FnOnce() -> T + Send + 'static,
-) -> Running<T> {
+) -> RunningJob<T> {
     pool(Class::Write).run_in_any_case(origin, job)
 }
 
@@ -183,15 +186,16 @@ pub async fn run_io<T: Send + 'static>(
     run_for(class, origin, job).await?
 }
 
-/// Looks whether threads hang while others have work to do. Called by the workers once a second.
-pub(crate) fn look_after() {
+/// Replaces threads that hang while others have work to do. Workers call it once a second, and so does a program
+/// without workers as long as it waits.
+pub fn look_after() {
     for class in Class::ALL {
         pool(class).look_after();
     }
 }
 
 /// The result of a job, once it is done.
-pub struct Running<T>(Result<oneshot::Receiver<T>, NotDone>);
+pub struct RunningJob<T>(Result<oneshot::Receiver<T>, NotDone>);
 
 /// Why a job has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,7 +206,7 @@ pub enum NotDone {
     Lost,
 }
 
-impl<T> Future for Running<T> {
+impl<T> Future for RunningJob<T> {
     type Output = Result<T, NotDone>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -279,7 +283,7 @@ impl<F: FnOnce() -> T + Send, T: Send> Job for Task<F, T> {
 /// Threads and the jobs that wait for them.
 struct Pool {
     name: &'static str,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     /// There is a job for a thread that waits.
     has_job: Condvar,
     threads_max: AtomicUsize,
@@ -288,11 +292,11 @@ struct Pool {
     /// Whether jobs that nobody waits for are taken out. What is written may own files that are closed, and
     /// removed, with it: those wait for their turn.
     is_purged: bool,
-    counters: counters::Counters,
+    counters: counters::JobCounters,
 }
 
-struct State {
-    queue: Queue<Box<dyn Job>>,
+struct PoolState {
+    queue: JobQueue<Box<dyn Job>>,
     /// When the queue was last looked through for what nobody waits for.
     purged_at: Option<Instant>,
     threads: usize,
@@ -301,12 +305,12 @@ struct State {
     /// Threads that have been counted, and have not looked for a job yet.
     starting: usize,
     /// What each thread does; places of threads that have ended are used again.
-    places: Vec<Place>,
+    places: Vec<ThreadState>,
 }
 
 /// What a thread does.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ThreadState {
     /// It has ended.
     Free,
     /// It looks for work, or waits for it.
@@ -333,8 +337,8 @@ impl Pool {
     ) -> Pool {
         Pool {
             name,
-            state: Mutex::new(State {
-                queue: Queue::new(),
+            state: Mutex::new(PoolState {
+                queue: JobQueue::new(),
                 purged_at: None,
                 threads: 0,
                 idle: 0,
@@ -346,7 +350,7 @@ impl Pool {
             queue_max,
             idle_time,
             is_purged: true,
-            counters: counters::Counters::new(),
+            counters: counters::JobCounters::new(),
         }
     }
 
@@ -359,22 +363,22 @@ impl Pool {
         &'static self,
         origin: Origin,
         job: impl FnOnce() -> T + Send + 'static,
-    ) -> Running<T> {
+    ) -> RunningJob<T> {
         let (result, receiver) = oneshot::channel();
         let task = Task { work: job, result };
-        Running(self.submit(origin, Box::new(task)).map(|()| receiver))
+        RunningJob(self.submit(origin, Box::new(task)).map(|()| receiver))
     }
 
     fn run_in_any_case<T: Send + 'static>(
         &'static self,
         origin: Origin,
         job: impl FnOnce() -> T + Send + 'static,
-    ) -> Running<T> {
+    ) -> RunningJob<T> {
         let (result, receiver) = oneshot::channel();
         // Nobody may wait for it: a closure is wanted all the same.
         let job = move || drop(result.send(job()));
         self.submit_in_any_case(origin, Box::new(job));
-        Running(Ok(receiver))
+        RunningJob(Ok(receiver))
     }
 
     fn submit(&'static self, origin: Origin, job: Box<dyn Job>) -> Result<(), NotDone> {
@@ -407,7 +411,7 @@ impl Pool {
     }
 
     /// Whether no more may wait. What hangs does not take the places of all others.
-    fn is_full(&self, state: &State, origin: Origin) -> bool {
+    fn is_full(&self, state: &PoolState, origin: Origin) -> bool {
         let waiting = state.queue.waiting_for(origin.device);
         origin.device != 0 && waiting >= limits::BLOCKING_DEVICE_QUEUE_MAX
             || state.queue.len() >= self.queue_max
@@ -415,7 +419,7 @@ impl Pool {
 
     /// Takes out what nobody waits for any more, unless that was done just now. The caller drops it when
     /// nothing is locked.
-    fn purge(&self, state: &mut State) -> Vec<Box<dyn Job>> {
+    fn purge(&self, state: &mut PoolState) -> Vec<Box<dyn Job>> {
         let pause = Duration::from_millis(limits::BLOCKING_PURGE_PAUSE_MS);
         let is_early = state.purged_at.is_some_and(|then| then.elapsed() < pause);
         if !self.is_purged || is_early || state.queue.len() == 0 {
@@ -426,7 +430,7 @@ impl Pool {
     }
 
     /// Wakes a thread, or starts one, if there is a job that may be begun.
-    fn see_to_threads(&'static self, mut state: MutexGuard<'_, State>) {
+    fn see_to_threads(&'static self, mut state: MutexGuard<'_, PoolState>) {
         let ready = state.queue.ready();
         if ready == 0 {
             return;
@@ -445,7 +449,7 @@ impl Pool {
     }
 
     /// Whether one more thread may be there. Those whose jobs hang do not count.
-    fn may_start(&self, state: &mut State) -> bool {
+    fn may_start(&self, state: &mut PoolState) -> bool {
         let most = self.threads_max.load(Ordering::Relaxed);
         if state.threads < most {
             return true;
@@ -509,7 +513,7 @@ impl Pool {
                 queued_at,
             }) = state.queue.pop()
             {
-                state.places[place] = Place::Busy(begun);
+                state.places[place] = ThreadState::Busy(begun);
                 // The end of the one before may have made room for more than this one.
                 self.see_to_threads(state);
                 self.counters.begun(begun.duration_since(queued_at));
@@ -520,12 +524,13 @@ impl Pool {
                 }));
                 self.counters.ended(begun.elapsed());
                 state = self.lock();
-                state.places[place] = Place::Idle;
+                state.places[place] = ThreadState::Idle;
                 state.queue.ended(load);
                 continue;
             }
-            if state.threads > self.threads_max.load(Ordering::Relaxed) {
-                // It took the place of one that hung.
+            let most = self.threads_max.load(Ordering::Relaxed);
+            if state.threads > most && state.threads - state.stuck() > most {
+                // It took the place of one that hung and is back.
                 break;
             }
             state.idle += 1;
@@ -537,16 +542,16 @@ impl Pool {
                 break;
             }
         }
-        state.places[place] = Place::Free;
+        state.places[place] = ThreadState::Free;
         state.threads -= 1;
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl PoolState {
     /// Threads that take what comes next.
     fn free(&self) -> usize {
         self.idle + self.starting
@@ -559,18 +564,21 @@ impl State {
 
     /// A place for a thread that begins.
     fn take_place(&mut self) -> usize {
-        let free = self.places.iter().position(|place| *place == Place::Free);
+        let free = self
+            .places
+            .iter()
+            .position(|place| *place == ThreadState::Free);
         let place = free.unwrap_or_else(|| {
-            self.places.push(Place::Free);
+            self.places.push(ThreadState::Free);
             self.places.len() - 1
         });
-        self.places[place] = Place::Idle;
+        self.places[place] = ThreadState::Idle;
         place
     }
 
     /// Jobs that run.
     fn running(&self) -> usize {
-        let is_busy = |place: &&Place| matches!(place, Place::Busy(_));
+        let is_busy = |place: &&ThreadState| matches!(place, ThreadState::Busy(_));
         self.places.iter().filter(is_busy).count()
     }
 
@@ -578,9 +586,9 @@ impl State {
     fn stuck(&self) -> usize {
         let patience = Duration::from_millis(limits::STUCK_JOB_MS);
         let now = Instant::now();
-        let is_stuck = |place: &&Place| match place {
-            Place::Busy(since) => now.saturating_duration_since(*since) > patience,
-            Place::Free | Place::Idle => false,
+        let is_stuck = |place: &&ThreadState| match place {
+            ThreadState::Busy(since) => now.saturating_duration_since(*since) > patience,
+            ThreadState::Free | ThreadState::Idle => false,
         };
         self.places.iter().filter(is_stuck).count()
     }

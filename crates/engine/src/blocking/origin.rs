@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::Origin;
-use crate::file_cache;
-use crate::mounts::{self, Place, Storage};
+use crate::mounts::{self, MountedPlace, Storage};
+use crate::paths;
 
 impl Origin {
     /// Work that waits for no file system: what hangs is not in its way.
@@ -18,7 +18,7 @@ impl Origin {
     };
 
     /// Something at `place`, for the server itself.
-    pub fn at(place: Place) -> Origin {
+    pub fn at(place: MountedPlace) -> Origin {
         Origin {
             device: place.device,
             is_remote: place.storage == Storage::Remote,
@@ -32,7 +32,7 @@ impl Origin {
     pub fn of_path(path: &Path) -> Origin {
         // Where there is no working directory, a relative path leads nowhere.
         let path = std::path::absolute(path).unwrap_or_default();
-        Origin::at(file_cache::place_of(path.as_os_str().as_bytes()))
+        Origin::at(paths::place_of(path.as_os_str().as_bytes()))
     }
 
     /// What is open. Never waits.

@@ -8,7 +8,7 @@ use super::{DeviceLoad, Origin};
 use crate::limits;
 
 /// Jobs that wait.
-pub(crate) struct Queue<J> {
+pub(crate) struct JobQueue<J> {
     /// Others like it that ask the same file systems, and it.
     shares: usize,
     devices: Vec<Device<J>>,
@@ -19,10 +19,10 @@ pub(crate) struct Queue<J> {
 
 /// A job whose turn has come.
 pub(crate) struct Work<J> {
-    pub job: J,
-    /// To be given to [`Queue::ended`].
-    pub load: Load,
-    pub queued_at: Instant,
+    pub(crate) job: J,
+    /// To be given to [`JobQueue::ended`].
+    pub(crate) load: Load,
+    pub(crate) queued_at: Instant,
 }
 
 /// What a job is to a file system.
@@ -33,7 +33,7 @@ pub(crate) struct Load {
 }
 
 /// A job that waits.
-struct Waiting<J> {
+struct QueuedJob<J> {
     job: J,
     bytes: usize,
     queued_at: Instant,
@@ -48,19 +48,19 @@ struct Device<J> {
     running_bytes: usize,
     running_bytes_max: usize,
     waiting: usize,
-    jobs: HashMap<u64, VecDeque<Waiting<J>>>,
+    jobs: HashMap<u64, VecDeque<QueuedJob<J>>>,
     /// The clients that have jobs, in the order of their turns.
     clients: VecDeque<u64>,
 }
 
-impl<J> Queue<J> {
-    pub const fn new() -> Queue<J> {
-        Queue::shared_by(1)
+impl<J> JobQueue<J> {
+    pub(crate) const fn new() -> JobQueue<J> {
+        JobQueue::shared_by(1)
     }
 
     /// One of `shares`, each of which gets its part of what a file system can bear.
-    pub const fn shared_by(shares: usize) -> Queue<J> {
-        Queue {
+    pub(crate) const fn shared_by(shares: usize) -> JobQueue<J> {
+        JobQueue {
             shares,
             devices: Vec::new(),
             turn: 0,
@@ -69,17 +69,17 @@ impl<J> Queue<J> {
     }
 
     /// Jobs that wait.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.waiting
     }
 
     /// Jobs that could be begun now.
-    pub fn ready(&self) -> usize {
+    pub(crate) fn ready(&self) -> usize {
         self.devices.iter().map(Device::ready).sum()
     }
 
     /// The file systems that have work, in no order.
-    pub fn loads(&self) -> impl Iterator<Item = DeviceLoad> {
+    pub(crate) fn loads(&self) -> impl Iterator<Item = DeviceLoad> {
         self.devices.iter().map(|device| DeviceLoad {
             device: device.number,
             running: device.running,
@@ -88,12 +88,12 @@ impl<J> Queue<J> {
     }
 
     /// Jobs that wait for one file system.
-    pub fn waiting_for(&self, device: u64) -> usize {
+    pub(crate) fn waiting_for(&self, device: u64) -> usize {
         let known = self.devices.iter().find(|known| known.number == device);
         known.map_or(0, |known| known.waiting)
     }
 
-    pub fn push(&mut self, origin: Origin, job: J) {
+    pub(crate) fn push(&mut self, origin: Origin, job: J) {
         let place = self
             .devices
             .iter()
@@ -107,7 +107,7 @@ impl<J> Queue<J> {
         if jobs.is_empty() {
             device.clients.push_back(origin.client);
         }
-        jobs.push_back(Waiting {
+        jobs.push_back(QueuedJob {
             job,
             bytes: origin.bytes,
             queued_at: Instant::now(),
@@ -117,7 +117,7 @@ impl<J> Queue<J> {
     }
 
     /// The next job, if one may be begun.
-    pub fn pop(&mut self) -> Option<Work<J>> {
+    pub(crate) fn pop(&mut self) -> Option<Work<J>> {
         let count = self.devices.len();
         for step in 0..count {
             let place = (self.turn + step) % count;
@@ -145,7 +145,7 @@ impl<J> Queue<J> {
     }
 
     /// A job is done.
-    pub fn ended(&mut self, load: Load) {
+    pub(crate) fn ended(&mut self, load: Load) {
         let place = self
             .devices
             .iter()
@@ -160,7 +160,7 @@ impl<J> Queue<J> {
     }
 
     /// Takes out what waits and is not wanted.
-    pub fn purge(&mut self, is_wanted: impl Fn(&J) -> bool) -> Vec<J> {
+    pub(crate) fn purge(&mut self, is_wanted: impl Fn(&J) -> bool) -> Vec<J> {
         let mut unwanted = Vec::new();
         for device in &mut self.devices {
             device.purge(&is_wanted, &mut unwanted);
@@ -172,7 +172,7 @@ impl<J> Queue<J> {
     }
 
     /// Takes out all that waits.
-    pub fn clear(&mut self) -> Vec<J> {
+    pub(crate) fn clear(&mut self) -> Vec<J> {
         let mut all = Vec::new();
         for device in &mut self.devices {
             while let Some(next) = device.pop() {
@@ -213,7 +213,7 @@ impl<J> Device<J> {
         }
     }
 
-    fn pop(&mut self) -> Option<Waiting<J>> {
+    fn pop(&mut self) -> Option<QueuedJob<J>> {
         let client = self.clients.pop_front()?;
         let jobs = self.jobs.get_mut(&client)?;
         let next = jobs.pop_front();
@@ -230,9 +230,9 @@ impl<J> Device<J> {
         self.jobs.retain(|_, jobs| {
             let (wanted, others) = std::mem::take(jobs)
                 .into_iter()
-                .partition(|one: &Waiting<J>| is_wanted(&one.job));
+                .partition(|one: &QueuedJob<J>| is_wanted(&one.job));
             *jobs = wanted;
-            let others: VecDeque<Waiting<J>> = others;
+            let others: VecDeque<QueuedJob<J>> = others;
             unwanted.extend(others.into_iter().map(|one| one.job));
             !jobs.is_empty()
         });
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn clients_and_devices_take_turns() {
-        let mut queue = Queue::new();
+        let mut queue = JobQueue::new();
         for number in 0..4 {
             queue.push(origin(1, 10), ("greedy", number));
         }
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn so_many_run_on_a_device_and_others_go_on() {
-        let mut queue = Queue::new();
+        let mut queue = JobQueue::new();
         for number in 0..limits::DEVICE_JOBS_MAX + 2 {
             queue.push(origin(1, number as u64), number);
         }
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn what_is_not_wanted_is_taken_out_and_the_rest_keeps_its_order() {
-        let mut queue = Queue::new();
+        let mut queue = JobQueue::new();
         for number in 0..6 {
             queue.push(origin(1, number % 3), number);
             queue.push(origin(2, 0), 10 + number);
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn large_jobs_take_turns_one_after_the_other() {
-        let mut queue = Queue::new();
+        let mut queue = JobQueue::new();
         for client in 0..4 {
             let large = Origin {
                 bytes: limits::DEVICE_BYTES_MAX,

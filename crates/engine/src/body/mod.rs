@@ -5,7 +5,7 @@
 //! connection sends files by sendfile, while a filter such as deflate, or TLS and HTTP/2 later,
 //! read the same piece. Who pulls decides the pace: back-pressure lives in one place.
 
-mod cold_read;
+mod in_memory;
 mod request;
 mod spool;
 
@@ -19,8 +19,8 @@ use bytes::Bytes;
 
 use crate::file_cache::FileEntry;
 use crate::ledger::Stage;
-pub use cold_read::{ColdRead, InMemory};
-pub use request::{Ahead, RequestBody};
+pub use in_memory::InMemory;
+pub use request::{ReadAhead, RequestBody};
 pub use spool::Spool;
 
 /// A response body.
@@ -199,6 +199,17 @@ impl Piece {
                 let start = usize::try_from(range.start).ok()?;
                 let end = usize::try_from(range.end).ok()?;
                 file.content()?.get(start..end)
+            }
+        }
+    }
+
+    /// The same for a user that keeps them. They are not copied.
+    pub(crate) fn share_bytes(&self) -> Option<Bytes> {
+        match self {
+            Piece::Bytes(bytes) => Some(bytes.clone()),
+            Piece::File { file, .. } => {
+                let bytes = self.in_memory()?;
+                Some(file.share_content()?.slice_ref(bytes))
             }
         }
     }

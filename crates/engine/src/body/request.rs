@@ -30,14 +30,14 @@ enum Use {
     /// They are kept until the last one is there.
     Hold,
     /// They are taken while they come.
-    Stream(Ahead),
+    Stream(ReadAhead),
     /// They were, until nobody needed them any more: they are received and thrown away.
     GivenUp,
 }
 
 /// How far the client may be ahead of who takes a streamed body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ahead {
+pub enum ReadAhead {
     /// As far as it likes; what memory does not hold goes to a temporary file
     /// (`server.stream-request-body = 1`).
     Unbounded,
@@ -71,7 +71,7 @@ impl RequestBody {
     }
 
     /// Asks the connection for the body while it comes, with the exchange going on.
-    pub fn stream(&mut self, ahead: Ahead) {
+    pub fn stream(&mut self, ahead: ReadAhead) {
         self.use_ = Use::Stream(ahead);
     }
 
@@ -111,8 +111,8 @@ impl RequestBody {
     /// Whether more may be received now.
     pub fn has_room(&self) -> bool {
         match self.use_ {
-            Use::Stream(Ahead::Bounded) => self.spool.held() < limits::STREAM_BUFFER_BYTES_MAX,
-            Use::None | Use::Hold | Use::GivenUp | Use::Stream(Ahead::Unbounded) => {
+            Use::Stream(ReadAhead::Bounded) => self.spool.held() < limits::STREAM_BUFFER_BYTES_MAX,
+            Use::None | Use::Hold | Use::GivenUp | Use::Stream(ReadAhead::Unbounded) => {
                 self.failure.is_none() && self.spool.has_room()
             }
         }
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn a_bounded_stream_has_room_again_when_bytes_are_passed_on() {
         let mut body = RequestBody::default();
-        body.stream(Ahead::Bounded);
+        body.stream(ReadAhead::Bounded);
         assert!(body.has_room());
         let length = usize::try_from(limits::STREAM_BUFFER_BYTES_MAX).expect("small");
         body.receive(&vec![1; length], &[std::env::temp_dir()], 0);
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn what_is_given_up_is_empty_and_takes_no_room() {
         let mut body = RequestBody::default();
-        body.stream(Ahead::Bounded);
+        body.stream(ReadAhead::Bounded);
         body.receive(b"abc", &[], 0);
         body.give_up();
         body.receive(&vec![1; 10_000_000], &["/nonexistent".into()], 0);

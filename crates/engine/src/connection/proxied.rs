@@ -3,68 +3,59 @@
 //! Only connections from addresses that the settings name get here. From such an address the header
 //! must come: without it the connection is closed, as the request would be taken for the proxy's.
 
-use std::rc::Rc;
+use std::ops::ControlFlow::{Break, Continue};
 use std::task::{Context, Poll};
 
-use petrel_proto::proxy_protocol::{self, Decoded, Endpoints, Header};
+use petrel_proto::proxy_protocol::{self, DecodedHeader, Endpoints, ProxyHeader};
 
-use super::{Connection, State};
+use super::link::Link;
+use super::{ConnectionState, Step};
 use crate::exchange::{Peer, Proxied, Scheme};
 
-impl Connection {
-    /// Waits for the header.
-    pub(super) fn poll_proxy_header(&mut self, context: &mut Context<'_>) -> Poll<State> {
-        let worker = Rc::clone(&self.worker);
-        loop {
-            let mut buffer = worker.receive_buffer.borrow_mut();
-            match self.transport.poll_read(context, &mut buffer) {
-                Poll::Ready(Ok(count)) if count > 0 => self.input.push(&buffer[..count]),
-                Poll::Ready(_) => return Poll::Ready(State::Over),
-                Poll::Pending if self.input.is_empty() => return self.poll_idle_drain(),
-                Poll::Pending => return Poll::Pending,
+/// Waits for the header, of which `input` has come.
+pub(super) fn poll_header(input: Box<[u8]>, link: &mut Link, context: &mut Context<'_>) -> Step {
+    let mut input = input.into_vec();
+    loop {
+        let mut buffer = link.worker.receive_buffer.borrow_mut();
+        match link.transport.poll_read(context, &mut buffer) {
+            Poll::Ready(Ok(count)) if count > 0 => input.extend_from_slice(&buffer[..count]),
+            Poll::Ready(_) => return Continue(ConnectionState::Over(None)),
+            Poll::Pending if input.is_empty() => {
+                return link.rest(ConnectionState::ProxyHeader(input.into()));
             }
-            match proxy_protocol::decode(&self.input) {
-                Ok(Decoded::NeedMore) => {}
-                Ok(Decoded::Complete(header)) => {
-                    return Poll::Ready(self.take_proxy_header(*header));
-                }
-                Err(error) => {
-                    let log = &worker.base_settings().core.error_log;
-                    let client = self.peer.without_port();
-                    log.error(format_args!("(receive) {error} client={client}"));
-                    return Poll::Ready(State::Over);
-                }
+            Poll::Pending => return Break(ConnectionState::ProxyHeader(input.into())),
+        }
+        drop(buffer);
+        match proxy_protocol::decode(&input) {
+            Ok(DecodedHeader::NeedMore) => {}
+            Ok(DecodedHeader::Complete(header)) => {
+                input.drain(..header.length);
+                take_header(*header, link);
+                return Continue(ConnectionState::Idle(input));
+            }
+            Err(error) => {
+                let log = &link.worker.base_settings().core.error_log;
+                let client = link.facts.peer.without_port();
+                log.error(format_args!("(receive) {error} client={client}"));
+                return Continue(ConnectionState::Over(None));
             }
         }
     }
+}
 
-    /// From now on the client is the one that the proxy names.
-    fn take_proxy_header(&mut self, header: Header) -> State {
-        self.input.used(header.length);
-        if self.input.is_empty() {
-            self.input.release();
-        }
-        self.set_deadline(self.worker.base_settings().core.read_idle_s);
-        let sender = self.peer;
-        match header.endpoints {
-            Endpoints::Ip { source, .. } => self.peer = Peer::Ip(source),
-            Endpoints::Unix => self.peer = Peer::Unix,
-            Endpoints::Itself => return State::Head,
-        }
-        let scheme = match &header.extras.tls {
-            Some(tls) if tls.is_used => Scheme::Https,
-            _ => Scheme::Http,
-        };
-        self.scope = self.worker.settings_table().connection_scope_for(
-            &self.listener.address,
-            self.peer.ip(),
-            scheme,
-        );
-        self.rare.get_or_insert_default().proxied = Some(Rc::new(Proxied {
-            sender,
-            scheme,
-            extras: header.extras,
-        }));
-        State::Head
-    }
+/// From now on the client is the one that the proxy names.
+fn take_header(header: ProxyHeader, link: &mut Link) {
+    link.set_deadline(link.worker.base_settings().core.read_idle_s);
+    let peer = match header.endpoints {
+        Endpoints::Ip { source, .. } => Peer::Ip(source),
+        Endpoints::Unix => Peer::Unix,
+        Endpoints::Itself => return,
+    };
+    let scheme = match &header.extras.tls {
+        Some(tls) if tls.is_used => Scheme::Https,
+        _ => Scheme::Http,
+    };
+    let sender = link.facts.peer;
+    let extras = header.extras;
+    link.be_proxied(peer, scheme, Proxied { sender, extras });
 }

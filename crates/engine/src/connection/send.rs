@@ -5,24 +5,25 @@
 //! backend behind a prefix that the kernel holds back for it (MSG_MORE).
 
 use std::io::{self, IoSlice};
+use std::ops::ControlFlow::{Break, Continue};
 use std::task::{Context, Poll};
 
-use petrel_proto::http1::{LAST_CHUNK, write_chunk_header};
+use petrel_proto::http1::{LAST_CHUNK, write_chunk_header, write_interim};
 use petrel_proto::status::Status;
 
-use super::receive::Streamed;
-use super::{Connection, Reader, State};
+use super::link::Link;
+use super::serving::{Broken, Serving};
+use super::{ConnectionState, Step};
+use crate::blocking::Late;
 use crate::body::{Body, Piece};
-use crate::cold_files::status_of_error;
 use crate::deadlines::Deadlines;
-use crate::exchange::Exchange;
 use crate::ledger::Stage;
 use crate::limits;
-use crate::network_backend::{self, Flight, Sent, Stretch};
-use crate::pace::Pace;
-use crate::phase;
-use crate::throttle::Throttle;
+use crate::network_backend::{self, Flight, SendResult, Stretch};
+use crate::pace::ClientPace;
+use crate::run::ExchangeRun;
 use crate::transport::{Peeked, Transport};
+use crate::worker::Cut;
 
 /// How the end of the body is marked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub(super) enum Framing {
 
 /// What is on its way to the client.
 #[derive(Default)]
-pub(crate) struct Sending {
+pub(super) struct Sending {
     prefix: Vec<u8>,
     prefix_sent: usize,
     piece: Option<Piece>,
@@ -47,113 +48,92 @@ pub(crate) struct Sending {
     inlined: usize,
     /// Bytes at the front of `prefix` that are interim responses, or the rest of one.
     interim: usize,
-    /// The answer takes the place of another one, of whose file the disk had nothing.
-    is_in_place: bool,
     /// The end of the body has been queued.
     is_last: bool,
     in_chunk: bool,
-    /// What the client does while it waits for its answer has been looked at, and is known.
-    looked: bool,
-    throttle: Option<Box<Throttle>>,
+    /// What the client does while it waits for its answer is known.
+    pub(crate) has_looked: bool,
+    /// The next piece of the answer is not there yet.
+    pub(crate) waits_for_maker: bool,
+    /// The second in which the client must have taken more of the answer; 0: it takes what there is.
+    write_due_s: u32,
     /// What is under way of the files of the body.
     flight: Option<Box<Flight>>,
     /// How fast the client takes the answer.
-    pub(super) pace: Pace,
+    pub(crate) pace: ClientPace,
     /// How much of the answer the client had taken when the kernel was last asked. Below zero: bytes of an answer
     /// before it were still on their way. `None`: the client has not been waited for.
     taken_bytes: Option<i64>,
 }
 
 impl Sending {
-    /// Starts a new answer; the head is written into the returned buffer. What the client has not taken yet
-    /// of `interim` responses goes before it.
-    pub(super) fn begin(&mut self, framing: Framing, interim: &mut Vec<u8>) -> &mut Vec<u8> {
-        let is_in_place = self.is_in_place;
-        self.clear();
-        self.is_in_place = is_in_place;
-        self.framing = framing;
-        self.prefix.append(interim);
+    /// Starts a new answer; the head is written behind what is in the returned buffer: interim responses that the
+    /// client has not taken yet.
+    pub(crate) fn begin(&mut self, framing: Framing, run: &mut ExchangeRun) -> &mut Vec<u8> {
+        self.queue_interim(run);
         self.interim = self.prefix.len();
+        self.framing = framing;
+        self.has_looked = false;
         &mut self.prefix
     }
 
-    /// Takes an answer back of which nothing has been sent. Answers with what stood before its head.
-    fn take_back(&mut self) -> Vec<u8> {
-        self.prefix.truncate(self.interim);
-        let interim = std::mem::take(&mut self.prefix);
+    /// Takes an answer back of which nothing has been sent, but for what stood before its head.
+    fn take_back(&mut self) {
+        let mut prefix = std::mem::take(&mut self.prefix);
+        prefix.truncate(self.interim);
         self.clear();
-        self.is_in_place = true;
-        interim
+        self.prefix = prefix;
     }
 
-    /// Whether somebody has looked at what the client does beside waiting.
-    pub fn has_looked(&self) -> bool {
-        self.looked
-    }
-
-    /// Somebody has looked.
-    pub fn look(&mut self) {
-        self.looked = true;
-    }
-
-    /// Whether no answer has been begun.
-    pub fn is_unused(&self) -> bool {
-        self.prefix.is_empty() && self.piece.is_none() && !self.is_last
-    }
-
-    pub fn clear(&mut self) {
+    /// Forgets the answer, and keeps no large buffer.
+    pub(crate) fn clear(&mut self) {
         let Sending {
             prefix,
             prefix_sent,
             piece,
+            framing,
             inlined,
             interim,
-            is_in_place,
-            framing,
             is_last,
             in_chunk,
-            looked,
-            throttle,
+            has_looked,
+            waits_for_maker,
+            write_due_s,
             flight,
             pace,
             taken_bytes,
         } = self;
         prefix.clear();
+        prefix.shrink_to(limits::POOLED_BUFFER_BYTES_MAX);
         *prefix_sent = 0;
         *piece = None;
+        *framing = Framing::Plain;
         *inlined = 0;
         *interim = 0;
-        *is_in_place = false;
-        *framing = Framing::Plain;
         *is_last = false;
         *in_chunk = false;
-        *looked = false;
-        *throttle = None;
+        *has_looked = false;
+        *waits_for_maker = false;
+        *write_due_s = 0;
         *flight = None;
-        *pace = Pace::default();
+        *pace = ClientPace::default();
         *taken_bytes = None;
     }
 
-    /// The head, until the first bytes are sent.
-    pub(super) fn head(&self) -> &[u8] {
-        &self.prefix
-    }
-
-    /// Bytes of memory held for reuse.
-    pub fn capacity(&self) -> usize {
-        self.prefix.capacity()
-    }
-
-    fn flight(&mut self) -> &mut Flight {
-        self.flight.get_or_insert_default()
-    }
-
-    /// The path of the file that is being sent, for the log.
-    fn file_path(&self) -> String {
-        match &self.piece {
-            Some(Piece::File { file, .. }) => String::from_utf8_lossy(&file.path()).into_owned(),
-            _ => String::new(),
+    /// Queues the interim responses of `run`.
+    fn queue_interim(&mut self, run: &mut ExchangeRun) {
+        if self.prefix_sent > 0 {
+            self.prefix.drain(..self.prefix_sent);
+            self.prefix_sent = 0;
         }
+        while let Some(interim) = run.take_interim() {
+            write_interim(&mut self.prefix, interim.status, &interim.fields);
+        }
+    }
+
+    /// Queues `bytes` that are no part of the answer.
+    pub(crate) fn push_prefix(&mut self, bytes: &[u8]) {
+        self.prefix.extend_from_slice(bytes);
     }
 
     fn prefix_left(&self) -> &[u8] {
@@ -225,297 +205,297 @@ impl Sending {
     }
 }
 
-impl Connection {
-    /// Sends the answer; to the end, or as far as the client takes it.
-    pub(super) fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<State> {
-        let mut turn = match self.reader {
-            Reader::New | Reader::Unproven => u64::from(limits::UNPROVEN_TURN_BYTES),
-            Reader::Proven => limits::SEND_TURN_BYTES,
-        };
-        let exchange = self.exchange.as_mut().expect("an answer is under way");
-        if std::mem::take(&mut self.waits_for_maker) {
-            exchange.stamp(exchange.response.body.stage());
-        } else if matches!(exchange.response.body, Body::Source(_)) && exchange.sent.bytes > 0 {
-            // The connection has waited for the client or for a bandwidth limit, and may wait for the maker next.
-            exchange.stamp(Stage::Send);
-        }
-        exchange.stop_paces();
+/// What sending has come to.
+enum Ended {
+    /// All of it is sent.
+    Complete,
+    /// The disk, or who makes the body, has failed: another answer takes its place if nothing of it has been sent.
+    Failed(io::Error),
+    /// The client is gone, or has broken the rules.
+    Lost(String),
+}
+
+impl Serving {
+    /// Sends the answers ahead of the answer, as far as the client takes them.
+    pub(super) fn poll_interim(
+        &mut self,
+        link: &mut Link,
+        context: &mut Context<'_>,
+    ) -> io::Result<()> {
         loop {
-            if let Some(next) = self.work_beside_sending(context) {
-                return Poll::Ready(next);
+            let sending = &mut self.wire.sending;
+            if sending.prefix_left().is_empty() {
+                sending.queue_interim(&mut self.run);
             }
-            let exchange = self.exchange.as_mut().expect("an answer is under way");
-            match exchange.fill(context) {
+            if sending.prefix_left().is_empty() {
+                return Ok(());
+            }
+            match link.transport.poll_write(context, sending.prefix_left()) {
+                Poll::Ready(count) => sending.prefix_sent += count?,
+                Poll::Pending => return Ok(()),
+            }
+        }
+    }
+
+    /// Sends the answer; to the end, or as far as the client takes it.
+    pub(crate) fn poll_send(mut self, link: &mut Link, context: &mut Context<'_>) -> Step {
+        let Poll::Ready(ended) = self.poll_to_end(link, context) else {
+            return Break(ConnectionState::Send(self));
+        };
+        Continue(match ended {
+            Ended::Complete => self.finish(link),
+            Ended::Failed(error) if self.run.fail_answer(&error) => {
+                self.wire.sending.take_back();
+                ConnectionState::Walk(self)
+            }
+            Ended::Failed(error) => self.abort_sending(&error.to_string(), link),
+            Ended::Lost(cause) => self.abort_sending(&cause, link),
+        })
+    }
+
+    fn poll_to_end(&mut self, link: &mut Link, context: &mut Context<'_>) -> Poll<Ended> {
+        let mut turn = link.turn_bytes();
+        if std::mem::take(&mut self.wire.sending.waits_for_maker) {
+            let stage = self.run.response.body.stage();
+            self.run.stamp(stage);
+        } else if matches!(self.run.response.body, Body::Source(_)) && self.run.sent.bytes > 0 {
+            // The connection has waited for the client or for a bandwidth limit, and may wait for the maker next.
+            self.run.stamp(Stage::Send);
+        }
+        self.stop_paces();
+        loop {
+            if let Err(cause) = self.work_beside_sending(link, context) {
+                return Poll::Ready(Ended::Lost(cause));
+            }
+            match self.fill(context) {
                 Fill::Ready => {}
-                Fill::Complete if exchange.tunnel_is_half_open() => {
-                    return self.poll_rest_of_tunnel(context);
+                Fill::Complete if self.run.is_tunnel() && !self.is_received() => {
+                    return self.poll_rest_of_tunnel(link, context);
                 }
-                Fill::Complete => {
-                    exchange.sent.is_complete = true;
-                    return Poll::Ready(self.finish());
-                }
-                Fill::Wait => return self.wait_for_maker(context),
+                Fill::Complete => return Poll::Ready(Ended::Complete),
+                Fill::Wait => return self.wait_for_maker(link, context),
                 Fill::Broken(error) => {
-                    let loss = exchange.loss();
-                    exchange.log_error("content", format_args!("{loss}: {error}"));
-                    return Poll::Ready(self.break_off(&error));
+                    let loss = self.run.loss();
+                    self.run
+                        .log_error("content", format_args!("{loss}: {error}"));
+                    return Poll::Ready(Ended::Failed(error));
                 }
             }
             if turn == 0 {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            let Some(allowed) = exchange.poll_allowance(context) else {
-                self.no_deadline();
-                self.write_due_s = 0;
+            let Some(allowed) = self.run.poll_allowance(context) else {
+                link.no_deadline();
+                self.wire.sending.write_due_s = 0;
                 return Poll::Pending;
             };
-            let sent = exchange.send_once(&mut self.transport, allowed.min(turn), context);
-            let write_idle_s = exchange.settings.core.write_idle_s;
-            match sent {
-                Ok(Sent::Truncated) => {
-                    exchange.log_error(
-                        "send",
-                        format_args!(
-                            "the file became shorter while it was sent path={:?}",
-                            exchange.sending.file_path()
-                        ),
-                    );
-                    return Poll::Ready(self.break_off(&io::ErrorKind::UnexpectedEof.into()));
-                }
-                Ok(Sent::WaitsForDisk) => return self.wait_for_disk(context),
-                Ok(Sent::Bytes(count)) => {
-                    exchange.account(count);
+            match self.send_once(&mut link.transport, allowed.min(turn), context) {
+                Ok(SendResult::Bytes(count)) => {
+                    let body_bytes = self.wire.sending.advance(count);
+                    self.run.account(count as u64, body_bytes);
                     turn = turn.saturating_sub(count as u64);
-                    let sent_bytes = exchange.sent.bytes;
-                    let is_drained = exchange.sending.is_drained();
                     // It was waited for.
-                    let has_taken = std::mem::take(&mut self.write_due_s) != 0;
-                    self.judge_reader(sent_bytes, has_taken);
-                    if !is_drained {
-                        self.set_deadline(write_idle_s);
+                    let has_taken = std::mem::take(&mut self.wire.sending.write_due_s) != 0;
+                    link.judge_reader(self.run.sent.bytes, has_taken);
+                    if !self.wire.sending.is_drained() {
+                        link.set_deadline(self.run.settings.core.write_idle_s);
                     }
                 }
-                Err(error) if exchange.tell_failure(&error, &self.transport) => {
-                    return Poll::Ready(self.break_off(&error));
+                Ok(SendResult::Truncated) => {
+                    self.log_file("the file became shorter while it was sent");
+                    return Poll::Ready(Ended::Failed(io::ErrorKind::UnexpectedEof.into()));
                 }
-                Err(error) => {
-                    self.abort(format_args!("{error}"));
-                    return Poll::Ready(State::Over);
-                }
-                Ok(Sent::WaitsForClient) => {
-                    self.wait_for_client(write_idle_s);
+                Ok(SendResult::WaitsForDisk) => return self.wait_for_disk(link, context),
+                Ok(SendResult::WaitsForClient) => {
+                    self.wait_for_client(link);
                     return Poll::Pending;
                 }
+                Err(error) if Late::is(&error) => {
+                    self.log_file(&error.to_string());
+                    return Poll::Ready(Ended::Failed(error));
+                }
+                Err(error) if self.is_of_disk(&error, &link.transport) => {
+                    self.log_file(&format!("{}: {error}", self.run.loss()));
+                    return Poll::Ready(Ended::Failed(error));
+                }
+                Err(error) => return Poll::Ready(Ended::Lost(error.to_string())),
             }
         }
     }
-}
 
-impl Connection {
     /// A body that is made while it is sent may take a streamed request body meanwhile, or read ahead.
     #[inline]
-    fn work_beside_sending(&mut self, context: &mut Context<'_>) -> Option<State> {
-        let exchange = self.exchange.as_mut().expect("an answer is under way");
-        if !matches!(exchange.response.body, Body::Source(_)) {
-            return None;
+    fn work_beside_sending(
+        &mut self,
+        link: &mut Link,
+        context: &mut Context<'_>,
+    ) -> Result<(), String> {
+        if !matches!(self.run.response.body, Body::Source(_)) {
+            return Ok(());
         }
-        exchange
-            .response
-            .body
-            .work(&mut exchange.request.body, context);
-        while let Poll::Ready(streamed) = self.poll_streamed_body(context) {
-            let exchange = self.exchange.as_mut().expect("an answer is under way");
+        self.run.work(context);
+        while let Poll::Ready(streamed) = self.poll_streamed_body(link, context) {
             match streamed {
-                Streamed::More => exchange
-                    .response
-                    .body
-                    .work(&mut exchange.request.body, context),
-                Streamed::Gone => return Some(self.client_left()),
-                Streamed::Malformed(error) => {
-                    self.abort(format_args!("{}", error.reason.sentence()));
-                    return Some(State::Over);
-                }
+                Ok(()) => self.run.work(context),
+                Err(Broken::Malformed(error)) => return Err(error.reason.sentence().to_owned()),
+                Err(Broken::Left | Broken::TooEarly) => return Err(LEFT.to_owned()),
             }
         }
-        None
-    }
-
-    /// The client was sent more; `has_taken`: because it has taken what the kernel held for it. Until it has once, the
-    /// kernel is given little, so that clients that do not read cost little of the worker's time.
-    #[inline]
-    fn judge_reader(&mut self, sent_bytes: u64, has_taken: bool) {
-        match self.reader {
-            Reader::New if sent_bytes >= limits::UNPROVEN_TURN_BYTES.into() => {
-                self.transport.limit_unsent(limits::UNPROVEN_TURN_BYTES);
-                self.reader = Reader::Unproven;
-            }
-            Reader::Unproven if has_taken => {
-                self.transport.limit_unsent(0);
-                self.reader = Reader::Proven;
-            }
-            Reader::New | Reader::Unproven | Reader::Proven => {}
-        }
+        Ok(())
     }
 
     /// The client takes nothing. Its time goes on while others wake the connection: a backend that has
     /// more for it, or its own request body.
-    fn wait_for_client(&mut self, write_idle_s: u32) {
-        if self.write_due_s == 0 {
-            self.write_due_s = self.due_after(write_idle_s);
+    fn wait_for_client(&mut self, link: &Link) {
+        let sending = &mut self.wire.sending;
+        let core = &self.run.settings.core;
+        let clock = self.run.worker.clock();
+        if sending.write_due_s == 0 {
+            sending.write_due_s = clock.after(core.write_idle_s);
         }
-        if let (Some(deadline), Some(exchange)) = (self.deadline, &mut self.exchange) {
-            self.worker.deadlines.set(deadline, self.write_due_s);
-            let rate = exchange.settings.core.write_rate_min;
-            let now_s = self.worker.clock().seconds();
-            if exchange.sending.taken_bytes.is_none() {
-                exchange.look_what_is_taken(&self.transport);
-            }
-            if !exchange.receiving.is_tunnel()
-                && let Some(due_s) = exchange.sending.pace.wait(now_s, rate)
-            {
-                self.worker.deadlines.lower(deadline, due_s);
-            }
+        link.set_due(sending.write_due_s);
+        if sending.taken_bytes.is_none() {
+            sending.look_what_is_taken(self.run.sent.bytes, &link.transport);
+        }
+        if !self.run.is_tunnel() {
+            link.lower_due(sending.pace.wait(clock.seconds(), core.write_rate_min));
         }
     }
 
-    /// The next bytes are still on the disk; that is not the client's fault. The file system has
-    /// `server.max-file-wait` for them.
-    fn wait_for_disk(&mut self, context: &mut Context<'_>) -> Poll<State> {
-        let now_s = self.worker.clock().seconds();
-        let exchange = self.exchange.as_mut().expect("an answer is under way");
-        let wait_s = exchange.settings.core.file_wait_s;
-        let due_s = &mut exchange.sending.flight().due_s;
-        if *due_s == 0 {
-            *due_s = now_s.saturating_add(wait_s).saturating_add(1);
-        }
-        let due_s = *due_s;
-        if now_s >= due_s {
-            exchange.log_error(
-                "send",
-                format_args!(
-                    "the file system has not answered for {wait_s} s (server.max-file-wait) path={:?}",
-                    exchange.sending.file_path()
-                ),
-            );
-            return Poll::Ready(self.break_off(&io::ErrorKind::TimedOut.into()));
-        }
-        exchange.stamp(Stage::Send);
-        self.waits_for_maker = true;
-        self.write_due_s = 0;
-        if let Some(deadline) = self.deadline {
-            self.worker.deadlines.set(deadline, due_s);
-        }
-        match self.poll_leaving(context) {
-            Poll::Ready(Peeked::Gone) => Poll::Ready(self.client_left()),
-            _ => Poll::Pending,
-        }
-    }
-
-    /// The disk, or who makes the body, has failed the answer: another one takes its place as long as nothing of it
-    /// has been sent, and if it has the connection ends. That other one may have a file as well, from a script say,
-    /// but only once.
-    fn break_off(&mut self, error: &io::Error) -> State {
-        let status = match error.kind() {
-            // What a backend says is no answer.
-            io::ErrorKind::InvalidData => Status::BAD_GATEWAY,
-            _ => status_of_error(error),
-        };
-        match self.replace_answer(status) {
-            true => State::Walk,
-            false => {
-                self.abort(format_args!("{error}"));
-                State::Over
-            }
-        }
-    }
-
-    /// Puts an answer with `status` in the place of one of which nothing has been sent. False: too late.
-    pub(super) fn replace_answer(&mut self, status: Status) -> bool {
-        let exchange = self.exchange.as_mut().expect("an answer is under way");
-        if exchange.sent.bytes > 0 || exchange.sending.is_in_place || exchange.receiving.is_tunnel()
-        {
-            return false;
-        }
-        exchange.interim = exchange.sending.take_back();
-        phase::refuse(exchange, status);
-        exchange.receiving.give_up();
-        true
+    /// The next bytes are still on the disk; that is not the client's fault. Their reader has a deadline of its own.
+    fn wait_for_disk(&mut self, link: &mut Link, context: &mut Context<'_>) -> Poll<Ended> {
+        self.run.stamp(Stage::Send);
+        self.wait_until(Deadlines::NEVER, link, context)
     }
 
     /// The body's maker waits; that is not the client's fault.
-    fn wait_for_maker(&mut self, context: &mut Context<'_>) -> Poll<State> {
-        self.waits_for_maker = true;
-        self.write_due_s = 0;
-        let exchange = self.exchange.as_mut().expect("an answer is under way");
-        let wake_at_s = exchange.response.body.wake_at_s();
-        let waits_for_body = self.waits_for_streamed_body();
-        let body_due_s = self.body_due_s(waits_for_body);
-        if let Some(deadline) = self.deadline {
-            let due_s = wake_at_s.unwrap_or(Deadlines::NEVER).min(body_due_s);
-            self.worker.deadlines.set(deadline, due_s);
-        }
-        match self.poll_leaving(context) {
-            Poll::Ready(Peeked::Gone) => Poll::Ready(self.client_left()),
+    fn wait_for_maker(&mut self, link: &mut Link, context: &mut Context<'_>) -> Poll<Ended> {
+        let due_s = self.run.due_s();
+        self.wait_until(due_s, link, context)
+    }
+
+    /// The next piece is waited for, at most until the second `due_s`.
+    fn wait_until(
+        &mut self,
+        due_s: u32,
+        link: &mut Link,
+        context: &mut Context<'_>,
+    ) -> Poll<Ended> {
+        self.wire.sending.waits_for_maker = true;
+        self.wire.sending.write_due_s = 0;
+        link.set_due(due_s);
+        match self.poll_leaving(link, context) {
+            Poll::Ready(Peeked::Gone) => Poll::Ready(Ended::Lost(LEFT.to_owned())),
             _ => Poll::Pending,
         }
     }
 
     /// The backend's side of a tunnel has ended, the client's has not: the client is told, and what it
     /// still sends is passed on.
-    fn poll_rest_of_tunnel(&mut self, context: &mut Context<'_>) -> Poll<State> {
-        let exchange = self.exchange.as_mut().expect("an answer is under way");
-        if !std::mem::replace(&mut exchange.sent.is_complete, true) {
-            self.transport.shutdown_write();
+    fn poll_rest_of_tunnel(&mut self, link: &mut Link, context: &mut Context<'_>) -> Poll<Ended> {
+        if !std::mem::replace(&mut self.run.sent.is_complete, true) {
+            link.transport.shutdown_write();
         }
-        let exchange = self.exchange.as_mut().expect("an answer is under way");
-        if exchange.response.body.has_failed() {
-            return Poll::Ready(self.finish());
+        match self.run.response.body.has_failed() {
+            true => Poll::Ready(Ended::Complete),
+            false => self.wait_for_maker(link, context),
         }
-        self.wait_for_maker(context)
     }
-}
 
-/// What there is to send.
-enum Fill {
-    Ready,
-    Complete,
-    Wait,
-    Broken(io::Error),
-}
+    /// The server process ends while the answer is sent. A client that has nothing of it gets 503.
+    pub(crate) fn cut_off_sending(mut self, why: Cut, link: &mut Link) -> ConnectionState {
+        self.log_cut(Stage::Send, why);
+        if self.run.replace_answer(Status::SERVICE_UNAVAILABLE) {
+            self.wire.sending.take_back();
+            return ConnectionState::Walk(self);
+        }
+        self.abort_sending(why.sentence(), link)
+    }
 
-impl Exchange {
+    /// The deadline has passed while the answer is sent.
+    pub(crate) fn time_out(self, is_late_reader: bool, link: &mut Link) -> ConnectionState {
+        let waits_for_maker = self.wire.sending.waits_for_maker;
+        // The answer's maker may wait for the body just as well.
+        if waits_for_maker && self.run.is_body_late() {
+            let cause = self.run.lateness_of_body();
+            self.run
+                .log_error(Stage::RequestBody.name(), format_args!("{cause}"));
+            return self.abort_sending(&cause, link);
+        }
+        match is_late_reader {
+            true => self.abort_sending("the client took no bytes for too long", link),
+            // What is waited for looks at the clock itself, or the client takes what waits for it fast enough.
+            false => ConnectionState::Send(self),
+        }
+    }
+
+    fn abort_sending(self, cause: &str, link: &mut Link) -> ConnectionState {
+        let stage = self.stage_of_sending();
+        self.abort(stage, format_args!("{cause}"), link)
+    }
+
+    /// Whether the client has taken nothing of its answer for `server.max-write-idle`, or takes it below the least
+    /// rate, which the log is told. A full socket becomes writable only when much of its queue is free. The queue may
+    /// hold megabytes, and a slow client may need minutes for them. So the worker asks the kernel what the client has
+    /// taken before it gives the client up.
+    pub(crate) fn is_late_reader(&mut self, link: &Link) -> bool {
+        let now_s = link.worker.clock().seconds();
+        let core = &self.run.settings.core;
+        let rate = core.write_rate_min;
+        let sending = &mut self.wire.sending;
+        let is_idle = sending.write_due_s != 0 && sending.write_due_s <= now_s;
+        if sending.waits_for_maker || !is_idle && !sending.pace.is_over(now_s, rate) {
+            return false;
+        }
+        if sending.look_what_is_taken(self.run.sent.bytes, &link.transport) {
+            sending.write_due_s = link.worker.clock().after(core.write_idle_s);
+        }
+        let is_slow = sending.pace.is_over(now_s, rate);
+        if is_slow {
+            self.run.log_error(
+                Stage::Send.name(),
+                format_args!(
+                    "the client took its answer at {} bytes a second, below server.min-write-rate = {};",
+                    sending.pace.rate(now_s),
+                    rate.bytes_per_second
+                ),
+            );
+        }
+        is_slow || self.is_write_idle()
+    }
+
+    /// Whether the client has taken nothing for `server.max-write-idle`, as far as is known.
+    pub(crate) fn is_write_idle(&self) -> bool {
+        let due_s = self.wire.sending.write_due_s;
+        due_s != 0 && due_s <= self.run.worker.clock().seconds()
+    }
+
     /// Sees to it that something is queued: the head goes out with the first piece of the body, and waits for that
     /// only if it is on a disk.
     fn fill(&mut self, context: &mut Context<'_>) -> Fill {
+        let sending = &mut self.wire.sending;
         // What the client does not take must not pile up here, a small piece a turn.
-        let is_enough = self.sending.prefix_left().len() > limits::INLINED_PIECE_BYTES_MAX;
-        if self.sending.piece.is_some() || is_enough {
+        let is_enough = sending.prefix_left().len() > limits::INLINED_PIECE_BYTES_MAX;
+        if sending.piece.is_some() || is_enough {
             return Fill::Ready;
         }
-        if self.sending.is_last {
-            return if self.sending.is_drained() {
-                Fill::Complete
-            } else {
-                Fill::Ready
+        if sending.is_last {
+            return match sending.is_drained() {
+                true => Fill::Complete,
+                false => Fill::Ready,
             };
         }
-        let is_made_now = matches!(self.response.body, Body::Source(_));
-        let polled = self.response.body.poll_piece(context);
-        // The pieces after the first do not read the clock here: `poll_send` does where it goes on after a wait.
-        if is_made_now && self.sent.bytes == 0 {
-            self.stamp(self.response.body.stage());
-        }
-        match polled {
+        match self.run.poll_piece(context) {
             Poll::Ready(Some(Ok(piece))) => self.queue(piece),
             Poll::Ready(Some(Err(error))) => return Fill::Broken(error),
             Poll::Ready(None) => {
-                self.sending.queue_end();
-                if self.sending.is_drained() {
+                sending.queue_end();
+                if sending.is_drained() {
                     return Fill::Complete;
                 }
             }
-            Poll::Pending if self.sending.is_drained() || self.may_still_fail() => {
+            Poll::Pending if sending.is_drained() || self.run.may_still_fail() => {
                 return Fill::Wait;
             }
             Poll::Pending => {}
@@ -523,22 +503,19 @@ impl Exchange {
         Fill::Ready
     }
 
-    /// Whether the disk that the body waits for can still be the reason of another answer.
-    fn may_still_fail(&self) -> bool {
-        self.sent.bytes == 0 && self.response.body.waits_for_disk()
-    }
-
     /// Queues a piece. What a job has just read of its file is sent from memory, if a thread was to read it.
     fn queue(&mut self, piece: Piece) {
+        let (run, sending) = (&self.run, &mut self.wire.sending);
         if let Piece::File { file, range } = &piece
             && range.start < limits::FIRST_READ_BYTES_MAX
-            && self.settings.core.network_backend.reads_by_threads()
-            && let Some(first) = self.cold.take_first(file)
+            && run.settings.core.network_backend.reads_by_threads()
+            && let Some(first) = run.cold.take_first(file)
         {
-            let now = self.worker.clock().latest();
-            self.sending.flight().give_first(file, first, now);
+            let flight = &mut sending.flight;
+            let flight = flight.get_or_insert_with(|| Box::new(Flight::new(run.file_reader())));
+            flight.give_first(file, first);
         }
-        self.sending.queue(piece);
+        sending.queue(piece);
     }
 
     /// One system call's worth of what is queued, at most `allowed` bytes of it.
@@ -547,9 +524,10 @@ impl Exchange {
         transport: &mut Transport,
         allowed: u64,
         context: &mut Context<'_>,
-    ) -> io::Result<Sent> {
+    ) -> io::Result<SendResult> {
         let allowed = usize::try_from(allowed).unwrap_or(usize::MAX);
-        let sending = &mut self.sending;
+        let (run, sending) = (&self.run, &mut *self.wire);
+        let sending = &mut sending.sending;
         let prefix = sending
             .prefix
             .get(sending.prefix_sent..)
@@ -568,105 +546,71 @@ impl Exchange {
             });
         }
         let Piece::File { file, range } = piece else {
-            return Ok(Sent::Truncated);
+            return Ok(SendResult::Truncated);
         };
         let stretch = Stretch {
             prefix,
             file,
             range: range.clone(),
             bytes_max: allowed,
-            client: self.connection.client_key(),
+            readers: run.worker.readers(),
         };
-        let backend = self.settings.core.network_backend;
+        let backend = run.settings.core.network_backend;
+        let now_s = run.worker.clock().seconds();
         if sending.flight.is_none()
-            && let now_s = self.worker.clock().seconds()
             && let Some(seen) = network_backend::at_hand(backend, &stretch, now_s)
         {
             return network_backend::send_at_hand(backend, transport, &seen, context);
         }
-        let flight = sending.flight.get_or_insert_default();
-        flight.send(backend, &self.worker, transport, &stretch, context)
+        let flight = &mut sending.flight;
+        let flight = flight.get_or_insert_with(|| Box::new(Flight::new(run.file_reader())));
+        let scratch = || run.worker.receive_buffer();
+        flight.send(backend, transport, &stretch, scratch, now_s, context)
     }
 
-    /// What a failure means for the answer, for the log.
-    pub(super) fn loss(&self) -> &'static str {
-        match self.sent.bytes {
-            0 => "the answer cannot be sent",
-            _ => "the answer was cut short",
-        }
-    }
-
-    /// Tells of what the disk has failed with; that a client has gone is nothing to tell. sendfile(2) reports
-    /// the errors of both, and network file systems have some of the same names. Answers whether it was the disk.
-    fn tell_failure(&self, error: &io::Error, transport: &Transport) -> bool {
+    /// Whether it was the disk that has failed; that a client has gone is nothing to tell. sendfile(2) reports
+    /// the errors of both, and network file systems have some of the same names.
+    fn is_of_disk(&self, error: &io::Error, transport: &Transport) -> bool {
         let is_of_socket = is_of_socket(error, || transport.is_broken());
-        let is_of_disk = matches!(self.sending.piece, Some(Piece::File { .. })) && !is_of_socket;
-        if is_of_disk {
-            self.log_error(
-                "send",
-                format_args!(
-                    "{}: {error} path={:?}",
-                    self.loss(),
-                    self.sending.file_path()
-                ),
-            );
-        }
-        is_of_disk
+        matches!(self.wire.sending.piece, Some(Piece::File { .. })) && !is_of_socket
     }
 
-    /// Whether the client may go on sending after the last byte it got.
-    fn tunnel_is_half_open(&self) -> bool {
-        self.receiving.is_tunnel() && !self.receiving.is_finished()
-    }
-
-    /// How many bytes the bandwidth limits allow now. `None`: woken when they allow some.
-    fn poll_allowance(&mut self, context: &mut Context<'_>) -> Option<u64> {
-        let core = &self.settings.core;
-        let own = self.response.bytes_per_second_max;
-        let own = match (core.connection_bytes_per_second, own) {
-            (0, limit) | (limit, 0) => limit,
-            (connection, answer) => connection.min(answer),
+    /// Tells the log what is wrong with the file that is being sent.
+    fn log_file(&self, cause: &str) {
+        let path = match &self.wire.sending.piece {
+            Some(Piece::File { file, .. }) => String::from_utf8_lossy(&file.path()).into_owned(),
+            _ => String::new(),
         };
-        if own == 0 && core.scope_throttle.is_none() {
-            return Some(u64::MAX);
-        }
-        let now = self.worker.clock().now();
-        let shared = self.worker.shared();
-        let throttle = self.sending.throttle.get_or_insert_with(|| {
-            let scope = core.scope_throttle.map(|scope| shared.scope_bucket(scope));
-            Box::new(Throttle::new(own, scope, now))
-        });
-        throttle.poll_allowance(now, context)
-    }
-
-    /// Asks the kernel how much of the answer the client has taken. Answers whether that is more than the time before.
-    /// The kernel's queue belongs to the connection: it may also hold bytes of the answers before. So only differences
-    /// count, from the first time on that the client is waited for. One system call.
-    pub(super) fn look_what_is_taken(&mut self, transport: &Transport) -> bool {
-        let taken_bytes = self.sent.bytes.cast_signed() - transport.unacknowledged().cast_signed();
-        let before = self.sending.taken_bytes.unwrap_or(taken_bytes);
-        self.sending.taken_bytes = Some(taken_bytes.max(before));
-        let more = u64::try_from(taken_bytes - before).unwrap_or(0);
-        self.sending.pace.moved(more);
-        more > 0
-    }
-
-    /// It is not known yet whether the client will be waited for.
-    #[inline]
-    pub(super) fn stop_paces(&mut self) {
-        let now_s = self.worker.clock().seconds();
-        self.sending.pace.stop(now_s);
-        self.receiving.pace.stop(now_s);
-    }
-
-    fn account(&mut self, count: usize) {
-        self.sent.bytes += count as u64;
-        self.sent.body_bytes += self.sending.advance(count);
-        if let Some(throttle) = &mut self.sending.throttle {
-            throttle.take(count as u64);
-        }
+        self.run
+            .log_error("send", format_args!("{cause} path={path:?}"));
     }
 }
+
+impl Sending {
+    /// Asks the kernel how much of the answer, of which `sent_bytes` were sent, the client has taken. Answers whether
+    /// that is more than the time before. The kernel's queue belongs to the connection: it may also hold bytes of the
+    /// answers before. So only differences count, from the first time on that the client is waited for. One system
+    /// call.
+    fn look_what_is_taken(&mut self, sent_bytes: u64, transport: &Transport) -> bool {
+        let taken_bytes = sent_bytes.cast_signed() - transport.unacknowledged().cast_signed();
+        let before = self.taken_bytes.unwrap_or(taken_bytes);
+        self.taken_bytes = Some(taken_bytes.max(before));
+        let more = u64::try_from(taken_bytes - before).unwrap_or(0);
+        self.pace.moved(more);
+        more > 0
+    }
+}
+
+/// What there is to send.
+enum Fill {
+    Ready,
+    Complete,
+    Wait,
+    Broken(io::Error),
+}
+
+/// The client has closed the connection.
+const LEFT: &str = "the client left before it had its answer";
 
 /// Whether it is the socket that has failed: of errors that files may have as well, if the socket is broken.
 fn is_of_socket(error: &io::Error, is_broken: impl FnOnce() -> bool) -> bool {
@@ -683,10 +627,10 @@ fn is_of_socket(error: &io::Error, is_broken: impl FnOnce() -> bool) -> bool {
 }
 
 /// What the socket has said.
-fn sent(polled: Poll<io::Result<usize>>) -> io::Result<Sent> {
+fn sent(polled: Poll<io::Result<usize>>) -> io::Result<SendResult> {
     match polled {
         Poll::Ready(Ok(0)) => Err(io::ErrorKind::WriteZero.into()),
-        Poll::Ready(count) => Ok(Sent::Bytes(count?)),
-        Poll::Pending => Ok(Sent::WaitsForClient),
+        Poll::Ready(count) => Ok(SendResult::Bytes(count?)),
+        Poll::Pending => Ok(SendResult::WaitsForClient),
     }
 }

@@ -1,12 +1,15 @@
 use std::cell::{Cell, RefCell};
+use std::task::ready;
 use std::time::Duration;
 
 use bytes::Bytes;
+use petrel_proto::status::Status;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use super::*;
 use crate::body::{Body, BodySource, Piece};
+use crate::exchange::{ConnectionFacts, Exchange, Scheme};
 use crate::ledger::{Ledger, Nanos};
 use crate::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Pending, Phase};
 use crate::testing::Site;
@@ -249,9 +252,11 @@ async fn ledger_of(parts: [&str; 2], has_taken: impl Fn(&Site) -> bool) -> Ledge
     // The pool's only exchange: gone from there, a head has begun.
     let facts = ConnectionFacts {
         peer: Peer::Unix,
+        scheme: Scheme::Http,
         listener: Rc::clone(&listener),
         request_number: 0,
         id: 0,
+        late: None,
     };
     // The worker counts those that are in use: one is taken before one is given back.
     assert!(worker.take_exchange().is_none());
@@ -361,4 +366,104 @@ fn an_idle_connection_is_small() {
     // See the type. The sockets of tokio take 32 bytes in the server, and 24 where cargo builds this crate alone.
     let bytes = size_of::<Connection>() - size_of::<tokio::net::TcpStream>() + 32;
     assert!(bytes <= 152, "{bytes}");
+}
+
+/// A connection that is polled by the test itself, and its client.
+fn unattended(site: &Site) -> (UnixStream, Connection) {
+    let worker = site.worker();
+    worker.shared().take_permit_over_limit();
+    let (client, server) = UnixStream::pair().expect("two sockets");
+    let listener = Rc::new(ListenerFacts::new("/test.sock".to_owned(), 0));
+    let connection = Connection::new(worker, Transport::Unix(server), Peer::Unix, &listener);
+    (client, connection)
+}
+
+async fn poll_until(connection: &mut Connection, is_so: impl Fn(&Connection) -> bool) {
+    let driven = std::future::poll_fn(|context| {
+        let polled = Pin::new(&mut *connection).poll(context);
+        match is_so(connection) || polled.is_ready() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    });
+    let in_time = tokio::time::timeout(Duration::from_secs(60), driven).await;
+    in_time.expect("it goes on");
+    assert!(is_so(connection), "{}", connection.state.name());
+}
+
+/// A request with a body of 60 KiB.
+fn long_request(fields: &str) -> String {
+    let body = "x".repeat(60 * 1024);
+    format!(
+        "POST /need HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n{fields}\r\n{body}",
+        body.len()
+    )
+}
+
+#[tokio::test(flavor = "local")]
+async fn the_buffer_of_a_body_stays_neither_with_the_idle_connection_nor_in_the_pool() {
+    let site = Site::new("server.document-root = \"/\"", &[&MODULE]);
+    let (mut client, mut connection) = unattended(&site);
+    let request = long_request("");
+    let send = tokio::task::spawn_local(async move {
+        client
+            .write_all(request.as_bytes())
+            .await
+            .expect("it reads");
+        client
+    });
+    poll_until(&mut connection, |connection| {
+        matches!(connection.state, ConnectionState::Idle(_))
+            && connection.link.facts.request_number == 1
+    })
+    .await;
+    let ConnectionState::Idle(input) = &connection.state else {
+        unreachable!("it is idle");
+    };
+    assert_eq!(input.capacity(), 0);
+    let wire: Box<serving::Wire> = site.worker().take_spare().expect("it went back");
+    assert!(wire.input.capacity() <= limits::POOLED_BUFFER_BYTES_MAX);
+    drop(send.await);
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_connection_that_waits_for_its_client_to_close_holds_nothing_it_has_received() {
+    let site = Site::new("server.document-root = \"/\"", &[&MODULE]);
+    let (mut client, mut connection) = unattended(&site);
+    let head = request("/need", "Content-Length: 3");
+    let surplus = "x".repeat(30 * 1024);
+    let bytes = format!("{head}abc{surplus}");
+    let send = tokio::task::spawn_local(async move {
+        client.write_all(bytes.as_bytes()).await.expect("it reads");
+        client
+    });
+    let is_lingering =
+        |connection: &Connection| matches!(connection.state, ConnectionState::Linger(_));
+    poll_until(&mut connection, is_lingering).await;
+    let serving = connection.state.serving().expect("it is told in traces");
+    assert_eq!(serving.wire.input.capacity(), 0);
+    drop(send.await);
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_request_that_has_come_already_is_not_lost_when_the_server_ends() {
+    let site = Site::new("server.document-root = \"/\"", &[&MODULE]);
+    let (mut client, mut connection) = unattended(&site);
+    let one = "GET /need HTTP/1.1\r\nHost: h\r\n\r\n";
+    let all = one.repeat(limits::REQUESTS_PER_TURN as usize + 2);
+    client.write_all(all.as_bytes()).await.expect("it reads");
+    poll_until(&mut connection, |connection| {
+        connection.link.facts.request_number > 0
+    })
+    .await;
+    assert_eq!(
+        connection.link.facts.request_number,
+        limits::REQUESTS_PER_TURN
+    );
+    assert!(
+        matches!(&connection.state, ConnectionState::Idle(input) if input.len() == 2 * one.len())
+    );
+    let held = connection.take_state();
+    let held = held.cut_off(Cut::StopNow, &mut connection.link);
+    assert!(matches!(held, ConnectionState::Idle(input) if input.len() == 2 * one.len()));
 }

@@ -5,31 +5,32 @@
 //! not to read contents (`server.network-backend`), the first read is that of small files alone. Called by
 //! [jobs](super::jobs) alone, on threads; knows nothing of requests.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use rustix::fs::{FileType, Stat, fstat};
 use rustix::io::Errno;
 
 use super::contents::Descriptor;
-use super::open::{NotOpened, Reach, open_and_stat};
-use super::place::place_of_the_way;
 use super::read::read_full;
 use super::{FileStat, Symlinks};
 use crate::blocking::Origin;
+use crate::file_accounts::{FileAccounts, NetworkBackend};
 use crate::limits;
-use crate::mounts::{self, Place, Storage};
-use crate::network_backend::{Memory, NetworkBackend, count_async, has_memory};
+use crate::mounts::{self, MountedPlace, Storage};
+use crate::paths::{LookReach, NotOpened, open_and_stat, place_of_the_way};
 
 /// What a job has found out about one path.
-pub(super) struct Looked {
-    pub path: Box<[u8]>,
+pub(super) struct LookedUpFile {
+    pub(crate) path: Box<[u8]>,
     /// Whoever drops it, a worker perhaps, closes nothing that could wait.
-    pub found: Result<(Descriptor, Stat), NotOpened>,
+    pub(crate) found: Result<(Descriptor, Stat), NotOpened>,
     /// Where it is, or where the way there ends.
-    pub place: Place,
+    pub(crate) place: MountedPlace,
     /// The whole content of a small file, the beginning of a larger one.
-    pub first: Option<Bytes>,
+    pub(crate) first: Option<Bytes>,
     /// Whether the file had not been changed just before it was looked at, nor while it was read.
-    pub is_settled: bool,
+    pub(crate) is_settled: bool,
 }
 
 /// Who looks, and what for.
@@ -59,10 +60,14 @@ pub enum Role {
 }
 
 /// What a thread does first: it looks at the first path, and at those that come next.
-pub(super) fn look(path: Box<[u8]>, symlinks: Symlinks, next: Option<NextNames>) -> Vec<Looked> {
+pub(super) fn look(
+    path: Box<[u8]>,
+    symlinks: Symlinks,
+    next: Option<NextNames>,
+) -> Vec<LookedUpFile> {
     let mut all = vec![look_at(path, symlinks)];
     if let Some(next) = next {
-        let first_kind = all.first().and_then(Looked::file_type);
+        let first_kind = all.first().and_then(LookedUpFile::file_type);
         let is_asked_for = match next.role {
             Role::Indexes => first_kind == Some(FileType::Directory),
             Role::Siblings => first_kind == Some(FileType::RegularFile),
@@ -84,29 +89,29 @@ pub(super) fn look(path: Box<[u8]>, symlinks: Symlinks, next: Option<NextNames>)
 }
 
 /// Whether [`read`] has anything to do.
-pub(super) fn is_to_be_read(all: &[Looked], wants_first: bool) -> bool {
+pub(super) fn is_to_be_read(all: &[LookedUpFile], wants_first: bool) -> bool {
     let is_kept = |size| size <= limits::FILE_IN_MEMORY_BYTES_MAX;
-    let mut sizes = all.iter().map(Looked::size);
+    let mut sizes = all.iter().map(LookedUpFile::size);
     sizes.any(|size| size > 0 && (wants_first || is_kept(size)))
 }
 
 /// What a thread does then, perhaps another one: it reads what the request will need first.
-pub(super) fn read(all: &mut [Looked], wants_first: bool) {
+pub(super) fn read(all: &mut [LookedUpFile], wants_first: bool, accounts: &Arc<FileAccounts>) {
     if wants_first && let Some(sent) = probably_sent(all) {
-        sent.read_first();
+        sent.read_first(accounts);
     }
     // What workers keep in memory is read in any case.
     for looked in all {
         if looked.first.is_none() && looked.size() <= limits::FILE_IN_MEMORY_BYTES_MAX {
-            looked.read_first();
+            looked.read_first(accounts);
         }
     }
 }
 
 /// The file that will most likely be sent: the last one that is there, a sibling only if it is not older.
-fn probably_sent(all: &mut [Looked]) -> Option<&mut Looked> {
+fn probably_sent(all: &mut [LookedUpFile]) -> Option<&mut LookedUpFile> {
     let (first, others) = all.split_first_mut()?;
-    let modified = |looked: &Looked| {
+    let modified = |looked: &LookedUpFile| {
         let stat = looked.found.as_ref().ok().map(|(_, stat)| stat);
         stat.map(|stat| (stat.st_mtime, stat.st_mtime_nsec))
     };
@@ -114,7 +119,7 @@ fn probably_sent(all: &mut [Looked]) -> Option<&mut Looked> {
         Some(FileType::RegularFile) => modified(first),
         _ => None,
     };
-    let is_regular = |looked: &&mut Looked| looked.file_type() == Some(FileType::RegularFile);
+    let is_regular = |looked: &&mut LookedUpFile| looked.file_type() == Some(FileType::RegularFile);
     match others
         .iter_mut()
         .find(|other| is_regular(other) && modified(other) >= own)
@@ -124,15 +129,15 @@ fn probably_sent(all: &mut [Looked]) -> Option<&mut Looked> {
     }
 }
 
-fn look_at(path: Box<[u8]>, symlinks: Symlinks) -> Looked {
-    let found = open_and_stat(&path, symlinks, Reach::Disk);
+fn look_at(path: Box<[u8]>, symlinks: Symlinks) -> LookedUpFile {
+    let found = open_and_stat(&path, symlinks, LookReach::Disk);
     let place = match &found {
         Ok((descriptor, _)) => mounts::of_descriptor(descriptor),
         Err(_) => place_of_the_way(&path),
     };
     let stat = found.as_ref().ok().map(|(_, stat)| FileStat::from(stat));
     let closing = |descriptor| Descriptor::new(descriptor, 0, Origin::at(place));
-    Looked {
+    LookedUpFile {
         path,
         is_settled: stat.is_some_and(|stat| stat.is_settled()),
         found: found.map(|(descriptor, stat)| (closing(descriptor), stat)),
@@ -141,10 +146,10 @@ fn look_at(path: Box<[u8]>, symlinks: Symlinks) -> Looked {
     }
 }
 
-impl Looked {
+impl LookedUpFile {
     /// The same path, if there was no room for the job that was to read the file.
-    pub fn refused(self) -> Looked {
-        Looked {
+    pub(crate) fn refused(self) -> LookedUpFile {
+        LookedUpFile {
             found: Err(Errno::BUSY.into()),
             first: None,
             ..self
@@ -168,8 +173,8 @@ impl Looked {
 
     /// Reads the whole of a small file, or what a client will want first. In one go: a short first read
     /// would make the kernel read ahead in small steps, each of them a way of the disk's heads.
-    fn read_first(&mut self) {
-        let most = match has_memory() {
+    fn read_first(&mut self, accounts: &Arc<FileAccounts>) {
+        let most = match accounts.has_memory() {
             true => limits::FIRST_READ_BYTES_MAX,
             false => limits::FILE_IN_MEMORY_BYTES_MAX,
         };
@@ -182,11 +187,11 @@ impl Looked {
             let Ok((descriptor, stat)) = &mut self.found else {
                 return;
             };
-            let mut memory = Memory::new(length);
+            let mut memory = accounts.memory(length);
             let read = read_full(&*descriptor, memory.as_mut(), 0)
                 .and_then(|count| Ok((count, fstat(&*descriptor)?)));
             if let Ok((count, _)) = &read {
-                count_async(NetworkBackend::GthreadAio, *count);
+                accounts.count_async(NetworkBackend::GthreadAio, *count);
             }
             match read {
                 // Programs behind FUSE may say what is at the path by now, whatever was opened.

@@ -14,23 +14,29 @@ use hashbrown::HashMap;
 use rustix::fs::fstat;
 
 use super::FileStat;
+use super::counters::{LookUpCounters, LookUps};
+use super::resident::LastLoss;
 use crate::blocking::{self, Origin};
+use crate::file_accounts::FileAccounts;
 
 /// Open files by the state they were in when they were opened.
 pub struct Contents {
     hasher: foldhash::fast::RandomState,
     shards: [Mutex<Shard>; SHARDS],
     descriptors_max: usize,
+    accounts: Arc<FileAccounts>,
+    counters: LookUpCounters,
+    last_loss: LastLoss,
 }
 
 #[derive(Default)]
 struct Shard {
-    files: HashMap<FileStat, Shared>,
+    files: HashMap<FileStat, SharedContent>,
     prune_at: usize,
 }
 
 #[derive(Clone, Default)]
-struct Shared {
+struct SharedContent {
     content: Option<Weak<[u8]>>,
     descriptor: Weak<Descriptor>,
 }
@@ -49,18 +55,38 @@ pub(crate) struct Descriptor {
 /// one or the content is not held.
 #[derive(Default)]
 pub(super) struct Held {
-    pub content: Option<Arc<[u8]>>,
-    pub descriptor: Option<Arc<Descriptor>>,
+    pub(crate) content: Option<Arc<[u8]>>,
+    pub(crate) descriptor: Option<Arc<Descriptor>>,
 }
 
 impl Contents {
-    /// Nothing yet. Each worker keeps at most `descriptors_max` files open.
-    pub fn new(descriptors_max: usize) -> Contents {
+    /// Nothing yet. Each worker keeps at most `descriptors_max` files open, and what jobs read counts for `accounts`.
+    pub fn new(descriptors_max: usize, accounts: Arc<FileAccounts>) -> Contents {
         Contents {
             hasher: foldhash::fast::RandomState::default(),
             shards: Default::default(),
             descriptors_max,
+            accounts,
+            counters: LookUpCounters::default(),
+            last_loss: LastLoss::default(),
         }
+    }
+
+    /// How look-ups of all workers were answered.
+    pub(crate) fn look_ups(&self) -> LookUps {
+        self.counters.read()
+    }
+
+    pub(super) fn counters(&self) -> &LookUpCounters {
+        &self.counters
+    }
+
+    pub(crate) fn accounts(&self) -> &Arc<FileAccounts> {
+        &self.accounts
+    }
+
+    pub(crate) fn last_loss(&self) -> &LastLoss {
+        &self.last_loss
     }
 
     /// What other workers hold of the file with this stat.
@@ -76,7 +102,7 @@ impl Contents {
 
     /// Offers what is held of a file to other workers.
     pub(super) fn put(&self, stat: &FileStat, held: &Held) {
-        let shared = Shared {
+        let shared = SharedContent {
             content: held.content.as_ref().map(Arc::downgrade),
             descriptor: held
                 .descriptor
@@ -108,7 +134,7 @@ impl Contents {
     }
 }
 
-impl Shared {
+impl SharedContent {
     fn is_held(&self) -> bool {
         self.content
             .as_ref()
@@ -120,7 +146,7 @@ impl Shared {
 impl Descriptor {
     /// A file that was opened at `now_s`. On a network file system, and on one that a program answers for,
     /// close(2) is a question like any other, and may wait for ever.
-    pub fn new(descriptor: OwnedFd, now_s: u32, origin: Origin) -> Descriptor {
+    pub(crate) fn new(descriptor: OwnedFd, now_s: u32, origin: Origin) -> Descriptor {
         Descriptor {
             descriptor: Some(descriptor),
             checked_s: AtomicU32::new(now_s),
@@ -129,12 +155,12 @@ impl Descriptor {
     }
 
     /// The descriptor itself, for somebody else to close.
-    pub fn into_owned(mut self) -> OwnedFd {
+    pub(crate) fn into_owned(mut self) -> OwnedFd {
         self.descriptor.take().expect("only dropping takes it")
     }
 
     /// Whether the file is still as `stat` says. Asks the kernel unless a worker did since `now_s`.
-    pub fn is_still(&self, stat: &FileStat, now_s: u32) -> bool {
+    pub(crate) fn is_still(&self, stat: &FileStat, now_s: u32) -> bool {
         if self.checked_s.load(Ordering::Relaxed) == now_s {
             return true;
         }
@@ -147,7 +173,7 @@ impl Descriptor {
 
     /// A file without a name, which may be large: its last descriptor is closed by a thread that may
     /// wait: its pages are freed then (8 ms for 200 MB) and its blocks, for which it may take the disk.
-    pub fn of_temporary_file(descriptor: OwnedFd, origin: Origin) -> Descriptor {
+    pub(crate) fn of_temporary_file(descriptor: OwnedFd, origin: Origin) -> Descriptor {
         let mut descriptor = Descriptor::new(descriptor, 0, origin);
         descriptor.closing = Some(origin);
         descriptor
@@ -187,7 +213,7 @@ mod tests {
 
     #[test]
     fn content_is_there_as_long_as_somebody_holds_it() {
-        let contents = Contents::new(10);
+        let contents = Contents::new(10, Arc::default());
         let stat = FileStat {
             size: 3,
             inode: 7,
@@ -208,7 +234,7 @@ mod tests {
 
     #[test]
     fn contents_nobody_holds_are_forgotten() {
-        let contents = Contents::new(10);
+        let contents = Contents::new(10, Arc::default());
         for inode in 0..100_000 {
             contents.put(
                 &FileStat {

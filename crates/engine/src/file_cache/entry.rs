@@ -15,12 +15,12 @@ use rustix::io::Errno;
 
 use super::Symlinks;
 use super::contents::{Contents, Descriptor, Held};
-use super::open::{NotOpened, cached_stat};
 use super::read::{read_cached, read_full};
-use super::resident::Resident;
+use super::resident::{LastLoss, Resident};
 use crate::blocking::Origin;
 use crate::limits;
-use crate::mounts::{self, Place, Storage};
+use crate::mounts::{self, MountedPlace, Storage};
+use crate::paths::{NotOpened, cached_stat};
 
 /// What the file system has at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ pub struct FileEntry {
     /// What it counts for in `usage`, besides its descriptor.
     bytes: usize,
     usage: Rc<Usage>,
-    /// Of the file system it is on: [`Place::device`]. What stat(2) says is another one on btrfs and overlayfs.
+    /// Of the file system it is on: [`MountedPlace::device`]. What stat(2) says is another one on btrfs and overlayfs.
     device: u64,
 }
 
@@ -118,12 +118,12 @@ struct Label {
 }
 
 /// Header fields in wire form, kept with a file.
-pub struct Prepared {
+pub struct PreparedEntry {
     label: Rc<[u8]>,
     begin: usize,
 }
 
-impl std::ops::Deref for Prepared {
+impl std::ops::Deref for PreparedEntry {
     type Target = [u8];
 
     #[inline]
@@ -133,25 +133,25 @@ impl std::ops::Deref for Prepared {
 }
 
 /// What all entries of a worker hold, those included that left the cache while they are sent.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Usage {
     /// Bytes of contents and paths.
-    pub bytes: Cell<usize>,
+    pub(crate) bytes: Cell<usize>,
     /// Open files.
-    pub descriptors: Cell<usize>,
+    pub(crate) descriptors: Cell<usize>,
 }
 
 /// What the cache allows a new entry.
 pub(super) struct Budget {
-    pub now_s: u32,
-    pub contents: Arc<Contents>,
-    pub watched: bool,
-    pub usage: Rc<Usage>,
-    pub place: Place,
+    pub(crate) now_s: u32,
+    pub(crate) contents: Arc<Contents>,
+    pub(crate) watched: bool,
+    pub(crate) usage: Rc<Usage>,
+    pub(crate) place: MountedPlace,
 }
 
 /// How the content of a small file gets into memory.
-pub(super) enum Reading {
+pub(super) enum ContentReading {
     /// From what the kernel has; the entry is not made if that is not enough.
     Cached,
     /// Somebody has read what there is to read.
@@ -168,7 +168,7 @@ pub(super) enum Reading {
 pub struct Uncached {
     descriptor: Descriptor,
     stat: FileStat,
-    pub(crate) place: Place,
+    pub(crate) place: MountedPlace,
     path: Box<[u8]>,
 }
 
@@ -208,7 +208,7 @@ impl FileEntry {
         path: &[u8],
         symlinks: Symlinks,
         looked: Result<(OwnedFd, Stat), NotOpened>,
-        reading: Reading,
+        reading: ContentReading,
         budget: &Budget,
     ) -> Option<FileEntry> {
         let mut entry = FileEntry {
@@ -258,7 +258,7 @@ impl FileEntry {
     /// What could not be looked at.
     pub(super) fn failed(path: &[u8], errno: Errno, budget: &Budget) -> FileEntry {
         let looked = Err(errno.into());
-        let reading = Reading::Done {
+        let reading = ContentReading::Done {
             first: None,
             is_settled: false,
         };
@@ -338,6 +338,11 @@ impl FileEntry {
         self.content.as_deref()
     }
 
+    /// The same for a user that keeps it. It is not copied.
+    pub(crate) fn share_content(&self) -> Option<Bytes> {
+        Some(Bytes::from_owner(Arc::clone(self.content.as_ref()?)))
+    }
+
     /// Lets the processor fetch what will be copied behind the head, while the head is made.
     #[inline]
     pub(super) fn prefetch(&self) {
@@ -364,7 +369,7 @@ impl FileEntry {
 
     /// Whom a job that reads `bytes` of it for `client` waits for.
     pub fn origin(&self, client: u64, bytes: usize) -> Origin {
-        let place = Place {
+        let place = MountedPlace {
             storage: self.storage,
             device: self.device,
         };
@@ -382,10 +387,10 @@ impl FileEntry {
 
     /// How far `range` is taken to be in the page cache, from its start on; `range.start` if it is not there.
     #[inline]
-    pub(crate) fn end_of_resident(&self, range: &Range<u64>, now_s: u32) -> u64 {
+    pub(crate) fn end_of_resident(&self, range: &Range<u64>, now_s: u32, loss: &LastLoss) -> u64 {
         match self.storage {
             Storage::Memory => range.end,
-            Storage::Disk => self.resident.end_of_seen(range, now_s),
+            Storage::Disk => self.resident.end_of_seen(range, now_s, loss.life_s(now_s)),
             // sendfile(2) asks the other side whether the file is still the same.
             Storage::Remote => range.start,
         }
@@ -397,8 +402,10 @@ impl FileEntry {
     }
 
     /// Remembers that what is at `offset` is not there.
-    pub(crate) fn missed_resident(&self, offset: u64, now_s: u32) {
-        self.resident.missed(offset, now_s);
+    pub(crate) fn missed_resident(&self, offset: u64, now_s: u32, loss: &LastLoss) {
+        if self.resident.missed(offset) {
+            loss.set(now_s);
+        }
     }
 
     /// Reads from the open file at `offset`; 0 is the end of the file. May wait for the disk.
@@ -425,7 +432,7 @@ impl FileEntry {
 
     /// The header fields made for this file and kept under `key`, or what `make` makes.
     #[inline]
-    pub fn prepared(&self, key: u64, make: impl FnOnce(&FileEntry) -> Vec<u8>) -> Prepared {
+    pub fn prepared(&self, key: u64, make: impl FnOnce(&FileEntry) -> Vec<u8>) -> PreparedEntry {
         if self.label.borrow().key != Some(key) {
             let fields = make(self);
             let label = &mut *self.label.borrow_mut();
@@ -434,7 +441,7 @@ impl FileEntry {
             label.key = Some(key);
         }
         let label = self.label.borrow();
-        Prepared {
+        PreparedEntry {
             label: Rc::clone(&label.bytes),
             begin: label.path_length,
         }
@@ -449,7 +456,7 @@ impl FileEntry {
 
     /// Whether nothing is known to have changed.
     #[inline]
-    pub fn is_valid(&self) -> bool {
+    pub(crate) fn is_valid(&self) -> bool {
         self.valid.get()
     }
 
@@ -497,7 +504,7 @@ impl FileEntry {
         &mut self,
         descriptor: OwnedFd,
         stat: &Stat,
-        reading: Reading,
+        reading: ContentReading,
         budget: &Budget,
     ) -> Option<()> {
         self.stat = FileStat::from(stat);
@@ -541,6 +548,10 @@ impl FileStat {
     }
 
     /// Seconds since content or attributes changed.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the time of files is that of the system"
+    )]
     fn unchanged_s(&self) -> u64 {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -570,14 +581,19 @@ impl From<&Stat> for FileStat {
 /// Takes what another worker holds of the file, or reads it. A file that was changed just now is
 /// not shared: a second change within the same tick of the clock would look the same. `None`: it would
 /// have to be waited for.
-fn hold(descriptor: OwnedFd, stat: &FileStat, reading: Reading, budget: &Budget) -> Option<Held> {
+fn hold(
+    descriptor: OwnedFd,
+    stat: &FileStat,
+    reading: ContentReading,
+    budget: &Budget,
+) -> Option<Held> {
     let contents = &budget.contents;
     let origin = Origin::at(budget.place);
     // Closed as its file system asks, also when it is not kept.
     let descriptor = Descriptor::new(descriptor, budget.now_s, origin);
     let is_settled = match &reading {
-        Reading::Done { is_settled, .. } => *is_settled,
-        Reading::Cached => stat.is_settled(),
+        ContentReading::Done { is_settled, .. } => *is_settled,
+        ContentReading::Cached => stat.is_settled(),
     };
     let mut held = if is_settled {
         contents.get(stat)
@@ -586,14 +602,16 @@ fn hold(descriptor: OwnedFd, stat: &FileStat, reading: Reading, budget: &Budget)
     };
     if held.content.is_none() && stat.size <= limits::FILE_IN_MEMORY_BYTES_MAX {
         held.content = match reading {
-            Reading::Done { first, .. } => first
+            ContentReading::Done { first, .. } => first
                 .filter(|first| first.len() as u64 == stat.size)
                 .map(|first| Arc::from(&*first)),
-            Reading::Cached if budget.place.storage == Storage::Disk => {
+            ContentReading::Cached if budget.place.storage == Storage::Disk => {
                 read_whole(stat.size, |buffer| read_cached(&descriptor, buffer, 0))?
             }
             // Memory.
-            Reading::Cached => read_whole(stat.size, |buffer| read_full(&descriptor, buffer, 0))?,
+            ContentReading::Cached => {
+                read_whole(stat.size, |buffer| read_full(&descriptor, buffer, 0))?
+            }
         };
         if held.content.is_none() && stat.size == 0 {
             held.content = Some(Arc::from([]));
@@ -645,7 +663,7 @@ mod tests {
     #[test]
     fn jobs_wait_for_the_file_system_and_not_for_the_device_of_a_file() {
         // As of a file on overlayfs: what stat(2) has is none of mountinfo's.
-        let place = Place {
+        let place = MountedPlace {
             storage: Storage::Remote,
             device: 12 << 32 | 34,
         };
@@ -661,14 +679,14 @@ mod tests {
         let uncached = FileEntry::from_uncached(uncached);
         let budget = Budget {
             now_s: 1,
-            contents: Arc::new(Contents::new(10)),
+            contents: Arc::new(Contents::new(10, Arc::default())),
             watched: false,
             usage: Rc::default(),
             place,
         };
         let stat = rustix::fs::fstat(open()).expect("it is open");
         let looked = Ok((OwnedFd::from(open()), stat));
-        let reading = Reading::Done {
+        let reading = ContentReading::Done {
             first: None,
             is_settled: false,
         };

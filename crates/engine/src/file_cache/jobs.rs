@@ -7,6 +7,10 @@
 //!
 //! A job that nobody waits for when its turn comes is left out; what one finds that runs then is dropped by its
 //! thread. Called by [`FileCache`](super::FileCache) alone.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "jobs are timed by the disk threads, too"
+)]
 
 use std::cell::{Cell, LazyCell, RefCell};
 use std::collections::HashMap;
@@ -16,19 +20,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::cold::{Asker, Looked, NextNames, is_to_be_read, look, read};
-use super::place::place_ahead;
-use super::{Found, Symlinks};
+use super::cold::{Asker, LookedUpFile, NextNames, is_to_be_read, look, read};
+use super::{FoundFile, Symlinks};
 use crate::blocking::{self, Class, NotDone, Origin};
+use crate::file_accounts::FileAccounts;
 use crate::limits;
 use crate::mounts::Storage;
+use crate::paths::place_ahead;
 
 /// Jobs that are queued or running, by what they look at.
 #[derive(Default)]
-pub(super) struct Jobs(Rc<RefCell<Table>>);
+pub(super) struct Jobs {
+    table: Rc<RefCell<JobTable>>,
+    accounts: Arc<FileAccounts>,
+}
 
 #[derive(Default)]
-struct Table {
+struct JobTable {
     last: HashMap<Key, Last>,
     /// With so many it is time to take out those that are over.
     most: usize,
@@ -39,38 +47,46 @@ type Key = (Box<[u8]>, Symlinks);
 /// The last job for a path.
 struct Last {
     /// Lives as long as somebody waits for it.
-    job: Weak<Job>,
-    shared: Arc<Shared>,
+    job: Weak<LookUpJob>,
+    shared: Arc<SharedJob>,
     /// The file system that it waits for.
     device: u64,
     queued_at: Instant,
     /// Those before it that were not over when it began, and what they wait for.
-    before: Vec<(u64, Arc<Shared>)>,
+    before: Vec<(u64, Arc<SharedJob>)>,
 }
 
 /// A job of this worker, shared by those who wait for it.
-struct Job {
+struct LookUpJob {
     key: Key,
-    shared: Arc<Shared>,
-    table: Rc<RefCell<Table>>,
+    shared: Arc<SharedJob>,
+    table: Rc<RefCell<JobTable>>,
     /// What was made of the result, for those who come after the first.
-    settled: RefCell<Option<Vec<Found>>>,
+    settled: RefCell<Option<Vec<FoundFile>>>,
     /// Numbers given to waiters so far.
     waiters: Cell<u64>,
 }
 
 /// Somebody who waits for a job.
 pub(super) struct Waiter {
-    job: Rc<Job>,
+    job: Rc<LookUpJob>,
     number: u64,
 }
 
 impl Jobs {
+    /// No jobs yet. What they read counts for `accounts`.
+    pub(crate) fn new(accounts: &Arc<FileAccounts>) -> Jobs {
+        Jobs {
+            table: Rc::default(),
+            accounts: Arc::clone(accounts),
+        }
+    }
+
     /// Waits for the job for `path`, which is begun if there is none that can be shared.
     ///
     /// # Errors
     /// The pool takes no more work.
-    pub fn join(
+    pub(crate) fn join(
         &self,
         path: &[u8],
         symlinks: Symlinks,
@@ -79,17 +95,17 @@ impl Jobs {
     ) -> Result<Waiter, NotDone> {
         let key = (Box::from(path), symlinks);
         let place = LazyCell::new(|| place_ahead(path, symlinks));
-        let mut table = self.0.borrow_mut();
+        let mut table = self.table.borrow_mut();
         let mut before = Vec::new();
         if let Some(last) = table.last.get_mut(&key) {
             if !last.is_hopeless(|| place.device)
-                && let Some(job) = last.rejoin(&key, &self.0)
+                && let Some(job) = last.rejoin(&key, &self.table)
             {
                 return Ok(Waiter::new(job));
             }
             before = last.running();
         }
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<SharedJob>::default();
         let origin = Origin {
             device: place.device,
             is_remote: place.storage == Storage::Remote,
@@ -104,6 +120,7 @@ impl Jobs {
             wants_first: asker.wants_first,
             origin,
             looked: Vec::new(),
+            accounts: Arc::clone(&self.accounts),
         };
         blocking::start(Class::Stat, origin, look_up)?;
         let mut last = Last {
@@ -113,14 +130,14 @@ impl Jobs {
             queued_at: Instant::now(),
             before,
         };
-        let job = last.job(&key, &self.0);
+        let job = last.job(&key, &self.table);
         table.insert(key, last);
         Ok(Waiter::new(job))
     }
 
     /// Lets those who come later not wait for a job that may have looked before a change.
-    pub fn forget(&self, path: &[u8]) {
-        let mut table = self.0.borrow_mut();
+    pub(crate) fn forget(&self, path: &[u8]) {
+        let mut table = self.table.borrow_mut();
         for symlinks in [Symlinks::Follow, Symlinks::Refuse] {
             table.last.remove(&(path.into(), symlinks));
         }
@@ -128,14 +145,14 @@ impl Jobs {
 
     /// Jobs that somebody waits for.
     #[cfg(test)]
-    pub fn len(&self) -> usize {
-        let table = self.0.borrow();
+    pub(crate) fn len(&self) -> usize {
+        let table = self.table.borrow();
         let is_awaited = |last: &&Last| last.job.strong_count() > 0;
         table.last.values().filter(is_awaited).count()
     }
 }
 
-impl Table {
+impl JobTable {
     fn insert(&mut self, key: Key, last: Last) {
         if self.last.len() >= self.most {
             let is_of_use = |last: &Last| last.job.strong_count() > 0 || !last.shared.is_over();
@@ -164,7 +181,7 @@ impl Last {
     }
 
     /// The job, for one more who waits. `None`: it is over.
-    fn rejoin(&mut self, key: &Key, table: &Rc<RefCell<Table>>) -> Option<Rc<Job>> {
+    fn rejoin(&mut self, key: &Key, table: &Rc<RefCell<JobTable>>) -> Option<Rc<LookUpJob>> {
         match self.job.upgrade() {
             // What one has found is in the cache, or was for those alone who waited for it.
             Some(job) => Some(job).filter(|job| job.settled.borrow().is_none()),
@@ -173,8 +190,8 @@ impl Last {
         }
     }
 
-    fn job(&mut self, key: &Key, table: &Rc<RefCell<Table>>) -> Rc<Job> {
-        let job = Rc::new(Job {
+    fn job(&mut self, key: &Key, table: &Rc<RefCell<JobTable>>) -> Rc<LookUpJob> {
+        let job = Rc::new(LookUpJob {
             key: key.clone(),
             shared: Arc::clone(&self.shared),
             table: Rc::clone(table),
@@ -186,7 +203,7 @@ impl Last {
     }
 
     /// It and those before it, as far as they are not over.
-    fn running(&self) -> Vec<(u64, Arc<Shared>)> {
+    fn running(&self) -> Vec<(u64, Arc<SharedJob>)> {
         let own = (self.device, Arc::clone(&self.shared));
         let all = self.before.iter().cloned().chain([own]);
         all.filter(|(_, shared)| !shared.is_over()).collect()
@@ -194,29 +211,29 @@ impl Last {
 }
 
 impl Waiter {
-    fn new(job: Rc<Job>) -> Waiter {
+    fn new(job: Rc<LookUpJob>) -> Waiter {
         let number = job.waiters.get();
         job.waiters.set(number + 1);
         Waiter { job, number }
     }
 
-    pub fn path(&self) -> &[u8] {
+    pub(crate) fn path(&self) -> &[u8] {
         &self.job.key.0
     }
 
-    pub fn symlinks(&self) -> Symlinks {
+    pub(crate) fn symlinks(&self) -> Symlinks {
         self.job.key.1
     }
 
     /// What was made of the result, once it is there.
-    pub fn settled(&self) -> &RefCell<Option<Vec<Found>>> {
+    pub(crate) fn settled(&self) -> &RefCell<Option<Vec<FoundFile>>> {
         &self.job.settled
     }
 
     /// Waits for the end. The first who asks then gets what was found; nothing if the job was lost.
-    pub fn poll(&self, context: &mut Context<'_>) -> Poll<Option<Vec<Looked>>> {
+    pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Option<Vec<LookedUpFile>>> {
         let mut state = self.job.shared.lock();
-        if state.progress == Progress::Over {
+        if state.progress == JobProgress::Over {
             return Poll::Ready(state.looked.take());
         }
         match state.wakers.get_mut(&self.number) {
@@ -234,7 +251,7 @@ impl Drop for Waiter {
     }
 }
 
-impl Drop for Job {
+impl Drop for LookUpJob {
     fn drop(&mut self) {
         if !self.shared.give_up() {
             return;
@@ -250,20 +267,20 @@ impl Drop for Job {
 
 /// What a worker and a thread of the pool have in common.
 #[derive(Default)]
-struct Shared(Mutex<State>);
+struct SharedJob(Mutex<JobState>);
 
 #[derive(Default)]
-struct State {
-    progress: Progress,
+struct JobState {
+    progress: JobProgress,
     /// Nobody waits.
     is_given_up: bool,
-    looked: Option<Vec<Looked>>,
+    looked: Option<Vec<LookedUpFile>>,
     /// Those who wait, by their numbers.
     wakers: HashMap<u64, Waker>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Progress {
+enum JobProgress {
     #[default]
     Queued,
     /// A thread looks, since then.
@@ -272,20 +289,20 @@ enum Progress {
     Over,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedJob {
+    fn lock(&self) -> MutexGuard<'_, JobState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_over(&self) -> bool {
-        self.lock().progress == Progress::Over
+        self.lock().progress == JobProgress::Over
     }
 
     /// How long a thread has been looking, if one does.
     fn runs_for(&self) -> Option<Duration> {
         match self.lock().progress {
-            Progress::Running(since) => Some(since.elapsed()),
-            Progress::Queued | Progress::Over => None,
+            JobProgress::Running(since) => Some(since.elapsed()),
+            JobProgress::Queued | JobProgress::Over => None,
         }
     }
 
@@ -293,7 +310,7 @@ impl Shared {
     fn give_up(&self) -> bool {
         let mut state = self.lock();
         state.is_given_up = true;
-        let is_over = state.progress == Progress::Over;
+        let is_over = state.progress == JobProgress::Over;
         let looked = state.looked.take();
         drop(state);
         drop(looked);
@@ -303,7 +320,7 @@ impl Shared {
     /// Somebody waits again, unless it is over.
     fn take_up(&self) -> bool {
         let mut state = self.lock();
-        let can_be = state.progress != Progress::Over;
+        let can_be = state.progress != JobProgress::Over;
         if can_be {
             state.is_given_up = false;
         }
@@ -314,26 +331,26 @@ impl Shared {
     fn is_wanted(&self) -> bool {
         let mut state = self.lock();
         if state.is_given_up {
-            state.progress = Progress::Over;
+            state.progress = JobProgress::Over;
         }
         !state.is_given_up
     }
 
     fn begin(&self) {
-        self.lock().progress = Progress::Running(Instant::now());
+        self.lock().progress = JobProgress::Running(Instant::now());
     }
 
     /// It waits for another thread, which is to go on with it.
     fn wait_again(&self) {
-        self.lock().progress = Progress::Queued;
+        self.lock().progress = JobProgress::Queued;
     }
 
-    fn finish(&self, looked: Option<Vec<Looked>>) {
+    fn finish(&self, looked: Option<Vec<LookedUpFile>>) {
         let mut state = self.lock();
-        if state.progress == Progress::Over {
+        if state.progress == JobProgress::Over {
             return;
         }
-        state.progress = Progress::Over;
+        state.progress = JobProgress::Over;
         let unwanted = match state.is_given_up {
             true => looked,
             false => mem::replace(&mut state.looked, looked),
@@ -349,14 +366,15 @@ impl Shared {
 /// [`Class::First`], so that look-ups that need no contents do not wait behind it. Those who wait are told also when it
 /// panics or is never run.
 struct LookUp {
-    shared: Arc<Shared>,
+    shared: Arc<SharedJob>,
     path: Box<[u8]>,
     symlinks: Symlinks,
     next: Option<NextNames>,
     wants_first: bool,
     origin: Origin,
     /// What is there, if it is still to be read.
-    looked: Vec<Looked>,
+    looked: Vec<LookedUpFile>,
+    accounts: Arc<FileAccounts>,
 }
 
 impl blocking::Job for LookUp {
@@ -374,7 +392,7 @@ impl blocking::Job for LookUp {
                 return;
             }
         } else {
-            read(&mut looked, self.wants_first);
+            read(&mut looked, self.wants_first, &self.accounts);
         }
         self.shared.finish(Some(looked));
     }
@@ -422,16 +440,17 @@ mod tests {
                 wants_first: true,
                 origin: Origin::default(),
                 looked: Vec::new(),
+                accounts: Arc::default(),
             });
-            let waiter = Waiter::new(last.job(&key, &jobs.0));
-            jobs.0.borrow_mut().insert(key.clone(), last);
+            let waiter = Waiter::new(last.job(&key, &jobs.table));
+            jobs.table.borrow_mut().insert(key.clone(), last);
             (Fixture { jobs, key, work }, waiter)
         }
 
         fn rejoin(&self) -> Option<Waiter> {
-            let mut table = self.jobs.0.borrow_mut();
+            let mut table = self.jobs.table.borrow_mut();
             let last = table.last.get_mut(&self.key)?;
-            last.rejoin(&self.key, &self.jobs.0).map(Waiter::new)
+            last.rejoin(&self.key, &self.jobs.table).map(Waiter::new)
         }
     }
 
@@ -487,7 +506,7 @@ mod tests {
         *third.settled().borrow_mut() = Some(Vec::new());
         assert!(fixture.rejoin().is_none(), "it is over");
         drop(third);
-        assert!(fixture.jobs.0.borrow().last.is_empty());
+        assert!(fixture.jobs.table.borrow().last.is_empty());
     }
 
     #[test]
@@ -509,9 +528,9 @@ mod tests {
             let key = (number.to_string().into_bytes().into(), Symlinks::Follow);
             let over = last(7, Duration::ZERO);
             over.shared.finish(None);
-            jobs.0.borrow_mut().insert(key, over);
+            jobs.table.borrow_mut().insert(key, over);
         }
-        assert!(jobs.0.borrow().last.len() <= 2 * PRUNE_AT_LEAST);
+        assert!(jobs.table.borrow().last.len() <= 2 * PRUNE_AT_LEAST);
     }
 
     #[test]
@@ -549,7 +568,7 @@ mod tests {
         // It may wait for its turn as long as that takes.
         stuck.queued_at = ago(2 * long);
         assert!(!stuck.is_hopeless(|| 7));
-        stuck.shared.lock().progress = Progress::Running(ago(long));
+        stuck.shared.lock().progress = JobProgress::Running(ago(long));
         assert!(stuck.is_hopeless(|| 7));
         // Once.
         stuck.before = vec![(7, Arc::default())];

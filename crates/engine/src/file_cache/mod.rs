@@ -7,7 +7,7 @@
 //! see (NFS, FUSE, out of watches). Names that do not exist are remembered as well.
 //!
 //! What is not remembered is asked of the kernel, as far as it can answer from its own caches. What
-//! it cannot is [`Looked::Cold`]: a job on a thread that may wait ([`cold`]), which all who miss the same path
+//! it cannot is [`LookResult::Cold`]: a job on a thread that may wait ([`cold`]), which all who miss the same path
 //! wait for ([`jobs`]). Then the entry is made here, behind its watches, from what the job has opened.
 //!
 //! It knows nothing of URLs, settings or HTTP. [`Exchange::look_up`](crate::Exchange::look_up) is the way
@@ -18,8 +18,6 @@ mod contents;
 mod counters;
 mod entry;
 mod jobs;
-mod open;
-mod place;
 pub(crate) mod read;
 mod resident;
 mod table;
@@ -33,36 +31,36 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 pub use cold::{Asker, NextNames, Role};
 pub use contents::Contents;
-pub use counters::{LookUps, look_ups};
-pub use entry::{FileEntry, FileKind, FileStat, Prepared, SharedDescriptor, Uncached};
-use entry::{Reading, Usage};
+use entry::{ContentReading, Usage};
+pub use entry::{FileEntry, FileKind, FileStat, PreparedEntry, SharedDescriptor, Uncached};
 use jobs::{Jobs, Waiter};
-pub(crate) use open::has_resolve_cached;
-pub use open::open_directory;
-use open::{NotOpened, Reach, cached_stat, open_and_stat, open_place};
-pub(crate) use place::place_of;
+pub(crate) use resident::LastLoss;
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
-use table::Table;
-pub use watch::Watcher;
+use table::EntryTable;
+pub(crate) use watch::Watcher;
 
 use crate::limits;
-use crate::mounts::{self, Place, Storage};
-pub use crate::settings::process::StatCache;
+use crate::mounts::{self, MountedPlace, Storage};
+use crate::paths::{LookReach, NotOpened, cached_stat, open_and_stat, open_place};
+pub use crate::paths::{Symlinks, open_directory, open_directory_place};
 
-/// How symlinks in a path are taken (`server.follow-symlink`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Symlinks {
-    /// Like any other name.
-    Follow,
-    /// A symlink anywhere in the path makes it [`FileKind::Denied`].
-    Refuse,
+/// How the file cache learns that a file has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StatCache {
+    /// Nothing is kept from one request to the next.
+    Disabled,
+    /// By looking again after a second.
+    Simple,
+    /// By inotify, and by looking again where that sees nothing.
+    #[default]
+    Inotify,
 }
 
 /// One worker's cache.
 pub struct FileCache {
-    following: RefCell<Table>,
-    refusing: RefCell<Table>,
+    following: RefCell<EntryTable>,
+    refusing: RefCell<EntryTable>,
     watcher: Watcher,
     engine: StatCache,
     contents: Arc<Contents>,
@@ -71,23 +69,23 @@ pub struct FileCache {
 }
 
 /// What a look at a path has come to.
-pub enum Looked {
+pub enum LookResult {
     /// It is known.
     Here(Rc<FileEntry>),
     /// The disk has to be asked; [`FileCache::poll_cold`] tells when it has answered.
-    Cold(Waiting),
+    Cold(DiskWait),
 }
 
 /// Somebody who waits for the disk. Dropped, the job goes on for others, or for nobody.
-pub struct Waiting(For);
+pub struct DiskWait(For);
 
 enum For {
     Job(Waiter),
     /// Nothing: the pool took no more work.
-    Refusal(Found),
+    Refusal(FoundFile),
 }
 
-impl Waiting {
+impl DiskWait {
     /// The path that is looked at.
     pub fn path(&self) -> &[u8] {
         match &self.0 {
@@ -99,7 +97,7 @@ impl Waiting {
 
 /// What a job has found out about a path.
 #[derive(Clone)]
-pub struct Found {
+pub struct FoundFile {
     /// The path.
     pub path: Box<[u8]>,
     /// How symlinks in it were taken.
@@ -118,9 +116,9 @@ impl FileCache {
             refusing: RefCell::default(),
             watcher: Watcher::new(engine == StatCache::Inotify),
             engine,
-            contents,
             usage: Rc::default(),
-            jobs: Jobs::default(),
+            jobs: Jobs::new(contents.accounts()),
+            contents,
         }
     }
 
@@ -134,17 +132,17 @@ impl FileCache {
         now_s: u32,
         asker: Asker,
         next: impl FnOnce() -> Option<NextNames>,
-    ) -> Looked {
+    ) -> LookResult {
         if let Some(entry) = self.table(symlinks).borrow().get(path)
             && self.is_current(entry, path, now_s)
         {
             entry.prefetch();
-            return Looked::Here(Rc::clone(entry));
+            return LookResult::Here(Rc::clone(entry));
         }
         match self.fill_from_caches(path, symlinks, now_s) {
             Some(entry) => {
-                counters::count_cached();
-                Looked::Here(entry)
+                self.contents.counters().count_cached();
+                LookResult::Here(entry)
             }
             None => self.begin_job(path, symlinks, now_s, asker, next),
         }
@@ -154,10 +152,10 @@ impl FileCache {
     /// far as they may be.
     pub fn poll_cold(
         &self,
-        waiting: &Waiting,
+        waiting: &DiskWait,
         now_s: u32,
         context: &mut Context<'_>,
-    ) -> Poll<Vec<Found>> {
+    ) -> Poll<Vec<FoundFile>> {
         let job = match &waiting.0 {
             For::Job(job) => job,
             For::Refusal(refused) => return Poll::Ready(vec![refused.clone()]),
@@ -165,7 +163,7 @@ impl FileCache {
         if let Some(settled) = &*job.settled().borrow() {
             return Poll::Ready(settled.clone());
         }
-        let found: Vec<Found> = match ready!(job.poll(context)) {
+        let found: Vec<FoundFile> = match ready!(job.poll(context)) {
             Some(all) => all
                 .into_iter()
                 .map(|looked| self.settle(looked, job.symlinks(), now_s))
@@ -177,14 +175,14 @@ impl FileCache {
     }
 
     /// The watcher, whose descriptor the worker waits on.
-    pub fn watcher(&self) -> &Watcher {
+    pub(crate) fn watcher(&self) -> &Watcher {
         &self.watcher
     }
 
     /// Reads what inotify has to say and drops what changed. True: there is more, and others should have
     /// their turn first.
     pub fn process_events(&self) -> bool {
-        if self.watcher.process_events() == watch::Reach::Everything {
+        if self.watcher.process_events() == watch::EventReach::Everything {
             self.flush();
         }
         self.watcher.has_more()
@@ -220,7 +218,7 @@ impl FileCache {
         self.len() == 0
     }
 
-    fn table(&self, symlinks: Symlinks) -> &RefCell<Table> {
+    fn table(&self, symlinks: Symlinks) -> &RefCell<EntryTable> {
         match symlinks {
             Symlinks::Follow => &self.following,
             Symlinks::Refuse => &self.refusing,
@@ -250,7 +248,7 @@ impl FileCache {
             return None;
         }
         // Opening can be a question to somebody else; walking there by what is cached is not.
-        match open_place(path, symlinks, Reach::Cached) {
+        match open_place(path, symlinks, LookReach::Cached) {
             Ok(there) => place = mounts::of_descriptor(&there),
             Err(Errno::AGAIN) => return None,
             Err(_) => {}
@@ -261,11 +259,11 @@ impl FileCache {
         self.make_room();
         let cover = self.watcher.cover(path);
         let budget = self.budget(cover.is_watched(), place, now_s);
-        let looked = open_and_stat(path, symlinks, Reach::Cached);
+        let looked = open_and_stat(path, symlinks, LookReach::Cached);
         if matches!(looked, Err(NotOpened::Failed(Errno::AGAIN))) {
             return None;
         }
-        let entry = FileEntry::new(path, symlinks, looked, Reading::Cached, &budget)?;
+        let entry = FileEntry::new(path, symlinks, looked, ContentReading::Cached, &budget)?;
         let entry = Rc::new(entry);
         self.watcher.register(cover, &entry);
         self.keep(path, symlinks, &entry);
@@ -280,18 +278,20 @@ impl FileCache {
         now_s: u32,
         asker: Asker,
         next: impl FnOnce() -> Option<NextNames>,
-    ) -> Looked {
-        counters::count_disk();
-        Looked::Cold(Waiting(match self.jobs.join(path, symlinks, asker, next) {
-            Ok(job) => For::Job(job),
-            Err(_) => For::Refusal(self.failed(path, symlinks, Errno::BUSY, now_s)),
-        }))
+    ) -> LookResult {
+        self.contents.counters().count_disk();
+        LookResult::Cold(DiskWait(
+            match self.jobs.join(path, symlinks, asker, next) {
+                Ok(job) => For::Job(job),
+                Err(_) => For::Refusal(self.failed(path, symlinks, Errno::BUSY, now_s)),
+            },
+        ))
     }
 
     /// Makes an entry of what a thread has looked at. What it has opened keeps the way there in the kernel's
     /// caches, so that setting the watches waits for nothing. They come after the look, so there is a
     /// second one: what is not the same any more is served once, and asked for again in a second.
-    fn settle(&self, looked: cold::Looked, symlinks: Symlinks, now_s: u32) -> Found {
+    fn settle(&self, looked: cold::LookedUpFile, symlinks: Symlinks, now_s: u32) -> FoundFile {
         self.make_room();
         let path = looked.path;
         let is_remote = looked.place.storage == Storage::Remote
@@ -300,7 +300,7 @@ impl FileCache {
         let is_watched = cover.as_ref().is_some_and(|cover| cover.is_watched())
             && is_still(&path, symlinks, &looked.found);
         let budget = self.budget(is_watched, looked.place, now_s);
-        let reading = Reading::Done {
+        let reading = ContentReading::Done {
             first: looked.first.clone(),
             is_settled: looked.is_settled,
         };
@@ -317,7 +317,7 @@ impl FileCache {
             self.keep(&path, symlinks, &entry);
         }
         let first = looked.first.filter(|_| entry.content().is_none());
-        Found {
+        FoundFile {
             path,
             symlinks,
             entry,
@@ -340,9 +340,9 @@ impl FileCache {
         symlinks: Symlinks,
         errno: Errno,
         now_s: u32,
-    ) -> Found {
-        let budget = self.budget(false, Place::default(), now_s);
-        Found {
+    ) -> FoundFile {
+        let budget = self.budget(false, MountedPlace::default(), now_s);
+        FoundFile {
             path: path.into(),
             symlinks,
             entry: Rc::new(FileEntry::failed(path, errno, &budget)),
@@ -361,7 +361,7 @@ impl FileCache {
         }
     }
 
-    fn budget(&self, watched: bool, place: Place, now_s: u32) -> entry::Budget {
+    fn budget(&self, watched: bool, place: MountedPlace, now_s: u32) -> entry::Budget {
         entry::Budget {
             now_s,
             contents: Arc::clone(&self.contents),

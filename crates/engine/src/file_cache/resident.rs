@@ -7,6 +7,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::limits;
@@ -22,10 +23,10 @@ pub(super) struct Resident {
 
 impl Resident {
     /// How far `range` is taken to be in the page cache: the end of its first bytes that are, at most its own.
-    /// `range.start`: not even the first byte.
+    /// `range.start`: not even the first byte. What was seen counts for `life_s`: [`LastLoss::life_s`].
     #[inline]
-    pub fn end_of_seen(&self, range: &Range<u64>, now_s: u32) -> u64 {
-        let since = now_s.saturating_sub(life_s(now_s));
+    pub(crate) fn end_of_seen(&self, range: &Range<u64>, now_s: u32, life_s: u32) -> u64 {
+        let since = now_s.saturating_sub(life_s);
         let is_fresh = |seen_s: u32| seen_s != 0 && seen_s >= since;
         if range.end <= BLOCK {
             return match is_fresh(self.first.get()) {
@@ -46,7 +47,7 @@ impl Resident {
     }
 
     /// All of `range` was seen there. Blocks count as a whole, the last one up to the end of the file at `size`.
-    pub fn saw(&self, range: &Range<u64>, size: u64, now_s: u32) {
+    pub(crate) fn saw(&self, range: &Range<u64>, size: u64, now_s: u32) {
         let first = range.start.div_ceil(BLOCK);
         let last = match range.end >= size {
             true => range.end.div_ceil(BLOCK),
@@ -57,9 +58,8 @@ impl Resident {
         }
     }
 
-    /// The block at `offset` is not there. If it was seen before, memory is short: what was seen does not
-    /// count for long.
-    pub fn missed(&self, offset: u64, now_s: u32) {
+    /// The block at `offset` is not there. Answers whether it was seen before: memory is short then.
+    pub(crate) fn missed(&self, offset: u64) -> bool {
         let block = offset / BLOCK;
         let before = match block {
             0 => self.first.get(),
@@ -69,9 +69,9 @@ impl Resident {
                 .unwrap_or(0),
         };
         if before != 0 {
-            LAST_LOSS_S.store(now_s.max(1), Ordering::Relaxed);
             self.set(block, 0);
         }
+        before != 0
     }
 
     fn set(&self, block: u64, seen_s: u32) {
@@ -91,17 +91,26 @@ impl Resident {
     }
 }
 
-/// How long ago a block may have been seen.
-fn life_s(now_s: u32) -> u32 {
-    let lost_s = LAST_LOSS_S.load(Ordering::Relaxed);
-    match lost_s != 0 && now_s.saturating_sub(lost_s) < limits::RESIDENT_LOSS_S {
-        true => limits::RESIDENT_S_MIN,
-        false => limits::RESIDENT_S_MAX,
+/// When something was gone from the page cache that had been seen, by the coarse clock; 0 is never. One for all workers.
+#[derive(Clone, Default)]
+pub(crate) struct LastLoss(Arc<AtomicU32>);
+
+impl LastLoss {
+    /// How long ago a block may have been seen.
+    #[inline]
+    pub(crate) fn life_s(&self, now_s: u32) -> u32 {
+        let lost_s = self.0.load(Ordering::Relaxed);
+        match lost_s != 0 && now_s.saturating_sub(lost_s) < limits::RESIDENT_LOSS_S {
+            true => limits::RESIDENT_S_MIN,
+            false => limits::RESIDENT_S_MAX,
+        }
+    }
+
+    /// It is now.
+    pub(crate) fn set(&self, now_s: u32) {
+        self.0.store(now_s.max(1), Ordering::Relaxed);
     }
 }
-
-/// When something was gone that had been seen, by the coarse clock; 0 is never.
-static LAST_LOSS_S: AtomicU32 = AtomicU32::new(0);
 
 /// Bytes that are seen or not seen as a whole.
 const BLOCK: u64 = limits::CHUNK_BYTES_PROBED as u64;
@@ -117,40 +126,74 @@ mod tests {
     fn blocks_are_seen_as_a_whole_and_for_a_while() {
         let resident = Resident::default();
         let size = 3 * BLOCK + 10;
-        assert_eq!(resident.end_of_seen(&(0..10), 100), 0);
+        assert_eq!(
+            resident.end_of_seen(&(0..10), 100, limits::RESIDENT_S_MAX),
+            0
+        );
         // Not from its beginning: nothing is known of the block.
         resident.saw(&(1..BLOCK), size, 100);
-        assert_eq!(resident.end_of_seen(&(0..10), 100), 0);
+        assert_eq!(
+            resident.end_of_seen(&(0..10), 100, limits::RESIDENT_S_MAX),
+            0
+        );
         resident.saw(&(0..BLOCK), size, 100);
         resident.saw(&(BLOCK..2 * BLOCK), size, 100);
         let all_but_last = 0..2 * BLOCK;
-        assert_eq!(resident.end_of_seen(&all_but_last, 100), 2 * BLOCK);
+        assert_eq!(
+            resident.end_of_seen(&all_but_last, 100, limits::RESIDENT_S_MAX),
+            2 * BLOCK
+        );
         let within = BLOCK + 5..2 * BLOCK - 5;
-        assert_eq!(resident.end_of_seen(&within, 101), within.end);
+        assert_eq!(
+            resident.end_of_seen(&within, 101, limits::RESIDENT_S_MAX),
+            within.end
+        );
         // As far as it was seen, and no further.
-        assert_eq!(resident.end_of_seen(&(7..size), 100), 2 * BLOCK);
+        assert_eq!(
+            resident.end_of_seen(&(7..size), 100, limits::RESIDENT_S_MAX),
+            2 * BLOCK
+        );
         let unseen = 2 * BLOCK + 3..size;
-        assert_eq!(resident.end_of_seen(&unseen, 100), unseen.start);
+        assert_eq!(
+            resident.end_of_seen(&unseen, 100, limits::RESIDENT_S_MAX),
+            unseen.start
+        );
         // The last block ends with the file.
         resident.saw(&(3 * BLOCK..size), size, 100);
-        assert_eq!(resident.end_of_seen(&(3 * BLOCK..size), 100), size);
-        assert_eq!(resident.end_of_seen(&(0..size), 100), 2 * BLOCK);
+        assert_eq!(
+            resident.end_of_seen(&(3 * BLOCK..size), 100, limits::RESIDENT_S_MAX),
+            size
+        );
+        assert_eq!(
+            resident.end_of_seen(&(0..size), 100, limits::RESIDENT_S_MAX),
+            2 * BLOCK
+        );
         let late = 101 + limits::RESIDENT_S_MAX;
-        assert_eq!(resident.end_of_seen(&(0..10), late), 0);
+        assert_eq!(
+            resident.end_of_seen(&(0..10), late, limits::RESIDENT_S_MAX),
+            0
+        );
     }
 
     #[test]
     fn a_loss_makes_all_that_was_seen_count_for_less() {
-        let resident = Resident::default();
+        let (resident, loss) = (Resident::default(), LastLoss::default());
+        let end_of_seen =
+            |range: &Range<u64>, now_s| resident.end_of_seen(range, now_s, loss.life_s(now_s));
+        let missed = |offset, now_s| {
+            if resident.missed(offset) {
+                loss.set(now_s);
+            }
+        };
         let late = u32::MAX / 2;
         resident.saw(&(0..2 * BLOCK), 2 * BLOCK, late);
         // Nothing that was seen is lost.
-        resident.missed(5 * BLOCK, late + 10);
+        missed(5 * BLOCK, late + 10);
         let both = 0..2 * BLOCK;
-        assert_eq!(resident.end_of_seen(&both, late + 10), both.end);
-        resident.missed(BLOCK, late + 10);
-        assert_eq!(resident.end_of_seen(&both, late + 10), 0);
+        assert_eq!(end_of_seen(&both, late + 10), both.end);
+        missed(BLOCK, late + 10);
+        assert_eq!(end_of_seen(&both, late + 10), 0);
         resident.saw(&(0..BLOCK), 2 * BLOCK, late + 10);
-        assert_eq!(resident.end_of_seen(&both, late + 11), BLOCK);
+        assert_eq!(end_of_seen(&both, late + 11), BLOCK);
     }
 }

@@ -13,7 +13,7 @@ use super::FileEntry;
 
 /// A hash table of entries.
 #[derive(Default)]
-pub(super) struct Table {
+pub(super) struct EntryTable {
     slots: HashTable<Slot>,
     hasher: foldhash::fast::RandomState,
 }
@@ -23,10 +23,10 @@ struct Slot {
     entry: Rc<FileEntry>,
 }
 
-impl Table {
+impl EntryTable {
     /// The entry of `path`.
     #[inline]
-    pub fn get(&self, path: &[u8]) -> Option<&Rc<FileEntry>> {
+    pub(crate) fn get(&self, path: &[u8]) -> Option<&Rc<FileEntry>> {
         let hash = self.hasher.hash_one(path);
         let slot = self
             .slots
@@ -35,7 +35,7 @@ impl Table {
     }
 
     /// Puts `entry` in the place of the one of its path, which is returned.
-    pub fn insert(&mut self, path: &[u8], entry: Rc<FileEntry>) -> Option<Rc<FileEntry>> {
+    pub(crate) fn insert(&mut self, path: &[u8], entry: Rc<FileEntry>) -> Option<Rc<FileEntry>> {
         let hash = self.hasher.hash_one(path);
         let is_same = |slot: &Slot| slot.hash == hash && slot.entry.is_at(path);
         if let Some(slot) = self.slots.find_mut(hash, is_same) {
@@ -47,17 +47,17 @@ impl Table {
     }
 
     /// Keeps the entries for which `keep` is true.
-    pub fn retain(&mut self, mut keep: impl FnMut(&FileEntry) -> bool) {
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&FileEntry) -> bool) {
         self.slots.retain(|slot| keep(&slot.entry));
     }
 
     /// Takes all entries out.
-    pub fn drain(&mut self) -> impl Iterator<Item = Rc<FileEntry>> {
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Rc<FileEntry>> {
         self.slots.drain().map(|slot| slot.entry)
     }
 
     /// Entries in the table.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
 }

@@ -36,7 +36,10 @@ impl Drop for Tree {
 }
 
 fn cache() -> FileCache {
-    FileCache::new(StatCache::Inotify, Arc::new(Contents::new(DESCRIPTORS_MAX)))
+    FileCache::new(
+        StatCache::Inotify,
+        Arc::new(Contents::new(DESCRIPTORS_MAX, Arc::default())),
+    )
 }
 
 fn look(cache: &FileCache, path: &Path) -> Rc<FileEntry> {
@@ -45,21 +48,21 @@ fn look(cache: &FileCache, path: &Path) -> Rc<FileEntry> {
 
 fn look_at(cache: &FileCache, path: &[u8], symlinks: Symlinks, now_s: u32) -> Rc<FileEntry> {
     match cache.lookup(path, symlinks, now_s, READS, || None) {
-        Looked::Here(entry) => entry,
-        Looked::Cold(waiting) => Rc::clone(&wait(cache, &waiting)[0].entry),
+        LookResult::Here(entry) => entry,
+        LookResult::Cold(waiting) => Rc::clone(&wait(cache, &waiting)[0].entry),
     }
 }
 
 /// What a job finds, however much of it the kernel has in memory.
-fn look_on_disk(cache: &FileCache, path: &Path, next: Option<NextNames>) -> Vec<Found> {
+fn look_on_disk(cache: &FileCache, path: &Path, next: Option<NextNames>) -> Vec<FoundFile> {
     let path = path.as_os_str().as_bytes();
     match cache.begin_job(path, Symlinks::Follow, 1, READS, || next) {
-        Looked::Cold(waiting) => wait(cache, &waiting),
-        Looked::Here(_) => unreachable!("nobody has looked"),
+        LookResult::Cold(waiting) => wait(cache, &waiting),
+        LookResult::Here(_) => unreachable!("no look-up came before"),
     }
 }
 
-fn wait(cache: &FileCache, waiting: &Waiting) -> Vec<Found> {
+fn wait(cache: &FileCache, waiting: &DiskWait) -> Vec<FoundFile> {
     for _ in 0..60_000 {
         let mut context = Context::from_waker(std::task::Waker::noop());
         if let Poll::Ready(found) = cache.poll_cold(waiting, 1, &mut context) {
@@ -357,7 +360,10 @@ fn a_job_finds_what_a_look_finds() {
     ] {
         let path = tree.0.join(name);
         let found = look_on_disk(&cache, &path, None);
-        let other = FileCache::new(StatCache::Inotify, Arc::new(Contents::new(DESCRIPTORS_MAX)));
+        let other = FileCache::new(
+            StatCache::Inotify,
+            Arc::new(Contents::new(DESCRIPTORS_MAX, Arc::default())),
+        );
         let entry = look(&other, &path);
         assert_eq!(found[0].entry.kind(), entry.kind(), "{name}");
         assert_eq!(found[0].entry.stat(), entry.stat(), "{name}");
@@ -383,11 +389,11 @@ fn a_job_reads_large_files_only_for_who_wants_it() {
         let look = |name: &str, next| {
             let path = tree.0.join(name).into_os_string().into_vec();
             match cache.begin_job(&path, Symlinks::Follow, 1, asker, || next) {
-                Looked::Cold(waiting) => wait(&cache, &waiting),
-                Looked::Here(_) => unreachable!("nobody has looked"),
+                LookResult::Cold(waiting) => wait(&cache, &waiting),
+                LookResult::Here(_) => unreachable!("no look-up came before"),
             }
         };
-        let lengths = |found: &[Found]| -> Vec<_> {
+        let lengths = |found: &[FoundFile]| -> Vec<_> {
             let all = found.iter();
             all.map(|found| found.first.as_ref().map_or(0, Bytes::len))
                 .collect()
@@ -469,8 +475,8 @@ fn misses_of_one_path_share_a_job() {
     let path = tree.0.join("a");
     let path = path.as_os_str().as_bytes();
     let begin = || cache.begin_job(path, Symlinks::Follow, 1, READS, || None);
-    let (Looked::Cold(first), Looked::Cold(second)) = (begin(), begin()) else {
-        panic!("nobody has looked");
+    let (LookResult::Cold(first), LookResult::Cold(second)) = (begin(), begin()) else {
+        panic!("no look-up came before");
     };
     assert_eq!(cache.jobs.len(), 1);
     let found = (wait(&cache, &first), wait(&cache, &second));
@@ -485,9 +491,9 @@ fn a_late_job_does_not_replace_what_was_found_since() {
     tree.write("here", "x");
     let path = tree.0.join("file").into_os_string().into_vec();
     let cache = cache();
-    let missing = || cold::Looked {
+    let missing = || cold::LookedUpFile {
         path: path.clone().into(),
-        place: Place::default(),
+        place: MountedPlace::default(),
         found: Err(NotOpened::Failed(Errno::NOENT)),
         first: None,
         is_settled: true,

@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
 
 use hashbrown::HashMap;
@@ -22,10 +22,11 @@ use rustix::io::Errno;
 use super::FileEntry;
 use crate::limits;
 use crate::mounts::{self, Storage};
+use crate::paths::{SYMLINKS_MAX, simplify};
 
 /// How far an event reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum EventReach {
     /// Some entries, which are marked already.
     Entries,
     /// The whole cache.
@@ -37,18 +38,18 @@ pub(super) struct Cover(Option<Vec<(i32, Box<[u8]>)>>);
 
 impl Cover {
     /// Whether inotify will report every change of the path.
-    pub fn is_watched(&self) -> bool {
+    pub(crate) fn is_watched(&self) -> bool {
         self.0.is_some()
     }
 }
 
 /// One worker's inotify instance and what it is for.
-pub struct Watcher {
-    state: RefCell<State>,
+pub(crate) struct Watcher {
+    state: RefCell<WatchState>,
     has_more: Cell<bool>,
 }
 
-struct State {
+struct WatchState {
     inotify: Option<OwnedFd>,
     /// Watched directories by the path they were reached by.
     by_path: HashMap<PathBuf, Watched>,
@@ -74,7 +75,7 @@ enum Watched {
 }
 
 /// How far a path can be followed.
-enum Way {
+enum WatchedWay {
     /// To its last directory, which has this watch.
     Reached(i32),
     /// To a name that does not exist.
@@ -90,12 +91,12 @@ struct Interest {
 
 impl Watcher {
     /// A watcher; one that is not `enabled`, or cannot be made, watches nothing.
-    pub fn new(enabled: bool) -> Watcher {
+    pub(crate) fn new(enabled: bool) -> Watcher {
         let inotify = enabled
             .then(|| init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok())
             .flatten();
         Watcher {
-            state: RefCell::new(State {
+            state: RefCell::new(WatchState {
                 inotify,
                 by_path: HashMap::new(),
                 directories: HashMap::new(),
@@ -105,7 +106,7 @@ impl Watcher {
     }
 
     /// The inotify descriptor, duplicated for whoever waits for it to become readable.
-    pub fn descriptor(&self) -> Option<OwnedFd> {
+    pub(crate) fn descriptor(&self) -> Option<OwnedFd> {
         self.state
             .borrow()
             .inotify
@@ -148,19 +149,19 @@ impl Watcher {
     /// Reads the events there are, up to [`limits::INOTIFY_EVENTS_AT_ONCE_MAX`]: a log that grows in a
     /// watched directory may make them as fast as they are read. Marks the entries they concern.
     /// [`Watcher::has_more`] tells whether some are left.
-    pub(super) fn process_events(&self) -> Reach {
+    pub(super) fn process_events(&self) -> EventReach {
         let mut state = self.state.borrow_mut();
-        let State {
+        let WatchState {
             inotify: Some(inotify),
             directories,
             ..
         } = &mut *state
         else {
-            return Reach::Entries;
+            return EventReach::Entries;
         };
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = Reader::new(inotify.as_fd(), &mut buffer);
-        let mut reach = Reach::Entries;
+        let mut reach = EventReach::Entries;
         let mut count = 0;
         self.has_more.set(false);
         loop {
@@ -173,8 +174,10 @@ impl Watcher {
                 Ok(event) => {
                     count += 1;
                     let name = event.file_name().map(|name| name.to_bytes());
-                    if apply(directories, event.wd(), event.events(), name) == Reach::Everything {
-                        reach = Reach::Everything;
+                    if apply(directories, event.wd(), event.events(), name)
+                        == EventReach::Everything
+                    {
+                        reach = EventReach::Everything;
                     }
                 }
                 Err(Errno::INTR) => {}
@@ -216,12 +219,12 @@ impl Watcher {
     }
 
     #[cfg(test)]
-    fn borrow(&self) -> std::cell::Ref<'_, State> {
+    fn borrow(&self) -> std::cell::Ref<'_, WatchState> {
         self.state.borrow()
     }
 }
 
-impl State {
+impl WatchState {
     /// Watches every directory on the way to `path` and notes in `places` where a change of its
     /// last existing part will be reported. `None`: inotify cannot see all of it.
     fn cover(
@@ -237,8 +240,8 @@ impl State {
             Some(Watched::Local(directory)) => *directory,
             Some(Watched::Remote) => return None,
             None => match self.watch_way(parent, places, symlinks_left)? {
-                Way::Reached(directory) => directory,
-                Way::Ends => return Some(()),
+                WatchedWay::Reached(directory) => directory,
+                WatchedWay::Ends => return Some(()),
             },
         };
         places.push((directory, name.as_bytes().into()));
@@ -246,7 +249,7 @@ impl State {
     }
 
     /// The same for what `path` points to, if it is a symlink. Calls itself by way of
-    /// [`State::cover`], as often as the kernel would follow.
+    /// [`WatchState::cover`], as often as the kernel would follow.
     fn cover_target(
         &mut self,
         path: &Path,
@@ -271,7 +274,7 @@ impl State {
         directory: &Path,
         places: &mut Vec<(i32, Box<[u8]>)>,
         symlinks_left: u32,
-    ) -> Option<Way> {
+    ) -> Option<WatchedWay> {
         let mut above = None;
         let ancestors: Vec<&Path> = directory.ancestors().collect();
         for ancestor in ancestors.into_iter().rev() {
@@ -284,12 +287,12 @@ impl State {
                 Err(Errno::NOENT | Errno::NOTDIR) => {
                     places.extend(place);
                     self.cover_target(ancestor, places, symlinks_left)?;
-                    return Some(Way::Ends);
+                    return Some(WatchedWay::Ends);
                 }
                 Err(_) => return None,
             }
         }
-        above.map(Way::Reached)
+        above.map(WatchedWay::Reached)
     }
 
     /// Watches `directory`, which is reached through `place` and, if it is a symlink, through the
@@ -365,13 +368,13 @@ fn apply(
     directory: i32,
     events: ReadFlags,
     name: Option<&[u8]>,
-) -> Reach {
+) -> EventReach {
     if events.contains(ReadFlags::QUEUE_OVERFLOW) {
-        return Reach::Everything;
+        return EventReach::Everything;
     }
     let Some(Directory { names, .. }) = directories.get_mut(&directory) else {
         // Left over from before a reset.
-        return Reach::Entries;
+        return EventReach::Entries;
     };
     let Some(name) = name.filter(|name| !name.is_empty()) else {
         // About the directory itself. Its content is reported by name, its attributes and its
@@ -382,16 +385,16 @@ fn apply(
             | ReadFlags::IGNORED
             | ReadFlags::ATTRIB;
         return if events.intersects(gone) {
-            Reach::Everything
+            EventReach::Everything
         } else {
-            Reach::Entries
+            EventReach::Entries
         };
     };
     let Some(interest) = names.get_mut(name) else {
-        return Reach::Entries;
+        return EventReach::Entries;
     };
     if interest.is_on_the_way {
-        return Reach::Everything;
+        return EventReach::Everything;
     }
     for entry in interest
         .entries
@@ -401,7 +404,7 @@ fn apply(
         entry.invalidate();
     }
     names.remove(name);
-    Reach::Entries
+    EventReach::Entries
 }
 
 /// Whether somebody else would have to be asked about a path, who may not answer. By its text: the way there is
@@ -409,25 +412,6 @@ fn apply(
 fn is_remote(path: &Path) -> bool {
     mounts::has_remote() && mounts::of_path(path.as_os_str().as_bytes()).storage == Storage::Remote
 }
-
-/// Resolves `.` and `..` by text, as far as the target of a symlink needs it. Wrong only behind
-/// a symlink to a directory elsewhere, where the recheck once a second still holds.
-pub(super) fn simplify(path: &Path) -> PathBuf {
-    let mut simple = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::CurDir => {}
-            Component::ParentDir => {
-                simple.pop();
-            }
-            other => simple.push(other),
-        }
-    }
-    simple
-}
-
-/// As many symlinks as the kernel follows in one path.
-pub(super) const SYMLINKS_MAX: u32 = 40;
 
 /// What happens to names: enough for directories that cached paths only go through.
 const NAME_EVENTS: WatchFlags = WatchFlags::CREATE
@@ -469,9 +453,9 @@ mod tests {
         assert!(cover.is_watched());
         assert!(watcher.borrow().by_path.contains_key(&directory));
         std::fs::write(directory.join("other"), "x").expect("write");
-        assert_eq!(watcher.process_events(), Reach::Entries);
+        assert_eq!(watcher.process_events(), EventReach::Entries);
         std::fs::remove_dir_all(&directory).expect("remove");
-        assert_eq!(watcher.process_events(), Reach::Everything);
+        assert_eq!(watcher.process_events(), EventReach::Everything);
     }
 
     #[test]
@@ -484,16 +468,16 @@ mod tests {
             // Two events each, with names that differ: equal ones are merged by the kernel.
             std::fs::write(directory.join(format!("other-{number}")), "").expect("write");
         }
-        assert_eq!(watcher.process_events(), Reach::Entries);
+        assert_eq!(watcher.process_events(), EventReach::Entries);
         assert!(watcher.has_more());
         std::fs::remove_dir_all(&directory).expect("remove");
-        let mut reach = Reach::Entries;
+        let mut reach = EventReach::Entries;
         for _ in 0..20 {
-            if watcher.process_events() == Reach::Everything {
-                reach = Reach::Everything;
+            if watcher.process_events() == EventReach::Everything {
+                reach = EventReach::Everything;
             }
         }
-        assert_eq!(reach, Reach::Everything);
+        assert_eq!(reach, EventReach::Everything);
         assert!(!watcher.has_more());
     }
 

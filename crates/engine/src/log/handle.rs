@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 
 use super::error_lines::{ErrorLines, Repeats, TimePrecision};
 use super::outlet::{FileOwner, Outlet, Sink, Written};
-use super::queue::{Pushed, Queue};
+use super::queue::{LineQueue, Pushed};
 use super::syslog::SyslogLevel;
 use super::target::LogTarget;
 use super::writer::Signals;
@@ -47,7 +47,11 @@ impl LogHandle {
 
     /// The same, where messages that differ in their `details` only are one message: the first of a second is
     /// written with its details.
-    pub fn common_error(&self, message: std::fmt::Arguments<'_>, details: std::fmt::Arguments<'_>) {
+    pub(crate) fn common_error(
+        &self,
+        message: std::fmt::Arguments<'_>,
+        details: std::fmt::Arguments<'_>,
+    ) {
         let Some(log) = &self.log else { return };
         let (message, details) = (message.to_string(), details.to_string());
         log.with_error_lines(|errors, precision| {
@@ -91,7 +95,7 @@ pub(super) struct Log {
     pub(super) target: LogTarget,
     /// Where the path of a file starts from, if not from the root of the process.
     root: Option<PathBuf>,
-    queue: Queue,
+    queue: LineQueue,
     signals: Arc<Signals>,
     /// Taken by whoever writes: the writer, or before it runs the one who logs.
     sink: Mutex<Sink>,
@@ -123,7 +127,7 @@ impl Log {
         Log {
             target,
             root,
-            queue: Queue::default(),
+            queue: LineQueue::default(),
             signals,
             sink: Mutex::new(Sink::new(outlet)),
             replacement: Mutex::default(),

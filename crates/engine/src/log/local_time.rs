@@ -42,7 +42,7 @@ impl TimeFormat {
 }
 
 /// Reads the zone now, for processes that will not see /etc or /usr/share later.
-pub fn load_zone() {
+pub(crate) fn load_zone() {
     zone();
 }
 

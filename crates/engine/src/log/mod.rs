@@ -14,6 +14,7 @@
 //!
 //! Knows nothing of requests or of what lines mean: those are `modules/access_log` and whoever
 //! has an error to tell.
+#![expect(clippy::disallowed_methods, reason = "log threads have no worker")]
 
 mod error_lines;
 mod handle;
@@ -36,7 +37,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use error_lines::TimePrecision;
+pub(crate) use error_lines::TimePrecision;
 pub use handle::LogHandle;
 pub use outlet::FileOwner;
 pub use rotation::Rotations;

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Gid, Mode, OFlags, ResolveFlags, Uid, fchown, open, openat2};
+use rustix::fs::{Gid, Mode, OFlags, Uid, fchown, open};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -16,6 +16,7 @@ use super::links;
 use super::pipe::{self, PipeOutlet};
 use super::syslog::{SYSLOG_PATH, SyslogFacility, SyslogOutlet};
 use super::target::LogTarget;
+use crate::beneath::open_in_root;
 
 /// Where the bytes go.
 pub(super) enum Outlet {
@@ -181,12 +182,7 @@ pub(super) fn open_file(path: &Path, root: Option<&Path>, more: OFlags) -> io::R
             false => Ok(open(path, flags, mode)?),
         };
     };
-    let root = open(
-        root,
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?;
-    Ok(openat2(root, path, flags, mode, ResolveFlags::IN_ROOT)?)
+    Ok(open_in_root(root, path, flags, mode)?)
 }
 
 /// How often a file may come and go between two calls before that is taken for a link.

@@ -7,7 +7,7 @@ use crate::limits::{LOG_QUEUE_BYTES_MAX, LOG_WAKE_BYTES};
 
 /// Lines on their way to one log.
 #[derive(Default)]
-pub(super) struct Queue {
+pub(super) struct LineQueue {
     lines: Mutex<Lines>,
     dropped: AtomicU64,
 }
@@ -36,7 +36,7 @@ const BYTES_MAX: usize = LOG_QUEUE_BYTES_MAX / 2;
 /// Capacity that is kept from one round to the next: a queue that is woken for in time fits in.
 const KEPT_BYTES: usize = 4 * LOG_WAKE_BYTES;
 
-impl Queue {
+impl LineQueue {
     /// Adds the line `mark` + `line`.
     #[inline]
     pub(super) fn push(&self, mark: Option<u8>, line: &[u8]) -> Pushed {
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn lines_come_out_in_order_and_once() {
-        let queue = Queue::default();
+        let queue = LineQueue::default();
         queue.push(None, b"one\n");
         queue.push(Some(b'6'), b"two\n");
         let mut taken = Vec::new();
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_drops_and_counts() {
-        let queue = Queue::default();
+        let queue = LineQueue::default();
         let line = vec![b'x'; 64 * 1024];
         let mut results = Vec::new();
         for _ in 0..BYTES_MAX / line.len() + 3 {

@@ -16,7 +16,7 @@ pub struct SyslogLevel(u8);
 
 impl SyslogLevel {
     /// Error: what error logs use.
-    pub const ERROR: SyslogLevel = SyslogLevel(3);
+    pub(crate) const ERROR: SyslogLevel = SyslogLevel(3);
     /// Informational: what access logs use unless told otherwise.
     pub const INFO: SyslogLevel = SyslogLevel(6);
 

@@ -26,7 +26,7 @@ pub(super) struct Common {
     /// The target of the server's own messages.
     pub(super) error_target: Mutex<Option<LogTarget>>,
     pub(super) signals: Arc<Signals>,
-    progress: Mutex<Progress>,
+    progress: Mutex<WriterRounds>,
     progressed: Condvar,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Signals {
 
 /// Rounds in which everything queued was written, asked for and done.
 #[derive(Default)]
-struct Progress {
+struct WriterRounds {
     flushes_asked: u64,
     flushes_done: u64,
     ended: bool,

@@ -4,7 +4,7 @@
 //! Layers are named in the options of the mount, by paths as they were then and there. A relative one, or one of
 //! another mount namespace (those of a container's own root), says nothing here.
 
-use super::{Line, Storage, unescape};
+use super::{MountLine, Storage, unescape};
 
 /// The layers that the options of an overlay name, those without an absolute path left out.
 pub(super) fn layers(options: &[u8]) -> Vec<Vec<u8>> {
@@ -41,10 +41,10 @@ fn split(text: &[u8], layers: &mut Vec<Vec<u8>>) {
 }
 
 /// Makes overlays remote that have a remote layer.
-pub(super) fn judge(lines: &mut [Line]) {
+pub(super) fn judge(lines: &mut [MountLine]) {
     for _ in 0..STACKED_MAX {
         // They are few, and overlays with many layers may be many.
-        let is_remote = |(at, line): (usize, &Line)| {
+        let is_remote = |(at, line): (usize, &MountLine)| {
             (line.mount.place.storage == Storage::Remote).then_some(at)
         };
         let remote: Vec<usize> = lines.iter().enumerate().filter_map(is_remote).collect();
@@ -62,13 +62,13 @@ pub(super) fn judge(lines: &mut [Line]) {
 
 /// Whether `layer` of the overlay in line `of` is on one of the remote mounts, which are in lines `remote`. The
 /// overlay itself may hide it: what was mounted on the same directory before counts as well.
-fn has_remote(lines: &[Line], remote: &[usize], of: usize, layer: &[u8]) -> bool {
+fn has_remote(lines: &[MountLine], remote: &[usize], of: usize, layer: &[u8]) -> bool {
     let is_over = |at: &usize| *at != of && lines[*at].mount.covers(layer);
     if !remote.iter().any(is_over) {
         return false;
     }
     let others = lines.iter().enumerate().filter(|(at, _)| *at != of);
-    let over: Vec<&Line> = others
+    let over: Vec<&MountLine> = others
         .map(|(_, line)| line)
         .filter(|line| line.mount.covers(layer))
         .collect();

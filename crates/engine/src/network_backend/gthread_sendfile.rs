@@ -1,97 +1,96 @@
 //! `gthread-sendfile`: threads call sendfile(2), so that neither the worker waits nor bytes are copied. A call is
 //! for what a connection may send in its turn ([`SEND_TURN_BYTES`](crate::limits::SEND_TURN_BYTES)).
 
+use std::future::Future;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use super::counters::count_async;
+use super::file_reader::FileReader;
 use super::steps::ask_for;
 use super::write::taken;
-use super::{Sent, Stretch, linux_sendfile};
-use crate::blocking::{self, Class, Running};
+use super::{NetworkBackend, SendResult, Stretch};
+use crate::blocking::{self, Class, RunningJob};
 use crate::file_cache::FileEntry;
-use crate::settings::core::NetworkBackend;
-use crate::transport::Transport;
+use crate::transport::{FileSender, Transport};
 
 /// A call that a thread makes.
 pub(super) struct Call {
     file: Rc<FileEntry>,
     offset: u64,
-    running: Running<io::Result<Outcome>>,
-    /// The thread's own, so that the connection may end while it is at it.
-    socket: Arc<OwnedFd>,
+    running: RunningJob<io::Result<usize>>,
+    sender: Arc<FileSender>,
     is_over: bool,
 }
 
-/// What the thread's call has come to.
-enum Outcome {
-    Bytes(usize),
-    /// The socket was full: the worker waits until it is not.
-    Full,
-}
-
-/// Sends the prefix, then lets a thread send from the file.
+/// Sends the prefix, then lets a thread send from the file. `reader` has the client and the deadline.
 pub(super) fn send(
     call: &mut Option<Call>,
+    reader: &mut FileReader,
     transport: &mut Transport,
     stretch: &Stretch<'_>,
     context: &mut Context<'_>,
-) -> io::Result<Sent> {
+) -> io::Result<SendResult> {
     if !stretch.prefix.is_empty() {
-        return taken(linux_sendfile::send_held_back(
-            transport,
-            stretch.prefix,
-            context,
-        ));
+        return taken(transport.poll_write_ahead(context, stretch.prefix));
     }
     loop {
         let current = match call {
             Some(current) if current.is_for(stretch) => current,
             _ => match transport.poll_write_ready(context) {
-                Poll::Ready(Ok(())) => call.insert(Call::begin(transport, stretch)?),
+                Poll::Ready(Ok(())) => {
+                    call.insert(Call::begin(transport, stretch, reader.client())?)
+                }
                 Poll::Ready(Err(error)) => return Err(error),
-                Poll::Pending => return Ok(Sent::WaitsForClient),
+                Poll::Pending => return Ok(SendResult::WaitsForClient),
             },
         };
-        let Poll::Ready(outcome) = Pin::new(&mut current.running).poll_result(context) else {
-            return Ok(Sent::WaitsForDisk);
+        let polled = Pin::new(&mut current.running).poll(context);
+        let polled = polled.map(|sent| sent.unwrap_or_else(|lost| Err(lost.into())));
+        let is_over = polled.is_ready();
+        let Poll::Ready(sent) = reader.limit(polled, context) else {
+            return Ok(SendResult::WaitsForDisk);
         };
-        current.is_over = true;
-        *call = None;
-        match outcome? {
-            Outcome::Bytes(0) => return Ok(Sent::Truncated),
-            Outcome::Bytes(count) => {
-                count_async(NetworkBackend::GthreadSendfile, count);
-                return Ok(Sent::Bytes(count));
+        if is_over {
+            current.is_over = true;
+            *call = None;
+        }
+        match sent {
+            Ok(0) => return Ok(SendResult::Truncated),
+            Ok(count) => {
+                let accounts = &stretch.readers.accounts;
+                accounts.count_async(NetworkBackend::GthreadSendfile, count);
+                return Ok(SendResult::Bytes(count));
             }
-            Outcome::Full => transport.clear_write_ready(),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                transport.clear_write_ready();
+            }
+            Err(error) => return Err(error),
         }
     }
 }
 
 impl Call {
-    fn begin(transport: &Transport, stretch: &Stretch<'_>) -> io::Result<Call> {
-        let socket = Arc::new(transport.duplicate()?);
-        let shared = Arc::clone(&socket);
+    fn begin(transport: &Transport, stretch: &Stretch<'_>, client: u64) -> io::Result<Call> {
+        let sender = Arc::new(transport.file_sender()?);
+        let shared = Arc::clone(&sender);
         let descriptor = stretch
             .file
             .share_descriptor()
             .ok_or(io::ErrorKind::NotFound)?;
         let (offset, length) = (stretch.range.start, stretch.file_bytes_max());
-        let origin = stretch.file.origin(stretch.client, length);
+        let origin = stretch.file.origin(client, length);
         let running = blocking::run_for(Class::Read, origin, move || {
             ask_for(&*descriptor, offset..offset + length as u64);
-            call_sendfile(&shared, &*descriptor, offset, length)
+            shared.send(&*descriptor, offset, length)
         });
         Ok(Call {
             file: Rc::clone(stretch.file),
             offset,
             running,
-            socket,
+            sender,
             is_over: false,
         })
     }
@@ -105,36 +104,8 @@ impl Drop for Call {
     fn drop(&mut self) {
         if !self.is_over {
             // The connection ends within an answer. The thread may hang for as long as the disk does, and its
-            // descriptor would keep the connection open: the client is told now. It may have gone first.
-            let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+            // descriptor would keep the connection open: the client is told now.
+            self.sender.shut_down();
         }
-    }
-}
-
-fn call_sendfile(
-    socket: &OwnedFd,
-    file: impl std::os::fd::AsFd,
-    offset: u64,
-    length: usize,
-) -> io::Result<Outcome> {
-    let mut at = offset;
-    match rustix::fs::sendfile(socket, file, Some(&mut at), length) {
-        Ok(count) => Ok(Outcome::Bytes(count)),
-        Err(rustix::io::Errno::AGAIN) => Ok(Outcome::Full),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-/// The two errors of a job in one.
-trait PollResult<T> {
-    fn poll_result(self, context: &mut Context<'_>) -> Poll<io::Result<T>>;
-}
-
-impl<T> PollResult<T> for Pin<&mut Running<io::Result<T>>> {
-    fn poll_result(self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        Poll::Ready(
-            ready!(std::future::Future::poll(self, context))
-                .unwrap_or_else(|lost| Err(lost.into())),
-        )
     }
 }

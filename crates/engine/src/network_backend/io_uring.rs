@@ -1,19 +1,17 @@
 //! `io_uring`: the kernel reads, told and asked by shared memory; the worker sends.
 
 use std::io;
-use std::rc::Rc;
 
 use petrel_sys::read_queue::{IoUring, ReadQueue};
 
-use super::queue_reader::{Prepared, QueueReader, Way};
+use super::queue_reader::{PreparedRead, QueueReader, ReadWay};
+use super::{NetworkBackend, Readers};
 use crate::file_cache::SharedDescriptor;
 use crate::limits;
-use crate::settings::core::NetworkBackend;
-use crate::worker::Worker;
 
 /// The reader of a worker.
-pub(super) fn start(worker: &Rc<Worker>) -> io::Result<QueueReader> {
-    QueueReader::start(IoUring::new(limits::QUEUED_READS_MAX)?, Plain, worker)
+pub(super) fn start(readers: &Readers) -> io::Result<QueueReader> {
+    QueueReader::start(IoUring::new(limits::QUEUED_READS_MAX)?, RingReads, readers)
 }
 
 /// Whether there can be such readers, in a few words either way.
@@ -38,14 +36,19 @@ fn reason(error: &io::Error) -> String {
     format!("{why}: {error}")
 }
 
-struct Plain;
+struct RingReads;
 
-impl Way for Plain {
+impl ReadWay for RingReads {
     fn backend(&self) -> NetworkBackend {
         NetworkBackend::IoUring
     }
 
-    fn prepare(&self, file: &SharedDescriptor, offset: u64, length: usize) -> io::Result<Prepared> {
-        Prepared::plain(file, offset, length)
+    fn prepare(
+        &self,
+        file: &SharedDescriptor,
+        offset: u64,
+        length: usize,
+    ) -> io::Result<PreparedRead> {
+        PreparedRead::plain(file, offset, length)
     }
 }

@@ -6,7 +6,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::rc::Rc;
 use std::sync::Arc;
 
 use petrel_sys::page_cache::residency;
@@ -15,17 +14,16 @@ use petrel_sys::read_queue::{
     open_direct,
 };
 
-use super::queue_reader::{Prepared, QueueReader, Way};
+use super::queue_reader::{PreparedRead, QueueReader, ReadWay};
+use super::{NetworkBackend, Readers};
 use crate::file_cache::SharedDescriptor;
 use crate::limits;
-use crate::settings::core::NetworkBackend;
-use crate::worker::Worker;
 
 /// The reader of a worker.
-pub(super) fn start(worker: &Rc<Worker>) -> io::Result<QueueReader> {
+pub(super) fn start(readers: &Readers) -> io::Result<QueueReader> {
     let queue = KernelAio::new(limits::QUEUED_READS_MAX)?;
     try_to_reopen()?;
-    QueueReader::start(queue, Direct, worker)
+    QueueReader::start(queue, Direct, readers)
 }
 
 /// Whether there can be such readers, in a few words either way.
@@ -65,24 +63,29 @@ fn reason(error: &io::Error) -> String {
 
 struct Direct;
 
-impl Way for Direct {
+impl ReadWay for Direct {
     fn backend(&self) -> NetworkBackend {
         NetworkBackend::LinuxAioSendfile
     }
 
-    fn prepare(&self, file: &SharedDescriptor, offset: u64, length: usize) -> io::Result<Prepared> {
+    fn prepare(
+        &self,
+        file: &SharedDescriptor,
+        offset: u64,
+        length: usize,
+    ) -> io::Result<PreparedRead> {
         let room = length + 2 * ALIGNMENT_BYTES;
         let range = DirectRange::around(offset, length, room.min(BUFFER_BYTES_MAX))
             .ok_or(io::ErrorKind::InvalidInput)?;
         let buffer = Buffer::in_file(range.length)?;
         if is_in_page_cache(file, range) {
-            return Ok(Prepared {
+            return Ok(PreparedRead {
                 file: file.clone(),
                 buffer,
                 range,
             });
         }
-        Ok(Prepared {
+        Ok(PreparedRead {
             file: Arc::new(DirectFile {
                 direct: open_direct(&**file)?,
                 _shared: file.clone(),

@@ -5,10 +5,10 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::task::{Context, Poll};
+use std::task::Context;
 
 use super::write::taken;
-use super::{Sent, Stretch};
+use super::{SendResult, Stretch};
 use crate::transport::Transport;
 
 /// Sends the prefix held back, then the file.
@@ -16,9 +16,9 @@ pub(super) fn sendfile(
     transport: &mut Transport,
     stretch: &Stretch<'_>,
     context: &mut Context<'_>,
-) -> io::Result<Sent> {
+) -> io::Result<SendResult> {
     if !stretch.prefix.is_empty() {
-        return taken(send_held_back(transport, stretch.prefix, context));
+        return taken(transport.poll_write_ahead(context, stretch.prefix));
     }
     let Some(descriptor) = stretch.file.descriptor() else {
         return Err(io::ErrorKind::NotFound.into());
@@ -34,30 +34,9 @@ pub(super) fn send_range(
     offset: u64,
     count: usize,
     context: &mut Context<'_>,
-) -> io::Result<Sent> {
-    let sent = transport.poll_send_with(context, |socket| {
-        let mut offset = offset;
-        Ok(rustix::fs::sendfile(
-            socket,
-            file,
-            Some(&mut offset),
-            count,
-        )?)
-    });
-    match taken(sent)? {
-        Sent::Bytes(0) if count > 0 => Ok(Sent::Truncated),
+) -> io::Result<SendResult> {
+    match taken(transport.poll_send_file(context, file, offset, count))? {
+        SendResult::Bytes(0) if count > 0 => Ok(SendResult::Truncated),
         other => Ok(other),
     }
-}
-
-/// Sends bytes that the kernel may hold back until the file behind them comes.
-pub(super) fn send_held_back(
-    transport: &mut Transport,
-    prefix: &[u8],
-    context: &mut Context<'_>,
-) -> Poll<io::Result<usize>> {
-    transport.poll_send_with(context, |socket| {
-        let flags = rustix::net::SendFlags::MORE | rustix::net::SendFlags::NOSIGNAL;
-        Ok(rustix::net::send(socket, prefix, flags)?)
-    })
 }

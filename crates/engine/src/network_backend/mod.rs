@@ -12,12 +12,12 @@
 //! | `io_uring` | by a ring | from memory |
 //!
 //! The first row and the last five never let the worker wait for a disk. A backend that reads elsewhere is a
-//! [`Reader`]: one file, and one line in [`Readers::of`]. What is common to them is in [`flight`]: a connection
-//! sends one chunk while the next is read. What is in memory does not come here; it leaves together with the
-//! head.
+//! [`ChunkReader`]: one file, and one line in [`make`]. What is common to them is in [`file_reader`]: a connection
+//! sends one chunk while the next is read. Filters, caches and scripts read by the same [`FileReader`]. What is
+//! in memory does not come here; it leaves together with the head.
 
 mod chunk;
-mod counters;
+mod file_reader;
 mod flight;
 mod gthread_aio;
 mod gthread_sendfile;
@@ -35,22 +35,25 @@ use std::io;
 use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Context;
 
-pub use chunk::memory_in_use;
-pub(crate) use chunk::{Chunk, Memory, has_memory, within_memory};
-pub use counters::{IoCounts, io_counts};
-pub(crate) use counters::{count_async, publish as publish_counts};
+pub(crate) use chunk::Chunk;
+pub use file_reader::FileReader;
+pub(crate) use file_reader::Next;
 pub(crate) use flight::Flight;
 
-use crate::file_cache::FileEntry;
-pub use crate::settings::core::NetworkBackend;
+use gthread_aio::GthreadAio;
+
+use crate::clock::Clock;
+pub use crate::file_accounts::NetworkBackend;
+use crate::file_accounts::{ChunkMemory, FileAccounts, OwnCounts};
+use crate::file_cache::{Contents, FileEntry, LastLoss};
+use crate::log::LogRegistry;
 use crate::transport::Transport;
-use crate::worker::Worker;
-pub(crate) use queue_reader::{queue_counts, queue_loads};
 
 /// What became of an attempt to send.
-pub(crate) enum Sent {
+pub(crate) enum SendResult {
     /// So many bytes were taken, first of what is in front of the piece.
     Bytes(usize),
     /// The file has become shorter than the piece.
@@ -64,15 +67,15 @@ pub(crate) enum Sent {
 /// What is to be sent: bytes in memory, then a stretch of a file.
 pub(crate) struct Stretch<'a> {
     /// The head, or what else is in front.
-    pub prefix: &'a [u8],
+    pub(crate) prefix: &'a [u8],
     /// The file.
-    pub file: &'a Rc<FileEntry>,
+    pub(crate) file: &'a Rc<FileEntry>,
     /// The bytes of it that are left to send.
-    pub range: Range<u64>,
+    pub(crate) range: Range<u64>,
     /// How many bytes may be sent now, prefix included.
-    pub bytes_max: usize,
-    /// Whose share of the disk it takes: [`Origin::client`](crate::blocking::Origin::client).
-    pub client: u64,
+    pub(crate) bytes_max: usize,
+    /// Those of the worker.
+    pub(crate) readers: &'a Readers,
 }
 
 impl<'a> Stretch<'a> {
@@ -84,6 +87,17 @@ impl<'a> Stretch<'a> {
             range: self.range.clone(),
             ..*self
         }
+    }
+
+    /// How far what may be sent now was lately seen to be in the page cache. `None`: not at all.
+    #[inline]
+    fn end_of_resident(&self, now_s: u32) -> Option<u64> {
+        let start = self.range.start;
+        let next = start..start + self.file_bytes_max() as u64;
+        let end = self
+            .file
+            .end_of_resident(&next, now_s, &self.readers.last_loss);
+        (end > start).then_some(end)
     }
 
     /// How much of the file may be sent now.
@@ -103,10 +117,8 @@ pub(crate) fn at_hand<'a>(
 ) -> Option<Stretch<'a>> {
     match backend {
         NetworkBackend::Auto => {
-            let start = stretch.range.start;
-            let next = start..start + stretch.file_bytes_max() as u64;
-            let end = stretch.file.end_of_resident(&next, now_s);
-            (end > start).then(|| stretch.up_to(end))
+            let end = stretch.end_of_resident(now_s)?;
+            Some(stretch.up_to(end))
         }
         _ => backend.waits().then(|| stretch.up_to(stretch.range.end)),
     }
@@ -121,46 +133,95 @@ pub(crate) fn send_at_hand(
     transport: &mut Transport,
     stretch: &Stretch<'_>,
     context: &mut Context<'_>,
-) -> io::Result<Sent> {
+) -> io::Result<SendResult> {
     let sent = match backend {
         NetworkBackend::Write => write::write(transport, stretch, context),
         NetworkBackend::Writev => write::writev(transport, stretch, context),
         _ => linux_sendfile::sendfile(transport, stretch, context),
     }?;
-    if let Sent::Bytes(count) = sent
+    if let SendResult::Bytes(count) = sent
         && count > stretch.prefix.len()
     {
-        counters::count_sync(backend, count - stretch.prefix.len());
+        let own = &stretch.readers.own_counts;
+        own.count_sync(backend, count - stretch.prefix.len());
     }
     Ok(sent)
 }
 
 /// A backend that reads somewhere else than on the worker's thread.
-pub(crate) trait Reader {
+pub(crate) trait ChunkReader {
     /// Begins to read `length` bytes of `file` from `offset` on. The result may be shorter; it is empty at
     /// the end of the file. Dropped, the read is left out or its result is, and the file with it.
-    fn read(&self, file: &Rc<FileEntry>, offset: u64, length: usize, client: u64) -> Reading;
+    fn read(&self, file: &Rc<FileEntry>, offset: u64, length: usize, client: u64) -> ChunkReading;
 }
 
 /// A read that is under way.
-pub(crate) type Reading = Pin<Box<dyn Future<Output = io::Result<Chunk>>>>;
+pub(crate) type ChunkReading = Pin<Box<dyn Future<Output = io::Result<Chunk>>>>;
 
-/// The readers of a worker, made when they are first needed.
-#[derive(Default)]
+/// What reads files for a worker.
 pub(crate) struct Readers {
-    made: RefCell<Vec<(NetworkBackend, Rc<dyn Reader>)>>,
+    /// Made when they are first needed.
+    made: RefCell<Vec<(NetworkBackend, Rc<dyn ChunkReader>)>>,
+    /// `server.io-chunk-size`; 0: as much as is taken in two seconds.
+    chunk_bytes: usize,
+    /// Workers of the process.
+    workers: usize,
+    /// `server.max-read-threads`.
+    threads: usize,
+    logs: Arc<LogRegistry>,
+    clock: Rc<Clock>,
+    last_loss: LastLoss,
+    accounts: Arc<FileAccounts>,
+    own_counts: Rc<OwnCounts>,
 }
 
 impl Readers {
+    /// No readers yet, for one of `workers`. `chunk_bytes` is `server.io-chunk-size`, `threads`
+    /// `server.max-read-threads`.
+    pub(crate) fn new(
+        chunk_bytes: usize,
+        workers: usize,
+        threads: usize,
+        logs: &Arc<LogRegistry>,
+        contents: &Contents,
+        clock: &Rc<Clock>,
+    ) -> Readers {
+        Readers {
+            made: RefCell::default(),
+            chunk_bytes,
+            workers,
+            threads,
+            logs: Arc::clone(logs),
+            clock: Rc::clone(clock),
+            last_loss: contents.last_loss().clone(),
+            accounts: Arc::clone(contents.accounts()),
+            own_counts: Rc::default(),
+        }
+    }
+
+    /// Adds what the worker has read and sent itself to what all have.
+    pub(crate) fn publish_counts(&self) {
+        self.own_counts.publish(&self.accounts);
+    }
+
+    /// Memory for bytes that are read at once, at most `length`: less when memory is short.
+    pub(crate) fn memory(&self, length: usize) -> ChunkMemory {
+        self.accounts.memory(self.accounts.within_memory(length))
+    }
+
+    fn by_threads(&self) -> GthreadAio {
+        GthreadAio(Arc::clone(&self.accounts))
+    }
+
     /// The reader of `backend`.
-    pub fn of(&self, backend: NetworkBackend, worker: &Rc<Worker>) -> Rc<dyn Reader> {
+    fn of(&self, backend: NetworkBackend) -> Rc<dyn ChunkReader> {
         let find = || {
             let made = self.made.borrow();
             let known = made.iter().find(|(known, _)| *known == backend)?;
             Some(Rc::clone(&known.1))
         };
         find().unwrap_or_else(|| {
-            let reader = make(backend, worker);
+            let reader = make(backend, self);
             self.made.borrow_mut().push((backend, Rc::clone(&reader)));
             reader
         })
@@ -186,27 +247,27 @@ pub(crate) fn check(backend: NetworkBackend, threads: usize) -> Result<String, S
 }
 
 /// Makes the reader of a backend.
-fn make(backend: NetworkBackend, worker: &Rc<Worker>) -> Rc<dyn Reader> {
+fn make(backend: NetworkBackend, readers: &Readers) -> Rc<dyn ChunkReader> {
     let made = match backend {
-        NetworkBackend::PosixAio => posix_aio::start(worker),
-        NetworkBackend::LinuxAioSendfile => linux_aio_sendfile::start(worker),
-        NetworkBackend::IoUring => io_uring::start(worker),
+        NetworkBackend::PosixAio => posix_aio::start(readers),
+        NetworkBackend::LinuxAioSendfile => linux_aio_sendfile::start(readers),
+        NetworkBackend::IoUring => io_uring::start(readers),
         NetworkBackend::Auto
         | NetworkBackend::Write
         | NetworkBackend::Writev
         | NetworkBackend::LinuxSendfile
         | NetworkBackend::GthreadAio
-        | NetworkBackend::GthreadSendfile => return Rc::new(gthread_aio::GthreadAio),
+        | NetworkBackend::GthreadSendfile => return Rc::new(readers.by_threads()),
     };
     match made {
         Ok(reader) => Rc::new(reader),
         // Why is told at the start (`file_report`), unless it was possible then.
         Err(error) => {
-            worker.logs().error(format_args!(
+            readers.logs.error(format_args!(
                 "network backend {}: {error}, threads read for this worker (gthread-aio)",
                 backend.name()
             ));
-            Rc::new(gthread_aio::GthreadAio)
+            Rc::new(readers.by_threads())
         }
     }
 }

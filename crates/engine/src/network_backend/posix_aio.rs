@@ -4,19 +4,17 @@
 //! threads that this server can see.
 
 use std::io;
-use std::rc::Rc;
 
 use petrel_sys::read_queue::{PosixAio, ReadQueue, set_posix_aio_threads};
 
-use super::queue_reader::{Prepared, QueueReader, Way};
+use super::queue_reader::{PreparedRead, QueueReader, ReadWay};
+use super::{NetworkBackend, Readers};
 use crate::file_cache::SharedDescriptor;
 use crate::limits;
-use crate::settings::core::NetworkBackend;
-use crate::worker::Worker;
 
 /// The reader of a worker.
-pub(super) fn start(worker: &Rc<Worker>) -> io::Result<QueueReader> {
-    QueueReader::start(queue(worker.process().threads.read)?, Plain, worker)
+pub(super) fn start(readers: &Readers) -> io::Result<QueueReader> {
+    QueueReader::start(queue(readers.threads)?, PosixAioReads, readers)
 }
 
 /// Whether there can be such readers, in a few words either way.
@@ -33,14 +31,19 @@ fn queue(read_threads: usize) -> io::Result<PosixAio> {
     PosixAio::new(limits::QUEUED_READS_MAX)
 }
 
-struct Plain;
+struct PosixAioReads;
 
-impl Way for Plain {
+impl ReadWay for PosixAioReads {
     fn backend(&self) -> NetworkBackend {
         NetworkBackend::PosixAio
     }
 
-    fn prepare(&self, file: &SharedDescriptor, offset: u64, length: usize) -> io::Result<Prepared> {
-        Prepared::plain(file, offset, length)
+    fn prepare(
+        &self,
+        file: &SharedDescriptor,
+        offset: u64,
+        length: usize,
+    ) -> io::Result<PreparedRead> {
+        PreparedRead::plain(file, offset, length)
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 
-use super::{Sent, Stretch};
+use super::{SendResult, Stretch};
 use crate::transport::Transport;
 
 /// Sends the prefix by itself and the file behind it.
@@ -11,7 +11,7 @@ pub(super) fn write(
     transport: &mut Transport,
     stretch: &Stretch<'_>,
     context: &mut Context<'_>,
-) -> io::Result<Sent> {
+) -> io::Result<SendResult> {
     if !stretch.prefix.is_empty() {
         return taken(transport.poll_write(context, stretch.prefix));
     }
@@ -23,14 +23,14 @@ pub(super) fn writev(
     transport: &mut Transport,
     stretch: &Stretch<'_>,
     context: &mut Context<'_>,
-) -> io::Result<Sent> {
+) -> io::Result<SendResult> {
     let mut buffer = [0; READ_BYTES];
     let wanted = stretch.file_bytes_max().min(READ_BYTES);
     let count = stretch
         .file
         .read_at(&mut buffer[..wanted], stretch.range.start)?;
     if count == 0 && wanted > 0 {
-        return Ok(Sent::Truncated);
+        return Ok(SendResult::Truncated);
     }
     send(transport, stretch.prefix, &buffer[..count], context)
 }
@@ -41,7 +41,7 @@ pub(super) fn send(
     prefix: &[u8],
     bytes: &[u8],
     context: &mut Context<'_>,
-) -> io::Result<Sent> {
+) -> io::Result<SendResult> {
     taken(match prefix.is_empty() {
         true => transport.poll_write(context, bytes),
         false => {
@@ -51,10 +51,10 @@ pub(super) fn send(
 }
 
 /// What the socket has said.
-pub(super) fn taken(polled: Poll<io::Result<usize>>) -> io::Result<Sent> {
+pub(super) fn taken(polled: Poll<io::Result<usize>>) -> io::Result<SendResult> {
     match polled {
-        Poll::Ready(count) => Ok(Sent::Bytes(count?)),
-        Poll::Pending => Ok(Sent::WaitsForClient),
+        Poll::Ready(count) => Ok(SendResult::Bytes(count?)),
+        Poll::Pending => Ok(SendResult::WaitsForClient),
     }
 }
 

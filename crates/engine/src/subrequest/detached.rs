@@ -25,7 +25,7 @@ impl Subrequest {
         Work: Future<Output = ()> + 'static,
     {
         let worker = Rc::clone(&self.exchange().worker);
-        let place = Place::take(worker)?;
+        let place = DetachedPlace::take(worker)?;
         let work = work(self);
         tokio::task::spawn_local(async move {
             let time = Duration::from_secs(limits::DETACHED_SUBREQUEST_S_MAX);
@@ -43,10 +43,10 @@ impl Subrequest {
 }
 
 /// One of the places a worker has for subrequests without a client.
-struct Place(Rc<Worker>);
+struct DetachedPlace(Rc<Worker>);
 
-impl Place {
-    fn take(worker: Rc<Worker>) -> Result<Place, RefusedSubrequest> {
+impl DetachedPlace {
+    fn take(worker: Rc<Worker>) -> Result<DetachedPlace, RefusedSubrequest> {
         if worker.draining().is_some() {
             return Err(RefusedSubrequest::Stopping);
         }
@@ -55,11 +55,11 @@ impl Place {
             return Err(RefusedSubrequest::TooManyDetached);
         }
         worker.detached.set(taken + 1);
-        Ok(Place(worker))
+        Ok(DetachedPlace(worker))
     }
 }
 
-impl Drop for Place {
+impl Drop for DetachedPlace {
     fn drop(&mut self) {
         self.0.detached.set(self.0.detached.get() - 1);
     }

@@ -1,18 +1,20 @@
-//! The head of a subrequest: written out as a client would send it, and read by the same parser.
+//! The head of a subrequest: built under the rules that heads of clients obey.
 //!
-//! So every rule for heads of clients holds here as well, and modules find an exchange as they know it.
-//! Framing is written here alone.
+//! So modules find an exchange as they know it. How long the body is is said here alone.
 
-use petrel_proto::header_block::HeaderBlock;
-use petrel_proto::http1::{HeadError, KnownField, Parsed, write_content_length};
+use std::borrow::Cow;
+
 use petrel_proto::method::Method;
+use petrel_proto::request_head::{
+    BodyFraming, HeadBuilder, HeadError, HeadErrorReason, KnownField, RequestHead, Version,
+};
 use petrel_proto::url::UrlError;
 
 use bytes::Bytes;
 
 use crate::exchange::Exchange;
 use crate::limits;
-use crate::trace;
+use crate::run::ExchangeRun;
 
 /// What a subrequest asks for, over HTTP/1.1.
 #[derive(Clone, Debug)]
@@ -80,53 +82,58 @@ impl SubrequestHead {
         }
     }
 
-    /// The head in wire form.
-    fn write(&self, parent: &Exchange) -> Result<Vec<u8>, RefusedSubrequest> {
+    /// Builds the head in `into`.
+    fn build(&self, parent: &Exchange, into: &mut RequestHead) -> Result<(), RefusedSubrequest> {
         let is_plain = |byte: &u8| *byte > b' ' && *byte != 0x7f;
         if self.target.first() != Some(&b'/') || !self.target.iter().all(is_plain) {
             return Err(RefusedSubrequest::Target);
         }
-        let mut fields = HeaderBlock::new();
-        fields.append(KnownField::Host.name(), self.host_field(parent));
-        self.write_own(&mut fields)?;
-        self.write_inherited(parent, &mut fields);
-        let mut text = Vec::with_capacity(fields.as_bytes().len() + self.target.len() + 64);
-        text.extend_from_slice(self.method.as_str().as_bytes());
-        text.push(b' ');
-        text.extend_from_slice(&self.target);
-        text.extend_from_slice(b" HTTP/1.1\r\n");
-        text.extend_from_slice(fields.as_bytes());
-        if !self.body.is_empty() || self.method == Method::Post {
-            write_content_length(&mut text, self.body.len() as u64);
+        let options = parent.head_options();
+        let mut builder = into.build(Version::Http11, &options);
+        builder.pseudo_field(b"method", self.method.as_str().as_bytes())?;
+        builder.pseudo_field(b"scheme", parent.scheme().as_str().as_bytes())?;
+        builder.pseudo_field(b"path", &self.target)?;
+        // Over HTTP/1.0 the parent's may be missing or empty.
+        let of_parent = parent.request.head.field(KnownField::Host);
+        let of_parent = of_parent.filter(|host| !host.is_empty());
+        match self.host.as_deref().or(of_parent) {
+            Some(host) => builder.pseudo_field(b"authority", host)?,
+            None => builder.needs_no_host(),
         }
-        text.extend_from_slice(b"\r\n");
-        Ok(text)
-    }
-
-    fn host_field<'a>(&'a self, parent: &'a Exchange) -> &'a [u8] {
-        let of_parent = || parent.request.head.field(KnownField::Host);
-        let host = self.host.as_deref().or_else(of_parent).unwrap_or_default();
-        match (&self.host, host) {
-            // Over HTTP/1.0 there need not be one; see `begin`.
-            (None, b"") => NO_HOST,
-            (_, host) => host,
-        }
-    }
-
-    fn write_own(&self, fields: &mut HeaderBlock) -> Result<(), RefusedSubrequest> {
-        for (name, value) in &self.fields {
-            let before = fields.as_bytes().len();
-            if !is_of_connection(name) {
-                fields.append(name, value);
-            }
-            if fields.as_bytes().len() == before {
-                return Err(RefusedSubrequest::Field(name.clone()));
-            }
+        self.add_own(&mut builder)?;
+        self.add_inherited(&parent.request.head, &mut builder)?;
+        let has_body = !self.body.is_empty() || self.method == Method::Post;
+        builder.finish(match has_body {
+            true => BodyFraming::Length(self.body.len() as u64),
+            false => BodyFraming::None,
+        })?;
+        if self.host.is_none() {
+            // Modules may have chosen another one than Host says.
+            into.set_host(parent.request.head.host());
         }
         Ok(())
     }
 
-    fn write_inherited(&self, parent: &Exchange, fields: &mut HeaderBlock) {
+    fn add_own(&self, builder: &mut HeadBuilder<'_>) -> Result<(), RefusedSubrequest> {
+        for (name, value) in &self.fields {
+            let refused = || RefusedSubrequest::Field(name.clone());
+            if is_of_connection(name) {
+                return Err(refused());
+            }
+            let added = builder.field(name.as_bytes(), &in_one_line(value));
+            added.map_err(|error| match error.reason {
+                HeadErrorReason::FieldName => refused(),
+                _ => RefusedSubrequest::Head(error),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn add_inherited(
+        &self,
+        parent: &RequestHead,
+        builder: &mut HeadBuilder<'_>,
+    ) -> Result<(), RefusedSubrequest> {
         let is_wanted = |name: &str| match &self.inherit {
             Inherit::Nothing => false,
             Inherit::Only(names) => names.iter().any(|known| known.eq_ignore_ascii_case(name)),
@@ -136,7 +143,6 @@ impl SubrequestHead {
             let mut own = self.fields.iter();
             own.any(|(known, _)| known.eq_ignore_ascii_case(name))
         };
-        let parent = &parent.request.head;
         for (name, value) in parent.iter() {
             let Ok(name) = std::str::from_utf8(name) else {
                 continue;
@@ -144,64 +150,29 @@ impl SubrequestHead {
             let is_barred =
                 is_of_connection(name) || is_of_parent_alone(name) || parent.connection_has(name);
             if is_wanted(name) && !is_barred && !is_own(name) {
-                fields.append(name, value);
+                builder.field(name.as_bytes(), value)?;
             }
         }
+        Ok(())
     }
 }
 
-/// Makes `exchange` the request for `head`, with the settings it has.
+/// Makes `run` the request for `head`, with the settings it has.
 pub(super) fn begin(
-    exchange: &mut Exchange,
+    run: &mut ExchangeRun,
     parent: &Exchange,
     head: &SubrequestHead,
 ) -> Result<(), RefusedSubrequest> {
-    let text = head.write(parent)?;
-    let process = parent.worker.process();
-    exchange.connection = parent.connection.clone();
-    exchange.scheme = parent.scheme;
-    exchange.proxied = parent.proxied.clone();
-    exchange.local_address = parent.local_address;
-    exchange.is_half_closed = parent.is_half_closed;
-    let request = &mut exchange.request;
-    match request.head.parse(&text, &process.head_options) {
-        Ok(Parsed::Complete { length }) if length == text.len() => {}
-        Ok(_) => return Err(RefusedSubrequest::Target),
-        Err(error) => return Err(RefusedSubrequest::Head(error)),
-    }
-    if head.host.is_none() {
-        // Modules may have chosen another one than Host says, and it may have none.
-        request.head.set_host(parent.request.head.host());
-        if parent
-            .request
-            .head
-            .field(KnownField::Host)
-            .is_none_or(<[u8]>::is_empty)
-        {
-            request.head.remove_field(KnownField::Host.name());
-        }
-    }
-    request.method = head.method;
-    request.original_target.extend_from_slice(&head.target);
-    request
-        .url
-        .parse(&head.target, head.method, &process.url_options)
-        .map_err(RefusedSubrequest::Url)?;
-    let scope = exchange.worker.settings_table().connection_scope_for(
-        &parent.connection.listener.address,
-        parent.connection.peer.ip(),
-        parent.scheme,
-    );
-    exchange.settle(&scope);
-    trace::request_header(exchange);
-    Ok(())
+    run.is_half_closed = parent.is_half_closed;
+    head.build(parent, &mut run.request.head)?;
+    let scope = parent.connection.scope(parent.worker.settings_table());
+    run.begin(&scope).map_err(RefusedSubrequest::Url)
 }
 
 /// Fields that say what comes on the connection, and how.
 fn is_of_connection(name: &str) -> bool {
-    OF_CONNECTION
-        .iter()
-        .any(|known| known.eq_ignore_ascii_case(name))
+    let field = KnownField::from_name(name.as_bytes());
+    field.is_some_and(|field| field == KnownField::Host || field.is_written_by_sender())
 }
 
 /// Fields about the body of the parent's request, or about which part or version of it is wanted.
@@ -217,23 +188,21 @@ fn is_of_parent_alone(name: &str) -> bool {
             .any(|known| known.name().eq_ignore_ascii_case(name))
 }
 
-/// RFC 9110 7.6.1 and 7.2, RFC 9112 6, and what HTTP/2 is offered with.
-const OF_CONNECTION: [&str; 11] = [
-    "Host",
-    "Connection",
-    "Content-Length",
-    "Transfer-Encoding",
-    "Expect",
-    "Upgrade",
-    "Keep-Alive",
-    "TE",
-    "Trailer",
-    "Proxy-Connection",
-    "HTTP2-Settings",
-];
+/// A value that a script made, with spaces where it would end its line.
+fn in_one_line(value: &[u8]) -> Cow<'_, [u8]> {
+    let ends_line = |byte: &u8| matches!(byte, b'\r' | b'\n' | b'\0');
+    if !value.iter().any(ends_line) {
+        return Cow::Borrowed(value);
+    }
+    let in_line = |byte: &u8| if ends_line(byte) { b' ' } else { *byte };
+    value.iter().map(in_line).collect()
+}
 
-/// Stands in for the host that an HTTP/1.0 request has not named, until the head is parsed.
-const NO_HOST: &[u8] = b"none.invalid";
+impl From<HeadError> for RefusedSubrequest {
+    fn from(error: HeadError) -> RefusedSubrequest {
+        RefusedSubrequest::Head(error)
+    }
+}
 
 impl std::fmt::Display for RefusedSubrequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

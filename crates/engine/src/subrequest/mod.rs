@@ -2,11 +2,11 @@
 //!
 //! A [`Subrequest`] is an exchange without a connection. It walks the same phases on the same worker,
 //! with the client, listener and scheme of its parent, so that every condition and every access rule
-//! holds for it as it would if the client had asked; there is no way round them. Whoever owns it pulls
+//! holds for it as it would if the client had asked; there is no way round them. Its owner pulls
 //! head and body and drives it by that, in the owner's own task; dropping it breaks it off. It needs
 //! nothing of its parent once it is made: [`Subrequest::detach`] lets one go on when the client has left.
 //!
-//! What a connection adds is missing: no Date, no framing, no time-outs but those of whoever answers,
+//! What a connection adds is missing: no Date, no framing, no time-outs but those of the hooks that answer,
 //! no bandwidth limit. It is no request of a client, so neither counters nor the access log
 //! (the phase [`Log`](crate::module::Phase::Log)) know of it. Its time is that of the stage in which its
 //! owner waits; its own ledger counts from its beginning. It never becomes a tunnel, and interim
@@ -17,24 +17,24 @@
 mod detached;
 mod head;
 
-use std::cell::{Cell, OnceCell};
+use std::cell::OnceCell;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use petrel_proto::method::Method;
 use petrel_proto::status::Status;
 
-use crate::body::{Body, BodySource, ColdRead, Piece, RequestBody};
-use crate::connection::Receiving;
-use crate::deadlines::{Alarm, Deadlines};
-use crate::exchange::Exchange;
+use crate::body::{Body, BodySource, Piece, RequestBody};
+use crate::deadlines::Alarm;
+use crate::exchange::{Exchange, Lineage};
 use crate::ledger::Stage;
 use crate::limits;
-use crate::phase::{self, Walked};
+use crate::network_backend::FileReader;
+use crate::phase::Walked;
 use crate::response::Response;
+use crate::run::ExchangeRun;
 use crate::trace;
 
 pub use head::{Inherit, RefusedSubrequest, SubrequestHead};
@@ -44,14 +44,13 @@ pub use head::{Inherit, RefusedSubrequest, SubrequestHead};
 /// [`Subrequest::poll_head`] until there is an answer, then [`Subrequest::poll_piece`] until there is no
 /// more of it. Errors are answers as well, with the page that a client would get.
 pub struct Subrequest {
-    /// There until it is dropped.
-    exchange: Option<Box<Exchange>>,
+    run: ExchangeRun,
     alarm: Alarm,
-    state: State,
+    state: SubrequestState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum SubrequestState {
     /// Hooks are at work.
     Walk,
     /// There is an answer; its body is being pulled.
@@ -77,42 +76,39 @@ impl Subrequest {
     /// # Errors
     /// When `head` is no sound request, or too many were made for this request of the client.
     pub fn new(parent: &Exchange, head: SubrequestHead) -> Result<Subrequest, RefusedSubrequest> {
-        let lineage = parent.lineage.descend()?;
+        let lineage = descend(&parent.lineage)?;
         let worker = &parent.worker;
-        let exchange = worker.take_exchange().unwrap_or_else(|| {
-            Box::new(Exchange::new(Rc::clone(worker), parent.connection.clone()))
-        });
-        let mut subrequest = Subrequest {
-            exchange: Some(exchange),
-            alarm: Alarm::new(worker),
-            state: State::Walk,
-        };
-        let exchange = subrequest.exchange_mut();
-        exchange.ledger.start(worker.clock().now());
-        exchange.lineage = lineage;
-        head::begin(exchange, parent, &head)?;
-        take_body(exchange, &head.body);
-        Ok(subrequest)
+        let mut run = ExchangeRun::new(worker, parent.connection.clone());
+        run.ledger.start(worker.clock().now());
+        run.lineage = lineage;
+        head::begin(&mut run, parent, &head)?;
+        take_body(&mut run, &head.body);
+        Ok(Subrequest {
+            run,
+            alarm: Alarm::new(&worker.deadlines),
+            state: SubrequestState::Walk,
+        })
     }
 
     /// Goes on until there is an answer, and says its status.
     pub fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<Status> {
-        while self.state == State::Walk {
-            let exchange = self.exchange.as_mut().expect(THERE);
-            match phase::walk(exchange, context) {
-                Poll::Ready(Walked::NeedBody) => exchange.request.body.complete(),
-                Poll::Ready(Walked::Answered) if exchange.receiving.is_tunnel() => {
-                    refuse_tunnel(exchange);
+        while self.state == SubrequestState::Walk {
+            match self.run.poll_answer(context) {
+                // All of it is there.
+                Poll::Ready(Walked::NeedBody) => self.run.complete_body(),
+                Poll::Ready(Walked::Answered) if self.run.is_tunnel() => {
+                    refuse_tunnel(&mut self.run);
                 }
                 Poll::Ready(Walked::Answered) => {
-                    forget_unsent_body(exchange);
-                    trace::over(exchange);
+                    // What has no body may announce one.
+                    self.run.settle_body();
+                    trace::over(&self.run);
                     self.alarm.clear();
-                    self.state = State::Body;
+                    self.state = SubrequestState::Body;
                 }
                 Poll::Pending => {
-                    exchange.interim.clear();
-                    self.alarm.set(exchange.wake_at_s, context);
+                    while self.run.take_interim().is_some() {}
+                    self.alarm.set(self.run.due_s(), context);
                     return Poll::Pending;
                 }
             }
@@ -130,22 +126,22 @@ impl Subrequest {
     pub fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>> {
         ready!(self.poll_head(context));
         match self.state {
-            State::Walk | State::Body => {}
-            State::Over => return Poll::Ready(None),
-            State::Broken => return Poll::Ready(Some(Err(io::ErrorKind::BrokenPipe.into()))),
-        }
-        self.work(context);
-        let body = &mut self.exchange_mut().response.body;
-        let polled = body.poll_piece(context);
-        match &polled {
-            Poll::Pending => {
-                let wake_at_s = body.wake_at_s();
-                self.alarm
-                    .set(wake_at_s.unwrap_or(Deadlines::NEVER), context);
+            SubrequestState::Walk | SubrequestState::Body => {}
+            SubrequestState::Over => return Poll::Ready(None),
+            SubrequestState::Broken => {
+                return Poll::Ready(Some(Err(io::ErrorKind::BrokenPipe.into())));
             }
-            Poll::Ready(Some(Ok(_))) => self.alarm.clear(),
-            Poll::Ready(None) => self.end(State::Over),
-            Poll::Ready(Some(Err(_))) => self.end(State::Broken),
+        }
+        self.run.work(context);
+        let polled = self.run.poll_piece(context);
+        match &polled {
+            Poll::Pending => self.alarm.set(self.run.due_s(), context),
+            Poll::Ready(Some(Ok(piece))) => {
+                self.run.account(piece.length(), piece.length());
+                self.alarm.clear();
+            }
+            Poll::Ready(None) => self.end(SubrequestState::Over),
+            Poll::Ready(Some(Err(_))) => self.end(SubrequestState::Broken),
         }
         polled
     }
@@ -168,17 +164,17 @@ impl Subrequest {
             return Err(CollectError::TooLong);
         }
         let mut collected = Collected::default();
-        let mut cold = ColdRead::of(self.exchange());
+        let mut reader = self.exchange().file_reader();
         while let Some(piece) = self.piece().await {
             let piece = piece.map_err(CollectError::Broken)?;
-            collected.push(piece, &mut cold, bytes_max).await?;
+            collected.push(piece, &mut reader, bytes_max).await?;
         }
         Ok(collected.into_bytes())
     }
 
     /// Whether there is an answer; before, [`Subrequest::response`] is empty or half made.
     pub fn is_answered(&self) -> bool {
-        self.state != State::Walk
+        self.state != SubrequestState::Walk
     }
 
     /// The status of the answer; 0 before there is one.
@@ -189,7 +185,7 @@ impl Subrequest {
     /// The answer: status and header fields. Content-Length and what else belongs to a connection is not
     /// among them; see [`Subrequest::length`].
     pub fn response(&self) -> &Response {
-        &self.exchange().response
+        &self.run.response
     }
 
     /// Bytes of the body that are still to come, if that is known.
@@ -207,30 +203,19 @@ impl Subrequest {
 
     /// The exchange, for its URL, its settings and its environment.
     pub fn exchange(&self) -> &Exchange {
-        self.exchange.as_ref().expect(THERE)
+        &self.run
     }
 
     /// Keeps `what` for `module` with its exchange; see [`Exchange::keep`].
     pub fn keep(&mut self, module: &'static str, what: Rc<dyn std::any::Any>) {
-        self.exchange_mut().keep(module, what);
-    }
-
-    /// What the body does beside being pulled.
-    fn work(&mut self, context: &mut Context<'_>) {
-        let exchange = self.exchange_mut();
-        let body = &mut exchange.request.body;
-        exchange.response.body.work(body, context);
+        self.run.keep(module, what);
     }
 
     /// Lets go of what made the body.
-    fn end(&mut self, state: State) {
+    fn end(&mut self, state: SubrequestState) {
         self.alarm.clear();
-        self.exchange_mut().response.body = Body::Empty;
+        self.run.response.body = Body::Empty;
         self.state = state;
-    }
-
-    fn exchange_mut(&mut self) -> &mut Exchange {
-        self.exchange.as_mut().expect(THERE)
     }
 }
 
@@ -242,48 +227,40 @@ impl BodySource for Subrequest {
 
     fn remaining(&self) -> Option<u64> {
         match self.state {
-            State::Walk | State::Broken => None,
-            State::Body | State::Over => self.length(),
+            SubrequestState::Walk | SubrequestState::Broken => None,
+            SubrequestState::Body | SubrequestState::Over => self.length(),
         }
     }
 
     fn work(&mut self, _: &mut RequestBody, context: &mut Context<'_>) {
-        if self.state == State::Body {
-            Subrequest::work(self, context);
+        if self.state == SubrequestState::Body {
+            self.run.work(context);
         }
     }
 
     fn wake_at_s(&self) -> Option<u32> {
         match self.state {
-            State::Walk => Some(self.exchange().wake_at_s),
+            SubrequestState::Walk => Some(self.run.wake_at_s),
             _ => self.response().body.wake_at_s(),
         }
     }
 
     fn waits_for_disk(&self) -> bool {
-        self.state == State::Body && self.response().body.waits_for_disk()
+        self.state == SubrequestState::Body && self.response().body.waits_for_disk()
     }
 
     fn stage(&self) -> Stage {
         match self.state {
-            State::Walk => Stage::Content,
-            State::Body | State::Over | State::Broken => self.response().body.stage(),
+            SubrequestState::Walk => Stage::Content,
+            SubrequestState::Body | SubrequestState::Over | SubrequestState::Broken => {
+                self.response().body.stage()
+            }
         }
     }
 
     fn has_failed(&self) -> bool {
         // Its request is complete: it takes nothing from the client.
         true
-    }
-}
-
-impl Drop for Subrequest {
-    fn drop(&mut self) {
-        if let Some(mut exchange) = self.exchange.take() {
-            exchange.clear();
-            let worker = Rc::clone(&exchange.worker);
-            worker.give_exchange(exchange);
-        }
     }
 }
 
@@ -306,35 +283,20 @@ impl std::fmt::Display for CollectError {
 
 impl std::error::Error for CollectError {}
 
-/// Where an exchange stands among the subrequests of a client's request.
-#[derive(Default)]
-pub(crate) struct Lineage {
-    depth: u8,
-    /// Subrequests that were made for the client's request, by whomever. Made with the first.
-    made: OnceCell<Rc<Cell<u32>>>,
-}
-
-impl Lineage {
-    /// 0 for a client's request.
-    pub fn depth(&self) -> u8 {
-        self.depth
+/// The place of one more subrequest.
+fn descend(parent: &Lineage) -> Result<Lineage, RefusedSubrequest> {
+    if parent.depth >= limits::SUBREQUEST_DEPTH_MAX {
+        return Err(RefusedSubrequest::TooDeep);
     }
-
-    /// The place of one more subrequest.
-    fn descend(&self) -> Result<Lineage, RefusedSubrequest> {
-        if self.depth >= limits::SUBREQUEST_DEPTH_MAX {
-            return Err(RefusedSubrequest::TooDeep);
-        }
-        let made = self.made.get_or_init(Rc::default);
-        if made.get() >= limits::SUBREQUESTS_PER_REQUEST_MAX {
-            return Err(RefusedSubrequest::TooMany);
-        }
-        made.set(made.get() + 1);
-        Ok(Lineage {
-            depth: self.depth + 1,
-            made: OnceCell::from(Rc::clone(made)),
-        })
+    let made = parent.made.get_or_init(Rc::default);
+    if made.get() >= limits::SUBREQUESTS_PER_REQUEST_MAX {
+        return Err(RefusedSubrequest::TooMany);
     }
+    made.set(made.get() + 1);
+    Ok(Lineage {
+        depth: parent.depth + 1,
+        made: OnceCell::from(Rc::clone(made)),
+    })
 }
 
 /// Bytes of a body that come together.
@@ -349,7 +311,7 @@ impl Collected {
     async fn push(
         &mut self,
         mut piece: Piece,
-        cold: &mut ColdRead,
+        reader: &mut FileReader,
         bytes_max: usize,
     ) -> Result<(), CollectError> {
         let held = self.first.len() + self.all.len();
@@ -357,17 +319,17 @@ impl Collected {
         if length > bytes_max.saturating_sub(held) {
             return Err(CollectError::TooLong);
         }
-        match piece {
-            Piece::Bytes(bytes) if held == 0 => {
-                self.first = bytes;
-                return Ok(());
-            }
-            _ => self.all.extend_from_slice(&std::mem::take(&mut self.first)),
+        if held == 0
+            && let Some(bytes) = piece.share_bytes()
+        {
+            self.first = bytes;
+            return Ok(());
         }
+        self.all.extend_from_slice(&std::mem::take(&mut self.first));
         let mut filled = self.all.len();
         self.all.resize(filled + length, 0);
         while let Some(room @ [_, ..]) = self.all.get_mut(filled..) {
-            let read = poll_fn(|context| piece.poll_read(room, cold, context)).await;
+            let read = poll_fn(|context| piece.poll_read(room, reader, context)).await;
             filled += read.map_err(CollectError::Broken)?;
         }
         Ok(())
@@ -382,47 +344,26 @@ impl Collected {
 }
 
 /// Gives the request its body, under the limits of a client's.
-fn take_body(exchange: &mut Exchange, bytes: &Bytes) {
+fn take_body(run: &mut ExchangeRun, bytes: &Bytes) {
     let length = bytes.len() as u64;
-    let body = &mut exchange.request.body;
-    body.want();
-    let directories = &exchange.worker.process().upload_directories;
-    body.receive(bytes, directories, exchange.connection.client_key());
-    body.complete();
-    exchange.request.body_bytes = length;
-    let bytes_max = exchange.settings.core.body_bytes_max;
+    run.request.body.want();
+    run.receive(bytes);
+    run.complete_body();
+    let bytes_max = run.settings.core.body_bytes_max;
     if bytes_max.is_some_and(|bytes_max| length > bytes_max) {
-        exchange.log_error(
-            "receive",
-            format_args!("the body of {length} bytes is over server.max-request-size"),
-        );
-        phase::refuse(exchange, Status::CONTENT_TOO_LARGE);
+        let cause = format_args!("the body of {length} bytes is over server.max-request-size");
+        run.refuse(Stage::Parse, Status::CONTENT_TOO_LARGE, cause);
     }
 }
 
-/// There is nobody to have the other end of a tunnel.
-fn refuse_tunnel(exchange: &mut Exchange) {
-    exchange.log_error(
+/// A tunnel needs a client at its other end.
+fn refuse_tunnel(run: &mut ExchangeRun) {
+    run.log_error(
         "content",
         format_args!("a subrequest was answered with 101, which it did not ask for"),
     );
-    exchange.receiving = Receiving::default();
-    phase::refuse(exchange, Status::BAD_GATEWAY);
+    run.refuse_quietly(Stage::Content, Status::BAD_GATEWAY);
 }
-
-/// Answers to HEAD and some others have no body, but may announce one.
-fn forget_unsent_body(exchange: &mut Exchange) {
-    let response = &mut exchange.response;
-    let is_head = exchange.request.head.method() == Method::Head;
-    if is_head && response.announced_length.is_none() {
-        response.announced_length = response.body.length();
-    }
-    if is_head || response.status.is_bodiless() {
-        response.body = Body::Empty;
-    }
-}
-
-const THERE: &str = "it is there until it is dropped";
 
 #[cfg(test)]
 mod tests;

@@ -4,11 +4,12 @@ use std::pin::Pin;
 use std::task::Waker;
 use std::time::Duration;
 
+use petrel_proto::method::Method;
 use petrel_proto::url::UrlError;
 
 use super::*;
 use crate::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Pending, Phase};
-use crate::testing::Site;
+use crate::testing::{ExchangeRun, Site};
 use crate::worker::Drain;
 
 /// Answers by the path of the URL; see [`Answers::run`].
@@ -57,7 +58,7 @@ impl Hook for Answers {
             b"/deeper" => return Outcome::Later(Box::new(Deeper(None))),
             b"/tunnel" => {
                 exchange.response.answer(Status::SWITCHING_PROTOCOLS);
-                exchange.become_tunnel(crate::body::Ahead::Bounded);
+                exchange.become_tunnel(crate::body::ReadAhead::Bounded);
                 return Outcome::Answer;
             }
             _ => return exchange.answer(Status::NOT_FOUND),
@@ -192,7 +193,7 @@ fn site() -> Site {
     Site::new("", &[&MODULE])
 }
 
-fn parent(site: &Site) -> Box<Exchange> {
+fn parent(site: &Site) -> ExchangeRun {
     site.unanswered("GET /parent HTTP/1.1\r\nHost: a.example\r\n\r\n")
 }
 
@@ -319,6 +320,8 @@ fn heads_that_a_client_could_not_send_are_refused() {
         "content-length",
         "Transfer-Encoding",
         "UPGRADE",
+        ":authority",
+        ":path",
         "",
         "a b",
         "a:\r\nb",

@@ -18,11 +18,10 @@ use std::time::Duration;
 
 use crate::raw::{Coroutine, Resumed};
 use watchdog::Slot;
-pub use watchdog::TICK;
 
 /// Why a script was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Excess {
+pub(crate) enum Excess {
     /// It ran for longer than its budget without a wait.
     Time,
     /// The state's memory grew by more than one run may use.
@@ -32,14 +31,14 @@ pub enum Excess {
 /// What one stretch of a run, from its start or a wait to the next wait or its end, may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Processor time. It is looked at every [`TICK`], so a script may run for up to two of them longer.
+    /// Processor time. It is looked at every [`TICK`](watchdog::TICK), so a script may run for up to two of them longer.
     pub time: Duration,
     /// Bytes by which the memory of the state may grow.
     pub growth_bytes: usize,
 }
 
 /// One thread that runs Lua, known to the watchdog.
-pub struct Meter {
+pub(crate) struct Meter {
     slot: Arc<Slot>,
 }
 
@@ -48,7 +47,7 @@ impl Meter {
     ///
     /// # Errors
     /// The kernel refuses the watchdog's thread or the signal handler.
-    pub fn new(budget: Budget) -> std::io::Result<Meter> {
+    pub(crate) fn new(budget: Budget) -> std::io::Result<Meter> {
         stop::install()?;
         let slot = watchdog::register(budget)?;
         Ok(Meter { slot })

@@ -54,7 +54,7 @@ pub(super) struct ThreadId {
 
 impl ThreadId {
     /// The calling thread. Its mask lets the signal through from now on.
-    pub fn current() -> io::Result<ThreadId> {
+    pub(crate) fn current() -> io::Result<ThreadId> {
         // SAFETY: no arguments, cannot fail.
         let thread = unsafe { libc::gettid() };
         let mut clock = 0;
@@ -71,7 +71,7 @@ impl ThreadId {
     }
 
     /// Processor time of the thread; zero if it has ended.
-    pub fn processor_time(self) -> Duration {
+    pub(crate) fn processor_time(self) -> Duration {
         let mut time = libc::timespec {
             tv_sec: 0,
             tv_nsec: 0,
@@ -84,7 +84,7 @@ impl ThreadId {
 
     /// Makes the thread look whether its script has to stop. If it has ended, nothing happens, or another thread of
     /// this process looks, and finds that nothing has to stop.
-    pub fn interrupt(self) {
+    pub(crate) fn interrupt(self) {
         // SAFETY: tgkill takes numbers and touches no memory of this process. The signal goes to a thread of this
         // process or to none, and the handler does something only where Lua runs.
         unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.thread, SIGNAL) };

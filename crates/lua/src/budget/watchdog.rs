@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{Budget, stop};
 
 /// How often the watchdog looks.
-pub const TICK: Duration = Duration::from_millis(1);
+pub(crate) const TICK: Duration = Duration::from_millis(1);
 
 /// Ticks without any script after which it sleeps until one starts.
 const IDLE_TICKS: u32 = 1000;
@@ -17,13 +17,13 @@ const IDLE_TICKS: u32 = 1000;
 /// A thread that runs Lua.
 pub(super) struct Slot {
     /// Odd while Lua runs; a new number for each time.
-    pub sequence: AtomicU64,
+    pub(crate) sequence: AtomicU64,
     /// What it may use.
-    pub budget: Budget,
+    pub(crate) budget: Budget,
     /// The watchdog found that its time is up, for the run with this sequence number.
-    pub out_of_time: AtomicU64,
+    pub(crate) out_of_time: AtomicU64,
     /// Bytes the state may have at most in this run.
-    pub memory_max: AtomicUsize,
+    pub(crate) memory_max: AtomicUsize,
     thread: stop::ThreadId,
 }
 

@@ -37,6 +37,16 @@ pub fn decode(text: &[u8], alphabet: Alphabet) -> Option<Vec<u8>> {
     engine(alphabet, Padding::Filled).decode(text).ok()
 }
 
+/// The same for text without padding, whatever the bits behind the end are.
+#[must_use]
+pub fn decode_any_end(text: &[u8], alphabet: Alphabet) -> Option<Vec<u8>> {
+    let config = GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::RequireNone)
+        .with_decode_allow_trailing_bits(true);
+    let engine = GeneralPurpose::new(digits(alphabet), config);
+    engine.decode(text).ok()
+}
+
 /// The library as a table: `encode(s)` and `decode(s)` use the standard alphabet with padding,
 /// `encode_url(s)` and `decode_url(s)` the one for URLs without. Both decoders take text with and without
 /// padding, and answer `nil` and words for what is no base64.
@@ -71,11 +81,14 @@ fn engine(alphabet: Alphabet, padding: Padding) -> GeneralPurpose {
     let config = GeneralPurposeConfig::new()
         .with_encode_padding(padding == Padding::Filled)
         .with_decode_padding_mode(DecodePaddingMode::Indifferent);
-    let digits = match alphabet {
+    GeneralPurpose::new(digits(alphabet), config)
+}
+
+fn digits(alphabet: Alphabet) -> &'static alphabet::Alphabet {
+    match alphabet {
         Alphabet::Standard => &alphabet::STANDARD,
         Alphabet::Url => &alphabet::URL_SAFE,
-    };
-    GeneralPurpose::new(digits, config)
+    }
 }
 
 #[cfg(test)]

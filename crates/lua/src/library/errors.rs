@@ -9,7 +9,7 @@ use mlua::{Error, Function, Lua, Result, Table, Value};
 ///
 /// # Errors
 /// When memory runs out, or the libraries of the state are not [open](super::open()).
-pub fn plain_errors(lua: &Lua, library: Table) -> Result<Table> {
+pub(crate) fn plain_errors(lua: &Lua, library: Table) -> Result<Table> {
     let function: Function = lua.named_registry_value("petrel.plain_errors")?;
     function.call(library)
 }

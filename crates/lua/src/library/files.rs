@@ -45,7 +45,7 @@ pub type FileWait = Pin<Box<dyn Future<Output = Result<io::Result<FileDone>>>>>;
 #[derive(Debug)]
 pub struct FileJob {
     path: PathBuf,
-    what: What,
+    what: Operation,
 }
 
 /// What came of a job.
@@ -62,7 +62,7 @@ const READ_BYTES_MIN: usize = 4096;
 const NUMERAL_BYTES_MAX: usize = 200;
 
 #[derive(Debug)]
-enum What {
+enum Operation {
     Open(OpenOptions),
     OpenTemporary,
     Read(Arc<File>, usize),
@@ -102,7 +102,9 @@ impl FileJob {
     /// How many bytes it holds.
     pub fn bytes(&self) -> usize {
         match &self.what {
-            What::Write(_, bytes) | What::Seek(_, bytes, _) | What::Close(_, bytes) => bytes.len(),
+            Operation::Write(_, bytes)
+            | Operation::Seek(_, bytes, _)
+            | Operation::Close(_, bytes) => bytes.len(),
             _ => 0,
         }
     }
@@ -110,7 +112,7 @@ impl FileJob {
     /// Whether it has to be done also when the script that waits for it has ended: it writes or closes. A name that
     /// is to be removed or changed stays as it is then: such jobs would pile up behind a disk that hangs.
     pub fn is_owed(&self) -> bool {
-        matches!(self.what, What::Close(..)) || self.bytes() > 0
+        matches!(self.what, Operation::Close(..)) || self.bytes() > 0
     }
 
     /// Does it.
@@ -119,26 +121,26 @@ impl FileJob {
     /// Those of open(2), read(2), write(2), lseek(2), unlink(2), rmdir(2) and rename(2).
     pub fn perform(self) -> io::Result<FileDone> {
         let done = match self.what {
-            What::Open(options) => Done::Opened(open(&options, &self.path)?),
-            What::OpenTemporary => {
+            Operation::Open(options) => Done::Opened(open(&options, &self.path)?),
+            Operation::OpenTemporary => {
                 let opened = open(&new_file(), &self.path)?;
                 std::fs::remove_file(&self.path)?;
                 Done::Opened(opened)
             }
-            What::Read(file, count) => Done::Read(read(&file, count)?),
-            What::Write(file, bytes) => {
+            Operation::Read(file, count) => Done::Read(read(&file, count)?),
+            Operation::Write(file, bytes) => {
                 (&*file).write_all(&bytes)?;
                 Done::Nothing
             }
-            What::Seek(file, bytes, to) => {
+            Operation::Seek(file, bytes, to) => {
                 (&*file).write_all(&bytes)?;
                 Done::At((&*file).seek(to)?)
             }
-            What::MakeName => {
+            Operation::MakeName => {
                 new_file().open(&self.path)?;
                 Done::Named
             }
-            What::Remove => {
+            Operation::Remove => {
                 match std::fs::remove_file(&self.path) {
                     Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
                         std::fs::remove_dir(&self.path)?;
@@ -147,11 +149,11 @@ impl FileJob {
                 }
                 Done::Nothing
             }
-            What::Rename(to) => {
+            Operation::Rename(to) => {
                 std::fs::rename(&self.path, to)?;
                 Done::Nothing
             }
-            What::Close(file, bytes) => {
+            Operation::Close(file, bytes) => {
                 (&*file).write_all(&bytes)?;
                 Done::Nothing
             }
@@ -208,8 +210,8 @@ fn read(mut file: &File, count: usize) -> io::Result<Vec<u8>> {
 
 /// What all files of a state share.
 #[derive(Default)]
-pub(super) struct Files {
-    threads: RefCell<Option<Rc<dyn FileThreads>>>,
+pub(crate) struct Files {
+    pub(crate) threads: RefCell<Option<Rc<dyn FileThreads>>>,
 }
 
 /// A file, for `lua/system.lua` alone: scripts have a proxy.
@@ -248,7 +250,7 @@ struct Buffers {
 
 /// What a script wants to read.
 #[derive(Clone, Copy)]
-enum Format {
+enum ReadFormat {
     Line { keeps_end: bool },
     Number,
     All,
@@ -265,22 +267,22 @@ enum Taken {
 }
 
 impl Buffers {
-    fn take(&mut self, format: Format, most: usize) -> Taken {
+    fn take(&mut self, format: ReadFormat, most: usize) -> Taken {
         let rest = self.read.get(self.start..).unwrap_or_default();
         let length = match format {
-            Format::Count(count) if count > most && rest.len() > most => return Taken::TooMuch,
-            Format::Count(count) if count <= rest.len() && !rest.is_empty() => count,
-            Format::Count(count) if !self.is_at_end => {
+            ReadFormat::Count(count) if count > most && rest.len() > most => return Taken::TooMuch,
+            ReadFormat::Count(count) if count <= rest.len() && !rest.is_empty() => count,
+            ReadFormat::Count(count) if !self.is_at_end => {
                 return Taken::More(count.min(most + 1) - rest.len());
             }
-            Format::All if rest.len() > most => return Taken::TooMuch,
-            Format::All if !self.is_at_end => return Taken::More(CHUNK_BYTES),
-            Format::All => {
+            ReadFormat::All if rest.len() > most => return Taken::TooMuch,
+            ReadFormat::All if !self.is_at_end => return Taken::More(CHUNK_BYTES),
+            ReadFormat::All => {
                 let all = self.cut(rest.len());
                 self.is_at_end = false;
                 return Taken::Bytes(all);
             }
-            Format::Line { keeps_end } => {
+            ReadFormat::Line { keeps_end } => {
                 let fresh = rest.get(self.scanned..).unwrap_or_default();
                 match memchr::memchr(b'\n', fresh) {
                     Some(at) if self.scanned + at > most => return Taken::TooMuch,
@@ -299,7 +301,7 @@ impl Buffers {
                     None => rest.len(),
                 }
             }
-            Format::Number => {
+            ReadFormat::Number => {
                 let is_space = |byte: &&u8| byte.is_ascii_whitespace() || **byte == 0x0b;
                 let blanks = rest.iter().take_while(is_space).count();
                 self.start += blanks;
@@ -314,7 +316,7 @@ impl Buffers {
                 self.skipped = 0;
                 numeral(rest)
             }
-            Format::Count(_) => rest.len(),
+            ReadFormat::Count(_) => rest.len(),
         };
         if length == 0 && self.start == self.read.len() {
             // A file may grow: the next call looks again.
@@ -394,7 +396,7 @@ fn numeral(bytes: &[u8]) -> usize {
 }
 
 impl Open {
-    fn job(&self, what: What) -> FileJob {
+    fn job(&self, what: Operation) -> FileJob {
         FileJob {
             path: self.path.clone(),
             what,
@@ -405,7 +407,7 @@ impl Open {
     fn leave(&self) {
         let Some(file) = self.file.take() else { return };
         let bytes = std::mem::take(&mut self.buffers.borrow_mut().written);
-        let job = self.job(What::Close(file, bytes));
+        let job = self.job(Operation::Close(file, bytes));
         match &*self.files.threads.borrow() {
             Some(threads) => threads.leave(job),
             // As in C, the script is not told that the last bytes could not be written.
@@ -440,7 +442,7 @@ impl Drop for Worked {
 }
 
 /// What a call has begun, until its job is done.
-struct Begun {
+pub(crate) struct Begun {
     files: Rc<Files>,
     open: Option<Worked>,
     path: PathBuf,
@@ -558,7 +560,7 @@ impl Files {
     }
 
     /// `(operation, handle or path, …)` as a job; words if it makes no sense.
-    fn begin(
+    pub(crate) fn begin(
         self: &Rc<Files>,
         arguments: MultiValue,
     ) -> Result<std::result::Result<(Begun, FileJob), &'static str>> {
@@ -583,9 +585,9 @@ impl Files {
                 // Of a file that is written as well, what was written comes first.
                 buffers.written = written;
                 let count = number(first).clamp(READ_BYTES_MIN as f64, CHUNK_BYTES as f64);
-                What::Read(file, count as usize)
+                Operation::Read(file, count as usize)
             }
-            "flush" => What::Write(file, written),
+            "flush" => Operation::Write(file, written),
             "seek" => {
                 let offset = number(arguments.next());
                 let to = match text(first).as_str() {
@@ -598,13 +600,13 @@ impl Files {
                     _ => SeekFrom::Current(offset as i64 - buffers.unread() as i64),
                 };
                 buffers.forget_read();
-                What::Seek(file, written, to)
+                Operation::Seek(file, written, to)
             }
             _ => {
                 drop(file);
                 buffers.forget_read();
                 match open.file.take() {
-                    Some(file) => What::Close(file, written),
+                    Some(file) => Operation::Close(file, written),
                     None => return Ok(Err("the file is closed")),
                 }
             }
@@ -612,7 +614,7 @@ impl Files {
         open.is_busy.set(!open.is_stream);
         let worked = Worked {
             open: Rc::clone(&open),
-            is_read: matches!(what, What::Read(..)),
+            is_read: matches!(what, Operation::Read(..)),
         };
         let job = open.job(what);
         let begun = Begun {
@@ -633,15 +635,15 @@ impl Files {
     ) -> std::result::Result<(Begun, FileJob), &'static str> {
         let mut is_writable = true;
         let (path, what) = match operation {
-            "temporary" => (made_up_path()?, What::OpenTemporary),
-            "make name" => (made_up_path()?, What::MakeName),
+            "temporary" => (made_up_path()?, Operation::OpenTemporary),
+            "make name" => (made_up_path()?, Operation::MakeName),
             "open" => {
                 let (options, writes) = options(&text(argument)).ok_or("Invalid argument")?;
                 is_writable = writes;
-                (path_of(path)?, What::Open(options))
+                (path_of(path)?, Operation::Open(options))
             }
-            "remove" => (path_of(path)?, What::Remove),
-            "rename" => (path_of(path)?, What::Rename(path_of(argument)?)),
+            "remove" => (path_of(path)?, Operation::Remove),
+            "rename" => (path_of(path)?, Operation::Rename(path_of(argument)?)),
             _ => return Err("no file"),
         };
         let begun = Begun {
@@ -656,7 +658,7 @@ impl Files {
 
 impl Begun {
     /// `true` and a value, or `nil`, words and a number of an error.
-    fn finish(mut self, lua: &Lua, result: io::Result<FileDone>) -> Result<MultiValue> {
+    pub(crate) fn finish(mut self, lua: &Lua, result: io::Result<FileDone>) -> Result<MultiValue> {
         if let Some(worked) = &mut self.open {
             worked.is_read = false;
         }
@@ -712,51 +714,12 @@ impl Begun {
 }
 
 /// What the state keeps, so that threads can be given to it.
-struct FilesOfState {
-    files: Rc<Files>,
-    table: Table,
+pub(crate) struct FilesOfState {
+    pub(crate) files: Rc<Files>,
+    pub(crate) table: Table,
 }
 
-/// Has `threads` perform the jobs of `machine`'s files from now on.
-///
-/// # Errors
-/// There is no memory.
-pub(crate) fn use_threads(
-    machine: &crate::machine::Machine,
-    threads: Rc<dyn FileThreads>,
-) -> Result<()> {
-    let lua = machine.lua();
-    let (files, table) = {
-        let Some(state) = lua.app_data_ref::<FilesOfState>() else {
-            return Ok(());
-        };
-        (Rc::clone(&state.files), state.table.clone())
-    };
-    *files.threads.borrow_mut() = Some(Rc::clone(&threads));
-    let run = machine.waiting_for_file(move |lua, arguments: MultiValue| {
-        // The job is the threads' from here on: what it writes is written, also if the run ends at once.
-        let begun = files.begin(arguments)?;
-        let begun = begun.map(|(begun, job)| (begun, threads.run(job)));
-        let lua = lua.weak();
-        Ok(async move {
-            let done = match begun {
-                Ok((begun, done)) => Ok((begun, done.await?)),
-                Err(words) => Err(words),
-            };
-            // The state is there: it is about to be resumed.
-            let Some(lua) = lua.try_upgrade() else {
-                return Ok(MultiValue::new());
-            };
-            match done {
-                Ok((begun, done)) => begun.finish(&lua, done),
-                Err(words) => refused(&lua, words),
-            }
-        })
-    })?;
-    table.set("run", run)
-}
-
-fn refused(lua: &Lua, words: &str) -> Result<MultiValue> {
+pub(crate) fn refused(lua: &Lua, words: &str) -> Result<MultiValue> {
     (Value::Nil, words, libc::EINVAL).into_lua_multi(lua)
 }
 
@@ -800,20 +763,20 @@ fn options(mode: &str) -> Option<(OpenOptions, bool)> {
 }
 
 /// A format of `file:read`: with or without a star.
-fn format_of(format: &Value) -> Option<Format> {
+fn format_of(format: &Value) -> Option<ReadFormat> {
     match format {
-        Value::Integer(count) => Some(Format::Count(usize::try_from(*count).unwrap_or(0))),
+        Value::Integer(count) => Some(ReadFormat::Count(usize::try_from(*count).unwrap_or(0))),
         // What is no number reads as much as is too much.
-        Value::Number(count) if count.is_nan() => Some(Format::Count(usize::MAX)),
-        Value::Number(count) => Some(Format::Count(*count as usize)),
+        Value::Number(count) if count.is_nan() => Some(ReadFormat::Count(usize::MAX)),
+        Value::Number(count) => Some(ReadFormat::Count(*count as usize)),
         Value::String(text) => {
             let text = text.as_bytes();
             let letter = text.iter().find(|byte| **byte != b'*')?;
             Some(match letter {
-                b'l' => Format::Line { keeps_end: false },
-                b'L' => Format::Line { keeps_end: true },
-                b'n' => Format::Number,
-                b'a' => Format::All,
+                b'l' => ReadFormat::Line { keeps_end: false },
+                b'L' => ReadFormat::Line { keeps_end: true },
+                b'n' => ReadFormat::Number,
+                b'a' => ReadFormat::All,
                 _ => return None,
             })
         }

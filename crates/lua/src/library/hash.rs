@@ -73,7 +73,7 @@ fn code<M: Mac + KeyInit>(key: &[u8], bytes: &[u8]) -> Vec<u8> {
 
 /// The CRC-32 of `bytes` as of zip, gzip and Ethernet.
 #[must_use]
-pub fn crc32(bytes: &[u8]) -> u32 {
+fn crc32(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
 }
 

@@ -22,7 +22,7 @@ use std::rc::Rc;
 
 use mlua::{Function, Lua, Result, Table, Value};
 
-pub use errors::plain_errors;
+pub(crate) use errors::plain_errors;
 
 pub mod base64;
 pub mod dict;
@@ -33,12 +33,12 @@ pub mod json;
 mod pack;
 pub mod pattern;
 pub mod random;
-pub mod regex;
+pub(crate) mod regex;
 mod strings;
 
 /// Which libraries and functions that can break the server a script may use. None by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct LibraryOptions {
     /// `ffi` and `string.buffer`: reads and writes any memory, calls any function of the process.
     pub ffi: bool,
     /// `jit`: steers the compiler of the whole state.
@@ -59,24 +59,24 @@ pub struct Options {
 pub struct Limits {
     /// Longest result, in bytes, of `string.rep`, `string.gsub` and `table.concat`, and of a replacement
     /// by a regular expression.
-    pub string_bytes_max: usize,
+    pub(crate) string_bytes_max: usize,
     /// Steps of one match of a Lua pattern, before what [`pattern::steps_for`] adds for the length of
     /// the subject. A step takes two to five nanoseconds.
-    pub pattern_steps_max: u64,
+    pub(crate) pattern_steps_max: u64,
     /// Length, in bytes, of a text that `load` compiles; a mebibyte takes some twenty milliseconds. Files
     /// may have 16 MiB.
-    pub source_bytes_max: usize,
+    source_bytes_max: usize,
     /// Nesting of arrays and objects in JSON; [`json::DEPTH_MAX`] at most.
-    pub json_depth_max: usize,
+    pub(crate) json_depth_max: usize,
     /// Length, in bytes, of a JSON text that is read or written; a mebibyte takes some ten milliseconds.
-    pub json_bytes_max: usize,
+    pub(crate) json_bytes_max: usize,
     /// Match limit of PCRE2 for one match of a regular expression, see [`regex`].
-    pub regex_steps_max: u32,
+    pub(crate) regex_steps_max: u32,
     /// Length, in bytes, of a subject of a regular expression.
-    pub regex_subject_bytes_max: usize,
+    pub(crate) regex_subject_bytes_max: usize,
     /// Bytes that one call of `file:read` gives, and all calls together of a file that is not a regular
     /// one: `/dev/zero` has no end.
-    pub file_bytes_max: usize,
+    pub(crate) file_bytes_max: usize,
 }
 
 impl Default for Limits {
@@ -105,7 +105,7 @@ impl Default for Limits {
 ///
 /// # Errors
 /// When a library is missing or memory runs out.
-pub fn open(lua: &Lua, options: &Options) -> Result<()> {
+pub fn open(lua: &Lua, options: &LibraryOptions) -> Result<()> {
     let wait = wait_sentinel(lua)?;
     let overlays = Overlays::default();
     let host = host_table(lua, options, wait, &overlays)?;
@@ -163,7 +163,7 @@ pub fn guard(lua: &Lua) -> Result<Function> {
 /// executes changes: `let mine = overlays.switch(&lua, next)?` gives it what the last one had made. Runs
 /// that change no library have none, and then the call looks at one flag.
 #[derive(Clone, Debug, Default)]
-pub struct Overlays {
+pub(crate) struct Overlays {
     /// Whether an overlay is in place.
     made: Rc<Cell<bool>>,
 }
@@ -171,7 +171,7 @@ pub struct Overlays {
 impl Overlays {
     /// The overlays of a state that [`open`] has prepared.
     #[must_use]
-    pub fn of(lua: &Lua) -> Option<Overlays> {
+    pub(crate) fn of(lua: &Lua) -> Option<Overlays> {
         lua.app_data_ref::<Overlays>()
             .map(|overlays| overlays.clone())
     }
@@ -180,7 +180,7 @@ impl Overlays {
     ///
     /// # Errors
     /// When memory runs out; the libraries are then the unchanged ones or those of `next`.
-    pub fn switch(&self, lua: &Lua, next: Option<&Table>) -> Result<Option<Table>> {
+    pub(crate) fn switch(&self, lua: &Lua, next: Option<&Table>) -> Result<Option<Table>> {
         if !self.made.get() && next.is_none() {
             return Ok(None);
         }
@@ -201,7 +201,12 @@ fn wait_sentinel(lua: &Lua) -> Result<Value> {
 }
 
 /// What the Lua side of the libraries works with: see the head of each file in `lua/`.
-fn host_table(lua: &Lua, options: &Options, wait: Value, overlays: &Overlays) -> Result<Table> {
+fn host_table(
+    lua: &Lua,
+    options: &LibraryOptions,
+    wait: Value,
+    overlays: &Overlays,
+) -> Result<Table> {
     let host = lua.create_table()?;
     host.set("globals", lua.globals())?;
     host.set("wait", wait)?;
@@ -233,7 +238,7 @@ fn host_table(lua: &Lua, options: &Options, wait: Value, overlays: &Overlays) ->
     Ok(host)
 }
 
-fn options_table(lua: &Lua, options: &Options) -> Result<Table> {
+fn options_table(lua: &Lua, options: &LibraryOptions) -> Result<Table> {
     lua.create_table_from([
         ("ffi", options.ffi),
         ("jit", options.jit),

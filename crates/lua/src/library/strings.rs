@@ -107,32 +107,32 @@ impl Matching {
             found.push_front(Value::Boolean(true));
             return Ok(found);
         }
-        let bytes = subject.as_bytes();
-        let mut steps = steps_for(self.steps_max, bytes.len());
-        let found = start_of(init, bytes.len()).map(|from| {
-            self.pattern(&pattern.as_bytes())
-                .find(&bytes, from, &mut steps)
-        });
-        let found = match found.transpose() {
-            Ok(found) => found.flatten(),
-            Err(stop) => return self.fault(lua, "string.find", stop, bytes.len()),
-        };
-        let Some(found) = found else {
-            return (true, Value::Nil).into_lua_multi(lua);
-        };
-        let mut values = vec![
-            Value::Boolean(true),
-            place(found.start + 1),
-            place(found.end),
-        ];
-        match push_captures(lua, &bytes, &found, &mut values)? {
-            Ok(()) => Ok(MultiValue::from_vec(values)),
-            Err(stop) => self.fault(lua, "string.find", stop, bytes.len()),
-        }
+        self.search(
+            lua,
+            "string.find",
+            (subject, pattern, init),
+            |bytes, found, values| {
+                values.extend([place(found.start + 1), place(found.end)]);
+                push_captures(lua, bytes, found, values)
+            },
+        )
     }
 
     /// `string.match`: true, then the captures or the whole match; or true, nil.
-    fn first(&self, lua: &Lua, (subject, pattern, init): FindArguments) -> Result<MultiValue> {
+    fn first(&self, lua: &Lua, arguments: FindArguments) -> Result<MultiValue> {
+        self.search(lua, "string.match", arguments, |bytes, found, values| {
+            push_match(lua, bytes, found, values)
+        })
+    }
+
+    /// True, then what `push` makes of the first match; or true, nil. `name` is what messages call the function.
+    fn search(
+        &self,
+        lua: &Lua,
+        name: &str,
+        (subject, pattern, init): FindArguments,
+        push: impl FnOnce(&[u8], &Found, &mut Vec<Value>) -> Result<std::result::Result<(), Stop>>,
+    ) -> Result<MultiValue> {
         let bytes = subject.as_bytes();
         let mut steps = steps_for(self.steps_max, bytes.len());
         let found = start_of(init, bytes.len()).map(|from| {
@@ -141,15 +141,15 @@ impl Matching {
         });
         let found = match found.transpose() {
             Ok(found) => found.flatten(),
-            Err(stop) => return self.fault(lua, "string.match", stop, bytes.len()),
+            Err(stop) => return self.fault(lua, name, stop, bytes.len()),
         };
         let Some(found) = found else {
             return (true, Value::Nil).into_lua_multi(lua);
         };
         let mut values = vec![Value::Boolean(true)];
-        match push_match(lua, &bytes, &found, &mut values)? {
+        match push(&bytes, &found, &mut values)? {
             Ok(()) => Ok(MultiValue::from_vec(values)),
-            Err(stop) => self.fault(lua, "string.match", stop, bytes.len()),
+            Err(stop) => self.fault(lua, name, stop, bytes.len()),
         }
     }
 
@@ -202,8 +202,8 @@ impl Matching {
                 let result = lua.create_string(&work.result)?;
                 (true, result, count, onwards).into_lua_multi(lua)
             }
-            Err(Fault::Stop(stop)) => self.fault(lua, "string.gsub", stop, bytes.len()),
-            Err(Fault::TooLong) => {
+            Err(StringFault::Stop(stop)) => self.fault(lua, "string.gsub", stop, bytes.len()),
+            Err(StringFault::TooLong) => {
                 let words = format!(
                     "string.gsub: the result is longer than {} bytes",
                     self.bytes_max
@@ -233,14 +233,14 @@ struct Substitution<'a> {
     bytes_max: usize,
 }
 
-enum Fault {
+enum StringFault {
     Stop(Stop),
     TooLong,
 }
 
-impl From<Stop> for Fault {
-    fn from(stop: Stop) -> Fault {
-        Fault::Stop(stop)
+impl From<Stop> for StringFault {
+    fn from(stop: Stop) -> StringFault {
+        StringFault::Stop(stop)
     }
 }
 
@@ -252,7 +252,7 @@ impl Substitution<'_> {
         from: usize,
         count_max: usize,
         steps: &mut u64,
-    ) -> std::result::Result<(usize, Option<usize>), Fault> {
+    ) -> std::result::Result<(usize, Option<usize>), StringFault> {
         let (mut at, mut copied, mut count) = (from, from, 0);
         while count < count_max && at <= self.subject.len() {
             if at - from >= GSUB_BYTES {
@@ -276,7 +276,7 @@ impl Substitution<'_> {
     }
 
     /// Writes the replacement of one match: `%0` is the match, `%1` to `%9` are captures.
-    fn replace(&mut self, found: &Found) -> std::result::Result<(), Fault> {
+    fn replace(&mut self, found: &Found) -> std::result::Result<(), StringFault> {
         let mut bytes = self.replacement.iter();
         while let Some(byte) = bytes.next() {
             if *byte != b'%' {
@@ -299,14 +299,14 @@ impl Substitution<'_> {
         Ok(())
     }
 
-    fn copy(&mut self, start: usize, end: usize) -> std::result::Result<(), Fault> {
+    fn copy(&mut self, start: usize, end: usize) -> std::result::Result<(), StringFault> {
         let text: &[u8] = self.subject;
         self.push(text.get(start..end).unwrap_or_default())
     }
 
-    fn push(&mut self, bytes: &[u8]) -> std::result::Result<(), Fault> {
+    fn push(&mut self, bytes: &[u8]) -> std::result::Result<(), StringFault> {
         if self.result.len() + bytes.len() > self.bytes_max {
-            return Err(Fault::TooLong);
+            return Err(StringFault::TooLong);
         }
         self.result.extend_from_slice(bytes);
         Ok(())

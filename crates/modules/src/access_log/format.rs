@@ -11,21 +11,21 @@ use petrel_engine::ledger::Stage;
 use super::time::{CachedTime, End, Moment, Unit};
 
 /// A compiled format.
-pub(super) struct Format {
-    pub(super) parts: Vec<Part>,
+pub(super) struct LineFormat {
+    pub(super) parts: Vec<FormatPart>,
 }
 
-impl Format {
+impl LineFormat {
     /// Whether it tells the address that the client connected to.
     pub(super) fn tells_local_address(&self) -> bool {
         self.parts
             .iter()
-            .any(|part| matches!(part, Part::Field(Field::LocalAddress)))
+            .any(|part| matches!(part, FormatPart::Field(Field::LocalAddress)))
     }
 }
 
 /// A piece of a line.
-pub(super) enum Part {
+pub(super) enum FormatPart {
     /// The same in every line.
     Text(Box<[u8]>),
     Field(Field),
@@ -113,9 +113,9 @@ pub(super) struct FormatError {
     pub(super) hint: String,
 }
 
-impl Format {
+impl LineFormat {
     /// Compiles `text`.
-    pub(super) fn parse(text: &str) -> Result<Format, FormatError> {
+    pub(super) fn parse(text: &str) -> Result<LineFormat, FormatError> {
         let mut parts = Vec::new();
         let mut literal = Vec::new();
         let mut at = 0;
@@ -129,7 +129,7 @@ impl Format {
                         FieldOrText::Text(text) => literal.extend_from_slice(text.as_bytes()),
                         FieldOrText::Field(field) => {
                             push_text(&mut parts, &mut literal);
-                            parts.push(Part::Field(field));
+                            parts.push(FormatPart::Field(field));
                         }
                     }
                 }
@@ -140,13 +140,13 @@ impl Format {
             }
         }
         push_text(&mut parts, &mut literal);
-        Ok(Format { parts })
+        Ok(LineFormat { parts })
     }
 }
 
-fn push_text(parts: &mut Vec<Part>, literal: &mut Vec<u8>) {
+fn push_text(parts: &mut Vec<FormatPart>, literal: &mut Vec<u8>) {
     if !literal.is_empty() {
-        parts.push(Part::Text(std::mem::take(literal).into()));
+        parts.push(FormatPart::Text(std::mem::take(literal).into()));
     }
 }
 
@@ -432,7 +432,7 @@ mod tests {
     use super::*;
 
     fn error(format: &str) -> FormatError {
-        Format::parse(format).err().expect("wrong")
+        LineFormat::parse(format).err().expect("wrong")
     }
 
     #[test]
@@ -467,14 +467,14 @@ mod tests {
     #[test]
     fn parameters_where_none_is_taken_are_ignored_as_in_lighttpd() {
         for format in ["%>h", "%<h", "%{x}h", "%{remote}a", "%{foo}s", "%{x}%"] {
-            assert!(Format::parse(format).is_ok(), "{format}");
+            assert!(LineFormat::parse(format).is_ok(), "{format}");
         }
     }
 
     #[test]
     fn backslashes_in_text_are_resolved() {
-        let format = Format::parse(r#"a\tb\n\"\\\q%%\"#).expect("sound");
-        let [Part::Text(text)] = &format.parts[..] else {
+        let format = LineFormat::parse(r#"a\tb\n\"\\\q%%\"#).expect("sound");
+        let [FormatPart::Text(text)] = &format.parts[..] else {
             panic!("one text")
         };
         assert_eq!(&**text, b"a\tb\n\"\\q%\\");

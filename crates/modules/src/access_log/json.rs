@@ -4,7 +4,7 @@
 //! is missing is an empty string. Times ending in `_ns` are nanoseconds.
 
 use petrel_engine::proto::escape;
-use petrel_engine::proto::http1::KnownField;
+use petrel_engine::proto::request_head::KnownField;
 
 use super::line::{decimal, each_stage, remote_address};
 use super::record::Record;

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use petrel_engine::ledger::{Ledger, Stage};
 use petrel_engine::proto::escape;
 
-use super::format::{Field, Format, Part, Port, Span};
+use super::format::{Field, FormatPart, LineFormat, Port, Span};
 use super::record::{Record, ResponseField};
 use super::time::{End, Unit};
 
@@ -42,11 +42,16 @@ impl Escaping {
 }
 
 /// Appends the line that `format` makes of `record`, without a line end.
-pub(super) fn write(format: &Format, escaping: Escaping, record: &Record<'_>, out: &mut Vec<u8>) {
+pub(super) fn write(
+    format: &LineFormat,
+    escaping: Escaping,
+    record: &Record<'_>,
+    out: &mut Vec<u8>,
+) {
     for part in &format.parts {
         match part {
-            Part::Text(text) => out.extend_from_slice(text),
-            Part::Field(field) => write_field(field, escaping, record, out),
+            FormatPart::Text(text) => out.extend_from_slice(text),
+            FormatPart::Field(field) => write_field(field, escaping, record, out),
         }
     }
 }
@@ -212,7 +217,7 @@ mod tests {
     }
 
     fn escaped_line(format: &str, escaping: Escaping, request: &Request) -> String {
-        let format = Format::parse(format).expect("a sound format");
+        let format = LineFormat::parse(format).expect("a sound format");
         let mut out = Vec::new();
         write(&format, escaping, &request.record(), &mut out);
         String::from_utf8(out).expect("UTF-8")

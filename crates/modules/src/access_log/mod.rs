@@ -19,7 +19,7 @@ use petrel_engine::log::{LogHandle, LogTarget, SyslogLevel};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 use petrel_engine::{Exchange, limits};
 
-use format::{Format, FormatError};
+use format::{FormatError, LineFormat};
 use json::JsonLine;
 use line::Escaping;
 use record::Record;
@@ -136,7 +136,7 @@ fn layout(configure: &Configure<'_>) -> Result<Layout, Diagnostic> {
     };
     match values.string("accesslog.format").unwrap_or(DEFAULT_FORMAT) {
         JSON => Ok(Layout::Json(JsonLine::new())),
-        text => Format::parse(text)
+        text => LineFormat::parse(text)
             .map(|format| Layout::Format(format, escaping))
             .map_err(|error| diagnostic(configure, text, error)),
     }
@@ -177,7 +177,7 @@ fn diagnostic(configure: &Configure<'_>, format: &str, error: FormatError) -> Di
 
 /// What a line looks like.
 enum Layout {
-    Format(Format, Escaping),
+    Format(LineFormat, Escaping),
     Json(JsonLine),
 }
 

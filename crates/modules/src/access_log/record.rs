@@ -4,10 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use petrel_engine::Exchange;
 use petrel_engine::clock::Clock;
-use petrel_engine::exchange::{Environment, Peer, Sent};
+use petrel_engine::exchange::{Environment, Peer, SentBytes};
 use petrel_engine::ledger::Ledger;
-use petrel_engine::proto::http1::{KnownField, RequestHead, Version};
 use petrel_engine::proto::method::Method;
+use petrel_engine::proto::request_head::{KnownField, RequestHead};
 use petrel_engine::proto::url::Url;
 use petrel_engine::response::Response;
 
@@ -24,7 +24,7 @@ pub(super) struct Record<'a> {
     pub(super) response: &'a Response,
     pub(super) environment: &'a Environment,
     pub(super) ledger: &'a Ledger,
-    pub(super) sent: Sent,
+    pub(super) sent: SentBytes,
     pub(super) peer: Peer,
     /// What the client connected to; `None` for a unix socket.
     pub(super) local_address: Option<SocketAddr>,
@@ -73,10 +73,7 @@ impl<'a> Record<'a> {
     }
 
     pub(super) fn protocol(&self) -> &'static [u8] {
-        match self.head.version() {
-            Version::Http10 => b"HTTP/1.0",
-            Version::Http11 => b"HTTP/1.1",
-        }
+        self.head.version().as_str().as_bytes()
     }
 
     /// The target in origin form, as lighttpd logs it: an absolute one without scheme and host.
@@ -151,7 +148,7 @@ pub(super) enum ResponseField<'a> {
 #[cfg(test)]
 pub(super) mod tests {
     use petrel_engine::ledger::Stage;
-    use petrel_engine::proto::http1::HeadOptions;
+    use petrel_engine::proto::request_head::HeadOptions;
     use petrel_engine::proto::status::Status;
     use petrel_engine::proto::url::UrlOptions;
 
@@ -166,7 +163,7 @@ pub(super) mod tests {
         pub(in super::super) response: Response,
         pub(in super::super) environment: Environment,
         ledger: Ledger,
-        pub(in super::super) sent: Sent,
+        pub(in super::super) sent: SentBytes,
         pub(in super::super) peer: Peer,
         pub(in super::super) server_name: Option<Vec<u8>>,
         pub(in super::super) path: Vec<u8>,
@@ -204,7 +201,7 @@ pub(super) mod tests {
                 response,
                 environment: Environment::default(),
                 ledger,
-                sent: Sent {
+                sent: SentBytes {
                     bytes: 250,
                     body_bytes: 6,
                     head_bytes: 244,

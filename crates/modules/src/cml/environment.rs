@@ -21,7 +21,7 @@ impl Globals {
     ///
     /// # Errors
     /// There is no memory for them.
-    pub fn of(state: &Rc<State>) -> mlua::Result<Rc<Globals>> {
+    pub(crate) fn of(state: &Rc<State>) -> mlua::Result<Rc<Globals>> {
         state.extension(Globals::new)
     }
 
@@ -41,7 +41,7 @@ impl Globals {
     }
 
     /// The Lua function that makes the globals of a run.
-    pub fn make(&self) -> &Function {
+    pub(crate) fn make(&self) -> &Function {
         &self.make
     }
 
@@ -49,7 +49,7 @@ impl Globals {
     ///
     /// # Errors
     /// None was started.
-    pub fn take(&self) -> mlua::Result<Table> {
+    pub(crate) fn take(&self) -> mlua::Result<Table> {
         self.take.call(())
     }
 }

@@ -14,6 +14,7 @@ use md5::{Digest, Md5};
 use petrel_engine::Exchange;
 use petrel_engine::blocking::{self, Class, Origin};
 use petrel_engine::file_cache::{FileEntry, FileKind};
+use petrel_lua::library::hash::{Case, hex};
 use petrel_lua::mlua::{self, LuaString, Table, Value};
 
 use super::request::directory;
@@ -46,7 +47,9 @@ pub(super) fn add(state: &Rc<State>, native: &Table, functions: &Table) -> mlua:
         })
     })?;
     native.set("names_in", names)?;
-    let digest = lua.create_function(|_, text: LuaString| Ok(md5_hex(&text.as_bytes())))?;
+    let digest = lua.create_function(|_, text: LuaString| {
+        Ok(hex(&Md5::digest(text.as_bytes()), Case::Lower))
+    })?;
     native.set("md5", &digest)?;
     functions.set("md5", digest)
 }
@@ -99,14 +102,3 @@ async fn names_in(path: PathBuf, client: u64) -> io::Result<Vec<Vec<u8>>> {
 
 /// Names that `dir_files` goes through.
 const NAMES_MAX: usize = 65_536;
-
-fn md5_hex(text: &[u8]) -> String {
-    use std::fmt::Write;
-    let digest = Md5::digest(text);
-    let mut hex = String::with_capacity(32);
-    for byte in digest {
-        // Writing to a string cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-    }
-    hex
-}

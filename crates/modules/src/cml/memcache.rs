@@ -18,17 +18,17 @@ use crate::lua::State;
 use crate::remote_store::{Memcached, MemcachedOptions, StoreAddress, StoreError, Stores};
 
 /// The servers of `cml.memcache-hosts`.
-pub(super) struct Servers {
+pub(super) struct MemcacheServers {
     options: MemcachedOptions,
     client: OnceCell<Rc<Memcached>>,
 }
 
-impl Servers {
+impl MemcacheServers {
     /// Reads `cml.memcache-hosts` and `cml.memcache-namespace`.
     ///
     /// # Errors
     /// One of the hosts is no address, or the namespace is too long or has a space in it.
-    pub fn read(values: &Values<'_>) -> Result<Option<Servers>, Diagnostic> {
+    pub(crate) fn read(values: &Values<'_>) -> Result<Option<MemcacheServers>, Diagnostic> {
         let hosts = values.strings(HOSTS).into_iter();
         let addresses = hosts.map(|host| StoreAddress::parse(host, MemcachedOptions::PORT_DEFAULT));
         let addresses: Result<Vec<_>, String> = addresses.collect();
@@ -47,7 +47,7 @@ impl Servers {
             }
             options.namespace = namespace.as_bytes().to_vec();
         }
-        Ok(Some(Servers {
+        Ok(Some(MemcacheServers {
             options,
             client: OnceCell::new(),
         }))

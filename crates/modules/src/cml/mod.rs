@@ -29,11 +29,11 @@ use petrel_engine::config::{Diagnostic, Effect};
 use petrel_engine::file_cache::FileKind;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 
-use options::Options;
+use options::CmlOptions;
 use run::Role;
 
 /// mod_cml.
-pub static MODULE: ModuleSpec = ModuleSpec {
+pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_cml",
     doc: "Decides by a Lua script between a page that is kept in files and the application.",
     loaded: Loaded::Listed,
@@ -54,22 +54,22 @@ pub static MODULE: ModuleSpec = ModuleSpec {
 };
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
-    let options = Rc::new(Options::read(configure.values)?);
+    let options = Rc::new(CmlOptions::read(configure.values)?);
     if options.power_magnet.is_some() {
         // The path is known then, and nothing has been looked up: whatever the request leads to.
         configure.add_last(Phase::Map, PowerMagnet(Rc::clone(&options)));
     }
     if options.extension.is_some() {
-        configure.add(Phase::Content, Scripts(options));
+        configure.add(Phase::Content, CmlScripts(options));
     }
     Ok(())
 }
 
 /// Runs one script for all requests.
-struct PowerMagnet(Rc<Options>);
+struct PowerMagnet(Rc<CmlOptions>);
 
 /// Runs the scripts that requests lead to.
-struct Scripts(Rc<Options>);
+struct CmlScripts(Rc<CmlOptions>);
 
 impl Hook for PowerMagnet {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
@@ -83,7 +83,7 @@ impl Hook for PowerMagnet {
     }
 }
 
-impl Hook for Scripts {
+impl Hook for CmlScripts {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
         let physical = &exchange.physical;
         let is_file = physical

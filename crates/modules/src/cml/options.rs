@@ -6,31 +6,31 @@ use petrel_engine::config::Diagnostic;
 use petrel_engine::settings::Values;
 use petrel_engine::settings::core::absolute_root;
 
-use super::memcache::Servers;
+use super::memcache::MemcacheServers;
 use crate::lua;
 
 /// What is set for a request.
-pub(super) struct Options {
+pub(super) struct CmlOptions {
     /// How Lua states are made.
-    pub lua: lua::Options,
+    pub(crate) lua: lua::LuaOptions,
     /// Scripts end with this.
-    pub extension: Option<Box<[u8]>>,
+    pub(crate) extension: Option<Box<[u8]>>,
     /// The path of the script for all requests.
-    pub power_magnet: Option<Box<[u8]>>,
+    pub(crate) power_magnet: Option<Box<[u8]>>,
     /// Where files of pages may be, besides the document root.
-    pub include_directories: Vec<Rc<[u8]>>,
+    pub(crate) include_directories: Vec<Rc<[u8]>>,
     /// `server.document-root`, if a slash was written at its end: scripts put names behind it.
-    pub root_with_slash: Option<Rc<[u8]>>,
+    pub(crate) root_with_slash: Option<Rc<[u8]>>,
     /// The memcached servers for scripts.
-    pub memcache: Option<Servers>,
+    pub(crate) memcache: Option<MemcacheServers>,
 }
 
-impl Options {
+impl CmlOptions {
     /// Reads them.
     ///
     /// # Errors
     /// A value that is not possible.
-    pub fn read(values: &Values<'_>) -> Result<Options, Diagnostic> {
+    pub(crate) fn read(values: &Values<'_>) -> Result<CmlOptions, Diagnostic> {
         let directories = values.strings("cml.include-directories");
         if let Some(empty) = directories.iter().find(|path| !path.starts_with('/')) {
             let message = format!("{empty:?} is no absolute path of a directory");
@@ -38,8 +38,8 @@ impl Options {
         }
         let extension = values.string("cml.extension");
         let power_magnet = values.string("cml.power-magnet");
-        Ok(Options {
-            lua: lua::Options::read(values)?,
+        Ok(CmlOptions {
+            lua: lua::LuaOptions::read(values)?,
             extension: extension.map(|text| text.as_bytes().into()),
             power_magnet: power_magnet.map(|path| absolute_root(path).to_vec().into()),
             include_directories: directories.into_iter().map(absolute_root).collect(),
@@ -47,7 +47,7 @@ impl Options {
                 .string("server.document-root")
                 .filter(|root| root.ends_with('/'))
                 .map(absolute_root),
-            memcache: Servers::read(values)?,
+            memcache: MemcacheServers::read(values)?,
         })
     }
 }

@@ -7,21 +7,18 @@ use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
+use petrel_engine::Exchange;
 use petrel_engine::body::{Body, Piece};
 use petrel_engine::module::Outcome;
-use petrel_engine::proto::conditional::{Preconditions, Verdict, evaluate};
 use petrel_engine::proto::date;
-use petrel_engine::proto::http1::{KnownField, Version};
-use petrel_engine::proto::method::Method;
-use petrel_engine::proto::range::{self, RangeLimits, RangeOutcome};
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::CoreSettings;
-use petrel_engine::{Exchange, limits};
 
-use super::parts::Found;
+use super::parts::FoundPart;
+use crate::static_file::{self, Asked};
 
 /// Answers with `parts`, as far as the conditions of the request allow.
-pub(super) fn answer(exchange: &mut Exchange, parts: &[Found], content_type: &[u8]) -> Outcome {
+pub(super) fn answer(exchange: &mut Exchange, parts: &[FoundPart], content_type: &[u8]) -> Outcome {
     let response = &mut exchange.response;
     response.answer(Status::OK);
     response.set("Content-Type", content_type);
@@ -35,82 +32,21 @@ pub(super) fn answer(exchange: &mut Exchange, parts: &[Found], content_type: &[u
         date::format_imf(modified_s, &mut text);
         response.set("Last-Modified", &text);
     }
-    let pieces: Vec<Piece> = parts.iter().map(Found::piece).collect();
+    let pieces: Vec<Piece> = parts.iter().map(FoundPart::piece).collect();
     if exchange.handles_error() {
         exchange.response.body = body(pieces, None);
         return Outcome::Answer;
     }
-    as_asked(exchange, pieces, modified_s)
-}
-
-fn as_asked(exchange: &mut Exchange, pieces: Vec<Piece>, modified_s: Option<u64>) -> Outcome {
-    let allows_ranges = exchange.settings.core.range_requests;
-    if allows_ranges {
+    if exchange.settings.core.range_requests {
         exchange.response.set("Accept-Ranges", b"bytes");
     }
-    let range = match conditions(exchange, modified_s) {
-        Verdict::NotModified => {
-            exchange.response.status = Status::NOT_MODIFIED;
-            return Outcome::Answer;
-        }
-        Verdict::PreconditionFailed => return exchange.answer(Status::PRECONDITION_FAILED),
-        Verdict::Proceed { honour_range } if honour_range && allows_ranges => {
-            wanted_range(exchange, length(&pieces))
-        }
-        Verdict::Proceed { .. } => RangeOutcome::Ignore,
+    exchange.response.body = match static_file::ask(exchange, length(&pieces), modified_s) {
+        Asked::Nothing => return Outcome::Answer,
+        Asked::Range(range) => body(pieces, Some(range)),
+        // RFC 9110 section 14.2 leaves it to the server. No client asks for several parts of such a page.
+        Asked::Whole | Asked::Ranges(_) => body(pieces, None),
     };
-    let size = length(&pieces);
-    match range {
-        RangeOutcome::Unsatisfiable => {
-            let outcome = exchange.answer(Status::RANGE_NOT_SATISFIABLE);
-            let value = format!("bytes */{size}");
-            exchange.response.set("Content-Range", value.as_bytes());
-            return outcome;
-        }
-        RangeOutcome::Single(range) => {
-            let mut value = Vec::new();
-            range::write_content_range(&mut value, &range, size);
-            exchange.response.status = Status::PARTIAL_CONTENT;
-            exchange.response.set("Content-Range", &value);
-            exchange.response.body = body(pieces, Some(range));
-        }
-        // RFC 9110 section 14.2 leaves it to the server. Nobody asks for several parts of such a page.
-        RangeOutcome::Ignore | RangeOutcome::Multiple(_) => {
-            exchange.response.body = body(pieces, None);
-        }
-    }
     Outcome::Answer
-}
-
-fn conditions(exchange: &Exchange, modified_s: Option<u64>) -> Verdict {
-    let head = &exchange.request.head;
-    let preconditions = Preconditions {
-        if_match: head.field(KnownField::IfMatch),
-        if_none_match: head.field(KnownField::IfNoneMatch),
-        if_modified_since: head.field(KnownField::IfModifiedSince),
-        if_unmodified_since: head.field(KnownField::IfUnmodifiedSince),
-        if_range: head.field(KnownField::IfRange),
-    };
-    let is_get = exchange.request.method.is_get_or_head();
-    evaluate(
-        &preconditions,
-        is_get,
-        exchange.response.get("ETag"),
-        modified_s,
-    )
-}
-
-fn wanted_range(exchange: &Exchange, size: u64) -> RangeOutcome {
-    let head = &exchange.request.head;
-    let version_allows =
-        head.version() == Version::Http11 || exchange.worker.process().features.http10_range;
-    match head.field(KnownField::Range) {
-        Some(field) if version_allows && exchange.request.method == Method::Get => {
-            let ranges_max = limits::RANGES_MAX;
-            range::parse(field, size, RangeLimits { ranges_max })
-        }
-        _ => RangeOutcome::Ignore,
-    }
 }
 
 fn length(pieces: &[Piece]) -> u64 {
@@ -118,7 +54,7 @@ fn length(pieces: &[Piece]) -> u64 {
 }
 
 /// A strong entity tag, unless files have none by the configuration.
-fn etag(parts: &[Found], content_type: &[u8], core: &CoreSettings) -> Option<String> {
+fn etag(parts: &[FoundPart], content_type: &[u8], core: &CoreSettings) -> Option<String> {
     let has_file_tags = core.etag_inode || core.etag_size || core.etag_mtime;
     let mut hasher = DefaultHasher::new();
     content_type.hash(&mut hasher);
@@ -126,8 +62,8 @@ fn etag(parts: &[Found], content_type: &[u8], core: &CoreSettings) -> Option<Str
     for part in parts {
         length = length.wrapping_add(part.piece().length());
         match part {
-            Found::File(_) if !has_file_tags => return None,
-            Found::File(file) => {
+            FoundPart::File(_) if !has_file_tags => return None,
+            FoundPart::File(file) => {
                 let stat = file.stat();
                 let modified = (stat.modified_s, stat.modified_ns);
                 core.etag_inode
@@ -136,17 +72,17 @@ fn etag(parts: &[Found], content_type: &[u8], core: &CoreSettings) -> Option<Str
                 core.etag_size.then_some(stat.size).hash(&mut hasher);
                 core.etag_mtime.then_some(modified).hash(&mut hasher);
             }
-            Found::Text(bytes) => bytes.hash(&mut hasher),
+            FoundPart::Text(bytes) => bytes.hash(&mut hasher),
         }
     }
     Some(format!("\"{:016x}-{length:x}\"", hasher.finish()))
 }
 
 /// When the latest part was changed, in seconds since 1970.
-fn modified_s(parts: &[Found]) -> Option<u64> {
+fn modified_s(parts: &[FoundPart]) -> Option<u64> {
     let times = parts.iter().map(|part| match part {
-        Found::File(file) => Some(file.stat().modified_s),
-        Found::Text(_) => None,
+        FoundPart::File(file) => Some(file.stat().modified_s),
+        FoundPart::Text(_) => None,
     });
     times
         .into_iter()
@@ -206,23 +142,12 @@ fn cut(pieces: Vec<Piece>, range: Range<u64>) -> Vec<Piece> {
         if end > range.start && start < range.end {
             piece.advance(range.start.saturating_sub(start));
             let excess = end.saturating_sub(range.end);
-            shorten(&mut piece, excess);
+            piece.truncate(piece.length().saturating_sub(excess));
             kept.push(piece);
         }
         start = end;
     }
     kept
-}
-
-/// Takes the last `excess` bytes away.
-fn shorten(piece: &mut Piece, excess: u64) {
-    match piece {
-        Piece::Bytes(bytes) => {
-            let excess = usize::try_from(excess).unwrap_or(usize::MAX);
-            bytes.truncate(bytes.len().saturating_sub(excess));
-        }
-        Piece::File { range, .. } => range.end = range.end.saturating_sub(excess).max(range.start),
-    }
 }
 
 #[cfg(test)]

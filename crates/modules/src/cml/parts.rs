@@ -13,11 +13,11 @@ use petrel_engine::cold_files::status_of_failure;
 use petrel_engine::file_cache::{FileEntry, FileKind};
 
 use super::files::absolute;
-use super::options::Options;
-use super::verdict::Part;
+use super::options::CmlOptions;
+use super::verdict::PagePart;
 
 /// What a part turned out to be.
-pub(super) enum Found {
+pub(super) enum FoundPart {
     /// A file that can be sent.
     File(Rc<FileEntry>),
     /// Bytes.
@@ -35,15 +35,15 @@ pub(super) enum Lack {
     Cold,
 }
 
-impl Found {
+impl FoundPart {
     /// The part as a piece of a body.
-    pub fn piece(&self) -> Piece {
+    pub(crate) fn piece(&self) -> Piece {
         match self {
-            Found::File(file) => Piece::File {
+            FoundPart::File(file) => Piece::File {
                 file: Rc::clone(file),
                 range: 0..file.stat().size,
             },
-            Found::Text(bytes) => Piece::Bytes(bytes.clone()),
+            FoundPart::Text(bytes) => Piece::Bytes(bytes.clone()),
         }
     }
 }
@@ -52,19 +52,27 @@ impl Found {
 ///
 /// # Errors
 /// See [`Lack`].
-pub(super) fn find(exchange: &Exchange, options: &Options, part: &Part) -> Result<Found, Lack> {
+pub(super) fn find(
+    exchange: &Exchange,
+    options: &CmlOptions,
+    part: &PagePart,
+) -> Result<FoundPart, Lack> {
     match part {
-        Part::File(path) => find_file(exchange, options, path).map(Found::File),
-        Part::Text(bytes) => Ok(Found::Text(bytes.clone())),
+        PagePart::File(path) => find_file(exchange, options, path).map(FoundPart::File),
+        PagePart::Text(bytes) => Ok(FoundPart::Text(bytes.clone())),
         // They are fetched before.
-        Part::Fragment(source) => {
+        PagePart::Fragment(source) => {
             let url = String::from_utf8_lossy(&source.url).into_owned();
             Err(Lack::Missing(url))
         }
     }
 }
 
-fn find_file(exchange: &Exchange, options: &Options, name: &[u8]) -> Result<Rc<FileEntry>, Lack> {
+fn find_file(
+    exchange: &Exchange,
+    options: &CmlOptions,
+    name: &[u8],
+) -> Result<Rc<FileEntry>, Lack> {
     let shown = || String::from_utf8_lossy(name).into_owned();
     let path = simplified(&absolute(exchange, name))
         .filter(|path| is_within_reach(exchange, options, path));
@@ -93,7 +101,7 @@ fn find_file(exchange: &Exchange, options: &Options, name: &[u8]) -> Result<Rc<F
     }
 }
 
-fn is_within_reach(exchange: &Exchange, options: &Options, path: &[u8]) -> bool {
+fn is_within_reach(exchange: &Exchange, options: &CmlOptions, path: &[u8]) -> bool {
     let physical = &exchange.physical;
     let own = [&*physical.document_root, &*physical.base];
     // A base that is no directory belongs to an alias for a single file.

@@ -3,12 +3,13 @@
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
-use petrel_engine::proto::http1::KnownField;
+use petrel_engine::proto::escape::form_decode;
+use petrel_engine::proto::request_head::KnownField;
 use petrel_lua::Lent;
 use petrel_lua::mlua::{self, LuaString, Table};
 
 use super::KEPT;
-use super::options::Options;
+use super::options::CmlOptions;
 use crate::lua::State;
 
 /// Adds what `environment.lua` takes its tables about the request from.
@@ -49,8 +50,8 @@ pub(super) fn add(state: &Rc<State>, native: &Table) -> mlua::Result<()> {
 }
 
 /// The options that hold for the request, while a script of this module runs for it.
-pub(super) fn options(lent: &Lent<Exchange>) -> Option<Rc<Options>> {
-    lent.with(|exchange| exchange.kept::<Options>(KEPT))
+pub(super) fn options(lent: &Lent<Exchange>) -> Option<Rc<CmlOptions>> {
+    lent.with(|exchange| exchange.kept::<CmlOptions>(KEPT))
         .flatten()
 }
 
@@ -153,7 +154,7 @@ pub(super) fn script_name(exchange: &Exchange) -> &[u8] {
 /// With the slash at its end that the configuration has: scripts put names right behind it.
 fn document_root(exchange: &Exchange) -> Vec<u8> {
     let mut root = exchange.physical.document_root.clone();
-    let options = exchange.kept::<Options>(KEPT);
+    let options = exchange.kept::<CmlOptions>(KEPT);
     let written = options
         .as_ref()
         .and_then(|options| options.root_with_slash.as_deref());
@@ -173,34 +174,10 @@ fn parameters(exchange: &Exchange) -> Pairs {
         .map(|part| {
             let equals = memchr::memchr(b'=', part).unwrap_or(part.len());
             let (name, value) = part.split_at(equals);
+            let decoded = |text| form_decode(text).into_owned();
             (decoded(name), decoded(value.get(1..).unwrap_or_default()))
         })
         .collect()
-}
-
-fn decoded(text: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&byte, behind)) = rest.split_first() {
-        rest = behind;
-        match (byte, behind) {
-            (b'+', _) => out.push(b' '),
-            (b'%', [high, low, behind @ ..]) => match (digit(*high), digit(*low)) {
-                (Some(high), Some(low)) => {
-                    out.push(high << 4 | low);
-                    rest = behind;
-                }
-                _ => out.push(byte),
-            },
-            _ => out.push(byte),
-        }
-    }
-    out
-}
-
-fn digit(byte: u8) -> Option<u8> {
-    let digit = char::from(byte).to_digit(16)?;
-    u8::try_from(digit).ok()
 }
 
 /// The cookies of the request as they were sent.
@@ -246,19 +223,6 @@ const SESSION_ID_BYTES_MAX: usize = 256;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn percent_encoding_that_is_none_stays() {
-        for (text, expected) in [
-            ("a%20b+c", "a b c"),
-            ("%", "%"),
-            ("%4", "%4"),
-            ("%zz%41", "%zzA"),
-            ("", ""),
-        ] {
-            assert_eq!(decoded(text.as_bytes()), expected.as_bytes(), "{text}");
-        }
-    }
 
     #[test]
     fn a_session_id_is_no_path() {

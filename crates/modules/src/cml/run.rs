@@ -15,12 +15,13 @@ use petrel_lua::mlua::{Table, Value};
 use petrel_lua::{Progress, Results, Run, Script, ScriptError};
 
 use super::environment::Globals;
-use super::options::Options;
-use super::parts::{self, Found, Lack};
-use super::verdict::{Part, Says, Verdict};
+use super::options::CmlOptions;
+use super::parts::{self, FoundPart, Lack};
+use super::verdict::{CmlVerdict, PagePart, Says};
 use super::{KEPT, page, trigger};
 use crate::fragments::fetch_all;
-use crate::lua::{Host, LoadFailure, State};
+use crate::lua::{LoadFailure, State};
+use crate::lua_api;
 
 /// What a script is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,7 @@ pub(super) enum Role {
 /// Runs the script at `path` for the request.
 pub(super) fn run(
     exchange: &mut Exchange,
-    options: &Rc<Options>,
+    options: &Rc<CmlOptions>,
     path: &[u8],
     role: Role,
 ) -> Outcome {
@@ -48,19 +49,19 @@ pub(super) fn run(
 #[derive(Clone)]
 struct Case {
     state: Rc<State>,
-    options: Rc<Options>,
+    options: Rc<CmlOptions>,
     role: Role,
     script: Rc<Script>,
 }
 
 /// A script that waits.
-struct Waiting {
+struct WaitingScript {
     case: Case,
     run: Run,
     globals: Table,
 }
 
-impl Pending for Waiting {
+impl Pending for WaitingScript {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         let ended = ready!(self.case.state.poll(exchange, &mut self.run, context));
         let outcome = ended
@@ -71,13 +72,13 @@ impl Pending for Waiting {
 }
 
 /// A page that waits for some of its parts.
-struct Gathering {
+struct WaitingPage {
     case: Case,
-    verdict: Verdict,
+    verdict: CmlVerdict,
     fetch: Pin<Box<dyn Future<Output = Result<Vec<Bytes>, String>>>>,
 }
 
-impl Pending for Gathering {
+impl Pending for WaitingPage {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         let lent = Rc::clone(self.case.state.lent());
         let fetched = ready!(lent.lend(exchange, || self.fetch.as_mut().poll(context)));
@@ -100,15 +101,15 @@ impl Pending for Gathering {
 }
 
 /// A page whose files are still to be looked up.
-struct OnDisk {
+struct PartsOnDisk {
     case: Case,
-    verdict: Verdict,
+    verdict: CmlVerdict,
     /// The first parts.
-    found: Vec<Found>,
+    found: Vec<FoundPart>,
     wait: ColdWait,
 }
 
-impl Pending for OnDisk {
+impl Pending for PartsOnDisk {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         loop {
             if let Err(outcome) = ready!(self.wait.poll(exchange, context)) {
@@ -132,12 +133,12 @@ impl Case {
 /// What it came to, or a sentence about what is wrong.
 fn begin(
     exchange: &mut Exchange,
-    options: &Rc<Options>,
+    options: &Rc<CmlOptions>,
     path: &[u8],
     role: Role,
 ) -> Result<Outcome, String> {
     let worker = Rc::clone(&exchange.worker);
-    let host = Host::of(&worker, &options.lua);
+    let host = lua_api::host(&worker, &options.lua);
     let no_state = |error: petrel_lua::mlua::Error| format!("there is no Lua state: {error}");
     let state = host.state(&worker).map_err(no_state)?;
     let globals = Globals::of(&state).map_err(no_state)?;
@@ -158,7 +159,11 @@ fn begin(
     };
     match progress {
         Progress::Ended(results) => conclude(exchange, &case, &first(&results)?, &globals),
-        Progress::Waits => Ok(Outcome::Later(Box::new(Waiting { case, run, globals }))),
+        Progress::Waits => Ok(Outcome::Later(Box::new(WaitingScript {
+            case,
+            run,
+            globals,
+        }))),
     }
 }
 
@@ -175,12 +180,12 @@ fn conclude(
     returned: &Value,
     globals: &Table,
 ) -> Result<Outcome, String> {
-    let verdict = Verdict::read(returned, globals)?;
+    let verdict = CmlVerdict::read(returned, globals)?;
     let sources = verdict.sources();
     if sources.is_empty() {
         return answer(exchange, case, verdict);
     }
-    Ok(Outcome::Later(Box::new(Gathering {
+    Ok(Outcome::Later(Box::new(WaitingPage {
         fetch: Box::pin(fetch_all(Rc::clone(case.state.lent()), sources)),
         case: case.clone(),
         verdict,
@@ -188,10 +193,10 @@ fn conclude(
 }
 
 /// Answers with the page, or has it made.
-fn answer(exchange: &mut Exchange, case: &Case, verdict: Verdict) -> Result<Outcome, String> {
+fn answer(exchange: &mut Exchange, case: &Case, verdict: CmlVerdict) -> Result<Outcome, String> {
     let mut found = Vec::new();
     try_answer(exchange, case, &verdict, &mut found).unwrap_or_else(|| {
-        Ok(Outcome::Later(Box::new(OnDisk {
+        Ok(Outcome::Later(Box::new(PartsOnDisk {
             case: case.clone(),
             verdict,
             found,
@@ -204,8 +209,8 @@ fn answer(exchange: &mut Exchange, case: &Case, verdict: Verdict) -> Result<Outc
 fn try_answer(
     exchange: &mut Exchange,
     case: &Case,
-    verdict: &Verdict,
-    found: &mut Vec<Found>,
+    verdict: &CmlVerdict,
+    found: &mut Vec<FoundPart>,
 ) -> Option<Result<Outcome, String>> {
     let Says::Hit(parts) = &verdict.says else {
         return Some(make(exchange, case, verdict, None));
@@ -225,7 +230,7 @@ fn try_answer(
 fn make(
     exchange: &mut Exchange,
     case: &Case,
-    verdict: &Verdict,
+    verdict: &CmlVerdict,
     missing: Option<&str>,
 ) -> Result<Outcome, String> {
     match (&verdict.trigger, missing, case.role) {
@@ -238,10 +243,10 @@ fn make(
 
 fn hit(
     exchange: &mut Exchange,
-    options: &Options,
-    verdict: &Verdict,
-    parts: &[Part],
-    found: &mut Vec<Found>,
+    options: &CmlOptions,
+    verdict: &CmlVerdict,
+    parts: &[PagePart],
+    found: &mut Vec<FoundPart>,
 ) -> Result<Outcome, Lack> {
     for part in parts.iter().skip(found.len()) {
         found.push(parts::find(exchange, options, part)?);
@@ -261,10 +266,10 @@ fn hit(
 }
 
 /// A page without a type has that of its first file, if its name tells one.
-fn type_of_first<'t>(parts: &[Part], types: &'t mime::MimeTypes) -> Option<&'t [u8]> {
+fn type_of_first<'t>(parts: &[PagePart], types: &'t mime::MimeTypes) -> Option<&'t [u8]> {
     parts.iter().find_map(|part| match part {
-        Part::File(path) => types.content_type_of(path),
-        Part::Text(_) | Part::Fragment(_) => None,
+        PagePart::File(path) => types.content_type_of(path),
+        PagePart::Text(_) | PagePart::Fragment(_) => None,
     })
 }
 

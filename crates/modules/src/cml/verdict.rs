@@ -7,20 +7,20 @@ use crate::fragments::Source;
 
 /// A script's decision.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Verdict {
+pub(super) struct CmlVerdict {
     /// What it returned.
-    pub says: Says,
+    pub(crate) says: Says,
     /// `trigger_handler`: who makes the page.
-    pub trigger: Option<Vec<u8>>,
+    pub(crate) trigger: Option<Vec<u8>>,
     /// `output_contenttype`.
-    pub content_type: Option<Vec<u8>>,
+    pub(crate) content_type: Option<Vec<u8>>,
 }
 
 /// What a script returned.
 #[derive(Debug, Default, PartialEq)]
 pub(super) enum Says {
     /// `CACHE_HIT`: these are the parts of the page, from `output_include`.
-    Hit(Vec<Part>),
+    Hit(Vec<PagePart>),
     /// `CACHE_MISS`.
     #[default]
     Miss,
@@ -28,7 +28,7 @@ pub(super) enum Says {
 
 /// A part of a page, as the script names it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Part {
+pub(super) enum PagePart {
     /// The file at this path.
     File(Vec<u8>),
     /// These bytes.
@@ -40,12 +40,12 @@ pub(super) enum Part {
 /// Parts of one page. Each holds a place in memory while the page is sent.
 pub(super) const PARTS_MAX: usize = 1024;
 
-impl Verdict {
+impl CmlVerdict {
     /// Reads what a script has left: what it returned, and its globals.
     ///
     /// # Errors
     /// A sentence about what is not as it should be.
-    pub fn read(returned: &Value, globals: &Table) -> Result<Verdict, String> {
+    pub(crate) fn read(returned: &Value, globals: &Table) -> Result<CmlVerdict, String> {
         let says = match number(returned)? {
             0 => Says::Hit(parts(globals)?),
             1 => Says::Miss,
@@ -55,7 +55,7 @@ impl Verdict {
                 ));
             }
         };
-        Ok(Verdict {
+        Ok(CmlVerdict {
             says,
             trigger: text(globals, "trigger_handler")?.filter(|text| !text.is_empty()),
             content_type: text(globals, "output_contenttype")?.filter(|text| !text.is_empty()),
@@ -63,30 +63,30 @@ impl Verdict {
     }
 }
 
-impl Verdict {
+impl CmlVerdict {
     /// The fragments that the page is to have, in their order.
-    pub fn sources(&self) -> Vec<Source> {
+    pub(crate) fn sources(&self) -> Vec<Source> {
         let parts = match &self.says {
             Says::Hit(parts) => &parts[..],
             Says::Miss => &[],
         };
         let sources = parts.iter().filter_map(|part| match part {
-            Part::Fragment(source) => Some(source.clone()),
-            Part::File(_) | Part::Text(_) => None,
+            PagePart::Fragment(source) => Some(source.clone()),
+            PagePart::File(_) | PagePart::Text(_) => None,
         });
         sources.collect()
     }
 
-    /// Puts what was fetched for [`Verdict::sources`] in place.
-    pub fn fill(&mut self, fragments: Vec<Bytes>) {
+    /// Puts what was fetched for [`CmlVerdict::sources`] in place.
+    pub(crate) fn fill(&mut self, fragments: Vec<Bytes>) {
         let Says::Hit(parts) = &mut self.says else {
             return;
         };
         let places = parts
             .iter_mut()
-            .filter(|part| matches!(part, Part::Fragment(_)));
+            .filter(|part| matches!(part, PagePart::Fragment(_)));
         for (place, bytes) in places.zip(fragments) {
-            *place = Part::Text(bytes);
+            *place = PagePart::Text(bytes);
         }
     }
 }
@@ -113,7 +113,7 @@ fn text(globals: &Table, name: &str) -> Result<Option<Vec<u8>>, String> {
 }
 
 /// The entries of `output_include` in the order of their numbers. There may be gaps.
-fn parts(globals: &Table) -> Result<Vec<Part>, String> {
+fn parts(globals: &Table) -> Result<Vec<PagePart>, String> {
     let list: Value = globals
         .raw_get("output_include")
         .map_err(|error| error.to_string())?;
@@ -138,9 +138,9 @@ fn parts(globals: &Table) -> Result<Vec<Part>, String> {
     Ok(numbered.into_iter().map(|(_, part)| part).collect())
 }
 
-fn part(value: Value) -> Result<Part, String> {
+fn part(value: Value) -> Result<PagePart, String> {
     match value {
-        Value::String(path) => Ok(Part::File(path.as_bytes().to_vec())),
+        Value::String(path) => Ok(PagePart::File(path.as_bytes().to_vec())),
         Value::Table(table) => part_of_table(&table).map_err(|error| error.to_string())?,
         other => Err(format!(
             "output_include has a {} in it; an entry is the name of a file, or a table",
@@ -149,23 +149,23 @@ fn part(value: Value) -> Result<Part, String> {
     }
 }
 
-fn part_of_table(table: &Table) -> mlua::Result<Result<Part, String>> {
+fn part_of_table(table: &Table) -> mlua::Result<Result<PagePart, String>> {
     let text = |name: &str| -> mlua::Result<Option<Vec<u8>>> {
         let text = table.raw_get::<Option<LuaString>>(name)?;
         Ok(text.map(|text| text.as_bytes().to_vec()))
     };
     if let Some(bytes) = text("text")? {
-        return Ok(Ok(Part::Text(bytes.into())));
+        return Ok(Ok(PagePart::Text(bytes.into())));
     }
     if let Some(path) = text("file")? {
-        return Ok(Ok(Part::File(path)));
+        return Ok(Ok(PagePart::File(path)));
     }
     let Some(url) = text("url")? else {
         let sentence = "output_include has a table in it with none of file, text and url";
         return Ok(Err(sentence.to_owned()));
     };
     let seconds = table.raw_get::<Option<f64>>("ttl")?.unwrap_or(0.0);
-    Ok(Ok(Part::Fragment(Source {
+    Ok(Ok(PagePart::Fragment(Source {
         url,
         // Casting saturates; a part of a second is one.
         lifetime_s: seconds.ceil() as u32,

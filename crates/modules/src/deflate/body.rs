@@ -6,6 +6,10 @@
 //! turn (brotli from quality 9 on, zstd from level 13 on) are worked off by the runtime's
 //! threads for blocking work, so that they hold nobody. When the body inside pauses, what is
 //! compressed so far is flushed, so that a client sees an event when it happens.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "how long the compressor worked is measured"
+)]
 
 use std::future::Future;
 use std::io;
@@ -13,20 +17,21 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use petrel_engine::body::{Body, BodySource, ColdRead, Piece, RequestBody};
+use petrel_engine::body::{Body, BodySource, Piece, RequestBody};
 use petrel_engine::ledger::Stage;
+use petrel_engine::network_backend::FileReader;
 use petrel_engine::proto::accept::Coding;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use super::encoder::Encoder;
-use super::options::Options;
+use super::options::DeflateOptions;
 
 /// The compressed form of a body.
 pub(super) struct CompressedBody {
     source: Body,
     piece: Option<Piece>,
-    cold: ColdRead,
+    reader: FileReader,
     compressor: Compressor,
     /// Input of a step; empty while the compressor is away with it.
     buffer: Vec<u8>,
@@ -39,7 +44,7 @@ pub(super) struct CompressedBody {
     is_slow: bool,
     /// The last piece was asked for and is not there: the body inside waits, not the encoder.
     waits_for_source: bool,
-    turn: Turn,
+    turn: EncoderTurn,
 }
 
 /// Where the encoder is.
@@ -100,21 +105,21 @@ impl Job {
 }
 
 impl CompressedBody {
-    /// `cold` reads the files of `source`.
+    /// `reader` reads the files of `source`.
     ///
     /// # Errors
     /// Memory is short.
-    pub fn new(
+    pub(crate) fn new(
         source: Body,
-        cold: ColdRead,
+        reader: FileReader,
         coding: Coding,
-        options: &Options,
+        options: &DeflateOptions,
     ) -> io::Result<CompressedBody> {
         let encoder = Encoder::new(coding, &options.params, source.length())?;
         Ok(CompressedBody {
             source,
             piece: None,
-            cold,
+            reader,
             compressor: Compressor::Here(encoder),
             buffer: Vec::with_capacity(STEP_BYTES),
             piece_bytes: options.piece_bytes,
@@ -127,7 +132,7 @@ impl CompressedBody {
             is_pausing: false,
             is_slow: options.params.is_slow(coding),
             waits_for_source: false,
-            turn: Turn::new(options.turn_bytes),
+            turn: EncoderTurn::new(options.turn_bytes),
         })
     }
 
@@ -180,7 +185,7 @@ impl CompressedBody {
             return Poll::Ready(Ok(()));
         };
         self.buffer.resize(STEP_BYTES, 0);
-        let count = ready!(piece.poll_read(&mut self.buffer, &mut self.cold, context))?;
+        let count = ready!(piece.poll_read(&mut self.buffer, &mut self.reader, context))?;
         self.buffer.truncate(count);
         if piece.length() == 0 {
             self.piece = None;
@@ -282,12 +287,12 @@ impl BodySource for CompressedBody {
     }
 
     fn waits_for_disk(&self) -> bool {
-        self.cold.is_reading() || self.source.waits_for_disk()
+        self.reader.is_waiting() || self.source.waits_for_disk()
     }
 
     fn stage(&self) -> Stage {
         match self.waits_for_source {
-            true if self.cold.is_reading() => Stage::Content,
+            true if self.reader.is_waiting() => Stage::Content,
             true => self.source.stage(),
             false => Stage::Transform,
         }
@@ -306,7 +311,7 @@ impl BodySource for CompressedBody {
 pub(super) fn at_once(
     body: &Body,
     coding: Coding,
-    options: &Options,
+    options: &DeflateOptions,
 ) -> io::Result<Option<Vec<u8>>> {
     let mut pieces: Vec<Piece> = match body {
         Body::Piece(piece) => vec![piece.clone()],
@@ -349,15 +354,15 @@ impl BodySource for UnknownLength {
 }
 
 /// What is left of the present turn.
-struct Turn {
+struct EncoderTurn {
     bytes: u64,
     bytes_max: u64,
     spent: Duration,
 }
 
-impl Turn {
-    fn new(bytes_max: u64) -> Turn {
-        Turn {
+impl EncoderTurn {
+    fn new(bytes_max: u64) -> EncoderTurn {
+        EncoderTurn {
             bytes: 0,
             bytes_max,
             spent: Duration::ZERO,

@@ -4,11 +4,11 @@ use std::fmt;
 
 use petrel_engine::Exchange;
 use petrel_engine::proto::accept::{Coding, choose_coding};
-use petrel_engine::proto::http1::KnownField;
+use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
 use petrel_engine::response::Response;
 
-use super::options::Options;
+use super::options::DeflateOptions;
 
 /// What becomes of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) enum Decision {
 
 impl Decision {
     /// Whether a cache has to look at Accept-Encoding before it uses the answer for others.
-    pub fn depends_on_the_client(self) -> bool {
+    pub(crate) fn depends_on_the_client(self) -> bool {
         !matches!(self, Decision::Leave(_))
     }
 }
@@ -42,7 +42,7 @@ impl fmt::Display for Decision {
     }
 }
 
-pub(super) fn decide(exchange: &Exchange, options: &Options) -> Decision {
+pub(super) fn decide(exchange: &Exchange, options: &DeflateOptions) -> Decision {
     let response = &exchange.response;
     if let Err(reason) = suits(response, options) {
         return Decision::Leave(reason);
@@ -66,7 +66,7 @@ pub(super) fn decide(exchange: &Exchange, options: &Options) -> Decision {
 }
 
 /// What does not depend on the client.
-fn suits(response: &Response, options: &Options) -> Result<(), &'static str> {
+fn suits(response: &Response, options: &DeflateOptions) -> Result<(), &'static str> {
     let content_type = response
         .get("Content-Type")
         .ok_or("it has no content type")?;
@@ -100,7 +100,7 @@ fn length(response: &Response) -> Option<u64> {
     response.announced_length.or_else(|| response.body.length())
 }
 
-fn fits(length: Option<u64>, options: &Options) -> Result<(), &'static str> {
+fn fits(length: Option<u64>, options: &DeflateOptions) -> Result<(), &'static str> {
     match length {
         Some(length) if length <= options.bytes_min => Err("it is too short"),
         Some(length) if options.bytes_max.is_some_and(|max| length > max) => Err("it is too long"),
@@ -109,7 +109,7 @@ fn fits(length: Option<u64>, options: &Options) -> Result<(), &'static str> {
 }
 
 /// Whether the file that a 304 is about would have been compressed.
-fn would_fit(exchange: &Exchange, options: &Options) -> bool {
+fn would_fit(exchange: &Exchange, options: &DeflateOptions) -> bool {
     let file = exchange.physical.file.as_ref();
     file.is_some_and(|file| fits(Some(file.stat().size), options).is_ok())
 }

@@ -10,7 +10,7 @@ use zlib_rs::{Deflate, DeflateConfig, DeflateFlush, Status, Strategy};
 use zstd::stream::raw::CParameter;
 use zstd::stream::write::Encoder as ZstdEncoder;
 
-use super::params::{BrotliParams, Params, ZlibParams, ZstdParams};
+use super::params::{BrotliParams, CodingParams, ZlibParams, ZstdParams};
 
 /// A compressor under way. What it has made waits in it until it is taken.
 pub(super) enum Encoder {
@@ -24,7 +24,11 @@ impl Encoder {
     ///
     /// # Errors
     /// Memory is short.
-    pub fn new(coding: Coding, params: &Params, length: Option<u64>) -> io::Result<Encoder> {
+    pub(crate) fn new(
+        coding: Coding,
+        params: &CodingParams,
+        length: Option<u64>,
+    ) -> io::Result<Encoder> {
         Ok(match coding {
             Coding::Gzip | Coding::Identity => {
                 Encoder::Zlib(Box::new(Zlib::new(&params.zlib, GZIP)))
@@ -39,7 +43,7 @@ impl Encoder {
     ///
     /// # Errors
     /// What the library says; it has no reason to.
-    pub fn write(&mut self, input: &[u8]) -> io::Result<()> {
+    pub(crate) fn write(&mut self, input: &[u8]) -> io::Result<()> {
         match self {
             Encoder::Zlib(zlib) => zlib.run(input, DeflateFlush::NoFlush),
             Encoder::Brotli(brotli) => brotli.write_all(input),
@@ -51,7 +55,7 @@ impl Encoder {
     ///
     /// # Errors
     /// As [`Encoder::write`].
-    pub fn flush(&mut self) -> io::Result<()> {
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
         match self {
             Encoder::Zlib(zlib) => zlib.run(b"", DeflateFlush::SyncFlush),
             Encoder::Brotli(brotli) => brotli.flush(),
@@ -60,7 +64,7 @@ impl Encoder {
     }
 
     /// Bytes of output that wait.
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         match self {
             Encoder::Zlib(zlib) => zlib.output.len(),
             Encoder::Brotli(brotli) => brotli.get_ref().len(),
@@ -69,7 +73,7 @@ impl Encoder {
     }
 
     /// Takes the output.
-    pub fn take(&mut self) -> Vec<u8> {
+    pub(crate) fn take(&mut self) -> Vec<u8> {
         match self {
             Encoder::Zlib(zlib) => std::mem::take(&mut zlib.output),
             Encoder::Brotli(brotli) => std::mem::take(brotli.get_mut()),
@@ -81,7 +85,7 @@ impl Encoder {
     ///
     /// # Errors
     /// As [`Encoder::write`].
-    pub fn finish(self) -> io::Result<Vec<u8>> {
+    pub(crate) fn finish(self) -> io::Result<Vec<u8>> {
         match self {
             Encoder::Zlib(mut zlib) => {
                 zlib.run(b"", DeflateFlush::Finish)?;
@@ -215,7 +219,7 @@ mod tests {
 
     const CODINGS: [Coding; 4] = [Coding::Gzip, Coding::Deflate, Coding::Brotli, Coding::Zstd];
 
-    fn round_trip(coding: Coding, params: &Params, content: &[u8], known: bool) -> usize {
+    fn round_trip(coding: Coding, params: &CodingParams, content: &[u8], known: bool) -> usize {
         let length = known.then_some(content.len() as u64);
         let mut encoder = Encoder::new(coding, params, length).expect("begin");
         let mut output = Vec::new();
@@ -238,7 +242,7 @@ mod tests {
             for length in [0, 1, 16 * 1024, 200_000] {
                 let content = sample(length);
                 for known in [true, false] {
-                    let compressed = round_trip(coding, &Params::default(), &content, known);
+                    let compressed = round_trip(coding, &CodingParams::default(), &content, known);
                     assert!(
                         length < 1000 || compressed < length / 2,
                         "{coding:?} {compressed}"
@@ -251,7 +255,7 @@ mod tests {
     #[test]
     fn every_level_and_strategy_is_decodable() {
         let content = sample(50_000);
-        let mut params = Params::default();
+        let mut params = CodingParams::default();
         for level in 1..=9 {
             (params.zlib.level, params.zlib.mem_level) = (level, level);
             params.zlib.window_bits = 8 + level.clamp(1, 7);
@@ -277,7 +281,7 @@ mod tests {
     #[test]
     fn a_flush_brings_everything_out() {
         for coding in CODINGS {
-            let mut encoder = Encoder::new(coding, &Params::default(), None).expect("begin");
+            let mut encoder = Encoder::new(coding, &CodingParams::default(), None).expect("begin");
             encoder.write(b"data: 1\n\n").expect("write");
             encoder.flush().expect("flush");
             let part = encoder.take();
@@ -298,7 +302,7 @@ mod tests {
         .take(100_000)
         .collect();
         for coding in CODINGS {
-            round_trip(coding, &Params::default(), &noise, true);
+            round_trip(coding, &CodingParams::default(), &noise, true);
         }
     }
 }

@@ -3,7 +3,7 @@
 use petrel_engine::Exchange;
 use petrel_engine::proto::accept::Coding;
 use petrel_engine::proto::etag;
-use petrel_engine::proto::http1::KnownField;
+use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::response::Response;
 
 /// Says that the answer depends on Accept-Encoding, besides what it depends on already.

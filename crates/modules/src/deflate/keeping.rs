@@ -11,14 +11,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
-use petrel_engine::blocking::{self, Running};
+use petrel_engine::blocking::{self, FileDeadline, RunningJob};
 use petrel_engine::body::{Body, Piece};
 use petrel_engine::file_cache::{FileEntry, Uncached};
 use petrel_engine::proto::accept::Coding;
 
 use super::stored;
-use crate::cache_dir::{CacheDir, NewFile, Turn};
-use crate::file_wait::FileWait;
+use crate::cache_dir::{CacheDir, NewFile, WriteTurn};
 
 /// A compressed file that is being written. Dropped, it was never there.
 pub(super) struct Keeping {
@@ -27,26 +26,26 @@ pub(super) struct Keeping {
     path: Vec<u8>,
     directory: Arc<CacheDir>,
     /// For the present job.
-    wait: FileWait,
+    deadline: FileDeadline,
     /// For the next job.
     bytes: Vec<u8>,
-    file: Place,
-    _turn: Turn,
+    file: WrittenFile,
+    _turn: WriteTurn,
 }
 
 /// Where the new file is.
-enum Place {
+enum WrittenFile {
     /// With a job that makes it, or writes to it.
-    Away(Running<io::Result<NewFile>>),
+    Away(RunningJob<io::Result<NewFile>>),
     /// With the job that gives it its name.
-    Ending(Running<io::Result<Uncached>>),
+    Ending(RunningJob<io::Result<Uncached>>),
     /// Given up, or there.
     Nowhere,
 }
 
 impl Keeping {
     /// Begins to keep the compressed form of `source`. `None`: it cannot be kept, or somebody is at it.
-    pub fn begin(
+    pub(crate) fn begin(
         exchange: &Exchange,
         directory: &Arc<CacheDir>,
         source: &Piece,
@@ -54,27 +53,27 @@ impl Keeping {
     ) -> Option<Keeping> {
         let name = stored::name(exchange, source, coding)?;
         let path = directory.path_of(&name)?;
-        let turn = directory.turn(&name, WRITE_BYTES)?;
+        let turn = directory.turn(&exchange.worker, &name, WRITE_BYTES)?;
         let at = Arc::clone(directory);
         let created = blocking::run(directory.origin(0), move || at.create(&name));
         Some(Keeping {
             source: source.clone(),
             path,
             directory: Arc::clone(directory),
-            wait: FileWait::new(exchange),
+            deadline: exchange.file_deadline(),
             bytes: Vec::new(),
-            file: Place::Away(created),
+            file: WrittenFile::Away(created),
             _turn: turn,
         })
     }
 
     /// What it is made from.
-    pub fn source(&self) -> &Piece {
+    pub(crate) fn source(&self) -> &Piece {
         &self.source
     }
 
     /// Adds bytes to the end.
-    pub fn write(&mut self, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
@@ -82,17 +81,13 @@ impl Keeping {
     ///
     /// # Errors
     /// What the file system says; `TimedOut` if it says nothing.
-    pub fn poll_room(
-        &mut self,
-        exchange: &mut Exchange,
-        context: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.bytes.len() >= WRITE_BYTES {
-            let mut file = ready!(self.poll_file(exchange, context))?;
+            let mut file = ready!(self.poll_file(context))?;
             let bytes = mem::take(&mut self.bytes);
-            self.wait = FileWait::new(exchange);
+            self.deadline.renew();
             let origin = self.directory.origin(bytes.len());
-            self.file = Place::Away(blocking::run(origin, move || {
+            self.file = WrittenFile::Away(blocking::run(origin, move || {
                 file.write(&bytes)?;
                 Ok(file)
             }));
@@ -104,60 +99,45 @@ impl Keeping {
     ///
     /// # Errors
     /// As [`Keeping::poll_room`].
-    pub fn poll_end(
+    pub(crate) fn poll_end(
         &mut self,
         exchange: &mut Exchange,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<Body>> {
-        if let Place::Away(_) = self.file {
-            let mut file = ready!(self.poll_file(exchange, context))?;
+        if let WrittenFile::Away(_) = self.file {
+            let mut file = ready!(self.poll_file(context))?;
             let (bytes, modified) = (mem::take(&mut self.bytes), stored::modified(&self.source));
-            self.wait = FileWait::new(exchange);
+            self.deadline.renew();
             let origin = self.directory.origin(bytes.len());
             let path = self.path.clone();
-            self.file = Place::Ending(blocking::run(origin, move || {
+            self.file = WrittenFile::Ending(blocking::run(origin, move || {
                 file.write(&bytes)?;
                 Uncached::new(file.publish(modified)?, &path)
             }));
         }
-        let Place::Ending(job) = &mut self.file else {
+        let WrittenFile::Ending(job) = &mut self.file else {
             return Poll::Ready(Err(io::ErrorKind::NotFound.into()));
         };
-        let Poll::Ready(done) = Pin::new(job).poll(context) else {
-            return self.pending(exchange);
-        };
-        self.file = Place::Nowhere;
+        let polled = Pin::new(job).poll(context);
+        let done = ready!(self.deadline.limit(polled, context))?;
+        self.file = WrittenFile::Nowhere;
         let file = FileEntry::from_uncached(done??);
         // This worker looked for it before, and remembers that it was not there.
         exchange.forget_file(&self.path);
-        stored::works();
+        stored::works(exchange);
         let body = stored::body_of(file, &self.source);
         Poll::Ready(body.ok_or(io::ErrorKind::NotFound.into()))
     }
 
     /// The file, back from a job.
-    fn poll_file(
-        &mut self,
-        exchange: &mut Exchange,
-        context: &mut Context<'_>,
-    ) -> Poll<io::Result<NewFile>> {
-        let Place::Away(job) = &mut self.file else {
+    fn poll_file(&mut self, context: &mut Context<'_>) -> Poll<io::Result<NewFile>> {
+        let WrittenFile::Away(job) = &mut self.file else {
             return Poll::Ready(Err(io::ErrorKind::NotFound.into()));
         };
-        match Pin::new(job).poll(context) {
-            Poll::Ready(done) => {
-                self.file = Place::Nowhere;
-                Poll::Ready(done?)
-            }
-            Poll::Pending => self.pending(exchange),
-        }
-    }
-
-    fn pending<T>(&self, exchange: &mut Exchange) -> Poll<io::Result<T>> {
-        match self.wait.is_over(exchange) {
-            true => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            false => Poll::Pending,
-        }
+        let polled = Pin::new(job).poll(context);
+        let done = ready!(self.deadline.limit(polled, context))?;
+        self.file = WrittenFile::Nowhere;
+        Poll::Ready(done?)
     }
 }
 

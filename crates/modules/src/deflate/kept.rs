@@ -1,19 +1,21 @@
 //! Compressed files and stored pages that a worker keeps in memory, so that a hot one costs no
 //! compression: also that one does not become smaller.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use bytes::Bytes;
 use petrel_engine::body::Piece;
 use petrel_engine::proto::accept::Coding;
+use petrel_engine::worker::Worker;
 
-use super::params::Params;
+use super::params::CodingParams;
+use crate::byte_cache::ByteCache;
 
 /// What the bytes depend on: the file as it is now, the coding, the effort. This is finer than the
 /// ETag, which may be configured to look at less.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(super) struct CompressedKey {
     device: u64,
     inode: u64,
     size: u64,
@@ -21,13 +23,13 @@ pub(super) struct Key {
     /// The number of content that is no file; 0 for files.
     content: u64,
     coding: Coding,
-    params: Params,
+    params: CodingParams,
 }
 
-impl Key {
+impl CompressedKey {
     /// Of content in memory that stays under this number.
-    pub fn of_content(number: u64, coding: Coding, params: &Params) -> Key {
-        Key {
+    pub(crate) fn of_content(number: u64, coding: Coding, params: &CodingParams) -> CompressedKey {
+        CompressedKey {
             device: 0,
             inode: 0,
             size: 0,
@@ -38,12 +40,12 @@ impl Key {
         }
     }
 
-    pub fn of(piece: &Piece, coding: Coding, params: &Params) -> Key {
+    pub(crate) fn of(piece: &Piece, coding: Coding, params: &CodingParams) -> CompressedKey {
         let stat = match piece {
             Piece::File { file, .. } => *file.stat(),
             Piece::Bytes(_) => Default::default(),
         };
-        Key {
+        CompressedKey {
             device: stat.device,
             inode: stat.inode,
             size: stat.size,
@@ -64,129 +66,52 @@ pub(super) enum Made {
     NotSmaller,
 }
 
-/// What compressing the file came to, if that is kept.
-pub(super) fn find(key: &Key) -> Option<Made> {
-    FILES.with_borrow_mut(|files| {
-        let kept = files.by_key.get_mut(key)?;
-        kept.was_used = true;
-        Some(kept.made.clone())
-    })
+/// What mod_deflate of one worker keeps.
+pub(super) struct OfWorker {
+    files: RefCell<ByteCache<CompressedKey, Made>>,
+    /// The load average: when it was read, and what it was.
+    pub(crate) load: Cell<(Option<u32>, f64)>,
+    /// Whether the log has been told that files cannot be kept in `deflate.cache-dir`.
+    pub(crate) has_complained: Cell<bool>,
 }
 
-/// Keeps what compressing a file came to.
-pub(super) fn keep(key: Key, made: Made) {
-    #[cfg(test)]
-    KEPT.set(KEPT.get() + 1);
-    FILES.with_borrow_mut(|files| files.insert(key, made));
-}
+impl OfWorker {
+    /// That of `worker`.
+    pub(crate) fn of(worker: &Worker) -> Rc<OfWorker> {
+        worker.belonging(|| OfWorker {
+            files: RefCell::new(ByteCache::new(KEPT_BYTES_MAX)),
+            load: Cell::new((None, 0.0)),
+            has_complained: Cell::new(false),
+        })
+    }
 
-#[cfg(test)]
-thread_local! {
-    /// How often something was made and kept.
-    pub(super) static KEPT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
-}
+    /// What compressing the file came to, if that is kept.
+    pub(crate) fn find(&self, key: &CompressedKey) -> Option<Made> {
+        self.files.borrow_mut().get(key).cloned()
+    }
 
-struct Kept {
-    made: Made,
-    /// Since the last time room was made.
-    was_used: bool,
-}
-
-impl Kept {
-    fn size(&self) -> usize {
-        let bytes = match &self.made {
+    /// Keeps what compressing a file came to.
+    pub(crate) fn keep(&self, key: CompressedKey, made: Made) {
+        let bytes = match &made {
             Made::Smaller(bytes) => bytes.len(),
             Made::NotSmaller => 0,
         };
-        bytes + ENTRY_BYTES
-    }
-}
-
-#[derive(Default)]
-struct Files {
-    by_key: HashMap<Key, Kept>,
-    bytes: usize,
-}
-
-impl Files {
-    fn insert(&mut self, key: Key, made: Made) {
-        let kept = Kept {
-            made,
-            was_used: false,
-        };
-        if kept.size() > KEPT_BYTES_MAX / 4 {
-            return;
-        }
-        if self.bytes + kept.size() > KEPT_BYTES_MAX {
-            self.make_room();
-        }
-        self.bytes += kept.size();
-        if let Some(old) = self.by_key.insert(key, kept) {
-            self.bytes -= old.size();
-        }
+        let mut files = self.files.borrow_mut();
+        files.insert(key, made, bytes + ENTRY_BYTES);
     }
 
-    /// Drops what was not used since the last time, or all if that is not enough.
-    fn make_room(&mut self) {
-        self.by_key
-            .retain(|_, kept| std::mem::take(&mut kept.was_used));
-        self.bytes = self.by_key.values().map(Kept::size).sum();
-        if self.bytes > KEPT_BYTES_MAX / 2 {
-            self.by_key.clear();
-            self.bytes = 0;
-        }
+    /// How much is kept.
+    #[cfg(test)]
+    pub(crate) fn files(&self) -> usize {
+        self.files.borrow().len()
     }
-}
-
-thread_local! {
-    /// A worker is a thread.
-    static FILES: RefCell<Files> = RefCell::default();
 }
 
 /// Bytes of compressed files a worker keeps in memory.
-pub(super) const KEPT_BYTES_MAX: usize = 32 * 1024 * 1024;
+const KEPT_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Files up to this size, before compression, are compressed as a whole and kept.
 pub(super) const SOURCE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// A rough size of what surrounds the bytes.
 const ENTRY_BYTES: usize = 160;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(inode: u64) -> Key {
-        let params = Params::default();
-        Key {
-            device: 1,
-            inode,
-            size: 1,
-            modified: (0, 0),
-            content: 0,
-            coding: Coding::Gzip,
-            params,
-        }
-    }
-
-    #[test]
-    fn the_memory_is_bounded_and_what_is_used_stays() {
-        let mut files = Files::default();
-        let bytes = Bytes::from(vec![0; 1024 * 1024]);
-        for inode in 0..100 {
-            files.insert(key(inode), Made::Smaller(bytes.clone()));
-            if let Some(hot) = files.by_key.get_mut(&key(0)) {
-                hot.was_used = true;
-            }
-            assert!(files.bytes <= KEPT_BYTES_MAX);
-            assert_eq!(
-                files.bytes,
-                files.by_key.values().map(Kept::size).sum::<usize>()
-            );
-        }
-        assert!(files.by_key.contains_key(&key(0)));
-        let long = Bytes::from(vec![0; KEPT_BYTES_MAX / 2]);
-        files.insert(key(200), Made::Smaller(long));
-        assert!(!files.by_key.contains_key(&key(200)));
-    }
-}

@@ -2,20 +2,25 @@
 
 use std::cell::Cell;
 
-/// Whether the load is above `max`. `now_s` is the worker's coarse clock. What cannot be read is
-/// no load.
-pub(super) fn is_above(max: Option<f64>, now_s: u32) -> bool {
-    max.is_some_and(|max| load(now_s) > max)
+use petrel_engine::Exchange;
+
+use super::kept::OfWorker;
+
+/// Whether the load is above `max`. What cannot be read is no load.
+pub(super) fn is_above(exchange: &Exchange, max: Option<f64>) -> bool {
+    let now_s = exchange.worker.clock().seconds();
+    max.is_some_and(|max| load(&OfWorker::of(&exchange.worker).load, now_s) > max)
 }
 
-fn load(now_s: u32) -> f64 {
-    let (read_s, load) = LAST.get();
+/// The load as `last` has it, or read anew. `now_s` is the worker's coarse clock.
+fn load(last: &Cell<(Option<u32>, f64)>, now_s: u32) -> f64 {
+    let (read_s, load) = last.get();
     if read_s == Some(now_s) {
         return load;
     }
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = parse(&text);
-    LAST.set((Some(now_s), load));
+    last.set((Some(now_s), load));
     load
 }
 
@@ -26,23 +31,16 @@ fn parse(text: &str) -> f64 {
         .unwrap_or(0.0)
 }
 
-thread_local! {
-    /// When it was read, and what it was.
-    static LAST: Cell<(Option<u32>, f64)> = const { Cell::new((None, 0.0)) };
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn it_is_read_once_a_second() {
-        LAST.set((Some(7), 3.5));
-        assert!(is_above(Some(3.4), 7));
-        assert!(!is_above(Some(3.5), 7));
-        assert!(!is_above(None, 7));
-        assert!(!is_above(Some(1e9), 8));
-        assert_eq!(LAST.get().0, Some(8));
+        let last = Cell::new((Some(7), 3.5));
+        assert_eq!(load(&last, 7), 3.5);
+        assert!(load(&last, 8) >= 0.0);
+        assert_eq!(last.get().0, Some(8));
     }
 
     #[test]

@@ -6,24 +6,24 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use petrel_engine::Exchange;
-use petrel_engine::body::{Body, BodySource, ColdRead, Piece};
+use petrel_engine::body::{Body, BodySource, Piece};
 use petrel_engine::cold_files::status_of_error;
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::accept::Coding;
 
 use super::body::{CompressedBody, UnknownLength, at_once};
 use super::keeping::Keeping;
-use super::kept::{self, Key, Made};
-use super::options::Options;
+use super::kept::{CompressedKey, Made, OfWorker, SOURCE_BYTES_MAX};
+use super::options::DeflateOptions;
 use super::{fields, stored};
 
 /// Makes the answer a compressed one. `file` is there when the answer is one whole file, or content that
 /// somebody keeps.
 pub(super) fn make(
     exchange: &mut Exchange,
-    options: &Rc<Options>,
+    options: &Rc<DeflateOptions>,
     coding: Coding,
-    file: Option<(Piece, Key)>,
+    file: Option<(Piece, CompressedKey)>,
 ) -> Outcome {
     let made = match file {
         Some((source, key)) => make_from_file(exchange, options, coding, source, key),
@@ -34,29 +34,29 @@ pub(super) fn make(
 
 fn make_from_file(
     exchange: &mut Exchange,
-    options: &Rc<Options>,
+    options: &Rc<DeflateOptions>,
     coding: Coding,
     source: Piece,
-    key: Key,
+    key: CompressedKey,
 ) -> io::Result<Outcome> {
     let directory = options.cache_dir.as_ref();
     let directory = directory.filter(|_| !exchange.gave_up_on_files());
     if let Some(keeping) = directory.and_then(|at| Keeping::begin(exchange, at, &source, coding)) {
-        let store = Store::Disk(Box::new(keeping));
+        let store = KeptIn::Disk(Box::new(keeping));
         return gather(exchange, options, coding, store);
     }
     if let Some(made) = make_at_once(exchange, options, coding, Some(&key))? {
         return Ok(send_made(exchange, coding, made));
     }
-    match source.length() <= kept::SOURCE_BYTES_MAX {
-        true => gather(exchange, options, coding, Store::Memory(Vec::new(), key)),
+    match source.length() <= SOURCE_BYTES_MAX {
+        true => gather(exchange, options, coding, KeptIn::Memory(Vec::new(), key)),
         false => stream(exchange, options, coding),
     }
 }
 
 fn make_from_body(
     exchange: &mut Exchange,
-    options: &Options,
+    options: &DeflateOptions,
     coding: Coding,
 ) -> io::Result<Outcome> {
     match make_at_once(exchange, options, coding, None)? {
@@ -69,9 +69,9 @@ fn make_from_body(
 /// somebody wants the content; its length is not known before.
 pub(super) fn make_head(
     exchange: &mut Exchange,
-    options: &Options,
+    options: &DeflateOptions,
     coding: Coding,
-    file: Option<&(Piece, Key)>,
+    file: Option<&(Piece, CompressedKey)>,
 ) -> Outcome {
     let made = match options.cache_dir {
         Some(_) if file.is_some() => Ok(None),
@@ -87,9 +87,9 @@ pub(super) fn make_head(
 /// Compresses the answer's body if it is short, and keeps what came of it under `key`.
 fn make_at_once(
     exchange: &Exchange,
-    options: &Options,
+    options: &DeflateOptions,
     coding: Coding,
-    key: Option<&Key>,
+    key: Option<&CompressedKey>,
 ) -> io::Result<Option<Made>> {
     let body = &exchange.response.body;
     let Some(bytes) = at_once(body, coding, options)? else {
@@ -103,7 +103,7 @@ fn make_at_once(
         false => Made::NotSmaller,
     };
     if let Some(key) = key {
-        kept::keep(key.clone(), made.clone());
+        OfWorker::of(&exchange.worker).keep(key.clone(), made.clone());
     }
     Ok(Some(made))
 }
@@ -124,22 +124,26 @@ pub(super) fn send(exchange: &mut Exchange, coding: Coding, body: Body) -> Outco
     Outcome::Next
 }
 
-fn stream(exchange: &mut Exchange, options: &Options, coding: Coding) -> io::Result<Outcome> {
+fn stream(
+    exchange: &mut Exchange,
+    options: &DeflateOptions,
+    coding: Coding,
+) -> io::Result<Outcome> {
     let source = std::mem::take(&mut exchange.response.body);
-    let body = CompressedBody::new(source, ColdRead::of(exchange), coding, options)?;
+    let body = CompressedBody::new(source, exchange.file_reader(), coding, options)?;
     Ok(send(exchange, coding, Body::Source(Box::new(body))))
 }
 
 fn gather(
     exchange: &mut Exchange,
-    options: &Rc<Options>,
+    options: &Rc<DeflateOptions>,
     coding: Coding,
-    store: Store,
+    store: KeptIn,
 ) -> io::Result<Outcome> {
     let source = std::mem::take(&mut exchange.response.body);
-    let body = CompressedBody::new(source, ColdRead::of(exchange), coding, options)?;
+    let body = CompressedBody::new(source, exchange.file_reader(), coding, options)?;
     let options = Rc::clone(options);
-    Ok(Outcome::Later(Box::new(Gathering {
+    Ok(Outcome::Later(Box::new(CompressedFile {
         options,
         body,
         coding,
@@ -156,26 +160,26 @@ fn fail(exchange: &mut Exchange, error: &io::Error) -> Outcome {
 }
 
 /// A compressed file in the making. The client gets it when it is whole, with its length.
-struct Gathering {
-    options: Rc<Options>,
+struct CompressedFile {
+    options: Rc<DeflateOptions>,
     body: CompressedBody,
     coding: Coding,
-    store: Store,
+    store: KeptIn,
     /// Nothing more comes from the compressor.
     is_whole: bool,
 }
 
 /// Where a compressed file will be kept.
-enum Store {
-    Memory(Vec<u8>, Key),
+enum KeptIn {
+    Memory(Vec<u8>, CompressedKey),
     Disk(Box<Keeping>),
 }
 
-impl Pending for Gathering {
+impl Pending for CompressedFile {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         while !self.is_whole {
-            if let Store::Disk(keeping) = &mut self.store
-                && let Err(error) = ready!(keeping.poll_room(exchange, context))
+            if let KeptIn::Disk(keeping) = &mut self.store
+                && let Err(error) = ready!(keeping.poll_room(context))
             {
                 return Poll::Ready(self.give_up(exchange, &error));
             }
@@ -186,12 +190,13 @@ impl Pending for Gathering {
             }
         }
         let body = match &mut self.store {
-            Store::Memory(whole, key) => {
+            KeptIn::Memory(whole, key) => {
                 let bytes = Bytes::from(std::mem::take(whole));
-                kept::keep(key.clone(), Made::Smaller(bytes.clone()));
+                let made = Made::Smaller(bytes.clone());
+                OfWorker::of(&exchange.worker).keep(key.clone(), made);
                 Body::Piece(Piece::Bytes(bytes))
             }
-            Store::Disk(keeping) => match ready!(keeping.poll_end(exchange, context)) {
+            KeptIn::Disk(keeping) => match ready!(keeping.poll_end(exchange, context)) {
                 Ok(body) => body,
                 Err(error) => return Poll::Ready(self.give_up(exchange, &error)),
             },
@@ -200,19 +205,19 @@ impl Pending for Gathering {
     }
 }
 
-impl Gathering {
+impl CompressedFile {
     fn write(&mut self, piece: &Piece) {
         let bytes = piece.in_memory().unwrap_or_default();
         match &mut self.store {
-            Store::Memory(whole, _) => whole.extend_from_slice(bytes),
-            Store::Disk(keeping) => keeping.write(bytes),
+            KeptIn::Memory(whole, _) => whole.extend_from_slice(bytes),
+            KeptIn::Disk(keeping) => keeping.write(bytes),
         }
     }
 
     /// The disk is full, or the like: compressed once more, on the way to the client.
     fn give_up(&self, exchange: &mut Exchange, error: &io::Error) -> Outcome {
         stored::complain(exchange, error);
-        if let Store::Disk(keeping) = &self.store {
+        if let KeptIn::Disk(keeping) = &self.store {
             exchange.response.body = Body::Piece(keeping.source().clone());
         }
         let streamed = stream(exchange, &self.options, self.coding);

@@ -36,12 +36,12 @@ use petrel_engine::proto::status::Status;
 use petrel_engine::settings::directives::Effect::{Renamed, Works};
 
 use decide::Decision;
-use kept::Key;
-use options::Options;
-use stored::Stored;
+use kept::{CompressedKey, OfWorker};
+use options::DeflateOptions;
+use stored::StoredFile;
 
 /// mod_deflate.
-pub static MODULE: ModuleSpec = ModuleSpec {
+pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_deflate",
     doc: "Compresses answers (gzip, deflate, brotli, zstd) for clients that accept it.",
     loaded: Loaded::Listed,
@@ -96,7 +96,7 @@ static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
 };
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
-    let mut options = Options::new(configure.values)?;
+    let mut options = DeflateOptions::new(configure.values)?;
     if !options.is_enabled() {
         return Ok(());
     }
@@ -123,7 +123,7 @@ pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
 }
 
 struct Deflate {
-    options: Rc<Options>,
+    options: Rc<DeflateOptions>,
 }
 
 impl Hook for Deflate {
@@ -157,15 +157,15 @@ impl Deflate {
         if let Some((source, key)) = &file {
             let directory = self.options.cache_dir.as_ref();
             match directory.map(|at| stored::find(exchange, at, source, coding)) {
-                Some(Stored::Here(body)) => return making::send(exchange, coding, body),
-                Some(Stored::Cold) => return Outcome::Cold,
-                Some(Stored::Missing) | None => {}
+                Some(StoredFile::Here(body)) => return making::send(exchange, coding, body),
+                Some(StoredFile::Cold) => return Outcome::Cold,
+                Some(StoredFile::Missing) | None => {}
             }
-            if let Some(made) = kept::find(key) {
+            if let Some(made) = OfWorker::of(&exchange.worker).find(key) {
                 return making::send_made(exchange, coding, made);
             }
         }
-        if load::is_above(self.options.max_loadavg, exchange.worker.clock().seconds()) {
+        if load::is_above(exchange, self.options.max_loadavg) {
             return Outcome::Next;
         }
         if exchange.request.head.method() == Method::Head {
@@ -178,17 +178,17 @@ impl Deflate {
 impl Deflate {
     /// The whole answer and a key for what becomes of it, if it may come again: a file, or content that
     /// somebody keeps.
-    fn lasting(&self, exchange: &Exchange, coding: Coding) -> Option<(Piece, Key)> {
+    fn lasting(&self, exchange: &Exchange, coding: Coding) -> Option<(Piece, CompressedKey)> {
         let response = &exchange.response;
         if let Some(piece) = whole_file(&response.body) {
-            let key = Key::of(&piece, coding, &self.options.params);
+            let key = CompressedKey::of(&piece, coding, &self.options.params);
             return Some((piece, key));
         }
         let number = response.kept_content()?;
         let Body::Piece(piece) = &response.body else {
             return None;
         };
-        let key = Key::of_content(number, coding, &self.options.params);
+        let key = CompressedKey::of_content(number, coding, &self.options.params);
         Some((piece.clone(), key))
     }
 }
@@ -203,10 +203,10 @@ fn whole_file(body: &Body) -> Option<Piece> {
     }
 }
 
-/// How often this thread has made something that it keeps.
+/// How many compressed files and pages `worker` keeps.
 #[cfg(test)]
-pub(crate) fn kept_so_far() -> u64 {
-    kept::KEPT.get()
+pub(crate) fn kept_by(worker: &petrel_engine::worker::Worker) -> usize {
+    OfWorker::of(worker).files()
 }
 
 #[cfg(test)]

@@ -8,39 +8,39 @@ use petrel_engine::log::LogRegistry;
 use petrel_engine::proto::accept::Coding;
 use petrel_engine::settings::Values;
 
-use super::params::Params;
+use super::params::CodingParams;
 use crate::cache_dir::CacheDir;
 
 /// What is compressed, and how.
-pub(super) struct Options {
+pub(super) struct DeflateOptions {
     /// `deflate.mimetypes`
-    pub mimetypes: Vec<Vec<u8>>,
+    pub(crate) mimetypes: Vec<Vec<u8>>,
     /// `deflate.allowed-encodings`, and `identity` behind them.
-    pub offered: Vec<Coding>,
+    pub(crate) offered: Vec<Coding>,
     /// `deflate.min-compress-size`; answers of this length and shorter are left alone.
-    pub bytes_min: u64,
+    pub(crate) bytes_min: u64,
     /// `deflate.max-compress-size`
-    pub bytes_max: Option<u64>,
+    pub(crate) bytes_max: Option<u64>,
     /// `deflate.work-block-size`, in bytes.
-    pub turn_bytes: u64,
+    pub(crate) turn_bytes: u64,
     /// `deflate.output-buffer-size`
-    pub piece_bytes: usize,
+    pub(crate) piece_bytes: usize,
     /// `deflate.sync-flush`
-    pub flushes: bool,
+    pub(crate) flushes: bool,
     /// `deflate.max-loadavg`
-    pub max_loadavg: Option<f64>,
+    pub(crate) max_loadavg: Option<f64>,
     /// `deflate.cache-dir`, once it is open.
-    pub cache_dir: Option<Arc<CacheDir>>,
+    pub(crate) cache_dir: Option<Arc<CacheDir>>,
     /// `deflate.params` and its siblings.
-    pub params: Params,
+    pub(crate) params: CodingParams,
     /// `deflate.debug`
-    pub debug: bool,
+    pub(crate) debug: bool,
     enabled: bool,
     cache_path: Option<String>,
 }
 
-impl Options {
-    pub fn new(values: &Values<'_>) -> Result<Options, Diagnostic> {
+impl DeflateOptions {
+    pub(crate) fn new(values: &Values<'_>) -> Result<DeflateOptions, Diagnostic> {
         let kbytes = |name: &str, default: u32| u64::from(values.unsigned(name, default)) * 1024;
         let flushes = values.bool("deflate.sync-flush").unwrap_or(false);
         let piece_bytes = match values.unsigned("deflate.output-buffer-size", 0) as usize {
@@ -48,7 +48,7 @@ impl Options {
             _ if flushes => PIECE_BYTES,
             bytes => bytes.max(PIECE_BYTES_MIN),
         };
-        Ok(Options {
+        Ok(DeflateOptions {
             mimetypes: values
                 .strings("deflate.mimetypes")
                 .iter()
@@ -62,7 +62,7 @@ impl Options {
             flushes,
             max_loadavg: max_loadavg(values)?,
             cache_dir: None,
-            params: Params::new(values)?,
+            params: CodingParams::new(values)?,
             debug: values.bool("deflate.debug").unwrap_or(false),
             enabled: values.bool("deflate.enabled").unwrap_or(true),
             cache_path: cache_path(values)?,
@@ -70,15 +70,15 @@ impl Options {
     }
 
     /// Whether anything can be compressed at all.
-    pub fn is_enabled(&self) -> bool {
+    pub(crate) fn is_enabled(&self) -> bool {
         self.enabled && !self.mimetypes.is_empty() && self.offered.len() > 1
     }
 
     /// Opens `deflate.cache-dir`. Without it compressed files are kept in memory alone.
-    pub fn open_cache_dir(&mut self, logs: &LogRegistry) {
+    pub(crate) fn open_cache_dir(&mut self, logs: &LogRegistry) {
         let Some(path) = &self.cache_path else { return };
-        match CacheDir::shared(path) {
-            Ok(directory) => self.cache_dir = Some(directory),
+        match CacheDir::open(path) {
+            Ok(directory) => self.cache_dir = Some(Arc::new(directory)),
             Err(error) => logs.error(format_args!(
                 "deflate.cache-dir {path:?} is not used: {error}"
             )),

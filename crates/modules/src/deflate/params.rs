@@ -7,45 +7,45 @@ use petrel_engine::settings::Values;
 
 /// The parameters of all codings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Params {
-    pub zlib: ZlibParams,
-    pub brotli: BrotliParams,
-    pub zstd: ZstdParams,
+pub(super) struct CodingParams {
+    pub(crate) zlib: ZlibParams,
+    pub(crate) brotli: BrotliParams,
+    pub(crate) zstd: ZstdParams,
 }
 
 /// Of gzip and deflate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ZlibParams {
     /// 1 to 9
-    pub level: i32,
+    pub(crate) level: i32,
     /// 9 to 15
-    pub window_bits: i32,
+    pub(crate) window_bits: i32,
     /// 1 to 9
-    pub mem_level: i32,
+    pub(crate) mem_level: i32,
     /// zlib's numbers, 0 to 4
-    pub strategy: i32,
+    pub(crate) strategy: i32,
 }
 
 /// Of brotli.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct BrotliParams {
     /// 0 to 11
-    pub quality: i32,
+    pub(crate) quality: i32,
     /// 10 to 24
-    pub window_bits: i32,
+    pub(crate) window_bits: i32,
     /// 0 generic, 1 text, 2 font
-    pub mode: i32,
+    pub(crate) mode: i32,
 }
 
 /// Of zstd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ZstdParams {
     /// 1 to 22
-    pub level: i32,
+    pub(crate) level: i32,
     /// zstd's numbers, 1 to 9
-    pub strategy: Option<i32>,
+    pub(crate) strategy: Option<i32>,
     /// 10 to 23: RFC 9659 has clients accept windows up to 8 MiB.
-    pub window_log: Option<i32>,
+    pub(crate) window_log: Option<i32>,
 }
 
 impl Default for ZlibParams {
@@ -79,10 +79,10 @@ impl Default for ZstdParams {
     }
 }
 
-impl Params {
+impl CodingParams {
     /// Whether a step of 64 KiB takes longer than a worker may be held: 10 to 200 ms from here on,
     /// against 1 ms of the defaults.
-    pub fn is_slow(&self, coding: Coding) -> bool {
+    pub(crate) fn is_slow(&self, coding: Coding) -> bool {
         match coding {
             Coding::Brotli => self.brotli.quality >= 9,
             Coding::Zstd => self.zstd.level >= 13 || self.zstd.strategy > Some(6),
@@ -92,7 +92,7 @@ impl Params {
 
     /// Length up to which a body is compressed in one go: [`AT_ONCE_BYTES_MAX`], or what takes
     /// about as long where the effort is high.
-    pub fn at_once_bytes_max(&self, coding: Coding) -> u64 {
+    pub(crate) fn at_once_bytes_max(&self, coding: Coding) -> u64 {
         let divisor = match coding {
             _ if self.is_slow(coding) => 32,
             Coding::Brotli if self.brotli.quality >= 7 => 4,
@@ -102,8 +102,8 @@ impl Params {
     }
 
     /// The parameters of `values`: deflate.params, before the directives for one of them.
-    pub fn new(values: &Values<'_>) -> Result<Params, Diagnostic> {
-        let mut params = Params::default();
+    pub(crate) fn new(values: &Values<'_>) -> Result<CodingParams, Diagnostic> {
+        let mut params = CodingParams::default();
         if let Some(level) = in_range(values, "deflate.compression-level", 1, 9)? {
             params.zlib.level = level;
             params.brotli.quality = level;
@@ -194,7 +194,7 @@ fn about(element: &Element) -> Option<Diagnostic> {
 }
 
 /// A key of `deflate.params`.
-struct Known {
+struct KnownParameter {
     name: &'static str,
     sets: Sets,
     min: i32,
@@ -219,7 +219,7 @@ enum Sets {
     Nothing,
 }
 
-impl Known {
+impl KnownParameter {
     fn read(&self, element: &Element) -> Result<i32, Diagnostic> {
         let word = element.value.as_str().unwrap_or_default();
         let number = match self
@@ -278,8 +278,8 @@ const ZSTD_STRATEGIES: &[(&str, i32)] = &[
     ("ZSTD_btultra2", 9),
 ];
 
-const fn known(name: &'static str, sets: Sets, min: i32, max: i32) -> Known {
-    Known {
+const fn known(name: &'static str, sets: Sets, min: i32, max: i32) -> KnownParameter {
+    KnownParameter {
         name,
         sets,
         min,
@@ -288,22 +288,22 @@ const fn known(name: &'static str, sets: Sets, min: i32, max: i32) -> Known {
     }
 }
 
-static KNOWN: &[Known] = &[
+static KNOWN: &[KnownParameter] = &[
     known("gzip.level", Sets::ZlibLevel, 1, 9),
     known("gzip.windowBits", Sets::ZlibWindowBits, 9, 15),
     known("gzip.memLevel", Sets::ZlibMemLevel, 1, 9),
-    Known {
+    KnownParameter {
         words: ZLIB_STRATEGIES,
         ..known("gzip.strategy", Sets::ZlibStrategy, 0, 4)
     },
     known("BROTLI_PARAM_QUALITY", Sets::BrotliQuality, 0, 11),
     known("BROTLI_PARAM_LGWIN", Sets::BrotliWindowBits, 10, 24),
-    Known {
+    KnownParameter {
         words: BROTLI_MODES,
         ..known("BROTLI_PARAM_MODE", Sets::BrotliMode, 0, 2)
     },
     known("ZSTD_c_compressionLevel", Sets::ZstdLevel, 1, 22),
-    Known {
+    KnownParameter {
         words: ZSTD_STRATEGIES,
         ..known("ZSTD_c_strategy", Sets::ZstdStrategy, 1, 9)
     },

@@ -5,7 +5,6 @@
 //! from, so one that was made from another content is not used even if the tag is the same. They
 //! are served as files by the file cache: in one send, or by sendfile. [`keeping`](super::keeping) writes them.
 
-use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 
@@ -15,10 +14,11 @@ use petrel_engine::file_cache::{FileEntry, FileKind, Symlinks};
 use petrel_engine::proto::accept::Coding;
 
 use super::fields;
+use super::kept::OfWorker;
 use crate::cache_dir::CacheDir;
 
 /// Where the compressed form of `source` is kept.
-pub(super) enum Stored {
+pub(super) enum StoredFile {
     /// There.
     Here(Body),
     /// Nowhere.
@@ -33,24 +33,24 @@ pub(super) fn find(
     directory: &CacheDir,
     source: &Piece,
     coding: Coding,
-) -> Stored {
+) -> StoredFile {
     if exchange.gave_up_on_files() {
         // Its directory does not answer, perhaps; compressing takes less time than another wait.
-        return Stored::Missing;
+        return StoredFile::Missing;
     }
     let name = name(exchange, source, coding);
     let Some(path) = name.and_then(|name| directory.path_of(&name)) else {
-        return Stored::Missing;
+        return StoredFile::Missing;
     };
     match exchange.look_up(&path, Symlinks::Refuse) {
-        Some(file) => body_of(file, source).map_or(Stored::Missing, Stored::Here),
-        None => Stored::Cold,
+        Some(file) => body_of(file, source).map_or(StoredFile::Missing, StoredFile::Here),
+        None => StoredFile::Cold,
     }
 }
 
 /// Logs that files cannot be kept: once, until it works again.
 pub(super) fn complain(exchange: &Exchange, error: &io::Error) {
-    if !HAS_COMPLAINED.replace(true) {
+    if !OfWorker::of(&exchange.worker).has_complained.replace(true) {
         exchange.log_error(
             "transform",
             format_args!("deflate.cache-dir: files are not kept until this is mended: {error}"),
@@ -59,8 +59,8 @@ pub(super) fn complain(exchange: &Exchange, error: &io::Error) {
 }
 
 /// Files can be kept: the next time they cannot is to be logged.
-pub(super) fn works() {
-    HAS_COMPLAINED.set(false);
+pub(super) fn works(exchange: &Exchange) {
+    OfWorker::of(&exchange.worker).has_complained.set(false);
 }
 
 /// The name below the directory; `None` if the answer is not the request's own file, or if its
@@ -97,9 +97,4 @@ pub(super) fn modified(source: &Piece) -> Option<(u64, u32)> {
         Piece::File { file, .. } => Some((file.stat().modified_s, file.stat().modified_ns)),
         Piece::Bytes(_) => None,
     }
-}
-
-thread_local! {
-    /// Whether the log has been told that files cannot be kept.
-    static HAS_COMPLAINED: Cell<bool> = const { Cell::new(false) };
 }

@@ -359,18 +359,21 @@ fn a_cache_dir_that_cannot_be_written_costs_nothing_but_the_keeping() {
 #[test]
 fn nothing_new_is_compressed_under_load() {
     let pages = Pages::new();
-    let busy = pages.site("deflate.max-loadavg = \"0.000001\"");
+    let site = pages.site(
+        "deflate.max-loadavg = \"0.000001\"\n\
+         $HTTP[\"querystring\"] == \"idle\" { deflate.max-loadavg = \"99999\" }",
+    );
     if std::fs::read_to_string("/proc/loadavg").is_ok_and(|text| !text.starts_with("0.00")) {
-        let answer = gzip(&busy, "/small.txt");
+        let answer = gzip(&site, "/small.txt");
         assert_eq!(
             (coding(&answer), answer.field("Vary").as_deref()),
             (None, Some("Accept-Encoding"))
         );
     }
-    let idle = pages.site("deflate.max-loadavg = \"99999\"");
-    assert_eq!(coding(&gzip(&idle, "/small.txt")).as_deref(), Some("gzip"));
+    let idle = gzip(&site, "/small.txt?idle");
+    assert_eq!(coding(&idle).as_deref(), Some("gzip"));
     assert_eq!(
-        coding(&gzip(&busy, "/small.txt")).as_deref(),
+        coding(&gzip(&site, "/small.txt")).as_deref(),
         Some("gzip"),
         "it was made before"
     );
@@ -461,7 +464,9 @@ mod while_it_is_sent {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::task::{Context, Poll, Wake, Waker};
 
-    use petrel_engine::body::{BodySource, ColdRead};
+    use petrel_engine::body::BodySource;
+    use petrel_engine::network_backend::{FileReader, NetworkBackend};
+    use petrel_engine::testing::Site;
 
     use super::*;
     use crate::deflate::body::{CompressedBody, at_once};
@@ -483,17 +488,18 @@ mod while_it_is_sent {
         }
     }
 
-    fn options(text: &str) -> Rc<Options> {
+    fn options(text: &str) -> Rc<DeflateOptions> {
         let options = petrel_engine::config::LoadOptions::from_process();
         let schema = petrel_engine::config::Schema::new(&[MODULE.directives]);
         let config = petrel_engine::config::parse_str("t", text, &schema, &options).expect("sound");
         let blocks = config.blocks.iter().map(|block| block.id);
         let values = petrel_engine::settings::Values::merge(&config, &schema, blocks);
-        Rc::new(Options::new(&values).expect("sound"))
+        Rc::new(DeflateOptions::new(&values).expect("sound"))
     }
 
-    fn cold() -> ColdRead {
-        ColdRead::new(0, 60)
+    fn reader() -> FileReader {
+        let site = Site::new("", &[]);
+        site.worker().file_reader(NetworkBackend::Auto, 0, 60)
     }
 
     fn poll(body: &mut CompressedBody) -> Poll<Option<Vec<u8>>> {
@@ -535,7 +541,7 @@ mod while_it_is_sent {
         let script = Script([Some(&b"data: 1\n"[..]), None, None, Some(b"data: 2\n")].into());
         let source = Body::Source(Box::new(script));
         let mut body =
-            CompressedBody::new(source, cold(), Coding::Gzip, &options("")).expect("begin");
+            CompressedBody::new(source, reader(), Coding::Gzip, &options("")).expect("begin");
         let Poll::Ready(Some(first)) = poll_turns(&mut body) else {
             panic!("the first event")
         };
@@ -560,7 +566,7 @@ mod while_it_is_sent {
         let options = options("deflate.sync-flush = \"enable\"");
         let mut body = CompressedBody::new(
             Body::Source(Box::new(script)),
-            cold(),
+            reader(),
             Coding::Zstd,
             &options,
         )
@@ -578,9 +584,13 @@ mod while_it_is_sent {
     fn a_turn_ends_after_its_bytes() {
         let content = sample(200 * 1024);
         let options = options("deflate.work-block-size = 32");
-        let mut body =
-            CompressedBody::new(Body::from(content.clone()), cold(), Coding::Gzip, &options)
-                .expect("begin");
+        let mut body = CompressedBody::new(
+            Body::from(content.clone()),
+            reader(),
+            Coding::Gzip,
+            &options,
+        )
+        .expect("begin");
         let (mut turns, mut whole) = (0, Vec::new());
         loop {
             match poll(&mut body) {
@@ -599,7 +609,7 @@ mod while_it_is_sent {
         let options = options("deflate.params = (\"BROTLI_PARAM_QUALITY\" => 11)");
         let source = Body::from(content.clone());
         let mut body =
-            CompressedBody::new(source, cold(), Coding::Brotli, &options).expect("begin");
+            CompressedBody::new(source, reader(), Coding::Brotli, &options).expect("begin");
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .expect("a runtime");

@@ -4,7 +4,6 @@
 //! key is all that the bytes depend on: directory, URL, view and options.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
@@ -14,9 +13,10 @@ use petrel_engine::body::{Body, Piece};
 use petrel_engine::file_cache::{FileKind, Symlinks};
 use petrel_engine::proto::status::Status;
 
-use super::options::{Cache, Options};
+use super::options::{Cache, ListingOptions};
 use super::set_fields;
-use super::view::{Format, View};
+use super::view::{ListingFormat, View};
+use crate::byte_cache::ByteCache;
 use crate::cache_dir::CacheDir;
 
 /// What is known of a listing.
@@ -30,7 +30,7 @@ pub(super) enum Cached {
 }
 
 /// Answers with a listing that was kept, if there is a fresh one.
-pub(super) fn answer(exchange: &mut Exchange, options: &Options, view: &View) -> Cached {
+pub(super) fn answer(exchange: &mut Exchange, options: &ListingOptions, view: &View) -> Cached {
     let Some(cache) = &options.cache else {
         return Cached::Missing;
     };
@@ -51,7 +51,7 @@ pub(super) fn answer(exchange: &mut Exchange, options: &Options, view: &View) ->
 }
 
 /// Keeps a listing, if that is configured and it is not too long. Files are written in the background.
-pub(super) fn keep(exchange: &Exchange, options: &Options, view: &View, bytes: &Bytes) {
+pub(super) fn keep(exchange: &Exchange, options: &ListingOptions, view: &View, bytes: &Bytes) {
     let Some(cache) = &options.cache else { return };
     match &cache.directory {
         None => {
@@ -60,18 +60,19 @@ pub(super) fn keep(exchange: &Exchange, options: &Options, view: &View, bytes: &
                 .clock()
                 .seconds()
                 .saturating_add(cache.max_age_s);
-            let kept = Kept {
+            let kept = KeptListing {
                 until_s,
                 bytes: bytes.clone(),
             };
-            LISTINGS.with_borrow_mut(|listings| {
-                listings.insert(Key::of(exchange, options, view), kept)
-            });
+            let key = ListingKey::of(exchange, options, view);
+            let listings = Listings::of(exchange);
+            let bytes = bytes.len() + KEY_BYTES;
+            listings.0.borrow_mut().insert(key, kept, bytes);
         }
         Some(directory) => {
             let name = file_name(exchange, options, view);
             let settings = Rc::clone(&exchange.settings);
-            directory.keep(name, bytes.clone(), move |error| {
+            directory.keep(&exchange.worker, name, bytes.clone(), move |error| {
                 settings.core.error_log.error(format_args!(
                     "(content) a listing could not be kept: {error}"
                 ));
@@ -80,22 +81,19 @@ pub(super) fn keep(exchange: &Exchange, options: &Options, view: &View, bytes: &
     }
 }
 
-fn from_memory(exchange: &Exchange, options: &Options, view: &View) -> Option<Body> {
-    let key = Key::of(exchange, options, view);
+fn from_memory(exchange: &Exchange, options: &ListingOptions, view: &View) -> Option<Body> {
+    let key = ListingKey::of(exchange, options, view);
     let now_s = exchange.worker.clock().seconds();
-    LISTINGS.with_borrow(|listings| {
-        let kept = listings
-            .by_key
-            .get(&key)
-            .filter(|kept| now_s < kept.until_s)?;
-        Some(Body::Piece(Piece::Bytes(kept.bytes.clone())))
-    })
+    let listings = Listings::of(exchange);
+    let mut listings = listings.0.borrow_mut();
+    let kept = listings.get(&key).filter(|kept| now_s < kept.until_s)?;
+    Some(Body::Piece(Piece::Bytes(kept.bytes.clone())))
 }
 
 /// `None`: the disk has to be asked.
 fn from_file(
     exchange: &Exchange,
-    options: &Options,
+    options: &ListingOptions,
     cache: &Cache,
     directory: &CacheDir,
     view: &View,
@@ -115,12 +113,12 @@ fn from_file(
 }
 
 /// Where lighttpd has `dirlist.html`; the number keeps different views of a directory apart.
-fn file_name(exchange: &Exchange, options: &Options, view: &View) -> Vec<u8> {
+fn file_name(exchange: &Exchange, options: &ListingOptions, view: &View) -> Vec<u8> {
     let mut hasher = DefaultHasher::new();
-    Key::of(exchange, options, view).hash(&mut hasher);
+    ListingKey::of(exchange, options, view).hash(&mut hasher);
     let suffix = match view.format {
-        Format::Page => "html",
-        Format::Json => "json",
+        ListingFormat::Page => "html",
+        ListingFormat::Json => "json",
     };
     let path = exchange.physical.path.trim_ascii();
     let parts = path
@@ -136,16 +134,16 @@ fn file_name(exchange: &Exchange, options: &Options, view: &View) -> Vec<u8> {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Key {
+struct ListingKey {
     path: Vec<u8>,
     url_path: Vec<u8>,
     view: View,
     fingerprint: u64,
 }
 
-impl Key {
-    fn of(exchange: &Exchange, options: &Options, view: &View) -> Key {
-        Key {
+impl ListingKey {
+    fn of(exchange: &Exchange, options: &ListingOptions, view: &View) -> ListingKey {
+        ListingKey {
             path: exchange.physical.path.clone(),
             url_path: exchange.request.url.path().to_vec(),
             view: *view,
@@ -154,39 +152,20 @@ impl Key {
     }
 }
 
-struct Kept {
+struct KeptListing {
     /// In seconds of the worker's monotonic clock.
     until_s: u32,
     bytes: Bytes,
 }
 
-#[derive(Default)]
-struct Listings {
-    by_key: HashMap<Key, Kept>,
-    bytes: usize,
-}
+/// Listings in the memory of a worker.
+struct Listings(RefCell<ByteCache<ListingKey, KeptListing>>);
 
 impl Listings {
-    /// When it is full everything goes: entries live for seconds anyway.
-    fn insert(&mut self, key: Key, kept: Kept) {
-        let size = kept.bytes.len() + KEY_BYTES;
-        if size > KEPT_BYTES_MAX / 4 {
-            return;
-        }
-        if self.bytes + size > KEPT_BYTES_MAX {
-            self.by_key.clear();
-            self.bytes = 0;
-        }
-        self.bytes += size;
-        if let Some(old) = self.by_key.insert(key, kept) {
-            self.bytes = self.bytes.saturating_sub(old.bytes.len() + KEY_BYTES);
-        }
+    fn of(exchange: &Exchange) -> Rc<Listings> {
+        let make = || Listings(RefCell::new(ByteCache::new(KEPT_BYTES_MAX)));
+        exchange.worker.belonging(make)
     }
-}
-
-thread_local! {
-    /// A worker is a thread; its listings end with it.
-    static LISTINGS: RefCell<Listings> = RefCell::default();
 }
 
 /// Bytes of listings a worker keeps in memory.

@@ -2,6 +2,8 @@
 
 use std::io::Write as _;
 
+use jiff::Timestamp;
+
 /// Appends a size: bytes up to 1023, then with a letter for each power of 1024.
 pub(super) fn write_size(out: &mut Vec<u8>, bytes: u64) {
     const LETTERS: [char; 6] = ['K', 'M', 'G', 'T', 'P', 'E'];
@@ -23,33 +25,10 @@ pub(super) fn write_size(out: &mut Vec<u8>, bytes: u64) {
 
 /// Appends `2026-11-21 21:24` and returns nothing else: UTC, as the head of the column says.
 pub(super) fn write_time(out: &mut Vec<u8>, unix_seconds: u64) {
-    let (year, month, day) = civil(unix_seconds / 86_400);
-    let of_day = unix_seconds % 86_400;
-    let _ = write!(
-        out,
-        "{year:04}-{month:02}-{day:02} {:02}:{:02}",
-        of_day / 3600,
-        of_day / 60 % 60
-    );
-}
-
-/// Year, month and day of a day since 1970. Counted in eras of 400 years that begin in March, so
-/// that the leap day is a year's last.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let era = days / 146_097;
-    let day_of_era = days % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+    let time = i64::try_from(unix_seconds).ok();
+    let time = time.and_then(|seconds| Timestamp::from_second(seconds).ok());
+    let time = time.unwrap_or(Timestamp::MAX);
+    let _ = write!(out, "{}", time.strftime("%Y-%m-%d %H:%M"));
 }
 
 #[cfg(test)]

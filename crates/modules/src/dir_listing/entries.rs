@@ -21,22 +21,22 @@ struct Slot {
 
 /// One entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry<'e> {
-    pub name: &'e [u8],
-    pub is_directory: bool,
+pub(super) struct ListingEntry<'e> {
+    pub(crate) name: &'e [u8],
+    pub(crate) is_directory: bool,
     /// Bytes.
-    pub size: u64,
+    pub(crate) size: u64,
     /// Seconds since 1970.
-    pub modified_s: u64,
+    pub(crate) modified_s: u64,
 }
 
 impl Entries {
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.list.len()
     }
 
     /// Adds an entry. A name beyond what any file system allows is left out.
-    pub fn push(&mut self, entry: Entry<'_>) {
+    pub(crate) fn push(&mut self, entry: ListingEntry<'_>) {
         let Ok(name_start) = u32::try_from(self.names.len()) else {
             return;
         };
@@ -53,12 +53,16 @@ impl Entries {
         });
     }
 
-    pub fn get(&self, index: usize) -> Option<Entry<'_>> {
+    pub(crate) fn get(&self, index: usize) -> Option<ListingEntry<'_>> {
         self.list.get(index).map(|slot| slot.entry(&self.names))
     }
 
     /// The order of the entries, as their indexes; `type_of` is only asked for when types are compared.
-    pub fn sorted(&self, sort: Sort, type_of: impl Fn(&Entry<'_>) -> Vec<u8>) -> Vec<u32> {
+    pub(crate) fn sorted(
+        &self,
+        sort: Sort,
+        type_of: impl Fn(&ListingEntry<'_>) -> Vec<u8>,
+    ) -> Vec<u32> {
         let by_name = |slot: &Slot| (!slot.is_directory, slot.entry(&self.names).name);
         let mut list: Vec<(&Slot, u32)> = self.list.iter().zip(0..).collect();
         match sort.column {
@@ -85,9 +89,9 @@ impl Entries {
 }
 
 impl Slot {
-    fn entry<'n>(&self, names: &'n [u8]) -> Entry<'n> {
+    fn entry<'n>(&self, names: &'n [u8]) -> ListingEntry<'n> {
         let start = self.name_start as usize;
-        Entry {
+        ListingEntry {
             name: names
                 .get(start..start + usize::from(self.name_len))
                 .unwrap_or_default(),
@@ -110,7 +114,7 @@ mod tests {
             ("z", true, 4096, 10),
             ("B", false, 3, 20),
         ] {
-            entries.push(Entry {
+            entries.push(ListingEntry {
                 name: name.as_bytes(),
                 is_directory,
                 size,

@@ -2,11 +2,11 @@
 
 use petrel_engine::proto::escape;
 
-use super::entries::Entry;
+use super::entries::ListingEntry;
 
 /// Appends one object of the array. A name that is not UTF-8 cannot be said in JSON: its bytes that
 /// are not become U+FFFD.
-pub(super) fn write_entry(out: &mut Vec<u8>, entry: &Entry<'_>, is_first: bool) {
+pub(super) fn write_entry(out: &mut Vec<u8>, entry: &ListingEntry<'_>, is_first: bool) {
     out.extend_from_slice(if is_first {
         b"\n{\"name\":\""
     } else {

@@ -22,11 +22,12 @@ mod write;
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use petrel_engine::Exchange;
-use petrel_engine::blocking::{NotDone, Origin};
+use petrel_engine::blocking::{FileDeadline, NotDone, Origin};
 use petrel_engine::body::{Body, Piece};
 use petrel_engine::cold_files::status_of_failure;
 use petrel_engine::config::{Diagnostic, DirectiveSpec};
@@ -37,16 +38,15 @@ use petrel_engine::settings::directives::Effect::{Renamed, Works};
 use rustix::io::Errno;
 
 use crate::disk_jobs::{Jobs, Waiter};
-use crate::file_wait::FileWait;
 use cache::Cached;
-use options::{Around, Options};
-use page::Page;
-use read::{AroundFile, Found, Wanted};
-use view::{Format, View};
+use options::{Around, ListingOptions};
+use page::ListingPage;
+use read::{AroundFile, DirectoryContents, WantedDirectory};
+use view::{ListingFormat, View};
 use write::Writing;
 
 /// mod_dirlisting.
-pub static MODULE: ModuleSpec = ModuleSpec {
+pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_dirlisting",
     doc: "Lists directories that have no index file, as a page or, on request, as JSON.",
     loaded: Loaded::Compat,
@@ -93,7 +93,7 @@ static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
 };
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
-    let options = Options::new(configure.values, configure.purpose, configure.logs)?;
+    let options = ListingOptions::new(configure.values, configure.purpose, configure.logs)?;
     if configure
         .values
         .bool("dir-listing.activate")
@@ -110,7 +110,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
 }
 
 struct DirListing {
-    options: Rc<Options>,
+    options: Rc<ListingOptions>,
 }
 
 impl Hook for DirListing {
@@ -134,11 +134,13 @@ impl Hook for DirListing {
         let Some(wanted) = wanted(exchange, &self.options, &view) else {
             return Outcome::Cold;
         };
-        match begin(self.options.fingerprint, view.format, origin, wanted) {
+        let fingerprint = self.options.fingerprint;
+        let reading = exchange.worker.belonging(|| Jobs::new(DIRECTORIES_MAX));
+        match begin(&reading, fingerprint, view.format, origin, wanted) {
             Some(waiter) => Outcome::Later(Box::new(Listing {
                 options: Rc::clone(&self.options),
                 view,
-                state: State::Reading(waiter, FileWait::new(exchange)),
+                state: ListingState::Reading(waiter, exchange.file_deadline()),
             })),
             None => refuse(exchange, Errno::BUSY),
         }
@@ -146,12 +148,12 @@ impl Hook for DirListing {
 }
 
 /// What has to be read. `None`: the disk has to be asked for files around the list.
-fn wanted(exchange: &Exchange, options: &Options, view: &View) -> Option<Wanted> {
+fn wanted(exchange: &Exchange, options: &ListingOptions, view: &View) -> Option<WantedDirectory> {
     let around = |around: &Option<Around>, class| match view.format {
-        Format::Page => page::around_file(exchange, around.as_ref(), class),
-        Format::Json => Some(AroundFile::Nothing),
+        ListingFormat::Page => page::around_file(exchange, around.as_ref(), class),
+        ListingFormat::Json => Some(AroundFile::Nothing),
     };
-    Some(Wanted {
+    Some(WantedDirectory {
         directory: exchange.physical.path.clone(),
         symlinks: exchange.settings.core.symlinks,
         names: Arc::clone(&options.names),
@@ -161,27 +163,38 @@ fn wanted(exchange: &Exchange, options: &Options, view: &View) -> Option<Wanted>
 }
 
 /// Has the directory read. `None`: too many are being read.
-fn begin(fingerprint: u64, format: Format, origin: Origin, wanted: Wanted) -> Option<Waiter<Read>> {
-    let key = Key::of(fingerprint, format, origin, &wanted);
-    READING.with(|jobs| jobs.join(key, origin, move || wanted.read().map(Arc::new)))
+fn begin(
+    reading: &Jobs<ReadKey, ReadListing>,
+    fingerprint: u64,
+    format: ListingFormat,
+    origin: Origin,
+    wanted: WantedDirectory,
+) -> Option<Waiter<ReadListing>> {
+    let key = ReadKey::of(fingerprint, format, origin, &wanted);
+    reading.join(key, origin, move || wanted.read().map(Arc::new))
 }
 
-type Read = Result<Arc<Found>, Errno>;
+type ReadListing = Result<Arc<DirectoryContents>, Errno>;
 
 /// What decides what is read.
 #[derive(PartialEq, Eq, Hash)]
-struct Key {
+struct ReadKey {
     directory: Vec<u8>,
     /// The file systems of the directory and of the files around the list: who comes when another one is mounted
     /// there does not wait for a thread that hangs in the one before.
     devices: [u64; 3],
-    format: Format,
+    format: ListingFormat,
     fingerprint: u64,
 }
 
-impl Key {
-    fn of(fingerprint: u64, format: Format, origin: Origin, wanted: &Wanted) -> Key {
-        Key {
+impl ReadKey {
+    fn of(
+        fingerprint: u64,
+        format: ListingFormat,
+        origin: Origin,
+        wanted: &WantedDirectory,
+    ) -> ReadKey {
+        ReadKey {
             directory: wanted.directory.clone(),
             devices: [
                 origin.device,
@@ -194,41 +207,33 @@ impl Key {
     }
 }
 
-thread_local! {
-    /// Directories that this worker waits for.
-    static READING: Jobs<Key, Read> = Jobs::new(DIRECTORIES_MAX);
-}
-
 /// A listing in the making.
 struct Listing {
-    options: Rc<Options>,
+    options: Rc<ListingOptions>,
     view: View,
-    state: State,
+    state: ListingState,
 }
 
-enum State {
+enum ListingState {
     /// The directory is being read.
-    Reading(Waiter<Read>, FileWait),
+    Reading(Waiter<ReadListing>, FileDeadline),
     Writing(Box<Writing>),
 }
 
 impl Pending for Listing {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
-        if let State::Reading(waiter, wait) = &self.state {
-            let read = match waiter.poll(context) {
-                Poll::Ready(read) => read,
-                Poll::Pending if wait.is_over(exchange) => {
-                    let path = exchange.physical.path.clone();
-                    return Poll::Ready(FileWait::give_up(exchange, "content", &path));
-                }
-                Poll::Pending => return Poll::Pending,
+        if let ListingState::Reading(waiter, deadline) = &mut self.state {
+            let polled = waiter.poll_unpin(context);
+            let Ok(read) = ready!(deadline.limit(polled, context)) else {
+                let path = exchange.physical.path.clone();
+                return Poll::Ready(exchange.answer_late_file("content", &path));
             };
             match self.take(exchange, read) {
-                Ok(writing) => self.state = State::Writing(Box::new(writing)),
+                Ok(writing) => self.state = ListingState::Writing(Box::new(writing)),
                 Err(errno) => return Poll::Ready(refuse(exchange, errno)),
             }
         }
-        if let State::Writing(writing) = &mut self.state
+        if let ListingState::Writing(writing) = &mut self.state
             && let Some(bytes) = writing.turn(&self.options)
         {
             return Poll::Ready(answer(exchange, &self.options, writing, bytes.into()));
@@ -239,18 +244,27 @@ impl Pending for Listing {
 }
 
 impl Listing {
-    fn take(&self, exchange: &Exchange, read: Result<Read, NotDone>) -> Result<Writing, Errno> {
+    fn take(
+        &self,
+        exchange: &Exchange,
+        read: Result<ReadListing, NotDone>,
+    ) -> Result<Writing, Errno> {
         let found = read.unwrap_or_else(|not_done| match not_done {
             NotDone::QueueFull => Err(Errno::BUSY),
             NotDone::Lost => Err(Errno::IO),
         })?;
-        let page = Page::new(exchange, &self.options, self.view);
+        let page = ListingPage::new(exchange, &self.options, self.view);
         let settings = Rc::clone(&exchange.settings);
         Ok(Writing::new(self.view, settings, found, page))
     }
 }
 
-fn answer(exchange: &mut Exchange, options: &Options, writing: &Writing, bytes: Bytes) -> Outcome {
+fn answer(
+    exchange: &mut Exchange,
+    options: &ListingOptions,
+    writing: &Writing,
+    bytes: Bytes,
+) -> Outcome {
     exchange.response.status = Status::OK;
     set_fields(exchange, options, writing.view().format);
     if writing.is_truncated() {
@@ -262,11 +276,11 @@ fn answer(exchange: &mut Exchange, options: &Options, writing: &Writing, bytes: 
     Outcome::Answer
 }
 
-fn set_fields(exchange: &mut Exchange, options: &Options, format: Format) {
+fn set_fields(exchange: &mut Exchange, options: &ListingOptions, format: ListingFormat) {
     let response = &mut exchange.response;
     match format {
-        Format::Page => response.set("Content-Type", options.content_type.as_bytes()),
-        Format::Json => response.set("Content-Type", b"application/json"),
+        ListingFormat::Page => response.set("Content-Type", options.content_type.as_bytes()),
+        ListingFormat::Json => response.set("Content-Type", b"application/json"),
     }
     response.set("Vary", b"Accept");
     if let Some(cache) = &options.cache {

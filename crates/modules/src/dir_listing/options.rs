@@ -12,36 +12,36 @@ use petrel_engine::settings::Values;
 use crate::cache_dir::CacheDir;
 
 /// What a listing shows, and how.
-pub(super) struct Options {
+pub(super) struct ListingOptions {
     /// Which names are listed.
-    pub names: Arc<Names>,
+    pub(crate) names: Arc<ListedNames>,
     /// `dir-listing.external-css`
-    pub external_css: Option<String>,
+    pub(crate) external_css: Option<String>,
     /// `dir-listing.external-js`
-    pub external_js: Option<String>,
+    pub(crate) external_js: Option<String>,
     /// `text/html; charset=` and the encoding.
-    pub content_type: String,
+    pub(crate) content_type: String,
     /// Whether `dir-listing.encoding` is UTF-8, so that other bytes have to be replaced.
-    pub is_utf8: bool,
+    pub(crate) is_utf8: bool,
     /// `dir-listing.show-header` and its siblings.
-    pub header: Option<Around>,
+    pub(crate) header: Option<Around>,
     /// `dir-listing.show-readme` and its siblings.
-    pub readme: Option<Around>,
+    pub(crate) readme: Option<Around>,
     /// `dir-listing.set-footer`
-    pub footer: Option<String>,
+    pub(crate) footer: Option<String>,
     /// `dir-listing.auto-layout`
-    pub has_layout: bool,
+    pub(crate) has_layout: bool,
     /// `dir-listing.sort`
-    pub is_sorted: bool,
+    pub(crate) is_sorted: bool,
     /// `dir-listing.cache`
-    pub cache: Option<Cache>,
+    pub(crate) cache: Option<Cache>,
     /// Differs between options that lead to different pages; the same in all workers.
-    pub fingerprint: u64,
+    pub(crate) fingerprint: u64,
 }
 
 /// Which names are listed, as far as they decide.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct ListedNames {
     /// `dir-listing.exclude`
     exclude: Vec<Pattern>,
     /// `dir-listing.hide-dotfiles`
@@ -53,27 +53,27 @@ pub(super) struct Names {
 /// A file shown above or below the list.
 pub(super) struct Around {
     /// Its name, or an absolute path.
-    pub name: String,
+    pub(crate) name: String,
     /// Left out of the list.
-    pub is_hidden: bool,
+    pub(crate) is_hidden: bool,
     /// Shown as text, not inserted as HTML.
-    pub is_text: bool,
+    pub(crate) is_text: bool,
 }
 
 /// `dir-listing.cache`
 pub(super) struct Cache {
     /// Seconds a listing counts as fresh.
-    pub max_age_s: u32,
+    pub(crate) max_age_s: u32,
     /// Where listings are kept as files; otherwise they are kept in memory.
-    pub directory: Option<Arc<CacheDir>>,
+    pub(crate) directory: Option<Arc<CacheDir>>,
 }
 
-impl Options {
-    pub fn new(
+impl ListingOptions {
+    pub(crate) fn new(
         values: &Values<'_>,
         purpose: Purpose,
         logs: &LogRegistry,
-    ) -> Result<Options, Diagnostic> {
+    ) -> Result<ListingOptions, Diagnostic> {
         let switch = |name: &str, default: bool| values.bool(name).unwrap_or(default);
         let text = |name: &str| values.string(name).map(str::to_owned);
         let encoding = encoding(values)?;
@@ -81,14 +81,14 @@ impl Options {
         let readme = around(values, "readme", "README.txt");
         let hidden = [&header, &readme].into_iter().flatten();
         let hidden = hidden.filter(|around| around.is_hidden);
-        let names = Names {
+        let names = ListedNames {
             exclude: patterns(values)?,
             hides_dotfiles: switch("dir-listing.hide-dotfiles", true),
             around: hidden
                 .map(|around| around.name.clone().into_bytes())
                 .collect(),
         };
-        Ok(Options {
+        Ok(ListingOptions {
             names: Arc::new(names),
             external_css: text("dir-listing.external-css"),
             external_js: text("dir-listing.external-js"),
@@ -106,9 +106,9 @@ impl Options {
     }
 }
 
-impl Names {
+impl ListedNames {
     /// Whether an entry of this name is listed, as far as its name decides.
-    pub fn shows(&self, name: &[u8]) -> bool {
+    pub(crate) fn shows(&self, name: &[u8]) -> bool {
         !(self.hides_dotfiles && name.starts_with(b".")
             || self.around.iter().any(|around| around == name)
             || self.exclude.iter().any(|pattern| pattern.is_match(name)))
@@ -221,7 +221,8 @@ fn cache(
 
 /// Without the directory listings are kept in memory.
 fn open(path: &str, logs: &LogRegistry) -> Option<Arc<CacheDir>> {
-    CacheDir::shared(path)
+    CacheDir::open(path)
+        .map(Arc::new)
         .map_err(|error| {
             logs.error(format_args!(
                 "dir-listing.cache {path:?} is not used: {error}"

@@ -14,27 +14,27 @@ use petrel_engine::proto::escape;
 use petrel_engine::settings::mime::{self, MimeTypes};
 
 use super::columns::{write_size, write_time};
-use super::entries::Entry;
-use super::options::{Around, Options};
-use super::read::{AroundFile, Found};
+use super::entries::ListingEntry;
+use super::options::{Around, ListingOptions};
+use super::read::{AroundFile, DirectoryContents};
 use super::view::{Column, Order, Sort, View};
 
 /// What a page needs to know besides the entries.
-pub(super) struct Page {
+pub(super) struct ListingPage {
     url_path: Vec<u8>,
     tag: Vec<u8>,
     sort: Option<Sort>,
     is_utf8: bool,
 }
 
-impl Page {
-    pub fn new(exchange: &Exchange, options: &Options, view: View) -> Page {
+impl ListingPage {
+    pub(crate) fn new(exchange: &Exchange, options: &ListingOptions, view: View) -> ListingPage {
         let line = &exchange.settings.core.server_line;
         let tag = line
             .strip_prefix(b"Server: ")
             .unwrap_or_default()
             .trim_ascii();
-        Page {
+        ListingPage {
             url_path: exchange.request.url.path().to_vec(),
             tag: tag.to_vec(),
             sort: view.sort,
@@ -43,7 +43,12 @@ impl Page {
     }
 
     /// Everything above the entries.
-    pub fn write_begin(&self, out: &mut Vec<u8>, options: &Options, found: &Found) {
+    pub(crate) fn write_begin(
+        &self,
+        out: &mut Vec<u8>,
+        options: &ListingOptions,
+        found: &DirectoryContents,
+    ) {
         if options.has_layout {
             self.write_head(out, options);
         }
@@ -61,7 +66,12 @@ impl Page {
     }
 
     /// One row.
-    pub fn write_entry(&self, out: &mut Vec<u8>, entry: &Entry<'_>, types: &MimeTypes) {
+    pub(crate) fn write_entry(
+        &self,
+        out: &mut Vec<u8>,
+        entry: &ListingEntry<'_>,
+        types: &MimeTypes,
+    ) {
         let slash: &[u8] = if entry.is_directory { b"/" } else { b"" };
         out.extend_from_slice(match entry.is_directory {
             true => b"<tr class=\"d\"><td class=\"n\"><a href=\"",
@@ -87,11 +97,11 @@ impl Page {
     }
 
     /// Everything below the entries. `cut` is how many were looked at, if there were more.
-    pub fn write_end(
+    pub(crate) fn write_end(
         &self,
         out: &mut Vec<u8>,
-        options: &Options,
-        found: &Found,
+        options: &ListingOptions,
+        found: &DirectoryContents,
         cut: Option<usize>,
     ) {
         out.extend_from_slice(b"</tbody>\n</table>\n</div>\n");
@@ -109,7 +119,7 @@ impl Page {
         }
     }
 
-    fn write_head(&self, out: &mut Vec<u8>, options: &Options) {
+    fn write_head(&self, out: &mut Vec<u8>, options: &ListingOptions) {
         out.extend_from_slice(b"<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"");
         let charset = options.content_type.rsplit('=').next().unwrap_or_default();
         escape::html(out, charset.as_bytes());
@@ -134,7 +144,7 @@ impl Page {
         out.extend_from_slice(b"</head>\n<body>\n");
     }
 
-    fn write_foot(&self, out: &mut Vec<u8>, options: &Options) {
+    fn write_foot(&self, out: &mut Vec<u8>, options: &ListingOptions) {
         out.extend_from_slice(b"<div class=\"foot\">");
         match &options.footer {
             Some(html) => out.extend_from_slice(html.as_bytes()),
@@ -229,7 +239,7 @@ impl Page {
 }
 
 /// What the type column says: the media type without its parameters.
-pub(super) fn type_of<'t>(entry: &Entry<'_>, types: &'t MimeTypes) -> &'t [u8] {
+pub(super) fn type_of<'t>(entry: &ListingEntry<'_>, types: &'t MimeTypes) -> &'t [u8] {
     if entry.is_directory {
         return b"Directory";
     }

@@ -12,16 +12,16 @@ use petrel_engine::file_cache::{SharedDescriptor, Symlinks, open_directory};
 use rustix::fs::{AtFlags, Dir, FileType, statat};
 use rustix::io::Errno;
 
-use super::entries::{Entries, Entry};
-use super::options::Names;
+use super::entries::{Entries, ListingEntry};
+use super::options::ListedNames;
 
 /// What is to be read for a listing.
-pub(super) struct Wanted {
-    pub directory: Vec<u8>,
-    pub symlinks: Symlinks,
-    pub names: Arc<Names>,
-    pub header: AroundFile,
-    pub readme: AroundFile,
+pub(super) struct WantedDirectory {
+    pub(crate) directory: Vec<u8>,
+    pub(crate) symlinks: Symlinks,
+    pub(crate) names: Arc<ListedNames>,
+    pub(crate) header: AroundFile,
+    pub(crate) readme: AroundFile,
 }
 
 /// A file that is shown around the list.
@@ -41,24 +41,24 @@ pub(super) enum AroundFile {
 }
 
 /// What was read.
-pub(super) struct Found {
-    pub entries: Entries,
+pub(super) struct DirectoryContents {
+    pub(crate) entries: Entries,
     /// There are more entries than are looked at.
-    pub is_truncated: bool,
-    pub header: Vec<u8>,
-    pub readme: Vec<u8>,
+    pub(crate) is_truncated: bool,
+    pub(crate) header: Vec<u8>,
+    pub(crate) readme: Vec<u8>,
 }
 
-impl Wanted {
+impl WantedDirectory {
     /// Reads it. Waits for the disk.
-    pub fn read(self) -> Result<Found, Errno> {
+    pub(crate) fn read(self) -> Result<DirectoryContents, Errno> {
         let mut directory = Directory {
             descriptor: open_directory(&self.directory, self.symlinks)?,
             symlinks: self.symlinks,
             entries: Entries::default(),
         };
         let is_truncated = directory.read(&self.names)?;
-        Ok(Found {
+        Ok(DirectoryContents {
             entries: directory.entries,
             is_truncated,
             header: self.header.content(),
@@ -69,7 +69,7 @@ impl Wanted {
 
 impl AroundFile {
     /// The file system that reading it waits for; 0 if it waits for none.
-    pub fn device(&self) -> u64 {
+    pub(crate) fn device(&self) -> u64 {
         match self {
             AroundFile::Open { device, .. } => *device,
             AroundFile::Nothing | AroundFile::Content(_) => 0,
@@ -108,7 +108,7 @@ struct Directory {
 
 impl Directory {
     /// Whether there is more than is looked at.
-    fn read(&mut self, names: &Names) -> Result<bool, Errno> {
+    fn read(&mut self, names: &ListedNames) -> Result<bool, Errno> {
         let mut seen = 0;
         for entry in Dir::read_from(&self.descriptor)? {
             let entry = entry?;
@@ -147,7 +147,7 @@ impl Directory {
             FileType::RegularFile => false,
             _ => return,
         };
-        self.entries.push(Entry {
+        self.entries.push(ListingEntry {
             name: name.to_bytes(),
             is_directory,
             size: u64::try_from(stat.st_size).unwrap_or(0),

@@ -1,4 +1,3 @@
-use std::future::poll_fn;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -338,7 +337,7 @@ fn a_directory_that_cannot_be_read_is_forbidden() {
 async fn a_directory_that_hangs_does_not_hold_up_what_is_mounted_in_its_place() {
     let root = Root::new("replaced");
     root.write("a", "");
-    let wanted = || Wanted {
+    let wanted = || WantedDirectory {
         directory: root.0.join("www").into_os_string().into_vec(),
         symlinks: Symlinks::Follow,
         names: Arc::default(),
@@ -357,18 +356,17 @@ async fn a_directory_that_hangs_does_not_hold_up_what_is_mounted_in_its_place() 
         assert!(is_open.recv().is_err());
         Err(Errno::IO)
     };
-    let key = Key::of(0, Format::Json, mount(1), &wanted());
-    let first = READING.with(|jobs| jobs.join(key, mount(1), hangs));
+    let key = ReadKey::of(0, ListingFormat::Json, mount(1), &wanted());
+    let jobs = Jobs::new(2);
+    let first = jobs.join(key, mount(1), hangs);
     has_begun.recv().await.expect("a thread has begun");
-    let behind = begin(0, Format::Json, mount(1), wanted()).expect("there is room");
-    let is_held_up = || poll_fn(|context| Poll::Ready(behind.poll(context).is_pending()));
-    assert!(is_held_up().await);
-    let second = begin(0, Format::Json, mount(2), wanted()).expect("there is room");
-    let read = poll_fn(|context| second.poll(context));
-    let read = tokio::time::timeout(Duration::from_secs(60), read).await;
+    let behind = begin(&jobs, 0, ListingFormat::Json, mount(1), wanted()).expect("there is room");
+    assert!(behind.clone().now_or_never().is_none());
+    let second = begin(&jobs, 0, ListingFormat::Json, mount(2), wanted()).expect("there is room");
+    let read = tokio::time::timeout(Duration::from_secs(60), second).await;
     let read = read.expect("it waits for nobody").expect("it is done");
     assert_eq!(read.expect("it is there").entries.len(), 1);
-    assert!(is_held_up().await);
+    assert!(behind.now_or_never().is_none());
     drop((first, open));
 }
 

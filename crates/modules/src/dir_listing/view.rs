@@ -1,19 +1,19 @@
 //! What the request asks of a listing: format, column and order.
 
 use petrel_engine::exchange::Request;
-use petrel_engine::proto::http1::KnownField;
+use petrel_engine::proto::request_head::KnownField;
 
 /// A way to look at a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct View {
-    pub format: Format,
+    pub(crate) format: ListingFormat,
     /// `None`: as the file system has them.
-    pub sort: Option<Sort>,
+    pub(crate) sort: Option<Sort>,
 }
 
 /// What is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Format {
+pub(super) enum ListingFormat {
     Page,
     Json,
 }
@@ -21,8 +21,8 @@ pub(super) enum Format {
 /// How entries are ordered. Directories come first by name and type, as in lighttpd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Sort {
-    pub column: Column,
-    pub order: Order,
+    pub(crate) column: Column,
+    pub(crate) order: Order,
 }
 
 /// A column of the page.
@@ -43,7 +43,7 @@ pub(super) enum Order {
 
 impl Column {
     /// The letter of `?C=`, as Apache and lighttpd have it.
-    pub const fn letter(self) -> u8 {
+    pub(crate) const fn letter(self) -> u8 {
         match self {
             Column::Name => b'N',
             Column::Modified => b'M',
@@ -54,12 +54,16 @@ impl Column {
 }
 
 impl View {
-    pub fn of(request: &Request, is_sorted: bool) -> View {
+    pub(crate) fn of(request: &Request, is_sorted: bool) -> View {
         let query = Query::read(request.url.query());
         let accept = request.head.field(KnownField::Accept).unwrap_or_default();
         let is_json = query.json || wants_json(accept);
         View {
-            format: if is_json { Format::Json } else { Format::Page },
+            format: if is_json {
+                ListingFormat::Json
+            } else {
+                ListingFormat::Page
+            },
             sort: is_sorted.then_some(Sort {
                 column: query.column,
                 order: query.order,

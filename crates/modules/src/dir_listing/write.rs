@@ -6,19 +6,19 @@ use std::sync::Arc;
 use petrel_engine::settings::Settings;
 
 use super::json;
-use super::options::Options;
-use super::page::{Page, type_of};
-use super::read::{Found, LISTED_ENTRIES_MAX};
-use super::view::{Format, View};
+use super::options::ListingOptions;
+use super::page::{ListingPage, type_of};
+use super::read::{DirectoryContents, LISTED_ENTRIES_MAX};
+use super::view::{ListingFormat, View};
 
 /// A listing in the making.
 pub(super) struct Writing {
     view: View,
     settings: Rc<Settings>,
-    found: Arc<Found>,
+    found: Arc<DirectoryContents>,
     /// The indexes of the entries, in their order.
     order: Vec<u32>,
-    page: Page,
+    page: ListingPage,
     out: Vec<u8>,
     /// Entries that are written; `None` before the beginning is.
     written: Option<usize>,
@@ -26,7 +26,12 @@ pub(super) struct Writing {
 
 impl Writing {
     /// Writes `found` as `view` has it.
-    pub fn new(view: View, settings: Rc<Settings>, found: Arc<Found>, page: Page) -> Writing {
+    pub(crate) fn new(
+        view: View,
+        settings: Rc<Settings>,
+        found: Arc<DirectoryContents>,
+        page: ListingPage,
+    ) -> Writing {
         Writing {
             view,
             settings,
@@ -38,17 +43,17 @@ impl Writing {
         }
     }
 
-    pub fn view(&self) -> &View {
+    pub(crate) fn view(&self) -> &View {
         &self.view
     }
 
     /// Whether there were more entries than are looked at.
-    pub fn is_truncated(&self) -> bool {
+    pub(crate) fn is_truncated(&self) -> bool {
         self.found.is_truncated
     }
 
     /// Goes on, for a few milliseconds at most. `Some`: the whole listing.
-    pub fn turn(&mut self, options: &Options) -> Option<Vec<u8>> {
+    pub(crate) fn turn(&mut self, options: &ListingOptions) -> Option<Vec<u8>> {
         let start = match self.written {
             Some(start) => start,
             None => {
@@ -69,7 +74,7 @@ impl Writing {
         Some(std::mem::take(&mut self.out))
     }
 
-    fn begin(&mut self, options: &Options) {
+    fn begin(&mut self, options: &ListingOptions) {
         let entries = &self.found.entries;
         let types = &self.settings.core.mime_types;
         self.order = match self.view.sort {
@@ -77,8 +82,8 @@ impl Writing {
             None => (0..).take(entries.len()).collect(),
         };
         match self.view.format {
-            Format::Page => self.page.write_begin(&mut self.out, options, &self.found),
-            Format::Json => self.out.extend_from_slice(b"["),
+            ListingFormat::Page => self.page.write_begin(&mut self.out, options, &self.found),
+            ListingFormat::Json => self.out.extend_from_slice(b"["),
         }
         self.written = Some(0);
     }
@@ -90,23 +95,23 @@ impl Writing {
                 continue;
             };
             match self.view.format {
-                Format::Page => {
+                ListingFormat::Page => {
                     let types = &self.settings.core.mime_types;
                     self.page.write_entry(&mut self.out, &entry, types);
                 }
-                Format::Json => json::write_entry(&mut self.out, &entry, number == 0),
+                ListingFormat::Json => json::write_entry(&mut self.out, &entry, number == 0),
             }
         }
     }
 
-    fn end(&mut self, options: &Options) {
+    fn end(&mut self, options: &ListingOptions) {
         match self.view.format {
-            Format::Page => {
+            ListingFormat::Page => {
                 let cut = self.found.is_truncated.then_some(LISTED_ENTRIES_MAX);
                 let found = &self.found;
                 self.page.write_end(&mut self.out, options, found, cut);
             }
-            Format::Json => self.out.extend_from_slice(b"\n]\n"),
+            ListingFormat::Json => self.out.extend_from_slice(b"\n]\n"),
         }
     }
 }

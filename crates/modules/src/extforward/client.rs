@@ -6,7 +6,7 @@ use petrel_engine::exchange::Scheme;
 use petrel_engine::proto::forwarded::{self, ForwardedError, Hop, Node};
 
 use super::trust::Trust;
-use super::{Params, scheme};
+use super::{ForwardedParams, scheme};
 
 /// What a trusted proxy says about the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(super) fn of_addresses(field: &[u8], proto: Option<&[u8]>, trust: &Trust) ->
 pub(super) fn of_forwarded(
     field: &[u8],
     trust: &Trust,
-    params: Params,
+    params: ForwardedParams,
 ) -> Result<Option<Client>, ForwardedError> {
     let hops = forwarded::parse(field)?;
     let mut client = None;
@@ -59,7 +59,7 @@ pub(super) fn of_forwarded(
     Ok(client)
 }
 
-fn said_by(hop: &Hop<'_>, address: SocketAddr, params: Params) -> Client {
+fn said_by(hop: &Hop<'_>, address: SocketAddr, params: ForwardedParams) -> Client {
     let host = hop.host.as_deref().filter(|_| params.host);
     let user = hop.remote_user.as_deref().filter(|_| params.remote_user);
     Client {

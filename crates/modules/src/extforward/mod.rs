@@ -15,8 +15,8 @@ use petrel_engine::Exchange;
 use petrel_engine::config::{Config, Diagnostic, Effect};
 use petrel_engine::exchange::{Peer, Scheme};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
-use petrel_engine::proto::http1::KnownField;
 use petrel_engine::proto::proxy_protocol::Tls;
+use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::Values;
 
@@ -24,17 +24,17 @@ use client::Client;
 use trust::Trust;
 
 /// Variable of the environment: the address of the proxy whose word was taken.
-pub const ACTUAL_FOR: &str = "_L_EXTFORWARD_ACTUAL_FOR";
+pub(crate) const ACTUAL_FOR: &str = "_L_EXTFORWARD_ACTUAL_FOR";
 
 /// Variable of the environment: what that proxy spoke, where it says that the client speaks another.
-pub const ACTUAL_PROTO: &str = "_L_EXTFORWARD_ACTUAL_PROTO";
+pub(crate) const ACTUAL_PROTO: &str = "_L_EXTFORWARD_ACTUAL_PROTO";
 
 /// Variable of the environment: the host that proxy asked for, where it says that the client asked for
 /// another.
-pub const ACTUAL_HOST: &str = "_L_EXTFORWARD_ACTUAL_HOST";
+pub(crate) const ACTUAL_HOST: &str = "_L_EXTFORWARD_ACTUAL_HOST";
 
 /// mod_extforward.
-pub static MODULE: ModuleSpec = ModuleSpec {
+pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_extforward",
     doc: "Takes the client's address from a trusted proxy.",
     loaded: Loaded::Listed,
@@ -56,7 +56,7 @@ pub static MODULE: ModuleSpec = ModuleSpec {
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let values = configure.values;
-    let params = Params::parse(values)?;
+    let params = ForwardedParams::parse(values)?;
     let trust = Rc::new(Trust::parse(values));
     if trust.is_empty() {
         return Ok(());
@@ -92,27 +92,27 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
 const HEADERS: [&str; 2] = ["X-Forwarded-For", "Forwarded-For"];
 
 /// Forwarders that can never be anybody.
-pub fn warnings(config: &Config) -> Vec<Diagnostic> {
+pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
     trust::warnings(config)
 }
 
 struct ExtForward {
     trust: Rc<Trust>,
     headers: Vec<String>,
-    params: Params,
+    params: ForwardedParams,
     takes_certificate: bool,
 }
 
 /// Which parameters of Forwarded count, besides `for` and `proto`, which always do.
 #[derive(Clone, Copy, Debug, Default)]
-struct Params {
+struct ForwardedParams {
     host: bool,
     remote_user: bool,
 }
 
-impl Params {
-    fn parse(values: &Values<'_>) -> Result<Params, Diagnostic> {
-        let mut params = Params::default();
+impl ForwardedParams {
+    fn parse(values: &Values<'_>) -> Result<ForwardedParams, Diagnostic> {
+        let mut params = ForwardedParams::default();
         for element in values.array("extforward.params").into_iter().flatten() {
             let mut unused = false;
             let place = match element.key().unwrap_or_default() {
@@ -196,7 +196,7 @@ impl ExtForward {
             && host != exchange.request.head.host()
         {
             let actual = exchange.request.head.host().to_vec();
-            let options = exchange.worker.process().head_options;
+            let options = exchange.head_options();
             if !exchange.request.head.replace_host(host, &options) {
                 exchange.log_error(
                     "translate",

@@ -21,13 +21,13 @@ use crate::page_cache::cache_control::ResponseDirectives;
 
 /// Where a fragment comes from, and how long it counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
+pub(crate) struct Source {
     /// Path and query.
-    pub url: Vec<u8>,
+    pub(crate) url: Vec<u8>,
     /// Seconds; 0 is "for this request alone".
-    pub lifetime_s: u32,
+    pub(crate) lifetime_s: u32,
     /// What it is found by; `None`: by host and URL.
-    pub key: Option<Vec<u8>>,
+    pub(crate) key: Option<Vec<u8>>,
 }
 
 /// Bytes of a fragment at most.
@@ -41,13 +41,13 @@ const TIME_MAX: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// The first that there is none of: a sentence for the log.
-pub async fn fetch_all(
+pub(crate) async fn fetch_all(
     lent: Rc<Lent<Exchange>>,
     sources: Vec<Source>,
 ) -> Result<Vec<Bytes>, String> {
-    type Fetch = Pin<Box<dyn Future<Output = Result<Bytes, String>>>>;
-    let fetch = |source: Source| -> Fetch { Box::pin(fetch(Rc::clone(&lent), source)) };
-    let mut fetches: Vec<Fetch> = sources.into_iter().map(fetch).collect();
+    type FragmentFetch = Pin<Box<dyn Future<Output = Result<Bytes, String>>>>;
+    let fetch = |source: Source| -> FragmentFetch { Box::pin(fetch(Rc::clone(&lent), source)) };
+    let mut fetches: Vec<FragmentFetch> = sources.into_iter().map(fetch).collect();
     let mut fetched: Vec<Option<Bytes>> = vec![None; fetches.len()];
     poll_fn(|context| {
         let mut is_pending = false;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use petrel_engine::worker::Worker;
 
-use crate::page_cache::{Maker, PageCache, Turn};
+use crate::page_cache::{FragmentTurn, Maker, PageCache};
 
 pub(crate) use fetch::{Source, fetch_all};
 pub(crate) use lua::open;
@@ -85,14 +85,14 @@ pub async fn take(worker: &Rc<Worker>, key: &[u8], lifetime_s: u32, patience: Pa
         _ => Duration::ZERO,
     };
     match cache.fragment(worker, &fresh, wait).await {
-        Turn::Found(bytes) => Taken::Found(bytes),
-        Turn::Make(maker) => Taken::Make(Ticket {
+        FragmentTurn::Found(bytes) => Taken::Found(bytes),
+        FragmentTurn::Make(maker) => Taken::Make(Ticket {
             maker: Some(maker),
             worker: Rc::clone(worker),
             key: key.to_vec(),
             lifetime_s,
         }),
-        Turn::Alone => stale().map_or_else(alone, Taken::Found),
+        FragmentTurn::Alone => stale().map_or_else(alone, Taken::Found),
     }
 }
 
@@ -107,7 +107,7 @@ impl Ticket {
     }
 
     /// It is made, and not for others: they make their own.
-    pub fn keep_to_oneself(self) {
+    pub(crate) fn keep_to_oneself(self) {
         if let Some(maker) = self.maker {
             maker.give_up();
         }

@@ -10,7 +10,7 @@
 //! request would need a script that does nothing, and would take one of the few processes away.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Weak;
 use std::task::Context;
 use std::time::Duration;
 
@@ -24,57 +24,38 @@ use super::backend::now_ms;
 use super::balance::stable_hash;
 use super::health::Health;
 use super::limits::CHECK_REPLY_BYTES_MAX;
-use super::options::{HealthCheck, Host, HostAddress, Protocol};
+use super::options::{BackendHost, HealthCheck, HostAddress, Protocol};
 use super::stream::{BackendStream, SocketAddress, is_own_shortage};
 
 /// What is told whether it works: what all workers know of one backend.
-pub trait Checked: Send + Sync {
+pub(crate) trait Checked: Send + Sync {
     /// Its health.
     fn health(&self) -> &Health;
 }
 
 /// A backend to be checked.
-pub struct Target {
+pub(crate) struct CheckTarget {
     /// Who is told. When it is gone, the checks end.
-    pub backend: Weak<dyn Checked>,
+    pub(crate) backend: Weak<dyn Checked>,
     /// Where it listens.
-    pub address: SocketAddress,
+    pub(crate) address: SocketAddress,
     /// What it speaks.
-    pub protocol: Protocol,
+    pub(crate) protocol: Protocol,
     /// What to ask for, and how often.
-    pub check: HealthCheck,
+    pub(crate) check: HealthCheck,
     /// The Host field of the request.
-    pub host: Vec<u8>,
+    pub(crate) host: Vec<u8>,
     /// PROXY protocol version in front of the request: 0, 1 or 2.
-    pub proxy_protocol: u8,
+    pub(crate) proxy_protocol: u8,
     /// Where it is said that the backend failed or is back.
-    pub log: LogHandle,
+    pub(crate) log: LogHandle,
 }
 
 /// Checks backends, for all workers of a process.
 #[derive(Debug)]
-pub struct Checker {
+pub(crate) struct Checker {
     /// When this is dropped, the thread ends.
-    targets: mpsc::UnboundedSender<Target>,
-}
-
-/// The checker of this process. Starts it the first time.
-///
-/// # Errors
-/// The kernel refuses a thread.
-pub fn shared() -> io::Result<Arc<Checker>> {
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(checker) = &*shared {
-        return Ok(Arc::clone(checker));
-    }
-    let checker = Arc::new(Checker::start()?);
-    *shared = Some(Arc::clone(&checker));
-    Ok(checker)
-}
-
-/// Ends the checks of this process.
-pub fn stop() {
-    SHARED.lock().unwrap_or_else(PoisonError::into_inner).take();
+    targets: mpsc::UnboundedSender<CheckTarget>,
 }
 
 impl Checker {
@@ -82,7 +63,7 @@ impl Checker {
     ///
     /// # Errors
     /// The kernel refuses a thread.
-    pub fn start() -> io::Result<Checker> {
+    pub(crate) fn start() -> io::Result<Checker> {
         let (targets, mut received) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -99,21 +80,21 @@ impl Checker {
     }
 
     /// Checks `target` from now on. To be called once for each backend.
-    pub fn watch(&self, target: Target) {
+    pub(crate) fn watch(&self, target: CheckTarget) {
         // If the thread has ended, which only a panic in it can bring about, requests still find out.
         let _ = self.targets.send(target);
     }
 }
 
-impl Target {
+impl CheckTarget {
     /// The target that `host` stands for at `address`, if it is to be checked.
-    pub fn of(
-        host: &Host,
+    pub(crate) fn of(
+        host: &BackendHost,
         address: SocketAddress,
         backend: Weak<dyn Checked>,
         log: LogHandle,
-    ) -> Option<Target> {
-        Some(Target {
+    ) -> Option<CheckTarget> {
+        Some(CheckTarget {
             backend,
             address,
             protocol: host.protocol,
@@ -150,7 +131,7 @@ fn host_field(address: &HostAddress) -> String {
 }
 
 /// Checks one backend until it is gone.
-async fn check_on(target: Target) {
+async fn check_on(target: CheckTarget) {
     let interval = target.check.interval.max(INTERVAL_MIN);
     time::sleep(first_pause(&target, interval)).await;
     let mut failures = 0u32;
@@ -185,13 +166,13 @@ async fn check_on(target: Target) {
 }
 
 /// Part of an interval, so that not all backends are asked at a time, nor one by several servers.
-fn first_pause(target: &Target, interval: Duration) -> Duration {
+fn first_pause(target: &CheckTarget, interval: Duration) -> Duration {
     let server = std::process::id().to_le_bytes();
     let hash = stable_hash(&[target.address.to_string().as_bytes(), &server]);
     interval * (hash % 1000) as u32 / 1000
 }
 
-fn answered(target: &Target, health: &Health) {
+fn answered(target: &CheckTarget, health: &Health) {
     if health.check_answered(now_ms()) {
         let address = &target.address;
         target.log.error(format_args!(
@@ -200,7 +181,7 @@ fn answered(target: &Target, health: &Health) {
     }
 }
 
-fn failed(target: &Target, health: &Health, reason: &str) {
+fn failed(target: &CheckTarget, health: &Health, reason: &str) {
     if health.check_failed() {
         let address = &target.address;
         target.log.error(format_args!(
@@ -209,7 +190,7 @@ fn failed(target: &Target, health: &Health, reason: &str) {
     }
 }
 
-fn tell_shortage(target: &Target, error: &io::Error) {
+fn tell_shortage(target: &CheckTarget, error: &io::Error) {
     let address = &target.address;
     target.log.error(format_args!(
         "(backend-connect) health checks of backend {address} are left out until one works again: this server, not the backend, has run short: {error}"
@@ -231,7 +212,7 @@ impl<S: Into<String>> From<S> for CheckFailure {
 }
 
 /// One check.
-async fn ask(target: &Target) -> Result<(), CheckFailure> {
+async fn ask(target: &CheckTarget) -> Result<(), CheckFailure> {
     let stream = match target.address.connect().await {
         Ok(stream) => stream,
         // Its queue is full: it has much to do, and may not lose what it does for that.
@@ -247,14 +228,14 @@ async fn ask(target: &Target) -> Result<(), CheckFailure> {
     Ok(())
 }
 
-async fn ask_http(mut stream: BackendStream, target: &Target) -> Result<(), String> {
+async fn ask_http(mut stream: BackendStream, target: &CheckTarget) -> Result<(), String> {
     let mut request = proxy_prefix(target.proxy_protocol).to_vec();
     request.extend_from_slice(b"GET ");
     request.extend_from_slice(&target.check.path);
     request.extend_from_slice(b" HTTP/1.1\r\nHost: ");
     request.extend_from_slice(&target.host);
     request.extend_from_slice(b"\r\nUser-Agent: petrel-health-check\r\nConnection: close\r\n\r\n");
-    let mut replies = Replies::default();
+    let mut replies = ReceivedBytes::default();
     send(&mut stream, &request).await?;
     let mut decoder = ResponseDecoder::new(ResponseLimits {
         head_bytes_max: CHECK_REPLY_BYTES_MAX,
@@ -280,11 +261,11 @@ async fn ask_http(mut stream: BackendStream, target: &Target) -> Result<(), Stri
 }
 
 /// CPing and CPong: AJP13's own check, one message there and one back.
-async fn ask_ajp13(mut stream: BackendStream, target: &Target) -> Result<(), String> {
+async fn ask_ajp13(mut stream: BackendStream, target: &CheckTarget) -> Result<(), String> {
     let mut request = proxy_prefix(target.proxy_protocol).to_vec();
     request.extend_from_slice(&AJP13_PING);
     send(&mut stream, &request).await?;
-    let mut replies = Replies::default();
+    let mut replies = ReceivedBytes::default();
     while replies.bytes().len() < AJP13_PONG.len() {
         if !replies.receive(&mut stream).await? {
             return Err("it closed the connection".to_owned());
@@ -309,11 +290,11 @@ fn proxy_prefix(version: u8) -> &'static [u8] {
 
 /// What a backend said, of which a little is wanted.
 #[derive(Default)]
-struct Replies {
+struct ReceivedBytes {
     buffer: Vec<u8>,
 }
 
-impl Replies {
+impl ReceivedBytes {
     fn bytes(&self) -> &[u8] {
         &self.buffer
     }
@@ -346,10 +327,8 @@ async fn send(stream: &mut BackendStream, mut bytes: &[u8]) -> Result<(), String
     Ok(())
 }
 
-static SHARED: Mutex<Option<Arc<Checker>>> = Mutex::new(None);
-
 /// Failures in a row that take a backend out. One may be a restart of the backend.
-pub const FAILURES_MAX: u32 = 2;
+const FAILURES_MAX: u32 = 2;
 
 /// The shortest time between two checks, whatever the configuration says.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);

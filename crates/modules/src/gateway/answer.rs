@@ -8,15 +8,16 @@ use petrel_engine::module::Outcome;
 use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::reply_head::ReplyHead;
+use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
 
 use super::offload::{self, Offload, Opening};
-use super::options::{Gateway, Host, Mode};
+use super::options::{BackendHost, Gateway, Mode};
 use super::protocol::Conversation;
 use super::reroute;
 
 /// What becomes of the body behind a head.
-pub enum Verdict {
+pub(super) enum ReplyVerdict {
     /// It is the answer's body, which is sent when it is complete.
     Collect,
     /// It is the answer's body, which is sent while it comes.
@@ -32,28 +33,28 @@ pub enum Verdict {
 }
 
 /// Takes the head of a reply over into `exchange.response`.
-pub fn accept(
+pub(super) fn accept(
     exchange: &mut Exchange,
     gateway: &Gateway,
-    host: &Rc<Host>,
+    host: &Rc<BackendHost>,
     conversation: &dyn Conversation,
-) -> Verdict {
+) -> ReplyVerdict {
     let head = conversation.head();
     if host.mode == Mode::Authorizer && head.status() == Status::OK {
         authorize(exchange, head);
-        return Verdict::Discard(Outcome::Next);
+        return ReplyVerdict::Discard(Outcome::Next);
     }
     if gateway.extras.x_rewrite
         && let Some(begun) = reroute::follow(exchange, head)
     {
         return match begun {
-            Ok(outcome) => Verdict::Discard(outcome),
+            Ok(outcome) => ReplyVerdict::Discard(outcome),
             Err(reason) => {
                 exchange.log_error(
                     Stage::BackendReply.name(),
                     format_args!("{reason} backend={}", host.label),
                 );
-                Verdict::Refuse
+                ReplyVerdict::Refuse
             }
         };
     }
@@ -61,7 +62,7 @@ pub fn accept(
         && conversation.is_local_redirect()
         && let Some(outcome) = offload::local_redirect(exchange, head)
     {
-        return Verdict::Discard(outcome);
+        return ReplyVerdict::Discard(outcome);
     }
     let is_tunnel = head.status() == Status::SWITCHING_PROTOCOLS;
     if is_tunnel && !host.upgrade.opens_tunnel(exchange, head) {
@@ -72,37 +73,37 @@ pub fn accept(
                 host.label
             ),
         );
-        return Verdict::Refuse;
+        return ReplyVerdict::Refuse;
     }
     copy(exchange, gateway, host, head);
     if is_tunnel {
-        return Verdict::Tunnel;
+        return ReplyVerdict::Tunnel;
     }
     match offload::offload(exchange, host, head) {
         Offload::None => {}
-        Offload::Answered(outcome) => return Verdict::Discard(outcome),
-        Offload::Opening(opening) => return Verdict::Open(opening),
-        Offload::Refused(_) => return Verdict::Refuse,
+        Offload::Answered(outcome) => return ReplyVerdict::Discard(outcome),
+        Offload::Opening(opening) => return ReplyVerdict::Open(opening),
+        Offload::Refused => return ReplyVerdict::Refuse,
     }
     if exchange.request.head.method() == Method::Head {
         exchange.response.announced_length = announced_length(head);
     }
     match exchange.settings.core.stream_response_body > 0 || wants_streaming(head) {
-        true => Verdict::Stream,
-        false => Verdict::Collect,
+        true => ReplyVerdict::Stream,
+        false => ReplyVerdict::Collect,
     }
 }
 
 /// Sends an interim response on.
-pub fn inform(exchange: &mut Exchange, head: &ReplyHead) {
+pub(crate) fn inform(exchange: &mut Exchange, head: &ReplyHead) {
     let mut fields = HeaderBlock::new();
-    for (name, value) in head.fields().filter(|(name, _)| !is_hop_by_hop(name)) {
+    for (name, value) in head.fields().filter(|(name, _)| !is_of_connection(name)) {
         fields.append(name, value);
     }
-    exchange.inform(head.status(), &fields);
+    exchange.inform(head.status(), fields);
 }
 
-fn copy(exchange: &mut Exchange, gateway: &Gateway, host: &Host, head: &ReplyHead) {
+fn copy(exchange: &mut Exchange, gateway: &Gateway, host: &BackendHost, head: &ReplyHead) {
     exchange.response.answer(head.status());
     // It is the application's answer, error or not, with or without a body.
     exchange.response.is_final = true;
@@ -111,7 +112,7 @@ fn copy(exchange: &mut Exchange, gateway: &Gateway, host: &Host, head: &ReplyHea
     let maps = extras.rewriting.maps_replies() || extras.header_map.maps_replies();
     for (name, value) in head.fields() {
         let is_upgrade = is_tunnel && name.eq_ignore_ascii_case("upgrade");
-        if (is_hop_by_hop(name) && !is_upgrade) || offload::is_withheld(name, host) {
+        if (is_of_connection(name) && !is_upgrade) || offload::is_withheld(name, host) {
             continue;
         }
         let mapped = maps
@@ -169,20 +170,13 @@ fn announced_length(head: &ReplyHead) -> Option<u64> {
 
 /// Fields about the connection to the backend (RFC 9110 7.6.1), and those that our own connection
 /// writes.
-fn is_hop_by_hop(name: &str) -> bool {
-    const NAMES: &[&str] = &[
-        "connection",
-        "content-length",
-        "keep-alive",
-        "proxy-connection",
-        "status",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "x-accel-buffering",
-    ];
-    NAMES.iter().any(|known| name.eq_ignore_ascii_case(known))
+fn is_of_connection(name: &str) -> bool {
+    match KnownField::from_name(name.as_bytes()) {
+        Some(field) => field.is_hop_by_hop() || field == KnownField::ContentLength,
+        None => {
+            name.eq_ignore_ascii_case("Status") || name.eq_ignore_ascii_case("X-Accel-Buffering")
+        }
+    }
 }
 
 const VARIABLE: &str = "Variable-";

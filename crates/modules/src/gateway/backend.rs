@@ -1,22 +1,24 @@
 //! One backend: what all workers know of it, and this worker's connections to it.
+#![expect(clippy::disallowed_methods, reason = "workers share it")]
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use petrel_engine::log::LogHandle;
 
-use super::active_check::{self, Checked, Target};
+use super::active_check::{CheckTarget, Checked, Checker};
 use super::balance::{Candidate, stable_hash};
-use super::connection::{BackendConnection, Standing};
+use super::connection::{BackendConnection, Standing, Workbench};
 use super::health::Health;
 use super::limit::ConnectionLimit;
 use super::limits;
-use super::options::{Host, Protocol};
-use super::pool::{Grant, Queue, Signal, Ticket};
+use super::options::{BackendHost, Protocol};
+use super::pool::{Grant, Queue, QueueTicket, Signal};
 use super::protocol;
 use super::stream::{BackendStream, SocketAddress};
 
@@ -29,7 +31,7 @@ pub struct SharedBackend {
     /// What it speaks, for counters.
     pub protocol: Protocol,
     /// Whether it works.
-    pub health: Health,
+    pub(crate) health: Health,
     /// Its connections.
     pub limit: ConnectionLimit,
     /// Requests under way: those that wait for a connection, too.
@@ -39,7 +41,7 @@ pub struct SharedBackend {
     /// Connections made.
     pub connected: AtomicU64,
     /// Requests that had to wait for a connection.
-    pub backlogged: AtomicU64,
+    pub(crate) backlogged: AtomicU64,
     /// Requests that wait for a connection now.
     pub waiting: AtomicU32,
     key: u64,
@@ -50,10 +52,12 @@ pub struct SharedBackend {
 
 /// The backends of a server process, by the id of their route, their label and their address.
 #[derive(Default)]
-pub struct SharedBackends {
+pub(crate) struct SharedBackends {
     /// Those that some worker still uses: addresses of names come and go.
     known: Mutex<HashMap<String, Weak<SharedBackend>>>,
     workers: AtomicUsize,
+    /// The thread that checks backends, once there is one to be checked.
+    checker: Mutex<Option<Checker>>,
     /// The server process drains: no connection is kept.
     is_draining: Arc<AtomicBool>,
 }
@@ -61,11 +65,12 @@ pub struct SharedBackends {
 /// One backend as a worker sees it.
 pub struct Backend {
     /// Its options.
-    pub host: Rc<Host>,
+    pub host: Rc<BackendHost>,
     /// Where it is.
     pub address: SocketAddress,
     /// What all workers know.
     pub shared: Arc<SharedBackend>,
+    workbench: Rc<Workbench>,
     priority: u16,
     weight: u32,
     #[expect(
@@ -84,10 +89,10 @@ pub struct Backend {
 
 impl SharedBackends {
     /// The backend with that `id`, made when a worker asks first.
-    pub fn get(
+    pub(crate) fn get(
         &self,
         id: &str,
-        host: &Host,
+        host: &BackendHost,
         address: &SocketAddress,
         log: &LogHandle,
     ) -> Arc<SharedBackend> {
@@ -120,26 +125,39 @@ impl SharedBackends {
             return made;
         }
         let checked = Arc::downgrade(&made) as Weak<dyn Checked>;
-        if let Some(target) = Target::of(host, address.clone(), checked, log.clone()) {
-            match active_check::shared() {
-                Ok(checker) => checker.watch(target),
-                Err(error) => log.error(format_args!(
-                    "(backend-connect) no health checks for backend={}: {error}",
-                    made.name
-                )),
-            }
+        if let Some(target) = CheckTarget::of(host, address.clone(), checked, log.clone())
+            && let Err(error) = self.check(target)
+        {
+            log.error(format_args!(
+                "(backend-connect) no health checks for backend={}: {error}",
+                made.name
+            ));
         }
         made
     }
 
+    fn check(&self, target: CheckTarget) -> io::Result<()> {
+        let mut checker = self.checker();
+        match &*checker {
+            Some(checker) => checker.watch(target),
+            None => checker.insert(Checker::start()?).watch(target),
+        }
+        Ok(())
+    }
+
+    fn checker(&self) -> MutexGuard<'_, Option<Checker>> {
+        self.checker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A number for each worker that asks.
-    pub fn next_worker(&self) -> usize {
+    pub(crate) fn next_worker(&self) -> usize {
         self.workers.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The server process drains: workers close their idle connections, and keep none from now on.
-    pub fn drain(&self) {
+    pub(crate) fn drain(&self) {
         self.is_draining.store(true, Ordering::Relaxed);
+        self.checker().take();
         for (_, backend) in self.all() {
             backend.health.checks_end();
             let signals = backend
@@ -151,7 +169,7 @@ impl SharedBackends {
     }
 
     /// All backends and their ids, for counters.
-    pub fn all(&self) -> Vec<(String, Arc<SharedBackend>)> {
+    pub(crate) fn all(&self) -> Vec<(String, Arc<SharedBackend>)> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> = known
             .iter()
@@ -164,7 +182,7 @@ impl SharedBackends {
 
 impl SharedBackend {
     /// A connection is closed, or could not be made: whoever waits may open one.
-    pub fn give_permit(&self, was_proven: bool) {
+    pub(crate) fn give_permit(&self, was_proven: bool) {
         self.limit.closed(was_proven);
         self.call_waiting();
     }
@@ -200,9 +218,10 @@ impl SharedBackend {
 impl Backend {
     /// A backend of this worker; a task looks after it until it is dropped.
     pub fn new(
-        host: Rc<Host>,
+        host: Rc<BackendHost>,
         address: SocketAddress,
         shared: Arc<SharedBackend>,
+        workbench: Rc<Workbench>,
         weight: u32,
         priority: u16,
     ) -> Rc<Backend> {
@@ -217,6 +236,7 @@ impl Backend {
             host,
             address,
             shared,
+            workbench,
             priority,
             weight,
             idle: RefCell::default(),
@@ -248,7 +268,7 @@ impl Backend {
     }
 
     /// An idle connection, the one used last; closed ones are thrown away on the way.
-    pub fn take_idle(&self) -> Option<Box<BackendConnection>> {
+    pub(crate) fn take_idle(&self) -> Option<Box<BackendConnection>> {
         loop {
             let connection = self.idle.borrow_mut().pop()?;
             self.count_idle();
@@ -259,7 +279,7 @@ impl Backend {
     }
 
     /// A connection, or the right to make one, at once. `None`: it has to be waited for.
-    pub fn try_take(&self) -> Option<Grant> {
+    pub(crate) fn try_take(&self) -> Option<Grant> {
         if !self.queue.is_empty() {
             return None;
         }
@@ -270,7 +290,7 @@ impl Backend {
     }
 
     /// Joins the queue of those who wait. `None` when it is full.
-    pub fn wait(self: &Rc<Self>) -> Option<Ticket> {
+    pub fn wait(self: &Rc<Self>) -> Option<QueueTicket> {
         if self.shared.waiting.load(Ordering::Relaxed) >= self.host.backlog_max {
             return None;
         }
@@ -281,7 +301,7 @@ impl Backend {
             self.signal.notify.notify_one();
         }
         self.shared.call_idle(&self.signal);
-        Some(Ticket::new(Rc::clone(self), self.queue.join()))
+        Some(QueueTicket::new(Rc::clone(self), self.queue.join()))
     }
 
     /// A ticket is given back: its request has what it wanted, or does not want it any more.
@@ -301,13 +321,15 @@ impl Backend {
     /// A connection whose permit was taken and whose socket is connected.
     pub fn adopt(&self, stream: BackendStream, now_ms: u64) -> Box<BackendConnection> {
         self.shared.connected.fetch_add(1, Ordering::Relaxed);
-        let conversation = protocol::conversation(self.host.protocol);
+        let workbench = &self.workbench;
+        let conversation = protocol::conversation(self.host.protocol, &workbench.constants);
         let permit = Some(Arc::clone(&self.shared));
-        Box::new(BackendConnection::new(stream, conversation, permit, now_ms))
+        let connection = BackendConnection::new(stream, conversation, permit, workbench, now_ms);
+        Box::new(connection)
     }
 
     /// The permit is not needed: the connection could not be made.
-    pub fn refuse_permit(&self) {
+    pub(crate) fn refuse_permit(&self) {
         self.shared.give_permit(false);
     }
 
@@ -336,7 +358,7 @@ impl Backend {
     /// [`limits::KEPT_PROOF_MS`], or [`limits::KEPT_PROOFS`] in a row were open when a request wanted them. Asks the
     /// kernel, by one system call, because the end of the connection may have arrived after the worker last heard
     /// of its sockets.
-    pub fn may_close(&self, connection: &BackendConnection, now_ms: u64) -> bool {
+    pub(crate) fn may_close(&self, connection: &BackendConnection, now_ms: u64) -> bool {
         if connection.stream.is_stale_now() {
             self.kept_proofs.set(0);
             return true;
@@ -354,13 +376,13 @@ impl Backend {
     }
 
     /// Time after which a request without an answer waits for somebody to accept it.
-    pub fn patience_ms(&self) -> u64 {
+    pub(crate) fn patience_ms(&self) -> u64 {
         let usual_ms = self.usual_us.get() / 1000;
         (usual_ms * limits::PATIENCE_FACTOR).max(limits::PATIENCE_MS_MIN)
     }
 
     /// Once a second: connections that have been idle for too long are closed.
-    pub fn tidy(&self, now_ms: u64) {
+    pub(crate) fn tidy(&self, now_ms: u64) {
         let idle_ms = u64::try_from(self.host.keep_alive_idle.as_millis()).unwrap_or(u64::MAX);
         // One that was given back just before the process began to drain has not been seen then.
         if self.shared.is_draining() {
@@ -373,7 +395,7 @@ impl Backend {
     }
 
     /// Closes all idle connections: one of them was found closed by the backend.
-    pub fn forget_idle(&self) {
+    pub(crate) fn forget_idle(&self) {
         self.kept_proofs.set(0);
         let idle = std::mem::take(&mut *self.idle.borrow_mut());
         self.count_idle();
@@ -543,7 +565,7 @@ impl Candidate for Rc<Backend> {
 }
 
 /// Milliseconds of the monotonic clock.
-pub fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     seconds * 1000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000

@@ -19,7 +19,7 @@ use super::options::Balance;
 
 mod hash;
 
-pub use hash::stable_hash;
+pub(crate) use hash::stable_hash;
 
 /// What a backend looks like when one is to be chosen.
 pub trait Candidate {
@@ -112,7 +112,7 @@ pub struct Balancer {
     policy: Balance,
     /// Of the route's id; part of the cookie's name.
     route: u32,
-    turns: RefCell<Turns>,
+    turns: RefCell<RoundRobinTurns>,
     /// Empty but during a choice; kept for its memory.
     contenders: RefCell<Vec<Contender>>,
 }
@@ -124,7 +124,7 @@ impl Balancer {
         Balancer {
             policy,
             route: stable_hash(&[route_id.as_bytes()]) as u32,
-            turns: RefCell::new(Turns {
+            turns: RefCell::new(RoundRobinTurns {
                 credits: Vec::new(),
                 first: worker,
             }),
@@ -161,7 +161,7 @@ impl Balancer {
     }
 
     /// The name of the cookie: of each route another, as one client may use several.
-    pub fn cookie_name(&self) -> String {
+    pub(crate) fn cookie_name(&self) -> String {
         format!("{COOKIE_PREFIX}{:08x}", self.route)
     }
 
@@ -169,7 +169,7 @@ impl Balancer {
     ///
     /// The cookie holds 32 bits of a hash and nothing of the address. That keeps it from being read,
     /// not from being found by somebody who computes the hash of every address there might be.
-    pub fn write_set_cookie(&self, chosen: &impl Candidate, out: &mut Vec<u8>) {
+    pub(crate) fn write_set_cookie(&self, chosen: &impl Candidate, out: &mut Vec<u8>) {
         let name = self.cookie_name();
         let id = self.cookie_id(chosen.key());
         let text = format!("{name}={id:08x}; Path=/; HttpOnly; SameSite=Lax");
@@ -189,7 +189,7 @@ impl Balancer {
         let mut set_cookie = false;
         let index = match self.policy {
             Balance::ShortestQueue => shortest(),
-            Balance::RoundRobin => in_turn(Wanted::All),
+            Balance::RoundRobin => in_turn(Contenders::All),
             Balance::Hash => highest_score(contenders, stable_hash(&[request.host, request.path])),
             Balance::Sticky => highest_score(contenders, address_hash(request.client)),
             Balance::First => contenders.first().map(|first| first.index),
@@ -264,7 +264,7 @@ impl Contender {
 
 /// Smaller is better. Only candidates of the best tier compete.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Tier {
+struct CandidateTier {
     is_strained: bool,
     priority: u16,
 }
@@ -278,7 +278,7 @@ fn gather<C: Candidate>(
 ) -> Result<(), NoBackend> {
     contenders.clear();
     let mut none = NoBackend::Down;
-    let mut best: Option<Tier> = None;
+    let mut best: Option<CandidateTier> = None;
     for (index, candidate) in candidates.iter().enumerate() {
         if tried.contains(candidate.key()) {
             none = NoBackend::Tried;
@@ -299,13 +299,13 @@ fn gather<C: Candidate>(
     best.map(|_| ()).ok_or(none)
 }
 
-fn tier(candidate: &impl Candidate, now_ms: u64) -> Option<Tier> {
+fn tier(candidate: &impl Candidate, now_ms: u64) -> Option<CandidateTier> {
     let is_strained = match candidate.health().usability(now_ms) {
         Usability::Ready | Usability::Probe => false,
         Usability::Strained => true,
         Usability::Down => return None,
     };
-    Some(Tier {
+    Some(CandidateTier {
         is_strained,
         priority: candidate.priority(),
     })
@@ -323,7 +323,7 @@ fn contender(index: usize, candidate: &impl Candidate, now_ms: u64) -> Contender
 }
 
 /// The one with the fewest requests for its weight, and all that are as good.
-fn shortest_queue(contenders: &[Contender]) -> Wanted {
+fn shortest_queue(contenders: &[Contender]) -> Contenders {
     let shortest = contenders.iter().copied().reduce(|shortest, contender| {
         if contender.is_shorter_than(&shortest) {
             contender
@@ -331,20 +331,20 @@ fn shortest_queue(contenders: &[Contender]) -> Wanted {
             shortest
         }
     });
-    shortest.map_or(Wanted::All, Wanted::AsShortAs)
+    shortest.map_or(Contenders::All, Contenders::AsShortAs)
 }
 
 /// Who takes part in a turn.
-enum Wanted {
+enum Contenders {
     All,
     AsShortAs(Contender),
 }
 
-impl Wanted {
+impl Contenders {
     fn has(&self, contender: &Contender) -> bool {
         match self {
-            Wanted::All => true,
-            Wanted::AsShortAs(shortest) => !shortest.is_shorter_than(contender),
+            Contenders::All => true,
+            Contenders::AsShortAs(shortest) => !shortest.is_shorter_than(contender),
         }
     }
 }
@@ -353,16 +353,21 @@ impl Wanted {
 /// request and pays what all have earned. With weights 5, 1, 1 that gives a a b a c a a, where
 /// a a a a a b c would send five requests at a time to the first.
 #[derive(Debug)]
-struct Turns {
+struct RoundRobinTurns {
     /// By the place among the candidates.
     credits: Vec<i64>,
     /// Where to begin to look, so that not every worker sends its first request to the same.
     first: usize,
 }
 
-impl Turns {
+impl RoundRobinTurns {
     /// Whose turn it is among the contenders that are wanted.
-    fn next(&mut self, contenders: &[Contender], count: usize, wanted: Wanted) -> Option<usize> {
+    fn next(
+        &mut self,
+        contenders: &[Contender],
+        count: usize,
+        wanted: Contenders,
+    ) -> Option<usize> {
         if self.credits.len() != count {
             self.credits.clear();
             self.credits.resize(count, 0);

@@ -2,19 +2,34 @@
 
 use std::cell::Cell;
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+
+use petrel_engine::worker::Worker;
 
 use super::backend::SharedBackend;
 use super::limit::NewcomerId;
 use super::limits;
 use super::protocol::Conversation;
+use super::protocol::fastcgi::FastCgiConstants;
 use super::stream::BackendStream;
 
-thread_local! {
+/// What the requests of one worker are encoded with.
+#[derive(Default)]
+pub struct Workbench {
     /// What requests are encoded into. It goes round from request to request, so that it is in the
     /// processor's cache; a connection keeps it only while its socket takes no more.
-    static OUTGOING: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    outgoing: Cell<Vec<u8>>,
+    /// What FastCGI backends are told again and again.
+    pub(crate) constants: Rc<FastCgiConstants>,
+}
+
+impl Workbench {
+    /// That of `worker`.
+    pub fn of(worker: &Worker) -> Rc<Workbench> {
+        worker.belonging(Workbench::default)
+    }
 }
 
 /// A connection. Dropping it closes it and gives its permit back.
@@ -25,6 +40,7 @@ pub struct BackendConnection {
     pub conversation: Box<dyn Conversation>,
     /// Bytes received and not used yet.
     pub input: Vec<u8>,
+    workbench: Rc<Workbench>,
     outgoing: Vec<u8>,
     outgoing_sent: usize,
     permit: Option<Arc<SharedBackend>>,
@@ -36,7 +52,7 @@ pub struct BackendConnection {
 
 /// What is known of who is at the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub(crate) enum Standing {
     /// Nothing was asked yet.
     New,
     /// A request was written, nothing has come back.
@@ -51,12 +67,14 @@ impl BackendConnection {
         stream: BackendStream,
         conversation: Box<dyn Conversation>,
         permit: Option<Arc<SharedBackend>>,
+        workbench: &Rc<Workbench>,
         now_ms: u64,
     ) -> BackendConnection {
         BackendConnection {
             stream,
             conversation,
             input: Vec::new(),
+            workbench: Rc::clone(workbench),
             outgoing: Vec::new(),
             outgoing_sent: 0,
             permit,
@@ -77,6 +95,7 @@ impl BackendConnection {
             requests,
             // What is about the connection, and not about a request on it.
             stream: _,
+            workbench: _,
             permit: _,
             standing: _,
             tenure_since_ms: _,
@@ -101,9 +120,9 @@ impl BackendConnection {
     }
 
     /// The conversation, and the buffer that what it encodes is appended to.
-    pub fn encoder(&mut self) -> (&mut dyn Conversation, &mut Vec<u8>) {
+    pub(crate) fn encoder(&mut self) -> (&mut dyn Conversation, &mut Vec<u8>) {
         if self.outgoing.capacity() == 0 {
-            self.outgoing = OUTGOING.take();
+            self.outgoing = self.workbench.outgoing.take();
         }
         if self.outgoing_sent == self.outgoing.len() {
             self.outgoing.clear();
@@ -122,7 +141,7 @@ impl BackendConnection {
     ///
     /// # Errors
     /// Those of send(2).
-    pub fn poll_flush(
+    pub(crate) fn poll_flush(
         &mut self,
         context: &mut Context<'_>,
         sent: &mut u64,
@@ -142,19 +161,19 @@ impl BackendConnection {
             self.outgoing_sent = 0;
             let mut outgoing = std::mem::take(&mut self.outgoing);
             outgoing.clear();
-            OUTGOING.set(outgoing);
+            self.workbench.outgoing.set(outgoing);
         }
         Poll::Ready(Ok(()))
     }
 
     /// Forgets what is encoded and not sent.
-    pub fn drop_unsent(&mut self) {
+    pub(crate) fn drop_unsent(&mut self) {
         self.outgoing.clear();
         self.outgoing_sent = 0;
     }
 
     /// The first bytes of a request are sent.
-    pub fn request_is_written(&mut self, now_ms: u64) {
+    pub(crate) fn request_is_written(&mut self, now_ms: u64) {
         if self.standing == Standing::New
             && let Some(shared) = &self.permit
         {
@@ -163,7 +182,7 @@ impl BackendConnection {
     }
 
     /// The first byte of a reply came.
-    pub fn reply_has_begun(&mut self, now_ms: u64) {
+    pub(crate) fn reply_has_begun(&mut self, now_ms: u64) {
         if let (Standing::Newcomer(id), Some(shared)) = (self.standing, &self.permit) {
             shared.limit.answered(id, now_ms);
             self.standing = Standing::Proven;
@@ -182,22 +201,22 @@ impl BackendConnection {
     }
 
     /// How long nobody has used it.
-    pub fn idle_for_ms(&self, now_ms: u64) -> u64 {
+    pub(crate) fn idle_for_ms(&self, now_ms: u64) -> u64 {
         now_ms.saturating_sub(self.idle_since_ms)
     }
 
     /// Whether others should get a turn.
-    pub fn is_tenure_over(&self, now_ms: u64) -> bool {
+    pub(crate) fn is_tenure_over(&self, now_ms: u64) -> bool {
         now_ms.saturating_sub(self.tenure_since_ms) >= limits::TENURE_MS
     }
 
     /// Whether it is of no use any more.
-    pub fn is_stale(&self) -> bool {
+    pub(crate) fn is_stale(&self) -> bool {
         self.stream.is_stale()
     }
 
     /// Closes the connection. The caller has its permit, for another connection in its place.
-    pub fn close_for_another(mut self) {
+    pub(crate) fn close_for_another(mut self) {
         let Some(shared) = self.permit.take() else {
             return;
         };

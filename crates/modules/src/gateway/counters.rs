@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use petrel_engine::shared::Shared;
 
 use super::backend::{SharedBackend, SharedBackends, now_ms};
-use super::cgi;
+use super::cgi::RunningPrograms;
 use super::options::Protocol;
 
 /// Adds the gateways' counters to `counters`. What bears the same name is added up: backends that
@@ -18,7 +18,8 @@ pub fn read(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
     let backends = shared.belonging(SharedBackends::default).all();
     let mut add = |name: String, count: u64| *counters.entry(name).or_default() += count;
     add("gw.active-requests".to_owned(), 0);
-    add("cgi.programs".to_owned(), cgi::running() as u64);
+    let programs = RunningPrograms::of(shared);
+    add("cgi.programs".to_owned(), programs.count() as u64);
     for (_, backend) in &backends {
         of_lighttpd_14(backend, &mut add);
     }

@@ -12,22 +12,22 @@ use petrel_engine::proto::reply_head::ReplyHead;
 use super::options::Gateway;
 
 /// Which backend, and what it answered.
-pub const CHOICES: u8 = 1;
+pub(crate) const CHOICES: u8 = 1;
 /// Connections, the queue, replays.
-pub const CONNECTIONS: u8 = 2;
+pub(super) const CONNECTIONS: u8 = 2;
 /// Heads.
-pub const HEADS: u8 = 3;
+const HEADS: u8 = 3;
 
 /// Writes a line if `gateway` wants to hear of things of this `level`.
 #[inline]
-pub fn say(gateway: &Gateway, level: u8, exchange: &Exchange, what: fmt::Arguments<'_>) {
+pub(super) fn say(gateway: &Gateway, level: u8, exchange: &Exchange, what: fmt::Arguments<'_>) {
     if gateway.debug >= level {
         exchange.log_error(gateway.directive, what);
     }
 }
 
 /// The head of the request, as the client sent it.
-pub fn request_head(gateway: &Gateway, exchange: &Exchange) {
+pub(super) fn request_head(gateway: &Gateway, exchange: &Exchange) {
     if gateway.debug >= HEADS {
         for (name, value) in exchange.request.head.iter() {
             field(gateway, exchange, "request", name, value);
@@ -36,7 +36,7 @@ pub fn request_head(gateway: &Gateway, exchange: &Exchange) {
 }
 
 /// The head of a reply.
-pub fn reply_head(gateway: &Gateway, exchange: &Exchange, backend: &str, head: &ReplyHead) {
+pub(super) fn reply_head(gateway: &Gateway, exchange: &Exchange, backend: &str, head: &ReplyHead) {
     let status = head.status().0;
     say(
         gateway,

@@ -14,21 +14,21 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
+use petrel_engine::exchange::ListenerFacts;
 use petrel_engine::exchange::{Peer, Scheme};
-use petrel_engine::listener::ListenerFacts;
-use petrel_engine::proto::http1::Version;
+use petrel_engine::proto::request_head::Version;
 
 use super::header_map::Rewriting;
-use super::options::{Host, Mode};
+use super::options::{BackendHost, Mode};
 use super::protocol::BodyLength;
-pub use fields::is_ambiguous;
+pub(crate) use fields::is_ambiguous;
 use text::{Decimal, Joined, ip_text};
 
 /// Calls `add` with every variable of `exchange` for a program at `host`. CONTENT_LENGTH is the
 /// first, as SCGI needs it; it is missing for authorizers and for a body of unknown length.
 pub fn build(
     exchange: &Exchange,
-    host: &Host,
+    host: &BackendHost,
     body: BodyLength,
     add: &mut impl FnMut(&[u8], &[u8]),
 ) {
@@ -36,9 +36,9 @@ pub fn build(
 }
 
 /// The same with the rules of proxy-core.rewrite-request.
-pub fn build_rewritten(
+pub(crate) fn build_rewritten(
     exchange: &Exchange,
-    host: &Host,
+    host: &BackendHost,
     body: BodyLength,
     rules: &Rewriting,
     add: &mut impl FnMut(&[u8], &[u8]),
@@ -48,9 +48,9 @@ pub fn build_rewritten(
 
 /// The same without what [`constants`] adds, which has to come first then: of two variables with the
 /// same name programs take the last one.
-pub fn build_varying(
+pub(crate) fn build_varying(
     exchange: &Exchange,
-    host: &Host,
+    host: &BackendHost,
     body: BodyLength,
     rules: &Rewriting,
     add: &mut impl FnMut(&[u8], &[u8]),
@@ -67,7 +67,7 @@ enum Extent {
 
 fn build_some(
     exchange: &Exchange,
-    host: &Host,
+    host: &BackendHost,
     body: BodyLength,
     rules: &Rewriting,
     extent: Extent,
@@ -102,7 +102,7 @@ fn build_some(
 
 fn build_with(
     exchange: &Exchange,
-    host: &Host,
+    host: &BackendHost,
     body: BodyLength,
     script: &Script<'_>,
     uri: &[u8],
@@ -129,7 +129,7 @@ fn build_with(
 }
 
 /// The part of the URL path that names the program, and what follows it.
-pub fn script_name_and_path_info(exchange: &Exchange) -> (&[u8], &[u8]) {
+pub(crate) fn script_name_and_path_info(exchange: &Exchange) -> (&[u8], &[u8]) {
     let path = exchange.request.url.path();
     let info = exchange.physical.path_info.as_slice();
     let split = path.len().checked_sub(info.len());
@@ -141,7 +141,7 @@ pub fn script_name_and_path_info(exchange: &Exchange) -> (&[u8], &[u8]) {
 }
 
 /// QUERY_STRING, and the request target as it was sent (`uri`) and as it is now.
-fn url(exchange: &Exchange, host: &Host, uri: &[u8], add: &mut impl FnMut(&[u8], &[u8])) {
+fn url(exchange: &Exchange, host: &BackendHost, uri: &[u8], add: &mut impl FnMut(&[u8], &[u8])) {
     let url = &exchange.request.url;
     add(b"QUERY_STRING", url.query());
     let stripped = host.strip_request_uri.as_deref();
@@ -166,7 +166,7 @@ struct Script<'e> {
 }
 
 impl<'e> Script<'e> {
-    fn new(exchange: &'e Exchange, host: &'e Host) -> Script<'e> {
+    fn new(exchange: &'e Exchange, host: &'e BackendHost) -> Script<'e> {
         let physical = &exchange.physical;
         let (name, info) = script_name_and_path_info(exchange);
         let root = match (&host.docroot, physical.base.as_slice()) {
@@ -205,7 +205,7 @@ impl<'e> Script<'e> {
 
 /// What [`constants`] depends on. Where it is the same, they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConstantsKey {
+pub(crate) struct ConstantsKey {
     profile: u32,
     listener: *const ListenerFacts,
     local_address: Option<SocketAddr>,
@@ -215,7 +215,7 @@ pub struct ConstantsKey {
 
 impl ConstantsKey {
     /// The key for `exchange`. Keys of different workers must not be compared.
-    pub fn of(exchange: &Exchange) -> ConstantsKey {
+    pub(crate) fn of(exchange: &Exchange) -> ConstantsKey {
         ConstantsKey {
             profile: exchange.settings.profile,
             listener: Rc::as_ptr(&exchange.connection.listener),
@@ -227,14 +227,11 @@ impl ConstantsKey {
 }
 
 /// Versions, and the server's own address: the same for request after request.
-pub fn constants(exchange: &Exchange, add: &mut impl FnMut(&[u8], &[u8])) {
+pub(crate) fn constants(exchange: &Exchange, add: &mut impl FnMut(&[u8], &[u8])) {
     let request = &exchange.request;
     add(
         b"SERVER_PROTOCOL",
-        match request.head.version() {
-            Version::Http10 => b"HTTP/1.0",
-            Version::Http11 => b"HTTP/1.1",
-        },
+        request.head.version().as_str().as_bytes(),
     );
     let line = &*exchange.settings.core.server_line;
     let software = line.strip_prefix(b"Server: ").unwrap_or_default();

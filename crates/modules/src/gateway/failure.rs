@@ -13,7 +13,7 @@ use super::protocol::fastcgi::OVERLOADED;
 
 /// Why a request got no reply, or only a part of one.
 #[derive(Debug)]
-pub enum Failure {
+pub(super) enum Failure {
     /// No connection could be made.
     Connect(io::Error),
     /// This server has no descriptor, memory or port left for a connection.
@@ -42,7 +42,7 @@ pub enum Failure {
 
 impl Failure {
     /// What the client is told.
-    pub fn status(&self) -> Status {
+    pub(super) fn status(&self) -> Status {
         match self {
             Failure::Connect(_)
             | Failure::OwnShortage(_)
@@ -57,7 +57,7 @@ impl Failure {
     }
 
     /// The stage the log names.
-    pub fn stage(&self) -> Stage {
+    pub(super) fn stage(&self) -> Stage {
         match self {
             Failure::Connect(_)
             | Failure::OwnShortage(_)
@@ -69,17 +69,28 @@ impl Failure {
     }
 
     /// What it says about the backend; nothing when it is ours.
-    pub fn of_backend(&self) -> Option<health::Failure> {
+    pub(crate) fn of_backend(&self) -> Option<health::BackendFault> {
         match self {
-            Failure::Connect(_) | Failure::ConnectTimeout => Some(health::Failure::Unreachable),
-            Failure::Overloaded | Failure::Refused => Some(health::Failure::Overloaded),
+            Failure::Connect(_) | Failure::ConnectTimeout => {
+                Some(health::BackendFault::Unreachable)
+            }
+            Failure::Overloaded | Failure::Refused => Some(health::BackendFault::Overloaded),
             Failure::OwnShortage(_) | Failure::Spool(_) | Failure::Body(_) => None,
-            _ => Some(health::Failure::NoReply),
+            _ => Some(health::BackendFault::NoReply),
         }
     }
 
+    /// The error of a body that cannot be completed, because the backend `name` failed.
+    pub(crate) fn of_body(&self, name: &str) -> io::Error {
+        let kind = match self.is_timeout() {
+            true => io::ErrorKind::TimedOut,
+            false => io::ErrorKind::InvalidData,
+        };
+        io::Error::new(kind, format!("{self} backend={name}"))
+    }
+
     /// Whether the backend had its chance: it must not be given the same request again.
-    pub fn is_timeout(&self) -> bool {
+    pub(super) fn is_timeout(&self) -> bool {
         matches!(self, Failure::ReadTimeout | Failure::WriteTimeout)
     }
 }

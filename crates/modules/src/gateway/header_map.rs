@@ -15,30 +15,30 @@ pub(in crate::gateway) mod testing;
 use petrel_engine::config::{Array, Config, Diagnostic, Element};
 use petrel_engine::settings::Values;
 
-pub use rewriting::Rewriting;
+pub(crate) use rewriting::Rewriting;
 
 use super::upgrade::Upgrades;
 
 /// `proxy.header`, `proxy.forwarded`, `proxy.replace-http-host`.
 #[derive(Debug, Default)]
-pub struct HeaderMap {
+pub(crate) struct HeaderMap {
     /// The label of the backend is sent as Host.
-    pub replace_http_host: bool,
+    pub(crate) replace_http_host: bool,
     /// Requests are HTTP/1.0, one a connection. A body must have a known length for that: with
     /// one of unknown length the request is HTTP/1.1.
-    pub force_http10: bool,
+    pub(crate) force_http10: bool,
     /// The protocols that clients may change to, besides those of the backend's own option.
-    pub upgrade: Upgrades,
+    pub(crate) upgrade: Upgrades,
     /// What the Forwarded field says; nothing at all leaves it alone.
     forwarded: Forwarded,
     /// Clients that came over TLS see `https` where the backend says `http`.
     https_remap: bool,
     /// Path prefixes: the client's, the backend's.
-    paths: Vec<Pair>,
+    paths: Vec<Substitution>,
     /// Authorities in requests and what becomes of them.
-    request_hosts: Vec<Pair>,
+    request_hosts: Vec<Substitution>,
     /// Authorities in replies and what becomes of them.
-    reply_hosts: Vec<Pair>,
+    reply_hosts: Vec<Substitution>,
     /// Authorities whose URLs in replies have their path mapped; empty: all.
     path_hosts: Vec<Vec<u8>>,
     /// Authorities whose URLs in replies keep their path.
@@ -57,7 +57,7 @@ struct Forwarded {
 
 /// A text and what is put in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Pair {
+struct Substitution {
     from: Vec<u8>,
     to: Vec<u8>,
 }
@@ -67,7 +67,7 @@ impl HeaderMap {
     ///
     /// # Errors
     /// A key or a value that has no meaning.
-    pub fn parse(values: &Values<'_>) -> Result<HeaderMap, Diagnostic> {
+    pub(crate) fn parse(values: &Values<'_>) -> Result<HeaderMap, Diagnostic> {
         let mut map = HeaderMap {
             replace_http_host: values.bool("proxy.replace-http-host").unwrap_or(false),
             ..HeaderMap::default()
@@ -82,7 +82,7 @@ impl HeaderMap {
     }
 
     /// Whether the Forwarded field is written.
-    pub fn writes_forwarded(&self) -> bool {
+    pub(crate) fn writes_forwarded(&self) -> bool {
         self.forwarded != Forwarded::default()
     }
 
@@ -105,7 +105,7 @@ impl HeaderMap {
 }
 
 /// What is set and does nothing: `proxy.header = ( "connect" => "enable" )`.
-pub fn warnings(config: &Config) -> Vec<Diagnostic> {
+pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
     let entries = config.blocks.iter().flat_map(|block| &block.entries);
     let maps = entries
         .filter(|entry| entry.name == "proxy.header")
@@ -158,14 +158,14 @@ fn upgrades(element: &Element) -> Result<Upgrades, Diagnostic> {
 }
 
 /// A map of strings.
-fn pairs(element: &Element) -> Result<Vec<Pair>, Diagnostic> {
+fn pairs(element: &Element) -> Result<Vec<Substitution>, Diagnostic> {
     // They go into request lines and fields, where a blank would end them.
     let part = |text: &str| -> Option<Vec<u8>> {
         let is_sound = text.bytes().all(|byte| byte > b' ' && byte != 0x7f);
         is_sound.then(|| text.into())
     };
     let pair = |inner: &Element| {
-        Some(Pair {
+        Some(Substitution {
             from: part(inner.key()?)?,
             to: part(inner.value.as_str()?)?,
         })

@@ -38,7 +38,7 @@ use std::time::Duration;
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Health {
-    /// A packed [`State`].
+    /// A packed [`HealthState`].
     state: AtomicU64,
     /// A packed [`Strain`].
     strain: AtomicU64,
@@ -53,7 +53,7 @@ pub struct Health {
 
 /// Whether a request may be sent to a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Usability {
+pub(crate) enum Usability {
     /// It works, as far as is known.
     Ready,
     /// It was down and may have one request, which [`Health::admit`] gives to whoever asks first.
@@ -66,7 +66,7 @@ pub enum Usability {
 
 /// What went wrong with a request, as far as it says something about the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum BackendFault {
     /// No connection could be made: refused, no route, not in time.
     Unreachable,
     /// The connection was made, but it ended or broke the protocol before the head of a reply, or
@@ -96,7 +96,7 @@ impl Health {
     /// zero is not at all; over `slow_start` it gets its full share again after it came back.
     pub fn new(disable_time: Duration, slow_start: Duration) -> Health {
         Health {
-            state: AtomicU64::new(State::Up.pack()),
+            state: AtomicU64::new(HealthState::Up.pack()),
             strain: AtomicU64::new(Strain::default().pack()),
             recovered_at_ms: AtomicU64::new(0),
             disable_ms: milliseconds(disable_time),
@@ -109,33 +109,34 @@ impl Health {
 
     /// Whether a request may go there. Two loads.
     #[inline]
-    pub fn usability(&self, now_ms: u64) -> Usability {
+    pub(crate) fn usability(&self, now_ms: u64) -> Usability {
         match self.state() {
-            State::Up if self.strain().until_ms > now_ms => Usability::Strained,
-            State::Up => Usability::Ready,
-            State::Down { until_ms, .. } | State::Probing { until_ms, .. } => {
+            HealthState::Up if self.strain().until_ms > now_ms => Usability::Strained,
+            HealthState::Up => Usability::Ready,
+            HealthState::Down { until_ms, .. } | HealthState::Probing { until_ms, .. } => {
                 if until_ms > now_ms {
                     Usability::Down
                 } else {
                     Usability::Probe
                 }
             }
-            State::CheckFailed => Usability::Down,
+            HealthState::CheckFailed => Usability::Down,
         }
     }
 
     /// Takes what [`Health::usability`] offered. No, if another request was given the only turn in
     /// the meantime.
     #[inline]
-    pub fn admit(&self, now_ms: u64) -> bool {
-        if self.state() == State::Up {
+    pub(crate) fn admit(&self, now_ms: u64) -> bool {
+        if self.state() == HealthState::Up {
             return true;
         }
         let (before, after) = self.change(|state| match state {
-            State::Down { until_ms, failures } | State::Probing { until_ms, failures }
+            HealthState::Down { until_ms, failures }
+            | HealthState::Probing { until_ms, failures }
                 if until_ms <= now_ms =>
             {
-                State::Probing {
+                HealthState::Probing {
                     until_ms: now_ms + self.time_out_ms(failures),
                     failures,
                 }
@@ -143,18 +144,18 @@ impl Health {
             other => other,
         });
         // With a time of 0 nothing is ever withheld, and the state may stay as it was.
-        before == State::Up || before != after || self.usability(now_ms) == Usability::Probe
+        before == HealthState::Up || before != after || self.usability(now_ms) == Usability::Probe
     }
 
     /// A new connection was made. True if that brought the backend back.
     #[inline]
     pub fn connected(&self, now_ms: u64) -> bool {
-        self.state() != State::Up && self.end_probe(now_ms)
+        self.state() != HealthState::Up && self.end_probe(now_ms)
     }
 
     /// The head of a reply came. True if that brought the backend back.
     #[inline]
-    pub fn replied(&self, now_ms: u64) -> bool {
+    pub(crate) fn replied(&self, now_ms: u64) -> bool {
         if self.strain.load(Ordering::Relaxed) != 0 {
             self.strain.store(0, Ordering::Relaxed);
         }
@@ -163,18 +164,18 @@ impl Health {
 
     /// A request failed. `Some` if the backend gets no requests from now on, for that long; only one
     /// of many callers is told, so that the log says it once.
-    pub fn failed(&self, now_ms: u64, failure: Failure) -> Option<Duration> {
+    pub fn failed(&self, now_ms: u64, failure: BackendFault) -> Option<Duration> {
         match failure {
-            Failure::Unreachable => {
+            BackendFault::Unreachable => {
                 self.died.fetch_add(1, Ordering::Relaxed);
                 self.unreachable(now_ms)
             }
-            Failure::NoReply => {
+            BackendFault::NoReply => {
                 self.died.fetch_add(1, Ordering::Relaxed);
                 self.strained(now_ms, 1);
                 None
             }
-            Failure::Overloaded => {
+            BackendFault::Overloaded => {
                 self.overloaded.fetch_add(1, Ordering::Relaxed);
                 self.strained(now_ms, NO_REPLIES_MAX);
                 None
@@ -183,9 +184,9 @@ impl Health {
     }
 
     /// An active check was answered as it should be. True if that brought the backend back.
-    pub fn check_answered(&self, now_ms: u64) -> bool {
-        let (before, _) = self.change(|_| State::Up);
-        let is_back = before != State::Up;
+    pub(crate) fn check_answered(&self, now_ms: u64) -> bool {
+        let (before, _) = self.change(|_| HealthState::Up);
+        let is_back = before != HealthState::Up;
         if is_back {
             self.begin_slow_start(now_ms);
         }
@@ -194,18 +195,18 @@ impl Health {
 
     /// Active checks failed as often as is needed: no requests until one succeeds. True if the
     /// backend got requests before.
-    pub fn check_failed(&self) -> bool {
-        let (before, _) = self.change(|_| State::CheckFailed);
-        if before == State::Up {
+    pub(crate) fn check_failed(&self) -> bool {
+        let (before, _) = self.change(|_| HealthState::CheckFailed);
+        if before == HealthState::Up {
             self.disabled.fetch_add(1, Ordering::Relaxed);
         }
-        before == State::Up
+        before == HealthState::Up
     }
 
     /// There are no more checks: what they found does not keep requests away.
-    pub fn checks_end(&self) {
+    pub(crate) fn checks_end(&self) {
         self.change(|state| match state {
-            State::CheckFailed => State::Up,
+            HealthState::CheckFailed => HealthState::Up,
             other => other,
         });
     }
@@ -213,7 +214,7 @@ impl Health {
     /// How much of its weight the backend gets, in thousandths: 1000, or less while it warms up
     /// after it came back, growing evenly from 100.
     #[inline]
-    pub fn share_per_mille(&self, now_ms: u64) -> u32 {
+    pub(crate) fn share_per_mille(&self, now_ms: u64) -> u32 {
         let recovered_at_ms = self.recovered_at_ms.load(Ordering::Relaxed);
         if recovered_at_ms == 0 {
             return SHARE_FULL;
@@ -240,8 +241,8 @@ impl Health {
         }
     }
 
-    fn state(&self) -> State {
-        State::unpack(self.state.load(Ordering::Relaxed))
+    fn state(&self) -> HealthState {
+        HealthState::unpack(self.state.load(Ordering::Relaxed))
     }
 
     fn strain(&self) -> Strain {
@@ -249,10 +250,10 @@ impl Health {
     }
 
     /// Changes the state in one step, and says what it was and became.
-    fn change(&self, step: impl Fn(State) -> State) -> (State, State) {
+    fn change(&self, step: impl Fn(HealthState) -> HealthState) -> (HealthState, HealthState) {
         let mut before = self.state.load(Ordering::Relaxed);
         loop {
-            let after = step(State::unpack(before)).pack();
+            let after = step(HealthState::unpack(before)).pack();
             let swapped = self.state.compare_exchange_weak(
                 before,
                 after,
@@ -260,7 +261,7 @@ impl Health {
                 Ordering::Relaxed,
             );
             match swapped {
-                Ok(_) => return (State::unpack(before), State::unpack(after)),
+                Ok(_) => return (HealthState::unpack(before), HealthState::unpack(after)),
                 Err(current) => before = current,
             }
         }
@@ -269,17 +270,17 @@ impl Health {
     fn unreachable(&self, now_ms: u64) -> Option<Duration> {
         let (before, after) = self.change(|state| {
             let failures = match state {
-                State::Up => 1,
-                State::Probing { failures, .. } => (failures + 1).min(FAILURES_COUNTED_MAX),
+                HealthState::Up => 1,
+                HealthState::Probing { failures, .. } => (failures + 1).min(FAILURES_COUNTED_MAX),
                 // Nobody was sent there on purpose: a request that began before the others failed.
-                State::Down { .. } | State::CheckFailed => return state,
+                HealthState::Down { .. } | HealthState::CheckFailed => return state,
             };
-            State::Down {
+            HealthState::Down {
                 until_ms: now_ms + self.time_out_ms(failures),
                 failures,
             }
         });
-        let State::Down { until_ms, .. } = after else {
+        let HealthState::Down { until_ms, .. } = after else {
             return None;
         };
         if before == after {
@@ -309,11 +310,11 @@ impl Health {
     /// A request got through: the end of a probe, also of one that took longer than its turn.
     fn end_probe(&self, now_ms: u64) -> bool {
         let (before, after) = self.change(|state| match state {
-            State::Probing { .. } => State::Up,
-            State::Down { until_ms, .. } if until_ms <= now_ms => State::Up,
+            HealthState::Probing { .. } => HealthState::Up,
+            HealthState::Down { until_ms, .. } if until_ms <= now_ms => HealthState::Up,
             other => other,
         });
-        let is_back = before != State::Up && after == State::Up;
+        let is_back = before != HealthState::Up && after == HealthState::Up;
         if is_back {
             self.begin_slow_start(now_ms);
         }
@@ -334,7 +335,7 @@ impl Health {
 
 /// Where in the diagram a backend is. In one word, so that it changes in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum HealthState {
     Up,
     /// No requests until then, after so many failures in a row.
     Down {
@@ -356,25 +357,25 @@ struct Strain {
     no_replies: u64,
 }
 
-impl State {
+impl HealthState {
     /// Bits 0 and 1: which one; 2 to 7: failures in a row; the rest: the time.
     fn pack(self) -> u64 {
         let timed = |kind: u64, until_ms: u64, failures: u64| kind | failures << 2 | until_ms << 8;
         match self {
-            State::Up => 0,
-            State::Down { until_ms, failures } => timed(1, until_ms, failures),
-            State::Probing { until_ms, failures } => timed(2, until_ms, failures),
-            State::CheckFailed => 3,
+            HealthState::Up => 0,
+            HealthState::Down { until_ms, failures } => timed(1, until_ms, failures),
+            HealthState::Probing { until_ms, failures } => timed(2, until_ms, failures),
+            HealthState::CheckFailed => 3,
         }
     }
 
-    fn unpack(word: u64) -> State {
+    fn unpack(word: u64) -> HealthState {
         let (until_ms, failures) = (word >> 8, word >> 2 & 0x3f);
         match word & 3 {
-            0 => State::Up,
-            1 => State::Down { until_ms, failures },
-            2 => State::Probing { until_ms, failures },
-            _ => State::CheckFailed,
+            0 => HealthState::Up,
+            1 => HealthState::Down { until_ms, failures },
+            2 => HealthState::Probing { until_ms, failures },
+            _ => HealthState::CheckFailed,
         }
     }
 }
@@ -425,7 +426,7 @@ mod tests {
     }
 
     fn seconds(health: &Health, now_ms: u64) -> Option<u64> {
-        let time = health.failed(now_ms, Failure::Unreachable);
+        let time = health.failed(now_ms, BackendFault::Unreachable);
         time.map(|time| time.as_secs())
     }
 
@@ -469,7 +470,7 @@ mod tests {
     #[test]
     fn exactly_one_request_finds_out_whether_it_is_back() {
         let health = health();
-        health.failed(0, Failure::Unreachable);
+        health.failed(0, BackendFault::Unreachable);
         let admitted = AtomicU32::new(0);
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -491,7 +492,7 @@ mod tests {
     #[test]
     fn a_probe_that_reports_nothing_is_followed_by_another() {
         let health = health();
-        health.failed(0, Failure::Unreachable);
+        health.failed(0, BackendFault::Unreachable);
         assert!(health.admit(SECOND));
         assert!(!health.admit(2 * SECOND - 1));
         assert!(health.admit(2 * SECOND));
@@ -500,7 +501,7 @@ mod tests {
     #[test]
     fn a_reply_on_an_old_connection_does_not_bring_back_what_refuses_new_ones() {
         let health = health();
-        health.failed(0, Failure::Unreachable);
+        health.failed(0, BackendFault::Unreachable);
         assert!(!health.replied(500));
         assert_eq!(health.usability(500), Usability::Down);
     }
@@ -520,18 +521,18 @@ mod tests {
     fn three_missing_replies_in_a_row_make_it_the_last_choice() {
         let health = health();
         for _ in 0..2 {
-            assert_eq!(health.failed(0, Failure::NoReply), None);
+            assert_eq!(health.failed(0, BackendFault::NoReply), None);
         }
         health.replied(0);
         for _ in 0..2 {
-            health.failed(0, Failure::NoReply);
+            health.failed(0, BackendFault::NoReply);
             assert_eq!(health.usability(0), Usability::Ready);
         }
-        health.failed(0, Failure::NoReply);
+        health.failed(0, BackendFault::NoReply);
         assert_eq!(health.usability(0), Usability::Strained);
         assert!(health.admit(0), "as there may be no other");
         assert_eq!(health.usability(SECOND), Usability::Ready);
-        health.failed(SECOND, Failure::NoReply);
+        health.failed(SECOND, BackendFault::NoReply);
         assert_eq!(health.usability(SECOND), Usability::Strained);
         health.replied(SECOND);
         assert_eq!(health.usability(SECOND), Usability::Ready);
@@ -540,7 +541,7 @@ mod tests {
     #[test]
     fn a_full_queue_makes_it_the_last_choice_at_once() {
         let health = health();
-        assert_eq!(health.failed(0, Failure::Overloaded), None);
+        assert_eq!(health.failed(0, BackendFault::Overloaded), None);
         assert_eq!(health.usability(0), Usability::Strained);
         let counters = health.counters(0);
         assert_eq!((counters.overloaded, counters.died), (1, 0));
@@ -564,7 +565,7 @@ mod tests {
     #[test]
     fn a_check_brings_back_what_requests_took_out() {
         let health = health();
-        health.failed(0, Failure::Unreachable);
+        health.failed(0, BackendFault::Unreachable);
         assert!(health.check_answered(1));
         assert_eq!(health.usability(1), Usability::Ready);
     }
@@ -573,7 +574,7 @@ mod tests {
     fn the_share_grows_evenly_after_it_came_back() {
         let health = Health::new(Duration::from_secs(1), Duration::from_secs(10));
         assert_eq!(health.share_per_mille(0), 1000, "not at the start");
-        health.failed(0, Failure::Unreachable);
+        health.failed(0, BackendFault::Unreachable);
         assert!(health.admit(SECOND));
         assert!(health.connected(SECOND));
         assert_eq!(health.share_per_mille(SECOND), 100);
@@ -587,7 +588,9 @@ mod tests {
         let health = Health::new(Duration::MAX, Duration::MAX);
         let mut now = 0;
         for _ in 0..8 {
-            let time = health.failed(now, Failure::Unreachable).expect("it was up");
+            let time = health
+                .failed(now, BackendFault::Unreachable)
+                .expect("it was up");
             assert_eq!(health.usability(now), Usability::Down);
             now += time.as_millis() as u64;
             assert!(health.admit(now));
@@ -599,11 +602,11 @@ mod tests {
     #[test]
     fn states_survive_packing() {
         let timed = [(0, 1), (1 << 54, 6), (123_456_789, 3)];
-        let down = timed.map(|(until_ms, failures)| State::Down { until_ms, failures });
-        let probing = timed.map(|(until_ms, failures)| State::Probing { until_ms, failures });
+        let down = timed.map(|(until_ms, failures)| HealthState::Down { until_ms, failures });
+        let probing = timed.map(|(until_ms, failures)| HealthState::Probing { until_ms, failures });
         let all = down.into_iter().chain(probing);
-        for state in all.chain([State::Up, State::CheckFailed]) {
-            assert_eq!(State::unpack(state.pack()), state);
+        for state in all.chain([HealthState::Up, HealthState::CheckFailed]) {
+            assert_eq!(HealthState::unpack(state.pack()), state);
         }
     }
 }

@@ -8,9 +8,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
-use petrel_engine::body::Ahead;
+use petrel_engine::body::ReadAhead;
 use petrel_engine::module::{Configure, Hook, Outcome, Phase};
-use petrel_engine::proto::http1::BodyFraming;
+use petrel_engine::proto::request_head::BodyFraming;
 
 use super::options::{Gateway, Mode, Protocol, Route};
 use super::request::GatewayRequest;
@@ -18,13 +18,13 @@ use super::route;
 use super::upstream::{Upstream, Upstreams};
 
 /// Lets `gateway` take part in requests with the settings that are being built.
-pub fn install(configure: &mut Configure<'_>, gateway: Gateway) {
+pub(super) fn install(configure: &mut Configure<'_>, gateway: Gateway) {
     if gateway.routes.is_empty() {
         return;
     }
     // SERVER_ADDR.
     configure.want_local_address();
-    let shared = Rc::new(Gate::new(gateway));
+    let shared = Rc::new(GatewayRoutes::new(gateway));
     if shared.gateway.routes.iter().any(is_virtual) {
         configure.add_last(Phase::Authorize, Claim(Rc::clone(&shared)));
     }
@@ -45,11 +45,11 @@ pub fn install(configure: &mut Configure<'_>, gateway: Gateway) {
     configure.take_unread(Rc::new(move |url, file| {
         route::find(&gate.gateway, Mode::Responder, url, file).is_some()
     }));
-    configure.add(Phase::Content, Answer(shared));
+    configure.add(Phase::Content, PassToBackend(shared));
 }
 
 /// One gateway directive, with what this worker has made of its routes.
-struct Gate {
+struct GatewayRoutes {
     gateway: Rc<Gateway>,
     upstreams: RefCell<Vec<Option<Rc<Upstream>>>>,
     /// What an exchange keeps that belongs to a route, one for each.
@@ -64,19 +64,19 @@ struct Claimed {
 }
 
 /// Takes requests for which no file is looked up.
-struct Claim(Rc<Gate>);
+struct Claim(Rc<GatewayRoutes>);
 
 /// Asks authorizers that do not want to know the file.
-struct EarlyAuthorizer(Rc<Gate>);
+struct EarlyAuthorizer(Rc<GatewayRoutes>);
 
 /// Asks authorizers once the file is known.
-struct Authorizer(Rc<Gate>);
+struct Authorizer(Rc<GatewayRoutes>);
 
 /// Sends requests to backends.
-struct Answer(Rc<Gate>);
+struct PassToBackend(Rc<GatewayRoutes>);
 
-impl Gate {
-    fn new(gateway: Gateway) -> Gate {
+impl GatewayRoutes {
+    fn new(gateway: Gateway) -> GatewayRoutes {
         let count = gateway.routes.len();
         let claims = (0..count).map(|route| {
             Rc::new(Claimed {
@@ -84,7 +84,7 @@ impl Gate {
                 route,
             })
         });
-        Gate {
+        GatewayRoutes {
             claims: claims.collect(),
             upstreams: RefCell::new(vec![None; count]),
             gateway: Rc::new(gateway),
@@ -127,7 +127,7 @@ impl Gate {
         {
             route::split(route, host, exchange);
         }
-        let request = GatewayRequest::new(exchange, Rc::clone(&self.gateway), upstream);
+        let request = GatewayRequest::new(Rc::clone(&self.gateway), upstream);
         Outcome::Later(Box::new(request))
     }
 }
@@ -174,7 +174,7 @@ impl Hook for Authorizer {
     }
 }
 
-impl Hook for Answer {
+impl Hook for PassToBackend {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
         let gate = &self.0;
         let index = if exchange.physical.is_virtual {
@@ -204,8 +204,8 @@ pub(super) fn prepare_body(exchange: &mut Exchange, protocol: Protocol) -> bool 
     let has_length = matches!(exchange.request.head.framing(), BodyFraming::Length(_));
     let can_stream = has_length || protocol == Protocol::Http;
     match exchange.settings.core.stream_request_body {
-        1 if can_stream => exchange.request.body.stream(Ahead::Unbounded),
-        2 if can_stream => exchange.request.body.stream(Ahead::Bounded),
+        1 if can_stream => exchange.request.body.stream(ReadAhead::Unbounded),
+        2 if can_stream => exchange.request.body.stream(ReadAhead::Bounded),
         _ => return false,
     }
     true

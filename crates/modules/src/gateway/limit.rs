@@ -75,13 +75,13 @@ impl ConnectionLimit {
     }
 
     /// Takes a permit for one more connection, if there may be one.
-    pub fn try_open(&self) -> bool {
+    pub(crate) fn try_open(&self) -> bool {
         self.try_open_below(self.limit())
     }
 
     /// The same for a request that has been waiting: from time to time the learned limit may be
     /// exceeded by one, to find out whether it is still right.
-    pub fn try_probe(&self, now_ms: u64) -> bool {
+    pub(crate) fn try_probe(&self, now_ms: u64) -> bool {
         if self.try_open() {
             return true;
         }
@@ -118,7 +118,7 @@ impl ConnectionLimit {
     }
 
     /// The first request was written on a new connection.
-    pub fn newcomer(&self, now_ms: u64) -> NewcomerId {
+    pub(crate) fn newcomer(&self, now_ms: u64) -> NewcomerId {
         let mut list = self.list();
         list.next_id += 1;
         let id = list.next_id;
@@ -158,7 +158,7 @@ impl ConnectionLimit {
     /// for longer than `patience_ms`. One is given up for each, and another one after the same time.
     /// When there are no more connections than processes, newcomers wait because of other front ends,
     /// and only a connection whose tenure is over is given up.
-    pub fn must_give_up(&self, now_ms: u64, patience_ms: u64, is_tenure_over: bool) -> bool {
+    pub(crate) fn must_give_up(&self, now_ms: u64, patience_ms: u64, is_tenure_over: bool) -> bool {
         if !self.learns || self.newcomers.load(Ordering::Relaxed) == 0 {
             return false;
         }
@@ -184,17 +184,17 @@ impl ConnectionLimit {
     }
 
     /// Whether no connection may be opened now.
-    pub fn is_reached(&self) -> bool {
+    pub(crate) fn is_reached(&self) -> bool {
         self.open.load(Ordering::Relaxed) >= self.limit()
     }
 
     /// Whether a request was written on a connection that has never answered.
-    pub fn has_newcomers(&self) -> bool {
+    pub(crate) fn has_newcomers(&self) -> bool {
         self.learns && self.newcomers.load(Ordering::Relaxed) > 0
     }
 
     /// Whether the limit is known to be one of the backend's processes.
-    pub fn is_learned(&self) -> bool {
+    pub(crate) fn is_learned(&self) -> bool {
         self.learned.load(Ordering::Relaxed) != UNKNOWN
     }
 

@@ -16,9 +16,11 @@
 //! | [`health`], [`active_check`] | whether one works: what requests learn, what checks learn |
 //! | `backend`, `pool`, `limit` | one backend: its connections, who waits, how many there may be |
 //! | `connection`, `stream` | one connection and its socket |
-//! | `request`, `talk`, `failure`, `replay` | one request: its stages, its conversation, what can go wrong, when it is sent again |
+//! | `request` | one request until its reply's head: choose, queue, connect, await |
+//! | `relay`, `talk` | the conversation with the backend, from the first byte of the request to the last of the reply |
+//! | `failure`, `replay` | what can go wrong, when a request is sent again |
 //! | [`protocol`], [`environment`], [`header_map`] | what is said to backends and understood of them |
-//! | `answer`, `reply`, [`offload`], `reroute` | what becomes of a reply |
+//! | `answer`, [`offload`], `reroute` | what becomes of a reply |
 //! | [`upgrade`] | which tunnels a client may open |
 //! | [`limits`], [`counters`], `debug`, [`overload`] | bounds, and what others get to know |
 //!
@@ -27,9 +29,10 @@
 //! `hook` finds the route, sees to the request body and answers with a `request::GatewayRequest`, which
 //! the phase loop polls in the task of the client's connection: look up names, choose, queue, connect,
 //! talk. A `talk::Talk` owns a connection until the reply is complete; it sends what the
-//! [`protocol::Conversation`] encodes and hands out what it decodes. `answer` says what a head means. A body is
-//! collected and sent when it is whole, or `reply::Reply` becomes the body of the answer and is polled
-//! while that is sent. Dropped before, because the client has left, a talk finishes without listeners,
+//! [`protocol::Conversation`] encodes and hands out what it decodes. A `relay::Relay` drives it, from the first byte
+//! of the request to the last of the reply, and keeps what has come of the body. `answer` says what a head means. A
+//! body is collected and sent when it is whole, or the relay itself becomes the body of the answer and is polled
+//! while that is sent. Dropped before, because the client has left, it finishes without a client,
 //! within limits, if its backend would work on anyway.
 //!
 //! # What must stay true
@@ -43,7 +46,7 @@
 //! - Times of backends are checked when the client's connection is polled; it is woken by
 //!   `Exchange::wake_at`.
 
-pub mod active_check;
+pub(crate) mod active_check;
 mod answer;
 mod backend;
 pub mod balance;
@@ -54,18 +57,18 @@ mod debug;
 mod directives;
 pub mod environment;
 mod failure;
-pub mod header_map;
-pub mod health;
+pub(crate) mod header_map;
+pub(crate) mod health;
 mod hook;
 mod limit;
 pub mod limits;
-pub mod offload;
+pub(crate) mod offload;
 pub mod options;
 pub mod overload;
 mod pool;
 pub mod protocol;
+mod relay;
 pub(crate) mod replay;
-mod reply;
 mod request;
 mod reroute;
 pub mod resolve;
@@ -83,7 +86,6 @@ use petrel_engine::shared::Shared;
 /// process of the backend. Backends are checked no more and their names stay where they lead now; requests that are
 /// still to come find out by themselves whether a backend works.
 pub fn drain(shared: &Shared) {
-    active_check::stop();
-    resolve::stop();
+    resolve::FollowedNames::of(shared).stop();
     shared.belonging(backend::SharedBackends::default).drain();
 }

@@ -2,7 +2,7 @@
 //! treated.
 //!
 //! lighttpd 1.4's maps (`fastcgi.server` and its siblings) and 1.5's `proxy-core.*` become the same
-//! thing: a [`Gateway`] with [`Route`]s that share [`Host`]s. Opens nothing and resolves nothing.
+//! thing: a [`Gateway`] with [`Route`]s that share [`BackendHost`]s. Opens nothing and resolves nothing.
 //!
 //! [`gateway()`] is what the modules ask for each set of merged settings, [`spawn_specs`] what the
 //! keeper asks once for the programs to run, [`warnings()`] what start-up tells.
@@ -143,7 +143,7 @@ pub struct Route {
     /// Which URLs.
     pub key: RouteKey,
     /// The backends, all of one [`Mode`]; never empty.
-    pub hosts: Vec<Rc<Host>>,
+    pub hosts: Vec<Rc<BackendHost>>,
     /// Distinguishes this group of backends from all others of the configuration, and is the same in
     /// every set of settings that contains the same directive.
     pub id: String,
@@ -179,7 +179,7 @@ pub enum Balance {
 
 /// Options of one backend entry.
 #[derive(Debug)]
-pub struct Host {
+pub struct BackendHost {
     /// The label in the configuration, or the address.
     pub label: String,
     /// Where it listens.
@@ -264,9 +264,9 @@ pub enum HostAddress {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
     /// URL path to ask for.
-    pub path: Vec<u8>,
+    pub(crate) path: Vec<u8>,
     /// Time between two.
-    pub interval: Duration,
+    pub(crate) interval: Duration,
 }
 
 /// A backend program, as the keeper runs it.
@@ -300,14 +300,14 @@ pub struct SpawnSpec {
 #[derive(Debug, Default)]
 pub struct Extras {
     /// `proxy.forwarded`, `proxy.header` and `proxy.replace-http-host`.
-    pub header_map: super::header_map::HeaderMap,
+    pub(crate) header_map: super::header_map::HeaderMap,
     /// `cgi.local-redir`.
-    pub local_redirect: bool,
+    pub(crate) local_redirect: bool,
     /// `proxy.underscores-in-headers`: HTTP backends get the client's fields whose names have other
     /// characters than letters, digits and `-`.
-    pub underscores: bool,
+    pub(crate) underscores: bool,
     /// `proxy-core.allow-x-rewrite`.
-    pub x_rewrite: bool,
+    pub(crate) x_rewrite: bool,
     /// `proxy-core.rewrite-request` and `-response`.
-    pub rewriting: super::header_map::Rewriting,
+    pub(crate) rewriting: super::header_map::Rewriting,
 }

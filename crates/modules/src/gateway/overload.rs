@@ -3,6 +3,7 @@
 //! The gateway reports; it does not know who hears it. The server process hands reports on to its
 //! keeper, which starts another process. Where nobody listens, in tests and without a keeper, a report
 //! is lost.
+#![expect(clippy::disallowed_methods, reason = "workers share it")]
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +14,7 @@ use petrel_engine::Exchange;
 use petrel_engine::shared::Shared;
 use petrel_engine::worker::Worker;
 
-use super::options::{Host, SpawnSpec};
+use super::options::{BackendHost, SpawnSpec};
 
 /// Hands every report to `hear`, with the number of the program among `specs`: those of
 /// [`spawn_specs`](super::options::spawn_specs), in their order. One program is heard of at most once
@@ -26,7 +27,7 @@ pub fn listen(shared: &Shared, specs: Vec<SpawnSpec>, hear: impl Fn(u16) + Send 
 }
 
 /// A request has to wait for `host`.
-pub(super) fn report(exchange: &Exchange, host: &Host) {
+pub(super) fn report(exchange: &Exchange, host: &BackendHost) {
     let Some(spec) = &host.spawn else { return };
     if let Some(listener) = WorkersView::of(&exchange.worker).0.listener.get() {
         listener.report(spec, listener.now_ms());

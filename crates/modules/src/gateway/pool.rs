@@ -25,7 +25,7 @@ pub enum Grant {
 
 /// How other workers call this one.
 #[derive(Debug, Default)]
-pub struct Signal {
+pub(super) struct Signal {
     /// Requests of this worker that wait.
     pub waiting: AtomicU32,
     /// Idle connections of this worker.
@@ -36,28 +36,28 @@ pub struct Signal {
 
 /// Those who wait.
 #[derive(Default)]
-pub struct Queue {
-    places: RefCell<VecDeque<Place>>,
+pub(crate) struct Queue {
+    places: RefCell<VecDeque<QueuedRequest>>,
     next: Cell<u64>,
     /// Places that nothing was laid down for yet.
     empty: Cell<usize>,
 }
 
-struct Place {
+struct QueuedRequest {
     id: u64,
     waker: Option<Waker>,
     grant: Option<Grant>,
 }
 
 /// A place in the queue. Dropping it gives it up.
-pub struct Ticket {
+pub struct QueueTicket {
     backend: Rc<Backend>,
     place: u64,
 }
 
-impl Ticket {
-    pub(super) fn new(backend: Rc<Backend>, place: u64) -> Ticket {
-        Ticket { backend, place }
+impl QueueTicket {
+    pub(super) fn new(backend: Rc<Backend>, place: u64) -> QueueTicket {
+        QueueTicket { backend, place }
     }
 
     /// What was laid down for this place.
@@ -69,7 +69,7 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for QueueTicket {
     fn drop(&mut self) {
         self.backend.leave(self.place);
     }
@@ -77,16 +77,16 @@ impl Drop for Ticket {
 
 impl Queue {
     /// Whether nobody waits in vain.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.empty.get() == 0
     }
 
     /// A place at the end.
-    pub fn join(&self) -> u64 {
+    pub(crate) fn join(&self) -> u64 {
         let id = self.next.get();
         self.next.set(id + 1);
         self.empty.set(self.empty.get() + 1);
-        self.places.borrow_mut().push_back(Place {
+        self.places.borrow_mut().push_back(QueuedRequest {
             id,
             waker: None,
             grant: None,
@@ -95,7 +95,7 @@ impl Queue {
     }
 
     /// Lays `grant` down for the one who has waited longest. Gives it back when nobody waits.
-    pub fn give(&self, grant: Grant) -> Option<Grant> {
+    pub(crate) fn give(&self, grant: Grant) -> Option<Grant> {
         let mut places = self.places.borrow_mut();
         let Some(place) = places.iter_mut().find(|place| place.grant.is_none()) else {
             return Some(grant);
@@ -109,7 +109,7 @@ impl Queue {
     }
 
     /// Takes what was laid down for `place`; otherwise `waker` is woken when something is.
-    pub fn collect(&self, place: u64, waker: &Waker) -> Option<Grant> {
+    pub(crate) fn collect(&self, place: u64, waker: &Waker) -> Option<Grant> {
         let mut places = self.places.borrow_mut();
         let index = places.iter().position(|known| known.id == place)?;
         let known = places.get_mut(index)?;
@@ -124,7 +124,7 @@ impl Queue {
     }
 
     /// Gives `place` up, and back what was laid down for it.
-    pub fn leave(&self, place: u64) -> Option<Grant> {
+    pub(crate) fn leave(&self, place: u64) -> Option<Grant> {
         let mut places = self.places.borrow_mut();
         let index = places.iter().position(|known| known.id == place)?;
         let left = places.remove(index)?;

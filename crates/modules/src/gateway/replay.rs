@@ -8,14 +8,14 @@ use petrel_engine::proto::method::Method;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FailedAttempt {
     /// At least one byte of the reply came.
-    pub reply_has_begun: bool,
+    pub(crate) reply_has_begun: bool,
     /// Bytes of the request that the kernel took, in all writes of the attempt.
-    pub bytes_written: u64,
+    pub(crate) bytes_written: u64,
     /// All of the request body can be sent once more.
-    pub body_is_held: bool,
+    pub(crate) body_is_held: bool,
     /// The backend's whole reply was that it has no room for the request: a FastCGI record END_REQUEST with
     /// FCGI_OVERLOADED, and nothing before it.
-    pub is_refused: bool,
+    pub(crate) is_refused: bool,
 }
 
 impl FailedAttempt {
@@ -24,7 +24,7 @@ impl FailedAttempt {
     /// carried out the request.
     ///
     /// One reply counts as none: that the backend has refused the request and done nothing with it.
-    pub fn may_be_repeated(self, method: Method) -> bool {
+    pub(crate) fn may_be_repeated(self, method: Method) -> bool {
         let backend_cannot_have_acted = self.bytes_written == 0;
         let is_lost =
             !self.reply_has_begun && (backend_cannot_have_acted || method.is_idempotent());

@@ -3,22 +3,22 @@
 //! A [`GatewayRequest`] is what a gateway's hook answers with; the phase loop polls it in the task of
 //! the client's connection. When something fails before anything of a reply came, and repeating is
 //! safe, it starts again with another connection or backend. With `server.stream-response-body` 0 it
-//! ends with the whole reply, otherwise with its head; dropped before, because the client has left,
-//! it lets the backend finish without a listener.
+//! ends with the whole reply, otherwise with its head, and its [`Relay`] becomes the body of the answer.
 
+use std::fmt;
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use petrel_engine::Exchange;
-use petrel_engine::body::{Ahead, Body, RequestBody, Spool};
+use petrel_engine::body::ReadAhead;
 use petrel_engine::ledger::Stage;
 use petrel_engine::module::{Outcome, Pending};
-use petrel_engine::proto::http1::BodyFraming;
 use petrel_engine::proto::status::Status;
-use petrel_engine::worker::Worker;
 
-use super::answer::{self, Verdict};
+use super::answer::{self, ReplyVerdict};
 use super::backend::{Backend, now_ms};
 use super::balance::{Candidate, Choice, NoBackend, Tried};
 use super::connection::BackendConnection;
@@ -26,19 +26,18 @@ use super::debug;
 use super::failure::Failure;
 use super::limits;
 use super::offload::{Offload, Opening};
-use super::options::{Gateway, Host, Mode};
-use super::pool::{Grant, Ticket};
+use super::options::Gateway;
+use super::pool::{Grant, QueueTicket};
 use super::protocol::BodyLength;
+use super::relay::Relay;
 use super::replay::FailedAttempt;
-use super::reply::{self, Reply};
 use super::reroute;
 use super::stream::{Connecting, is_own_shortage, is_port_shortage};
-use super::talk::{Event, Flow, InFlight, Received, Talk, name_of};
+use super::talk::{ArrivedHead, Flow, InFlight, Peer, Received, Talk};
 use super::upstream::Upstream;
 
 /// A request on its way.
-pub struct GatewayRequest {
-    worker: Rc<Worker>,
+pub(crate) struct GatewayRequest {
     gateway: Rc<Gateway>,
     /// None for a CGI program, which is talked to from the beginning.
     upstream: Option<Rc<Upstream>>,
@@ -48,170 +47,195 @@ pub struct GatewayRequest {
     failures: u32,
     /// Every backend was tried, and they are tried once more.
     is_second_round: bool,
-    state: State,
-    reply: Collected,
-    failed: Option<Failure>,
-    told_end: bool,
     /// Until when the request waits because this server ran short, once it has.
     shortage_due_s: Option<u32>,
-    set_cookie: Option<Rc<Backend>>,
+    /// The answer of the backend that was chosen last sets the cookie of the balancer.
+    sets_cookie: bool,
+    failed: Option<Failure>,
+    state: RequestState,
 }
 
-enum State {
+enum RequestState {
     /// Names have to be looked up first; whether the answer has been waited for.
-    Resolve {
-        waits: bool,
-    },
+    Resolve { waits: bool },
+    /// A backend is to be chosen.
     Choose,
+    /// All connections of the chosen backend are in use.
     Queue {
-        backend: Rc<Backend>,
-        in_flight: InFlight,
-        ticket: Ticket,
+        chosen: ChosenBackend,
+        ticket: QueueTicket,
         due_s: u32,
     },
+    /// A connection is being made.
     Connect {
-        attempt: Attempt,
+        attempt: ConnectAttempt,
         connecting: Connecting,
     },
     /// The socket's queue was full: a pause before the next attempt. Without an attempt this server ran
     /// short, and a connection may become free meanwhile.
     Pause {
-        attempt: Option<Attempt>,
-        pause: std::pin::Pin<Box<tokio::time::Sleep>>,
+        attempt: Option<ConnectAttempt>,
+        pause: Pin<Box<tokio::time::Sleep>>,
     },
-    Talk(Box<Talk>),
+    /// The request is sent and its reply awaited; whether the head has come, and the body is collected.
+    Talk {
+        relay: Box<Relay>,
+        is_collected: bool,
+    },
     /// The backend is done; the disk is asked for a file that it has named.
     Open(Box<Opening>),
+    /// There is an answer.
     Over,
 }
 
-/// An attempt to connect; gives its permit back unless it succeeds.
-struct Attempt {
-    backend: Rc<Backend>,
-    in_flight: Option<InFlight>,
-    due_s: u32,
-    has_permit: bool,
+/// What follows from a state.
+enum Transition {
+    /// Another state, at once.
+    To(RequestState),
+    /// The same state, later.
+    Wait(RequestState),
+    /// The end of the request.
+    End(Outcome),
 }
 
-impl Drop for Attempt {
+/// A backend that has the request counted for its load.
+struct ChosenBackend {
+    backend: Rc<Backend>,
+    in_flight: InFlight,
+}
+
+/// An attempt to connect.
+struct ConnectAttempt {
+    chosen: ChosenBackend,
+    permit: UnusedPermit,
+    due_s: u32,
+}
+
+/// The right to open a connection; goes back unless it is used.
+struct UnusedPermit {
+    backend: Rc<Backend>,
+    is_used: bool,
+}
+
+impl Drop for UnusedPermit {
     fn drop(&mut self) {
-        if self.has_permit {
+        if !self.is_used {
             self.backend.refuse_permit();
         }
     }
 }
 
-/// What has come of the reply.
-#[derive(Default)]
-struct Collected {
-    body: Spool,
-    verdict: Option<Verdict>,
-    failure: Option<io::Error>,
+impl ConnectAttempt {
+    fn connect(self) -> RequestState {
+        RequestState::Connect {
+            connecting: self.chosen.backend.address.connect(),
+            attempt: self,
+        }
+    }
 }
 
 impl GatewayRequest {
     /// A request to one of the backends of `upstream`.
-    pub fn new(
-        exchange: &Exchange,
-        gateway: Rc<Gateway>,
-        upstream: Rc<Upstream>,
-    ) -> GatewayRequest {
+    pub(crate) fn new(gateway: Rc<Gateway>, upstream: Rc<Upstream>) -> GatewayRequest {
         GatewayRequest::in_state(
-            exchange,
             gateway,
             Some(upstream),
-            State::Resolve { waits: false },
+            RequestState::Resolve { waits: false },
         )
     }
 
     /// A conversation that has begun already: with a program that was started for it.
-    pub fn with_talk(exchange: &Exchange, gateway: Rc<Gateway>, talk: Talk) -> GatewayRequest {
-        GatewayRequest::in_state(exchange, gateway, None, State::Talk(Box::new(talk)))
+    pub(crate) fn with_talk(
+        exchange: &Exchange,
+        gateway: Rc<Gateway>,
+        talk: Talk,
+    ) -> GatewayRequest {
+        let state = RequestState::Talk {
+            relay: Box::new(Relay::new(exchange, talk)),
+            is_collected: false,
+        };
+        GatewayRequest::in_state(gateway, None, state)
     }
 
     fn in_state(
-        exchange: &Exchange,
         gateway: Rc<Gateway>,
         upstream: Option<Rc<Upstream>>,
-        state: State,
+        state: RequestState,
     ) -> GatewayRequest {
         GatewayRequest {
-            worker: Rc::clone(&exchange.worker),
             gateway,
             upstream,
             tried: Tried::new(),
             replays: 0,
             failures: 0,
             is_second_round: false,
-            state,
-            reply: Collected::default(),
-            failed: None,
-            told_end: false,
             shortage_due_s: None,
-            set_cookie: None,
+            sets_cookie: false,
+            failed: None,
+            state,
         }
     }
 
-    fn step(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
-        loop {
-            match &mut self.state {
-                State::Resolve { waits } => {
-                    if let Some(upstream) = &self.upstream
-                        && upstream.poll_known(context).is_pending()
-                    {
-                        *waits = true;
-                        return Poll::Pending;
-                    }
-                    if *waits {
-                        exchange.stamp(Stage::BackendQueue);
-                    }
-                    self.state = State::Choose;
+    fn step(
+        &mut self,
+        state: RequestState,
+        exchange: &mut Exchange,
+        context: &mut Context<'_>,
+    ) -> Transition {
+        match state {
+            RequestState::Resolve { waits } => self.resolve(waits, exchange, context),
+            RequestState::Choose => self.choose(exchange),
+            RequestState::Queue {
+                chosen,
+                ticket,
+                due_s,
+            } => self.queue(chosen, ticket, due_s, exchange, context),
+            RequestState::Connect {
+                attempt,
+                connecting,
+            } => self.connect(attempt, connecting, exchange, context),
+            RequestState::Pause { attempt, mut pause } => match pause.as_mut().poll(context) {
+                Poll::Pending => Transition::Wait(RequestState::Pause { attempt, pause }),
+                Poll::Ready(()) => {
+                    Transition::To(attempt.map_or(RequestState::Choose, ConnectAttempt::connect))
                 }
-                State::Choose => {
-                    if let Some(outcome) = self.choose(exchange) {
-                        return Poll::Ready(outcome);
-                    }
-                }
-                State::Queue { .. } => {
-                    if let Some(outcome) = ready!(self.poll_queue(exchange, context)) {
-                        return Poll::Ready(outcome);
-                    }
-                }
-                State::Connect { .. } => {
-                    if let Some(outcome) = ready!(self.poll_connect(exchange, context)) {
-                        return Poll::Ready(outcome);
-                    }
-                }
-                State::Pause { pause, .. } => {
-                    ready!(pause.as_mut().poll(context));
-                    self.try_again_to_connect();
-                }
-                State::Talk(_) => {
-                    if let Some(outcome) = ready!(self.poll_talk(exchange, context)) {
-                        return Poll::Ready(outcome);
-                    }
-                }
-                State::Open(opening) => {
-                    let opened = ready!(opening.poll(exchange, context));
-                    self.state = State::Over;
-                    return Poll::Ready(match opened {
-                        Offload::Answered(outcome) => outcome,
-                        Offload::None | Offload::Opening(_) | Offload::Refused(_) => {
-                            exchange.answer(Status::BAD_GATEWAY)
-                        }
-                    });
-                }
-                State::Over => return Poll::Ready(exchange.answer(Status::INTERNAL_SERVER_ERROR)),
-            }
+            },
+            RequestState::Talk {
+                relay,
+                is_collected,
+            } => self.talk(relay, is_collected, exchange, context),
+            RequestState::Open(mut opening) => match opening.poll(exchange, context) {
+                Poll::Pending => Transition::Wait(RequestState::Open(opening)),
+                Poll::Ready(Offload::Answered(outcome)) => Transition::End(outcome),
+                Poll::Ready(_) => Transition::End(exchange.answer(Status::BAD_GATEWAY)),
+            },
+            RequestState::Over => Transition::End(exchange.answer(Status::INTERNAL_SERVER_ERROR)),
         }
     }
 
-    fn choose(&mut self, exchange: &mut Exchange) -> Option<Outcome> {
+    fn resolve(
+        &mut self,
+        waits: bool,
+        exchange: &mut Exchange,
+        context: &mut Context<'_>,
+    ) -> Transition {
+        if let Some(upstream) = &self.upstream
+            && upstream.poll_known(context).is_pending()
+        {
+            return Transition::Wait(RequestState::Resolve { waits: true });
+        }
+        if waits {
+            exchange.stamp(Stage::BackendQueue);
+        }
+        Transition::To(RequestState::Choose)
+    }
+
+    fn choose(&mut self, exchange: &mut Exchange) -> Transition {
         let Some(upstream) = self.upstream.clone() else {
-            return Some(self.give_up(exchange));
+            return self.give_up(exchange);
         };
         if self.failures >= self.gateway.tries_max {
-            return Some(self.give_up(exchange));
+            return self.give_up(exchange);
         }
         let chosen = match reroute::named(exchange) {
             Some(named) if !named.0.is_empty() && upstream.answers() => {
@@ -222,63 +246,49 @@ impl GatewayRequest {
         let (backend, choice) = match chosen {
             Ok(chosen) => chosen,
             Err(NoBackend::Unknown) => {
-                exchange.log_error(
-                    Stage::BackendQueue.name(),
-                    format_args!("X-Rewrite-Backend names no backend of this scope;"),
-                );
-                return Some(exchange.answer(Status::BAD_GATEWAY));
+                let what = format_args!("X-Rewrite-Backend names no backend of this scope;");
+                exchange.log_error(Stage::BackendQueue.name(), what);
+                return Transition::End(exchange.answer(Status::BAD_GATEWAY));
             }
             Err(NoBackend::Down) if self.failed.is_none() => {
-                exchange.log_error(
-                    Stage::BackendQueue.name(),
-                    format_args!("all backends are down;"),
-                );
-                return Some(exchange.answer(Status::SERVICE_UNAVAILABLE));
+                let what = format_args!("all backends are down;");
+                exchange.log_error(Stage::BackendQueue.name(), what);
+                return Transition::End(exchange.answer(Status::SERVICE_UNAVAILABLE));
             }
             // A process died; behind the same address there may be others.
             Err(NoBackend::Tried) if !self.is_second_round && self.has_seen_death() => {
                 self.is_second_round = true;
                 self.tried = Tried::new();
-                return None;
+                return Transition::To(RequestState::Choose);
             }
-            Err(_) => return Some(self.give_up(exchange)),
+            Err(_) => return self.give_up(exchange),
         };
-        debug::say(
-            &self.gateway,
-            debug::CHOICES,
-            exchange,
-            format_args!("chosen backend={}", backend.shared.name),
-        );
-        self.set_cookie = choice.set_cookie.then(|| Rc::clone(&backend));
-        let in_flight = InFlight::new(&backend);
-        match backend.try_take() {
-            Some(grant) => return self.use_grant(exchange, backend, in_flight, grant),
-            None => match backend.wait() {
-                Some(ticket) => {
-                    debug::say(
-                        &self.gateway,
-                        debug::CONNECTIONS,
-                        exchange,
-                        format_args!("waits for a connection backend={}", backend.shared.name),
-                    );
-                    super::overload::report(exchange, &backend.host);
-                    self.state = State::Queue {
-                        due_s: due_after(exchange, backend.host.backlog_timeout),
-                        backend,
-                        in_flight,
-                        ticket,
-                    };
-                }
-                None => {
-                    exchange.log_error(
-                        Stage::BackendQueue.name(),
-                        format_args!("too many requests wait for backend={}", backend.shared.name),
-                    );
-                    return Some(exchange.answer(Status::SERVICE_UNAVAILABLE));
-                }
-            },
+        let name = &backend.shared.name;
+        let what = format_args!("chosen backend={name}");
+        debug::say(&self.gateway, debug::CHOICES, exchange, what);
+        self.sets_cookie = choice.set_cookie;
+        let chosen = ChosenBackend {
+            in_flight: InFlight::new(&backend),
+            backend: Rc::clone(&backend),
+        };
+        if let Some(grant) = backend.try_take() {
+            return self.use_grant(chosen, grant, exchange);
         }
-        None
+        let Some(ticket) = backend.wait() else {
+            let what = format_args!("too many requests wait for backend={name}");
+            exchange.log_error(Stage::BackendQueue.name(), what);
+            return Transition::End(exchange.answer(Status::SERVICE_UNAVAILABLE));
+        };
+        self.say(
+            exchange,
+            format_args!("waits for a connection backend={name}"),
+        );
+        super::overload::report(exchange, &backend.host);
+        Transition::To(RequestState::Queue {
+            due_s: due_after(exchange, backend.host.backlog_timeout),
+            chosen,
+            ticket,
+        })
     }
 
     fn has_seen_death(&self) -> bool {
@@ -305,382 +315,298 @@ impl GatewayRequest {
         }
     }
 
-    fn poll_queue(
+    fn queue(
         &mut self,
+        chosen: ChosenBackend,
+        mut ticket: QueueTicket,
+        due_s: u32,
         exchange: &mut Exchange,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Outcome>> {
-        let State::Queue { ticket, due_s, .. } = &mut self.state else {
-            return Poll::Ready(None);
-        };
-        let Poll::Ready(grant) = ticket.poll(context) else {
-            if !is_over(exchange, *due_s) {
-                exchange.wake_at(*due_s);
-                return Poll::Pending;
-            }
-            exchange.stamp(Stage::BackendQueue);
-            exchange.log_error(
-                Stage::BackendQueue.name(),
-                format_args!("no connection became free in time;"),
-            );
-            self.state = State::Over;
-            return Poll::Ready(Some(exchange.answer(Status::GATEWAY_TIMEOUT)));
-        };
-        exchange.stamp(Stage::BackendQueue);
-        if let State::Queue {
-            backend,
-            in_flight,
-            ticket,
-            ..
-        } = std::mem::replace(&mut self.state, State::Over)
-        {
-            drop(ticket);
-            return Poll::Ready(self.use_grant(exchange, backend, in_flight, grant));
+    ) -> Transition {
+        let polled = ticket.poll(context);
+        if polled.is_pending() && !is_over(exchange, due_s) {
+            exchange.wake_at(due_s);
+            return Transition::Wait(RequestState::Queue {
+                chosen,
+                ticket,
+                due_s,
+            });
         }
-        Poll::Ready(None)
+        exchange.stamp(Stage::BackendQueue);
+        drop(ticket);
+        match polled {
+            Poll::Ready(grant) => self.use_grant(chosen, grant, exchange),
+            Poll::Pending => {
+                let what = format_args!("no connection became free in time;");
+                exchange.log_error(Stage::BackendQueue.name(), what);
+                Transition::End(exchange.answer(Status::GATEWAY_TIMEOUT))
+            }
+        }
     }
 
     fn use_grant(
         &mut self,
-        exchange: &mut Exchange,
-        backend: Rc<Backend>,
-        in_flight: InFlight,
+        chosen: ChosenBackend,
         grant: Grant,
-    ) -> Option<Outcome> {
-        let grant = match grant {
-            Grant::Kept(connection) if must_be_replaced(exchange, &backend, &connection) => {
-                debug::say(
-                    &self.gateway,
-                    debug::CONNECTIONS,
+        exchange: &mut Exchange,
+    ) -> Transition {
+        let backend = &chosen.backend;
+        let name = &backend.shared.name;
+        match grant {
+            Grant::Kept(connection) if must_be_replaced(exchange, backend, &connection) => {
+                self.say(
                     exchange,
                     format_args!(
-                        "does without a kept connection that may be closed by backend={}",
-                        backend.shared.name
+                        "does without a kept connection that may be closed by backend={name}"
                     ),
                 );
                 connection.close_for_another();
-                Grant::Open
             }
-            grant => grant,
-        };
-        match grant {
-            Grant::Kept(connection) => {
-                debug::say(
-                    &self.gateway,
-                    debug::CONNECTIONS,
-                    exchange,
-                    format_args!(
-                        "asks on a connection with {} requests before backend={}",
-                        connection.requests(),
-                        backend.shared.name
-                    ),
-                );
-                debug::request_head(&self.gateway, exchange);
-                let host = Rc::clone(&backend.host);
-                let body = body_length(exchange, &host);
-                let talk = Talk::begin(
-                    exchange,
-                    &self.gateway,
-                    host,
-                    Some((backend, in_flight)),
-                    connection,
-                    body,
-                );
-                match talk {
-                    Ok(talk) => self.state = State::Talk(Box::new(talk)),
-                    Err(error) => {
-                        exchange.log_error(
-                            Stage::BackendWait.name(),
-                            format_args!("the backend cannot be asked: {};", error.0),
-                        );
-                        let status = Status::REQUEST_HEADER_FIELDS_TOO_LARGE;
-                        return Some(exchange.answer(status));
-                    }
-                }
-            }
-            Grant::Open => {
-                debug::say(
-                    &self.gateway,
-                    debug::CONNECTIONS,
-                    exchange,
-                    format_args!("connects backend={}", backend.shared.name),
-                );
-                self.state = State::Connect {
-                    connecting: backend.address.connect(),
-                    attempt: Attempt {
-                        due_s: due_after(exchange, backend.host.connect_timeout),
-                        backend,
-                        in_flight: Some(in_flight),
-                        has_permit: true,
-                    },
-                };
-            }
+            Grant::Kept(connection) => return self.ask(chosen, connection, exchange),
+            Grant::Open => {}
         }
-        None
+        self.say(exchange, format_args!("connects backend={name}"));
+        let attempt = ConnectAttempt {
+            due_s: due_after(exchange, backend.host.connect_timeout),
+            permit: UnusedPermit {
+                backend: Rc::clone(backend),
+                is_used: false,
+            },
+            chosen,
+        };
+        Transition::To(attempt.connect())
     }
 
-    fn poll_connect(
+    fn ask(
         &mut self,
+        chosen: ChosenBackend,
+        connection: Box<BackendConnection>,
+        exchange: &mut Exchange,
+    ) -> Transition {
+        let ChosenBackend { backend, in_flight } = chosen;
+        self.say(
+            exchange,
+            format_args!(
+                "asks on a connection with {} requests before backend={}",
+                connection.requests(),
+                backend.shared.name
+            ),
+        );
+        debug::request_head(&self.gateway, exchange);
+        let peer = Peer {
+            host: Rc::clone(&backend.host),
+            backend: Some(backend),
+        };
+        let body = BodyLength::of(exchange, &peer.host);
+        let begun = Talk::begin(
+            exchange,
+            &self.gateway,
+            peer,
+            Some(in_flight),
+            connection,
+            body,
+        );
+        match begun {
+            Ok(talk) => Transition::To(RequestState::Talk {
+                relay: Box::new(Relay::new(exchange, talk)),
+                is_collected: false,
+            }),
+            Err(error) => {
+                let what = format_args!("the backend cannot be asked: {};", error.0);
+                exchange.log_error(Stage::BackendWait.name(), what);
+                Transition::End(exchange.answer(Status::REQUEST_HEADER_FIELDS_TOO_LARGE))
+            }
+        }
+    }
+
+    fn connect(
+        &mut self,
+        mut attempt: ConnectAttempt,
+        mut connecting: Connecting,
         exchange: &mut Exchange,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Outcome>> {
-        let State::Connect {
-            attempt,
-            connecting,
-        } = &mut self.state
-        else {
-            return Poll::Ready(None);
-        };
+    ) -> Transition {
         let connected = connecting.as_mut().poll(context);
         let is_late = is_over(exchange, attempt.due_s);
         let failure = match connected {
             Poll::Ready(Ok(stream)) => {
                 exchange.stamp(Stage::BackendConnect);
                 let now_ms = exchange.worker.clock().now() / 1_000_000;
-                attempt.has_permit = false;
-                attempt.backend.shared.health.connected(now_ms);
-                let connection = attempt.backend.adopt(stream, now_ms);
-                let backend = Rc::clone(&attempt.backend);
-                let Some(in_flight) = attempt.in_flight.take() else {
-                    return Poll::Ready(None);
-                };
-                let grant = Grant::Kept(connection);
-                return Poll::Ready(self.use_grant(exchange, backend, in_flight, grant));
+                let ConnectAttempt { chosen, permit, .. } = &mut attempt;
+                permit.is_used = true;
+                chosen.backend.shared.health.connected(now_ms);
+                let connection = chosen.backend.adopt(stream, now_ms);
+                return self.ask(attempt.chosen, connection, exchange);
             }
             // The queue of a unix socket is full: it may be shorter in a moment.
-            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::WouldBlock && !is_late => {
-                return Poll::Ready(self.pause_before_connecting(exchange));
-            }
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                if !is_late {
+                    super::overload::report(exchange, &attempt.chosen.backend.host);
+                    return pause(Some(attempt));
+                }
                 Failure::Overloaded
             }
             // Ports do not become free soon. Another backend's address has ports of its own.
             Poll::Ready(Err(error)) if is_port_shortage(&error) => Failure::OwnShortage(error),
             Poll::Ready(Err(error)) if is_own_shortage(&error) => {
-                return Poll::Ready(self.wait_out_shortage(exchange, error));
+                return self.wait_out_shortage(attempt, error, exchange);
             }
             Poll::Ready(Err(error)) => Failure::Connect(error),
             Poll::Pending if is_late => Failure::ConnectTimeout,
             Poll::Pending => {
                 exchange.wake_at(attempt.due_s);
-                return Poll::Pending;
+                return Transition::Wait(RequestState::Connect {
+                    attempt,
+                    connecting,
+                });
             }
         };
         exchange.stamp(Stage::BackendConnect);
-        let backend = Rc::clone(&attempt.backend);
-        self.tried.add(&backend);
+        let backend = &attempt.chosen.backend;
+        self.tried.add(backend);
         self.failures += 1;
-        self.state = State::Choose;
-        self.tell(exchange, &backend, &failure);
+        tell(exchange, backend, &failure);
         self.failed = Some(failure);
-        Poll::Ready(None)
-    }
-
-    fn pause_before_connecting(&mut self, exchange: &Exchange) -> Option<Outcome> {
-        if let State::Connect { attempt, .. } = std::mem::replace(&mut self.state, State::Over) {
-            super::overload::report(exchange, &attempt.backend.host);
-            self.pause(Some(attempt));
-        }
-        None
+        Transition::To(RequestState::Choose)
     }
 
     /// This server has no descriptor or memory left for a connection: the request waits for one that
     /// becomes free, and tries to make one from time to time, as long as it may take to connect.
-    fn wait_out_shortage(&mut self, exchange: &mut Exchange, error: io::Error) -> Option<Outcome> {
-        let State::Connect { attempt, .. } = std::mem::replace(&mut self.state, State::Over) else {
-            return None;
-        };
-        let waits_until_s = due_after(exchange, attempt.backend.host.backlog_timeout);
+    fn wait_out_shortage(
+        &mut self,
+        attempt: ConnectAttempt,
+        error: io::Error,
+        exchange: &mut Exchange,
+    ) -> Transition {
+        let backend = &attempt.chosen.backend;
+        let waits_until_s = due_after(exchange, backend.host.backlog_timeout);
         let due_s = attempt.due_s.min(waits_until_s);
         let due_s = *self.shortage_due_s.get_or_insert(due_s);
         if is_over(exchange, due_s) {
             exchange.stamp(Stage::BackendConnect);
             let failure = Failure::OwnShortage(error);
-            self.tell(exchange, &attempt.backend, &failure);
+            tell(exchange, backend, &failure);
             self.failed = Some(failure);
-            return Some(self.give_up(exchange));
+            return self.give_up(exchange);
         }
-        debug::say(
-            &self.gateway,
-            debug::CONNECTIONS,
+        self.say(
             exchange,
             format_args!("this server has run short, so the request waits: {error};"),
         );
-        // Its permit goes back: a connection that becomes free comes to this request, too.
+        // The permit goes back: a connection that becomes free comes to this request, too.
         drop(attempt);
-        self.pause(None);
-        None
+        pause(None)
     }
 
-    fn pause(&mut self, attempt: Option<Attempt>) {
-        let pause = std::time::Duration::from_millis(limits::QUEUE_FULL_PAUSE_MS);
-        self.state = State::Pause {
-            attempt,
-            pause: Box::pin(tokio::time::sleep(pause)),
-        };
-    }
-
-    fn try_again_to_connect(&mut self) {
-        if let State::Pause { attempt, .. } = std::mem::replace(&mut self.state, State::Over) {
-            self.state = match attempt {
-                Some(attempt) => State::Connect {
-                    connecting: attempt.backend.address.connect(),
-                    attempt,
-                },
-                None => State::Choose,
-            };
-        }
-    }
-
-    fn poll_talk(
+    fn talk(
         &mut self,
+        mut relay: Box<Relay>,
+        is_collected: bool,
         exchange: &mut Exchange,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Outcome>> {
-        let State::Talk(talk) = &mut self.state else {
-            return Poll::Ready(None);
-        };
-        let sent = match talk.host.mode {
-            Mode::Responder => {
-                talk.poll_send(&mut exchange.request.body, &exchange.worker, context)
+    ) -> Transition {
+        let sent = relay.poll_send(exchange, context);
+        let had_begun = relay.talk.reply_has_begun();
+        let mut verdict = is_collected.then_some(ReplyVerdict::Collect);
+        let received = relay.poll_receive(context, &mut |peer, head| match head {
+            ArrivedHead::Interim(head) => {
+                answer::inform(exchange, head);
+                Flow::Go
             }
-            // The body is for who answers.
-            Mode::Authorizer => {
-                let mut none = RequestBody::default();
-                none.complete();
-                talk.poll_send(&mut none, &exchange.worker, context)
+            ArrivedHead::Final(conversation) => {
+                debug::reply_head(&self.gateway, exchange, peer.name(), conversation.head());
+                let accepted = answer::accept(exchange, &self.gateway, &peer.host, conversation);
+                match verdict.insert(accepted) {
+                    ReplyVerdict::Collect => Flow::Go,
+                    _ => Flow::Stop,
+                }
             }
-        };
-        if sent.is_ready()
-            && talk.host.tcp_fin_propagate
-            && exchange.is_half_closed()
-            && !std::mem::replace(&mut self.told_end, true)
-        {
-            talk.propagate_end();
-        }
-        let had_begun = talk.reply_has_begun();
-        let received = receive(talk, &self.gateway, &mut self.reply, exchange, context);
-        if !had_begun && talk.reply_has_begun() {
+        });
+        if !had_begun && relay.talk.reply_has_begun() {
             exchange.stamp_latest(Stage::BackendWait);
-            if let Some(backend) = talk.backend() {
+            if let Some(backend) = &relay.talk.peer.backend {
                 let now_ms = exchange.worker.clock().latest() / 1_000_000;
                 backend.shared.health.replied(now_ms);
             }
         }
-        if let Some(error) = self.reply.failure.take() {
-            return Poll::Ready(self.fail(exchange, Failure::Spool(error)));
-        }
         match (received, sent) {
-            (Poll::Ready(Ok(Received::End)), _) => Poll::Ready(self.end(exchange)),
-            (Poll::Ready(Ok(Received::Stopped)), _) => Poll::Ready(self.hand_over(exchange)),
-            // Why it could not be sent tells more than that there is no reply.
-            (Poll::Ready(Err(_)), Poll::Ready(Err(failure))) | (Poll::Ready(Err(failure)), _) => {
-                Poll::Ready(self.fail(exchange, failure))
+            (Poll::Ready(Ok(Received::End | Received::Stopped)), _) => {
+                self.answer(relay, verdict, exchange)
             }
-            (Poll::Pending, Poll::Ready(Err(failure))) => Poll::Ready(self.fail(exchange, failure)),
-            (Poll::Pending, _) => self.wait_for_backend(exchange),
+            // Why it could not be sent tells more than that there is no reply, unless this server cannot keep the reply.
+            (Poll::Ready(Err(failure @ Failure::Spool(_))), _)
+            | (_, Poll::Ready(Err(failure)))
+            | (Poll::Ready(Err(failure)), _) => self.fail(relay, failure, exchange),
+            (Poll::Pending, _) => {
+                if let Some(due_s) = relay.talk.due_s() {
+                    exchange.wake_at(due_s);
+                }
+                Transition::Wait(RequestState::Talk {
+                    relay,
+                    is_collected: verdict.is_some(),
+                })
+            }
         }
     }
 
-    fn wait_for_backend(&mut self, exchange: &mut Exchange) -> Poll<Option<Outcome>> {
-        let State::Talk(talk) = &self.state else {
-            return Poll::Ready(None);
-        };
-        match talk.due_s() {
-            Some((due_s, failure)) if is_over(exchange, due_s) => {
-                Poll::Ready(self.fail(exchange, failure))
-            }
-            Some((due_s, _)) => {
-                exchange.wake_at(due_s);
-                Poll::Pending
-            }
-            None => Poll::Pending,
-        }
-    }
-
-    /// The whole reply is there.
-    fn end(&mut self, exchange: &mut Exchange) -> Option<Outcome> {
+    /// The head of the reply is there, and all of the body if that is collected.
+    fn answer(
+        &mut self,
+        mut relay: Box<Relay>,
+        verdict: Option<ReplyVerdict>,
+        exchange: &mut Exchange,
+    ) -> Transition {
         exchange.stamp_latest(Stage::BackendReply);
-        if let State::Talk(talk) = std::mem::replace(&mut self.state, State::Over) {
-            reply::log_dropped(&exchange.settings, &talk);
-        }
-        Some(match self.reply.verdict.take() {
-            Some(Verdict::Collect | Verdict::Stream) => {
-                exchange.response.body = std::mem::take(&mut self.reply.body).into_body();
-                self.finish(exchange);
-                Outcome::Answer
+        let ahead = match verdict {
+            Some(ReplyVerdict::Discard(outcome)) => return Transition::End(outcome),
+            Some(ReplyVerdict::Open(opening)) => {
+                return Transition::To(RequestState::Open(opening));
             }
-            Some(Verdict::Discard(outcome)) => outcome,
-            Some(Verdict::Open(opening)) => {
-                self.state = State::Open(opening);
-                return None;
+            Some(ReplyVerdict::Refuse) | None => {
+                return Transition::End(exchange.answer(Status::BAD_GATEWAY));
             }
-            Some(Verdict::Tunnel | Verdict::Refuse) | None => exchange.answer(Status::BAD_GATEWAY),
-        })
-    }
-
-    /// The head is there, and the rest is not waited for.
-    fn hand_over(&mut self, exchange: &mut Exchange) -> Option<Outcome> {
-        exchange.stamp_latest(Stage::BackendReply);
-        let State::Talk(mut talk) = std::mem::replace(&mut self.state, State::Over) else {
-            return Some(exchange.answer(Status::INTERNAL_SERVER_ERROR));
+            Some(ReplyVerdict::Tunnel) => {
+                exchange.become_tunnel(ReadAhead::Bounded);
+                relay.talk.become_tunnel();
+                ReadAhead::Bounded
+            }
+            Some(ReplyVerdict::Stream | ReplyVerdict::Collect) => {
+                match exchange.settings.core.stream_response_body {
+                    1 => ReadAhead::Unbounded,
+                    _ => ReadAhead::Bounded,
+                }
+            }
         };
-        let ahead = match exchange.settings.core.stream_response_body {
-            1 => Ahead::Unbounded,
-            _ => Ahead::Bounded,
-        };
-        Some(match self.reply.verdict.take() {
-            Some(Verdict::Tunnel) => {
-                exchange.become_tunnel(Ahead::Bounded);
-                talk.become_tunnel();
-                self.stream(exchange, *talk, Ahead::Bounded)
-            }
-            Some(Verdict::Stream | Verdict::Collect) => self.stream(exchange, *talk, ahead),
-            Some(Verdict::Discard(outcome)) => {
-                talk.detach(&self.worker);
-                outcome
-            }
-            Some(Verdict::Open(opening)) => {
-                talk.detach(&self.worker);
-                self.state = State::Open(opening);
-                return None;
-            }
-            Some(Verdict::Refuse) | None => {
-                talk.detach(&self.worker);
-                exchange.answer(Status::BAD_GATEWAY)
-            }
-        })
-    }
-
-    fn stream(&mut self, exchange: &mut Exchange, talk: Talk, ahead: Ahead) -> Outcome {
-        let reply = Reply::new(exchange, talk, ahead);
-        exchange.response.body = Body::Source(Box::new(reply));
-        self.finish(exchange);
-        Outcome::Answer
-    }
-
-    fn finish(&mut self, exchange: &mut Exchange) {
-        if let (Some(upstream), Some(backend)) = (&self.upstream, self.set_cookie.take()) {
+        if let (Some(upstream), Some(backend)) = (&self.upstream, &relay.talk.peer.backend)
+            && self.sets_cookie
+        {
             let mut cookie = Vec::new();
-            upstream.balancer().write_set_cookie(&backend, &mut cookie);
+            upstream.balancer().write_set_cookie(backend, &mut cookie);
             exchange.response.append("Set-Cookie", &cookie);
         }
+        exchange.response.body = relay.into_body(ahead);
+        Transition::End(Outcome::Answer)
     }
 
     /// The conversation failed: tries again, or gives up.
-    fn fail(&mut self, exchange: &mut Exchange, failure: Failure) -> Option<Outcome> {
-        let State::Talk(talk) = std::mem::replace(&mut self.state, State::Choose) else {
-            return Some(exchange.answer(Status::INTERNAL_SERVER_ERROR));
-        };
-        exchange.stamp(match talk.reply_has_begun() {
+    fn fail(
+        &mut self,
+        mut relay: Box<Relay>,
+        failure: Failure,
+        exchange: &mut Exchange,
+    ) -> Transition {
+        let talk = &relay.talk;
+        let reply_has_begun = talk.reply_has_begun();
+        exchange.stamp(match reply_has_begun {
             true => Stage::BackendReply,
             false => Stage::BackendWait,
         });
-        reply::log_dropped(&exchange.settings, &talk);
-        let was_kept = talk.is_on_kept_connection();
+        // It was closed while it was idle; the others probably as well.
+        let was_closed_idle =
+            talk.is_on_kept_connection() && !reply_has_begun && !failure.is_timeout();
         let body = &exchange.request.body;
         let attempt = FailedAttempt {
-            reply_has_begun: talk.reply_has_begun(),
+            reply_has_begun,
             bytes_written: talk.bytes_written(),
             body_is_held: body.received() == body.spool().held(),
             is_refused: matches!(failure, Failure::Refused),
@@ -688,176 +614,93 @@ impl GatewayRequest {
         let may_repeat = !failure.is_timeout()
             && attempt.may_be_repeated(exchange.request.method)
             && self.replays < limits::REPLAYS_MAX;
-        if let Some(backend) = talk.backend() {
-            if was_kept && !talk.reply_has_begun() && !failure.is_timeout() {
-                // It was closed while it was idle; the others probably as well.
-                backend.forget_idle();
-            } else {
+        relay.close();
+        let peer = &relay.talk.peer;
+        match &peer.backend {
+            Some(backend) if was_closed_idle => backend.forget_idle(),
+            Some(backend) => {
                 self.tried.add(backend);
                 self.failures += 1;
-                self.tell(exchange, &Rc::clone(backend), &failure);
+                tell(exchange, backend, &failure);
             }
-        } else {
-            let name = talk.backend_name();
-            exchange.log_error(
-                failure.stage().name(),
-                format_args!("{failure} backend={name}"),
-            );
+            None => tell_log(exchange, peer.name(), &failure),
         }
         if may_repeat && self.upstream.is_some() {
             self.replays += 1;
-            debug::say(
-                &self.gateway,
-                debug::CONNECTIONS,
-                exchange,
-                format_args!("tries again after: {failure};"),
-            );
-            self.reply = Collected::default();
-            self.told_end = false;
+            self.say(exchange, format_args!("tries again after: {failure};"));
             exchange.response.clear();
             self.failed = Some(failure);
-            return None;
+            return Transition::To(RequestState::Choose);
         }
-        if was_kept && !talk.reply_has_begun() && !failure.is_timeout() {
-            let name = talk.backend_name();
+        if was_closed_idle {
             exchange.log_error(
                 failure.stage().name(),
-                format_args!("{failure} and must not be asked again; backend={name}"),
+                format_args!(
+                    "{failure} and must not be asked again; backend={}",
+                    peer.name()
+                ),
             );
         }
         self.failed = Some(failure);
-        Some(self.give_up(exchange))
+        self.give_up(exchange)
     }
 
-    /// Health and log get to know.
-    fn tell(&self, exchange: &Exchange, backend: &Backend, failure: &Failure) {
-        let name = &backend.shared.name;
-        exchange.log_error(
-            failure.stage().name(),
-            format_args!("{failure} backend={name}"),
-        );
-        let now_ms = exchange.worker.clock().now() / 1_000_000;
-        let Some(kind) = failure.of_backend() else {
-            return;
-        };
-        if let Some(time) = backend.shared.health.failed(now_ms, kind) {
-            exchange.log_error(
-                failure.stage().name(),
-                format_args!("left alone for {time:?} backend={name}"),
-            );
-        }
-    }
-
-    fn give_up(&mut self, exchange: &mut Exchange) -> Outcome {
-        self.state = State::Over;
+    fn give_up(&self, exchange: &mut Exchange) -> Transition {
         let status = match &self.failed {
             Some(failure) => failure.status(),
             None => Status::SERVICE_UNAVAILABLE,
         };
         exchange.response.clear();
-        exchange.answer(status)
+        Transition::End(exchange.answer(status))
+    }
+
+    /// Writes a line if the gateway tells of its connections.
+    fn say(&self, exchange: &Exchange, what: fmt::Arguments<'_>) {
+        debug::say(&self.gateway, debug::CONNECTIONS, exchange, what);
     }
 }
 
 impl Pending for GatewayRequest {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
-        self.step(exchange, context)
-    }
-}
-
-impl Drop for GatewayRequest {
-    fn drop(&mut self) {
-        if let State::Talk(talk) = std::mem::replace(&mut self.state, State::Over) {
-            talk.detach(&self.worker);
-        }
-    }
-}
-
-/// Takes what the backend has said so far, as far as the disk takes it.
-fn receive(
-    talk: &mut Talk,
-    gateway: &Gateway,
-    reply: &mut Collected,
-    exchange: &mut Exchange,
-    context: &mut Context<'_>,
-) -> Poll<Result<Received, Failure>> {
-    loop {
-        match reply.body.poll_room(context) {
-            Poll::Ready(Ok(())) => {}
-            Poll::Ready(Err(error)) => {
-                reply.failure = Some(error);
-                return Poll::Pending;
-            }
-            Poll::Pending => {
-                talk.was_held_up(&exchange.worker);
-                return Poll::Pending;
-            }
-        }
-        let received = ready!(receive_what_has_room(
-            talk, gateway, reply, exchange, context
-        ));
-        let is_collected = matches!(reply.verdict, Some(Verdict::Collect));
-        if !(is_collected && matches!(received, Ok(Received::Stopped))) {
-            return Poll::Ready(received);
-        }
-    }
-}
-
-fn receive_what_has_room(
-    talk: &mut Talk,
-    gateway: &Gateway,
-    reply: &mut Collected,
-    exchange: &mut Exchange,
-    context: &mut Context<'_>,
-) -> Poll<Result<Received, Failure>> {
-    let worker = Rc::clone(&exchange.worker);
-    let host: Rc<Host> = Rc::clone(&talk.host);
-    let backend = talk.backend().cloned();
-    talk.poll_receive(&worker, context, &mut |event| {
-        match event {
-            Event::Interim(head) => answer::inform(exchange, head),
-            Event::Log(bytes) => {
-                let name = name_of(backend.as_ref(), &host);
-                reply::log(&exchange.settings, name, bytes);
-            }
-            Event::Head(conversation) => {
-                let name = backend.as_ref().map_or(&host.label, |it| &it.shared.name);
-                debug::reply_head(gateway, exchange, name, conversation.head());
-                let verdict = answer::accept(exchange, gateway, &host, conversation);
-                let is_collected = matches!(verdict, Verdict::Collect);
-                reply.verdict = Some(verdict);
-                if !is_collected {
-                    return Flow::Stop;
+        loop {
+            let state = std::mem::replace(&mut self.state, RequestState::Over);
+            match self.step(state, exchange, context) {
+                Transition::To(state) => self.state = state,
+                Transition::Wait(state) => {
+                    self.state = state;
+                    return Poll::Pending;
                 }
-            }
-            Event::Body(bytes) => {
-                let directories = &worker.process().upload_directories;
-                let client = exchange.connection.client_key();
-                reply.body.push(bytes, directories, client);
-                if !reply.body.has_room() {
-                    return Flow::Stop;
-                }
+                Transition::End(outcome) => return Poll::Ready(outcome),
             }
         }
-        Flow::Go
+    }
+}
+
+fn pause(attempt: Option<ConnectAttempt>) -> Transition {
+    let pause = Duration::from_millis(limits::QUEUE_FULL_PAUSE_MS);
+    Transition::To(RequestState::Pause {
+        attempt,
+        pause: Box::pin(tokio::time::sleep(pause)),
     })
 }
 
-/// What the backend is told of the body. Only what is complete, or announced, has a length.
-pub(super) fn body_length(exchange: &Exchange, host: &Host) -> BodyLength {
-    let body = &exchange.request.body;
-    let length = match (body.is_complete(), exchange.body_framing()) {
-        (true, _) => Some(body.received()),
-        (false, BodyFraming::Length(length)) => Some(length),
-        (false, _) => None,
-    };
-    match length {
-        // FastCGI 1.0, section 6.3.
-        _ if host.mode == Mode::Authorizer => BodyLength::None,
-        Some(0) => BodyLength::None,
-        Some(length) => BodyLength::Known(length),
-        None => BodyLength::Unknown,
+/// Health and log get to know.
+fn tell(exchange: &Exchange, backend: &Backend, failure: &Failure) {
+    let name = &backend.shared.name;
+    tell_log(exchange, name, failure);
+    let now_ms = exchange.worker.clock().now() / 1_000_000;
+    let kind = failure.of_backend();
+    if let Some(time) = kind.and_then(|kind| backend.shared.health.failed(now_ms, kind)) {
+        exchange.log_error(
+            failure.stage().name(),
+            format_args!("left alone for {time:?} backend={name}"),
+        );
     }
+}
+
+fn tell_log(exchange: &Exchange, backend: &str, failure: &Failure) {
+    let what = format_args!("{failure} backend={backend}");
+    exchange.log_error(failure.stage().name(), what);
 }
 
 /// Whether a request that must not be sent twice has to do without a kept connection, because the backend
@@ -875,7 +718,7 @@ fn must_be_replaced(
     backend.may_close(connection, now_ms)
 }
 
-fn due_after(exchange: &Exchange, time: std::time::Duration) -> u32 {
+fn due_after(exchange: &Exchange, time: Duration) -> u32 {
     if time.is_zero() {
         return u32::MAX;
     }

@@ -13,13 +13,16 @@ use petrel_engine::module::{Outcome, Phase};
 use petrel_engine::proto::reply_head::ReplyHead;
 
 /// The backend that a reply named: its address or its label in the configuration.
-pub struct Named(pub Vec<u8>);
+pub(super) struct Named(pub(crate) Vec<u8>);
 
 /// Follows the fields in `head`. `None`: there are none of them.
 ///
 /// # Errors
 /// What they ask for is impossible: a sentence for the log. The answer is 502.
-pub fn follow(exchange: &mut Exchange, head: &ReplyHead) -> Option<Result<Outcome, &'static str>> {
+pub(super) fn follow(
+    exchange: &mut Exchange,
+    head: &ReplyHead,
+) -> Option<Result<Outcome, &'static str>> {
     let [uri, host, backend] = [URI, HOST, BACKEND].map(|name| head.get(name));
     if uri.is_none() && host.is_none() && backend.is_none() {
         return None;
@@ -28,7 +31,7 @@ pub fn follow(exchange: &mut Exchange, head: &ReplyHead) -> Option<Result<Outcom
 }
 
 /// The backend that has to answer, if a reply named one.
-pub fn named(exchange: &Exchange) -> Option<Rc<Named>> {
+pub(super) fn named(exchange: &Exchange) -> Option<Rc<Named>> {
     exchange.kept(BACKEND)
 }
 
@@ -43,7 +46,7 @@ fn begin_again(
         return Err("a part of the request body has been passed on already");
     }
     let process = exchange.worker.process();
-    let (url_options, head_options) = (process.url_options, process.head_options);
+    let (url_options, head_options) = (process.url_options, exchange.head_options());
     if let Some(uri) = uri.map(<[u8]>::trim_ascii) {
         // `//host/path` would be another server's.
         if uri.first() != Some(&b'/') || uri.get(1) == Some(&b'/') {

@@ -9,7 +9,7 @@
 use petrel_engine::Exchange;
 use petrel_engine::exchange::Physical;
 
-use super::options::{Gateway, Host, Mode, Route, RouteKey};
+use super::options::{BackendHost, Gateway, Mode, Route, RouteKey};
 
 /// The route for a file that was found: prefixes are compared with the URL's path, suffixes with the
 /// physical one. `map-extensions` goes first; then the first key in the configuration that fits.
@@ -33,9 +33,13 @@ pub fn find<'g>(
 
 /// The route for a URL whose file is not looked up, if the key that fits it is of backends that do
 /// not need one. Where a key has backends of both kinds, the first one says of which kind it is.
-pub fn find_unchecked<'g>(gateway: &'g Gateway, mode: Mode, url_path: &[u8]) -> Option<&'g Route> {
+pub(crate) fn find_unchecked<'g>(
+    gateway: &'g Gateway,
+    mode: Mode,
+    url_path: &[u8],
+) -> Option<&'g Route> {
     let route = find(gateway, mode, url_path, url_path)?;
-    let is_checked = |host: &std::rc::Rc<Host>| host.check_local;
+    let is_checked = |host: &std::rc::Rc<BackendHost>| host.check_local;
     (!route.hosts.first().is_none_or(is_checked)).then_some(route)
 }
 
@@ -45,7 +49,7 @@ pub fn find_unchecked<'g>(gateway: &'g Gateway, mode: Mode, url_path: &[u8]) -> 
 ///
 /// `/app` makes of `/app/foo/bar` the program `/app` with `/foo/bar`; `/app/` makes of it `/app/foo` with
 /// `/bar`. Authorizers and keys that are suffixes get no path-info.
-pub fn split(route: &Route, host: &Host, exchange: &mut Exchange) {
+pub fn split(route: &Route, host: &BackendHost, exchange: &mut Exchange) {
     exchange.physical.path_info.clear();
     let path = exchange.request.url.path();
     let Some(name_length) = program_length(&route.key, host, path) else {
@@ -56,7 +60,7 @@ pub fn split(route: &Route, host: &Host, exchange: &mut Exchange) {
 }
 
 /// Bytes of `path` that name the program, if there is path-info behind them.
-fn program_length(key: &RouteKey, host: &Host, path: &[u8]) -> Option<usize> {
+fn program_length(key: &RouteKey, host: &BackendHost, path: &[u8]) -> Option<usize> {
     let RouteKey::Prefix(prefix) = key else {
         return None;
     };

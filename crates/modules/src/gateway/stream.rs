@@ -51,7 +51,7 @@ pub enum BackendStream {
 }
 
 /// A connection being made.
-pub type Connecting = Pin<Box<dyn Future<Output = io::Result<BackendStream>>>>;
+pub(crate) type Connecting = Pin<Box<dyn Future<Output = io::Result<BackendStream>>>>;
 
 impl std::fmt::Display for SocketAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -136,12 +136,12 @@ async fn connect_to(address: SocketAddr) -> io::Result<BackendStream> {
 
 /// Whether `error`, of [`SocketAddress::connect`], says that this server ran short of descriptors, memory or local
 /// ports. It says nothing about the other side then.
-pub fn is_own_shortage(error: &io::Error) -> bool {
+pub(crate) fn is_own_shortage(error: &io::Error) -> bool {
     socket::is_own_shortage(error) || is_port_shortage(error)
 }
 
 /// Whether `error`, of [`SocketAddress::connect`], says that all local ports for that address are in use.
-pub fn is_port_shortage(error: &io::Error) -> bool {
+pub(crate) fn is_port_shortage(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::ADDRNOTAVAIL)
 }
 
@@ -204,7 +204,7 @@ impl BackendStream {
 
     /// The whole request is sent: a program sees the end of its input. Other backends know by the
     /// protocol.
-    pub fn request_is_sent(&self) {
+    pub(crate) fn request_is_sent(&self) {
         if let BackendStream::Program(pipes) = self {
             pipes.request_is_sent();
         }
@@ -212,7 +212,7 @@ impl BackendStream {
 
     /// What was read is acknowledged at once instead of with the next request (TCP_QUICKACK, which lasts until
     /// the kernel thinks better of it).
-    pub fn acknowledge(&self) {
+    pub(crate) fn acknowledge(&self) {
         if let BackendStream::Tcp(stream) = self {
             // It is about speed only.
             let _ = set_tcp_quickack(stream, true);
@@ -220,7 +220,7 @@ impl BackendStream {
     }
 
     /// Nothing more will be sent.
-    pub fn shutdown_write(&self) {
+    pub(crate) fn shutdown_write(&self) {
         let how = rustix::net::Shutdown::Write;
         // It may be gone already; then there is nobody to tell.
         let _ = match self {
@@ -238,7 +238,7 @@ impl BackendStream {
 
     /// Whether an idle connection is of no use any more: the backend has closed it, or said
     /// something nobody asked for. Makes no system call.
-    pub fn is_stale(&self) -> bool {
+    pub(crate) fn is_stale(&self) -> bool {
         match self {
             BackendStream::Tcp(stream) => {
                 let mut context = Context::from_waker(Waker::noop());
@@ -251,7 +251,7 @@ impl BackendStream {
     }
 
     /// The same, and asks the kernel for what has arrived since the worker last heard of its sockets.
-    pub fn is_stale_now(&self) -> bool {
+    pub(crate) fn is_stale_now(&self) -> bool {
         if self.is_stale() {
             return true;
         }
@@ -269,7 +269,7 @@ impl BackendStream {
     }
 
     /// Whether these are the pipes of a CGI program.
-    pub fn is_program(&self) -> bool {
+    pub(crate) fn is_program(&self) -> bool {
         matches!(self, BackendStream::Program(_))
     }
 }

@@ -1,9 +1,9 @@
 //! One request on one connection: sends what is encoded, decodes what arrives.
 //!
-//! A [`Talk`] begins when there is a connection and ends with the reply, or with the connection. It is
-//! polled from the task of the client's connection, so that nobody has to be woken in between:
-//! first for the sending side, then for the receiving one. Whoever polls it decides what becomes of
-//! the reply; [`Talk::detach`] lets it finish without anybody who listens.
+//! A [`Talk`] begins when there is a connection and ends with the reply, or with the connection. A
+//! [`Relay`](super::relay::Relay) polls it in the task of the client's connection, so that no other task has to be
+//! woken in between: first for the sending side, then for the receiving one. [`Talk::detach`] reads the rest of a
+//! reply that no client waits for.
 
 use std::any::Any;
 use std::io;
@@ -21,16 +21,14 @@ use super::connection::BackendConnection;
 use super::failure::Failure;
 use super::limits;
 use super::offload;
-use super::options::{Gateway, Host, Protocol};
+use super::options::{BackendHost, Gateway, Protocol};
 use super::protocol::{BodyLength, Conversation, Outgoing, ReplyEvent, RequestError, proxy_header};
 
 /// One request on one connection.
-pub struct Talk {
-    /// The backend's options.
-    pub host: Rc<Host>,
+pub(super) struct Talk {
+    /// The other end.
+    pub peer: Peer,
     connection: Option<Box<BackendConnection>>,
-    /// The backend; a CGI program has none.
-    backend: Option<Rc<Backend>>,
     in_flight: Option<InFlight>,
     /// What must live as long as the conversation: a child process.
     companion: Option<Box<dyn Any>>,
@@ -45,11 +43,11 @@ pub struct Talk {
     /// Something was read since the kernel was last told to acknowledge at once.
     is_unacknowledged: bool,
     has_ended: bool,
-    /// Who takes the reply has said stop, so that there may be an event without another byte: the end.
+    /// The consumer of the reply has said stop. The end of the reply may be there already, without another byte.
     is_stopped: bool,
     log_bytes_dropped: u64,
     is_tunnel: bool,
-    /// The end of the client's side of a tunnel was passed on.
+    /// The backend was told that the client sends nothing more.
     is_end_told: bool,
     began_ns: u64,
     /// When something was last received.
@@ -59,51 +57,71 @@ pub struct Talk {
 }
 
 /// A request that counts for its backend's load.
-pub struct InFlight {
+pub(super) struct InFlight {
     shared: std::sync::Arc<SharedBackend>,
 }
 
-/// What a reply consists of, for whoever takes it.
-pub enum Event<'a> {
-    /// An interim response.
-    Interim(&'a ReplyHead),
-    /// The head.
-    Head(&'a dyn Conversation),
+/// Who is asked.
+#[derive(Clone)]
+pub(super) struct Peer {
+    /// The options of the backend or of the CGI program.
+    pub host: Rc<BackendHost>,
+    /// The backend; a CGI program has none.
+    pub backend: Option<Rc<Backend>>,
+}
+
+/// What a reply consists of.
+pub(super) enum Event<'a> {
+    /// A head, of which the last one is the reply's.
+    Head(ArrivedHead<'a>),
     /// A stretch of the body.
     Body(&'a [u8]),
     /// Words for the error log.
     Log(&'a [u8]),
 }
 
+/// A head that is complete.
+pub(super) enum ArrivedHead<'a> {
+    /// Of an interim response.
+    Interim(&'a ReplyHead),
+    /// Of the reply.
+    Final(&'a dyn Conversation),
+}
+
 /// Whether more events are wanted now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
+pub(super) enum Flow {
     /// The next one.
     Go,
     /// Not now; what is there stays there.
     Stop,
 }
 
+/// Takes the events of a reply from a backend.
+pub(crate) type TakeEvent<'a> = dyn FnMut(&Peer, Event<'_>) -> Flow + 'a;
+
 /// How receiving came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Received {
+pub(super) enum Received {
     /// Because it was told to.
     Stopped,
     /// The reply is complete.
     End,
 }
 
-/// What logs call a backend, or a program, which has no address.
-pub fn name_of<'a>(backend: Option<&'a Rc<Backend>>, host: &'a Host) -> &'a str {
-    match backend {
-        Some(backend) => &backend.shared.name,
-        None => &host.label,
+impl Peer {
+    /// The name for logs: the address of a backend, the label of a program, which has no address.
+    pub(super) fn name(&self) -> &str {
+        match &self.backend {
+            Some(backend) => &backend.shared.name,
+            None => &self.host.label,
+        }
     }
 }
 
 impl InFlight {
     /// Counts a request.
-    pub fn new(backend: &Backend) -> InFlight {
+    pub(super) fn new(backend: &Backend) -> InFlight {
         let shared = std::sync::Arc::clone(&backend.shared);
         let order = std::sync::atomic::Ordering::Relaxed;
         shared.load.fetch_add(1, order);
@@ -124,11 +142,11 @@ impl Talk {
     ///
     /// # Errors
     /// The protocol has no room for this request. The connection is closed.
-    pub fn begin(
+    pub(super) fn begin(
         exchange: &Exchange,
         gateway: &Gateway,
-        host: Rc<Host>,
-        backend: Option<(Rc<Backend>, InFlight)>,
+        peer: Peer,
+        in_flight: Option<InFlight>,
         mut connection: Box<BackendConnection>,
         body: BodyLength,
     ) -> Result<Talk, RequestError> {
@@ -136,19 +154,18 @@ impl Talk {
         let is_new = !connection.is_kept();
         let (conversation, out) = connection.encoder();
         if is_new {
-            proxy_header::write(host.proxy_protocol, exchange, out);
+            proxy_header::write(peer.host.proxy_protocol, exchange, out);
         }
         let outgoing = Outgoing {
             exchange,
-            host: &host,
+            host: &peer.host,
             extras: &gateway.extras,
             body,
         };
         conversation.encode_head(&outgoing, out)?;
-        let (backend, in_flight) = backend.unzip();
         Ok(Talk {
+            peer,
             connection: Some(connection),
-            backend,
             in_flight,
             companion: None,
             body_offset: 0,
@@ -167,12 +184,11 @@ impl Talk {
             began_ns: exchange.worker.clock().latest(),
             now_ns: exchange.worker.clock().latest(),
             progress_s: exchange.worker.clock().seconds(),
-            host,
         })
     }
 
     /// Keeps `companion` alive until the conversation is over.
-    pub fn accompany(&mut self, companion: Box<dyn Any>) {
+    pub(crate) fn accompany(&mut self, companion: Box<dyn Any>) {
         self.companion = Some(companion);
     }
 
@@ -181,7 +197,7 @@ impl Talk {
     ///
     /// # Errors
     /// The request cannot be sent. A reply may be there all the same.
-    pub fn poll_send(
+    pub(crate) fn poll_send(
         &mut self,
         body: &mut RequestBody,
         worker: &Worker,
@@ -237,10 +253,9 @@ impl Talk {
         let Some(connection) = &self.connection else {
             return;
         };
-        if !self.is_tunnel {
-            connection.stream.request_is_sent();
-        } else if !std::mem::replace(&mut self.is_end_told, true) {
-            connection.stream.shutdown_write();
+        match self.is_tunnel {
+            true => self.propagate_end(),
+            false => connection.stream.request_is_sent(),
         }
     }
 
@@ -248,11 +263,11 @@ impl Talk {
     ///
     /// # Errors
     /// The reply is broken off or no reply.
-    pub fn poll_receive(
+    pub(crate) fn poll_receive(
         &mut self,
         worker: &Worker,
         context: &mut Context<'_>,
-        take: &mut dyn FnMut(Event<'_>) -> Flow,
+        take: &mut TakeEvent<'_>,
     ) -> Poll<Result<Received, Failure>> {
         if self.has_ended {
             return Poll::Ready(Ok(Received::End));
@@ -306,42 +321,52 @@ impl Talk {
     }
 
     /// From now on everything is passed on as it is, both ways.
-    pub fn become_tunnel(&mut self) {
+    pub(crate) fn become_tunnel(&mut self) {
         self.is_tunnel = true;
         self.body_is_sent = false;
         self.body_offset = 0;
     }
 
-    /// Whether it is one.
-    pub fn is_tunnel(&self) -> bool {
+    /// Whether it is a tunnel.
+    pub(crate) fn is_tunnel(&self) -> bool {
         self.is_tunnel
     }
 
     /// Whether anything of a reply came.
-    pub fn reply_has_begun(&self) -> bool {
+    pub(crate) fn reply_has_begun(&self) -> bool {
         self.reply_has_begun
     }
 
     /// Bytes of the request that the kernel has taken.
-    pub fn bytes_written(&self) -> u64 {
+    pub(crate) fn bytes_written(&self) -> u64 {
         self.written
     }
 
     /// Whether the connection was one that had answered before: then an error on it says nothing of
     /// the backend.
-    pub fn is_on_kept_connection(&self) -> bool {
+    pub(crate) fn is_on_kept_connection(&self) -> bool {
         let connection = self.connection.as_ref();
         connection.is_some_and(|connection| connection.is_kept())
     }
 
+    /// Why the backend is late, if it is.
+    pub(crate) fn lateness(&self, worker: &Worker) -> Option<Failure> {
+        let (due_s, failure) = self.due()?;
+        (due_s <= worker.clock().seconds()).then_some(failure)
+    }
+
     /// The second in which the backend has been silent for too long, if there is such a limit.
-    pub fn due_s(&self) -> Option<(u32, Failure)> {
+    pub(crate) fn due_s(&self) -> Option<u32> {
+        self.due().map(|(due_s, _)| due_s)
+    }
+
+    fn due(&self) -> Option<(u32, Failure)> {
         let unsent = self.connection.as_ref().is_some_and(|c| c.unsent() > 0);
         let (limit, failure) = match unsent {
-            true => (self.host.write_timeout, Failure::WriteTimeout),
+            true => (self.peer.host.write_timeout, Failure::WriteTimeout),
             // The client is the one who is waited for.
             false if !self.body_is_sent && !self.is_tunnel && self.may_send_body() => return None,
-            false => (self.host.read_timeout, Failure::ReadTimeout),
+            false => (self.peer.host.read_timeout, Failure::ReadTimeout),
         };
         let seconds = match (limit.as_secs(), self.is_tunnel) {
             (0, true) => limits::TUNNEL_IDLE_S_MAX,
@@ -355,7 +380,7 @@ impl Talk {
     }
 
     /// Nothing was received because we had no room for it: the backend's time begins anew.
-    pub fn was_held_up(&mut self, worker: &Worker) {
+    pub(crate) fn was_held_up(&mut self, worker: &Worker) {
         self.progress_s = worker.clock().seconds();
     }
 
@@ -365,80 +390,88 @@ impl Talk {
         connection.is_some_and(|connection| connection.conversation.body_allowance() > 0)
     }
 
-    /// No more of the request will come, and the backend is told so.
-    pub fn propagate_end(&mut self) {
-        if let Some(connection) = &self.connection {
+    /// Tells the backend, once, that no more of the request will come.
+    pub(crate) fn propagate_end(&mut self) {
+        if let Some(connection) = &self.connection
+            && !std::mem::replace(&mut self.is_end_told, true)
+        {
             connection.stream.shutdown_write();
         }
     }
 
-    /// The backend.
-    pub fn backend(&self) -> Option<&Rc<Backend>> {
-        self.backend.as_ref()
-    }
-
-    /// The name of the backend, for logs.
-    pub fn backend_name(&self) -> &str {
-        name_of(self.backend.as_ref(), &self.host)
-    }
-
     /// The conversation, for its head and what is still to come.
-    pub fn conversation(&self) -> Option<&dyn Conversation> {
+    pub(super) fn conversation(&self) -> Option<&dyn Conversation> {
         self.connection
             .as_ref()
             .map(|connection| &*connection.conversation)
     }
 
     /// Bytes that the application wrote for the log and that are too many for it.
-    pub fn log_bytes_dropped(&self) -> u64 {
+    pub(crate) fn log_bytes_dropped(&self) -> u64 {
         let conversation = self.conversation();
         conversation.map_or(self.log_bytes_dropped, Conversation::log_bytes_dropped)
     }
 
     /// Whether the backend can still be sent something.
-    pub fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.connection.is_some()
     }
 
-    /// Nobody listens any more. A backend that works on one request at a time on connections that are
-    /// kept finishes this one, within limits, and its slot counts until then; others see the connection
-    /// end.
-    pub fn detach(mut self, worker: &Rc<Worker>) {
-        let finishes = match self.host.protocol {
+    /// Whether the reply is complete.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Closes the connection, of which nothing can be saved.
+    pub(super) fn close(&mut self) {
+        self.connection = None;
+        self.in_flight = None;
+        self.companion = None;
+    }
+
+    /// No client waits for the rest of the reply any more. A backend that works on one request at a time on persistent
+    /// connections finishes this one, within limits, and its slot counts until then; for others the connection
+    /// ends with this talk.
+    pub(super) fn detach(&mut self, worker: &Rc<Worker>) {
+        let Peer { host, backend } = &self.peer;
+        let finishes = match host.protocol {
             Protocol::FastCgi | Protocol::Ajp13 => true,
             Protocol::Http | Protocol::Scgi | Protocol::Uwsgi => self.is_nearly_over(),
         };
-        let has_backend = self.backend.is_some();
-        // Nobody will send what is left of the request.
-        let unsent = self.connection.as_ref().map_or(0, |c| c.unsent());
-        let is_whole = self.body_is_sent && unsent == 0;
-        if self.has_ended || !is_whole || self.is_tunnel || !finishes || !has_backend {
+        // What is left of the request will never be sent.
+        let unsent = self.connection.as_ref().is_none_or(|it| it.unsent() > 0);
+        let is_whole = self.body_is_sent && !unsent;
+        if self.has_ended || !is_whole || self.is_tunnel || !finishes || backend.is_none() {
             return;
         }
-        let worker = Rc::clone(worker);
+        // A backend that is silent for longer than that hangs, whether a client waits for it or not.
+        let silence = Some(host.read_timeout).filter(|time| !time.is_zero());
+        let time = std::time::Duration::from_secs(limits::DRAIN_S_MAX.into());
+        let time = silence.map_or(time, |silence| silence.min(time));
         self.in_flight = None;
         // Most of the time all of it is here already.
         let mut context = Context::from_waker(std::task::Waker::noop());
         let mut bytes = 0;
-        if self
-            .poll_drain(&worker, &mut bytes, &mut context)
-            .is_ready()
-        {
+        if self.poll_drain(worker, &mut bytes, &mut context).is_ready() {
             return;
         }
-        // One that is silent for longer than that hangs, whether somebody waits for it or not.
-        let silence = Some(self.host.read_timeout).filter(|time| !time.is_zero());
-        let time = std::time::Duration::from_secs(limits::DRAIN_S_MAX.into());
-        let time = silence.map_or(time, |silence| silence.min(time));
+        let mut rest = Talk {
+            peer: self.peer.clone(),
+            connection: self.connection.take(),
+            in_flight: None,
+            companion: None,
+            sending: Turn::default(),
+            receiving: Turn::default(),
+            ..*self
+        };
+        let worker = Rc::clone(worker);
         tokio::task::spawn_local(async move {
+            let mut bytes = 0;
+            let rest =
+                std::future::poll_fn(|context| rest.poll_drain(&worker, &mut bytes, context));
             // Over time it is dropped, which closes the connection.
-            let _ = tokio::time::timeout(time, self.drain(&worker)).await;
+            let _ = tokio::time::timeout(time, rest).await;
         });
-    }
-
-    async fn drain(mut self, worker: &Worker) {
-        let mut bytes = 0;
-        std::future::poll_fn(|context| self.poll_drain(worker, &mut bytes, context)).await;
     }
 
     /// Reads the rest of the reply and throws it away. Ready at its end, or when it is too long.
@@ -448,12 +481,13 @@ impl Talk {
         bytes: &mut u64,
         context: &mut Context<'_>,
     ) -> Poll<()> {
-        let host = Rc::clone(&self.host);
-        let received = self.poll_receive(worker, context, &mut |event| {
+        let received = self.poll_receive(worker, context, &mut |peer, event| {
             match event {
-                Event::Head(conversation) => offload::discard(&host, conversation.head()),
+                Event::Head(ArrivedHead::Final(conversation)) => {
+                    offload::discard(&peer.host, conversation.head());
+                }
                 Event::Body(body) => *bytes += body.len() as u64,
-                Event::Interim(_) | Event::Log(_) => {}
+                Event::Head(ArrivedHead::Interim(_)) | Event::Log(_) => {}
             }
             match *bytes > limits::DRAIN_BYTES_MAX {
                 true => Flow::Stop,
@@ -503,7 +537,7 @@ impl Talk {
     fn decode_input(
         &mut self,
         was_stopped: bool,
-        take: &mut dyn FnMut(Event<'_>) -> Flow,
+        take: &mut TakeEvent<'_>,
     ) -> Result<Option<Received>, Failure> {
         let Some(connection) = &mut self.connection else {
             return Ok(Some(Received::End));
@@ -518,7 +552,7 @@ impl Talk {
     fn decode(
         &mut self,
         bytes: &[u8],
-        take: &mut dyn FnMut(Event<'_>) -> Flow,
+        take: &mut TakeEvent<'_>,
     ) -> Result<Option<Received>, Failure> {
         match &mut self.connection {
             Some(connection) if !connection.input.is_empty() => {
@@ -534,7 +568,7 @@ impl Talk {
     fn decode_bytes(
         &mut self,
         bytes: &[u8],
-        take: &mut dyn FnMut(Event<'_>) -> Flow,
+        take: &mut TakeEvent<'_>,
     ) -> Result<Option<Received>, Failure> {
         let Some(connection) = &mut self.connection else {
             return Ok(Some(Received::End));
@@ -545,24 +579,26 @@ impl Talk {
             let decoded = connection.conversation.decode(input);
             let decoded = decoded.map_err(Failure::from)?;
             used += decoded.consumed;
-            let flow = match decoded.event {
+            let event = match decoded.event {
                 ReplyEvent::NeedMore => break,
-                ReplyEvent::Interim => take(Event::Interim(connection.conversation.head())),
-                ReplyEvent::Head => take(Event::Head(&*connection.conversation)),
-                ReplyEvent::Body(range) => take(Event::Body(input.get(range).unwrap_or_default())),
-                ReplyEvent::Log(range) => take(Event::Log(input.get(range).unwrap_or_default())),
+                ReplyEvent::Interim => {
+                    Event::Head(ArrivedHead::Interim(connection.conversation.head()))
+                }
+                ReplyEvent::Head => Event::Head(ArrivedHead::Final(&*connection.conversation)),
+                ReplyEvent::Body(range) => Event::Body(input.get(range).unwrap_or_default()),
+                ReplyEvent::Log(range) => Event::Log(input.get(range).unwrap_or_default()),
                 ReplyEvent::WantsBody => {
                     // Its end may have been said before: a container that reads on wants it again.
                     self.body_is_sent = false;
                     self.wants_body = true;
-                    Flow::Go
+                    continue;
                 }
                 ReplyEvent::End { reusable } => {
                     self.end(reusable && used == bytes.len());
                     return Ok(Some(Received::End));
                 }
             };
-            if flow == Flow::Stop {
+            if take(&self.peer, event) == Flow::Stop {
                 self.is_stopped = true;
                 connection
                     .input
@@ -608,11 +644,11 @@ impl Talk {
         };
         let is_whole = self.body_is_sent && connection.unsent() == 0;
         // The header that it began with is about this client.
-        let is_anybodys = self.host.proxy_protocol == 0;
-        if let Some(backend) = &self.backend
+        let is_of_this_client = self.peer.host.proxy_protocol > 0;
+        if let Some(backend) = &self.peer.backend
             && reusable
             && is_whole
-            && is_anybodys
+            && !is_of_this_client
         {
             let now_ms = self.now_ns / NANOS_PER_MILLI;
             let took_us = self.now_ns.saturating_sub(self.began_ns) / NANOS_PER_MICRO;
@@ -662,11 +698,16 @@ mod tests {
     async fn ask(answer: &Answer, stream: BackendStream) -> Talk {
         let text = "proxy.server = ( \"/\" => (( \"host\" => \"127.0.0.1\" )) )";
         let gateway = gateway_of("mod_proxy", text);
-        let host = Rc::clone(&gateway.routes[0].hosts[0]);
-        let conversation = protocol::conversation(Protocol::Http);
-        let connection = Box::new(BackendConnection::new(stream, conversation, None, 0));
+        let workbench = Rc::default();
+        let conversation = protocol::conversation(Protocol::Http, &Rc::default());
+        let connection = BackendConnection::new(stream, conversation, None, &workbench, 0);
+        let connection = Box::new(connection);
         let exchange = answer.exchange();
-        let begun = Talk::begin(exchange, &gateway, host, None, connection, BodyLength::None);
+        let peer = Peer {
+            host: Rc::clone(&gateway.routes[0].hosts[0]),
+            backend: None,
+        };
+        let begun = Talk::begin(exchange, &gateway, peer, None, connection, BodyLength::None);
         let Ok(mut talk) = begun else {
             panic!("HTTP has room for it")
         };
@@ -684,7 +725,7 @@ mod tests {
         let before = talk.conversation().and_then(|talk| talk.remaining());
         std::future::poll_fn(|context| {
             let worker = &answer.exchange().worker;
-            let polled = talk.poll_receive(worker, context, &mut |_| Flow::Go);
+            let polled = talk.poll_receive(worker, context, &mut |_, _| Flow::Go);
             let now = talk.conversation().and_then(|talk| talk.remaining());
             match polled {
                 Poll::Ready(received) => {
@@ -716,7 +757,7 @@ mod tests {
             // Nothing has come since, so nothing is to be acknowledged.
             let mut context = Context::from_waker(std::task::Waker::noop());
             let worker = &answer.exchange().worker;
-            let polled = talk.poll_receive(worker, &mut context, &mut |_| Flow::Go);
+            let polled = talk.poll_receive(worker, &mut context, &mut |_, _| Flow::Go);
             assert!(polled.is_pending());
             assert!(!tcp_quickack(&ours).expect("it is TCP"));
         }
@@ -739,7 +780,7 @@ mod tests {
         let received = std::future::poll_fn(|context| {
             let before = taken;
             let worker = &answer.exchange().worker;
-            let polled = talk.poll_receive(worker, context, &mut |event| {
+            let polled = talk.poll_receive(worker, context, &mut |_, event| {
                 if let Event::Body(bytes) = event {
                     taken += bytes.len() as u64;
                     while written < length && written - taken <= piece.len() as u64 {
@@ -756,6 +797,16 @@ mod tests {
         assert_eq!((received, taken), (Received::End, length));
         let most_wanted = limits::TURN_BYTES + limits::RECEIVE_BUFFER_BYTES as u64;
         assert!(most <= most_wanted, "{most} bytes in one turn");
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn what_accompanies_a_conversation_ends_when_it_is_closed() {
+        let answer = get();
+        let (mut talk, _backend, _) = asked(&answer).await;
+        let companion = Rc::new(());
+        talk.accompany(Box::new(Rc::clone(&companion)));
+        talk.close();
+        assert_eq!(Rc::strong_count(&companion), 1);
     }
 
     #[tokio::test(flavor = "local")]

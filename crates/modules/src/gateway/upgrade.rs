@@ -6,8 +6,8 @@
 
 use petrel_engine::Exchange;
 use petrel_engine::config::{Element, Value};
-use petrel_engine::proto::http1::{KnownField, Version};
 use petrel_engine::proto::reply_head::ReplyHead;
+use petrel_engine::proto::request_head::{KnownField, Version};
 
 /// The protocols that a backend's clients may change to. None by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Upgrades {
 
     /// Whether the backend's 101 in `head` opens the tunnel that the client asked for: it names that protocol and
     /// no other, in all its Upgrade fields.
-    pub fn opens_tunnel(&self, exchange: &Exchange, head: &ReplyHead) -> bool {
+    pub(crate) fn opens_tunnel(&self, exchange: &Exchange, head: &ReplyHead) -> bool {
         let Some(offered) = self.offered(exchange) else {
             return false;
         };

@@ -12,18 +12,21 @@ use std::time::Duration;
 
 use petrel_engine::Exchange;
 use petrel_engine::log::LogHandle;
-use petrel_engine::proto::http1::KnownField;
+use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::worker::Worker;
 
 use super::backend::{Backend, SharedBackends, now_ms};
 use super::balance::{Balancer, Choice, NoBackend, RequestKey, Tried};
-use super::options::{Balance, Host, HostAddress, Mode, Route};
-use super::resolve::{self, Resolved};
+use super::connection::Workbench;
+use super::options::{BackendHost, Balance, HostAddress, Mode, Route};
+use super::resolve::{self, FollowedNames, Resolved};
 use super::stream::{InTurn, SocketAddress};
 
 /// All upstreams of a worker, by the id of their route.
-pub struct Upstreams {
+pub(crate) struct Upstreams {
     shared: Arc<SharedBackends>,
+    names: Arc<FollowedNames>,
+    workbench: Rc<Workbench>,
     known: RefCell<HashMap<String, Rc<Upstream>>>,
     log: LogHandle,
     /// Which of the workers this is.
@@ -31,10 +34,11 @@ pub struct Upstreams {
 }
 
 /// The backends of one route.
-pub struct Upstream {
+pub(super) struct Upstream {
     id: String,
     members: Vec<Member>,
     shared: Arc<SharedBackends>,
+    workbench: Rc<Workbench>,
     backends: RefCell<Rc<[Rc<Backend>]>>,
     balancer: Balancer,
     log: LogHandle,
@@ -42,27 +46,25 @@ pub struct Upstream {
 
 /// One host of a route, and where its name leads.
 struct Member {
-    host: Rc<Host>,
-    place: Place,
+    host: Rc<BackendHost>,
+    place: MemberAddress,
     /// The generation of the endpoints that the present backends were made of.
     seen: Cell<u64>,
 }
 
-enum Place {
+enum MemberAddress {
     Fixed(SocketAddress),
     Named(Arc<Resolved>),
 }
 
 impl Upstreams {
     /// Those of `worker`.
-    pub fn of(worker: &Rc<Worker>) -> Rc<Upstreams> {
-        worker.belonging(|| {
-            let shared = worker.shared().belonging(SharedBackends::default);
-            Upstreams::new(shared, worker)
-        })
+    pub(crate) fn of(worker: &Rc<Worker>) -> Rc<Upstreams> {
+        worker.belonging(|| Upstreams::new(worker))
     }
 
-    fn new(shared: Arc<SharedBackends>, worker: &Rc<Worker>) -> Upstreams {
+    fn new(worker: &Rc<Worker>) -> Upstreams {
+        let shared = worker.shared().belonging(SharedBackends::default);
         let weak = Rc::downgrade(worker);
         tokio::task::spawn_local(async move {
             loop {
@@ -74,24 +76,27 @@ impl Upstreams {
         Upstreams {
             worker: shared.next_worker(),
             shared,
+            names: FollowedNames::of(worker.shared()),
+            workbench: Workbench::of(worker),
             known: RefCell::default(),
             log: worker.base_settings().core.error_log.clone(),
         }
     }
 
     /// The upstream of `route`, made when the first request asks for it.
-    pub fn get(&self, route: &Route, balance: Balance) -> Rc<Upstream> {
+    pub(crate) fn get(&self, route: &Route, balance: Balance) -> Rc<Upstream> {
         if let Some(known) = self.known.borrow().get(&route.id) {
             return Rc::clone(known);
         }
         let members = route
             .hosts
             .iter()
-            .filter_map(|host| Member::new(host, &self.log));
+            .filter_map(|host| Member::new(host, &self.names, &self.log));
         let made = Rc::new(Upstream {
             id: route.id.clone(),
             members: members.collect(),
             shared: Arc::clone(&self.shared),
+            workbench: Rc::clone(&self.workbench),
             backends: RefCell::new(Rc::from([])),
             balancer: Balancer::new(balance, &route.id, self.worker),
             log: self.log.clone(),
@@ -118,7 +123,7 @@ impl Upstream {
     ///
     /// # Errors
     /// There is none left.
-    pub fn choose(
+    pub(super) fn choose(
         &self,
         exchange: &Exchange,
         tried: &Tried,
@@ -145,13 +150,13 @@ impl Upstream {
     }
 
     /// Whether these backends make answers: they are no authorizers.
-    pub fn answers(&self) -> bool {
+    pub(super) fn answers(&self) -> bool {
         let mut members = self.members.iter();
         members.all(|member| member.host.mode == Mode::Responder)
     }
 
     /// The backend with this address or label.
-    pub fn named(&self, name: &[u8]) -> Option<Rc<Backend>> {
+    pub(super) fn named(&self, name: &[u8]) -> Option<Rc<Backend>> {
         if self.members.iter().any(Member::has_moved) {
             self.look_up();
         }
@@ -165,14 +170,14 @@ impl Upstream {
     }
 
     /// What decides.
-    pub fn balancer(&self) -> &Balancer {
+    pub(super) fn balancer(&self) -> &Balancer {
         &self.balancer
     }
 
     /// Ready when every host name has been looked up once: before, nothing can be said about it.
-    pub fn poll_known(&self, context: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_known(&self, context: &mut Context<'_>) -> Poll<()> {
         for member in &self.members {
-            if let Place::Named(resolved) = &member.place {
+            if let MemberAddress::Named(resolved) = &member.place {
                 ready!(resolved.poll_answered(context));
             }
         }
@@ -200,28 +205,36 @@ impl Upstream {
 
     fn backend(
         &self,
-        host: &Rc<Host>,
+        host: &Rc<BackendHost>,
         address: SocketAddress,
         weight: u32,
         priority: u16,
     ) -> Rc<Backend> {
         let id = format!("{} {} {address}", self.id, host.label);
         let shared = self.shared.get(&id, host, &address, &self.log);
-        Backend::new(Rc::clone(host), address, shared, weight, priority)
+        let workbench = Rc::clone(&self.workbench);
+        Backend::new(
+            Rc::clone(host),
+            address,
+            shared,
+            workbench,
+            weight,
+            priority,
+        )
     }
 }
 
 impl Member {
     /// `None` when the name cannot be looked up, because there can be no thread for it.
-    fn new(host: &Rc<Host>, log: &LogHandle) -> Option<Member> {
+    fn new(host: &Rc<BackendHost>, names: &FollowedNames, log: &LogHandle) -> Option<Member> {
         let place = match (&host.address, resolve::numeric(&host.address)) {
             (HostAddress::Unix(path), _) => {
                 let path = PathBuf::from(std::ffi::OsStr::from_bytes(path));
-                Place::Fixed(SocketAddress::Unix(path))
+                MemberAddress::Fixed(SocketAddress::Unix(path))
             }
-            (_, Some(address)) => Place::Fixed(SocketAddress::Ip(address)),
-            (name, None) => match resolve::shared(log) {
-                Ok(resolver) => Place::Named(resolver.watch(name)),
+            (_, Some(address)) => MemberAddress::Fixed(SocketAddress::Ip(address)),
+            (name, None) => match names.watch(name, log) {
+                Ok(resolved) => MemberAddress::Named(resolved),
                 Err(error) => {
                     log.error(format_args!("(backend-connect) no resolver: {error}"));
                     return None;
@@ -237,16 +250,16 @@ impl Member {
 
     fn has_moved(&self) -> bool {
         match &self.place {
-            Place::Fixed(_) => false,
-            Place::Named(resolved) => resolved.generation() != self.seen.get(),
+            MemberAddress::Fixed(_) => false,
+            MemberAddress::Named(resolved) => resolved.generation() != self.seen.get(),
         }
     }
 
     /// Addresses, weights and priorities.
     fn endpoints(&self) -> Vec<(SocketAddress, u32, u16)> {
         match &self.place {
-            Place::Fixed(address) => vec![(address.clone(), self.host.weight, 0)],
-            Place::Named(resolved) => {
+            MemberAddress::Fixed(address) => vec![(address.clone(), self.host.weight, 0)],
+            MemberAddress::Named(resolved) => {
                 self.seen.set(resolved.generation());
                 let endpoints = resolved.current();
                 // The targets of a service are hosts of their own.
@@ -285,7 +298,7 @@ mod tests {
             ["10.0.0.1:81", "10.0.0.2:81"].map(|text| text.parse().expect("an address"));
         let member = Member {
             host: Rc::new(host(options)),
-            place: Place::Named(Arc::new(Resolved::of(&addresses))),
+            place: MemberAddress::Named(Arc::new(Resolved::of(&addresses))),
             seen: Cell::new(0),
         };
         let endpoints = member.endpoints().into_iter();

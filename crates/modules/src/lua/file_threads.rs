@@ -9,7 +9,7 @@ use petrel_lua::library::files::{FileDone, FileJob, FileThreads, FileWait};
 
 use super::FilePatience;
 
-pub(super) struct DiskThreads(pub FilePatience);
+pub(super) struct DiskThreads(pub(crate) FilePatience);
 
 impl DiskThreads {
     fn origin(&self, job: &FileJob) -> Origin {
@@ -52,7 +52,7 @@ mod tests {
     use std::time::Duration;
 
     use petrel_lua::mlua::Function;
-    use petrel_lua::{Machine, Options, Progress, Run};
+    use petrel_lua::{Machine, MachineOptions, Progress, Run};
 
     use super::*;
 
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn what_a_script_has_written_is_kept_when_its_client_leaves() {
         let path = std::env::temp_dir().join(format!("petrel-lua-client-{}", std::process::id()));
-        let machine = Machine::new(Options::default()).expect("a state");
+        let machine = Machine::new(MachineOptions::default()).expect("a state");
         machine.use_threads(Rc::new(Threads)).expect("room");
         let lua = machine.lua();
         let is_open = lua.create_table().expect("room");

@@ -11,16 +11,19 @@ use petrel_lua::mlua::{self, Function};
 use petrel_lua::{Lent, Machine, Progress, Results, Run, Script, ScriptError};
 
 use super::file_threads::DiskThreads;
-use super::load::{LoadFailure, Loaded};
-use super::{FilePatience, Options};
-use crate::lua_api;
+use super::load::{self, LoadFailure, Loaded};
+use super::{FilePatience, LuaOptions};
 
 /// Everything Lua of one worker.
-pub struct Host {
-    options: Options,
+pub struct LuaHost {
+    options: LuaOptions,
+    open: Opens,
     state: RefCell<Option<Rc<State>>>,
     lent: Rc<Lent<Exchange>>,
 }
+
+/// Adds functions to a new state.
+pub(super) type Opens = fn(&Rc<State>) -> mlua::Result<()>;
 
 /// A Lua state with what modules have made in it.
 pub struct State {
@@ -31,17 +34,15 @@ pub struct State {
     extensions: RefCell<Vec<Rc<dyn Any>>>,
 }
 
-impl Host {
-    /// The one of `worker`. Its options are the same wherever they are read: they are the server's.
-    pub fn of(worker: &Rc<Worker>, options: &Options) -> Rc<Host> {
-        worker.belonging(|| {
-            lua_api::define_dictionaries(worker, options);
-            Host {
-                options: options.clone(),
-                state: RefCell::default(),
-                lent: Rc::default(),
-            }
-        })
+impl LuaHost {
+    /// One whose states get what `open` adds to the table `petrel`.
+    pub fn new(options: &LuaOptions, open: Opens) -> LuaHost {
+        LuaHost {
+            options: options.clone(),
+            open,
+            state: RefCell::default(),
+            lent: Rc::default(),
+        }
     }
 
     /// The state for the next script. A new one if the last is worn out: runs that wait in that go on.
@@ -64,7 +65,7 @@ impl Host {
         let patience = FilePatience::of(&state);
         let threads = Rc::new(DiskThreads(patience));
         state.machine.use_threads(threads)?;
-        lua_api::open(&state)?;
+        (self.open)(&state)?;
         self.state.replace(Some(Rc::clone(&state)));
         Ok(state)
     }
@@ -78,7 +79,7 @@ impl State {
 
     /// Where functions that scripts call find the request. It is there while a script runs and while
     /// what it waits for is polled, but not for scripts that go on after their answer has begun.
-    pub fn lent(&self) -> &Rc<Lent<Exchange>> {
+    pub(crate) fn lent(&self) -> &Rc<Lent<Exchange>> {
         &self.lent
     }
 
@@ -114,7 +115,7 @@ impl State {
     /// # Errors
     /// There is none, or it is wrong.
     pub fn script(&self, exchange: &Exchange, path: &[u8]) -> Result<Rc<Script>, LoadFailure> {
-        self.loaded.get(&self.machine, exchange, path)
+        load::find(&self.loaded, &self.machine, exchange, path)
     }
 
     /// Runs `script` for `exchange` until it ends or waits, with the globals that the Lua function
@@ -197,11 +198,11 @@ mod tests {
         let tree = Tree::new(&[("script.lua", script)]);
         let site = tree.site("", &[&super::super::MODULE, &RUNS]);
         assert_eq!(site.get_async("/script.lua").await.status(), 500);
-        let options = Options {
-            machine: petrel_lua::Options::default(),
+        let options = LuaOptions {
+            machine: petrel_lua::MachineOptions::default(),
             dictionaries: Vec::new(),
         };
-        let host = Host::of(site.worker(), &options);
+        let host = crate::lua_api::host(site.worker(), &options);
         let old = host.state.borrow().as_ref().map(|state| {
             assert!(state.machine.is_worn_out());
             (Rc::downgrade(state), state.machine.lua().weak())

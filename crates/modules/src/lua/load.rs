@@ -1,26 +1,20 @@
 //! From a path to a compiled script, by the worker's file cache: a warm script costs two look-ups in
 //! tables and no system call.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
-use foldhash::fast::RandomState;
 use petrel_engine::Exchange;
 use petrel_engine::cold_files::status_of_error;
 use petrel_engine::file_cache::{FileEntry, FileKind, Symlinks};
-use petrel_lua::{Machine, Script, ScriptError};
+use petrel_lua::{Machine, Script, ScriptError, Scripts};
 
 /// Scripts are the administrator's choice: rules about symlinks are about what URLs name.
 const SYMLINKS: Symlinks = Symlinks::Follow;
 
 /// Bytes of source at most.
 const SOURCE_BYTES_MAX: usize = 16 << 20;
-
-/// Scripts of one state at most: a directory full of scripts must not fill memory.
-const SCRIPTS_MAX: usize = 4096;
 
 /// Why there is no script.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,49 +33,28 @@ pub enum LoadFailure {
     Wrong(ScriptError),
 }
 
-/// The scripts of one state.
-#[derive(Default)]
-pub(super) struct Loaded {
-    scripts: RefCell<HashMap<Vec<u8>, Known, RandomState>>,
-}
+/// What became of the script files of one state.
+pub(super) type Loaded = Scripts<Rc<FileEntry>, Result<Rc<Script>, LoadFailure>>;
 
-/// What became of a file, as long as it stays the same.
-struct Known {
-    file: Rc<FileEntry>,
-    script: Result<Rc<Script>, LoadFailure>,
-}
-
-impl Loaded {
-    /// The script at `path`, which is absolute.
-    pub fn get(
-        &self,
-        machine: &Machine,
-        exchange: &Exchange,
-        path: &[u8],
-    ) -> Result<Rc<Script>, LoadFailure> {
-        let Some(file) = exchange.look_up(path, SYMLINKS) else {
-            return Err(LoadFailure::Cold);
-        };
-        if let Some(known) = self.scripts.borrow().get(path)
-            && Rc::ptr_eq(&known.file, &file)
-        {
-            return known.script.clone();
-        }
-        let script = load(machine, exchange, path, &file);
-        // What the disk has failed with may be over with the next request.
-        if !matches!(script, Err(LoadFailure::Cold | LoadFailure::Unreadable(_))) {
-            self.put(path, file, script.clone());
-        }
-        script
+/// The script at `path`, which is absolute.
+pub(super) fn find(
+    loaded: &Loaded,
+    machine: &Machine,
+    exchange: &Exchange,
+    path: &[u8],
+) -> Result<Rc<Script>, LoadFailure> {
+    let Some(file) = exchange.look_up(path, SYMLINKS) else {
+        return Err(LoadFailure::Cold);
+    };
+    if let Some(known) = loaded.get(path, |known| Rc::ptr_eq(known, &file)) {
+        return known;
     }
-
-    fn put(&self, path: &[u8], file: Rc<FileEntry>, script: Result<Rc<Script>, LoadFailure>) {
-        let mut scripts = self.scripts.borrow_mut();
-        if scripts.len() >= SCRIPTS_MAX {
-            scripts.clear();
-        }
-        scripts.insert(path.to_vec(), Known { file, script });
+    let script = load(machine, exchange, path, &file);
+    // What the disk has failed with may be over with the next request.
+    if !matches!(script, Err(LoadFailure::Cold | LoadFailure::Unreadable(_))) {
+        loaded.put(path, file, script.clone());
     }
+    script
 }
 
 fn load(

@@ -7,16 +7,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::{Rc, Weak};
 use std::task::{Poll, ready};
-use std::time::Duration;
 
 use petrel_engine::Exchange;
+use petrel_engine::blocking::FileDeadline;
 use petrel_engine::cold_files::{ColdWait, status_of_error};
 use petrel_engine::file_cache::{FileEntry, FileKind, Symlinks};
 use petrel_engine::worker::Worker;
 use petrel_lua::Lent;
 use petrel_lua::mlua::{self, Function, IntoLuaMulti, LuaString, MultiValue};
 use rustix::io::Errno;
-use tokio::runtime::Handle;
 
 use super::State;
 
@@ -25,7 +24,7 @@ pub(crate) type PathOf = fn(&Exchange, &[u8]) -> Option<Vec<u8>>;
 
 /// What a function comes to, of what is at the path; of nothing if no file can have such a name. The name is
 /// as the script has it.
-pub(crate) type Answer<R> = fn(&mut Exchange, Option<Rc<FileEntry>>, &[u8]) -> R;
+pub(crate) type LookUpAnswer<R> = fn(&mut Exchange, Option<Rc<FileEntry>>, &[u8]) -> R;
 
 /// A Lua function of a name. It waits for the file system at most `server.max-file-wait`; then the script
 /// has an error, and also if the file system fails: who asks whether something is there must not be told that
@@ -36,7 +35,7 @@ pub(crate) type Answer<R> = fn(&mut Exchange, Option<Rc<FileEntry>>, &[u8]) -> R
 pub(crate) fn of_file<R: IntoLuaMulti + 'static>(
     state: &Rc<State>,
     path_of: PathOf,
-    answer: Answer<R>,
+    answer: LookUpAnswer<R>,
 ) -> mlua::Result<Function> {
     let lua = state.machine().lua();
     let lent = Rc::clone(state.lent());
@@ -116,8 +115,8 @@ pub(crate) fn waiting_for<R>(
                     return Poll::Ready(Ok(found));
                 }
                 let wait = wait.get_or_insert_with(|| ColdWait::new(exchange));
-                if ready!(wait.poll_in_time(exchange, context)).is_err() {
-                    return Poll::Ready(Err(late()));
+                if let Err(late) = ready!(wait.poll_in_time(exchange, context)) {
+                    return Poll::Ready(Err(mlua::Error::runtime(late)));
                 }
             }
         });
@@ -135,7 +134,7 @@ pub(crate) struct FilePatience {
 
 impl FilePatience {
     /// For functions of `state`.
-    pub fn of(state: &State) -> FilePatience {
+    pub(crate) fn of(state: &State) -> FilePatience {
         FilePatience {
             lent: Rc::clone(state.lent()),
             worker: Weak::clone(state.worker()),
@@ -146,20 +145,16 @@ impl FilePatience {
     ///
     /// # Errors
     /// It is not done in time.
-    pub fn wait<W: Future>(
+    pub(crate) fn wait<W: Future>(
         &self,
         path: &Path,
         work: W,
     ) -> impl Future<Output = mlua::Result<W::Output>> + use<W> {
         let (lent, path) = (Rc::clone(&self.lent), path.to_owned());
-        let limit = Duration::from_secs(self.seconds().into());
+        let deadline = self.deadline();
         async move {
-            if Handle::try_current().is_err() {
-                // In tests without a runtime nothing hangs.
-                return Ok(work.await);
-            }
-            let in_time = tokio::time::timeout(limit, work).await;
-            in_time.map_err(|_| {
+            let deadline = deadline.ok_or_else(|| mlua::Error::runtime("the worker has ended"))?;
+            deadline.wait_for(work).await.map_err(|_| {
                 let path = path.as_os_str().as_bytes();
                 // A script that makes its answer while that is sent has no request any more.
                 lent.with(|exchange| exchange.give_up_on_file("lua", path));
@@ -173,7 +168,7 @@ impl FilePatience {
     ///
     /// # Errors
     /// It is not done in time, or the file system has failed.
-    pub fn wait_for_there<T>(
+    pub(crate) fn wait_for_there<T>(
         &self,
         path: &Path,
         work: impl Future<Output = io::Result<T>>,
@@ -193,20 +188,22 @@ impl FilePatience {
     }
 
     /// Whose turn such work takes: the server's own when there is no request any more.
-    pub fn client(&self) -> u64 {
+    pub(crate) fn client(&self) -> u64 {
         let client = self.lent.with(|exchange| exchange.connection.client_key());
         client.unwrap_or_default()
     }
 
-    fn seconds(&self) -> u32 {
-        let own = self
-            .lent
-            .with(|exchange| exchange.settings.core.file_wait_s);
-        let worker = self.worker.upgrade();
-        let common = worker.map(|worker| worker.base_settings().core.file_wait_s);
-        own.or(common).unwrap_or_default().max(1)
+    /// `None`: the worker has ended.
+    fn deadline(&self) -> Option<FileDeadline> {
+        let own = self.lent.with(|exchange| exchange.file_deadline());
+        own.or_else(|| {
+            let worker = self.worker.upgrade()?;
+            Some(worker.file_deadline(worker.base_settings().core.file_wait_s))
+        })
     }
 }
+
+const LATE: &str = "the file system has not answered in time (server.max-file-wait)";
 
 /// Whether an error says that there is no such thing at a path, or none that this process may have. With others
 /// nobody knows.
@@ -227,12 +224,6 @@ fn lend<R>(lent: &Lent<Exchange>, with: impl FnOnce(&mut Exchange) -> R) -> mlua
     lent.with(with)
         .ok_or_else(|| mlua::Error::runtime("there is no request any more: its answer has begun"))
 }
-
-fn late() -> mlua::Error {
-    mlua::Error::runtime(LATE)
-}
-
-const LATE: &str = "the file system has not answered in time (server.max-file-wait)";
 
 /// Scripts are the administrator's: rules about symlinks are about what URLs name.
 const SYMLINKS: Symlinks = Symlinks::Follow;

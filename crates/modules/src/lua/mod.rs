@@ -15,10 +15,10 @@ pub(crate) mod testing;
 use petrel_engine::config::Diagnostic;
 use petrel_engine::module::{Configure, Loaded, ModuleSpec};
 
-pub use host::{Host, State};
-pub use load::LoadFailure;
+pub use host::{LuaHost, State};
+pub(crate) use load::LoadFailure;
 pub(crate) use look_up::{FilePatience, of_file, waiting_for};
-pub use options::Options;
+pub(crate) use options::LuaOptions;
 
 /// Settings of the Lua states. Part of the core: mod_magnet and mod_cml read them.
 pub static MODULE: ModuleSpec = ModuleSpec {
@@ -32,5 +32,5 @@ pub static MODULE: ModuleSpec = ModuleSpec {
 
 /// Finds wrong values; who runs scripts reads them.
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
-    Options::read(configure.values).map(drop)
+    LuaOptions::read(configure.values).map(drop)
 }

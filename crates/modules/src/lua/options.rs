@@ -22,20 +22,20 @@ pub(super) static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
 
 /// How states are made, as configured.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct LuaOptions {
     /// Limits and libraries.
-    pub machine: petrel_lua::Options,
+    pub machine: petrel_lua::MachineOptions,
     /// Dictionaries and their sizes in bytes.
     pub dictionaries: Vec<(String, usize)>,
 }
 
-impl Options {
+impl LuaOptions {
     /// Reads them from the settings that are being built.
     ///
     /// # Errors
     /// A value that is not possible.
-    pub fn read(values: &Values<'_>) -> Result<Options, Diagnostic> {
-        let mut machine = petrel_lua::Options::default();
+    pub fn read(values: &Values<'_>) -> Result<LuaOptions, Diagnostic> {
+        let mut machine = petrel_lua::MachineOptions::default();
         let time = values.unsigned("lua.max-run-time", 10);
         if !(1..=60_000).contains(&time) {
             return Err(values.error(
@@ -59,7 +59,7 @@ impl Options {
                 );
             }
         }
-        Ok(Options {
+        Ok(LuaOptions {
             machine,
             dictionaries: dictionaries(values)?,
         })
@@ -87,7 +87,7 @@ fn dictionaries(values: &Values<'_>) -> Result<Vec<(String, usize)>, Diagnostic>
 }
 
 /// Offers scripts a part of Lua; false if there is no such part.
-pub fn allow(library: &mut petrel_lua::library::Options, part: &str) -> bool {
+pub(super) fn allow(library: &mut petrel_lua::library::LibraryOptions, part: &str) -> bool {
     match part {
         "ffi" => library.ffi = true,
         "jit" => library.jit = true,

@@ -9,7 +9,7 @@ use petrel_engine::proto::status::Status;
 use petrel_lua::mlua::{Function, Value};
 use petrel_lua::{Progress, Results, Run};
 
-use super::{Host, Options, State};
+use super::{LuaOptions, State};
 use crate::lua_api;
 
 /// Runs /script.lua below the document root and answers with what it returns. Other files it leaves alone.
@@ -20,13 +20,13 @@ pub(crate) static RUNS: ModuleSpec = ModuleSpec {
     directives: &[],
     log_directives: &[],
     configure: |configure: &mut Configure<'_>| {
-        let options = Options::read(configure.values)?;
+        let options = LuaOptions::read(configure.values)?;
         configure.add(Phase::Content, Runs(options));
         Ok(())
     },
 };
 
-struct Runs(Options);
+struct Runs(LuaOptions);
 
 struct Waits(Rc<State>, Run);
 
@@ -36,7 +36,9 @@ impl Hook for Runs {
             return Outcome::Next;
         }
         let worker = Rc::clone(&exchange.worker);
-        let state = Host::of(&worker, &self.0).state(&worker).expect("a state");
+        let state = lua_api::host(&worker, &self.0)
+            .state(&worker)
+            .expect("a state");
         let path = [&exchange.physical.document_root, &b"/script.lua"[..]].concat();
         let environment = state.extension(|state| {
             let lua = state.machine().lua();

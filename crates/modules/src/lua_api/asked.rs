@@ -8,19 +8,19 @@ use petrel_lua::mlua::{self, FromLua, Lua, LuaString, Table, Value};
 
 /// A request that a script wants made.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct WantedRequest {
     /// A URL, or a path with its query.
-    pub url: Vec<u8>,
-    pub method: Method,
-    pub host: Option<Vec<u8>>,
-    pub fields: Vec<(String, Vec<u8>)>,
-    pub body: Bytes,
+    pub(crate) url: Vec<u8>,
+    pub(crate) method: Method,
+    pub(crate) host: Option<Vec<u8>>,
+    pub(crate) fields: Vec<(String, Vec<u8>)>,
+    pub(crate) body: Bytes,
     /// Which fields of the client's request go along; all if it is not said.
-    pub inherit: Option<Vec<String>>,
+    pub(crate) inherit: Option<Vec<String>>,
     /// For all of it.
-    pub timeout: Duration,
+    pub(crate) timeout: Duration,
     /// Longest body of the answer.
-    pub bytes_max: usize,
+    pub(crate) bytes_max: usize,
 }
 
 /// How long a request of a script may take if it does not say.
@@ -30,9 +30,9 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 /// Longest body if the script does not say, in bytes.
 const BODY_BYTES_DEFAULT: usize = 8 << 20;
 
-impl FromLua for Asked {
-    fn from_lua(value: Value, _: &Lua) -> mlua::Result<Asked> {
-        let mut asked = Asked {
+impl FromLua for WantedRequest {
+    fn from_lua(value: Value, _: &Lua) -> mlua::Result<WantedRequest> {
+        let mut asked = WantedRequest {
             url: Vec::new(),
             method: Method::Get,
             host: None,
@@ -56,7 +56,7 @@ impl FromLua for Asked {
     }
 }
 
-impl Asked {
+impl WantedRequest {
     fn read(&mut self, table: &Table) -> mlua::Result<()> {
         for pair in table.pairs::<LuaString, Value>() {
             let (name, value) = pair?;

@@ -1,20 +1,18 @@
 //! `petrel.dict`: dictionaries that all workers share.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use petrel_engine::shared::Shared;
 use petrel_engine::worker::Worker;
 use petrel_lua::library::dict::{self, Dicts};
-use petrel_lua::library::protect;
 use petrel_lua::mlua::{self, Table};
 
-use crate::lua::{Options, State};
+use crate::lua::{LuaOptions, State};
 
 /// Makes the dictionaries that have a size in the configuration, once a server.
-pub(crate) fn define(worker: &Worker, options: &Options) {
+pub(super) fn define(worker: &Worker, options: &LuaOptions) {
     let dicts = of(worker.shared());
     for (name, bytes) in &options.dictionaries {
         dicts.define(name, *bytes);
@@ -27,23 +25,7 @@ pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
         return Ok(());
     };
     let dicts = of(worker.shared());
-    let known: RefCell<HashMap<String, Table>> = RefCell::default();
-    let lua = state.machine().lua();
-    let open = lua.create_function(move |lua, name: String| {
-        if let Some(table) = known.borrow().get(&name) {
-            return Ok(table.clone());
-        }
-        let dict = dicts.open(&name).ok_or_else(|| {
-            mlua::Error::runtime(format_args!(
-                "petrel.dict: there are {} already",
-                dict::DICTS_MAX
-            ))
-        })?;
-        let table = protect(lua, &dict::table(lua, dict)?)?;
-        known.borrow_mut().insert(name, table.clone());
-        Ok(table)
-    })?;
-    petrel.set("dict", open)
+    petrel.set("dict", dict::opener(state.machine().lua(), dicts)?)
 }
 
 /// Adds the counters of the dictionaries.

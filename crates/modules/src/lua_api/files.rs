@@ -3,13 +3,13 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::UNIX_EPOCH;
 
 use bytes::Bytes;
 use petrel_engine::blocking;
-use petrel_lua::mlua::{self, Lua, LuaString, Table, Value};
+use petrel_lua::mlua::{self, FromLua, IntoLua, Lua, LuaString, Table, Value};
 
 use crate::lua::{FilePatience, State};
 
@@ -21,107 +21,88 @@ const ENTRIES_MAX: usize = 65_536;
 /// Adds it to `petrel`. What could not be done is `nil` and a message, as with Lua's own functions; what is not
 /// done in time ends the script.
 pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
-    let machine = state.machine();
+    let lua = state.machine().lua();
+    let file = lua.create_table()?;
+    add(
+        state,
+        &file,
+        "read",
+        async |path, most: Option<usize>, client| {
+            let most = most.unwrap_or(READ_BYTES_MAX).min(READ_BYTES_MAX);
+            blocking::read_file(path, most, client).await
+        },
+        |lua, content| lua.create_string(content),
+    )?;
+    add(
+        state,
+        &file,
+        "write",
+        async |path, content: LuaString, client| {
+            let content = Bytes::copy_from_slice(&content.as_bytes());
+            blocking::write_file_atomically(path, content, client).await
+        },
+        |_, ()| Ok(true),
+    )?;
+    add(
+        state,
+        &file,
+        "remove",
+        async |path, _: Value, client| blocking::remove_file(path, client).await,
+        |_, ()| Ok(true),
+    )?;
+    add(
+        state,
+        &file,
+        "stat",
+        async |path, _: Value, client| blocking::stat(path, client).await,
+        |lua, metadata| stat_table(lua, &metadata),
+    )?;
+    add(
+        state,
+        &file,
+        "list",
+        async |path, _: Value, client| blocking::read_directory(path, ENTRIES_MAX, client).await,
+        |lua, mut entries| {
+            entries.sort_by(|one, other| one.name.cmp(&other.name));
+            let names = entries
+                .iter()
+                .map(|entry| lua.create_string(entry.name.as_bytes()));
+            lua.create_sequence_from(names.collect::<mlua::Result<Vec<_>>>()?)
+        },
+    )?;
+    petrel.set("file", petrel_lua::library::protect(lua, &file)?)
+}
+
+/// Adds a function of a path and of one more argument, which waits for `work` on it by the client's turn.
+fn add<A, T, V>(
+    state: &Rc<State>,
+    file: &Table,
+    name: &str,
+    work: impl AsyncFn(&Path, A, u64) -> io::Result<T> + Copy + 'static,
+    shown: fn(&Lua, T) -> mlua::Result<V>,
+) -> mlua::Result<()>
+where
+    A: FromLua + 'static,
+    T: 'static,
+    V: IntoLua + 'static,
+{
     let waits = FilePatience::of(state);
-    let file = machine.lua().create_table()?;
-    let waiting = waits.clone();
-    let read = machine.waiting(move |lua, (path, most): (LuaString, Option<usize>)| {
-        let (path, weak, waits) = (path_of(&path), lua.weak(), waiting.clone());
-        let most = most.unwrap_or(READ_BYTES_MAX).min(READ_BYTES_MAX);
-        Ok(async move {
-            let result = waits
-                .wait(&path, blocking::read_file(&path, most, waits.client()))
-                .await?;
-            let lua = weak.upgrade();
-            answer(
-                &lua,
-                &path,
-                result.map(|content| lua.create_string(content)),
-            )
-        })
-    })?;
-    file.set("read", read)?;
-    let waiting = waits.clone();
-    let write = machine.waiting(move |lua, (path, content): (LuaString, LuaString)| {
-        let (path, weak, waits) = (path_of(&path), lua.weak(), waiting.clone());
-        let content = Bytes::copy_from_slice(&content.as_bytes());
-        Ok(async move {
-            let result = waits
-                .wait(
-                    &path,
-                    blocking::write_file_atomically(&path, content, waits.client()),
-                )
-                .await?;
-            answer(&weak.upgrade(), &path, result.map(|()| Ok(true)))
-        })
-    })?;
-    file.set("write", write)?;
-    let waiting = waits.clone();
-    let remove = machine.waiting(move |lua, path: LuaString| {
-        let (path, weak, waits) = (path_of(&path), lua.weak(), waiting.clone());
-        Ok(async move {
-            let result = waits
-                .wait(&path, blocking::remove_file(&path, waits.client()))
-                .await?;
-            answer(&weak.upgrade(), &path, result.map(|()| Ok(true)))
-        })
-    })?;
-    file.set("remove", remove)?;
-    let waiting = waits.clone();
-    let stat = machine.waiting(move |lua, path: LuaString| {
-        let (path, weak, waits) = (path_of(&path), lua.weak(), waiting.clone());
-        Ok(async move {
-            let result = waits
-                .wait(&path, blocking::stat(&path, waits.client()))
-                .await?;
-            let lua = weak.upgrade();
-            answer(
-                &lua,
-                &path,
-                result.map(|metadata| stat_table(&lua, &metadata)),
-            )
-        })
-    })?;
-    file.set("stat", stat)?;
-    let waiting = waits.clone();
-    let list = machine.waiting(move |lua, path: LuaString| {
-        let (path, weak, waits) = (path_of(&path), lua.weak(), waiting.clone());
-        Ok(async move {
-            let result = waits
-                .wait(
-                    &path,
-                    blocking::read_directory(&path, ENTRIES_MAX, waits.client()),
-                )
-                .await?;
-            let lua = weak.upgrade();
-            let names = result.map(|mut entries| {
-                entries.sort_by(|one, other| one.name.cmp(&other.name));
-                let names = entries
-                    .iter()
-                    .map(|entry| lua.create_string(entry.name.as_bytes()));
-                lua.create_sequence_from(names.collect::<mlua::Result<Vec<_>>>()?)
-            });
-            answer(&lua, &path, names)
-        })
-    })?;
-    file.set("list", list)?;
-    petrel.set("file", petrel_lua::library::protect(machine.lua(), &file)?)
-}
-
-fn path_of(path: &LuaString) -> PathBuf {
-    PathBuf::from(OsStr::from_bytes(&path.as_bytes()))
-}
-
-/// The value, or `nil` and what was wrong.
-fn answer<T: mlua::IntoLua>(
-    lua: &Lua,
-    path: &std::path::Path,
-    result: io::Result<mlua::Result<T>>,
-) -> mlua::Result<(Value, Option<String>)> {
-    match result {
-        Ok(value) => Ok((value?.into_lua(lua)?, None)),
-        Err(error) => Ok((Value::Nil, Some(format!("{}: {error}", path.display())))),
-    }
+    let function = state
+        .machine()
+        .waiting(move |lua, (path, more): (LuaString, A)| {
+            let path = PathBuf::from(OsStr::from_bytes(&path.as_bytes()));
+            let (weak, waits) = (lua.weak(), waits.clone());
+            Ok(async move {
+                let work = work(&path, more, waits.client());
+                let done = waits.wait(&path, work).await?;
+                let lua = weak.upgrade();
+                match done {
+                    Ok(done) => Ok((shown(&lua, done)?.into_lua(&lua)?, None)),
+                    Err(error) => Ok((Value::Nil, Some(format!("{}: {error}", path.display())))),
+                }
+            })
+        })?;
+    file.set(name, function)
 }
 
 /// `{ size = bytes, mtime = seconds, type = "file" | "directory" | "other" }`.

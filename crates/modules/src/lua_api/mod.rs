@@ -16,21 +16,28 @@ mod subrequest;
 mod tests;
 mod time;
 
-pub(crate) use dict::{define as define_dictionaries, read as read_counters};
+pub(crate) use dict::read as read_counters;
 pub(crate) use stream::take_body;
 
 use std::rc::Rc;
 
+use petrel_engine::worker::Worker;
 use petrel_lua::mlua;
 
 use crate::fragments;
-use crate::lua::State;
+use crate::lua::{LuaHost, LuaOptions, State};
+
+/// The Lua of `worker`, in whose states scripts have all of `petrel.*`. The options are the same wherever they are read:
+/// they are the server's.
+pub(crate) fn host(worker: &Rc<Worker>, options: &LuaOptions) -> Rc<LuaHost> {
+    worker.belonging(|| {
+        dict::define(worker, options);
+        LuaHost::new(options, open)
+    })
+}
 
 /// Adds it to the table `petrel` of a new state.
-///
-/// # Errors
-/// There is no memory for it.
-pub(crate) fn open(state: &Rc<State>) -> mlua::Result<()> {
+fn open(state: &Rc<State>) -> mlua::Result<()> {
     let petrel = state.machine().petrel();
     time::open(state, petrel)?;
     subrequest::open(state, petrel)?;

@@ -5,10 +5,10 @@ use petrel_lua::mlua::{self, IntoLua, Lua, Table, Value};
 
 /// Status, header fields and the whole body.
 pub(super) struct Reply {
-    pub status: u16,
+    pub(crate) status: u16,
     /// In the order in which they came.
-    pub fields: Vec<(String, Vec<u8>)>,
-    pub body: Bytes,
+    pub(crate) fields: Vec<(String, Vec<u8>)>,
+    pub(crate) body: Bytes,
 }
 
 impl IntoLua for Reply {

@@ -63,7 +63,7 @@ pub(crate) fn take_body(exchange: &mut Exchange) -> Option<Body> {
     Some(Body::Source(Box::new(StreamBody {
         streamed,
         pipe: Rc::default(),
-        run: Stage::Begins,
+        run: StreamStage::Begins,
         log: exchange.settings.core.error_log.clone(),
     })))
 }
@@ -80,11 +80,11 @@ struct Pipe {
 struct StreamBody {
     streamed: Rc<Streamed>,
     pipe: Rc<Pipe>,
-    run: Stage,
+    run: StreamStage,
     log: LogHandle,
 }
 
-enum Stage {
+enum StreamStage {
     Begins,
     Runs(Run),
     Over,
@@ -108,20 +108,20 @@ impl StreamBody {
                 return Poll::Ready(Some(Ok(Piece::Bytes(bytes))));
             }
             let result = match &mut self.run {
-                Stage::Over => return Poll::Ready(None),
-                Stage::Begins => match self.begin() {
+                StreamStage::Over => return Poll::Ready(None),
+                StreamStage::Begins => match self.begin() {
                     Ok(Progress::Waits) => continue,
                     Ok(Progress::Ended(_)) => Ok(()),
                     Err(error) => Err(error),
                 },
-                Stage::Runs(run) => match run.poll(context) {
+                StreamStage::Runs(run) => match run.poll(context) {
                     Poll::Ready(result) => result.map(drop),
                     // It may have written before it waited.
                     Poll::Pending if self.pipe.bytes.get() > 0 => continue,
                     Poll::Pending => return Poll::Pending,
                 },
             };
-            self.run = Stage::Over;
+            self.run = StreamStage::Over;
             if let Err(error) = result {
                 self.log
                     .error(format_args!("(lua) while an answer is streamed: {error}"));
@@ -138,7 +138,7 @@ impl StreamBody {
         let write =
             write_function(machine, &self.pipe).map_err(|error| ScriptError::from(&error))?;
         let (run, progress) = Run::call(machine, "petrel.stream", function, write)?;
-        self.run = Stage::Runs(run);
+        self.run = StreamStage::Runs(run);
         Ok(progress)
     }
 }

@@ -5,14 +5,14 @@ use std::rc::Rc;
 use petrel_engine::subrequest::{CollectError, Inherit, Subrequest, SubrequestHead};
 use petrel_lua::mlua::{self, Table};
 
-use super::asked::Asked;
+use super::asked::WantedRequest;
 use super::reply::Reply;
 use crate::lua::State;
 
 /// Adds it to `petrel`.
 pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
     let lent = Rc::clone(state.lent());
-    let subrequest = state.machine().waiting(move |_, asked: Asked| {
+    let subrequest = state.machine().waiting(move |_, asked: WantedRequest| {
         let made = lent.with(|exchange| Subrequest::new(exchange, head(&asked)));
         let made = made.ok_or_else(super::no_request)?;
         let subrequest = made.map_err(|refused| {
@@ -26,7 +26,7 @@ pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
     petrel.set("subrequest", subrequest)
 }
 
-fn head(asked: &Asked) -> SubrequestHead {
+fn head(asked: &WantedRequest) -> SubrequestHead {
     SubrequestHead {
         method: asked.method,
         target: asked.url.clone(),
@@ -41,7 +41,7 @@ fn head(asked: &Asked) -> SubrequestHead {
     }
 }
 
-async fn run(mut subrequest: Subrequest, asked: Asked) -> mlua::Result<Reply> {
+async fn run(mut subrequest: Subrequest, asked: WantedRequest) -> mlua::Result<Reply> {
     let url = || String::from_utf8_lossy(&asked.url).into_owned();
     let answer = async {
         let status = subrequest.head().await;

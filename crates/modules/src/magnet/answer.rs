@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use petrel_engine::Exchange;
 use petrel_engine::body::{Body, Piece};
 use petrel_engine::proto::header_block::HeaderBlock;
-use petrel_engine::proto::http1::KnownField;
+use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
 use petrel_engine::response::Response;
 use petrel_lua::Results;
@@ -13,7 +13,7 @@ use petrel_lua::mlua::{self, Table, Value};
 
 use super::content::{self, Lengths};
 use super::environment::{Content, Finished, Header};
-use super::hook::Stage;
+use super::hook::ScriptStage;
 use crate::{lua_api, static_file};
 
 /// What a script wants to happen.
@@ -95,7 +95,7 @@ pub(super) fn files(content: &Content<'_>) -> mlua::Result<Vec<Vec<u8>>> {
 /// There is no memory.
 pub(super) fn apply(
     exchange: &mut Exchange,
-    stage: Stage,
+    stage: ScriptStage,
     path: &[u8],
     verdict: Verdict,
     finished: &Finished<'_>,
@@ -106,7 +106,7 @@ pub(super) fn apply(
     }
     match verdict {
         Verdict::Answer(status) => answer(exchange, stage, path, status, &finished.content),
-        Verdict::Interim(status) if stage != Stage::Answer => {
+        Verdict::Interim(status) if stage != ScriptStage::Answer => {
             interim(exchange, status);
             Ok(())
         }
@@ -116,7 +116,7 @@ pub(super) fn apply(
 
 fn answer(
     exchange: &mut Exchange,
-    stage: Stage,
+    stage: ScriptStage,
     path: &[u8],
     status: Status,
     content: &Content<'_>,
@@ -138,13 +138,13 @@ fn answer(
     if let Some(body) = body {
         replace_body(&mut exchange.response, body);
     }
-    if stage != Stage::Answer && status == Status::OK {
+    if stage != ScriptStage::Answer && status == Status::OK {
         send_ranges(exchange);
     }
     // What a script has written is sent also when it is about an error. In the last stage there is a body
     // already, perhaps that of the error page.
     let response = &mut exchange.response;
-    response.is_final |= stage != Stage::Answer && !response.body.is_empty();
+    response.is_final |= stage != ScriptStage::Answer && !response.body.is_empty();
     Ok(())
 }
 
@@ -234,7 +234,7 @@ fn interim(exchange: &mut Exchange, status: Status) {
     let mut fields = HeaderBlock::new();
     fields.extend_from_wire(exchange.response.fields().as_bytes());
     exchange.response.close = exchange.response.begin_anew().close;
-    exchange.inform(status, &fields);
+    exchange.inform(status, fields);
 }
 
 /// Nobody has answered yet: keeps what scripts gave to the answer for whoever will, and drops a body that was

@@ -8,7 +8,6 @@ use std::rc::Rc;
 
 use petrel_engine::Exchange;
 use petrel_engine::exchange::{Peer, Scheme};
-use petrel_engine::proto::http1::Version;
 use petrel_lua::mlua::{self, Lua, LuaString, Table, Value};
 
 use super::environment::{lend, try_lend};
@@ -114,10 +113,7 @@ fn value(lua: &Lua, exchange: &Exchange, attribute: Attribute) -> mlua::Result<V
         Attribute::RequestUri => request.url.target(),
         Attribute::RequestOrigUri => &request.original_target,
         Attribute::RequestPathInfo => &physical.path_info,
-        Attribute::Protocol => match request.head.version() {
-            Version::Http11 => b"HTTP/1.1",
-            Version::Http10 => b"HTTP/1.0",
-        },
+        Attribute::Protocol => request.head.version().as_str().as_bytes(),
         Attribute::ServerName => exchange.server_name(),
         Attribute::Stage => b"handle-req",
         Attribute::RemoteAddress => {

@@ -11,9 +11,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
-use petrel_engine::body::{Body, ColdRead, Piece, RequestBody};
+use petrel_engine::body::{Body, Piece, RequestBody};
 use petrel_engine::cold_files::status_of_error;
-use petrel_engine::proto::http1::BodyFraming;
+use petrel_engine::network_backend::FileReader;
+use petrel_engine::proto::request_head::BodyFraming;
 use petrel_engine::proto::status::Status;
 use petrel_lua::Lent;
 use petrel_lua::mlua::{self, Function, Lua, Table, Value};
@@ -379,13 +380,13 @@ fn response_change(lua: &Lua, lent: &Rc<Lent<Exchange>>, change: Change) -> mlua
 }
 
 /// Which pieces a function wants to have, by its argument.
-type Wanted = fn(&Exchange, &Value) -> mlua::Result<Option<VecDeque<Piece>>>;
+type WantedPieces = fn(&Exchange, &Value) -> mlua::Result<Option<VecDeque<Piece>>>;
 
 /// A function that returns what `with` makes of the bytes of some pieces; nil if there are none. It waits if those
 /// are files that are not in the worker's memory.
 fn in_memory(
     state: &Rc<State>,
-    wanted: Wanted,
+    wanted: WantedPieces,
     with: impl Fn(&Lua, &mut Exchange, Vec<u8>) -> mlua::Result<Value> + 'static,
 ) -> mlua::Result<Function> {
     let (lua, with) = (state.machine().lua(), Rc::new(with));
@@ -444,7 +445,7 @@ struct Gathering {
     pieces: VecDeque<Piece>,
     bytes: Vec<u8>,
     filled: usize,
-    cold: ColdRead,
+    reader: FileReader,
 }
 
 impl Gathering {
@@ -455,7 +456,7 @@ impl Gathering {
             pieces,
             bytes: vec![0; usize::try_from(length).unwrap_or(0)],
             filled: 0,
-            cold: ColdRead::of(exchange),
+            reader: exchange.file_reader(),
         })
     }
 
@@ -471,7 +472,7 @@ impl Gathering {
                 continue;
             }
             let rest = self.bytes.get_mut(self.filled..).unwrap_or_default();
-            match ready!(piece.poll_read(rest, &mut self.cold, context)) {
+            match ready!(piece.poll_read(rest, &mut self.reader, context)) {
                 Ok(count) => self.filled += count,
                 Err(error) => return Poll::Ready(Err(unreadable(exchange, piece, error))),
             }

@@ -30,7 +30,7 @@ pub(super) struct MissingFile {
 
 impl MissingFile {
     /// What the client is told.
-    pub fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         match self.kind {
             FileKind::Missing | FileKind::NotADirectory => Status::NOT_FOUND,
             FileKind::Failed(errno) => status_of_failure(errno),

@@ -17,11 +17,11 @@ pub(super) struct Environment {
 /// What a run has come to, as `finish` in environment.lua hands it over.
 pub(super) struct Finished<'r> {
     /// What its script has returned.
-    pub value: Value,
+    pub(crate) value: Value,
     /// `lighty.content`, if there is anything in it.
-    pub content: Content<'r>,
+    pub(crate) content: Content<'r>,
     /// `lighty.header`, if there is anything in it.
-    pub header: Header<'r>,
+    pub(crate) header: Header<'r>,
 }
 
 /// What a script wants to have sent.
@@ -49,7 +49,7 @@ impl Environment {
     ///
     /// # Errors
     /// There is no memory for it.
-    pub fn new(state: &Rc<State>) -> mlua::Result<Environment> {
+    pub(crate) fn new(state: &Rc<State>) -> mlua::Result<Environment> {
         let lua = state.machine().lua();
         let host = lua.create_table()?;
         host.set("guard", library::guard(lua)?)?;
@@ -75,7 +75,7 @@ impl Environment {
     }
 
     /// Makes the globals of a run.
-    pub fn maker(&self) -> &Function {
+    pub(crate) fn maker(&self) -> &Function {
         &self.maker
     }
 }
@@ -85,7 +85,7 @@ impl<'r> Finished<'r> {
     ///
     /// # Errors
     /// There is no memory.
-    pub fn new(results: &'r Results) -> mlua::Result<Finished<'r>> {
+    pub(crate) fn new(results: &'r Results) -> mlua::Result<Finished<'r>> {
         let value = match results.number(1) {
             Some(number) => Value::Number(number),
             None => results.value(1)?,

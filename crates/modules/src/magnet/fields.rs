@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
-use petrel_engine::proto::http1::KnownField;
+use petrel_engine::proto::request_head::KnownField;
 use petrel_lua::mlua::{self, IntoLua, Lua, LuaString, Table};
 
 use super::environment::{lend, try_lend};
@@ -20,7 +20,7 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
 }
 
 /// One set of names and values.
-struct Fields {
+struct ScriptFields {
     get: Get,
     /// `None` removes; false is a value that cannot be.
     set: fn(&mut Exchange, &str, Option<&[u8]>) -> bool,
@@ -33,7 +33,7 @@ type Get = fn(&Exchange, &str, &mut dyn FnMut(&[u8]));
 /// Calls with each name and its value.
 type Each = fn(&Exchange, &mut dyn FnMut(&[u8], &[u8]));
 
-static REQUEST: Fields = Fields {
+static REQUEST: ScriptFields = ScriptFields {
     get: |exchange, name, found| {
         if let Some(value) = exchange.request.head.value_of(name) {
             found(value);
@@ -47,7 +47,7 @@ static REQUEST: Fields = Fields {
     },
 };
 
-static RESPONSE: Fields = Fields {
+static RESPONSE: ScriptFields = ScriptFields {
     get: |exchange, name, found| {
         if let Some(value) = exchange.response.get(name) {
             found(value);
@@ -64,7 +64,7 @@ static RESPONSE: Fields = Fields {
     },
 };
 
-static ENVIRONMENT: Fields = Fields {
+static ENVIRONMENT: ScriptFields = ScriptFields {
     // As in lighttpd, names of variables match in any letter case.
     get: |exchange, name, found| {
         let mut variables = exchange.environment.iter();
@@ -91,7 +91,12 @@ fn set_request_field(exchange: &mut Exchange, name: &str, value: Option<&[u8]>) 
     !is_refused || known.is_some_and(|known| known != KnownField::Host)
 }
 
-fn add(state: &Rc<State>, host: &Table, what: &str, fields: &'static Fields) -> mlua::Result<()> {
+fn add(
+    state: &Rc<State>,
+    host: &Table,
+    what: &str,
+    fields: &'static ScriptFields,
+) -> mlua::Result<()> {
     let lua = state.machine().lua();
     let lent = Rc::clone(state.lent());
     let get = lua.create_function(move |lua, name: LuaString| {
@@ -128,7 +133,7 @@ fn add(state: &Rc<State>, host: &Table, what: &str, fields: &'static Fields) -> 
 }
 
 /// Names and values, one behind the other.
-fn listed(lua: &Lua, exchange: &Exchange, fields: &Fields) -> mlua::Result<Table> {
+fn listed(lua: &Lua, exchange: &Exchange, fields: &ScriptFields) -> mlua::Result<Table> {
     let mut texts = Vec::new();
     (fields.each)(exchange, &mut |name, value| {
         texts.push(lua.create_string(name));

@@ -1,4 +1,5 @@
 //! `lighty.c`: functions that need no request: digests, codecs, tokens, times, directories.
+#![expect(clippy::disallowed_methods, reason = "scripts ask for the time")]
 
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -6,6 +7,7 @@ use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use petrel_engine::blocking;
+use petrel_engine::proto::escape;
 use petrel_lua::library::base64::{self, Alphabet, Padding};
 use petrel_lua::library::hash::{self, Algorithm, Case};
 use petrel_lua::library::random;
@@ -55,7 +57,11 @@ const CODECS: &[(&str, Convert)] = &[
     ("quoteddec", quoted::decode),
     ("quotedenc", |text| Some(quoted::encode(text))),
     ("bsdec", |text| Some(backslash::decode(text))),
-    ("bsenc", |text| Some(backslash::encode(text))),
+    ("bsenc", |text| {
+        let mut encoded = Vec::with_capacity(text.len());
+        escape::log(&mut encoded, text);
+        Some(encoded)
+    }),
     ("bsenc_json", |text| Some(backslash::encode_json(text))),
 ];
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
-use petrel_engine::cold_files::{ColdWait, Late};
+use petrel_engine::cold_files::ColdWait;
 use petrel_engine::module::{Hook, Outcome, Pending, Phase};
 use petrel_engine::proto::status::Status;
 use petrel_lua::{Progress, Results, Run, ScriptError};
@@ -15,11 +15,12 @@ use super::answer::{self, Verdict};
 use super::content;
 use super::environment::{Environment, Finished};
 use super::others::Others;
-use crate::lua::{Host, LoadFailure, Options, State};
+use crate::lua::{LoadFailure, LuaHost, LuaOptions, State};
+use crate::lua_api;
 
 /// Where on its way a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum ScriptStage {
     /// The URL is known.
     Url,
     /// The physical path is known, and has not been looked up.
@@ -30,24 +31,24 @@ pub(super) enum Stage {
 
 /// The scripts of a stage, for one set of settings.
 pub(super) struct Magnet {
-    scripts: Rc<Scripts>,
+    scripts: Rc<StageScripts>,
 }
 
-struct Scripts {
-    stage: Stage,
+struct StageScripts {
+    stage: ScriptStage,
     /// Absolute.
     paths: Vec<Box<[u8]>>,
-    options: Options,
+    options: LuaOptions,
     /// What the worker has, which these settings belong to.
-    found: OnceCell<(Rc<Host>, Rc<Others>)>,
+    found: OnceCell<(Rc<LuaHost>, Rc<Others>)>,
 }
 
 impl Magnet {
     /// The hook that runs the scripts at `paths`.
-    pub fn new(stage: Stage, paths: Vec<Box<[u8]>>, options: &Options) -> Magnet {
+    pub(crate) fn new(stage: ScriptStage, paths: Vec<Box<[u8]>>, options: &LuaOptions) -> Magnet {
         let options = options.clone();
         Magnet {
-            scripts: Rc::new(Scripts {
+            scripts: Rc::new(StageScripts {
                 stage,
                 paths,
                 options,
@@ -60,7 +61,7 @@ impl Magnet {
 impl Hook for Magnet {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
         // Fields that scripts gave to the answer before a restart, or in an earlier stage.
-        if self.scripts.stage != Stage::Answer {
+        if self.scripts.stage != ScriptStage::Answer {
             exchange.response.take_carried();
         }
         self.scripts.found(exchange).1.note(exchange);
@@ -68,9 +69,9 @@ impl Hook for Magnet {
     }
 }
 
-impl Scripts {
+impl StageScripts {
     /// Runs the scripts from number `first` on.
-    fn run_from(self: &Rc<Scripts>, first: usize, exchange: &mut Exchange) -> Outcome {
+    fn run_from(self: &Rc<StageScripts>, first: usize, exchange: &mut Exchange) -> Outcome {
         let (host, _) = self.found(exchange);
         for (number, path) in self.paths.iter().enumerate().skip(first) {
             let begun = host
@@ -83,7 +84,7 @@ impl Scripts {
             let script = match state.script(exchange, path) {
                 Ok(script) => script,
                 Err(LoadFailure::Cold) => {
-                    return Outcome::Later(Box::new(OnDisk {
+                    return Outcome::Later(Box::new(ScriptOnDisk {
                         scripts: Rc::clone(self),
                         number,
                         wait: ColdWait::new(exchange),
@@ -100,7 +101,7 @@ impl Scripts {
                 Ok((run, Progress::Waits)) => run,
                 Err(error) => return self.fail(exchange, &error),
             };
-            return Outcome::Later(Box::new(Waiting {
+            return Outcome::Later(Box::new(WaitingRun {
                 scripts: Rc::clone(self),
                 number,
                 state,
@@ -112,16 +113,16 @@ impl Scripts {
     }
 
     /// The Lua of the worker, and the requests it has noted.
-    fn found(&self, exchange: &Exchange) -> &(Rc<Host>, Rc<Others>) {
+    fn found(&self, exchange: &Exchange) -> &(Rc<LuaHost>, Rc<Others>) {
         self.found.get_or_init(|| {
             let worker = &exchange.worker;
-            (Host::of(worker, &self.options), Others::of(worker))
+            (lua_api::host(worker, &self.options), Others::of(worker))
         })
     }
 
     /// All scripts have said "go on". What they gave to the answer waits for it.
     fn over(&self, exchange: &mut Exchange) {
-        if self.stage != Stage::Answer {
+        if self.stage != ScriptStage::Answer {
             answer::carry(&mut exchange.response);
         }
     }
@@ -129,7 +130,7 @@ impl Scripts {
     /// Acts on what the run of script `number` has come to, or waits for files that it wants to have sent;
     /// `None` is to go on with the next one.
     fn conclude(
-        self: &Rc<Scripts>,
+        self: &Rc<StageScripts>,
         exchange: &mut Exchange,
         number: usize,
         results: Results,
@@ -176,7 +177,7 @@ impl Scripts {
         match applied {
             Err(error) => Some(self.refuse(exchange, path, &error)),
             Ok(Verdict::GoOn | Verdict::Interim(_)) => None,
-            Ok(Verdict::Restart) if self.stage == Stage::Answer => Some(self.refuse(
+            Ok(Verdict::Restart) if self.stage == ScriptStage::Answer => Some(self.refuse(
                 exchange,
                 path,
                 &"an answer cannot be restarted, lighty.RESTART_REQUEST belongs to other stages",
@@ -186,7 +187,7 @@ impl Scripts {
                 Some(Outcome::Again(Phase::Translate))
             }
             // The answer is there; scripts behind this one see it as well.
-            Ok(Verdict::Answer(_)) if self.stage == Stage::Answer => None,
+            Ok(Verdict::Answer(_)) if self.stage == ScriptStage::Answer => None,
             Ok(Verdict::Answer(_)) => Some(Outcome::Answer),
             Ok(Verdict::Impossible(code)) => {
                 let cause = format!("a status of {code} cannot be sent");
@@ -221,7 +222,7 @@ impl Scripts {
     fn answer_error(&self, exchange: &mut Exchange) -> Outcome {
         let of_files = exchange.file_failure();
         let status = of_files.unwrap_or(Status::INTERNAL_SERVER_ERROR);
-        if self.stage == Stage::Answer {
+        if self.stage == ScriptStage::Answer {
             exchange.replace_by_error(status);
             return Outcome::Next;
         }
@@ -230,24 +231,24 @@ impl Scripts {
 }
 
 /// A script that is still to be read.
-struct OnDisk {
-    scripts: Rc<Scripts>,
+struct ScriptOnDisk {
+    scripts: Rc<StageScripts>,
     number: usize,
     wait: ColdWait,
 }
 
-impl Pending for OnDisk {
+impl Pending for ScriptOnDisk {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         Poll::Ready(match ready!(self.wait.poll_in_time(exchange, context)) {
             Ok(()) => self.scripts.run_from(self.number, exchange),
-            Err(Late) => self.scripts.answer_error(exchange),
+            Err(_) => self.scripts.answer_error(exchange),
         })
     }
 }
 
 /// A script that has ended, and whose files are still to be looked up.
 struct FilesOnDisk {
-    scripts: Rc<Scripts>,
+    scripts: Rc<StageScripts>,
     number: usize,
     /// Those that are not known yet.
     files: Vec<Vec<u8>>,
@@ -274,14 +275,14 @@ impl Pending for FilesOnDisk {
 }
 
 /// A script that waits for something.
-struct Waiting {
-    scripts: Rc<Scripts>,
+struct WaitingRun {
+    scripts: Rc<StageScripts>,
     number: usize,
     state: Rc<State>,
     run: Run,
 }
 
-impl Pending for Waiting {
+impl Pending for WaitingRun {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         let Poll::Ready(result) = self.state.poll(exchange, &mut self.run, context) else {
             return Poll::Pending;

@@ -1,6 +1,6 @@
 //! mod_magnet: Lua scripts that decide about requests and answers, with lighttpd's functions.
 //!
-//! A request comes by three places where scripts may be named, each a [`Stage`]: before its path is looked up,
+//! A request comes by three places where scripts may be named, each a [`ScriptStage`]: before its path is looked up,
 //! when the physical path is known, and when there is an answer. [`hook`] runs the scripts of a stage
 //! one after the other and acts on what they return; [`environment`] makes what a script finds: the table
 //! `lighty` with `lighty.r` (the request, its attributes, fields and bodies), `lighty.c` (functions) and
@@ -32,8 +32,8 @@ use petrel_engine::module::{Configure, Loaded, ModuleSpec, Phase};
 use petrel_engine::settings::Values;
 use petrel_engine::settings::directives::Effect::{Accepted, Works};
 
-use crate::lua::Options;
-use hook::{Magnet, Stage};
+use crate::lua::LuaOptions;
+use hook::{Magnet, ScriptStage};
 pub(crate) use server::read_counters;
 
 const NAME: &str = "mod_magnet";
@@ -60,7 +60,7 @@ pub static MODULE: ModuleSpec = ModuleSpec {
 };
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
-    let options = Options::read(configure.values)?;
+    let options = LuaOptions::read(configure.values)?;
     for (phase, stage, names) in HOOKS {
         let mut scripts = Vec::new();
         for name in *names {
@@ -75,7 +75,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
         let magnet = Magnet::new(*stage, scripts, &options);
         match stage {
             // Before mod_deflate, wherever that is listed: scripts see and change what is not coded yet.
-            Stage::Answer => configure.add_first(*phase, magnet),
+            ScriptStage::Answer => configure.add_first(*phase, magnet),
             _ => configure.add(*phase, magnet),
         }
     }
@@ -83,16 +83,20 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
 }
 
 /// Where scripts run, and the directives that name them.
-const HOOKS: &[(Phase, Stage, &[&str])] = &[
-    (Phase::Translate, Stage::Url, &["magnet.attract-raw-url-to"]),
+const HOOKS: &[(Phase, ScriptStage, &[&str])] = &[
+    (
+        Phase::Translate,
+        ScriptStage::Url,
+        &["magnet.attract-raw-url-to"],
+    ),
     (
         Phase::Map,
-        Stage::Path,
+        ScriptStage::Path,
         &["magnet.attract-physical-path-to"],
     ),
     (
         Phase::Transform,
-        Stage::Answer,
+        ScriptStage::Answer,
         &[
             "magnet.attract-response-header-to",
             "magnet.attract-response-start-to",

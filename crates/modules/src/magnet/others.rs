@@ -28,12 +28,12 @@ struct Noted {
 
 impl Others {
     /// Those of `worker`.
-    pub fn of(worker: &Rc<Worker>) -> Rc<Others> {
+    pub(crate) fn of(worker: &Rc<Worker>) -> Rc<Others> {
         worker.belonging(Others::default)
     }
 
     /// Notes a request that a script is about to run for.
-    pub fn note(&self, exchange: &mut Exchange) {
+    pub(crate) fn note(&self, exchange: &mut Exchange) {
         if !self.is_asked_for.get() || exchange.kept::<Noted>(NAME).is_some() {
             return;
         }
@@ -51,7 +51,7 @@ impl Others {
     ///
     /// # Errors
     /// There is no memory.
-    pub fn list(&self, lua: &Lua, exchange: &mut Exchange) -> mlua::Result<Table> {
+    pub(crate) fn list(&self, lua: &Lua, exchange: &mut Exchange) -> mlua::Result<Table> {
         self.is_asked_for.set(true);
         self.note(exchange);
         let mine = exchange.kept::<Noted>(NAME);

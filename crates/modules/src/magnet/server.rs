@@ -59,7 +59,7 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
         let name = name.to_string_lossy();
         if name.starts_with(io_counters::PREFIX) {
             let worker = worker.upgrade();
-            let count = worker.and_then(|worker| io_counters::one(worker.shared(), &name));
+            let count = worker.and_then(|worker| io_counters::one(&worker, &name));
             // A file system without work is not in the list.
             return Ok(to_number(count.unwrap_or(0)));
         }
@@ -97,7 +97,7 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
     let list = lua.create_function(move |lua, ()| {
         let list = listed(lua, &counters)?;
         if let Some(worker) = worker.upgrade() {
-            for (name, count) in io_counters::read(worker.shared()) {
+            for (name, count) in io_counters::read(&worker) {
                 list.raw_push(name)?;
                 list.raw_push(to_number(count))?;
             }

@@ -23,7 +23,7 @@ use crate::lua::{FilePatience, State, of_file};
 use crate::static_file;
 
 /// Mode, size, inode, and the time of the last change in seconds and nanoseconds.
-type Known = (u32, f64, f64, f64, u32);
+type KnownStat = (u32, f64, f64, f64, u32);
 
 /// Adds the functions.
 ///
@@ -88,7 +88,7 @@ enum Seen {
     Nothing,
     /// Something that cannot be opened, or is not served: a socket, say. Only stat(2) tells more.
     Unopened,
-    Known(Known),
+    Known(KnownStat),
 }
 
 impl Seen {

@@ -1,8 +1,8 @@
 //! The key of a page: its URL.
 
 use petrel_engine::Exchange;
-use petrel_engine::proto::http1::{BodyFraming, KnownField};
 use petrel_engine::proto::method::Method;
+use petrel_engine::proto::request_head::{BodyFraming, KnownField};
 use petrel_engine::proto::url::Url;
 
 use crate::gateway::AUTHORIZED;

@@ -11,34 +11,34 @@ use petrel_engine::file_cache::FileKind;
 use petrel_engine::module::{Hook, Outcome, Pending};
 
 use super::options::Debug;
-use super::page::{self, Page};
+use super::page::{self, MemcachedPage};
 use super::servers::Servers;
 use super::{key, value};
 
 /// Looks the page up.
-pub(super) struct Lookup(pub Rc<Servers>);
+pub(super) struct PageLookup(pub(crate) Rc<Servers>);
 
 /// Answers with what was found.
-pub(super) struct Answer(pub Rc<Servers>);
+pub(super) struct SendPage(pub(crate) Rc<Servers>);
 
 /// What was found for a request; kept with it.
 pub(super) struct Found {
     /// The URL, which is the key.
-    pub url: Vec<u8>,
+    pub(crate) url: Vec<u8>,
     /// The page, if there is one.
-    pub page: Option<Page>,
+    pub(crate) page: Option<MemcachedPage>,
 }
 
 const KEPT: &str = "mod_mcpage";
 
 impl Found {
     /// What was found for the request as it is now.
-    pub fn of(exchange: &Exchange) -> Option<Rc<Found>> {
+    pub(crate) fn of(exchange: &Exchange) -> Option<Rc<Found>> {
         exchange.kept::<Found>(KEPT)
     }
 }
 
-impl Hook for Lookup {
+impl Hook for PageLookup {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
         let is_usual = || match key::is_led_elsewhere(exchange) {
             true => Err("a script has led it elsewhere"),
@@ -83,7 +83,7 @@ impl Pending for Wait {
         let url = std::mem::take(&mut self.url);
         let page = stored
             .and_then(|stored| value::read(&url, &stored))
-            .and_then(|value| Page::new(exchange, value));
+            .and_then(|value| MemcachedPage::new(exchange, value));
         let what = if page.is_some() { "found" } else { "not there" };
         self.servers.trace(exchange, Debug::On, what, &url);
         let found = Rc::new(Found { url, page });
@@ -110,7 +110,7 @@ fn needs_no_file(exchange: &mut Exchange, found: &Found) -> Option<()> {
     Some(())
 }
 
-impl Hook for Answer {
+impl Hook for SendPage {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
         let Some(found) = Found::of(exchange) else {
             return Outcome::Next;

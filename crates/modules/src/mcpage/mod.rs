@@ -25,13 +25,13 @@ use petrel_engine::config::Diagnostic;
 use petrel_engine::config::Effect::{Accepted, Works};
 use petrel_engine::module::{Configure, Loaded, ModuleSpec, Phase};
 
-use lookup::{Answer, Lookup};
-use options::Options;
+use lookup::{PageLookup, SendPage};
+use options::McpageOptions;
 use servers::Servers;
-use store::Store;
+use store::PageStore;
 
 /// mod_mcpage.
-pub static MODULE: ModuleSpec = ModuleSpec {
+pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_mcpage",
     doc: "Answers with pages from memcached, and stores there what backends answer (lighttpd 1.5).",
     loaded: Loaded::Listed,
@@ -84,17 +84,17 @@ pub static MODULE: ModuleSpec = ModuleSpec {
 };
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
-    let Some(options) = Options::read(configure.values)? else {
+    let Some(options) = McpageOptions::read(configure.values)? else {
         return Ok(());
     };
     let stores = options.puts;
     let servers = Rc::new(Servers::new(options));
     // Behind the rules about the URL, and before anybody looks for a file: there may be none.
-    configure.add_last(Phase::Map, Lookup(Rc::clone(&servers)));
+    configure.add_last(Phase::Map, PageLookup(Rc::clone(&servers)));
     // Behind the rules about the file.
-    configure.add_first(Phase::Content, Answer(Rc::clone(&servers)));
+    configure.add_first(Phase::Content, SendPage(Rc::clone(&servers)));
     if stores {
-        configure.add(Phase::Store, Store(servers));
+        configure.add(Phase::Store, PageStore(servers));
     }
     Ok(())
 }

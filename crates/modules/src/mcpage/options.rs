@@ -7,23 +7,23 @@ use crate::remote_store::{Distribution, HashName, KeyForm, MemcachedOptions, Sto
 
 /// What is set for a request, if the module is switched on.
 #[derive(Clone, Debug)]
-pub(super) struct Options {
+pub(super) struct McpageOptions {
     /// The servers that all machines share.
-    pub shared: Option<MemcachedOptions>,
+    pub(crate) shared: Option<MemcachedOptions>,
     /// The one of this machine.
-    pub local: Option<MemcachedOptions>,
-    /// Seconds that a page lives in [`Options::shared`]; 0 is no end.
-    pub expire_s: u32,
-    /// The same for [`Options::local`].
-    pub local_expire_s: u32,
+    pub(crate) local: Option<MemcachedOptions>,
+    /// Seconds that a page lives in [`McpageOptions::shared`]; 0 is no end.
+    pub(crate) expire_s: u32,
+    /// The same for [`McpageOptions::local`].
+    pub(crate) local_expire_s: u32,
     /// Bytes of the smallest page that is stored.
-    pub bytes_min: usize,
+    pub(crate) bytes_min: usize,
     /// Whether pages are stored.
-    pub puts: bool,
+    pub(crate) puts: bool,
     /// Whether answers say where they come from.
-    pub announces: bool,
+    pub(crate) announces: bool,
     /// What is logged.
-    pub debug: Debug,
+    pub(crate) debug: Debug,
 }
 
 /// How much is told.
@@ -46,12 +46,12 @@ const CONNECT_TIMEOUT_MS: u64 = 500;
 /// The longest of namespace and prefix together: a key of 32 hexadecimal digits has to go behind them.
 const BEFORE_KEYS_BYTES_MAX: usize = 128;
 
-impl Options {
+impl McpageOptions {
     /// Reads them; `None` if the module is not switched on.
     ///
     /// # Errors
     /// A value that is not possible.
-    pub fn read(values: &Values<'_>) -> Result<Option<Options>, Diagnostic> {
+    pub(crate) fn read(values: &Values<'_>) -> Result<Option<McpageOptions>, Diagnostic> {
         let switch = |name: &str, default: bool| values.bool(name).unwrap_or(default);
         if !switch("mcpage.enable", false) {
             return Ok(None);
@@ -77,7 +77,7 @@ impl Options {
             return Err(values.error("mcpage.enable", message));
         }
         let verbose = switch("mcpage.debug-verbose", false);
-        Ok(Some(Options {
+        Ok(Some(McpageOptions {
             shared,
             local,
             expire_s: values.unsigned("mcpage.memcached-expire", 0),

@@ -8,7 +8,7 @@ use petrel_engine::body::Piece;
 use petrel_engine::module::Outcome;
 use petrel_engine::proto::accept::{Coding, choose_coding};
 use petrel_engine::proto::date;
-use petrel_engine::proto::http1::KnownField;
+use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
 
 use super::gunzip::{gunzip, is_gzip};
@@ -16,7 +16,7 @@ use super::value::Value;
 use crate::static_file;
 
 /// A stored page in the form in which the client gets it.
-pub(super) struct Page {
+pub(super) struct MemcachedPage {
     fields: Vec<(Vec<u8>, Vec<u8>)>,
     body: Bytes,
     form: Form,
@@ -32,9 +32,9 @@ enum Form {
     Decoded,
 }
 
-impl Page {
+impl MemcachedPage {
     /// The page `value` for this request. `None`: it cannot be decompressed, as if it were not there.
-    pub fn new(exchange: &Exchange, value: Value) -> Option<Page> {
+    pub(crate) fn new(exchange: &Exchange, value: Value) -> Option<MemcachedPage> {
         let accepted = exchange.request.head.field(KnownField::AcceptEncoding);
         let form = match is_compressed(&value) {
             false => Form::Plain,
@@ -45,7 +45,7 @@ impl Page {
             Form::Plain | Form::Gzip => value.body,
             Form::Decoded => decoded(exchange, &value.body)?.into(),
         };
-        Some(Page {
+        Some(MemcachedPage {
             fields: value.fields,
             body,
             form,
@@ -74,7 +74,7 @@ fn decoded(exchange: &Exchange, body: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Answers with `page`, as far as the conditions and ranges of the request allow.
-pub(super) fn answer(exchange: &mut Exchange, page: &Page, announces: bool) -> Outcome {
+pub(super) fn answer(exchange: &mut Exchange, page: &MemcachedPage, announces: bool) -> Outcome {
     exchange.response.answer(Status::OK);
     for (name, value) in &page.fields {
         if let Ok(name) = std::str::from_utf8(name) {

@@ -8,12 +8,12 @@ use petrel_engine::Exchange;
 use petrel_engine::log::LogHandle;
 use petrel_engine::worker::Worker;
 
-use super::options::{Debug, Options};
+use super::options::{Debug, McpageOptions};
 use crate::remote_store::{Memcached, MemcachedOptions, StoreError, Stores};
 
 /// The options and the clients that go with them.
 pub(super) struct Servers {
-    pub options: Options,
+    pub(crate) options: McpageOptions,
     clients: OnceCell<Clients>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct UnderWay {
 const UNDER_WAY_BYTES_MAX: usize = 32 << 20;
 
 impl Servers {
-    pub fn new(options: Options) -> Servers {
+    pub(crate) fn new(options: McpageOptions) -> Servers {
         Servers {
             options,
             clients: OnceCell::new(),
@@ -46,7 +46,7 @@ impl Servers {
     }
 
     /// The clients for the worker of `exchange`.
-    pub fn clients(&self, exchange: &Exchange) -> Clients {
+    pub(crate) fn clients(&self, exchange: &Exchange) -> Clients {
         let clients = self.clients.get_or_init(|| {
             let worker = &exchange.worker;
             let log = exchange.settings.core.error_log.clone();
@@ -67,7 +67,7 @@ impl Servers {
     }
 
     /// Tells about a page, if that is wanted.
-    pub fn trace(&self, exchange: &Exchange, level: Debug, what: &str, url: &[u8]) {
+    pub(crate) fn trace(&self, exchange: &Exchange, level: Debug, what: &str, url: &[u8]) {
         if self.options.debug >= level {
             let url = String::from_utf8_lossy(url);
             exchange.log_error("content", format_args!("mcpage: {what} url={url:?}"));
@@ -77,7 +77,7 @@ impl Servers {
 
 impl Clients {
     /// What is stored under `key`. What the shared servers have is stored on the local one, too.
-    pub async fn get(&self, key: &[u8], wall_s: u64) -> Option<Bytes> {
+    pub(crate) async fn get(&self, key: &[u8], wall_s: u64) -> Option<Bytes> {
         if let Some(found) = self.get_from(&self.local, key).await {
             return Some(found);
         }
@@ -91,7 +91,7 @@ impl Clients {
 
     /// Stores `value` everywhere, for `lifetime_s` seconds at most if the page itself says so. Nobody
     /// waits for it.
-    pub fn put(&self, key: &[u8], value: Bytes, lifetime_s: Option<u32>, wall_s: u64) {
+    pub(crate) fn put(&self, key: &[u8], value: Bytes, lifetime_s: Option<u32>, wall_s: u64) {
         let places = [
             (&self.shared, self.expire_s),
             (&self.local, self.local_expire_s),

@@ -4,19 +4,16 @@
 //! in particular, or that it should not be kept. It runs in the store phase, before scripts change the
 //! answer: what is stored is what the backend said.
 
-use std::io;
 use std::rc::Rc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use petrel_engine::Exchange;
-use petrel_engine::body::{Body, BodySource, InMemory, Piece, RequestBody};
-use petrel_engine::ledger::Stage;
+use petrel_engine::body::{Body, InMemory, Piece};
 use petrel_engine::module::{Hook, Outcome};
 use petrel_engine::proto::date;
 use petrel_engine::proto::header_block::HeaderBlock;
-use petrel_engine::proto::http1::KnownField;
 use petrel_engine::proto::method::Method;
+use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
 
 use super::lookup::Found;
@@ -25,14 +22,15 @@ use super::servers::{Clients, Servers};
 use super::{key, value};
 use crate::page_cache::cache_control::{RequestDirectives, ResponseDirectives};
 use crate::page_cache::request;
+use crate::tee::{self, Tee};
 
 /// Stores pages.
-pub(super) struct Store(pub Rc<Servers>);
+pub(super) struct PageStore(pub(crate) Rc<Servers>);
 
 /// Bytes of a page at most: memcached takes a megabyte with everything around it.
 const BYTES_MAX: usize = 1_000_000;
 
-impl Hook for Store {
+impl Hook for PageStore {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
         let Some(found) = Found::of(exchange).filter(|found| found.page.is_none()) else {
             return Outcome::Next;
@@ -41,7 +39,7 @@ impl Hook for Store {
         match decide(exchange, &found, servers.options.bytes_min) {
             Ok(lifetime_s) => {
                 servers.trace(exchange, Debug::On, "to be stored", &found.url);
-                let draft = Draft {
+                let draft = MemcachedDraft {
                     head: value::write(&found.url, exchange.response.fields(), b""),
                     url: found.url.clone(),
                     lifetime_s,
@@ -150,7 +148,7 @@ fn allowed_by(fields: &HeaderBlock, now_s: u64) -> Result<Option<u32>, key::Why>
 }
 
 /// A page that lacks only its body.
-struct Draft {
+struct MemcachedDraft {
     head: Vec<u8>,
     url: Vec<u8>,
     lifetime_s: Option<u32>,
@@ -159,126 +157,34 @@ struct Draft {
     bytes_min: usize,
 }
 
-impl Draft {
-    fn finish(self, body: &[u8]) {
+impl tee::Draft for MemcachedDraft {
+    fn finish(self, body: Bytes) {
         if body.is_empty() || body.len() < self.bytes_min {
             return;
         }
         let mut value = self.head;
-        value.extend_from_slice(body);
+        value.extend_from_slice(&body);
         let value = Bytes::from(value);
         self.clients
             .put(&self.url, value, self.lifetime_s, self.wall_s);
     }
+
+    fn give_up(self) {}
 }
 
 /// Stores a body that is there, or collects one while it is sent.
-fn store(exchange: &mut Exchange, draft: Draft) {
+fn store(exchange: &mut Exchange, draft: MemcachedDraft) {
     let body = std::mem::take(&mut exchange.response.body);
     exchange.response.body = match body {
         Body::Piece(Piece::Bytes(bytes)) => {
-            draft.finish(&bytes);
+            tee::Draft::finish(draft, bytes.clone());
             Body::Piece(Piece::Bytes(bytes))
         }
-        body => Body::Source(Box::new(Collector {
-            expected: body.length(),
-            body,
-            draft: Some(draft),
-            reader: InMemory::of(exchange),
-            collected: Vec::new(),
-        })),
+        body => {
+            let reader = InMemory::new(exchange.file_reader());
+            Body::Source(Box::new(Tee::new(body, reader, draft, BYTES_MAX)))
+        }
     };
-}
-
-/// A body that is sent and collected. One that breaks off or is too long is not stored.
-struct Collector {
-    body: Body,
-    draft: Option<Draft>,
-    reader: InMemory,
-    collected: Vec<u8>,
-    /// Bytes that were announced.
-    expected: Option<u64>,
-}
-
-impl Collector {
-    fn collect(&mut self, piece: &Piece) {
-        if self.draft.is_none() {
-            return;
-        }
-        let length = usize::try_from(piece.length()).unwrap_or(usize::MAX);
-        let filled = self.collected.len();
-        let is_whole = filled.saturating_add(length) <= BYTES_MAX && self.copy(piece);
-        if !is_whole {
-            self.draft = None;
-            self.collected = Vec::new();
-        }
-    }
-
-    /// Whether the bytes are there, which they are as long as they are wanted.
-    fn copy(&mut self, piece: &Piece) -> bool {
-        let bytes = piece.in_memory();
-        self.collected.extend_from_slice(bytes.unwrap_or_default());
-        bytes.is_some()
-    }
-
-    /// The next piece, with its bytes as long as they are collected.
-    fn poll_in_memory(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>> {
-        match self.draft {
-            Some(_) => self.body.poll_in_memory(&mut self.reader, context),
-            None => self.reader.poll_rest(&mut self.body, context),
-        }
-    }
-
-    fn finish(&mut self) {
-        let Some(draft) = self.draft.take() else {
-            return;
-        };
-        let collected = std::mem::take(&mut self.collected);
-        let length = collected.len() as u64;
-        if self.expected.is_none_or(|expected| expected == length) {
-            draft.finish(&collected);
-        }
-    }
-}
-
-impl BodySource for Collector {
-    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>> {
-        let polled = self.poll_in_memory(context);
-        match &polled {
-            Poll::Ready(Some(Ok(piece))) => self.collect(piece),
-            Poll::Ready(None) => self.finish(),
-            Poll::Ready(Some(Err(_))) => self.draft = None,
-            Poll::Pending => {}
-        }
-        polled
-    }
-
-    fn remaining(&self) -> Option<u64> {
-        Some(self.body.length()? + self.reader.remaining())
-    }
-
-    fn work(&mut self, request_body: &mut RequestBody, context: &mut Context<'_>) {
-        self.body.work(request_body, context);
-    }
-
-    fn wake_at_s(&self) -> Option<u32> {
-        self.body.wake_at_s()
-    }
-
-    fn waits_for_disk(&self) -> bool {
-        self.reader.is_reading() || self.body.waits_for_disk()
-    }
-
-    fn stage(&self) -> Stage {
-        match self.reader.is_reading() {
-            true => Stage::Content,
-            false => self.body.stage(),
-        }
-    }
-
-    fn has_failed(&self) -> bool {
-        self.body.has_failed()
-    }
 }
 
 #[cfg(test)]

@@ -14,9 +14,9 @@ const MARK: &[u8] = b"petrel-page 1 ";
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Value {
     /// The fields, in pairs; none were stored by an application.
-    pub fields: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) fields: Vec<(Vec<u8>, Vec<u8>)>,
     /// The body.
-    pub body: Bytes,
+    pub(crate) body: Bytes,
 }
 
 /// Writes a page.

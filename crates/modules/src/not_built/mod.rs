@@ -16,7 +16,7 @@ use petrel_engine::module::{Configure, Loaded, ModuleSpec};
 use petrel_engine::settings::directives::DirectiveSpec;
 
 /// The modules, families together.
-pub static MODULES: &[&ModuleSpec] = &[
+pub(crate) static MODULES: &[&ModuleSpec] = &[
     &gateways::SOCKPROXY,
     &gateways::WSTUNNEL,
     &auth::AUTH,
@@ -40,42 +40,57 @@ pub static MODULES: &[&ModuleSpec] = &[
 
 /// Names that `server.modules` may hold besides those of tables, and what becomes of them: parts of
 /// a module above, or of the server itself.
-pub(crate) static OTHER_NAMES: &[(&str, Part)] = &[
-    ("mod_h2", Part::OfTheServer),
-    ("mod_chunked", Part::OfTheServer),
-    ("mod_echo", Part::OfTheServer),
-    ("mod_compress", Part::OfModule("mod_deflate")),
-    ("mod_authn_dbi", Part::OfModule("mod_auth")),
-    ("mod_authn_file", Part::OfModule("mod_auth")),
-    ("mod_authn_gssapi", Part::OfModule("mod_auth")),
-    ("mod_authn_ldap", Part::OfModule("mod_auth")),
-    ("mod_authn_mysql", Part::OfModule("mod_auth")),
-    ("mod_authn_pam", Part::OfModule("mod_auth")),
-    ("mod_authn_sasl", Part::OfModule("mod_auth")),
-    ("mod_boringssl", Part::OfModule("mod_openssl")),
-    ("mod_gnutls", Part::OfModule("mod_openssl")),
-    ("mod_mbedtls", Part::OfModule("mod_openssl")),
-    ("mod_nss", Part::OfModule("mod_openssl")),
-    ("mod_wolfssl", Part::OfModule("mod_openssl")),
-    ("mod_geoip", Part::OfModule("mod_maxminddb")),
-    ("mod_proxy_backend_ajp13", Part::OfModule("mod_proxy_core")),
+pub(crate) static OTHER_NAMES: &[(&str, MissingPart)] = &[
+    ("mod_h2", MissingPart::OfTheServer),
+    ("mod_chunked", MissingPart::OfTheServer),
+    ("mod_echo", MissingPart::OfTheServer),
+    ("mod_compress", MissingPart::OfModule("mod_deflate")),
+    ("mod_authn_dbi", MissingPart::OfModule("mod_auth")),
+    ("mod_authn_file", MissingPart::OfModule("mod_auth")),
+    ("mod_authn_gssapi", MissingPart::OfModule("mod_auth")),
+    ("mod_authn_ldap", MissingPart::OfModule("mod_auth")),
+    ("mod_authn_mysql", MissingPart::OfModule("mod_auth")),
+    ("mod_authn_pam", MissingPart::OfModule("mod_auth")),
+    ("mod_authn_sasl", MissingPart::OfModule("mod_auth")),
+    ("mod_boringssl", MissingPart::OfModule("mod_openssl")),
+    ("mod_gnutls", MissingPart::OfModule("mod_openssl")),
+    ("mod_mbedtls", MissingPart::OfModule("mod_openssl")),
+    ("mod_nss", MissingPart::OfModule("mod_openssl")),
+    ("mod_wolfssl", MissingPart::OfModule("mod_openssl")),
+    ("mod_geoip", MissingPart::OfModule("mod_maxminddb")),
+    (
+        "mod_proxy_backend_ajp13",
+        MissingPart::OfModule("mod_proxy_core"),
+    ),
     (
         "mod_proxy_backend_fastcgi",
-        Part::OfModule("mod_proxy_core"),
+        MissingPart::OfModule("mod_proxy_core"),
     ),
-    ("mod_proxy_backend_http", Part::OfModule("mod_proxy_core")),
-    ("mod_proxy_backend_scgi", Part::OfModule("mod_proxy_core")),
-    ("mod_mysql_vhost", Part::OfModule("mod_sql_vhost_core")),
-    ("mod_postgresql_vhost", Part::OfModule("mod_sql_vhost_core")),
-    ("mod_vhostdb_dbi", Part::OfModule("mod_vhostdb")),
-    ("mod_vhostdb_ldap", Part::OfModule("mod_vhostdb")),
-    ("mod_vhostdb_mysql", Part::OfModule("mod_vhostdb")),
-    ("mod_vhostdb_pgsql", Part::OfModule("mod_vhostdb")),
+    (
+        "mod_proxy_backend_http",
+        MissingPart::OfModule("mod_proxy_core"),
+    ),
+    (
+        "mod_proxy_backend_scgi",
+        MissingPart::OfModule("mod_proxy_core"),
+    ),
+    (
+        "mod_mysql_vhost",
+        MissingPart::OfModule("mod_sql_vhost_core"),
+    ),
+    (
+        "mod_postgresql_vhost",
+        MissingPart::OfModule("mod_sql_vhost_core"),
+    ),
+    ("mod_vhostdb_dbi", MissingPart::OfModule("mod_vhostdb")),
+    ("mod_vhostdb_ldap", MissingPart::OfModule("mod_vhostdb")),
+    ("mod_vhostdb_mysql", MissingPart::OfModule("mod_vhostdb")),
+    ("mod_vhostdb_pgsql", MissingPart::OfModule("mod_vhostdb")),
 ];
 
 /// What a name in `server.modules` without a table stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum MissingPart {
     /// Nothing that would have to be loaded, or that anybody would miss.
     OfTheServer,
     /// Something this module does.

@@ -9,7 +9,7 @@ use petrel_engine::module::Outcome;
 use petrel_engine::proto::status::Status;
 use petrel_engine::response::{KeptContent, Own};
 
-use super::entry::{Entry, Freshness};
+use super::entry::{CacheEntry, Freshness};
 use super::status::CacheStatus;
 use crate::static_file;
 
@@ -27,7 +27,7 @@ pub enum By {
 }
 
 /// Answers with `entry`, as far as the conditions of the request allow.
-pub fn send(exchange: &mut Exchange, entry: &Entry, now_s: u64, by: By) -> Outcome {
+pub fn send(exchange: &mut Exchange, entry: &CacheEntry, now_s: u64, by: By) -> Outcome {
     let page = &entry.page;
     let response = &mut exchange.response;
     response.answer(page.status);
@@ -52,7 +52,7 @@ pub fn send(exchange: &mut Exchange, entry: &Entry, now_s: u64, by: By) -> Outco
     Outcome::Answer
 }
 
-fn status_of(entry: &Entry, now_s: u64, by: By) -> CacheStatus {
+fn status_of(entry: &CacheEntry, now_s: u64, by: By) -> CacheStatus {
     let ttl = match entry.page.times.freshness(now_s) {
         Freshness::Fresh(left) => i64::from(left),
         Freshness::Stale(since) => -i64::from(since),

@@ -10,50 +10,49 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
-use petrel_engine::blocking::Running;
+use petrel_engine::blocking::{FileDeadline, RunningJob};
 use petrel_engine::module::{Outcome, Pending};
 
-use super::blob::{self, Blob, Name};
-use super::entry::{Entry, Page};
+use super::blob::{self, Blob, BlobName};
+use super::entry::{CacheEntry, CachedPage};
 use super::flight::{Landing, Pilot};
-use super::lookup::{Gate, Turn};
+use super::lookup::{Gate, LookupTurn};
 use super::shared::PageCache;
 use super::vary;
-use crate::file_wait::FileWait;
 
 /// A request that is looked up below.
-pub struct Below {
+pub(crate) struct Below {
     gate: Rc<Gate>,
     cache: Rc<PageCache>,
     key: Arc<[u8]>,
     /// Whose turn at the disk it takes.
     client: u64,
-    turn: Turn,
+    turn: LookupTurn,
     /// The number of the latest purge when it was begun.
     since: u64,
-    place: Place,
-    name: Name,
-    answer: Answer,
+    place: BelowPlace,
+    name: BlobName,
+    answer: BelowAnswer,
     /// A blob has named the fields by which the page is to be found.
     is_varied: bool,
 }
 
 /// Where is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum BelowPlace {
     Disk,
     Tier,
 }
 
-enum Answer {
+enum BelowAnswer {
     None,
-    Disk(Running<Option<Blob>>, Option<FileWait>),
+    Disk(RunningJob<Option<Blob>>, Option<FileDeadline>),
     Tier(Pin<Box<dyn Future<Output = Option<Blob>>>>),
 }
 
 impl Below {
     /// Asks for `key` on behalf of `client`; `None` if there is nobody to ask.
-    pub fn begin(
+    pub(crate) fn begin(
         gate: &Rc<Gate>,
         cache: &Rc<PageCache>,
         key: &[u8],
@@ -67,15 +66,15 @@ impl Below {
         let mut below = Below {
             gate: Rc::clone(gate),
             cache: Rc::clone(cache),
-            turn: Turn {
+            turn: LookupTurn {
                 waits,
                 pilot: None,
                 is_below_asked: true,
             },
             since: cache.shared.purges.number(),
-            place: Place::Disk,
+            place: BelowPlace::Disk,
             name: blob::name(key, &[]),
-            answer: Answer::None,
+            answer: BelowAnswer::None,
             is_varied: false,
             key: key.into(),
             client,
@@ -91,10 +90,12 @@ impl Below {
     fn ask(&mut self) -> bool {
         let bytes_max = self.gate.options.object_bytes_max;
         self.answer = match (self.place, &self.cache.shared.disk, &self.cache.tier) {
-            (Place::Disk, Some(disk), _) if disk.has(&self.name) => {
-                Answer::Disk(disk.read(self.name, bytes_max, self.client), None)
+            (BelowPlace::Disk, Some(disk), _) if disk.has(&self.name) => {
+                BelowAnswer::Disk(disk.read(self.name, bytes_max, self.client), None)
             }
-            (Place::Tier, _, Some(tier)) => Answer::Tier(Box::pin(Rc::clone(tier).find(self.name))),
+            (BelowPlace::Tier, _, Some(tier)) => {
+                BelowAnswer::Tier(Box::pin(Rc::clone(tier).find(self.name)))
+            }
             _ => return false,
         };
         true
@@ -102,10 +103,10 @@ impl Below {
 
     /// Goes on to the next place.
     fn ask_next(&mut self) -> bool {
-        if self.place == Place::Tier {
+        if self.place == BelowPlace::Tier {
             return false;
         }
-        self.place = Place::Tier;
+        self.place = BelowPlace::Tier;
         self.name = blob::name(&self.key, &[]);
         self.is_varied = false;
         self.ask()
@@ -118,14 +119,12 @@ impl Below {
         context: &mut Context<'_>,
     ) -> Poll<Option<Blob>> {
         match &mut self.answer {
-            Answer::None => Poll::Ready(None),
-            Answer::Disk(running, wait) => {
-                if let Poll::Ready(read) = Pin::new(running).poll(context) {
+            BelowAnswer::None => Poll::Ready(None),
+            BelowAnswer::Disk(running, deadline) => {
+                let polled = Pin::new(running).poll(context);
+                let deadline = deadline.get_or_insert_with(|| exchange.file_deadline());
+                if let Ok(read) = ready!(deadline.limit(polled, context)) {
                     return Poll::Ready(read.ok().flatten());
-                }
-                let wait = wait.get_or_insert_with(|| FileWait::new(exchange));
-                if !wait.is_over(exchange) {
-                    return Poll::Pending;
                 }
                 if let Some(disk) = &self.cache.shared.disk {
                     disk.is_late();
@@ -133,23 +132,23 @@ impl Below {
                 }
                 Poll::Ready(None)
             }
-            Answer::Tier(found) => found.as_mut().poll(context),
+            BelowAnswer::Tier(found) => found.as_mut().poll(context),
         }
     }
 
     /// Whether a page can be sent to somebody yet, or be validated.
-    fn is_of_use(&self, exchange: &Exchange, page: &Page, stored_ms: u64) -> bool {
+    fn is_of_use(&self, exchange: &Exchange, page: &CachedPage, stored_ms: u64) -> bool {
         let now_s = self.cache.now_s(&exchange.worker);
         let has_validator = page.field("ETag").is_some() || page.field("Last-Modified").is_some();
-        let is_purged = self.place == Place::Disk
+        let is_purged = self.place == BelowPlace::Disk
             && self.cache.shared.tag_purges.concern(&page.tags, stored_ms);
         !is_purged && (now_s < page.times.useful_until_s() || has_validator)
     }
 
     /// Puts the page into memory, unless it was removed or replaced while it was read.
-    fn adopt(&mut self, page: Page) -> Landing {
-        let entry = Entry::new(page);
-        if self.place == Place::Disk {
+    fn adopt(&mut self, page: CachedPage) -> Landing {
+        let entry = CacheEntry::new(page);
+        if self.place == BelowPlace::Disk {
             let disk = self.cache.shared.disk.as_ref();
             if !disk.is_some_and(|disk| disk.has(&self.name)) {
                 return Landing::NotStored;
@@ -157,7 +156,7 @@ impl Below {
             self.cache.counters.disk_hits.add();
         }
         let stored = self.cache.shared.memory.find(&entry.page.key);
-        let is_newer = |stored: &Arc<Entry>| {
+        let is_newer = |stored: &Arc<CacheEntry>| {
             let (times, ours) = (&stored.page.times, &entry.page.times);
             stored.is_same_variant(&entry) && times.received_s >= ours.received_s
         };
@@ -172,7 +171,7 @@ impl Pending for Below {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         loop {
             let blob = ready!(self.poll_answer(exchange, context));
-            self.answer = Answer::None;
+            self.answer = BelowAnswer::None;
             match blob {
                 Some(Blob::Page { page, stored_ms })
                     if blob::is_for(&page, &self.key, &exchange.request.head)

@@ -1,6 +1,6 @@
 //! Stored answers as bytes: for files, and for stores that several machines share.
 //!
-//! A blob is a mark with the version, a checksum of the rest, and the parts of a [`Page`], each with its
+//! A blob is a mark with the version, a checksum of the rest, and the parts of a [`CachedPage`], each with its
 //! length in front. It holds the whole key, so that whoever reads it knows that it is the right one, and
 //! times of the wall clock. What depends on Vary is found in two steps: under the key alone stands
 //! [`Blob::Vary`] with the names, under key and values the page.
@@ -10,11 +10,11 @@
 
 use bytes::Bytes;
 use petrel_engine::proto::header_block::HeaderBlock;
-use petrel_engine::proto::http1::RequestHead;
+use petrel_engine::proto::request_head::RequestHead;
 use petrel_engine::proto::status::Status;
 use sha2::{Digest, Sha256};
 
-use super::entry::{Page, Times};
+use super::entry::{CachedPage, Times};
 use super::key;
 use super::limits;
 use super::vary::Varying;
@@ -25,7 +25,7 @@ pub enum Blob {
     /// A stored answer, and the millisecond of the wall clock in which it was stored.
     Page {
         /// The answer.
-        page: Box<Page>,
+        page: Box<CachedPage>,
         /// When.
         stored_ms: u64,
     },
@@ -43,18 +43,18 @@ pub enum Blob {
 pub struct Damaged;
 
 /// The name of a blob: half of it is that of the page's base, by which it can be purged.
-pub type Name = [u8; 2 * HALF_BYTES];
+pub type BlobName = [u8; 2 * HALF_BYTES];
 
-/// Bytes of each half of a [`Name`]: of two pages the chance to share one is 2^-128.
-pub const HALF_BYTES: usize = 16;
+/// Bytes of each half of a [`BlobName`]: of two pages the chance to share one is 2^-128.
+pub(crate) const HALF_BYTES: usize = 16;
 
 /// The first half of the names of everything with this base.
-pub fn base_name(base: &[u8]) -> [u8; HALF_BYTES] {
+pub(crate) fn base_name(base: &[u8]) -> [u8; HALF_BYTES] {
     half(&[base])
 }
 
 /// The name of what stands under `key`, and with those values of request fields.
-pub fn name(key: &[u8], vary: &[Varying]) -> Name {
+pub fn name(key: &[u8], vary: &[Varying]) -> BlobName {
     let mut parts: Vec<&[u8]> = vec![key];
     for varying in vary {
         parts.push(varying.name.as_bytes());
@@ -85,7 +85,7 @@ fn half(parts: &[&[u8]]) -> [u8; HALF_BYTES] {
 }
 
 /// `page` as a blob.
-pub fn encode_page(page: &Page, stored_ms: u64) -> Vec<u8> {
+pub fn encode_page(page: &CachedPage, stored_ms: u64) -> Vec<u8> {
     let mut out = begin(KIND_PAGE, page.body.len() + page.fields.len() + 512);
     put(&mut out, &page.key);
     out.extend_from_slice(&stored_ms.to_le_bytes());
@@ -153,7 +153,7 @@ pub fn decode(bytes: &Bytes) -> Result<Blob, Damaged> {
 
 /// Whether a page answers a request with this key and head. Names are hashes: two pages with the same one
 /// are not to be expected, and are told apart all the same.
-pub fn is_for(page: &Page, key: &[u8], head: &RequestHead) -> bool {
+pub fn is_for(page: &CachedPage, key: &[u8], head: &RequestHead) -> bool {
     *page.key == *key && super::vary::matches(&page.vary, head)
 }
 
@@ -188,7 +188,7 @@ fn page(reader: &mut Reader<'_>, bytes: &Bytes) -> Result<Blob, Damaged> {
     if !(200..600).contains(&status.0) {
         return Err(Damaged);
     }
-    let page = Page {
+    let page = CachedPage {
         key: key.into(),
         vary: vary.into(),
         status,
@@ -364,7 +364,7 @@ mod tests {
     use super::super::entry::tests::page;
     use super::*;
 
-    fn varied() -> Page {
+    fn varied() -> CachedPage {
         let mut page = page(b"key", "the body", 1000, 60);
         page.server = Some(b"php"[..].into());
         page.tags = Box::new([b"a"[..].into(), b"b"[..].into()]);
@@ -436,7 +436,7 @@ mod tests {
             b"A: b\r\ntransfer-encoding: chunked\r\n",
             b"Set-Cookie: session=1\r\n",
         ] {
-            let page = Page {
+            let page = CachedPage {
                 fields: fields.into(),
                 ..varied()
             };
@@ -446,7 +446,7 @@ mod tests {
             );
         }
         for status in [0, 100, 600] {
-            let page = Page {
+            let page = CachedPage {
                 status: Status(status),
                 ..varied()
             };
@@ -455,7 +455,7 @@ mod tests {
                 "{status}"
             );
         }
-        let page = Page {
+        let page = CachedPage {
             date: *b"Sun, 06 Nov 1994 08:49:37\r\n\r\n",
             ..varied()
         };

@@ -4,55 +4,55 @@
 //! number is one of zero seconds, and of two different values the shorter one counts (4.2.1).
 
 use petrel_engine::proto::header_block::HeaderBlock;
-use petrel_engine::proto::http1::{KnownField, RequestHead};
+use petrel_engine::proto::request_head::{KnownField, RequestHead};
 
 /// What an answer says in Cache-Control (RFC 9111 5.2.2, RFC 5861).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ResponseDirectives {
+pub(crate) struct ResponseDirectives {
     /// `no-store`.
-    pub no_store: bool,
+    pub(crate) no_store: bool,
     /// `no-cache` without field names: to be used after validation only.
-    pub no_cache: bool,
+    pub(crate) no_cache: bool,
     /// `private` without field names.
-    pub private: bool,
+    pub(crate) private: bool,
     /// `public`.
-    pub public: bool,
+    pub(crate) public: bool,
     /// `must-revalidate`.
-    pub must_revalidate: bool,
+    must_revalidate: bool,
     /// `proxy-revalidate`.
-    pub proxy_revalidate: bool,
+    proxy_revalidate: bool,
     /// `must-understand`.
-    pub must_understand: bool,
+    pub(crate) must_understand: bool,
     /// `max-age` in seconds.
-    pub max_age_s: Option<u32>,
+    pub(crate) max_age_s: Option<u32>,
     /// `s-maxage` in seconds.
-    pub shared_max_age_s: Option<u32>,
+    pub(crate) shared_max_age_s: Option<u32>,
     /// `stale-while-revalidate` in seconds.
-    pub stale_while_revalidate_s: Option<u32>,
+    pub(crate) stale_while_revalidate_s: Option<u32>,
     /// `stale-if-error` in seconds.
-    pub stale_if_error_s: Option<u32>,
+    pub(crate) stale_if_error_s: Option<u32>,
     /// Field names that `private` or `no-cache` list, in lower case: not to be stored.
-    pub withheld: Vec<Box<str>>,
+    pub(crate) withheld: Vec<Box<str>>,
 }
 
 /// What a request says in Cache-Control (RFC 9111 5.2.1) and Pragma (5.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestDirectives {
     /// `no-store`: the answer must not be stored.
-    pub no_store: bool,
+    pub(crate) no_store: bool,
     /// `no-cache`, or `Pragma: no-cache` without any Cache-Control.
-    pub no_cache: bool,
+    pub(crate) no_cache: bool,
     /// `only-if-cached`.
-    pub only_if_cached: bool,
+    pub(crate) only_if_cached: bool,
     /// `max-age`: the age in seconds up to which an answer is accepted.
-    pub max_age_s: Option<u32>,
+    pub(crate) max_age_s: Option<u32>,
     /// `min-fresh`: for how many seconds the answer must still be fresh.
-    pub min_fresh_s: Option<u32>,
+    pub(crate) min_fresh_s: Option<u32>,
 }
 
 impl ResponseDirectives {
     /// Reads all Cache-Control fields of an answer.
-    pub fn of(fields: &HeaderBlock) -> ResponseDirectives {
+    pub(crate) fn of(fields: &HeaderBlock) -> ResponseDirectives {
         let mut directives = ResponseDirectives::default();
         for (name, value) in fields.iter() {
             if name.eq_ignore_ascii_case(b"cache-control") {
@@ -66,12 +66,12 @@ impl ResponseDirectives {
 
     /// Whether a directive allows a shared cache to keep the answer to a request with Authorization
     /// (RFC 9111 3.5).
-    pub fn allows_authorized(&self) -> bool {
+    pub(crate) fn allows_authorized(&self) -> bool {
         self.public || self.must_revalidate || self.shared_max_age_s.is_some()
     }
 
     /// Whether a stale answer must not be used without validation (5.2.2.2, 5.2.2.8, 5.2.2.10).
-    pub fn forbids_stale(&self) -> bool {
+    pub(crate) fn forbids_stale(&self) -> bool {
         self.must_revalidate
             || self.proxy_revalidate
             || self.no_cache

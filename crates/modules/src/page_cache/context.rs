@@ -5,34 +5,26 @@
 //! workers, the server after a restart, and other machines with the same configuration come to the same
 //! bytes. Without conditions there is nothing to add.
 
-use petrel_engine::config::{BlockId, Value};
+use petrel_engine::config::Value;
 use petrel_engine::settings::Values;
-use petrel_engine::settings::directives::Scope;
 use sha2::{Digest, Sha256};
 
 /// How many bytes tell sets of values apart.
-pub const BYTES: usize = 16;
+pub(super) const BYTES: usize = 16;
 
 /// The bytes for the values of one set of settings; `None` if no condition has set anything that
 /// matters.
-pub fn of(values: &Values<'_>) -> Option<[u8; BYTES]> {
+pub(super) fn of(values: &Values<'_>) -> Option<[u8; BYTES]> {
     let mut digest = None;
-    let specs = crate::tables().flatten();
-    let mut names: Vec<&str> = specs
-        .filter(|spec| spec.scope != Scope::Server && matters(spec.name))
-        .map(|spec| spec.name)
+    let mut set: Vec<_> = values
+        .conditional()
+        .filter(|(name, _)| matters(name))
         .collect();
-    names.sort_unstable();
-    names.dedup();
-    for name in names {
-        let is_conditional = values
-            .block_of(name)
-            .is_some_and(|block| block != BlockId::GLOBAL);
-        if let Some(value) = values.value(name).filter(|_| is_conditional) {
-            let digest = digest.get_or_insert_with(Sha256::new);
-            feed_text(digest, name);
-            feed(digest, value);
-        }
+    set.sort_unstable_by_key(|(name, _)| *name);
+    for (name, value) in set {
+        let digest = digest.get_or_insert_with(Sha256::new);
+        feed_text(digest, name);
+        feed(digest, value);
     }
     let bytes = digest?.finalize();
     bytes.get(..BYTES)?.try_into().ok()
@@ -92,6 +84,8 @@ fn feed_text(digest: &mut Sha256, text: &str) {
 #[cfg(test)]
 mod tests {
     use petrel_engine::config::{LoadOptions, parse_str};
+
+    use petrel_engine::config::BlockId;
 
     use super::*;
 

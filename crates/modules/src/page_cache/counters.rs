@@ -60,7 +60,7 @@ impl Counter {
 
     /// More by `count`. Not one step: only the thread that owns it may call this.
     #[inline]
-    pub fn add_many(&self, count: u64) {
+    pub(crate) fn add_many(&self, count: u64) {
         self.0.store(self.count().wrapping_add(count), Relaxed);
     }
 

@@ -29,7 +29,7 @@ use bytes::Bytes;
 use petrel_engine::blocking::{self, Class, Origin};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 
-use super::blob::{self, Blob, HALF_BYTES, Name};
+use super::blob::{self, Blob, BlobName, HALF_BYTES};
 use super::limits;
 use super::tag_purges::TagPurges;
 use index::Index;
@@ -108,18 +108,18 @@ impl Disk {
     }
 
     /// Whether something stands under `name`, as far as is known.
-    pub fn has(&self, name: &Name) -> bool {
+    pub fn has(&self, name: &BlobName) -> bool {
         self.is_ready.load(Relaxed) && self.index().knows(name)
     }
 
     /// Whether it is known what is there, and nothing waits to be written.
     #[cfg(test)]
-    pub fn is_at_rest(&self) -> bool {
+    pub(crate) fn is_at_rest(&self) -> bool {
         self.is_ready.load(Relaxed) && self.pending.load(Relaxed) == 0
     }
 
     /// Makes the index from what is there, in the background, and reads which tags were purged.
-    pub fn load(self: &Arc<Disk>, tag_purges: Arc<TagPurges>) -> blocking::Running<()> {
+    pub fn load(self: &Arc<Disk>, tag_purges: Arc<TagPurges>) -> blocking::RunningJob<()> {
         let disk = Arc::clone(self);
         blocking::run_in_any_case(self.origin, move || {
             disk.read_note(&tag_purges);
@@ -133,10 +133,10 @@ impl Disk {
     /// ([`Origin::client`]). What is damaged, or no file, is removed.
     pub fn read(
         self: &Arc<Disk>,
-        name: Name,
+        name: BlobName,
         bytes_max: usize,
         client: u64,
-    ) -> blocking::Running<Option<Blob>> {
+    ) -> blocking::RunningJob<Option<Blob>> {
         let disk = Arc::clone(self);
         let origin = self.origin.for_client(client);
         blocking::run_for(Class::Read, origin, move || {
@@ -165,9 +165,9 @@ impl Disk {
     /// nothing was written. `None`: too much is waiting already.
     pub fn write(
         self: &Arc<Disk>,
-        make: impl FnOnce() -> Vec<(Name, Vec<u8>)> + Send + 'static,
+        make: impl FnOnce() -> Vec<(BlobName, Vec<u8>)> + Send + 'static,
         is_purged: impl Fn() -> bool + Send + 'static,
-    ) -> Option<blocking::Running<bool>> {
+    ) -> Option<blocking::RunningJob<bool>> {
         if self.pending.fetch_add(1, Relaxed) >= limits::WRITES_MAX {
             self.pending.fetch_sub(1, Relaxed);
             return None;
@@ -198,10 +198,10 @@ impl Disk {
     /// Writes which tags were purged. Those that are noted already stay: an earlier process has purged them, whose
     /// note was not read yet, or one that still serves.
     /// `None`: a job will that has been begun before.
-    pub fn write_note(
+    pub(crate) fn write_note(
         self: &Arc<Disk>,
         tag_purges: Arc<TagPurges>,
-    ) -> Option<blocking::Running<()>> {
+    ) -> Option<blocking::RunningJob<()>> {
         if self.is_note_due.swap(true, AcqRel) {
             return None;
         }
@@ -236,7 +236,7 @@ impl Disk {
     pub fn purge(
         self: &Arc<Disk>,
         base: [u8; HALF_BYTES],
-    ) -> (usize, Option<blocking::Running<()>>) {
+    ) -> (usize, Option<blocking::RunningJob<()>>) {
         let names = self.index().purge(base);
         let (count, disk) = (names.len(), Arc::clone(self));
         let job = (count > 0)
@@ -246,7 +246,10 @@ impl Disk {
 
     /// The same for one name. As long as files of earlier processes are looked for, those with its base are
     /// not taken in: which of them are variants that stay is not known.
-    pub fn remove_elsewhere(self: &Arc<Disk>, name: Name) -> Option<blocking::Running<()>> {
+    pub(crate) fn remove_elsewhere(
+        self: &Arc<Disk>,
+        name: BlobName,
+    ) -> Option<blocking::RunningJob<()>> {
         let is_known = {
             let mut index = self.index();
             if let Some(base) = name.first_chunk() {
@@ -259,13 +262,13 @@ impl Disk {
     }
 
     /// Waits for the disk: forgets what write number `order` has made and removes its file.
-    fn remove(&self, name: Name, order: u64) {
+    fn remove(&self, name: BlobName, order: u64) {
         self.index().forget_write(&name, order);
         self.unlink(&[name]);
     }
 
     /// Waits for the disk: removes the files of names that are forgotten. What was written since is not.
-    fn unlink(&self, names: &[Name]) {
+    fn unlink(&self, names: &[BlobName]) {
         for name in names {
             let _turn = self.turn(name);
             if self.index().knows(name) {
@@ -279,12 +282,12 @@ impl Disk {
     }
 
     /// Waits for whoever renames or removes the file of this name.
-    fn turn(&self, name: &Name) -> MutexGuard<'_, ()> {
+    fn turn(&self, name: &BlobName) -> MutexGuard<'_, ()> {
         let turn = &self.turns[usize::from(name[0]) % TURNS];
         turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read_file(&self, name: &Name, bytes_max: usize) -> io::Result<Vec<u8>> {
+    fn read_file(&self, name: &BlobName, bytes_max: usize) -> io::Result<Vec<u8>> {
         let limit = bytes_max.saturating_add(BLOB_HEAD_BYTES_MAX);
         self.read_at(&self.directory(name)?, &file_name(name), limit)
     }
@@ -306,7 +309,7 @@ impl Disk {
     }
 
     /// False: something later stands there already.
-    fn write_file(&self, name: &Name, bytes: &[u8], order: u64) -> io::Result<bool> {
+    fn write_file(&self, name: &BlobName, bytes: &[u8], order: u64) -> io::Result<bool> {
         if bytes.len() as u64 > self.bytes_max {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
@@ -327,7 +330,7 @@ impl Disk {
     }
 
     /// The directory of a name. It is none if it is a symlink.
-    fn directory(&self, name: &Name) -> io::Result<OwnedFd> {
+    fn directory(&self, name: &BlobName) -> io::Result<OwnedFd> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
         let directory = format!("{:02x}", name.first().copied().unwrap_or(0));
         Ok(rustix::fs::openat(
@@ -338,7 +341,7 @@ impl Disk {
         )?)
     }
 
-    fn make_directory(&self, name: &Name) -> io::Result<OwnedFd> {
+    fn make_directory(&self, name: &BlobName) -> io::Result<OwnedFd> {
         let directory = format!("{:02x}", name.first().copied().unwrap_or(0));
         match rustix::fs::mkdirat(&self.root, directory, OWNER_DIRECTORY) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => self.directory(name),
@@ -382,7 +385,7 @@ impl Disk {
 
     /// Takes in one file, or removes it if it was purged while it was not known. One that is gone was removed
     /// after it was found: by a job of this process, or by another process that still serves.
-    fn take_in(&self, directory: &OwnedFd, name: Name) -> io::Result<()> {
+    fn take_in(&self, directory: &OwnedFd, name: BlobName) -> io::Result<()> {
         let file = file_name(&name);
         let _turn = self.turn(&name);
         let stat = match rustix::fs::statat(directory, &*file, AtFlags::SYMLINK_NOFOLLOW) {
@@ -485,7 +488,7 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 /// In hexadecimal digits.
-fn file_name(name: &Name) -> String {
+fn file_name(name: &BlobName) -> String {
     use std::fmt::Write;
     let mut text = String::with_capacity(2 * name.len());
     for byte in name {
@@ -494,7 +497,7 @@ fn file_name(name: &Name) -> String {
     text
 }
 
-fn parse_name(text: &[u8]) -> Option<Name> {
+fn parse_name(text: &[u8]) -> Option<BlobName> {
     let mut name = [0; 2 * HALF_BYTES];
     if text.len() != 2 * name.len() {
         return None;

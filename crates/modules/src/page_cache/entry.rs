@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use bytes::Bytes;
 use petrel_engine::proto::date;
 use petrel_engine::proto::header_block::HeaderBlock;
-use petrel_engine::proto::http1::RequestHead;
+use petrel_engine::proto::request_head::RequestHead;
 use petrel_engine::proto::status::Status;
 
 use super::limits;
@@ -18,11 +18,11 @@ use super::vary::{self, Varying};
 
 /// A stored answer.
 #[derive(Debug)]
-pub struct Entry {
+pub struct CacheEntry {
     /// What it was made of.
-    pub page: Page,
+    pub page: CachedPage,
     /// Second of Last-Modified, as a number.
-    pub modified_s: Option<u64>,
+    pub(crate) modified_s: Option<u64>,
     /// Its fields with Date and Server, as they are sent.
     pub wire: Box<[u8]>,
     /// No other body has the same number; see [`petrel_engine::response::KeptContent`].
@@ -38,7 +38,7 @@ pub struct Entry {
 
 /// Everything about a stored answer that lasts.
 #[derive(Clone, Debug)]
-pub struct Page {
+pub struct CachedPage {
     /// What it is found by, all of it.
     pub key: Arc<[u8]>,
     /// What the answer depends on besides its key.
@@ -120,7 +120,7 @@ impl Times {
     }
 
     /// Whether every use needs a validation.
-    pub fn needs_validation_always(&self) -> bool {
+    pub(crate) fn needs_validation_always(&self) -> bool {
         self.lifetime_s == 0 && self.stale_while_revalidate_s == 0
     }
 
@@ -134,17 +134,17 @@ impl Times {
     }
 }
 
-impl Entry {
+impl CacheEntry {
     /// An entry that counts, with a body of its own.
-    pub fn new(page: Page) -> Arc<Entry> {
+    pub fn new(page: CachedPage) -> Arc<CacheEntry> {
         static CONTENTS: AtomicU64 = AtomicU64::new(0);
-        Entry::with_content(page, CONTENTS.fetch_add(1, Relaxed) + 1)
+        CacheEntry::with_content(page, CONTENTS.fetch_add(1, Relaxed) + 1)
     }
 
     /// One with the body of another entry, whose number is `content`.
-    pub fn with_content(page: Page, content: u64) -> Arc<Entry> {
+    pub(crate) fn with_content(page: CachedPage, content: u64) -> Arc<CacheEntry> {
         let modified_s = page.field("Last-Modified").and_then(date::parse);
-        Arc::new(Entry {
+        Arc::new(CacheEntry {
             wire: page.wire(),
             page,
             modified_s,
@@ -159,7 +159,7 @@ impl Entry {
 
     /// Whether it still counts.
     #[inline]
-    pub fn is_live(&self) -> bool {
+    pub(crate) fn is_live(&self) -> bool {
         !self.is_gone.load(Relaxed)
     }
 
@@ -169,19 +169,19 @@ impl Entry {
     }
 
     /// It counts nowhere any more, also not on disk.
-    pub fn withdraw(&self) {
+    pub(crate) fn withdraw(&self) {
         self.is_withdrawn.store(true, Relaxed);
         self.end();
     }
 
     /// Whether it was withdrawn; what was only evicted from memory was not.
-    pub fn is_withdrawn(&self) -> bool {
+    pub(crate) fn is_withdrawn(&self) -> bool {
         self.is_withdrawn.load(Relaxed)
     }
 
     /// Somebody gets it.
     #[inline]
-    pub fn touch(&self) {
+    pub(crate) fn touch(&self) {
         // Read first: a line that nobody writes is shared by all processors.
         if !self.was_used.load(Relaxed) {
             self.was_used.store(true, Relaxed);
@@ -189,12 +189,12 @@ impl Entry {
     }
 
     /// Whether somebody got it since the last time this was asked.
-    pub fn take_used(&self) -> bool {
+    pub(crate) fn take_used(&self) -> bool {
         self.was_used.swap(false, Relaxed)
     }
 
     /// Whether the caller is the one who refreshes it. `now_s` is monotonic.
-    pub fn begin_refresh(&self, now_s: u32) -> bool {
+    pub(crate) fn begin_refresh(&self, now_s: u32) -> bool {
         let until_s = self.refreshed_until_s.load(Relaxed);
         if now_s < until_s {
             return false;
@@ -206,7 +206,7 @@ impl Entry {
     }
 
     /// Nobody refreshes it any more; not before `second` again.
-    pub fn end_refresh(&self, second: u32) {
+    pub(crate) fn end_refresh(&self, second: u32) {
         self.refreshed_until_s.store(second, Relaxed);
     }
 
@@ -218,7 +218,7 @@ impl Entry {
     }
 
     /// Whether the backend has failed just now.
-    pub fn is_failing(&self, now_s: u32) -> bool {
+    pub(crate) fn is_failing(&self, now_s: u32) -> bool {
         now_s < self.failing_until_s.load(Relaxed)
     }
 
@@ -229,12 +229,12 @@ impl Entry {
     }
 
     /// Whether both would answer the same requests.
-    pub fn is_same_variant(&self, other: &Entry) -> bool {
+    pub(crate) fn is_same_variant(&self, other: &CacheEntry) -> bool {
         self.page.vary == other.page.vary
     }
 }
 
-impl Page {
+impl CachedPage {
     /// The value of the first field of that name.
     pub fn field(&self, name: &str) -> Option<&[u8]> {
         let lines = self.fields.split(|byte| *byte == b'\n');
@@ -279,8 +279,8 @@ pub(super) mod tests {
     use super::*;
 
     /// A page for tests: `body` under `key`, fresh for `lifetime_s` from second `now_s` on.
-    pub fn page(key: &[u8], body: &str, now_s: u64, lifetime_s: u32) -> Page {
-        Page {
+    pub fn page(key: &[u8], body: &str, now_s: u64, lifetime_s: u32) -> CachedPage {
+        CachedPage {
             key: key.into(),
             vary: Box::default(),
             status: Status::OK,
@@ -344,7 +344,7 @@ pub(super) mod tests {
 
     #[test]
     fn one_refreshes_at_a_time() {
-        let entry = Entry::new(page(b"k", "x", 0, 1));
+        let entry = CacheEntry::new(page(b"k", "x", 0, 1));
         assert!(entry.begin_refresh(10));
         assert!(!entry.begin_refresh(10));
         assert!(entry.begin_refresh(10 + limits::REFRESH_S));

@@ -7,15 +7,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use petrel_engine::Exchange;
-use petrel_engine::proto::http1::KnownField;
+use petrel_engine::proto::request_head::KnownField;
 
-use super::entry::Entry;
+use super::entry::CacheEntry;
 use super::flight::Pilot;
-use super::request::{Reason, Wanted};
+use super::request::{Reason, WantedPage};
 
 /// What became of a request at the cache.
 #[derive(Debug)]
-pub enum Fetch {
+pub(super) enum Fetch {
     /// It passes the cache by.
     Bypass(Reason),
     /// It may change what is stored.
@@ -26,15 +26,15 @@ pub enum Fetch {
 
 /// A request whose answer may be stored.
 #[derive(Debug)]
-pub struct PageFetch {
+pub(super) struct PageFetch {
     /// The key of the answer.
     pub key: Arc<[u8]>,
     /// Why it was not answered from the cache.
     pub forward: Forward,
     /// What it wants.
-    pub wanted: Wanted,
+    pub wanted: WantedPage,
     /// What is stored, and is too old.
-    pub old: Option<Arc<Entry>>,
+    pub old: Option<Arc<CacheEntry>>,
     /// Whether the backend is asked if `old` still counts.
     pub validates: bool,
     /// Those who wait for the answer, if there can be any.
@@ -49,7 +49,7 @@ pub struct PageFetch {
 
 /// Why a request is forwarded (RFC 9211 2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Forward {
+pub(super) enum Forward {
     /// Nothing is stored for this URL.
     UriMiss,
     /// Only answers to other requests for this URL are.
@@ -62,7 +62,7 @@ pub enum Forward {
 
 impl Forward {
     /// The token of Cache-Status.
-    pub const fn word(self) -> &'static str {
+    pub(super) const fn word(self) -> &'static str {
         match self {
             Forward::UriMiss => "uri-miss",
             Forward::VaryMiss => "vary-miss",
@@ -74,35 +74,35 @@ impl Forward {
 
 /// A [`Fetch`] that an exchange keeps, until somebody takes it.
 #[derive(Debug)]
-struct Kept(RefCell<Option<Fetch>>);
+struct KeptFetch(RefCell<Option<Fetch>>);
 
 /// Under which it is kept.
-pub const KEPT: &str = "page-cache";
+pub(super) const KEPT: &str = "page-cache";
 
 impl Fetch {
     /// In the form in which an exchange or a subrequest keeps it.
-    pub fn into_kept(self) -> Rc<dyn std::any::Any> {
-        Rc::new(Kept(RefCell::new(Some(self))))
+    pub(crate) fn into_kept(self) -> Rc<dyn std::any::Any> {
+        Rc::new(KeptFetch(RefCell::new(Some(self))))
     }
 
     /// Leaves it with the exchange.
-    pub fn keep(self, exchange: &mut Exchange) {
+    pub(super) fn keep(self, exchange: &mut Exchange) {
         exchange.keep(KEPT, self.into_kept());
     }
 
     /// Takes it from the exchange.
-    pub fn take(exchange: &Exchange) -> Option<Fetch> {
-        exchange.kept::<Kept>(KEPT)?.0.take()
+    pub(super) fn take(exchange: &Exchange) -> Option<Fetch> {
+        exchange.kept::<KeptFetch>(KEPT)?.0.take()
     }
 
     /// Whether the exchange has been at the cache before.
-    pub fn is_kept(exchange: &Exchange) -> bool {
-        exchange.kept::<Kept>(KEPT).is_some()
+    pub(super) fn is_kept(exchange: &Exchange) -> bool {
+        exchange.kept::<KeptFetch>(KEPT).is_some()
     }
 
     /// What is stored and may be sent if the backend fails.
-    pub fn fallback(exchange: &Exchange, now_s: u64) -> Option<Arc<Entry>> {
-        let kept = exchange.kept::<Kept>(KEPT)?;
+    pub(crate) fn fallback(exchange: &Exchange, now_s: u64) -> Option<Arc<CacheEntry>> {
+        let kept = exchange.kept::<KeptFetch>(KEPT)?;
         let fetch = kept.0.borrow();
         let Some(Fetch::Page(page)) = &*fetch else {
             return None;
@@ -119,7 +119,7 @@ impl PageFetch {
     /// Takes the conditions that a backend would answer by 304 out of the request: a whole answer is
     /// wanted, and they are judged by it. If something is stored that can be validated, its conditions take
     /// their place.
-    pub fn take_conditions(&mut self, exchange: &mut Exchange) {
+    pub(crate) fn take_conditions(&mut self, exchange: &mut Exchange) {
         let head = &mut exchange.request.head;
         for field in CONDITIONS {
             if let Some(value) = head.field(field) {
@@ -134,7 +134,7 @@ impl PageFetch {
     }
 
     /// Gives the request the conditions of its client back.
-    pub fn give_conditions_back(&mut self, exchange: &mut Exchange) {
+    pub(crate) fn give_conditions_back(&mut self, exchange: &mut Exchange) {
         let head = &mut exchange.request.head;
         if self.validates {
             for field in CONDITIONS {
@@ -151,7 +151,7 @@ impl PageFetch {
 const CONDITIONS: [KnownField; 2] = [KnownField::IfNoneMatch, KnownField::IfModifiedSince];
 
 /// The conditions by which a backend tells whether `entry` still counts (RFC 9111 4.3.1).
-pub fn validators(entry: &Entry) -> impl Iterator<Item = (KnownField, &[u8])> {
+pub(crate) fn validators(entry: &CacheEntry) -> impl Iterator<Item = (KnownField, &[u8])> {
     let of = |field, name| Some((field, entry.page.field(name)?));
     let etag = of(KnownField::IfNoneMatch, "ETag");
     let modified = of(KnownField::IfModifiedSince, "Last-Modified");

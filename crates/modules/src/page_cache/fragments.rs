@@ -4,38 +4,28 @@
 //! it while others who want the same wait. Fragments have memory of their own, so that neither they nor
 //! whole pages push the other out. Keys are the scripts' own; nothing of a request is in them but what the
 //! script puts there.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the runtime's timer has its own time"
+)]
 
-use std::collections::HashMap;
-use std::future::poll_fn;
-use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
 use petrel_engine::worker::Worker;
 
 use super::flight::{Boarding, Flights, Landing, Pilot};
-use super::limits;
+use super::memory::{Memory, MemoryContent};
 use super::shared::PageCache;
-use super::sieve::Sieve;
 
 /// The fragments of all workers.
 #[derive(Debug)]
 pub struct Fragments {
-    parts: Box<[Mutex<Part>]>,
+    memory: Memory<Fragment>,
     flights: Arc<Flights>,
-    hasher: RandomState,
-    bytes: AtomicUsize,
-    bytes_max: usize,
-    entries: AtomicUsize,
-}
-
-#[derive(Debug, Default)]
-struct Part {
-    by_key: HashMap<Arc<[u8]>, (usize, Arc<Fragment>)>,
-    queue: Sieve<Arc<Fragment>>,
 }
 
 #[derive(Debug)]
@@ -47,9 +37,21 @@ struct Fragment {
     was_used: AtomicBool,
 }
 
-impl Fragment {
+impl MemoryContent for Fragment {
+    fn key(&self) -> &Arc<[u8]> {
+        &self.key
+    }
+
     fn size(&self) -> usize {
         self.bytes.len() + self.key.len() + FRAGMENT_BYTES
+    }
+
+    fn take_used(&self) -> bool {
+        self.was_used.swap(false, Relaxed)
+    }
+
+    fn replaces(&self, _: &Fragment) -> bool {
+        true
     }
 }
 
@@ -57,7 +59,7 @@ impl Fragment {
 const FRAGMENT_BYTES: usize = 200;
 
 /// What somebody who wants a fragment gets.
-pub enum Turn {
+pub(crate) enum FragmentTurn {
     /// The fragment.
     Found(Bytes),
     /// It has to be made, and others wait for it.
@@ -68,7 +70,7 @@ pub enum Turn {
 }
 
 /// The one who makes a fragment. Dropped without a word, it lets the next one try.
-pub struct Maker {
+pub(crate) struct Maker {
     pilot: Pilot,
     cache: Rc<PageCache>,
     key: Box<[u8]>,
@@ -77,7 +79,7 @@ pub struct Maker {
 
 impl Maker {
     /// Stores what was made for `lifetime_s` seconds, and lets those go on who wait.
-    pub fn finish(self, bytes: Bytes, lifetime_s: u32) {
+    pub(crate) fn finish(self, bytes: Bytes, lifetime_s: u32) {
         let is_stored = self
             .cache
             .set_fragment(&self.key, bytes, self.now_s, lifetime_s);
@@ -88,14 +90,14 @@ impl Maker {
     }
 
     /// There is none: those who wait make their own.
-    pub fn give_up(self) {
+    pub(crate) fn give_up(self) {
         self.pilot.land(Landing::NotStored);
     }
 }
 
 impl PageCache {
     /// The fragment stored under `key`, if it still counts.
-    pub fn fragment_get(&self, worker: &Worker, key: &[u8]) -> Option<Bytes> {
+    pub(crate) fn fragment_get(&self, worker: &Worker, key: &[u8]) -> Option<Bytes> {
         let found = self.shared.fragments.find(key, worker.clock().seconds());
         match found {
             Some(_) => self.counters.fragment_hits.add(),
@@ -106,27 +108,39 @@ impl PageCache {
 
     /// Stores a fragment for `lifetime_s` seconds in place of an older one. False: it is larger than all
     /// the memory there is, or would not last.
-    pub fn fragment_set(&self, worker: &Worker, key: &[u8], bytes: Bytes, lifetime_s: u32) -> bool {
+    pub(crate) fn fragment_set(
+        &self,
+        worker: &Worker,
+        key: &[u8],
+        bytes: Bytes,
+        lifetime_s: u32,
+    ) -> bool {
         self.set_fragment(key, bytes, worker.clock().seconds(), lifetime_s)
     }
 
     /// Removes a fragment. False: there was none.
-    pub fn fragment_purge(&self, key: &[u8]) -> bool {
+    #[cfg(test)]
+    pub(crate) fn fragment_purge(&self, key: &[u8]) -> bool {
         self.shared.fragments.remove(key)
     }
 
     /// Gets the fragment under `key`, or the turn to make it. Waits for somebody else who makes it, but not
     /// longer than `wait`.
-    pub async fn fragment(self: &Rc<Self>, worker: &Worker, key: &[u8], wait: Duration) -> Turn {
+    pub(crate) async fn fragment(
+        self: &Rc<Self>,
+        worker: &Worker,
+        key: &[u8],
+        wait: Duration,
+    ) -> FragmentTurn {
         let fragments = &self.shared.fragments;
         let due = tokio::time::Instant::now() + wait;
         loop {
             if let Some(bytes) = self.fragment_get(worker, key) {
-                return Turn::Found(bytes);
+                return FragmentTurn::Found(bytes);
             }
-            let mut passenger = match fragments.flights.board(key, fragments.hash(key)) {
+            let passenger = match fragments.flights.board(key, fragments.memory.hash(key)) {
                 Boarding::Pilot(pilot) => {
-                    return Turn::Make(Maker {
+                    return FragmentTurn::Make(Maker {
                         pilot,
                         cache: Rc::clone(self),
                         key: key.into(),
@@ -135,10 +149,9 @@ impl PageCache {
                 }
                 Boarding::Passenger(passenger) => passenger,
             };
-            let landed = poll_fn(|context| passenger.poll(context));
-            match tokio::time::timeout_at(due, landed).await {
+            match tokio::time::timeout_at(due, passenger.landed()).await {
                 Ok(Landing::Stored | Landing::Crashed) => {}
-                Ok(Landing::NotStored) | Err(_) => return Turn::Alone,
+                Ok(Landing::NotStored) | Err(_) => return FragmentTurn::Alone,
             }
         }
     }
@@ -155,116 +168,50 @@ impl PageCache {
 impl Fragments {
     /// None, with room for so many bytes.
     pub fn new(bytes_max: usize) -> Fragments {
-        let parts = (0..limits::SHARDS).map(|_| Mutex::default());
         Fragments {
-            parts: parts.collect(),
+            memory: Memory::new(bytes_max),
             flights: Arc::default(),
-            hasher: RandomState::new(),
-            bytes: AtomicUsize::new(0),
-            bytes_max,
-            entries: AtomicUsize::new(0),
         }
     }
 
     /// How many there are, also such as do not count any more.
     pub fn entries(&self) -> usize {
-        self.entries.load(Relaxed)
+        self.memory.entries()
     }
 
     /// Bytes that they take.
     pub fn bytes(&self) -> usize {
-        self.bytes.load(Relaxed)
+        self.memory.bytes()
     }
 
     fn find(&self, key: &[u8], now_s: u32) -> Option<Bytes> {
-        let mut part = self.part(self.hash(key));
-        let (number, fragment) = part.by_key.get(key)?;
-        if now_s < fragment.until_s {
-            fragment.was_used.store(true, Relaxed);
-            return Some(fragment.bytes.clone());
+        let fragment = self.memory.find_latest(key)?;
+        let is_over = |fragment: &Fragment| now_s >= fragment.until_s;
+        if is_over(&fragment) {
+            self.memory.remove_variants(key, is_over);
+            return None;
         }
-        let number = *number;
-        self.take_out(&mut part, number);
-        None
+        fragment.was_used.store(true, Relaxed);
+        Some(fragment.bytes.clone())
     }
 
     fn insert(&self, key: &[u8], bytes: Bytes, now_s: u32, lifetime_s: u32) -> bool {
-        let key: Arc<[u8]> = key.into();
+        if lifetime_s == 0 {
+            self.remove(key);
+            return false;
+        }
         let fragment = Arc::new(Fragment {
-            key: Arc::clone(&key),
+            key: key.into(),
             // A view of something larger would keep all of that.
             bytes: Bytes::copy_from_slice(&bytes),
             until_s: now_s.saturating_add(lifetime_s),
             was_used: AtomicBool::new(false),
         });
-        self.remove(&key);
-        if fragment.size() > self.bytes_max || lifetime_s == 0 {
-            return false;
-        }
-        let hash = self.hash(&key);
-        let mut part = self.part(hash);
-        // Somebody else may have been quicker since the lock was given back.
-        if let Some((number, _)) = part.by_key.get(&key) {
-            let number = *number;
-            self.take_out(&mut part, number);
-        }
-        self.bytes.fetch_add(fragment.size(), Relaxed);
-        self.entries.fetch_add(1, Relaxed);
-        let number = part.queue.insert(Arc::clone(&fragment));
-        part.by_key.insert(key, (number, Arc::clone(&fragment)));
-        drop(part);
-        self.make_room(hash, &fragment);
-        true
+        self.memory.insert(&fragment).is_some()
     }
 
     fn remove(&self, key: &[u8]) -> bool {
-        let mut part = self.part(self.hash(key));
-        let Some((number, _)) = part.by_key.get(key) else {
-            return false;
-        };
-        let number = *number;
-        self.take_out(&mut part, number);
-        true
-    }
-
-    /// As for pages: what was used goes in the second round, the latest not at all.
-    fn make_room(&self, hash: u64, latest: &Arc<Fragment>) {
-        for step in 0..2 * limits::SHARDS as u64 {
-            while self.bytes() > self.bytes_max {
-                let mut part = self.part(hash.wrapping_add(step));
-                let was_used = |fragment: &Arc<Fragment>| {
-                    Arc::ptr_eq(fragment, latest) || fragment.was_used.swap(false, Relaxed)
-                };
-                let Some(fragment) = part.queue.evict(was_used) else {
-                    break;
-                };
-                part.by_key.remove(&fragment.key);
-                self.account_end(&fragment);
-            }
-        }
-    }
-
-    fn take_out(&self, part: &mut Part, number: usize) {
-        if let Some(fragment) = part.queue.remove(number) {
-            part.by_key.remove(&fragment.key);
-            self.account_end(&fragment);
-        }
-    }
-
-    fn account_end(&self, fragment: &Fragment) {
-        self.bytes.fetch_sub(fragment.size(), Relaxed);
-        self.entries.fetch_sub(1, Relaxed);
-    }
-
-    fn hash(&self, key: &[u8]) -> u64 {
-        self.hasher.hash_one(key)
-    }
-
-    fn part(&self, hash: u64) -> MutexGuard<'_, Part> {
-        let at = usize::try_from(hash % limits::SHARDS as u64).unwrap_or(0);
-        self.parts[at]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.memory.remove_variants(key, |_| true) > 0
     }
 }
 
@@ -319,7 +266,7 @@ mod tests {
         let worker = Rc::clone(site.worker());
         let cache = PageCache::of(&worker);
         let wait = Duration::from_secs(60);
-        let Turn::Make(maker) = cache.fragment(&worker, b"k", wait).await else {
+        let FragmentTurn::Make(maker) = cache.fragment(&worker, b"k", wait).await else {
             panic!("nobody makes it");
         };
         let waiting: Vec<_> = (0..3)
@@ -327,8 +274,10 @@ mod tests {
                 let (cache, worker) = (Rc::clone(&cache), Rc::clone(&worker));
                 tokio::task::spawn_local(async move {
                     match cache.fragment(&worker, b"k", wait).await {
-                        Turn::Found(bytes) => bytes,
-                        Turn::Make(_) | Turn::Alone => panic!("somebody makes it"),
+                        FragmentTurn::Found(bytes) => bytes,
+                        FragmentTurn::Make(_) | FragmentTurn::Alone => {
+                            panic!("another request makes it")
+                        }
                     }
                 })
             })
@@ -350,18 +299,18 @@ mod tests {
             let wait = Duration::from_millis(wait_ms);
             cache.fragment(&worker, b"k", wait).await
         };
-        let Turn::Make(first) = turn(1000).await else {
+        let FragmentTurn::Make(first) = turn(1000).await else {
             panic!("nobody makes it");
         };
         assert!(
-            matches!(turn(1).await, Turn::Alone),
+            matches!(turn(1).await, FragmentTurn::Alone),
             "it has waited long enough"
         );
         drop(first);
-        let Turn::Make(second) = turn(1000).await else {
+        let FragmentTurn::Make(second) = turn(1000).await else {
             panic!("the next one tries");
         };
         let (other, ()) = tokio::join!(turn(5000), async { second.give_up() });
-        assert!(matches!(other, Turn::Alone));
+        assert!(matches!(other, FragmentTurn::Alone));
     }
 }

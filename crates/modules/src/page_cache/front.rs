@@ -9,24 +9,24 @@ use std::sync::{Arc, Weak};
 
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
-use petrel_engine::proto::http1::RequestHead;
+use petrel_engine::proto::request_head::RequestHead;
 
-use super::entry::Entry;
+use super::entry::CacheEntry;
 use super::limits;
 
 /// A worker's own references.
 #[derive(Debug, Default)]
-pub struct Front {
+pub(super) struct Front {
     young: Generation,
     old: Generation,
     hasher: RandomState,
 }
 
-type Generation = HashTable<(Box<[u8]>, Known)>;
+type Generation = HashTable<(Box<[u8]>, KnownPage)>;
 
 #[derive(Debug, Default)]
-struct Known {
-    variants: Vec<Weak<Entry>>,
+struct KnownPage {
+    variants: Vec<Weak<CacheEntry>>,
     /// Second of the worker's clock until which nobody waits for this key.
     pass_until_s: u32,
     /// Until then it is that of a file, which needs no cache.
@@ -35,9 +35,9 @@ struct Known {
 
 /// What a worker knows of a key.
 #[derive(Debug)]
-pub enum Found {
+pub(super) enum FrontAnswer {
     /// The stored answer.
-    Page(Arc<Entry>),
+    Page(Arc<CacheEntry>),
     /// A file has answered a moment ago.
     File,
     /// Nothing.
@@ -47,29 +47,29 @@ pub enum Found {
 impl Front {
     /// What is known of a request with this key and head. `now_s` is monotonic.
     #[inline]
-    pub fn find(&mut self, key: &[u8], head: &RequestHead, now_s: u32) -> Found {
+    pub(super) fn find(&mut self, key: &[u8], head: &RequestHead, now_s: u32) -> FrontAnswer {
         let Some(known) = self.known(key) else {
-            return Found::Nothing;
+            return FrontAnswer::Nothing;
         };
         if known.is_file && now_s < known.pass_until_s {
-            return Found::File;
+            return FrontAnswer::File;
         }
         let mut live = known.variants.iter().filter_map(Weak::upgrade);
         match live.find(|entry| entry.is_live() && entry.answers(head)) {
-            Some(entry) => Found::Page(entry),
-            None => Found::Nothing,
+            Some(entry) => FrontAnswer::Page(entry),
+            None => FrontAnswer::Nothing,
         }
     }
 
     /// Remembers what the shared memory has under `key`, the latest first.
-    pub fn learn(&mut self, key: &[u8], variants: &[Arc<Entry>]) {
+    pub(crate) fn learn(&mut self, key: &[u8], variants: &[Arc<CacheEntry>]) {
         if let Some(known) = self.place(key) {
             known.variants = variants.iter().map(Arc::downgrade).collect();
         }
     }
 
     /// Nobody waits for `key` before second `until_s`; `is_file`: nor is it looked up at all.
-    pub fn pass(&mut self, key: &[u8], until_s: u32, is_file: bool) {
+    pub(super) fn pass(&mut self, key: &[u8], until_s: u32, is_file: bool) {
         if let Some(known) = self.place(key) {
             known.pass_until_s = until_s;
             known.is_file = is_file;
@@ -77,16 +77,16 @@ impl Front {
     }
 
     /// Whether nobody waits for `key`.
-    pub fn passes(&mut self, key: &[u8], now_s: u32) -> bool {
+    pub(crate) fn passes(&mut self, key: &[u8], now_s: u32) -> bool {
         self.known(key)
             .is_some_and(|known| now_s < known.pass_until_s)
     }
 
     /// Found in the older generation, it moves to the younger one.
     #[inline]
-    fn known(&mut self, key: &[u8]) -> Option<&mut Known> {
+    fn known(&mut self, key: &[u8]) -> Option<&mut KnownPage> {
         let hash = self.hasher.hash_one(key);
-        let is_it = |known: &(Box<[u8]>, Known)| *known.0 == *key;
+        let is_it = |known: &(Box<[u8]>, KnownPage)| *known.0 == *key;
         if self.young.find(hash, is_it).is_none() {
             let (known, _) = self.old.find_entry(hash, is_it).ok()?.remove();
             self.add(hash, known);
@@ -95,18 +95,18 @@ impl Front {
     }
 
     /// Where to write down what is known of `key`, unless it is too long.
-    fn place(&mut self, key: &[u8]) -> Option<&mut Known> {
+    fn place(&mut self, key: &[u8]) -> Option<&mut KnownPage> {
         if key.len() > limits::FRONT_KEY_BYTES_MAX {
             return None;
         }
         if self.known(key).is_none() {
             let hash = self.hasher.hash_one(key);
-            self.add(hash, (key.into(), Known::default()));
+            self.add(hash, (key.into(), KnownPage::default()));
         }
         self.known(key)
     }
 
-    fn add(&mut self, hash: u64, known: (Box<[u8]>, Known)) {
+    fn add(&mut self, hash: u64, known: (Box<[u8]>, KnownPage)) {
         if self.young.len() >= limits::FRONT_KEYS_MAX {
             std::mem::swap(&mut self.young, &mut self.old);
             self.young.clear();
@@ -127,13 +127,13 @@ mod tests {
         let mut front = Front::default();
         let head = RequestHead::new();
         let entries = [
-            Entry::new(page(b"k", "x", 0, 1)),
-            Entry::new(page(b"k", "y", 0, 1)),
+            CacheEntry::new(page(b"k", "x", 0, 1)),
+            CacheEntry::new(page(b"k", "y", 0, 1)),
         ];
         front.learn(b"k", &entries);
         let found = |front: &mut Front| match front.find(b"k", &head, 0) {
-            Found::Page(entry) => Some(entry.page.body.clone()),
-            Found::File | Found::Nothing => None,
+            FrontAnswer::Page(entry) => Some(entry.page.body.clone()),
+            FrontAnswer::File | FrontAnswer::Nothing => None,
         };
         assert_eq!(found(&mut front).as_deref(), Some(&b"x"[..]));
         entries[0].end();
@@ -146,13 +146,13 @@ mod tests {
     fn what_is_asked_for_outlives_generations() {
         let mut front = Front::default();
         let head = RequestHead::new();
-        let hot = Entry::new(page(b"hot", "x", 0, 1));
+        let hot = CacheEntry::new(page(b"hot", "x", 0, 1));
         front.learn(b"hot", &[Arc::clone(&hot)]);
         front.pass(b"cold", 100, false);
         for number in 0..3 * limits::FRONT_KEYS_MAX {
             front.pass(number.to_string().as_bytes(), 1, false);
             let found = front.find(b"hot", &head, 0);
-            assert!(matches!(found, Found::Page(_)), "{number}");
+            assert!(matches!(found, FrontAnswer::Page(_)), "{number}");
         }
         assert!(!front.passes(b"cold", 50));
         assert!(front.young.len() <= limits::FRONT_KEYS_MAX);
@@ -164,10 +164,10 @@ mod tests {
         let mut front = Front::default();
         front.pass(b"k", 10, true);
         let head = RequestHead::new();
-        assert!(matches!(front.find(b"k", &head, 9), Found::File));
-        assert!(matches!(front.find(b"k", &head, 10), Found::Nothing));
+        assert!(matches!(front.find(b"k", &head, 9), FrontAnswer::File));
+        assert!(matches!(front.find(b"k", &head, 10), FrontAnswer::Nothing));
         front.pass(b"k", 10, false);
-        assert!(matches!(front.find(b"k", &head, 9), Found::Nothing));
+        assert!(matches!(front.find(b"k", &head, 9), FrontAnswer::Nothing));
         assert!(front.passes(b"k", 9) && !front.passes(b"k", 10) && !front.passes(b"other", 9));
         let long = vec![b'a'; limits::FRONT_KEY_BYTES_MAX + 1];
         front.pass(&long, 10, false);

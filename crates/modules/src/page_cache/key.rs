@@ -11,14 +11,14 @@
 
 use petrel_engine::Exchange;
 use petrel_engine::exchange::Scheme;
-use petrel_engine::proto::http1::KnownField;
+use petrel_engine::proto::request_head::KnownField;
 
 use super::limits;
-use super::options::{Name, Options, fold};
+use super::options::{CacheOptions, NamePattern, fold};
 
 /// A part of `page-cache.key`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum KeyPart {
     /// `scheme`
     Scheme,
     /// `host`: in lower case, with the port unless it is the scheme's own.
@@ -35,20 +35,20 @@ pub enum Part {
     Environment(Box<str>),
 }
 
-impl Part {
+impl KeyPart {
     /// The part that the configuration names so.
-    pub fn parse(text: &str) -> Option<Part> {
+    pub fn parse(text: &str) -> Option<KeyPart> {
         Some(match text {
-            "scheme" => Part::Scheme,
-            "host" => Part::Host,
-            "path" => Part::Path,
-            "query" => Part::Query,
+            "scheme" => KeyPart::Scheme,
+            "host" => KeyPart::Host,
+            "path" => KeyPart::Path,
+            "query" => KeyPart::Query,
             _ => {
                 let (kind, name) = text.split_once(':').filter(|(_, name)| !name.is_empty())?;
                 match kind {
-                    "cookie" => Part::Cookie(name.into()),
-                    "header" => Part::Header(name.into()),
-                    "env" => Part::Environment(name.into()),
+                    "cookie" => KeyPart::Cookie(name.into()),
+                    "header" => KeyPart::Header(name.into()),
+                    "env" => KeyPart::Environment(name.into()),
                     _ => return None,
                 }
             }
@@ -58,21 +58,21 @@ impl Part {
 
 /// What the mark in front of a component says it is.
 mod mark {
-    pub const SCHEME: u8 = 1;
-    pub const HOST: u8 = 2;
-    pub const PATH: u8 = 3;
-    pub const QUERY: u8 = 4;
+    pub(crate) const SCHEME: u8 = 1;
+    pub(crate) const HOST: u8 = 2;
+    pub(super) const PATH: u8 = 3;
+    pub(crate) const QUERY: u8 = 4;
     /// The end of the base; never a component by itself.
-    pub const END_OF_BASE: u8 = 0;
-    pub const COOKIE: u8 = 0x80;
-    pub const HEADER: u8 = 0x81;
-    pub const ENVIRONMENT: u8 = 0x82;
-    pub const REWRITTEN: u8 = 0x83;
-    pub const CONTEXT: u8 = 0x84;
-    pub const TRUSTED: u8 = 0x85;
-    pub const DECODED: u8 = 0x86;
-    pub const FILE: u8 = 0x87;
-    pub const ABSENT: u8 = 0xff;
+    pub(crate) const END_OF_BASE: u8 = 0;
+    pub(crate) const COOKIE: u8 = 0x80;
+    pub(super) const HEADER: u8 = 0x81;
+    pub(crate) const ENVIRONMENT: u8 = 0x82;
+    pub(crate) const REWRITTEN: u8 = 0x83;
+    pub(crate) const CONTEXT: u8 = 0x84;
+    pub(super) const TRUSTED: u8 = 0x85;
+    pub(crate) const DECODED: u8 = 0x86;
+    pub(super) const FILE: u8 = 0x87;
+    pub(crate) const ABSENT: u8 = 0xff;
 }
 
 /// A request is not looked up: its key would be too long.
@@ -87,7 +87,7 @@ pub struct TooLong;
 pub fn write(
     out: &mut Vec<u8>,
     exchange: &Exchange,
-    options: &Options,
+    options: &CacheOptions,
     has_trusted_fields: bool,
 ) -> Result<(), TooLong> {
     write_base(out, exchange, options);
@@ -120,16 +120,16 @@ pub fn write(
 }
 
 /// Writes the base of the request's key alone, by which all its variants can be purged.
-pub fn write_base(out: &mut Vec<u8>, exchange: &Exchange, options: &Options) {
+pub(crate) fn write_base(out: &mut Vec<u8>, exchange: &Exchange, options: &CacheOptions) {
     let (path, query) = target(exchange);
     write_base_of(out, exchange, options, path, query);
 }
 
 /// The same for another path and query of the same host.
-pub fn write_base_of(
+pub(crate) fn write_base_of(
     out: &mut Vec<u8>,
     exchange: &Exchange,
-    options: &Options,
+    options: &CacheOptions,
     path: &[u8],
     query: Option<&[u8]>,
 ) {
@@ -181,7 +181,7 @@ fn target(exchange: &Exchange) -> (&[u8], Option<&[u8]>) {
 }
 
 /// What follows scheme and authority of an absolute target (RFC 9112 3.2.2).
-pub fn without_origin(target: &[u8]) -> &[u8] {
+pub(crate) fn without_origin(target: &[u8]) -> &[u8] {
     if target.starts_with(b"/") {
         return target;
     }
@@ -223,7 +223,7 @@ fn optional(out: &mut Vec<u8>, mark: u8, value: Option<&[u8]>) {
 ///
 /// Percent-encoded separators (`%26`, `%3B`) separate nothing: backends split before they decode. A name that
 /// is encoded is not the one that is ignored, and stays.
-fn write_query(out: &mut Vec<u8>, mark: u8, query: &[u8], ignored: &[Name]) {
+fn write_query(out: &mut Vec<u8>, mark: u8, query: &[u8], ignored: &[NamePattern]) {
     // For some backends a semicolon begins another parameter: what looks like the value of an ignored one
     // may change the page.
     if ignored.is_empty() || query.contains(&b';') {
@@ -254,29 +254,29 @@ fn write_query(out: &mut Vec<u8>, mark: u8, query: &[u8], ignored: &[Name]) {
 }
 
 /// The parts that are not in the base.
-fn write_part(out: &mut Vec<u8>, exchange: &Exchange, part: &Part) {
+fn write_part(out: &mut Vec<u8>, exchange: &Exchange, part: &KeyPart) {
     let head = &exchange.request.head;
     match part {
-        Part::Scheme | Part::Host | Part::Path | Part::Query => {}
-        Part::Cookie(name) => {
+        KeyPart::Scheme | KeyPart::Host | KeyPart::Path | KeyPart::Query => {}
+        KeyPart::Cookie(name) => {
             let cookies = head.field(KnownField::Cookie).unwrap_or_default();
             let mut named = cookies_of(cookies).filter(|(found, _)| *found == name.as_bytes());
             optional(out, mark::COOKIE, named.next().map(|(_, value)| value));
         }
-        Part::Header(name) => {
+        KeyPart::Header(name) => {
             for value in head.fields_named(name) {
                 component(out, mark::HEADER, value);
             }
             component(out, mark::ABSENT, b"");
         }
-        Part::Environment(name) => {
+        KeyPart::Environment(name) => {
             optional(out, mark::ENVIRONMENT, exchange.environment.get(name));
         }
     }
 }
 
 /// What a rewrite rule or a script has made of the target, if that is something else.
-fn write_rewritten(out: &mut Vec<u8>, exchange: &Exchange, options: &Options) {
+fn write_rewritten(out: &mut Vec<u8>, exchange: &Exchange, options: &CacheOptions) {
     let now = exchange.request.url.target();
     if now == without_origin(&exchange.request.original_target) {
         return;
@@ -305,9 +305,10 @@ fn write_led_elsewhere(out: &mut Vec<u8>, exchange: &Exchange) {
 }
 
 /// Variables reach backends, which may answer by them.
-fn write_environment(out: &mut Vec<u8>, exchange: &Exchange, options: &Options) {
+fn write_environment(out: &mut Vec<u8>, exchange: &Exchange, options: &CacheOptions) {
     for (name, value) in exchange.environment.iter() {
-        let is_known = |part: &Part| matches!(part, Part::Environment(known) if **known == *name);
+        let is_known =
+            |part: &KeyPart| matches!(part, KeyPart::Environment(known) if **known == *name);
         if !NEUTRAL.contains(&name) && !options.key.values.iter().any(is_known) {
             component(out, mark::ENVIRONMENT, name.as_bytes());
             component(out, mark::ENVIRONMENT, value);
@@ -333,7 +334,7 @@ const NEUTRAL: [&str; 12] = [
 ];
 
 /// Names and values of a Cookie field (RFC 6265 4.2.1).
-pub fn cookies_of(field: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+pub(crate) fn cookies_of(field: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let pairs = field.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
     pairs
         .filter(|pair| !pair.is_empty())
@@ -351,7 +352,7 @@ pub(super) mod testing {
     use super::*;
 
     /// The key of a page of this name, which is its own base.
-    pub fn key_of(name: &str) -> Vec<u8> {
+    pub(crate) fn key_of(name: &str) -> Vec<u8> {
         let mut key = Vec::new();
         component(&mut key, mark::PATH, name.as_bytes());
         key.push(mark::END_OF_BASE);
@@ -365,7 +366,7 @@ mod tests {
     use super::*;
     use crate::testing::Tree;
 
-    fn key(request: &str, options: &Options) -> Vec<u8> {
+    fn key(request: &str, options: &CacheOptions) -> Vec<u8> {
         let tree = Tree::new(&[]);
         let site = tree.site("", &[]);
         let answer = site.request(request);
@@ -374,12 +375,12 @@ mod tests {
         out
     }
 
-    fn get(target: &str, fields: &str, options: &Options) -> Vec<u8> {
+    fn get(target: &str, fields: &str, options: &CacheOptions) -> Vec<u8> {
         key(&format!("GET {target} HTTP/1.1\r\n{fields}\r\n"), options)
     }
 
     fn of(target: &str) -> Vec<u8> {
-        get(target, "Host: a.example\r\n", &Options::default())
+        get(target, "Host: a.example\r\n", &CacheOptions::default())
     }
 
     #[test]
@@ -389,15 +390,15 @@ mod tests {
         ];
         let keys: std::collections::HashSet<_> = targets.iter().map(|target| of(target)).collect();
         assert_eq!(keys.len(), targets.len());
-        let other_host = get("/", "Host: b.example\r\n", &Options::default());
+        let other_host = get("/", "Host: b.example\r\n", &CacheOptions::default());
         assert!(!keys.contains(&other_host));
-        let port = get("/", "Host: a.example:8080\r\n", &Options::default());
+        let port = get("/", "Host: a.example:8080\r\n", &CacheOptions::default());
         assert!(!keys.contains(&port));
     }
 
     #[test]
     fn one_host_has_one_spelling() {
-        let options = Options::default();
+        let options = CacheOptions::default();
         let plain = of("/x");
         for fields in ["Host: A.Example\r\n", "Host: a.example:80\r\n"] {
             assert_eq!(get("/x", fields, &options), plain, "{fields}");
@@ -410,12 +411,12 @@ mod tests {
 
     #[test]
     fn parameters_that_are_ignored_are_left_out() {
-        let options = Options {
+        let options = CacheOptions {
             query_ignore: vec![
-                Name::Beginning(b"utm_"[..].into()),
-                Name::Exactly(b"x"[..].into()),
+                NamePattern::Beginning(b"utm_"[..].into()),
+                NamePattern::Exactly(b"x"[..].into()),
             ],
-            ..Options::default()
+            ..CacheOptions::default()
         };
         let of = |target: &str| get(target, "Host: a\r\n", &options);
         assert_eq!(of("/a?utm_source=1&b=2&utm_m=3"), of("/a?b=2"));
@@ -445,9 +446,9 @@ mod tests {
 
     #[test]
     fn a_query_with_a_semicolon_counts_whole() {
-        let options = Options {
-            query_ignore: vec![Name::Beginning(b"utm_"[..].into())],
-            ..Options::default()
+        let options = CacheOptions {
+            query_ignore: vec![NamePattern::Beginning(b"utm_"[..].into())],
+            ..CacheOptions::default()
         };
         let of = |target: &str| get(target, "Host: a\r\n", &options);
         let plain = of("/a?b=2");
@@ -477,7 +478,8 @@ mod tests {
             let site = tree.site(&config, &[&crate::setenv::MODULE]);
             let answer = site.get("/");
             let mut out = Vec::new();
-            write(&mut out, answer.exchange(), &Options::default(), false).expect("it is short");
+            write(&mut out, answer.exchange(), &CacheOptions::default(), false)
+                .expect("it is short");
             out
         };
         let plain = key("");
@@ -494,14 +496,14 @@ mod tests {
 
     #[test]
     fn cookies_and_fields_count_where_they_are_named() {
-        let options = Options {
+        let options = CacheOptions {
             key: Key::new(
                 ["path", "cookie:lang", "header:x-d"]
                     .iter()
-                    .filter_map(|text| Part::parse(text))
+                    .filter_map(|text| KeyPart::parse(text))
                     .collect(),
             ),
-            ..Options::default()
+            ..CacheOptions::default()
         };
         let of = |fields: &str| get("/", &format!("Host: a\r\n{fields}"), &options);
         assert_eq!(
@@ -519,9 +521,13 @@ mod tests {
     fn the_base_is_the_beginning_of_the_key() {
         let tree = Tree::new(&[]);
         let answer = tree.site("", &[]).get("/a?b");
-        let options = Options {
-            key: Key::new(vec![Part::Path, Part::Query, Part::Cookie("c".into())]),
-            ..Options::default()
+        let options = CacheOptions {
+            key: Key::new(vec![
+                KeyPart::Path,
+                KeyPart::Query,
+                KeyPart::Cookie("c".into()),
+            ]),
+            ..CacheOptions::default()
         };
         let (mut base, mut whole) = (Vec::new(), Vec::new());
         write_base(&mut base, answer.exchange(), &options);
@@ -548,7 +554,7 @@ mod tests {
             .site(config, &[])
             .get(&format!("/{}", "a".repeat(20_000)));
         let mut out = Vec::new();
-        let written = write(&mut out, answer.exchange(), &Options::default(), false);
+        let written = write(&mut out, answer.exchange(), &CacheOptions::default(), false);
         assert_eq!(written, Err(TooLong));
     }
 

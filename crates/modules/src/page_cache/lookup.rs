@@ -13,29 +13,29 @@ use petrel_engine::proto::status::Status;
 
 use super::answer::{self, By};
 use super::below::Below;
-use super::entry::{Entry, Freshness};
+use super::entry::{CacheEntry, Freshness};
 use super::fetch::{Fetch, Forward, PageFetch};
 use super::flight::{Boarding, Landing, Pilot};
-use super::front::Found;
+use super::front::FrontAnswer;
 use super::key;
 use super::limits;
-use super::options::Options;
+use super::options::CacheOptions;
 use super::refresh;
-use super::request::{self, Class, Reason, Wanted};
+use super::request::{self, Class, Reason, WantedPage};
 use super::shared::PageCache;
-use super::wait::Waiting;
+use super::wait::WaitingLookup;
 
 /// The cache for requests with one set of settings.
-pub struct Gate {
+pub(super) struct Gate {
     /// What they obey.
-    pub options: Options,
+    pub options: CacheOptions,
     cache: OnceCell<Rc<PageCache>>,
 }
 
 /// Answers from the cache.
-pub struct Lookup(pub Rc<Gate>);
+pub(crate) struct CacheLookup(pub(crate) Rc<Gate>);
 
-impl Hook for Lookup {
+impl Hook for CacheLookup {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
         if Fetch::is_kept(exchange) {
             return self.0.look_again(exchange);
@@ -43,14 +43,14 @@ impl Hook for Lookup {
         match exchange.handles_error() {
             // An error page answers another request than that for its URL.
             true => Outcome::Next,
-            false => self.0.look(exchange, Turn::default()),
+            false => self.0.look(exchange, LookupTurn::default()),
         }
     }
 }
 
 /// How far a request has come before it is looked up once more.
 #[derive(Debug, Default)]
-pub struct Turn {
+pub(super) struct LookupTurn {
     /// How often it has waited for others.
     pub waits: u8,
     /// Those who wait for it.
@@ -63,14 +63,14 @@ pub struct Turn {
 struct Question<'a> {
     cache: &'a Rc<PageCache>,
     key: &'a [u8],
-    wanted: Wanted,
+    wanted: WantedPage,
     now_s: u64,
     waits: u8,
 }
 
 impl Gate {
     /// For requests with these options.
-    pub fn new(options: Options) -> Gate {
+    pub(super) fn new(options: CacheOptions) -> Gate {
         Gate {
             options,
             cache: OnceCell::new(),
@@ -78,12 +78,12 @@ impl Gate {
     }
 
     /// The cache of this worker.
-    pub fn cache(&self, exchange: &Exchange) -> &Rc<PageCache> {
+    pub(super) fn cache(&self, exchange: &Exchange) -> &Rc<PageCache> {
         self.cache.get_or_init(|| PageCache::of(&exchange.worker))
     }
 
     /// Looks for a stored answer.
-    pub fn look(self: &Rc<Self>, exchange: &mut Exchange, turn: Turn) -> Outcome {
+    pub(super) fn look(self: &Rc<Self>, exchange: &mut Exchange, turn: LookupTurn) -> Outcome {
         let cache = Rc::clone(self.cache(exchange));
         let wanted = match request::classify(exchange, &self.options) {
             Class::Page(wanted) => wanted,
@@ -130,13 +130,13 @@ impl Gate {
         self: &Rc<Self>,
         exchange: &mut Exchange,
         question: &Question<'_>,
-        turn: Turn,
+        turn: LookupTurn,
     ) -> Outcome {
         let found = match question.find(exchange) {
-            Found::Page(entry) => Some(entry),
-            Found::Nothing => None,
+            FrontAnswer::Page(entry) => Some(entry),
+            FrontAnswer::Nothing => None,
             // It needs no cache.
-            Found::File => return Outcome::Next,
+            FrontAnswer::File => return Outcome::Next,
         };
         let is_known = found.is_some();
         let usable = found.filter(|entry| question.may_have(entry));
@@ -183,7 +183,7 @@ impl Gate {
         self: &Rc<Self>,
         exchange: &mut Exchange,
         question: &Question<'_>,
-        entry: &Arc<Entry>,
+        entry: &Arc<CacheEntry>,
     ) -> Option<Outcome> {
         let times = &entry.page.times;
         let (cache, now_s) = (question.cache, question.now_s);
@@ -220,7 +220,7 @@ impl Gate {
         self: &Rc<Self>,
         exchange: &mut Exchange,
         question: &Question<'_>,
-        old: Option<&Entry>,
+        old: Option<&CacheEntry>,
         pilot: Option<Pilot>,
     ) -> Result<Option<Pilot>, Outcome> {
         if pilot.is_some() || !self.may_wait(exchange, question, old) {
@@ -233,7 +233,7 @@ impl Gate {
                 if question.waits == 0 {
                     cache.counters.waits.add();
                 }
-                let waiting = Waiting::new(self, passenger, question.waits);
+                let waiting = WaitingLookup::new(self, passenger, question.waits);
                 Err(Outcome::Later(Box::new(waiting)))
             }
             Boarding::Pilot(pilot) => match self.landed_before(exchange, question, pilot) {
@@ -248,7 +248,7 @@ impl Gate {
         &self,
         exchange: &mut Exchange,
         question: &Question<'_>,
-        old: Option<Arc<Entry>>,
+        old: Option<Arc<CacheEntry>>,
         forward: Forward,
         pilot: Option<Pilot>,
     ) -> Outcome {
@@ -275,7 +275,12 @@ impl Gate {
     }
 
     /// Whether the request fetches for others as well, or may wait for one that does.
-    fn may_wait(&self, exchange: &Exchange, question: &Question<'_>, old: Option<&Entry>) -> bool {
+    fn may_wait(
+        &self,
+        exchange: &Exchange,
+        question: &Question<'_>,
+        old: Option<&CacheEntry>,
+    ) -> bool {
         let wanted = &question.wanted;
         let now_s = exchange.worker.clock().seconds();
         let is_plain = !wanted.is_head
@@ -321,18 +326,18 @@ impl Gate {
 
 impl Question<'_> {
     /// The stored answer: as this worker remembers, or as all do.
-    fn find(&self, exchange: &Exchange) -> Found {
+    fn find(&self, exchange: &Exchange) -> FrontAnswer {
         let head = &exchange.request.head;
         let now_s = exchange.worker.clock().seconds();
         match self.cache.front.borrow_mut().find(self.key, head, now_s) {
-            Found::Nothing => {}
+            FrontAnswer::Nothing => {}
             found => return found,
         }
         self.find_shared(exchange)
-            .map_or(Found::Nothing, Found::Page)
+            .map_or(FrontAnswer::Nothing, FrontAnswer::Page)
     }
 
-    fn find_shared(&self, exchange: &Exchange) -> Option<Arc<Entry>> {
+    fn find_shared(&self, exchange: &Exchange) -> Option<Arc<CacheEntry>> {
         let variants = self.cache.shared.memory.find(self.key);
         if variants.is_empty() {
             return None;
@@ -343,7 +348,7 @@ impl Question<'_> {
     }
 
     /// RFC 9111 3.5. What was stored for everybody is not for a client who is known, unless it says so.
-    fn may_have(&self, entry: &Entry) -> bool {
+    fn may_have(&self, entry: &CacheEntry) -> bool {
         !self.wanted.is_authorized || entry.page.times.is_shareable
     }
 }

@@ -1,4 +1,4 @@
-//! The memory of all workers: stored answers by key, up to so many bytes.
+//! The memory of all workers: stored answers, or parts of pages, by key, up to so many bytes.
 //!
 //! Cut into parts by key, each with a lock that is held for a look or a change, never over anything that
 //! takes time. All variants of a page are in one part, so that a purge looks at one. Workers keep weak
@@ -11,39 +11,93 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::entry::Entry;
+use super::entry::CacheEntry;
 use super::limits;
 use super::sieve::Sieve;
 
 /// The shared memory.
 #[derive(Debug)]
-pub struct Memory {
-    parts: Box<[Mutex<Part>]>,
+pub struct Memory<T> {
+    parts: Box<[Mutex<MemoryPart<T>>]>,
     hasher: RandomState,
     bytes: AtomicUsize,
     bytes_max: usize,
     entries: AtomicUsize,
 }
 
-#[derive(Debug, Default)]
-struct Part {
+/// What a memory holds: whole answers, or parts of pages.
+pub trait MemoryContent {
+    /// What it is found by.
+    fn key(&self) -> &Arc<[u8]>;
+
+    /// Bytes that it takes.
+    fn size(&self) -> usize;
+
+    /// Whether it was used since this was last asked.
+    fn take_used(&self) -> bool;
+
+    /// Whether it goes into the place of `other`, which has the same key.
+    fn replaces(&self, other: &Self) -> bool;
+
+    /// It has left the memory.
+    fn end(&self) {}
+
+    /// The beginning of a key that chooses the part of the memory.
+    fn base(key: &[u8]) -> &[u8] {
+        key
+    }
+}
+
+impl MemoryContent for CacheEntry {
+    fn key(&self) -> &Arc<[u8]> {
+        &self.page.key
+    }
+
+    fn size(&self) -> usize {
+        self.page.size()
+    }
+
+    fn take_used(&self) -> bool {
+        self.take_used()
+    }
+
+    fn replaces(&self, other: &CacheEntry) -> bool {
+        self.is_same_variant(other)
+    }
+
+    fn end(&self) {
+        self.end();
+    }
+
+    fn base(key: &[u8]) -> &[u8] {
+        super::key::base(key)
+    }
+}
+
+#[derive(Debug)]
+struct MemoryPart<T> {
     /// In order, so that a purge finds all keys with one base without looking at the others: whoever may
     /// POST causes one.
-    by_key: BTreeMap<Arc<[u8]>, Vec<Stored>>,
-    queue: Sieve<Arc<Entry>>,
+    by_key: BTreeMap<Arc<[u8]>, Vec<StoredEntry<T>>>,
+    queue: Sieve<Arc<T>>,
 }
 
 /// An entry and its number in the queue.
 #[derive(Debug)]
-struct Stored {
-    entry: Arc<Entry>,
+struct StoredEntry<T> {
+    entry: Arc<T>,
     number: usize,
 }
 
-impl Memory {
+impl<T: MemoryContent> Memory<T> {
     /// Nothing, with room for so many bytes.
-    pub fn new(bytes_max: usize) -> Memory {
-        let parts = (0..limits::SHARDS).map(|_| Mutex::default());
+    pub fn new(bytes_max: usize) -> Memory<T> {
+        let parts = (0..limits::SHARDS).map(|_| {
+            Mutex::new(MemoryPart {
+                by_key: BTreeMap::new(),
+                queue: Sieve::default(),
+            })
+        });
         Memory {
             parts: parts.collect(),
             hasher: RandomState::new(),
@@ -65,37 +119,44 @@ impl Memory {
 
     /// The hash of the base of `key`, which chooses the part.
     pub fn hash(&self, key: &[u8]) -> u64 {
-        self.hasher.hash_one(super::key::base(key))
+        self.hasher.hash_one(T::base(key))
     }
 
     /// All variants under `key`, the latest first.
-    pub fn find(&self, key: &[u8]) -> Vec<Arc<Entry>> {
+    pub fn find(&self, key: &[u8]) -> Vec<Arc<T>> {
         let part = self.part(self.hash(key));
         let variants = part.by_key.get(key).map(Vec::as_slice).unwrap_or_default();
         let entries = variants.iter().rev();
         entries.map(|stored| Arc::clone(&stored.entry)).collect()
     }
 
-    /// Takes `entry` in, in place of the same variant. Says how many others had to go for it. What is
-    /// larger than all there is room for is not taken in.
-    pub fn insert(&self, entry: &Arc<Entry>) -> usize {
-        let size = entry.page.size();
+    /// The latest under `key`.
+    pub(crate) fn find_latest(&self, key: &[u8]) -> Option<Arc<T>> {
+        let part = self.part(self.hash(key));
+        let latest = part.by_key.get(key)?.last()?;
+        Some(Arc::clone(&latest.entry))
+    }
+
+    /// Takes `entry` in, in place of the same variant. Says how many others had to go for it; `None`: it is larger than
+    /// all there is room for, and is not taken in.
+    pub fn insert(&self, entry: &Arc<T>) -> Option<usize> {
+        let size = entry.size();
         if size > self.bytes_max {
-            self.remove_variants(&entry.page.key, |other| other.is_same_variant(entry));
+            self.remove_variants(entry.key(), |other| entry.replaces(other));
             entry.end();
-            return 0;
+            return None;
         }
-        let hash = self.hash(&entry.page.key);
+        let hash = self.hash(entry.key());
         let mut part = self.part(hash);
         let number = part.queue.insert(Arc::clone(entry));
-        let key = Arc::clone(&entry.page.key);
+        let key = Arc::clone(entry.key());
         let variants = part.by_key.entry(key).or_default();
         let same = variants
             .iter()
-            .position(|stored| stored.entry.is_same_variant(entry));
+            .position(|stored| entry.replaces(&stored.entry));
         let surplus = (variants.len() >= limits::VARIANTS_MAX).then_some(0);
         let old = same.or(surplus).map(|at| variants.remove(at));
-        variants.push(Stored {
+        variants.push(StoredEntry {
             entry: Arc::clone(entry),
             number,
         });
@@ -106,11 +167,11 @@ impl Memory {
             self.account_end(&old.entry);
         }
         drop(part);
-        self.make_room(hash, entry)
+        Some(self.make_room(hash, entry))
     }
 
     /// Removes every entry whose key begins with `base`. Says how many.
-    pub fn purge_base(&self, base: &[u8]) -> usize {
+    pub(crate) fn purge_base(&self, base: &[u8]) -> usize {
         let mut part = self.part(self.hash(base));
         let from_base = (Bound::Included(base), Bound::Unbounded);
         let keys = part.by_key.range::<[u8], _>(from_base).map(|(key, _)| key);
@@ -128,7 +189,7 @@ impl Memory {
     }
 
     /// Removes every entry that `is_it` says so of, wherever it is. Says how many.
-    pub fn purge_all(&self, is_it: impl Fn(&Entry) -> bool) -> usize {
+    pub(crate) fn purge_all(&self, is_it: impl Fn(&T) -> bool) -> usize {
         let mut count = 0;
         for part in &self.parts {
             let mut part = lock(part);
@@ -144,8 +205,8 @@ impl Memory {
         count
     }
 
-    /// Removes the variants under one key that `is_it` says so of.
-    pub fn remove_variants(&self, key: &[u8], is_it: impl Fn(&Entry) -> bool) {
+    /// Removes the variants under one key that `is_it` says so of. Says how many.
+    pub(crate) fn remove_variants(&self, key: &[u8], is_it: impl Fn(&T) -> bool) -> usize {
         let mut part = self.part(self.hash(key));
         let variants = part.by_key.get(key).map(Vec::as_slice).unwrap_or_default();
         let gone: Vec<usize> = variants
@@ -153,21 +214,22 @@ impl Memory {
             .filter(|stored| is_it(&stored.entry))
             .map(|stored| stored.number)
             .collect();
-        for number in gone {
-            if let Some(entry) = part.queue.remove(number) {
+        for number in &gone {
+            if let Some(entry) = part.queue.remove(*number) {
                 self.forget(&mut part, &entry);
             }
         }
+        gone.len()
     }
 
     /// Evicts until there is room: in the part of the latest entry first, then in the others. What was used
     /// goes in the second round only, the latest entry not at all.
-    fn make_room(&self, hash: u64, latest: &Arc<Entry>) -> usize {
+    fn make_room(&self, hash: u64, latest: &Arc<T>) -> usize {
         let mut count = 0;
         for step in 0..2 * limits::SHARDS as u64 {
             while self.bytes() > self.bytes_max {
                 let mut part = self.part(hash.wrapping_add(step));
-                let is_used = |entry: &Arc<Entry>| Arc::ptr_eq(entry, latest) || entry.take_used();
+                let is_used = |entry: &Arc<T>| Arc::ptr_eq(entry, latest) || entry.take_used();
                 let Some(entry) = part.queue.evict(is_used) else {
                     break;
                 };
@@ -179,30 +241,30 @@ impl Memory {
     }
 
     /// Takes an entry out of its key's list that has left the queue.
-    fn forget(&self, part: &mut Part, entry: &Arc<Entry>) {
-        if let Some(variants) = part.by_key.get_mut(&entry.page.key) {
+    fn forget(&self, part: &mut MemoryPart<T>, entry: &Arc<T>) {
+        if let Some(variants) = part.by_key.get_mut(entry.key()) {
             variants.retain(|stored| !Arc::ptr_eq(&stored.entry, entry));
             if variants.is_empty() {
-                part.by_key.remove(&entry.page.key);
+                part.by_key.remove(entry.key());
             }
         }
         self.account_end(entry);
     }
 
-    fn account_end(&self, entry: &Entry) {
+    fn account_end(&self, entry: &T) {
         entry.end();
-        self.bytes.fetch_sub(entry.page.size(), Relaxed);
+        self.bytes.fetch_sub(entry.size(), Relaxed);
         self.entries.fetch_sub(1, Relaxed);
     }
 
-    fn part(&self, hash: u64) -> MutexGuard<'_, Part> {
+    fn part(&self, hash: u64) -> MutexGuard<'_, MemoryPart<T>> {
         let at = usize::try_from(hash % limits::SHARDS as u64).unwrap_or(0);
         lock(&self.parts[at])
     }
 }
 
-/// A panic of somebody else leaves a part usable: at worst an entry is counted that is not there.
-fn lock(part: &Mutex<Part>) -> MutexGuard<'_, Part> {
+/// A panic under the lock leaves a part usable: at worst an entry is counted that is not there.
+fn lock<T>(part: &Mutex<MemoryPart<T>>) -> MutexGuard<'_, MemoryPart<T>> {
     part.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -216,17 +278,17 @@ mod tests {
         super::super::key::testing::key_of(name)
     }
 
-    fn entry(name: &str, bytes: usize) -> Arc<Entry> {
-        Entry::new(page(&key(name), &"x".repeat(bytes), 0, 1))
+    fn entry(name: &str, bytes: usize) -> Arc<CacheEntry> {
+        CacheEntry::new(page(&key(name), &"x".repeat(bytes), 0, 1))
     }
 
-    fn entry_for(name: &str, language: &str) -> Arc<Entry> {
+    fn entry_for(name: &str, language: &str) -> Arc<CacheEntry> {
         let mut page = page(&key(name), language, 0, 1);
         page.vary = Box::new([Varying {
             name: "accept-language".into(),
             value: Some(language.as_bytes().into()),
         }]);
-        Entry::new(page)
+        CacheEntry::new(page)
     }
 
     #[test]
@@ -273,7 +335,9 @@ mod tests {
         let mut evicted = 0;
         for number in 0..1000 {
             hot.touch();
-            evicted += memory.insert(&entry(&number.to_string(), 1000));
+            evicted += memory
+                .insert(&entry(&number.to_string(), 1000))
+                .unwrap_or(0);
             assert!(memory.bytes() <= 20 * hot.page.size());
         }
         assert!(hot.is_live(), "used all the time");

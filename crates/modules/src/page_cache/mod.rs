@@ -14,13 +14,13 @@
 pub mod answer;
 mod below;
 pub mod blob;
-pub mod cache_control;
+pub(crate) mod cache_control;
 mod context;
 pub mod counters;
 mod disk;
 pub mod entry;
 mod fetch;
-pub mod flight;
+pub(crate) mod flight;
 pub mod fragments;
 mod front;
 pub mod key;
@@ -28,7 +28,7 @@ mod limits;
 mod lookup;
 pub mod memory;
 pub mod options;
-pub mod policy;
+pub(crate) mod policy;
 mod purge;
 mod refresh;
 pub mod request;
@@ -38,7 +38,6 @@ mod sieve;
 pub mod status;
 mod store;
 mod tag_purges;
-mod tee;
 mod turns;
 pub mod vary;
 mod wait;
@@ -48,13 +47,13 @@ use std::rc::Rc;
 use petrel_engine::config::Diagnostic;
 use petrel_engine::module::{Configure, Loaded, ModuleSpec, Phase};
 
-pub use fragments::{Maker, Turn};
+pub(crate) use fragments::{FragmentTurn, Maker};
 pub use shared::{PageCache, drain};
 
-use lookup::{Gate, Lookup};
-use options::Options;
+use lookup::{CacheLookup, Gate};
+use options::CacheOptions;
 use purge::Purge;
-use store::Store;
+use store::StoreAnswer;
 
 /// mod_page_cache.
 pub static MODULE: ModuleSpec = ModuleSpec {
@@ -67,7 +66,7 @@ pub static MODULE: ModuleSpec = ModuleSpec {
 };
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
-    let Some(options) = Options::new(configure.values)? else {
+    let Some(options) = CacheOptions::new(configure.values)? else {
         return Ok(());
     };
     options::check_places(configure.values)?;
@@ -77,8 +76,8 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
         // Behind all rules about access, and before anybody looks for a file.
         configure.add_last(Phase::Authorize, Purge(Rc::clone(&gate)));
     }
-    configure.add_first(Phase::Content, Lookup(Rc::clone(&gate)));
-    configure.add(Phase::Store, Store(gate));
+    configure.add_first(Phase::Content, CacheLookup(Rc::clone(&gate)));
+    configure.add(Phase::Store, StoreAnswer(gate));
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! The directives of the page cache: their table, and the checked values.
 //!
-//! [`Options`] are those of a request, one object for each set of settings. [`Places`] are those of the
+//! [`CacheOptions`] are those of a request, one object for each set of settings. [`Places`] are those of the
 //! whole server: memory, disk and the store that several machines share.
 
 use std::sync::LazyLock;
@@ -11,12 +11,12 @@ use petrel_engine::settings::Values;
 use petrel_engine::settings::directives::Effect::Works;
 
 use super::context;
-use super::key::Part;
+use super::key::KeyPart;
 use super::policy;
-use super::second_tier::{Store, is_prefix};
+use super::second_tier::{TierStore, is_prefix};
 
 /// The table.
-pub static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
+pub(crate) static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
     "page-cache.enable", Bool, Request, "disable", Works,
         "Keep answers of backends and scripts, and answer from what is kept (RFC 9111). Petrel's own, as all of page-cache.*.";
     "page-cache.key", List, Request, "( \"scheme\", \"host\", \"path\", \"query\" )", Works,
@@ -69,11 +69,11 @@ pub static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
 
 /// What a request obeys.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct CacheOptions {
     /// `page-cache.key`.
     pub key: Key,
     /// `page-cache.query-ignore`.
-    pub query_ignore: Vec<Name>,
+    pub query_ignore: Vec<NamePattern>,
     /// `page-cache.methods` has GET.
     pub answers_get: bool,
     /// `page-cache.methods` has HEAD.
@@ -93,7 +93,7 @@ pub struct Options {
     /// `page-cache.store-authorized`.
     pub stores_authorized: bool,
     /// `page-cache.bypass-cookies`.
-    pub bypass_cookies: Vec<Name>,
+    pub bypass_cookies: Vec<NamePattern>,
     /// `page-cache.bypass-headers` without those of the key.
     pub bypass_headers: FieldNames,
     /// `page-cache.honour-client-no-cache`.
@@ -120,18 +120,21 @@ pub struct Key {
     /// It has the query.
     pub query: bool,
     /// Cookies, fields and variables, in the order of the configuration.
-    pub values: Vec<Part>,
+    pub values: Vec<KeyPart>,
 }
 
 impl Key {
     /// A key of these parts and the path.
-    pub fn new(mut parts: Vec<Part>) -> Key {
-        let (scheme, host) = (parts.contains(&Part::Scheme), parts.contains(&Part::Host));
-        let query = parts.contains(&Part::Query);
+    pub fn new(mut parts: Vec<KeyPart>) -> Key {
+        let (scheme, host) = (
+            parts.contains(&KeyPart::Scheme),
+            parts.contains(&KeyPart::Host),
+        );
+        let query = parts.contains(&KeyPart::Query);
         parts.retain(|part| {
             matches!(
                 part,
-                Part::Cookie(_) | Part::Header(_) | Part::Environment(_)
+                KeyPart::Cookie(_) | KeyPart::Header(_) | KeyPart::Environment(_)
             )
         });
         Key {
@@ -145,7 +148,7 @@ impl Key {
 
 /// A name, or the beginning of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Name {
+pub enum NamePattern {
     /// This one.
     Exactly(Box<[u8]>),
     /// Those that begin so: written with a star at the end.
@@ -169,7 +172,7 @@ pub struct FieldNames {
 
 impl FieldNames {
     /// These names; one with a star at its end stands for all that begin so.
-    pub fn new<'a>(names: impl Iterator<Item = &'a str>) -> FieldNames {
+    pub(crate) fn new<'a>(names: impl Iterator<Item = &'a str>) -> FieldNames {
         let mut all = FieldNames::default();
         for name in names {
             let (name, is_beginning) = match name.strip_suffix('*') {
@@ -191,14 +194,14 @@ impl FieldNames {
 
     /// Takes a name out in exactly this spelling: where a key has the field, a backend may still take
     /// another spelling for the same.
-    pub fn exempt(&mut self, name: &str) {
+    fn exempt(&mut self, name: &str) {
         self.exempt.push(name.into());
     }
 
     /// Whether `name` is among them, or a backend that makes variables of fields could take it for one
     /// of them: in any letter case, with `.` and `_` for `-`. The first letter tells most others.
     #[inline]
-    pub fn contain(&self, name: &[u8]) -> bool {
+    pub(crate) fn contain(&self, name: &[u8]) -> bool {
         self.letters & letter_bit(name) != 0 && self.find(name)
     }
 
@@ -247,15 +250,20 @@ fn letter_bit(name: &[u8]) -> u32 {
 #[derive(Clone, Debug, Default)]
 pub struct Purgers {
     /// Networks.
-    pub ranges: Vec<AddressRange>,
+    pub(crate) ranges: Vec<AddressRange>,
     /// Clients on unix sockets.
-    pub unix: bool,
+    pub(crate) unix: bool,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            key: Key::new(vec![Part::Scheme, Part::Host, Part::Path, Part::Query]),
+impl Default for CacheOptions {
+    fn default() -> CacheOptions {
+        CacheOptions {
+            key: Key::new(vec![
+                KeyPart::Scheme,
+                KeyPart::Host,
+                KeyPart::Path,
+                KeyPart::Query,
+            ]),
             query_ignore: Vec::new(),
             answers_get: true,
             answers_head: true,
@@ -278,16 +286,16 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl CacheOptions {
     /// The values of one set of settings; `None` if the cache is not enabled.
     ///
     /// # Errors
     /// A value that means nothing.
-    pub fn new(values: &Values<'_>) -> Result<Option<Options>, Diagnostic> {
+    pub fn new(values: &Values<'_>) -> Result<Option<CacheOptions>, Diagnostic> {
         if !values.bool("page-cache.enable").unwrap_or(false) {
             return Ok(None);
         }
-        let mut options = Options::default();
+        let mut options = CacheOptions::default();
         if values.value("page-cache.key").is_some() {
             options.key = Key::new(key(values)?);
         }
@@ -342,38 +350,38 @@ impl Options {
             self.bypass_headers = FieldNames::new(values.strings(name).into_iter());
         }
         for part in &self.key.values {
-            if let Part::Header(name) = part {
+            if let KeyPart::Header(name) = part {
                 self.bypass_headers.exempt(name);
             }
         }
     }
 }
 
-impl Name {
-    fn parse(text: &str) -> Name {
+impl NamePattern {
+    fn parse(text: &str) -> NamePattern {
         match text.strip_suffix('*') {
-            Some(beginning) => Name::Beginning(beginning.as_bytes().into()),
-            None => Name::Exactly(text.as_bytes().into()),
+            Some(beginning) => NamePattern::Beginning(beginning.as_bytes().into()),
+            None => NamePattern::Exactly(text.as_bytes().into()),
         }
     }
 
     /// Whether it stands for `name`.
-    pub fn is(&self, name: &[u8]) -> bool {
+    pub(crate) fn is(&self, name: &[u8]) -> bool {
         match self {
-            Name::Exactly(known) => **known == *name,
-            Name::Beginning(beginning) => name.starts_with(beginning),
+            NamePattern::Exactly(known) => **known == *name,
+            NamePattern::Beginning(beginning) => name.starts_with(beginning),
         }
     }
 }
 
 impl Purgers {
     /// Whether nobody may.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty() && !self.unix
     }
 
     /// Whether a client with this address (`None` is a unix socket) may.
-    pub fn include(&self, client: Option<std::net::IpAddr>) -> bool {
+    pub(crate) fn include(&self, client: Option<std::net::IpAddr>) -> bool {
         match client {
             Some(address) => self.ranges.iter().any(|range| range.contains(address)),
             None => self.unix,
@@ -431,10 +439,10 @@ impl Places {
 ///
 /// # Errors
 /// One of them does.
-pub fn check_places(values: &Values<'_>) -> Result<(), Diagnostic> {
+pub(crate) fn check_places(values: &Values<'_>) -> Result<(), Diagnostic> {
     let name = "page-cache.second-tier";
     if let Some(text) = values.string(name) {
-        Store::parse(text).map_err(|why| values.error(name, why))?;
+        TierStore::parse(text).map_err(|why| values.error(name, why))?;
     }
     let name = "page-cache.second-tier-prefix";
     if let Some(text) = values.string(name).filter(|text| !is_prefix(text)) {
@@ -450,11 +458,11 @@ pub fn check_places(values: &Values<'_>) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-fn key(values: &Values<'_>) -> Result<Vec<Part>, Diagnostic> {
+fn key(values: &Values<'_>) -> Result<Vec<KeyPart>, Diagnostic> {
     let name = "page-cache.key";
     let mut parts = Vec::new();
     for text in values.strings(name) {
-        let part = Part::parse(text).ok_or_else(|| {
+        let part = KeyPart::parse(text).ok_or_else(|| {
             let error = values.error(name, format!("{text:?} is no part of a key"));
             error.with_hint(
                 "there are scheme, host, path, query, cookie:NAME, header:NAME and env:NAME",
@@ -464,7 +472,7 @@ fn key(values: &Values<'_>) -> Result<Vec<Part>, Diagnostic> {
             parts.push(part);
         }
     }
-    if !parts.contains(&Part::Path) {
+    if !parts.contains(&KeyPart::Path) {
         let error = values.error(
             name,
             "a key without \"path\" would give one page for all URLs",
@@ -474,11 +482,11 @@ fn key(values: &Values<'_>) -> Result<Vec<Part>, Diagnostic> {
     Ok(parts)
 }
 
-fn names(values: &Values<'_>, directive: &str) -> Vec<Name> {
+fn names(values: &Values<'_>, directive: &str) -> Vec<NamePattern> {
     values
         .strings(directive)
         .into_iter()
-        .map(Name::parse)
+        .map(NamePattern::parse)
         .collect()
 }
 
@@ -529,7 +537,7 @@ fn tags_header(values: &Values<'_>) -> Result<Option<Box<str>>, Diagnostic> {
 
 /// Fields by which frameworks and application servers take other hosts, schemes, paths or methods than
 /// those of the request line, and which no key has.
-pub static BYPASS_HEADERS: LazyLock<FieldNames> =
+pub(crate) static BYPASS_HEADERS: LazyLock<FieldNames> =
     LazyLock::new(|| FieldNames::new(BYPASS_NAMES.into_iter()));
 
 /// The same by name. Stars are those of [`FieldNames::new`].
@@ -624,10 +632,10 @@ mod tests {
 
     #[test]
     fn names_with_a_star_are_beginnings() {
-        let utm = Name::parse("utm_*");
+        let utm = NamePattern::parse("utm_*");
         assert!(utm.is(b"utm_source") && utm.is(b"utm_") && !utm.is(b"utm"));
-        let exact = Name::parse("id");
+        let exact = NamePattern::parse("id");
         assert!(exact.is(b"id") && !exact.is(b"id2"));
-        assert!(Name::parse("*").is(b"anything"));
+        assert!(NamePattern::parse("*").is(b"anything"));
     }
 }

@@ -9,22 +9,22 @@ use petrel_engine::proto::status::Status;
 use super::cache_control::{self, ResponseDirectives};
 use super::entry::Times;
 use super::limits;
-use super::options::Options;
+use super::options::CacheOptions;
 
 /// What matters of a request besides its key.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Asked {
+pub(crate) struct RequestFacts {
     /// It had Authorization, or its client is known by name (RFC 9111 3.5).
-    pub is_authorized: bool,
+    pub(crate) is_authorized: bool,
     /// It said `no-store`.
-    pub no_store: bool,
+    pub(crate) no_store: bool,
     /// Wall-clock second at which it was sent to the backend.
-    pub at_s: u64,
+    pub(crate) at_s: u64,
 }
 
 /// What becomes of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum StoreVerdict {
     /// It may be stored, without these fields (in lower case).
     Store {
         /// Until when it is what.
@@ -40,13 +40,13 @@ macro_rules! reasons {
     ($($variant:ident $word:literal $doc:literal,)*) => {
         /// Why an answer is not stored.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Why {
+        pub(crate) enum Why {
             $(#[doc = $doc] $variant,)*
         }
 
         impl Why {
             /// A word for `detail` of Cache-Status.
-            pub const fn word(self) -> &'static str {
+            pub(crate) const fn word(self) -> &'static str {
                 match self { $(Why::$variant => $word,)* }
             }
         }
@@ -65,26 +65,24 @@ reasons! {
     TooLarge "too-large" "It is larger than `page-cache.max-object-size`.",
     Switched "upgrade" "The connection became a tunnel.",
     Partial "partial" "It is a part of something.",
-    Purged "purged" "It was purged while it was fetched.",
     File "file" "It is a file, which needs no cache.",
     Script "script" "Fields that a script has given to this request alone are among its own.",
-    Incomplete "incomplete" "It was cut short.",
 }
 
 /// Decides about an answer that came at second `now_s`.
-pub fn decide(
+pub(crate) fn decide(
     status: Status,
     fields: &HeaderBlock,
-    asked: &Asked,
-    options: &Options,
+    asked: &RequestFacts,
+    options: &CacheOptions,
     now_s: u64,
-) -> Verdict {
+) -> StoreVerdict {
     let directives = ResponseDirectives::of(fields);
     if let Some(why) = forbidden(status, fields, &directives, asked, options) {
-        return Verdict::Not(why);
+        return StoreVerdict::Not(why);
     }
     let Some(lifetime) = lifetime(status, fields, &directives, options, now_s) else {
-        return Verdict::Not(Why::NoLifetime);
+        return StoreVerdict::Not(Why::NoLifetime);
     };
     let mut times = Times {
         received_s: now_s,
@@ -106,11 +104,11 @@ pub fn decide(
         || times.stale_if_error_s > 0
         || has_validator(fields);
     if !is_of_use {
-        return Verdict::Not(Why::Expired);
+        return StoreVerdict::Not(Why::Expired);
     }
     let mut withheld = directives.withheld;
     withheld.extend(NOT_STORED.map(Box::from));
-    Verdict::Store { times, withheld }
+    StoreVerdict::Store { times, withheld }
 }
 
 /// Fields that are never stored: about one connection, one client or this cache.
@@ -133,8 +131,8 @@ fn forbidden(
     status: Status,
     fields: &HeaderBlock,
     directives: &ResponseDirectives,
-    asked: &Asked,
-    options: &Options,
+    asked: &RequestFacts,
+    options: &CacheOptions,
 ) -> Option<Why> {
     if status == Status::PARTIAL_CONTENT || fields.contains("Content-Range") {
         return Some(Why::Partial);
@@ -172,7 +170,7 @@ fn lifetime(
     status: Status,
     fields: &HeaderBlock,
     directives: &ResponseDirectives,
-    options: &Options,
+    options: &CacheOptions,
     now_s: u64,
 ) -> Option<u32> {
     if directives.no_cache {
@@ -212,7 +210,7 @@ fn accel_expires(fields: &HeaderBlock, now_s: u64) -> Option<u32> {
 }
 
 /// The field of [`accel_expires`].
-pub const ACCEL_EXPIRES: &str = "X-Accel-Expires";
+pub(crate) const ACCEL_EXPIRES: &str = "X-Accel-Expires";
 
 /// RFC 9111 5.3: what is no date is in the past.
 fn expires(fields: &HeaderBlock, now_s: u64) -> Option<u32> {
@@ -234,7 +232,7 @@ fn initial_age(fields: &HeaderBlock, asked_s: u64, now_s: u64) -> u32 {
 const HEURISTIC: [u16; 11] = [200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501];
 
 /// `page-cache.status` unless it is set: the same, and redirects that say how long they count.
-pub const STATUSES: [u16; 13] = [
+pub(crate) const STATUSES: [u16; 13] = [
     200, 203, 204, 300, 301, 302, 307, 308, 404, 405, 410, 414, 501,
 ];
 
@@ -245,7 +243,12 @@ mod tests {
     const NOW: u64 = 784_111_777;
     const NOW_TEXT: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT";
 
-    fn verdict_of(status: u16, fields: &str, asked: &Asked, options: &Options) -> Verdict {
+    fn verdict_of(
+        status: u16,
+        fields: &str,
+        asked: &RequestFacts,
+        options: &CacheOptions,
+    ) -> StoreVerdict {
         let mut block = HeaderBlock::new();
         for line in fields.split('|').filter(|line| !line.trim().is_empty()) {
             let (name, value) = line.split_once(':').expect("a field");
@@ -254,21 +257,21 @@ mod tests {
         decide(Status(status), &block, asked, options, NOW)
     }
 
-    fn asked() -> Asked {
-        Asked {
+    fn asked() -> RequestFacts {
+        RequestFacts {
             at_s: NOW,
-            ..Asked::default()
+            ..RequestFacts::default()
         }
     }
 
-    fn plain(status: u16, fields: &str) -> Verdict {
-        verdict_of(status, fields, &asked(), &Options::default())
+    fn plain(status: u16, fields: &str) -> StoreVerdict {
+        verdict_of(status, fields, &asked(), &CacheOptions::default())
     }
 
-    fn times(verdict: Verdict) -> Times {
+    fn times(verdict: StoreVerdict) -> Times {
         match verdict {
-            Verdict::Store { times, .. } => times,
-            Verdict::Not(why) => panic!("not stored: {why:?}"),
+            StoreVerdict::Store { times, .. } => times,
+            StoreVerdict::Not(why) => panic!("not stored: {why:?}"),
         }
     }
 
@@ -336,8 +339,8 @@ mod tests {
             ),
         ] {
             let why = match plain(status, fields) {
-                Verdict::Store { .. } => None,
-                Verdict::Not(why) => Some(why),
+                StoreVerdict::Store { .. } => None,
+                StoreVerdict::Not(why) => Some(why),
             };
             assert_eq!(why, expected, "{status} {fields}");
         }
@@ -345,16 +348,16 @@ mod tests {
 
     #[test]
     fn rfc_9111_section_3_5_answers_to_authorized_requests() {
-        let asked = Asked {
+        let asked = RequestFacts {
             is_authorized: true,
             ..asked()
         };
-        let options = Options::default();
-        let why = |control: &str, options: &Options| {
+        let options = CacheOptions::default();
+        let why = |control: &str, options: &CacheOptions| {
             let fields = format!("Cache-Control: {control}");
             matches!(
                 verdict_of(200, &fields, &asked, options),
-                Verdict::Not(Why::Authorized)
+                StoreVerdict::Not(Why::Authorized)
             )
         };
         assert!(why("max-age=60", &options));
@@ -365,9 +368,9 @@ mod tests {
         ] {
             assert!(!why(control, &options), "{control}");
         }
-        let told = Options {
+        let told = CacheOptions {
             stores_authorized: true,
-            ..Options::default()
+            ..CacheOptions::default()
         };
         assert!(!why("max-age=60", &told));
     }
@@ -412,26 +415,26 @@ mod tests {
             ("Date: Sun, 06 Nov 2094 08:49:37 GMT", NOW, 0),
             ("Age: x", NOW, 0),
         ] {
-            let asked = Asked {
+            let asked = RequestFacts {
                 at_s: asked_s,
-                ..Asked::default()
+                ..RequestFacts::default()
             };
             let fields = format!("{fields}|Cache-Control: max-age=100");
-            let verdict = verdict_of(200, &fields, &asked, &Options::default());
+            let verdict = verdict_of(200, &fields, &asked, &CacheOptions::default());
             assert_eq!(times(verdict).age_s, expected, "{fields}");
         }
     }
 
     #[test]
     fn a_default_counts_where_nothing_is_said_and_a_limit_everywhere() {
-        let options = Options {
+        let options = CacheOptions {
             default_ttl_s: 10,
             max_ttl_s: 50,
-            ..Options::default()
+            ..CacheOptions::default()
         };
         let of = |status: u16, fields: &str| match verdict_of(status, fields, &asked(), &options) {
-            Verdict::Store { times, .. } => Some(times.lifetime_s),
-            Verdict::Not(_) => None,
+            StoreVerdict::Store { times, .. } => Some(times.lifetime_s),
+            StoreVerdict::Not(_) => None,
         };
         assert_eq!(of(200, ""), Some(10));
         assert_eq!(of(404, ""), Some(10));
@@ -444,10 +447,10 @@ mod tests {
 
     #[test]
     fn rfc_5861_windows_are_the_answers_own_or_the_defaults() {
-        let options = Options {
+        let options = CacheOptions {
             stale_while_revalidate_s: 3,
             stale_if_error_s: 4,
-            ..Options::default()
+            ..CacheOptions::default()
         };
         for (control, expected) in [
             ("max-age=1", (3, 4)),
@@ -465,16 +468,16 @@ mod tests {
 
     #[test]
     fn cookies_are_stored_by_nobody() {
-        let options = Options {
+        let options = CacheOptions {
             stores_set_cookie: true,
-            ..Options::default()
+            ..CacheOptions::default()
         };
         let fields = "Cache-Control: max-age=60|Set-Cookie: a=b";
         match verdict_of(200, fields, &asked(), &options) {
-            Verdict::Store { withheld, .. } => {
+            StoreVerdict::Store { withheld, .. } => {
                 assert!(withheld.iter().any(|name| **name == *"set-cookie"));
             }
-            Verdict::Not(why) => panic!("{why:?}"),
+            StoreVerdict::Not(why) => panic!("{why:?}"),
         }
     }
 }

@@ -9,11 +9,11 @@ use petrel_engine::proto::status::Status;
 
 use super::key;
 use super::lookup::Gate;
-use super::options::Options;
+use super::options::CacheOptions;
 use super::shared::PageCache;
 
 /// Answers PURGE.
-pub struct Purge(pub Rc<Gate>);
+pub(crate) struct Purge(pub(crate) Rc<Gate>);
 
 impl Hook for Purge {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
@@ -52,7 +52,7 @@ impl Hook for Purge {
 
 /// Forgets what is stored about the URL of an unsafe request that has succeeded, and about those of the same
 /// host that its answer names in Location and Content-Location.
-pub fn invalidate(exchange: &Exchange, cache: &PageCache, options: &Options) {
+pub(crate) fn invalidate(exchange: &Exchange, cache: &PageCache, options: &CacheOptions) {
     let mut base = Vec::new();
     key::write_base(&mut base, exchange, options);
     cache.purge_base(&exchange.worker, &base);
@@ -85,7 +85,7 @@ fn target_here<'a>(exchange: &Exchange, reference: &'a [u8]) -> Option<&'a [u8]>
 }
 
 /// Tags in a field: between spaces, as Surrogate-Key has them, or commas, as Cache-Tag.
-pub fn tags_in(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn tags_in(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     let parts = value.split(|byte| matches!(byte, b' ' | b'\t' | b','));
     parts.filter(|tag| !tag.is_empty())
 }

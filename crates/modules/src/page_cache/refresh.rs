@@ -6,20 +6,20 @@
 use std::sync::Arc;
 
 use petrel_engine::Exchange;
-use petrel_engine::proto::http1::KnownField;
 use petrel_engine::proto::method::Method;
+use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::subrequest::{Inherit, Subrequest, SubrequestHead};
 
-use super::entry::Entry;
+use super::entry::CacheEntry;
 use super::fetch::{Fetch, Forward, KEPT, PageFetch, validators};
 use super::flight::Boarding;
 use super::key;
 use super::limits;
-use super::request::Wanted;
+use super::request::WantedPage;
 use super::shared::PageCache;
 
 /// Begins to fetch `entry` anew, unless somebody does already.
-pub fn begin(exchange: &Exchange, cache: &PageCache, key: &[u8], entry: &Arc<Entry>) {
+pub(super) fn begin(exchange: &Exchange, cache: &PageCache, key: &[u8], entry: &Arc<CacheEntry>) {
     let now_s = exchange.worker.clock().seconds();
     if !entry.begin_refresh(now_s) {
         return;
@@ -31,7 +31,7 @@ pub fn begin(exchange: &Exchange, cache: &PageCache, key: &[u8], entry: &Arc<Ent
     let fetch = PageFetch {
         key: key.into(),
         forward: Forward::Stale,
-        wanted: Wanted::default(),
+        wanted: WantedPage::default(),
         old: Some(Arc::clone(entry)),
         validates: validators(entry).next().is_some(),
         pilot: Some(pilot),
@@ -54,7 +54,7 @@ pub fn begin(exchange: &Exchange, cache: &PageCache, key: &[u8], entry: &Arc<Ent
 }
 
 /// What the client has asked, with the conditions of the stored answer in place of its own.
-fn head(exchange: &Exchange, entry: &Entry) -> SubrequestHead {
+fn head(exchange: &Exchange, entry: &CacheEntry) -> SubrequestHead {
     let target = key::without_origin(&exchange.request.original_target);
     let (path, query) = key::split(target);
     let mut target = path.to_vec();

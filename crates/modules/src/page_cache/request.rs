@@ -1,12 +1,12 @@
 //! What a request wants of the cache: looked up, passed by, or reason to forget something.
 
 use petrel_engine::Exchange;
-use petrel_engine::proto::http1::{BodyFraming, KnownField};
 use petrel_engine::proto::method::Method;
+use petrel_engine::proto::request_head::{BodyFraming, KnownField};
 
 use super::cache_control::RequestDirectives;
 use super::key::cookies_of;
-use super::options::{BYPASS_HEADERS, Options};
+use super::options::{BYPASS_HEADERS, CacheOptions};
 use crate::extforward::ACTUAL_FOR;
 
 /// What is to be done about a request.
@@ -19,7 +19,7 @@ pub enum Class {
     /// It goes to the backend, and its answer is not stored.
     Bypass(Reason),
     /// It is looked up.
-    Page(Wanted),
+    Page(WantedPage),
 }
 
 /// Why a request passes the cache by.
@@ -56,7 +56,7 @@ impl Reason {
 
 /// What a request that is looked up wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedPage {
     /// It is HEAD: its answer is not stored.
     pub is_head: bool,
     /// It has Authorization, or somebody has found out who the client is (RFC 9111 3.5).
@@ -72,9 +72,9 @@ pub struct Wanted {
     pub directives: RequestDirectives,
 }
 
-impl Wanted {
+impl WantedPage {
     /// Whether the client wants another answer than a fresh one of this age, with so many seconds left.
-    pub fn refuses(&self, age_s: u32, left_s: u32) -> bool {
+    pub(crate) fn refuses(&self, age_s: u32, left_s: u32) -> bool {
         let directives = &self.directives;
         directives.no_cache
             || directives.max_age_s.is_some_and(|max| age_s > max)
@@ -83,13 +83,15 @@ impl Wanted {
 }
 
 /// Looks at a request. Allocates nothing.
-pub fn classify(exchange: &Exchange, options: &Options) -> Class {
+pub(crate) fn classify(exchange: &Exchange, options: &CacheOptions) -> Class {
     let head = &exchange.request.head;
     match exchange.request.method {
         Method::Get if options.answers_get => {}
         Method::Head if options.answers_head => {}
         Method::Get | Method::Head => return Class::Bypass(Reason::Method),
-        method if is_safe(method) => return Class::Ignored,
+        // A tunnel has nothing to do with a page.
+        Method::Connect => return Class::Ignored,
+        method if method.is_safe() => return Class::Ignored,
         _ => return Class::Unsafe,
     }
     if !matches!(head.framing(), BodyFraming::None | BodyFraming::Length(0)) {
@@ -103,11 +105,13 @@ pub fn classify(exchange: &Exchange, options: &Options) -> Class {
     }
     let mut names = head.iter().map(|(name, _)| name);
     let has_fields = names.any(|name| options.bypass_headers.contain(name));
-    if has_fields && !is_trusted(exchange) || takes_fields_away(exchange) {
+    // A backend does not get fields that Connection names, so that its answer may be another than the one that key and
+    // Vary stand for.
+    if has_fields && !is_trusted(exchange) || exchange.request.head.connection_names_fields() {
         return Class::Bypass(Reason::Header);
     }
     let has = |field| head.field(field).is_some();
-    Class::Page(Wanted {
+    Class::Page(WantedPage {
         is_head: exchange.request.method == Method::Head,
         is_authorized: is_authorized(exchange),
         has_range: has(KnownField::Range),
@@ -120,7 +124,7 @@ pub fn classify(exchange: &Exchange, options: &Options) -> Class {
 }
 
 /// Whether the request has Authorization, or somebody has found out who the client is (RFC 9111 3.5).
-pub fn is_authorized(exchange: &Exchange) -> bool {
+pub(crate) fn is_authorized(exchange: &Exchange) -> bool {
     let known = ["REMOTE_USER", "AUTH_TYPE"];
     exchange
         .request
@@ -134,10 +138,11 @@ pub fn is_authorized(exchange: &Exchange) -> bool {
 
 /// Whether the answer may be another than the one that others get for the same URL, because of fields that
 /// are in no key: those that pass the cache by unless the configuration names others.
-pub fn is_peculiar(exchange: &Exchange) -> bool {
+pub(crate) fn is_peculiar(exchange: &Exchange) -> bool {
     let mut names = exchange.request.head.iter().map(|(name, _)| name);
     let is_known = names.any(|name| BYPASS_HEADERS.contain(name));
-    is_known && !is_trusted(exchange) || takes_fields_away(exchange)
+    // See [`classify`] about Connection.
+    is_known && !is_trusted(exchange) || exchange.request.head.connection_names_fields()
 }
 
 /// Whether the request comes from a trusted proxy, which says what it wants to.
@@ -145,25 +150,8 @@ fn is_trusted(exchange: &Exchange) -> bool {
     exchange.environment.get(ACTUAL_FOR).is_some()
 }
 
-/// Whether Connection names fields of the request (RFC 9110 7.6.1). A backend does not get those, so that
-/// its answer may be another than the one that key and Vary stand for.
-fn takes_fields_away(exchange: &Exchange) -> bool {
-    let value = exchange.request.head.field(KnownField::Connection);
-    let options = value.unwrap_or_default().split(|byte| *byte == b',');
-    options
-        .map(<[u8]>::trim_ascii)
-        .filter(|option| !option.is_empty())
-        .any(|option| {
-            let mut usual = OPTIONS_WITHOUT_FIELD.iter();
-            !usual.any(|usual| option.eq_ignore_ascii_case(usual.as_bytes()))
-        })
-}
-
-/// What Connection usually holds, none of which a page depends on.
-const OPTIONS_WITHOUT_FIELD: [&str; 5] = ["close", "http2-settings", "keep-alive", "te", "upgrade"];
-
 /// Demands for a fresh answer count only where they are honoured; the others always do.
-fn directives(exchange: &Exchange, options: &Options) -> RequestDirectives {
+fn directives(exchange: &Exchange, options: &CacheOptions) -> RequestDirectives {
     let all = RequestDirectives::of(&exchange.request.head);
     match options.honours_client {
         true => all,
@@ -175,7 +163,7 @@ fn directives(exchange: &Exchange, options: &Options) -> RequestDirectives {
     }
 }
 
-fn has_bypass_cookie(exchange: &Exchange, options: &Options) -> bool {
+fn has_bypass_cookie(exchange: &Exchange, options: &CacheOptions) -> bool {
     if options.bypass_cookies.is_empty() {
         return false;
     }
@@ -186,38 +174,22 @@ fn has_bypass_cookie(exchange: &Exchange, options: &Options) -> bool {
     })
 }
 
-/// Methods that change nothing (RFC 9110 9.2.1, and those registered as safe).
-fn is_safe(method: Method) -> bool {
-    matches!(
-        method,
-        Method::Get
-            | Method::Head
-            | Method::Options
-            | Method::Trace
-            | Method::Query
-            | Method::Connect
-            | Method::Propfind
-            | Method::Report
-            | Method::Search
-    )
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::options::Name;
+    use super::super::options::NamePattern;
     use super::*;
     use crate::testing::Tree;
     use crate::{extforward, setenv};
 
     const TRUSTING: &str = "extforward.forwarder = (\"127.0.0.1\" => \"trust\")";
 
-    fn class(config: &str, request: &str, options: &Options) -> Class {
+    fn class(config: &str, request: &str, options: &CacheOptions) -> Class {
         let tree = Tree::new(&[]);
         let site = tree.site(config, &[&extforward::MODULE, &setenv::MODULE]);
         classify(site.request(request).exchange(), options)
     }
 
-    fn get(fields: &str, options: &Options) -> Class {
+    fn get(fields: &str, options: &CacheOptions) -> Class {
         class(
             "",
             &format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"),
@@ -227,15 +199,15 @@ mod tests {
 
     #[test]
     fn only_plain_requests_are_looked_up() {
-        let options = Options {
-            bypass_cookies: vec![Name::Beginning(b"wp_"[..].into())],
+        let options = CacheOptions {
+            bypass_cookies: vec![NamePattern::Beginning(b"wp_"[..].into())],
             answers_head: false,
-            ..Options::default()
+            ..CacheOptions::default()
         };
         for (request, expected) in [
             (
                 "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-                Class::Page(Wanted::default()),
+                Class::Page(WantedPage::default()),
             ),
             (
                 "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -253,7 +225,7 @@ mod tests {
             ),
             (
                 "GET / HTTP/1.1\r\nHost: a\r\nCookie: a=wp_x\r\n\r\n",
-                Class::Page(Wanted::default()),
+                Class::Page(WantedPage::default()),
             ),
             (
                 "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
@@ -269,7 +241,7 @@ mod tests {
 
     #[test]
     fn fields_that_change_answers_are_believed_of_trusted_proxies_only() {
-        let options = Options::default();
+        let options = CacheOptions::default();
         for field in [
             "X-Forwarded-Host: b",
             "x-original-url: /admin",
@@ -288,9 +260,9 @@ mod tests {
         ));
         let request =
             "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 10.1.1.1\r\nX-Forwarded-Host: b\r\n\r\n";
-        let wanted = Wanted {
+        let wanted = WantedPage {
             has_trusted_fields: true,
-            ..Wanted::default()
+            ..WantedPage::default()
         };
         assert_eq!(class(TRUSTING, request, &options), Class::Page(wanted));
     }
@@ -298,14 +270,14 @@ mod tests {
     #[test]
     fn clients_are_heard_where_that_is_configured() {
         let fields = "Cache-Control: no-cache, no-store, only-if-cached, max-age=5\r\n";
-        let Class::Page(wanted) = get(fields, &Options::default()) else {
+        let Class::Page(wanted) = get(fields, &CacheOptions::default()) else {
             panic!("it is looked up");
         };
         assert!(wanted.directives.no_store && wanted.directives.only_if_cached);
         assert!(!wanted.refuses(100, 0));
-        let options = Options {
+        let options = CacheOptions {
             honours_client: true,
-            ..Options::default()
+            ..CacheOptions::default()
         };
         for (fields, refuses) in [
             ("Cache-Control: no-cache\r\n", true),
@@ -334,7 +306,7 @@ mod tests {
             ("", plain, false),
             (setenv, plain, true),
         ] {
-            let Class::Page(wanted) = class(config, request, &Options::default()) else {
+            let Class::Page(wanted) = class(config, request, &CacheOptions::default()) else {
                 panic!("it is looked up");
             };
             assert_eq!(wanted.is_authorized, expected, "{config} {request}");

@@ -17,43 +17,45 @@ use bytes::Bytes;
 use petrel_engine::blocking::{self, Origin};
 use petrel_engine::worker::Worker;
 
-use super::blob::{self, Blob, Damaged, HALF_BYTES, Name};
+use super::blob::{self, Blob, BlobName, Damaged, HALF_BYTES};
 use super::counters::Counters;
-use super::entry::Page;
+use super::entry::CachedPage;
 use super::key;
 use super::limits;
 use super::options::Places;
 use super::tag_purges::tag_name;
-use super::turns::{Turn, Turns};
+use super::turns::{NameTurn, Turns};
 use crate::remote_store::tier::Tier;
 use crate::remote_store::{MemcachedOptions, RedisOptions, StoreAddress, StoreError, Stores};
 
 /// What `page-cache.second-tier` names.
 #[derive(Clone, Debug)]
-pub enum Store {
+pub(crate) enum TierStore {
     /// `redis:`
     Redis(StoreAddress),
     /// `memcached:`, one server or several.
     Memcached(Vec<StoreAddress>),
 }
 
-impl Store {
+impl TierStore {
     /// Reads the value of the directive.
     ///
     /// # Errors
     /// What is wrong with it, without a full stop.
-    pub fn parse(text: &str) -> Result<Store, String> {
+    pub(crate) fn parse(text: &str) -> Result<TierStore, String> {
         let (kind, address) = text.split_once(':').unwrap_or((text, ""));
         match kind {
             "redis" => {
                 let address = StoreAddress::parse(address, RedisOptions::PORT_DEFAULT)?;
-                Ok(Store::Redis(address))
+                Ok(TierStore::Redis(address))
             }
             "memcached" => {
                 let servers = address.split(',').map(str::trim);
                 let servers = servers
                     .map(|server| StoreAddress::parse(server, MemcachedOptions::PORT_DEFAULT));
-                Ok(Store::Memcached(servers.collect::<Result<_, String>>()?))
+                Ok(TierStore::Memcached(
+                    servers.collect::<Result<_, String>>()?,
+                ))
             }
             _ => Err(format!(
                 "{text:?} begins with neither \"redis:\" nor \"memcached:\""
@@ -63,12 +65,12 @@ impl Store {
 }
 
 /// A prefix that memcached takes in its keys.
-pub fn is_prefix(text: &str) -> bool {
+pub(crate) fn is_prefix(text: &str) -> bool {
     text.len() <= PREFIX_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// The store as one worker sees it.
-pub struct SecondTier {
+pub(crate) struct SecondTier {
     tier: Rc<dyn Tier>,
     prefix: String,
     counters: Arc<Counters>,
@@ -79,13 +81,13 @@ pub struct SecondTier {
 
 impl SecondTier {
     /// The store that is configured, if one is and it can be used at all.
-    pub fn new(
+    pub(crate) fn new(
         worker: &Rc<Worker>,
         places: &Places,
         counters: &Arc<Counters>,
         turns: &Arc<Turns>,
     ) -> Option<Rc<Self>> {
-        let store = Store::parse(places.second_tier.as_deref()?).ok()?;
+        let store = TierStore::parse(places.second_tier.as_deref()?).ok()?;
         let tier = match connect(worker, store) {
             Ok(tier) => tier,
             Err(error) => {
@@ -107,7 +109,7 @@ impl SecondTier {
     }
 
     /// What stands under `name`, unless it was purged, or is not known in time.
-    pub async fn find(self: Rc<Self>, name: Name) -> Option<Blob> {
+    pub(crate) async fn find(self: Rc<Self>, name: BlobName) -> Option<Blob> {
         let time = Duration::from_millis(limits::TIER_WAIT_MS);
         match tokio::time::timeout(time, self.find_at_leisure(name)).await {
             Ok(found) => found,
@@ -118,7 +120,7 @@ impl SecondTier {
         }
     }
 
-    async fn find_at_leisure(&self, name: Name) -> Option<Blob> {
+    async fn find_at_leisure(&self, name: BlobName) -> Option<Blob> {
         let found = match self.tier.get(&self.key('p', &name)).await {
             Ok(found) => found,
             Err(_) => {
@@ -148,13 +150,13 @@ impl SecondTier {
     }
 
     /// Sends blobs there, without anybody waiting for it.
-    pub fn store(self: &Rc<Self>, blobs: Vec<(Name, Vec<u8>)>, lifetime_s: u64) {
+    pub(crate) fn store(self: &Rc<Self>, blobs: Vec<(BlobName, Vec<u8>)>, lifetime_s: u64) {
         if self.pending.get() >= limits::WRITES_MAX {
             return;
         }
         self.pending.set(self.pending.get() + 1);
         let ask = |(name, bytes)| (self.turns.ask(name), name, bytes);
-        let blobs: Vec<(Turn, Name, Vec<u8>)> = blobs.into_iter().map(ask).collect();
+        let blobs: Vec<(NameTurn, BlobName, Vec<u8>)> = blobs.into_iter().map(ask).collect();
         let tier = Rc::clone(self);
         tokio::task::spawn_local(async move {
             for (mut turn, name, bytes) in blobs {
@@ -172,7 +174,7 @@ impl SecondTier {
     }
 
     /// Removes what stands under `name`.
-    pub fn remove(self: &Rc<Self>, name: Name) {
+    pub(crate) fn remove(self: &Rc<Self>, name: BlobName) {
         let mut turn = self.turns.ask(name);
         let tier = Rc::clone(self);
         tokio::task::spawn_local(async move {
@@ -185,12 +187,12 @@ impl SecondTier {
     }
 
     /// Everything with this base that was asked for until now counts as purged.
-    pub fn purge_base(self: &Rc<Self>, base: [u8; HALF_BYTES], now_ms: u64) {
+    pub(crate) fn purge_base(self: &Rc<Self>, base: [u8; HALF_BYTES], now_ms: u64) {
         self.record('b', base, now_ms);
     }
 
     /// Everything with this tag that was asked for until now counts as purged.
-    pub fn purge_tag(self: &Rc<Self>, tag: &[u8], now_ms: u64) {
+    pub(crate) fn purge_tag(self: &Rc<Self>, tag: &[u8], now_ms: u64) {
         self.record('t', tag_name(tag), now_ms);
     }
 
@@ -207,7 +209,7 @@ impl SecondTier {
 
     /// Asked behind the page itself, so that a purge in between is seen. What cannot be found out counts as
     /// purged.
-    async fn is_purged(&self, page: &Page, stored_ms: u64) -> bool {
+    async fn is_purged(&self, page: &CachedPage, stored_ms: u64) -> bool {
         let base = blob::base_name(key::base(&page.key));
         if self.is_recorded('b', base, stored_ms).await {
             return true;
@@ -249,11 +251,11 @@ impl SecondTier {
     }
 }
 
-fn connect(worker: &Rc<Worker>, store: Store) -> Result<Rc<dyn Tier>, StoreError> {
+fn connect(worker: &Rc<Worker>, store: TierStore) -> Result<Rc<dyn Tier>, StoreError> {
     let stores = Stores::of(worker);
     Ok(match store {
-        Store::Redis(address) => stores.redis(&RedisOptions::new(address))?,
-        Store::Memcached(servers) => stores.memcached(&MemcachedOptions::new(servers))?,
+        TierStore::Redis(address) => stores.redis(&RedisOptions::new(address))?,
+        TierStore::Memcached(servers) => stores.memcached(&MemcachedOptions::new(servers))?,
     })
 }
 
@@ -279,7 +281,7 @@ mod tests {
     use tokio::sync::Notify;
 
     use super::*;
-    use crate::remote_store::tier::Answer;
+    use crate::remote_store::tier::TierAnswer;
 
     /// Notes what is done. Writing takes until it is told to go on.
     #[derive(Default)]
@@ -289,11 +291,11 @@ mod tests {
     }
 
     impl Tier for Slow {
-        fn get<'a>(&'a self, _: &'a [u8]) -> Answer<'a, Option<Bytes>> {
+        fn get<'a>(&'a self, _: &'a [u8]) -> TierAnswer<'a, Option<Bytes>> {
             Box::pin(async { Ok(None) })
         }
 
-        fn set<'a>(&'a self, key: &'a [u8], value: &'a [u8], _: u64) -> Answer<'a, ()> {
+        fn set<'a>(&'a self, key: &'a [u8], value: &'a [u8], _: u64) -> TierAnswer<'a, ()> {
             Box::pin(async move {
                 self.goes_on.notified().await;
                 let (key, value) = (key.escape_ascii(), value.escape_ascii());
@@ -302,7 +304,7 @@ mod tests {
             })
         }
 
-        fn delete<'a>(&'a self, key: &'a [u8]) -> Answer<'a, ()> {
+        fn delete<'a>(&'a self, key: &'a [u8]) -> TierAnswer<'a, ()> {
             Box::pin(async move {
                 let key = key.escape_ascii();
                 self.done.borrow_mut().push(format!("{key} is gone"));
@@ -310,11 +312,11 @@ mod tests {
             })
         }
 
-        fn lock<'a>(&'a self, _: &'a [u8], _: &'a [u8], _: u64) -> Answer<'a, bool> {
+        fn lock<'a>(&'a self, _: &'a [u8], _: &'a [u8], _: u64) -> TierAnswer<'a, bool> {
             Box::pin(async { Ok(true) })
         }
 
-        fn unlock<'a>(&'a self, _: &'a [u8], _: &'a [u8]) -> Answer<'a, bool> {
+        fn unlock<'a>(&'a self, _: &'a [u8], _: &'a [u8]) -> TierAnswer<'a, bool> {
             Box::pin(async { Ok(true) })
         }
 
@@ -336,7 +338,7 @@ mod tests {
             })
         };
         let (one, other) = (worker(), worker());
-        let name = |byte| [byte; size_of::<Name>()];
+        let name = |byte| [byte; size_of::<BlobName>()];
         one.store(vec![(name(1), b"page".to_vec())], 60);
         other.remove(name(1));
         other.remove(name(2));
@@ -371,10 +373,13 @@ mod tests {
             "redis:cache.example",
             "redis:/run/redis.sock",
         ] {
-            assert!(matches!(Store::parse(text), Ok(Store::Redis(_))), "{text}");
+            assert!(
+                matches!(TierStore::parse(text), Ok(TierStore::Redis(_))),
+                "{text}"
+            );
         }
-        match Store::parse("memcached:a.example:11211, b.example") {
-            Ok(Store::Memcached(servers)) => assert_eq!(servers.len(), 2),
+        match TierStore::parse("memcached:a.example:11211, b.example") {
+            Ok(TierStore::Memcached(servers)) => assert_eq!(servers.len(), 2),
             other => panic!("{other:?}"),
         }
         for text in [
@@ -385,7 +390,7 @@ mod tests {
             "mysql:a",
             "memcached:a,,b",
         ] {
-            assert!(Store::parse(text).is_err(), "{text}");
+            assert!(TierStore::parse(text).is_err(), "{text}");
         }
     }
 

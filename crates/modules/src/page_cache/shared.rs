@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use petrel_engine::shared::Shared;
 use petrel_engine::worker::Worker;
 
-use super::blob::{self, Name};
+use super::blob::{self, BlobName};
 use super::counters::Counters;
 use super::disk::Disk;
-use super::entry::{Entry, Page};
+use super::entry::{CacheEntry, CachedPage};
 use super::flight::{Flights, Landing};
 use super::fragments::Fragments;
 use super::front::Front;
@@ -26,11 +26,11 @@ use super::turns::Turns;
 
 /// Where the cache of a server process is found by all its workers.
 #[derive(Debug, Default)]
-pub struct Registry(OnceLock<Arc<SharedCache>>);
+pub(crate) struct Registry(OnceLock<Arc<SharedCache>>);
 
 impl Registry {
     /// The cache, if a worker has used it.
-    pub fn get(&self) -> Option<&Arc<SharedCache>> {
+    pub(crate) fn get(&self) -> Option<&Arc<SharedCache>> {
         self.0.get()
     }
 }
@@ -39,17 +39,17 @@ impl Registry {
 #[derive(Debug)]
 pub struct SharedCache {
     /// Stored answers.
-    pub memory: Memory,
+    pub memory: Memory<CacheEntry>,
     /// Fetches under way.
-    pub flights: Arc<Flights>,
+    pub(crate) flights: Arc<Flights>,
     /// Parts of pages that scripts have stored.
     pub fragments: Fragments,
     /// What was purged lately.
-    pub purges: Purges,
+    pub(crate) purges: Purges,
     /// Files, if there are any.
     pub disk: Option<Arc<Disk>>,
     /// Tags that were purged, for what is in files.
-    pub tag_purges: Arc<TagPurges>,
+    pub(crate) tag_purges: Arc<TagPurges>,
     /// Who writes to the store that several machines share.
     turns: Arc<Turns>,
     counters: Mutex<Vec<Arc<Counters>>>,
@@ -155,7 +155,7 @@ impl PageCache {
 
     /// Keeps an answer that was asked for in second `at_s`, when `since` was the number of the latest purge.
     /// Says what others can do who wait for it.
-    pub(super) fn store(&self, entry: &Arc<Entry>, since: u64, at_s: u64) -> Landing {
+    pub(super) fn store(&self, entry: &Arc<CacheEntry>, since: u64, at_s: u64) -> Landing {
         let landing = self.adopt(entry, since);
         if landing == Landing::Stored {
             self.counters.stores.add();
@@ -165,7 +165,7 @@ impl PageCache {
     }
 
     /// Puts an answer into memory.
-    pub(super) fn adopt(&self, entry: &Arc<Entry>, since: u64) -> Landing {
+    pub(super) fn adopt(&self, entry: &Arc<CacheEntry>, since: u64) -> Landing {
         if self
             .shared
             .purges
@@ -173,7 +173,7 @@ impl PageCache {
         {
             return Landing::NotStored;
         }
-        let evicted = self.shared.memory.insert(entry);
+        let evicted = self.shared.memory.insert(entry).unwrap_or(0);
         self.counters.evictions.add_many(evicted as u64);
         // A purge that came between looking and storing has not seen it.
         if self
@@ -181,7 +181,7 @@ impl PageCache {
             .purges
             .concern(&entry.page.key, &entry.page.tags, since)
         {
-            let is_it = |other: &Entry| std::ptr::eq(other, &**entry);
+            let is_it = |other: &CacheEntry| std::ptr::eq(other, &**entry);
             self.shared.memory.remove_variants(&entry.page.key, is_it);
         }
         match entry.is_live() {
@@ -191,8 +191,8 @@ impl PageCache {
     }
 
     /// Removes one stored answer, wherever it is.
-    pub(super) fn remove(&self, entry: &Entry) {
-        let is_it = |other: &Entry| std::ptr::eq(other, entry);
+    pub(super) fn remove(&self, entry: &CacheEntry) {
+        let is_it = |other: &CacheEntry| std::ptr::eq(other, entry);
         self.shared.memory.remove_variants(&entry.page.key, is_it);
         entry.withdraw();
         let name = blob::name(&entry.page.key, &entry.page.vary);
@@ -205,7 +205,7 @@ impl PageCache {
     }
 
     /// Sends a stored answer to the disk and to the shared store, if it is of use for long enough.
-    fn store_below(&self, entry: &Arc<Entry>, since: u64, at_s: u64) {
+    fn store_below(&self, entry: &Arc<CacheEntry>, since: u64, at_s: u64) {
         let times = &entry.page.times;
         let lifetime_s = times.useful_until_s().saturating_sub(times.received_s);
         if lifetime_s < limits::BELOW_S_MIN {
@@ -248,9 +248,9 @@ impl PageCache {
     }
 
     /// Removes all pages with this tag. Says how many were in memory.
-    pub fn purge_tag(&self, worker: &Worker, tag: &[u8]) -> usize {
+    pub(crate) fn purge_tag(&self, worker: &Worker, tag: &[u8]) -> usize {
         self.shared.purges.add(Purged::Tag(tag.into()));
-        let has_tag = |entry: &Entry| entry.page.tags.iter().any(|known| **known == *tag);
+        let has_tag = |entry: &CacheEntry| entry.page.tags.iter().any(|known| **known == *tag);
         let count = self.shared.memory.purge_all(has_tag);
         self.counters.purged.add_many(count as u64);
         let now_ms = self.now_ms(worker);
@@ -296,7 +296,7 @@ fn open_disk(places: &Places, worker: &Worker) -> Option<Arc<Disk>> {
 
 /// The blobs of a page that was asked for in second `at_s`: where it depends on request fields, also that
 /// which names them.
-fn blobs(page: &Page, at_s: u64) -> Vec<(Name, Vec<u8>)> {
+fn blobs(page: &CachedPage, at_s: u64) -> Vec<(BlobName, Vec<u8>)> {
     let at_ms = at_s.saturating_mul(1000);
     let name = blob::name(&page.key, &page.vary);
     let mut blobs = vec![(name, blob::encode_page(page, at_ms))];
@@ -309,7 +309,7 @@ fn blobs(page: &Page, at_s: u64) -> Vec<(Name, Vec<u8>)> {
 
 /// The latest purges: what was fetched before one must not be stored after it.
 #[derive(Debug, Default)]
-pub struct Purges {
+pub(crate) struct Purges {
     latest: Mutex<Latest>,
 }
 
@@ -329,7 +329,7 @@ enum Purged {
 
 impl Purges {
     /// The number of the latest one. A fetch that begins now asks for it.
-    pub fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         lock(&self.latest).count
     }
 

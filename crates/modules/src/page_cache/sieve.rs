@@ -6,7 +6,7 @@
 
 /// The queue. Entries are known by the number they get.
 #[derive(Debug)]
-pub struct Sieve<T> {
+pub(crate) struct Sieve<T> {
     nodes: Vec<Node<T>>,
     free: Vec<usize>,
     /// The latest.
@@ -44,12 +44,12 @@ impl<T> Default for Sieve<T> {
 
 impl<T> Sieve<T> {
     /// How many entries there are.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.length
     }
 
     /// Takes an entry in as the latest.
-    pub fn insert(&mut self, what: T) -> usize {
+    pub(super) fn insert(&mut self, what: T) -> usize {
         let node = Node {
             what: Some(what),
             newer: NONE,
@@ -77,12 +77,12 @@ impl<T> Sieve<T> {
     }
 
     /// The entry with this number.
-    pub fn get(&self, at: usize) -> Option<&T> {
+    pub(super) fn get(&self, at: usize) -> Option<&T> {
         self.nodes.get(at)?.what.as_ref()
     }
 
     /// Takes the entry with this number out.
-    pub fn remove(&mut self, at: usize) -> Option<T> {
+    pub(super) fn remove(&mut self, at: usize) -> Option<T> {
         let node = self.nodes.get_mut(at)?;
         let what = node.what.take()?;
         let (newer, older) = (node.newer, node.older);
@@ -104,7 +104,7 @@ impl<T> Sieve<T> {
 
     /// Takes out the entry to go; `take_used` says whether one was used, and forgets that it was. `None`: all
     /// were used since the hand came by last.
-    pub fn evict(&mut self, take_used: impl Fn(&T) -> bool) -> Option<T> {
+    pub(super) fn evict(&mut self, take_used: impl Fn(&T) -> bool) -> Option<T> {
         for _ in 0..self.length {
             let at = match self.hand {
                 NONE => self.tail,
@@ -121,7 +121,7 @@ impl<T> Sieve<T> {
     }
 
     /// All entries with their numbers, the latest first.
-    pub fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
         let mut at = self.head;
         std::iter::from_fn(move || {
             let node = self.nodes.get(at)?;

@@ -4,7 +4,7 @@ use petrel_engine::response::Response;
 
 /// One member of the list, begun with the name of this cache.
 #[derive(Clone, Debug)]
-pub struct CacheStatus {
+pub(crate) struct CacheStatus {
     text: [u8; LENGTH_MAX],
     length: usize,
 }
@@ -23,7 +23,7 @@ impl Default for CacheStatus {
 
 impl CacheStatus {
     /// The name alone.
-    pub fn new() -> CacheStatus {
+    pub(crate) fn new() -> CacheStatus {
         let mut status = CacheStatus {
             text: [0; LENGTH_MAX],
             length: 0,
@@ -33,34 +33,34 @@ impl CacheStatus {
     }
 
     /// Adds a parameter that is true.
-    pub fn word(&mut self, name: &str) {
+    pub(crate) fn word(&mut self, name: &str) {
         self.push(&[b"; ", name.as_bytes()]);
     }
 
     /// Adds a parameter whose value is a token.
-    pub fn parameter(&mut self, name: &str, value: &str) {
+    pub(crate) fn parameter(&mut self, name: &str, value: &str) {
         self.push(&[b"; ", name.as_bytes(), b"=", value.as_bytes()]);
     }
 
     /// Adds a parameter whose value is a number.
-    pub fn number(&mut self, name: &str, value: i64) {
+    pub(crate) fn number(&mut self, name: &str, value: i64) {
         self.parameter(name, itoa::Buffer::new().format(value));
     }
 
     /// The value of the field.
-    pub fn as_bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         self.text.get(FIELD.len()..self.length).unwrap_or_default()
     }
 
     /// The field and Age as lines of a head.
-    pub fn with_age(&mut self, age_s: u32) -> &[u8] {
+    pub(crate) fn with_age(&mut self, age_s: u32) -> &[u8] {
         let mut age = itoa::Buffer::new();
         self.push(&[b"\r\nAge: ", age.format(age_s).as_bytes(), b"\r\n"]);
         self.text.get(..self.length).unwrap_or_default()
     }
 
     /// Adds the field behind those of caches nearer to the origin.
-    pub fn append_to(&self, response: &mut Response) {
+    pub(crate) fn append_to(&self, response: &mut Response) {
         response.append("Cache-Status", self.as_bytes());
     }
 

@@ -19,24 +19,24 @@ use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::status::Status;
 
 use super::answer::{self, By};
-use super::entry::{Entry, Page, Times};
+use super::entry::{CacheEntry, CachedPage, Times};
 use super::fetch::{Fetch, PageFetch};
-use super::flight::Landing;
+use super::flight::{Landing, Pilot};
 use super::limits;
 use super::lookup::Gate;
-use super::policy::{self, ACCEL_EXPIRES, Asked, Verdict, Why};
+use super::policy::{self, ACCEL_EXPIRES, RequestFacts, StoreVerdict, Why};
 use super::purge;
 use super::request;
 use super::shared::PageCache;
 use super::status::CacheStatus;
-use super::tee::{Draft, Tee};
 use super::vary;
 use crate::static_file;
+use crate::tee::{self, Tee};
 
 /// Stores answers.
-pub struct Store(pub Rc<Gate>);
+pub(crate) struct StoreAnswer(pub(crate) Rc<Gate>);
 
-impl Hook for Store {
+impl Hook for StoreAnswer {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
         match Fetch::take(exchange) {
             None => {}
@@ -59,7 +59,7 @@ impl Hook for Store {
     }
 }
 
-impl Store {
+impl StoreAnswer {
     fn page(&self, exchange: &mut Exchange, mut fetch: PageFetch) {
         let cache = Rc::clone(self.0.cache(exchange));
         let now_s = cache.now_s(&exchange.worker);
@@ -77,16 +77,16 @@ impl Store {
             return self.freshen(exchange, &cache, fetch, now_s);
         }
         let tags = self.take_tags(exchange);
-        let asked = Asked {
+        let asked = RequestFacts {
             is_authorized: fetch.wanted.is_authorized || request::is_authorized(exchange),
             no_store: fetch.wanted.directives.no_store,
             at_s: fetch.at_s,
         };
         let response = &exchange.response;
         let verdict = if exchange.handles_error() {
-            Verdict::Not(Why::Status)
+            StoreVerdict::Not(Why::Status)
         } else if response.has_carried() {
-            Verdict::Not(Why::Script)
+            StoreVerdict::Not(Why::Script)
         } else {
             let fields = response.with_carried(response.fields());
             let options = &self.0.options;
@@ -95,8 +95,8 @@ impl Store {
         exchange.response.remove(ACCEL_EXPIRES);
         let has_range = fetch.wanted.has_range;
         match verdict {
-            Verdict::Not(why) => forget(exchange, &cache, fetch, why),
-            Verdict::Store { times, withheld } => {
+            StoreVerdict::Not(why) => forget(exchange, &cache, fetch, why),
+            StoreVerdict::Store { times, withheld } => {
                 let page = page(exchange, &fetch, times, &withheld, tags, now_s);
                 self.keep(exchange, &cache, fetch, page);
             }
@@ -107,7 +107,13 @@ impl Store {
     }
 
     /// Stores the answer with its body, now or when it has come.
-    fn keep(&self, exchange: &mut Exchange, cache: &Rc<PageCache>, fetch: PageFetch, page: Page) {
+    fn keep(
+        &self,
+        exchange: &mut Exchange,
+        cache: &Rc<PageCache>,
+        fetch: PageFetch,
+        page: CachedPage,
+    ) {
         let bytes_max = self.0.options.object_bytes_max;
         let length = exchange.response.body.length();
         let why = if fetch.wanted.is_head {
@@ -121,7 +127,8 @@ impl Store {
             return forget(exchange, cache, fetch, why);
         }
         let forward = fetch.forward;
-        let draft = Draft {
+        let draft = PageDraft {
+            cache: Rc::clone(cache),
             page,
             since: fetch.since,
             at_s: fetch.at_s,
@@ -130,12 +137,12 @@ impl Store {
         let body = std::mem::take(&mut exchange.response.body);
         match in_memory(&body) {
             Some(bytes) => {
-                draft.finish(cache, bytes);
+                tee::Draft::finish(draft, bytes);
                 exchange.response.body = body;
             }
             None => {
-                let reader = InMemory::of(exchange);
-                let tee = Tee::new(body, reader, draft, Rc::clone(cache), bytes_max);
+                let reader = InMemory::new(exchange.file_reader());
+                let tee = Tee::new(body, reader, draft, bytes_max);
                 exchange.response.body = Body::Source(Box::new(tee));
             }
         }
@@ -161,19 +168,19 @@ impl Store {
             tags = old.page.tags.clone();
         }
         let fields = updated(&old.page, exchange.response.fields());
-        let asked = Asked {
+        let asked = RequestFacts {
             is_authorized: fetch.wanted.is_authorized || request::is_authorized(exchange),
             no_store: fetch.wanted.directives.no_store,
             at_s: fetch.at_s,
         };
         let told = exchange.response.with_carried(&fields);
         let verdict = policy::decide(old.page.status, &told, &asked, &self.0.options, now_s);
-        let is_of_request = asked.no_store || verdict == Verdict::Not(Why::Authorized);
+        let is_of_request = asked.no_store || verdict == StoreVerdict::Not(Why::Authorized);
         let (times, withheld) = match verdict {
-            Verdict::Store { times, withheld } => (Some(times), withheld),
-            Verdict::Not(_) => (None, vec!["date".into(), "age".into(), "server".into()]),
+            StoreVerdict::Store { times, withheld } => (Some(times), withheld),
+            StoreVerdict::Not(_) => (None, vec!["date".into(), "age".into(), "server".into()]),
         };
-        let page = Page {
+        let page = CachedPage {
             vary: vary::varying(
                 vary::names(&told).unwrap_or_default(),
                 &exchange.request.head,
@@ -187,7 +194,7 @@ impl Store {
             tags,
             ..old.page.clone()
         };
-        let entry = Entry::with_content(page, old.content);
+        let entry = CacheEntry::with_content(page, old.content);
         cache.counters.revalidated.add();
         let landing = match times {
             Some(_) => cache.store(&entry, fetch.since, fetch.at_s),
@@ -229,12 +236,42 @@ impl Store {
     }
 }
 
+/// An answer that lacks only its body.
+struct PageDraft {
+    cache: Rc<PageCache>,
+    /// Everything else.
+    page: CachedPage,
+    /// The number of the latest purge when it was begun.
+    since: u64,
+    /// The second in which it was asked for.
+    at_s: u64,
+    /// The requests that wait for it.
+    pilot: Option<Pilot>,
+}
+
+impl tee::Draft for PageDraft {
+    fn finish(mut self, body: Bytes) {
+        self.page.body = body;
+        let entry = CacheEntry::new(self.page);
+        let landing = self.cache.store(&entry, self.since, self.at_s);
+        if let Some(pilot) = self.pilot {
+            pilot.land(landing);
+        }
+    }
+
+    fn give_up(self) {
+        if let Some(pilot) = self.pilot {
+            pilot.land(Landing::NotStored);
+        }
+    }
+}
+
 /// The backend has failed, and what is stored may be sent in place of its error (RFC 5861 4).
 fn serve_stale(
     exchange: &mut Exchange,
     cache: &PageCache,
     fetch: PageFetch,
-    old: &Arc<Entry>,
+    old: &Arc<CacheEntry>,
     now_s: u64,
 ) {
     let failed = exchange.response.status;
@@ -306,11 +343,11 @@ fn page(
     withheld: &[Box<str>],
     tags: Box<[Box<[u8]>]>,
     now_s: u64,
-) -> Page {
+) -> CachedPage {
     let fields = exchange.response.fields();
     let told = exchange.response.with_carried(fields);
     let names = vary::names(&told).unwrap_or_default();
-    Page {
+    CachedPage {
         key: Arc::clone(&fetch.key),
         vary: vary::varying(names, &exchange.request.head),
         status: exchange.response.status,
@@ -347,7 +384,7 @@ fn date_of(fields: &HeaderBlock, now_s: u64) -> [u8; 29] {
 }
 
 /// The fields of a stored answer with those of a 304 in their place (RFC 9111 3.2).
-fn updated(old: &Page, fields: &HeaderBlock) -> HeaderBlock {
+fn updated(old: &CachedPage, fields: &HeaderBlock) -> HeaderBlock {
     let mut updated = HeaderBlock::new();
     updated.extend_from_wire(&old.fields);
     let is_kept = |name: &[u8]| {

@@ -11,10 +11,10 @@ use super::limits;
 
 /// Purges of tags.
 #[derive(Debug, Default)]
-pub struct TagPurges(Mutex<Table>);
+pub struct TagPurges(Mutex<PurgeTable>);
 
 #[derive(Debug, Default)]
-struct Table {
+struct PurgeTable {
     /// Everything stored up to this millisecond of the wall clock counts as purged.
     all_until_ms: u64,
     by_tag: HashMap<[u8; HALF_BYTES], u64>,
@@ -32,7 +32,7 @@ impl TagPurges {
     }
 
     /// Whether an answer with these tags, which was asked for at `stored_ms`, was purged since.
-    pub fn concern(&self, tags: &[Box<[u8]>], stored_ms: u64) -> bool {
+    pub(crate) fn concern(&self, tags: &[Box<[u8]>], stored_ms: u64) -> bool {
         let table = self.table();
         let is_purged = |tag: &[u8]| {
             let purged_ms = table.by_tag.get(&tag_name(tag));
@@ -78,12 +78,12 @@ impl TagPurges {
         true
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, PurgeTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
+impl PurgeTable {
     /// Forgets what counts as purged anyhow; everything does if there are too many even so.
     fn forget_old(&mut self) {
         if self.by_tag.len() > limits::TAG_PURGES_MAX {
@@ -96,7 +96,7 @@ impl Table {
 }
 
 /// A tag of any length, as a few bytes.
-pub fn tag_name(tag: &[u8]) -> [u8; HALF_BYTES] {
+pub(crate) fn tag_name(tag: &[u8]) -> [u8; HALF_BYTES] {
     super::blob::base_name(tag)
 }
 

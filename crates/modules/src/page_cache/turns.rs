@@ -5,25 +5,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use super::blob::Name;
+use super::blob::BlobName;
 
 /// The names that somebody is at work on, or waits for. Shared by all workers.
 #[derive(Debug, Default)]
-pub struct Turns(Mutex<Table>);
+pub(crate) struct Turns(Mutex<TurnTable>);
 
 #[derive(Debug, Default)]
-struct Table {
+struct TurnTable {
     /// How many were given so far.
     count: u64,
     /// The number of the last one for each name, and what tells its end.
-    last: HashMap<Name, (u64, oneshot::Receiver<()>)>,
+    last: HashMap<BlobName, (u64, oneshot::Receiver<()>)>,
 }
 
 /// A place behind those who have asked for the same name before. It is given up with the value.
 #[derive(Debug)]
-pub struct Turn {
+pub(crate) struct NameTurn {
     turns: Arc<Turns>,
-    name: Name,
+    name: BlobName,
     number: u64,
     /// Tells its end when the one before has ended.
     before: Option<oneshot::Receiver<()>>,
@@ -33,13 +33,13 @@ pub struct Turn {
 
 impl Turns {
     /// A turn for `name`, which comes behind those that were asked for before.
-    pub fn ask(self: &Arc<Turns>, name: Name) -> Turn {
+    pub(crate) fn ask(self: &Arc<Turns>, name: BlobName) -> NameTurn {
         let (end, has_ended) = oneshot::channel();
         let mut table = self.table();
         table.count += 1;
         let number = table.count;
         let before = table.last.insert(name, (number, has_ended));
-        Turn {
+        NameTurn {
             turns: Arc::clone(self),
             name,
             number,
@@ -48,14 +48,14 @@ impl Turns {
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, TurnTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Turn {
+impl NameTurn {
     /// Waits until it has come.
-    pub async fn comes(&mut self) {
+    pub(crate) async fn comes(&mut self) {
         if let Some(before) = &mut self.before {
             // Nothing is sent: the other end is dropped.
             let _ = before.await;
@@ -64,7 +64,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for NameTurn {
     fn drop(&mut self) {
         let mut table = self.turns.table();
         let last = table.last.get(&self.name);
@@ -80,7 +80,7 @@ mod tests {
 
     use super::*;
 
-    fn has_come(turn: &mut Turn) -> bool {
+    fn has_come(turn: &mut NameTurn) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         std::pin::pin!(turn.comes()).poll(&mut context).is_ready()
     }
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn turns_for_one_name_come_in_their_order() {
         let turns = Arc::new(Turns::default());
-        let name = |byte| [byte; size_of::<Name>()];
+        let name = |byte| [byte; size_of::<BlobName>()];
         let (mut first, mut second) = (turns.ask(name(1)), turns.ask(name(1)));
         let (third, mut other) = (turns.ask(name(1)), turns.ask(name(2)));
         assert!(has_come(&mut first) && has_come(&mut other) && !has_come(&mut second));

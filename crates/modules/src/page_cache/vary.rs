@@ -5,7 +5,7 @@
 //! list codings, types or languages the letter case.
 
 use petrel_engine::proto::header_block::HeaderBlock;
-use petrel_engine::proto::http1::RequestHead;
+use petrel_engine::proto::request_head::RequestHead;
 
 /// One name in Vary, and what the request for the stored answer had there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub fn names(fields: &HeaderBlock) -> Option<Vec<Box<str>>> {
 }
 
 /// What `head` has under `names`.
-pub fn varying(names: Vec<Box<str>>, head: &RequestHead) -> Box<[Varying]> {
+pub(crate) fn varying(names: Vec<Box<str>>, head: &RequestHead) -> Box<[Varying]> {
     let of = |name: Box<str>| {
         let mut value = Vec::new();
         let is_there = normalised(head, &name, |byte| {

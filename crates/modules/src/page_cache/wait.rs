@@ -1,54 +1,48 @@
-//! A request that waits for an answer which is being fetched for somebody else.
+//! A request that waits for an answer which is being fetched for another one.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
 use petrel_engine::ledger::Stage;
 use petrel_engine::module::{Outcome, Pending};
-use tokio::time::Sleep;
+use tokio::time::{error::Elapsed, timeout};
 
 use super::flight::{Landing, Passenger};
 use super::limits;
-use super::lookup::{Gate, Turn};
+use super::lookup::{Gate, LookupTurn};
 
 /// Waits in the client's task; then the request is looked up again.
-pub struct Waiting {
+pub(crate) struct WaitingLookup {
     gate: Rc<Gate>,
-    passenger: Passenger,
-    time_is_up: Pin<Box<Sleep>>,
+    landed: Pin<Box<dyn Future<Output = Result<Landing, Elapsed>>>>,
     waits: u8,
 }
 
-impl Waiting {
+impl WaitingLookup {
     /// A request that has waited `waits` times before.
-    pub fn new(gate: &Rc<Gate>, passenger: Passenger, waits: u8) -> Waiting {
-        Waiting {
+    pub(crate) fn new(gate: &Rc<Gate>, passenger: Passenger, waits: u8) -> WaitingLookup {
+        WaitingLookup {
             gate: Rc::clone(gate),
-            passenger,
-            time_is_up: Box::pin(tokio::time::sleep(gate.options.lock_timeout)),
+            landed: Box::pin(timeout(gate.options.lock_timeout, passenger.landed())),
             waits,
         }
     }
 }
 
-impl Pending for Waiting {
+impl Pending for WaitingLookup {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
-        let waits = match self.passenger.poll(context) {
-            Poll::Ready(Landing::Stored | Landing::Crashed) => self.waits.saturating_add(1),
+        let waits = match ready!(self.landed.as_mut().poll(context)) {
+            Ok(Landing::Stored | Landing::Crashed) => self.waits.saturating_add(1),
             // It is of no use to wait for the next one: all go at once.
-            Poll::Ready(Landing::NotStored) => limits::WAITS_MAX,
-            Poll::Pending => match self.time_is_up.as_mut().poll(context) {
-                Poll::Ready(()) => limits::WAITS_MAX,
-                Poll::Pending => return Poll::Pending,
-            },
+            Ok(Landing::NotStored) | Err(_) => limits::WAITS_MAX,
         };
         exchange.stamp(Stage::BackendQueue);
-        let turn = Turn {
+        let turn = LookupTurn {
             waits,
-            ..Turn::default()
+            ..LookupTurn::default()
         };
         Poll::Ready(self.gate.look(exchange, turn))
     }

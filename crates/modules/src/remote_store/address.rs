@@ -15,14 +15,14 @@ use petrel_engine::log::LogHandle;
 
 use crate::gateway::limits::QUEUE_FULL_PAUSE_MS;
 use crate::gateway::options::HostAddress;
-use crate::gateway::resolve::{self, Resolved};
+use crate::gateway::resolve::{self, FollowedNames, Resolved};
 use crate::gateway::stream::{BackendStream, InTurn, SocketAddress, is_own_shortage};
 
 use super::error::Kind;
 
 /// The address of a server, as it is configured.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct StoreAddress {
+pub(crate) struct StoreAddress {
     address: HostAddress,
 }
 
@@ -32,7 +32,7 @@ impl StoreAddress {
     ///
     /// # Errors
     /// It is none of these. A sentence without its full stop.
-    pub fn parse(text: &str, port_default: u16) -> Result<StoreAddress, String> {
+    pub(crate) fn parse(text: &str, port_default: u16) -> Result<StoreAddress, String> {
         let wrong =
             || format!("{text:?} is no address: it takes host:port, [address]:port or unix:/path");
         let path = text.strip_prefix("unix:").unwrap_or(text);
@@ -79,7 +79,7 @@ impl StoreAddress {
     }
 
     /// Host and port, if it has them.
-    pub fn host_and_port(&self) -> Option<(&str, u16)> {
+    pub(crate) fn host_and_port(&self) -> Option<(&str, u16)> {
         match &self.address {
             HostAddress::Tcp(host, port) => Some((host, *port)),
             _ => None,
@@ -87,17 +87,17 @@ impl StoreAddress {
     }
 
     /// A place that can be connected to. Names are looked up by the resolver's thread from now on.
-    pub(crate) fn place(&self, log: &LogHandle) -> io::Result<Place> {
+    pub(crate) fn place(&self, names: &FollowedNames, log: &LogHandle) -> io::Result<StorePlace> {
         match &self.address {
             HostAddress::Unix(path) => {
                 let path = PathBuf::from(OsStr::from_bytes(path));
-                Ok(Place::Fixed(SocketAddress::Unix(path)))
+                Ok(StorePlace::Fixed(SocketAddress::Unix(path)))
             }
             address => match resolve::numeric(address) {
-                Some(address) => Ok(Place::Fixed(SocketAddress::Ip(address))),
-                None => Ok(Place::Named {
+                Some(address) => Ok(StorePlace::Fixed(SocketAddress::Ip(address))),
+                None => Ok(StorePlace::Named {
                     name: self.to_string(),
-                    resolved: resolve::shared(log)?.watch(address),
+                    resolved: names.watch(address, log)?,
                     latest: RefCell::default(),
                 }),
             },
@@ -117,7 +117,7 @@ impl fmt::Display for StoreAddress {
 }
 
 /// Where to connect to.
-pub(crate) enum Place {
+pub(crate) enum StorePlace {
     /// Always there.
     Fixed(SocketAddress),
     /// Where a name leads to at present.
@@ -129,15 +129,15 @@ pub(crate) enum Place {
     },
 }
 
-impl Place {
+impl StorePlace {
     /// Connects.
     ///
     /// # Errors
     /// What kind of failure it is, and a sentence about it.
-    pub async fn connect(&self) -> Result<BackendStream, (Kind, String)> {
+    pub(crate) async fn connect(&self) -> Result<BackendStream, (Kind, String)> {
         let address = match self {
-            Place::Fixed(address) => address.clone(),
-            Place::Named {
+            StorePlace::Fixed(address) => address.clone(),
+            StorePlace::Named {
                 name,
                 resolved,
                 latest,

@@ -36,7 +36,7 @@ pub(super) enum Admission {
 
 impl Circuit {
     /// Whether an operation may go on.
-    pub fn admit(&mut self, now: Instant) -> Admission {
+    pub(crate) fn admit(&mut self, now: Instant) -> Admission {
         match &mut self.down {
             None => Admission::Up,
             Some(down) if now < down.until || down.is_being_tried => {
@@ -50,20 +50,20 @@ impl Circuit {
     }
 
     /// A trial is over, whether or not it has come to a result.
-    pub fn trial_ends(&mut self) {
+    pub(crate) fn trial_ends(&mut self) {
         if let Some(down) = &mut self.down {
             down.is_being_tried = false;
         }
     }
 
     /// The server has answered.
-    pub fn answered(&mut self) {
+    pub(crate) fn answered(&mut self) {
         self.timeouts_in_a_row = 0;
         self.down = None;
     }
 
     /// It could not be connected to.
-    pub fn unreachable(&mut self, now: Instant, why: &str) {
+    pub(crate) fn unreachable(&mut self, now: Instant, why: &str) {
         let pause = match &self.down {
             None => Duration::from_millis(limits::DOWN_PAUSE_MS_MIN),
             // Others that had begun before fail as well; that is no news.
@@ -82,7 +82,7 @@ impl Circuit {
     }
 
     /// An operation that should not take long ran out of time.
-    pub fn timed_out(&mut self, now: Instant, why: &str) {
+    pub(crate) fn timed_out(&mut self, now: Instant, why: &str) {
         self.timeouts_in_a_row = self.timeouts_in_a_row.saturating_add(1);
         if self.timeouts_in_a_row >= limits::TIMEOUTS_IN_A_ROW_MAX {
             self.unreachable(now, why);

@@ -10,7 +10,7 @@ use super::limits;
 
 /// Adds the counters of all stores to `counters`, as `store.KIND ADDRESS.NAME`: `store.redis
 /// 127.0.0.1:6379.requests`.
-pub fn read(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
+pub(crate) fn read(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
     let stores = shared.belonging(StoreCounters::default);
     let servers = stores
         .servers
@@ -31,26 +31,26 @@ pub(super) struct StoreCounters {
 
 /// What all workers have counted about one server.
 #[derive(Debug, Default)]
-pub struct ServerCounters {
+pub(crate) struct ServerCounters {
     /// Operations; a pipeline is one.
-    pub requests: AtomicU64,
+    pub(crate) requests: AtomicU64,
     /// Operations without a reply: the server away, too slow, or not to be understood.
-    pub failures: AtomicU64,
+    pub(crate) failures: AtomicU64,
     /// Of these, those that ran out of time.
-    pub timeouts: AtomicU64,
+    pub(crate) timeouts: AtomicU64,
     /// Of these, those that were not tried because the server is down, or too many wait.
-    pub refused: AtomicU64,
+    pub(crate) refused: AtomicU64,
     /// Connections made.
-    pub connects: AtomicU64,
+    pub(crate) connects: AtomicU64,
     /// Operations sent again, because a kept connection turned out to be closed.
-    pub repeated: AtomicU64,
+    pub(crate) repeated: AtomicU64,
     /// Microseconds for which all operations together have waited.
-    pub waited_us: AtomicU64,
+    pub(crate) waited_us: AtomicU64,
 }
 
 impl StoreCounters {
     /// Those of `peer`.
-    pub fn of(&self, peer: &str) -> Arc<ServerCounters> {
+    pub(crate) fn of(&self, peer: &str) -> Arc<ServerCounters> {
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         let is_room = servers.len() < limits::COUNTED_SERVERS_MAX;
         let name = match servers.contains_key(peer) || is_room {

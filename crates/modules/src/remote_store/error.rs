@@ -7,11 +7,11 @@ use super::limits;
 
 /// An operation failed. One line of text, with the server's name and how far it got.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoreError {
+pub(crate) struct StoreError {
     /// The server, as it was configured, with what it is: `redis 127.0.0.1:6379`.
     pub peer: Rc<str>,
     /// How far it got.
-    pub stage: Stage,
+    pub stage: OperationStage,
     /// What went wrong, a sentence without its full stop.
     pub text: String,
     /// What kind of failure it is.
@@ -20,7 +20,7 @@ pub struct StoreError {
 
 /// How far an operation got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Stage {
+pub(crate) enum OperationStage {
     /// Nothing was sent: the request itself is not one that can be.
     Request,
     /// It waited for a connection.
@@ -37,7 +37,7 @@ pub enum Stage {
 
 /// What kind of failure it is, for those who do more than tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// The operation cannot be made: a key that is too long, a command that no shared connection can
     /// have. It fails each time.
     Refused,
@@ -60,7 +60,7 @@ pub enum Kind {
 impl StoreError {
     pub(super) fn new(
         peer: &Rc<str>,
-        stage: Stage,
+        stage: OperationStage,
         kind: Kind,
         text: impl Into<String>,
     ) -> StoreError {
@@ -74,17 +74,17 @@ impl StoreError {
 
     /// The request itself is wrong.
     pub(super) fn refused(peer: &Rc<str>, text: impl Into<String>) -> StoreError {
-        StoreError::new(peer, Stage::Request, Kind::Refused, text)
+        StoreError::new(peer, OperationStage::Request, Kind::Refused, text)
     }
 
     /// The server says this instead of doing it.
-    pub(super) fn said(peer: &Rc<str>, stage: Stage, text: &[u8]) -> StoreError {
+    pub(super) fn said(peer: &Rc<str>, stage: OperationStage, text: &[u8]) -> StoreError {
         StoreError::new(peer, stage, Kind::Said, readable(text))
     }
 
     /// Whether another request has been told the same a moment ago, so that one line in the log is
     /// enough.
-    pub fn is_repeated(&self) -> bool {
+    pub(crate) fn is_repeated(&self) -> bool {
         self.kind == Kind::Down
     }
 }
@@ -97,15 +97,15 @@ impl fmt::Display for StoreError {
 
 impl std::error::Error for StoreError {}
 
-impl fmt::Display for Stage {
+impl fmt::Display for OperationStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Stage::Request => "request",
-            Stage::Queue => "queue",
-            Stage::Connect => "connect",
-            Stage::Login => "login",
-            Stage::Write => "write",
-            Stage::Read => "read",
+            OperationStage::Request => "request",
+            OperationStage::Queue => "queue",
+            OperationStage::Connect => "connect",
+            OperationStage::Login => "login",
+            OperationStage::Write => "write",
+            OperationStage::Read => "read",
         })
     }
 }
@@ -124,12 +124,12 @@ mod tests {
     #[test]
     fn an_error_is_one_line() {
         let peer = Rc::from("redis 127.0.0.1:6379");
-        let error = StoreError::said(&peer, Stage::Read, b"ERR a\r\nb \xff");
+        let error = StoreError::said(&peer, OperationStage::Read, b"ERR a\r\nb \xff");
         assert_eq!(
             error.to_string(),
             "redis 127.0.0.1:6379: read: ERR a  b \u{fffd}"
         );
-        let long = StoreError::said(&peer, Stage::Read, &[b'a'; 10_000]);
+        let long = StoreError::said(&peer, OperationStage::Read, &[b'a'; 10_000]);
         assert_eq!(long.text.len(), limits::ERROR_TEXT_BYTES_MAX);
     }
 }

@@ -2,75 +2,75 @@
 
 /// Connections of one worker to one Redis, unless the options say otherwise. A Redis may be made to wait
 /// (BLPOP, a slow script), and who waits holds a connection; it takes 10,000 of all clients together.
-pub const REDIS_CONNECTIONS_MAX: usize = 1024;
+pub(crate) const REDIS_CONNECTIONS_MAX: usize = 1024;
 
 /// The same for one memcached, where nothing waits and which takes 1024 of all clients together.
-pub const MEMCACHED_CONNECTIONS_MAX: usize = 64;
+pub(crate) const MEMCACHED_CONNECTIONS_MAX: usize = 64;
 
 /// Requests of one worker that wait for a connection to one server. More are refused at once.
-pub const WAITING_MAX: usize = 4096;
+pub(crate) const WAITING_MAX: usize = 4096;
 
 /// Connections of one worker to one server that are kept although nobody uses them.
-pub const IDLE_CONNECTIONS_MAX: usize = 64;
+pub(crate) const IDLE_CONNECTIONS_MAX: usize = 64;
 
 /// Seconds after which a connection that nobody has used is closed. Looked at when somebody
 /// asks for a client or wants a connection.
-pub const IDLE_S_MAX: u64 = 60;
+pub(crate) const IDLE_S_MAX: u64 = 60;
 
 /// Pools that one worker has, each for a server and a login. Addresses may come from a script, so there
 /// must be an end: one that nobody uses is given up for another.
-pub const POOLS_MAX: usize = 256;
+pub(crate) const POOLS_MAX: usize = 256;
 
 /// Servers whose counters stand by themselves; what is beyond is counted as `others`.
-pub const COUNTED_SERVERS_MAX: usize = 256;
+pub(crate) const COUNTED_SERVERS_MAX: usize = 256;
 
 /// Milliseconds to connect and log in, unless the options say otherwise.
-pub const CONNECT_TIMEOUT_MS: u64 = 1000;
+pub(crate) const CONNECT_TIMEOUT_MS: u64 = 1000;
 
 /// Milliseconds for a whole operation, the wait for a connection included, unless the options say
 /// otherwise.
-pub const TIMEOUT_MS: u64 = 3000;
+pub(crate) const TIMEOUT_MS: u64 = 3000;
 
 /// Milliseconds for which a server that could not be connected to is not tried again, the first time.
 /// Doubled each time it still cannot.
-pub const DOWN_PAUSE_MS_MIN: u64 = 250;
+pub(crate) const DOWN_PAUSE_MS_MIN: u64 = 250;
 
 /// See [`DOWN_PAUSE_MS_MIN`].
-pub const DOWN_PAUSE_MS_MAX: u64 = 5000;
+pub(crate) const DOWN_PAUSE_MS_MAX: u64 = 5000;
 
 /// Operations in a row that end by time-out before the server is taken for down.
-pub const TIMEOUTS_IN_A_ROW_MAX: u32 = 4;
+pub(crate) const TIMEOUTS_IN_A_ROW_MAX: u32 = 4;
 
 /// Bytes that are read at once, into a buffer that a worker's clients share.
-pub const RECEIVE_BUFFER_BYTES: usize = 64 * 1024;
+pub(crate) const RECEIVE_BUFFER_BYTES: usize = 64 * 1024;
 
 /// Reads on one connection before others get their turn.
-pub const READS_AT_ONCE_MAX: u32 = 16;
+pub(crate) const READS_AT_ONCE_MAX: u32 = 16;
 
 /// Bytes of one string in a reply.
-pub const BULK_BYTES_MAX: usize = 16 << 20;
+pub(crate) const BULK_BYTES_MAX: usize = 16 << 20;
 
 /// Bytes of the replies to one operation, as they are kept.
-pub const REPLY_BYTES_MAX: usize = 32 << 20;
+pub(crate) const REPLY_BYTES_MAX: usize = 32 << 20;
 
 /// Arrays within each other in a reply.
-pub const REPLY_DEPTH_MAX: usize = 32;
+pub(crate) const REPLY_DEPTH_MAX: usize = 32;
 
 /// Bytes of one operation's commands.
-pub const REQUEST_BYTES_MAX: usize = 32 << 20;
+pub(crate) const REQUEST_BYTES_MAX: usize = 32 << 20;
 
 /// Commands that are sent at once.
-pub const PIPELINE_COMMANDS_MAX: usize = 10_000;
+pub(crate) const PIPELINE_COMMANDS_MAX: usize = 10_000;
 
 /// Keys that are asked for at once.
-pub const KEYS_AT_ONCE_MAX: usize = 10_000;
+pub(crate) const KEYS_AT_ONCE_MAX: usize = 10_000;
 
 /// Bytes of a value for memcached, unless the options say otherwise: what its servers take unless told
 /// otherwise, their own overhead included.
-pub const MEMCACHED_VALUE_BYTES_MAX: usize = 1 << 20;
+pub(crate) const MEMCACHED_VALUE_BYTES_MAX: usize = 1 << 20;
 
 /// Servers that one memcached client spreads its keys over.
-pub const MEMCACHED_SERVERS_MAX: usize = 128;
+pub(crate) const MEMCACHED_SERVERS_MAX: usize = 128;
 
 /// Bytes of a text that a server sends with an error and that gets into messages.
-pub const ERROR_TEXT_BYTES_MAX: usize = 512;
+pub(crate) const ERROR_TEXT_BYTES_MAX: usize = 512;

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
 
-use super::error::{Kind, Stage};
+use super::error::{Kind, OperationStage};
 use super::limits;
 use crate::gateway::stream::BackendStream;
 
@@ -45,38 +45,38 @@ pub(super) enum Afterwards {
 
 /// An exchange that has failed. The connection is of no use any more.
 #[derive(Debug)]
-pub(super) struct Failure {
-    pub kind: Kind,
-    pub stage: Stage,
-    pub text: String,
+pub(super) struct ExchangeFailure {
+    pub(crate) kind: Kind,
+    pub(crate) stage: OperationStage,
+    pub(crate) text: String,
     /// Bytes of the commands that the socket has taken.
-    pub written: usize,
+    pub(crate) written: usize,
     /// Whether anything of a reply came.
-    pub has_reply_begun: bool,
+    pub(crate) has_reply_begun: bool,
 }
 
 impl Link {
-    pub fn new(stream: BackendStream) -> Link {
+    pub(crate) fn new(stream: BackendStream) -> Link {
         Link { stream }
     }
 
     /// Whether an idle connection is closed, or has bytes that would be taken for the reply to the next
     /// command. Asks the kernel.
-    pub fn is_stale(&self) -> bool {
+    pub(crate) fn is_stale(&self) -> bool {
         self.stream.is_stale_now()
     }
 
     /// Sends `commands` and reads the `replies`, both at a time: a server may stop reading while nobody
     /// takes what it answers. `stage` tells how far it is.
-    pub async fn exchange(
+    pub(crate) async fn exchange(
         &mut self,
         commands: &[u8],
         replies: &mut dyn Replies,
         buffer: &ReceiveBuffer,
-        stage: &Cell<Stage>,
-    ) -> Result<Afterwards, Failure> {
-        stage.set(Stage::Write);
-        let mut progress = Progress::default();
+        stage: &Cell<OperationStage>,
+    ) -> Result<Afterwards, ExchangeFailure> {
+        stage.set(OperationStage::Write);
+        let mut progress = ExchangeProgress::default();
         poll_fn(|context| self.poll(context, commands, replies, buffer, &mut progress, stage)).await
     }
 
@@ -86,19 +86,19 @@ impl Link {
         commands: &[u8],
         replies: &mut dyn Replies,
         buffer: &ReceiveBuffer,
-        progress: &mut Progress,
-        stage: &Cell<Stage>,
-    ) -> Poll<Result<Afterwards, Failure>> {
+        progress: &mut ExchangeProgress,
+        stage: &Cell<OperationStage>,
+    ) -> Poll<Result<Afterwards, ExchangeFailure>> {
         self.poll_write(context, commands, progress);
         if progress.written == commands.len() {
-            stage.set(Stage::Read);
+            stage.set(OperationStage::Read);
         }
         for _ in 0..limits::READS_AT_ONCE_MAX {
             let mut buffer = buffer.borrow_mut();
             let Poll::Ready(read) = self.stream.poll_read(context, &mut buffer) else {
                 // What could not be written will never be read: nothing more is to be waited for.
                 return match progress.write_error.take() {
-                    Some(error) => Poll::Ready(Err(lost(progress, Stage::Write, &error))),
+                    Some(error) => Poll::Ready(Err(lost(progress, OperationStage::Write, &error))),
                     None => Poll::Pending,
                 };
             };
@@ -131,7 +131,12 @@ impl Link {
     }
 
     /// Sends what the socket takes. An error is kept: the server may have said why before it closed.
-    fn poll_write(&mut self, context: &mut Context<'_>, commands: &[u8], progress: &mut Progress) {
+    fn poll_write(
+        &mut self,
+        context: &mut Context<'_>,
+        commands: &[u8],
+        progress: &mut ExchangeProgress,
+    ) {
         while progress.write_error.is_none() {
             let rest = commands.get(progress.written..).unwrap_or_default();
             if rest.is_empty() {
@@ -149,8 +154,8 @@ impl Link {
     }
 }
 
-fn lost(progress: &Progress, stage: Stage, error: &io::Error) -> Failure {
-    Failure {
+fn lost(progress: &ExchangeProgress, stage: OperationStage, error: &io::Error) -> ExchangeFailure {
+    ExchangeFailure {
         kind: Kind::Lost,
         stage,
         text: error.to_string(),
@@ -160,13 +165,13 @@ fn lost(progress: &Progress, stage: Stage, error: &io::Error) -> Failure {
 }
 
 #[derive(Default)]
-struct Progress {
+struct ExchangeProgress {
     written: usize,
     write_error: Option<io::Error>,
     has_reply_begun: bool,
 }
 
-impl Progress {
+impl ExchangeProgress {
     fn afterwards(&self, commands: &[u8], replies: &dyn Replies) -> Afterwards {
         let is_sent = self.written == commands.len() && self.write_error.is_none();
         match is_sent && replies.leave_it_sound() {
@@ -176,7 +181,7 @@ impl Progress {
     }
 }
 
-fn closed(progress: &Progress) -> io::Error {
+fn closed(progress: &ExchangeProgress) -> io::Error {
     io::Error::new(
         io::ErrorKind::UnexpectedEof,
         match progress.has_reply_begun {
@@ -186,10 +191,10 @@ fn closed(progress: &Progress) -> io::Error {
     )
 }
 
-fn not_understood(progress: &Progress, text: &str) -> Failure {
-    Failure {
+fn not_understood(progress: &ExchangeProgress, text: &str) -> ExchangeFailure {
+    ExchangeFailure {
         kind: Kind::Protocol,
-        stage: Stage::Read,
+        stage: OperationStage::Read,
         text: text.to_owned(),
         written: progress.written,
         has_reply_begun: true,

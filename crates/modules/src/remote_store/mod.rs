@@ -23,53 +23,61 @@
 //! - Every operation has an end: one time-out spans the wait for a connection, connecting and the reply.
 //! - A server that is away costs one attempt a pause; everybody else is told at once.
 //! - Memory is taken for what has come, not for what is announced, and ends at `limits`.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "one use of a connection is timed"
+)]
 
 mod address;
 mod circuit;
-pub mod counters;
+pub(crate) mod counters;
 mod error;
-pub mod limits;
+pub(crate) mod limits;
 mod link;
 mod memcached;
 mod pool;
 mod redis;
 #[cfg(test)]
 mod testing;
-pub mod tier;
+pub(crate) mod tier;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::gateway::resolve::FollowedNames;
 use petrel_engine::log::LogHandle;
 use petrel_engine::worker::Worker;
 
-pub(crate) use address::Place;
-pub use address::StoreAddress;
-pub use error::{Kind, Stage, StoreError};
-pub use memcached::{
+pub(crate) use address::StoreAddress;
+pub(crate) use address::StorePlace;
+pub(crate) use error::StoreError;
+#[cfg(test)]
+pub(crate) use error::{Kind, OperationStage};
+pub(crate) use memcached::{
     CasOutcome, Distribution, HashName, KeyForm, Memcached, MemcachedOptions, StoredValue, Wire,
 };
-pub use petrel_engine::proto::resp::Value;
-pub use redis::{Pipeline, Redis, RedisOptions};
+pub(crate) use petrel_engine::proto::resp::Value;
+pub(crate) use redis::{Pipeline, Redis, RedisOptions};
 
 use counters::StoreCounters;
 use link::ReceiveBuffer;
 use pool::{Login, Pool, PoolOptions};
 
 /// The connections of one worker to all stores.
-pub struct Stores {
-    pools: RefCell<Vec<Entry>>,
+pub(crate) struct Stores {
+    pools: RefCell<Vec<PoolEntry>>,
     is_draining: Rc<Cell<bool>>,
     buffer: Rc<ReceiveBuffer>,
     counters: Arc<StoreCounters>,
+    names: Arc<FollowedNames>,
     log: LogHandle,
     /// When old connections were last looked for.
     looked_at: Cell<Instant>,
 }
 
-struct Entry {
+struct PoolEntry {
     key: PoolKey,
     pool: Rc<Pool>,
 }
@@ -88,7 +96,7 @@ struct PoolKey {
 
 impl Stores {
     /// Those of `worker`. To be kept by whoever asks often.
-    pub fn of(worker: &Rc<Worker>) -> Rc<Stores> {
+    pub(crate) fn of(worker: &Rc<Worker>) -> Rc<Stores> {
         worker.belonging(|| {
             let drained = Rc::downgrade(worker);
             worker.on_drain(move || {
@@ -102,6 +110,7 @@ impl Stores {
                 pools: RefCell::default(),
                 buffer: Rc::new(RefCell::new(vec![0; limits::RECEIVE_BUFFER_BYTES].into())),
                 counters: worker.shared().belonging(StoreCounters::default),
+                names: FollowedNames::of(worker.shared()),
                 log: worker.logs().error_log(None),
                 looked_at: Cell::new(Instant::now()),
             }
@@ -112,7 +121,7 @@ impl Stores {
     ///
     /// # Errors
     /// There are too many servers already, or its name cannot be looked up for lack of a thread.
-    pub fn redis(&self, options: &RedisOptions) -> Result<Rc<Redis>, StoreError> {
+    pub(crate) fn redis(&self, options: &RedisOptions) -> Result<Rc<Redis>, StoreError> {
         let login = options.login();
         let key = PoolKey {
             kind: "redis",
@@ -133,7 +142,10 @@ impl Stores {
     /// # Errors
     /// The options name no server, too many, or a namespace and prefix that leave no key; or see
     /// [`Stores::redis`].
-    pub fn memcached(&self, options: &MemcachedOptions) -> Result<Rc<Memcached>, StoreError> {
+    pub(crate) fn memcached(
+        &self,
+        options: &MemcachedOptions,
+    ) -> Result<Rc<Memcached>, StoreError> {
         let refused = |text: String| StoreError::refused(&Rc::from("memcached"), text);
         if options.servers.is_empty() {
             return Err(refused("no server is named".to_owned()));
@@ -166,13 +178,14 @@ impl Stores {
         let peer: Rc<str> = format!("{} {}", key.kind, key.address).into();
         if pools.len() >= limits::POOLS_MAX {
             // The oldest that no handle and no operation has.
-            let unused = |entry: &Entry| Rc::strong_count(&entry.pool) == 1;
+            let unused = |entry: &PoolEntry| Rc::strong_count(&entry.pool) == 1;
             let Some(oldest) = pools.iter().position(unused) else {
                 return Err(StoreError::refused(&peer, "too many stores are in use"));
             };
             pools.remove(oldest);
         }
-        let place = key.address.place(&self.log).map_err(|error| {
+        let place = key.address.place(&self.names, &self.log);
+        let place = place.map_err(|error| {
             StoreError::refused(&peer, format!("its name cannot be looked up: {error}"))
         })?;
         let pool = Rc::new(Pool::new(PoolOptions {
@@ -185,7 +198,7 @@ impl Stores {
             buffer: Rc::clone(&self.buffer),
             is_draining: Rc::clone(&self.is_draining),
         }));
-        pools.push(Entry {
+        pools.push(PoolEntry {
             key,
             pool: Rc::clone(&pool),
         });

@@ -3,6 +3,10 @@
 //! Knows no protocol: commands are bytes, replies are taken by a [`Replies`]. A connection is lent to
 //! one operation at a time and comes back only when its exchange is over and has left it as it was;
 //! in all other cases, also when nobody waits for the operation any more, it is closed.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "one use of a connection is timed"
+)]
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -14,17 +18,17 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::address::Place;
+use super::address::StorePlace;
 use super::circuit::{Admission, Circuit};
 use super::counters::ServerCounters;
-use super::error::{Kind, Stage, StoreError};
+use super::error::{Kind, OperationStage, StoreError};
 use super::limits;
-use super::link::{Afterwards, Failure, Link, ReceiveBuffer, Replies};
+use super::link::{Afterwards, ExchangeFailure, Link, ReceiveBuffer, Replies};
 
 /// Connections to one server, with one login.
 pub(super) struct Pool {
     peer: Rc<str>,
-    place: Place,
+    place: StorePlace,
     login: Option<Login>,
     connect_timeout: Duration,
     buffer: Rc<ReceiveBuffer>,
@@ -42,21 +46,21 @@ pub(super) struct Pool {
 
 /// What a pool is made from.
 pub(super) struct PoolOptions {
-    pub peer: Rc<str>,
-    pub place: Place,
-    pub login: Option<Login>,
-    pub connect_timeout: Duration,
-    pub connections_max: usize,
-    pub buffer: Rc<ReceiveBuffer>,
+    pub(crate) peer: Rc<str>,
+    pub(crate) place: StorePlace,
+    pub(crate) login: Option<Login>,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) connections_max: usize,
+    pub(crate) buffer: Rc<ReceiveBuffer>,
     /// The worker drains: no connection is kept.
-    pub is_draining: Rc<Cell<bool>>,
-    pub counters: Arc<ServerCounters>,
+    pub(crate) is_draining: Rc<Cell<bool>>,
+    pub(crate) counters: Arc<ServerCounters>,
 }
 
 /// What is said on a new connection before anything else.
 pub(super) struct Login {
-    pub commands: Vec<u8>,
-    pub replies: fn() -> Box<dyn LoginReplies>,
+    pub(crate) commands: Vec<u8>,
+    pub(crate) replies: fn() -> Box<dyn LoginReplies>,
 }
 
 /// What takes the answer to a [`Login`].
@@ -68,15 +72,15 @@ pub(super) trait LoginReplies: Replies {
 /// Commands that are sent at once.
 #[derive(Clone, Copy)]
 pub(super) struct Operation<'a> {
-    pub commands: &'a [u8],
+    pub(crate) commands: &'a [u8],
     /// Whether it makes no difference if the server does it twice.
-    pub is_repeatable: bool,
+    pub(crate) is_repeatable: bool,
     /// Whether the server is meant to wait, so that a time-out says nothing about it.
-    pub may_block: bool,
+    pub(crate) may_block: bool,
     /// Whether the connection is another one afterwards.
-    pub changes_connection: bool,
+    pub(crate) changes_connection: bool,
     /// For all of it, the wait for a connection included.
-    pub timeout: Duration,
+    pub(crate) timeout: Duration,
 }
 
 struct Idle {
@@ -85,7 +89,7 @@ struct Idle {
 }
 
 impl Pool {
-    pub fn new(options: PoolOptions) -> Pool {
+    pub(crate) fn new(options: PoolOptions) -> Pool {
         Pool {
             peer: options.peer,
             place: options.place,
@@ -104,25 +108,25 @@ impl Pool {
     }
 
     /// The server's name for messages.
-    pub fn peer(&self) -> &Rc<str> {
+    pub(crate) fn peer(&self) -> &Rc<str> {
         &self.peer
     }
 
     /// Connections that nobody uses.
     #[cfg(test)]
-    pub fn idle_connections(&self) -> usize {
+    pub(crate) fn idle_connections(&self) -> usize {
         self.idle.borrow().len()
     }
 
     /// Whether one of them is of no use any more, as far as the kernel knows.
     #[cfg(test)]
-    pub fn is_an_idle_one_stale(&self) -> bool {
+    pub(crate) fn is_an_idle_one_stale(&self) -> bool {
         self.idle.borrow().iter().any(|idle| idle.link.is_stale())
     }
 
     /// As if nobody had used them for so long.
     #[cfg(test)]
-    pub fn let_idle_ones_age(&self, by: Duration) {
+    pub(crate) fn let_idle_ones_age(&self, by: Duration) {
         for idle in &mut *self.idle.borrow_mut() {
             idle.since = idle
                 .since
@@ -133,7 +137,7 @@ impl Pool {
 
     /// What the circuit takes for the present goes on by this, and no further.
     #[cfg(test)]
-    pub fn step_clock(&self, by: Duration) {
+    pub(crate) fn step_clock(&self, by: Duration) {
         self.stopped_at.set(Some(self.now() + by));
     }
 
@@ -151,13 +155,13 @@ impl Pool {
     /// # Errors
     /// There is no complete reply; what the error is counted as. What a complete reply says is the
     /// caller's business.
-    pub async fn perform<R: Replies>(
+    pub(crate) async fn perform<R: Replies>(
         &self,
         operation: Operation<'_>,
         replies: impl Fn() -> R,
     ) -> Result<R, StoreError> {
         let begun = Instant::now();
-        let stage = Cell::new(Stage::Queue);
+        let stage = Cell::new(OperationStage::Queue);
         let limit = operation.timeout;
         let result = match timeout(limit, self.attempt(operation, replies, &stage)).await {
             Ok(result) => result,
@@ -180,7 +184,7 @@ impl Pool {
         &self,
         operation: Operation<'_>,
         replies: impl Fn() -> R,
-        stage: &Cell<Stage>,
+        stage: &Cell<OperationStage>,
     ) -> Result<R, StoreError> {
         self.refuse_if_down()?;
         let _permit = self.enter().await?;
@@ -198,7 +202,7 @@ impl Pool {
                 Err(failure) => return Err(self.failed(failure)),
             }
         }
-        stage.set(Stage::Connect);
+        stage.set(OperationStage::Connect);
         let mut link = self.open(stage).await?;
         match self.exchange(&mut link, operation, &replies, stage).await {
             Ok((taken, afterwards)) => {
@@ -214,8 +218,8 @@ impl Pool {
         link: &mut Link,
         operation: Operation<'_>,
         replies: impl Fn() -> R,
-        stage: &Cell<Stage>,
-    ) -> Result<(R, Afterwards), Failure> {
+        stage: &Cell<OperationStage>,
+    ) -> Result<(R, Afterwards), ExchangeFailure> {
         let mut taken = replies();
         let exchange = link.exchange(operation.commands, &mut taken, &self.buffer, stage);
         let afterwards = exchange.await;
@@ -239,22 +243,27 @@ impl Pool {
         }
         if self.waiting.get() >= limits::WAITING_MAX {
             let text = "too many requests wait for a connection";
-            return Err(StoreError::new(&self.peer, Stage::Queue, Kind::Busy, text));
+            return Err(StoreError::new(
+                &self.peer,
+                OperationStage::Queue,
+                Kind::Busy,
+                text,
+            ));
         }
-        let _waiting = Waiting::new(&self.waiting);
+        let _waiting = WaitingCount::new(&self.waiting);
         let permit = self.permits.acquire().await;
         permit.expect("nobody closes the semaphore").forget();
         Ok(Permit(self))
     }
 
     /// Closes the connections that are not in use.
-    pub fn close_idle(&self) {
+    pub(crate) fn close_idle(&self) {
         let idle = self.idle.take();
         drop(idle);
     }
 
     /// Closes connections that nobody has used for long.
-    pub fn close_old(&self) {
+    pub(crate) fn close_old(&self) {
         forget_old(&mut self.idle.borrow_mut());
     }
 
@@ -271,7 +280,7 @@ impl Pool {
                 let text = format!("it is down: {why}");
                 Err(StoreError::new(
                     &self.peer,
-                    Stage::Connect,
+                    OperationStage::Connect,
                     Kind::Down,
                     text,
                 ))
@@ -305,7 +314,7 @@ impl Pool {
     }
 
     /// A new connection, logged in.
-    async fn open(&self, stage: &Cell<Stage>) -> Result<Link, StoreError> {
+    async fn open(&self, stage: &Cell<OperationStage>) -> Result<Link, StoreError> {
         let opened = match timeout(self.connect_timeout, self.connect(stage)).await {
             Ok(opened) => opened,
             Err(_) => {
@@ -327,44 +336,57 @@ impl Pool {
         opened
     }
 
-    async fn connect(&self, stage: &Cell<Stage>) -> Result<Link, StoreError> {
-        let unconnected = |(kind, text)| StoreError::new(&self.peer, Stage::Connect, kind, text);
+    async fn connect(&self, stage: &Cell<OperationStage>) -> Result<Link, StoreError> {
+        let unconnected =
+            |(kind, text)| StoreError::new(&self.peer, OperationStage::Connect, kind, text);
         let stream = self.place.connect().await.map_err(unconnected)?;
         count(&self.counters.connects, 1);
         let mut link = Link::new(stream);
         let Some(login) = &self.login else {
             return Ok(link);
         };
-        let failed = |failure: Failure| {
-            StoreError::new(&self.peer, Stage::Login, failure.kind, failure.text)
+        let failed = |failure: ExchangeFailure| {
+            StoreError::new(
+                &self.peer,
+                OperationStage::Login,
+                failure.kind,
+                failure.text,
+            )
         };
         let mut replies = (login.replies)();
-        let part = Cell::new(Stage::Login);
-        stage.set(Stage::Login);
+        let part = Cell::new(OperationStage::Login);
+        stage.set(OperationStage::Login);
         let exchange = link.exchange(&login.commands, &mut *replies, &self.buffer, &part);
         let afterwards = exchange.await.map_err(failed)?;
         if let Some(refusal) = replies.refusal() {
-            return Err(StoreError::said(&self.peer, Stage::Login, refusal));
+            return Err(StoreError::said(&self.peer, OperationStage::Login, refusal));
         }
         match afterwards {
             Afterwards::Reusable => Ok(link),
             Afterwards::Spent => {
                 let text = "it has closed the connection";
-                Err(StoreError::new(&self.peer, Stage::Login, Kind::Lost, text))
+                Err(StoreError::new(
+                    &self.peer,
+                    OperationStage::Login,
+                    Kind::Lost,
+                    text,
+                ))
             }
         }
     }
 
-    fn timed_out(&self, operation: Operation<'_>, stage: Stage) -> StoreError {
+    fn timed_out(&self, operation: Operation<'_>, stage: OperationStage) -> StoreError {
         let text = match stage {
-            Stage::Queue => "no connection was free in time",
-            Stage::Connect | Stage::Login => "no connection in time",
+            OperationStage::Queue => "no connection was free in time",
+            OperationStage::Connect | OperationStage::Login => "no connection in time",
             _ => "no reply in time",
         };
         let mut circuit = self.circuit.borrow_mut();
         match stage {
-            Stage::Connect | Stage::Login => circuit.unreachable(self.now(), text),
-            Stage::Write | Stage::Read if !operation.may_block => {
+            OperationStage::Connect | OperationStage::Login => {
+                circuit.unreachable(self.now(), text)
+            }
+            OperationStage::Write | OperationStage::Read if !operation.may_block => {
                 circuit.timed_out(self.now(), text);
                 self.idle.borrow_mut().clear();
             }
@@ -373,7 +395,7 @@ impl Pool {
         StoreError::new(&self.peer, stage, Kind::TimedOut, text)
     }
 
-    fn failed(&self, failure: Failure) -> StoreError {
+    fn failed(&self, failure: ExchangeFailure) -> StoreError {
         StoreError::new(&self.peer, failure.stage, failure.kind, failure.text)
     }
 }
@@ -382,7 +404,7 @@ impl Operation<'_> {
     /// Whether the operation may be sent again: nothing of a reply came, and the server cannot have done
     /// anything or may do it twice. A reset proves nothing: a server that closes with any unread byte resets
     /// the connection.
-    fn may_be_repeated(&self, failure: &Failure) -> bool {
+    fn may_be_repeated(&self, failure: &ExchangeFailure) -> bool {
         failure.kind == Kind::Lost
             && !failure.has_reply_begun
             && (self.is_repeatable || failure.written == 0)
@@ -408,16 +430,16 @@ impl Drop for Trial<'_> {
 }
 
 /// Counts one who waits.
-struct Waiting<'a>(&'a Cell<usize>);
+struct WaitingCount<'a>(&'a Cell<usize>);
 
-impl Waiting<'_> {
-    fn new(count: &Cell<usize>) -> Waiting<'_> {
+impl WaitingCount<'_> {
+    fn new(count: &Cell<usize>) -> WaitingCount<'_> {
         count.set(count.get() + 1);
-        Waiting(count)
+        WaitingCount(count)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingCount<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }

@@ -73,19 +73,19 @@ pub(super) enum Step {
 
 /// A server that accepts one connection for each script, and none beyond.
 pub(super) struct FakeServer {
-    pub address: String,
+    pub(crate) address: String,
     task: JoinHandle<()>,
 }
 
 impl FakeServer {
     /// Over TCP.
-    pub async fn start(scripts: Vec<Vec<Step>>) -> FakeServer {
+    pub(crate) async fn start(scripts: Vec<Vec<Step>>) -> FakeServer {
         let listener = TcpListener::bind("127.0.0.1:0").await;
         FakeServer::start_on(listener.expect("a port is free"), scripts)
     }
 
     /// The same with this socket.
-    pub fn start_on(listener: TcpListener, scripts: Vec<Vec<Step>>) -> FakeServer {
+    pub(crate) fn start_on(listener: TcpListener, scripts: Vec<Vec<Step>>) -> FakeServer {
         let address = listener.local_addr().expect("it is bound").to_string();
         let task = tokio::spawn(async move {
             let mut connections = Vec::new();
@@ -102,7 +102,7 @@ impl FakeServer {
     }
 
     /// Over a unix socket.
-    pub fn start_unix(path: &str, scripts: Vec<Vec<Step>>) -> FakeServer {
+    pub(crate) fn start_unix(path: &str, scripts: Vec<Vec<Step>>) -> FakeServer {
         let listener = UnixListener::bind(path).expect("it can be made");
         let task = tokio::spawn(async move {
             for script in scripts {
@@ -126,7 +126,7 @@ impl FakeServer {
     }
 
     /// All scripts are played to their end.
-    pub async fn finish(self) {
+    pub(crate) async fn finish(self) {
         let over = timeout(Duration::from_secs(60), self.task).await;
         over.expect("it ends").expect("it went as written");
     }

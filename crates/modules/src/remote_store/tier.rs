@@ -2,38 +2,48 @@
 //!
 //! What is read is the cache's own business: here are bytes under keys. A store that does not answer is
 //! an error that the cache takes for a miss.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "files have the time of the system"
+)]
 
 use std::pin::Pin;
 
 use bytes::Bytes;
 
 use super::error::StoreError;
-use super::memcached::{CasOutcome, Memcached};
+#[cfg(test)]
+use super::memcached::CasOutcome;
+use super::memcached::Memcached;
 use super::redis::Redis;
+#[cfg(test)]
 use petrel_engine::proto::memcached::EXPIRED;
+#[cfg(test)]
 use petrel_engine::proto::resp::Value;
 
 /// The answer of a tier, when it has come.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + 'a>>;
+pub(crate) type TierAnswer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + 'a>>;
 
 /// Where several machines put what they share: an `Rc<Redis>` or an `Rc<Memcached>` becomes an `Rc<dyn Tier>`.
 /// Errors are those of the store.
-pub trait Tier {
+pub(crate) trait Tier {
     /// The value of `key`, if it is there.
-    fn get<'a>(&'a self, key: &'a [u8]) -> Answer<'a, Option<Bytes>>;
+    fn get<'a>(&'a self, key: &'a [u8]) -> TierAnswer<'a, Option<Bytes>>;
 
     /// Writes a value, for so many seconds; 0 is for ever.
-    fn set<'a>(&'a self, key: &'a [u8], value: &'a [u8], ttl_s: u64) -> Answer<'a, ()>;
+    fn set<'a>(&'a self, key: &'a [u8], value: &'a [u8], ttl_s: u64) -> TierAnswer<'a, ()>;
 
     /// Removes a value, if it is there.
-    fn delete<'a>(&'a self, key: &'a [u8]) -> Answer<'a, ()>;
+    fn delete<'a>(&'a self, key: &'a [u8]) -> TierAnswer<'a, ()>;
 
     /// Takes `key` for somebody who knows `token`, if nobody has it: one machine fetches what the others
     /// wait for. It is free again after `ttl_ms` (memcached: full seconds, rounded up).
-    fn lock<'a>(&'a self, key: &'a [u8], token: &'a [u8], ttl_ms: u64) -> Answer<'a, bool>;
+    #[cfg(test)]
+    fn lock<'a>(&'a self, key: &'a [u8], token: &'a [u8], ttl_ms: u64) -> TierAnswer<'a, bool>;
 
     /// Frees `key`, if it is still `token` that has it. Answers whether it was.
-    fn unlock<'a>(&'a self, key: &'a [u8], token: &'a [u8]) -> Answer<'a, bool>;
+    #[cfg(test)]
+    fn unlock<'a>(&'a self, key: &'a [u8], token: &'a [u8]) -> TierAnswer<'a, bool>;
 
     /// The longest value that can be written, in bytes.
     fn value_bytes_max(&self) -> usize;
@@ -41,14 +51,14 @@ pub trait Tier {
 
 /// `SET key value EX ttl`, and a lock by `SET key token NX PX ttl`.
 impl Tier for Redis {
-    fn get<'a>(&'a self, key: &'a [u8]) -> Answer<'a, Option<Bytes>> {
+    fn get<'a>(&'a self, key: &'a [u8]) -> TierAnswer<'a, Option<Bytes>> {
         Box::pin(async move {
             let value = self.command(&[&b"GET"[..], key]).await?;
             Ok(value.into_bytes().map(Bytes::from))
         })
     }
 
-    fn set<'a>(&'a self, key: &'a [u8], value: &'a [u8], ttl_s: u64) -> Answer<'a, ()> {
+    fn set<'a>(&'a self, key: &'a [u8], value: &'a [u8], ttl_s: u64) -> TierAnswer<'a, ()> {
         Box::pin(async move {
             if value.len() > Tier::value_bytes_max(self) {
                 // It could not be read again.
@@ -66,7 +76,7 @@ impl Tier for Redis {
         })
     }
 
-    fn delete<'a>(&'a self, key: &'a [u8]) -> Answer<'a, ()> {
+    fn delete<'a>(&'a self, key: &'a [u8]) -> TierAnswer<'a, ()> {
         Box::pin(async move {
             // Whether it was there is not asked: a second time does no harm.
             self.command_repeatable(&[&b"DEL"[..], key]).await?;
@@ -74,7 +84,8 @@ impl Tier for Redis {
         })
     }
 
-    fn lock<'a>(&'a self, key: &'a [u8], token: &'a [u8], ttl_ms: u64) -> Answer<'a, bool> {
+    #[cfg(test)]
+    fn lock<'a>(&'a self, key: &'a [u8], token: &'a [u8], ttl_ms: u64) -> TierAnswer<'a, bool> {
         Box::pin(async move {
             let ttl = ttl_ms.clamp(1, TTL_S_MAX * 1000).to_string();
             let set = [&b"SET"[..], key, token, b"NX", b"PX", ttl.as_bytes()];
@@ -82,7 +93,8 @@ impl Tier for Redis {
         })
     }
 
-    fn unlock<'a>(&'a self, key: &'a [u8], token: &'a [u8]) -> Answer<'a, bool> {
+    #[cfg(test)]
+    fn unlock<'a>(&'a self, key: &'a [u8], token: &'a [u8]) -> TierAnswer<'a, bool> {
         Box::pin(async move {
             let script = [&b"EVAL"[..], DELETE_IF_EQUAL, b"1", key, token];
             Ok(self.command(&script).await? == Value::Integer(1))
@@ -96,28 +108,29 @@ impl Tier for Redis {
 
 /// `set`, and a lock by `add`, which is freed by a `cas` with a time that is over.
 impl Tier for Memcached {
-    fn get<'a>(&'a self, key: &'a [u8]) -> Answer<'a, Option<Bytes>> {
+    fn get<'a>(&'a self, key: &'a [u8]) -> TierAnswer<'a, Option<Bytes>> {
         Box::pin(async move {
             let value = Memcached::get(self, key).await?;
             Ok(value.map(|value| value.data))
         })
     }
 
-    fn set<'a>(&'a self, key: &'a [u8], value: &'a [u8], ttl_s: u64) -> Answer<'a, ()> {
+    fn set<'a>(&'a self, key: &'a [u8], value: &'a [u8], ttl_s: u64) -> TierAnswer<'a, ()> {
         Box::pin(async move {
             let expiry = Memcached::expiry_of(ttl_s, wall_s());
             Memcached::set(self, key, value, 0, expiry).await
         })
     }
 
-    fn delete<'a>(&'a self, key: &'a [u8]) -> Answer<'a, ()> {
+    fn delete<'a>(&'a self, key: &'a [u8]) -> TierAnswer<'a, ()> {
         Box::pin(async move {
             Memcached::delete(self, key).await?;
             Ok(())
         })
     }
 
-    fn lock<'a>(&'a self, key: &'a [u8], token: &'a [u8], ttl_ms: u64) -> Answer<'a, bool> {
+    #[cfg(test)]
+    fn lock<'a>(&'a self, key: &'a [u8], token: &'a [u8], ttl_ms: u64) -> TierAnswer<'a, bool> {
         Box::pin(async move {
             let ttl_s = ttl_ms.div_ceil(1000).max(1);
             let expiry = Memcached::expiry_of(ttl_s, wall_s());
@@ -125,7 +138,8 @@ impl Tier for Memcached {
         })
     }
 
-    fn unlock<'a>(&'a self, key: &'a [u8], token: &'a [u8]) -> Answer<'a, bool> {
+    #[cfg(test)]
+    fn unlock<'a>(&'a self, key: &'a [u8], token: &'a [u8]) -> TierAnswer<'a, bool> {
         Box::pin(async move {
             let held = self.gets(key).await?;
             let Some((value, cas)) = held.and_then(|value| Some((value.data, value.cas?))) else {
@@ -150,6 +164,7 @@ fn wall_s() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
+#[cfg(test)]
 const DELETE_IF_EQUAL: &[u8] =
     b"if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0";
 

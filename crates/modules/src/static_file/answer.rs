@@ -1,5 +1,6 @@
 //! An answer with a file whose fields are known: preconditions and ranges of the request.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
@@ -7,7 +8,7 @@ use petrel_engine::body::{Body, Piece};
 use petrel_engine::file_cache::FileEntry;
 use petrel_engine::proto::conditional::{Preconditions, Verdict, evaluate};
 use petrel_engine::proto::date;
-use petrel_engine::proto::http1::KnownField;
+use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
 
 use super::{content_type, etag, last_modified, own_type, ranges};
@@ -60,6 +61,29 @@ pub(super) fn piece_of(file: Rc<FileEntry>) -> Piece {
 /// Answers with `whole` or a part of it, as far as the conditions of the request allow. The ETag is
 /// that of the response, which was last changed at `modified_s`.
 pub(crate) fn as_asked(exchange: &mut Exchange, whole: Piece, modified_s: Option<u64>) {
+    exchange.response.body = match ask(exchange, whole.length(), modified_s) {
+        Asked::Nothing => return,
+        Asked::Whole => Body::Piece(whole),
+        Asked::Range(range) => Body::Piece(ranges::part(&whole, &range)),
+        Asked::Ranges(ranges) => ranges::multiple(exchange, &whole, &ranges),
+    };
+}
+
+/// What a request asks for of an answer that is known as a whole.
+pub(crate) enum Asked {
+    /// All of it.
+    Whole,
+    /// These bytes. Status and Content-Range of the response say so.
+    Range(Range<u64>),
+    /// Several ranges; the response does not say so yet.
+    Ranges(Vec<Range<u64>>),
+    /// Nothing: the response says why.
+    Nothing,
+}
+
+/// Applies the conditions and the Range field of the request to an answer of `length` bytes. The ETag is that of the
+/// response, which was last changed at `modified_s`.
+pub(crate) fn ask(exchange: &mut Exchange, length: u64, modified_s: Option<u64>) -> Asked {
     let head = &exchange.request.head;
     let preconditions = Preconditions {
         if_match: head.field(KnownField::IfMatch),
@@ -68,25 +92,21 @@ pub(crate) fn as_asked(exchange: &mut Exchange, whole: Piece, modified_s: Option
         if_unmodified_since: head.field(KnownField::IfUnmodifiedSince),
         if_range: head.field(KnownField::IfRange),
     };
-    let mut honour_range = true;
     if !preconditions.is_empty() {
         let etag = exchange.response.get("ETag");
         let is_get = exchange.request.method.is_get_or_head();
         match evaluate(&preconditions, is_get, etag, modified_s) {
-            Verdict::Proceed {
-                honour_range: honour,
-            } => honour_range = honour,
+            Verdict::Proceed { honour_range: true } => {}
+            Verdict::Proceed { .. } => return Asked::Whole,
             Verdict::NotModified => {
                 exchange.response.status = Status::NOT_MODIFIED;
-                return;
+                return Asked::Nothing;
             }
             Verdict::PreconditionFailed => {
-                exchange.answer(Status::PRECONDITION_FAILED);
-                return;
+                exchange.response.answer(Status::PRECONDITION_FAILED);
+                return Asked::Nothing;
             }
         }
     }
-    if !honour_range || !ranges::apply(exchange, &whole) {
-        exchange.response.body = Body::Piece(whole);
-    }
+    ranges::asked(exchange, length)
 }

@@ -21,13 +21,14 @@ use petrel_engine::proto::method::Method;
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::{CoreSettings, mime};
 
-pub(crate) use answer::as_asked as answer_as_asked;
-pub(crate) use answer::for_backend as answer_for_backend;
+pub(crate) use answer::{
+    Asked, as_asked as answer_as_asked, ask, for_backend as answer_for_backend,
+};
 use own_type::Asking;
 use precompressed::Precompressed;
 
 /// mod_staticfile.
-pub static MODULE: ModuleSpec = ModuleSpec {
+pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_staticfile",
     doc: "Sends files, with ETags, conditional requests and byte ranges.",
     loaded: Loaded::Compat,
@@ -86,7 +87,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
             .iter()
             .map(|suffix| suffix.as_bytes().to_vec())
             .collect(),
-        fields: Fields {
+        fields: FileFields {
             has_etags: values.bool("static-file.etags").unwrap_or(true),
         },
         has_path_info: !values.bool("static-file.disable-pathinfo").unwrap_or(false),
@@ -99,7 +100,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
 
 struct StaticFile {
     excluded: Vec<Vec<u8>>,
-    fields: Fields,
+    fields: FileFields,
     has_path_info: bool,
     precompressed: Rc<Precompressed>,
 }
@@ -148,11 +149,11 @@ impl Hook for StaticFile {
 
 /// Which fields a file gets.
 #[derive(Clone, Copy)]
-struct Fields {
+struct FileFields {
     has_etags: bool,
 }
 
-impl Fields {
+impl FileFields {
     /// Makes `file` the answer, as far as the conditions of the request allow. Its fields are kept
     /// under `key`; `own` is the type that it bears itself, if they have to be made.
     fn send(

@@ -6,9 +6,11 @@
 use std::fmt;
 use std::os::fd::AsFd;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
+use futures_util::FutureExt;
 use petrel_engine::Exchange;
+use petrel_engine::blocking::FileDeadline;
 use petrel_engine::cold_files::status_of_failure;
 use petrel_engine::file_cache::FileEntry;
 use petrel_engine::module::{Outcome, Pending};
@@ -18,9 +20,8 @@ use petrel_engine::proto::status::Status;
 use petrel_engine::settings::CoreSettings;
 use rustix::io::Errno;
 
-use super::Fields;
+use super::FileFields;
 use crate::disk_jobs::{Jobs, Waiter};
-use crate::file_wait::FileWait;
 
 /// The type of `file`, if it bears one and telling it waits for nobody but a disk of this machine. A failure is none:
 /// what is made of it is kept nowhere.
@@ -39,20 +40,20 @@ pub(super) fn is_to_be_asked_for(file: &FileEntry, core: &CoreSettings) -> bool 
 
 /// Sends `file` when its type is known.
 pub(super) struct Asking {
-    fields: Fields,
+    fields: FileFields,
     file: Rc<FileEntry>,
     coding: Option<Coding>,
     /// What the fields are kept under.
     key: u64,
     waiter: Waiter<OwnType>,
-    wait: FileWait,
+    deadline: FileDeadline,
 }
 
 impl Asking {
     /// Begins to ask. `None`: too many files are being asked for.
-    pub fn begin(
+    pub(crate) fn begin(
         exchange: &Exchange,
-        fields: Fields,
+        fields: FileFields,
         file: &Rc<FileEntry>,
         coding: Option<Coding>,
         key: u64,
@@ -62,35 +63,35 @@ impl Asking {
         let descriptor = file.share_descriptor()?;
         let asked = (file.stat().device, file.stat().inode, name.clone());
         let origin = file.origin(exchange.connection.client_key(), 0);
-        let waiter =
-            ASKED.with(|jobs| jobs.join(asked, origin, move || read(&*descriptor, &name)))?;
+        let jobs = exchange.worker.belonging(|| AskedTypes::new(FILES_MAX));
+        let waiter = jobs.join(asked, origin, move || read(&*descriptor, &name))?;
         Some(Asking {
             fields,
             file: Rc::clone(file),
             coding,
             key,
             waiter,
-            wait: FileWait::new(exchange),
+            deadline: exchange.file_deadline(),
         })
     }
 }
 
 impl Pending for Asking {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
-        Poll::Ready(match self.waiter.poll(context) {
-            Poll::Ready(Ok(Ok(own))) => {
+        let polled = self.waiter.poll_unpin(context);
+        Poll::Ready(match ready!(self.deadline.limit(polled, context)) {
+            Ok(Ok(Ok(own))) => {
                 let file = Rc::clone(&self.file);
                 self.fields.send(exchange, file, self.coding, self.key, own);
                 Outcome::Answer
             }
             // Not the type that its name tells: that would be kept as long as the file stays the same.
-            Poll::Ready(Ok(Err(errno))) => refuse(exchange, status_of_failure(errno), &errno),
-            Poll::Ready(Err(not_done)) => refuse(exchange, Status::SERVICE_UNAVAILABLE, &not_done),
-            Poll::Pending if self.wait.is_over(exchange) => {
+            Ok(Ok(Err(errno))) => refuse(exchange, status_of_failure(errno), &errno),
+            Ok(Err(not_done)) => refuse(exchange, Status::SERVICE_UNAVAILABLE, &not_done),
+            Err(_) => {
                 let path = exchange.physical.path.clone();
-                FileWait::give_up(exchange, "content", &path)
+                exchange.answer_late_file("content", &path)
             }
-            Poll::Pending => return Poll::Pending,
         })
     }
 }
@@ -140,10 +141,8 @@ fn is_a_failure(errno: Errno) -> bool {
     )
 }
 
-thread_local! {
-    /// Files that this worker asks for their types: device, inode and name of the attribute.
-    static ASKED: Jobs<(u64, u64, String), OwnType> = Jobs::new(FILES_MAX);
-}
+/// Files that a worker asks for their types: device, inode and name of the attribute.
+type AskedTypes = Jobs<(u64, u64, String), OwnType>;
 
 /// Files that a worker asks for their types at the same time. Those who want another one get 503.
 const FILES_MAX: usize = 1024;
@@ -174,14 +173,14 @@ mod tests {
             file.stat().inode,
             "user.type".to_owned(),
         );
-        let waiter = ASKED.with(|jobs| jobs.join(key, Origin::default(), move || own));
+        let waiter = AskedTypes::new(1).join(key, Origin::default(), move || own);
         let mut asking = Asking {
-            fields: Fields { has_etags: true },
+            fields: FileFields { has_etags: true },
             file: Rc::clone(&file),
             coding: None,
             key: 0,
             waiter: waiter.expect("there is room"),
-            wait: FileWait::new(&exchange),
+            deadline: exchange.file_deadline(),
         };
         poll_fn(|context| asking.poll(&mut exchange, context)).await;
         (exchange.response.status.0, file.has_prepared(0))

@@ -6,7 +6,7 @@ use petrel_engine::Exchange;
 use petrel_engine::config::Diagnostic;
 use petrel_engine::file_cache::{FileEntry, FileKind, NextNames, Role};
 use petrel_engine::proto::accept::{Coding, choose_coding};
-use petrel_engine::proto::http1::KnownField;
+use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::settings::Values;
 
 /// The codings to look for.

@@ -4,66 +4,58 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use petrel_engine::body::{Body, Piece};
-use petrel_engine::proto::http1::{KnownField, Version};
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::range::{self, RangeLimits, RangeOutcome};
+use petrel_engine::proto::request_head::{KnownField, Version};
 use petrel_engine::proto::status::Status;
 use petrel_engine::{Exchange, limits};
 
-/// Answers with the ranges of `whole` the request asks for. False: with none, send it whole.
-pub(super) fn apply(exchange: &mut Exchange, whole: &Piece) -> bool {
+use super::answer::Asked;
+
+/// The ranges that the request asks for of an answer of `size` bytes.
+pub(super) fn asked(exchange: &mut Exchange, size: u64) -> Asked {
     let Some(wanted) = exchange.request.head.field(KnownField::Range) else {
-        return false;
+        return Asked::Whole;
     };
-    let version_allows = exchange.request.head.version() == Version::Http11
+    let version_allows = exchange.request.head.version() >= Version::Http11
         || exchange.worker.process().features.http10_range;
     // Ranges mean something for GET alone (RFC 9110 section 14.2).
     if exchange.request.method != Method::Get
         || !exchange.settings.core.range_requests
         || !version_allows
     {
-        return false;
+        return Asked::Whole;
     }
-    let size = whole.length();
-    match range::parse(
-        wanted,
-        size,
-        RangeLimits {
-            ranges_max: limits::RANGES_MAX,
-        },
-    ) {
-        RangeOutcome::Ignore => return false,
-        RangeOutcome::Unsatisfiable => unsatisfiable(exchange, size),
-        RangeOutcome::Single(range) => single(exchange, whole, range),
-        RangeOutcome::Multiple(ranges) => multiple(exchange, whole, &ranges),
+    let ranges_max = limits::RANGES_MAX;
+    let response = &mut exchange.response;
+    match range::parse(wanted, size, RangeLimits { ranges_max }) {
+        RangeOutcome::Ignore => Asked::Whole,
+        RangeOutcome::Multiple(ranges) => Asked::Ranges(ranges),
+        RangeOutcome::Unsatisfiable => {
+            response.answer(Status::RANGE_NOT_SATISFIABLE);
+            response.set("Content-Range", format!("bytes */{size}").as_bytes());
+            Asked::Nothing
+        }
+        RangeOutcome::Single(range) => {
+            let mut content_range = Vec::new();
+            range::write_content_range(&mut content_range, &range, size);
+            response.status = Status::PARTIAL_CONTENT;
+            response.set("Content-Range", &content_range);
+            Asked::Range(range)
+        }
     }
-    true
-}
-
-fn unsatisfiable(exchange: &mut Exchange, size: u64) {
-    exchange.response.answer(Status::RANGE_NOT_SATISFIABLE);
-    exchange
-        .response
-        .set("Content-Range", format!("bytes */{size}").as_bytes());
 }
 
 /// Bytes `range` of `whole`, which has them.
-fn part(whole: &Piece, range: &Range<u64>) -> Piece {
+pub(super) fn part(whole: &Piece, range: &Range<u64>) -> Piece {
     let mut part = whole.clone();
     part.advance(range.start);
     part.truncate(range.end - range.start);
     part
 }
 
-fn single(exchange: &mut Exchange, whole: &Piece, range: Range<u64>) {
-    let mut content_range = Vec::new();
-    range::write_content_range(&mut content_range, &range, whole.length());
-    exchange.response.status = Status::PARTIAL_CONTENT;
-    exchange.response.set("Content-Range", &content_range);
-    exchange.response.body = Body::Piece(part(whole, &range));
-}
-
-fn multiple(exchange: &mut Exchange, whole: &Piece, ranges: &[Range<u64>]) {
+/// A body of several ranges, which the response tells of.
+pub(super) fn multiple(exchange: &mut Exchange, whole: &Piece, ranges: &[Range<u64>]) -> Body {
     let size = whole.length();
     let boundary = boundary(exchange);
     let content_type = exchange
@@ -86,7 +78,7 @@ fn multiple(exchange: &mut Exchange, whole: &Piece, ranges: &[Range<u64>]) {
     exchange
         .response
         .set("Content-Type", content_type.as_bytes());
-    exchange.response.body = Body::Pieces(pieces);
+    Body::Pieces(pieces)
 }
 
 /// Differs from answer to answer, so that no file can contain it on purpose.

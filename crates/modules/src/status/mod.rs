@@ -12,6 +12,7 @@ use petrel_engine::proto::method::Method;
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::directives::Effect::{NotYet, Works};
 use petrel_engine::shared::Shared;
+use petrel_engine::worker::Worker;
 use petrel_engine::{Exchange, io_counters};
 
 use crate::{gateway, lua_api, magnet, page_cache, remote_store};
@@ -36,12 +37,11 @@ pub static MODULE: ModuleSpec = ModuleSpec {
 };
 
 /// Adds counters of one module to those of the others.
-type Read = fn(&Shared, &mut BTreeMap<String, u64>);
+type ReadCounters = fn(&Shared, &mut BTreeMap<String, u64>);
 
-/// Who counts.
-static COUNTERS: &[Read] = &[
+/// Who counts, besides the workers what files cost.
+static COUNTERS: &[ReadCounters] = &[
     of_server,
-    of_files,
     gateway::counters::read,
     page_cache::counters::read,
     remote_store::counters::read,
@@ -76,7 +76,7 @@ impl Hook for Statistics {
         if !is_mine || !matches!(exchange.request.method, Method::Get | Method::Head) {
             return Outcome::Next;
         }
-        let text = text(exchange.worker.shared());
+        let text = text(&exchange.worker);
         exchange.response.answer(Status::OK);
         exchange.response.set("Content-Type", b"text/plain");
         exchange.response.set("Cache-Control", b"no-store");
@@ -85,11 +85,12 @@ impl Hook for Statistics {
     }
 }
 
-fn text(shared: &Shared) -> String {
+fn text(worker: &Worker) -> String {
     let mut counters = BTreeMap::new();
     for read in COUNTERS {
-        read(shared, &mut counters);
+        read(worker.shared(), &mut counters);
     }
+    counters.extend(io_counters::read(worker));
     let mut text = String::new();
     for (name, count) in counters {
         // A label of the configuration can hold anything; a line stays a line.
@@ -109,11 +110,6 @@ fn of_server(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
     ] {
         counters.insert(name.to_owned(), count);
     }
-}
-
-/// How files were looked up and read.
-fn of_files(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
-    counters.extend(io_counters::read(shared));
 }
 
 const NO_PAGES: &str = "status pages are not built";

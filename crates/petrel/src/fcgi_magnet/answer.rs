@@ -13,7 +13,7 @@ use crate::fcgi_program::limits::UNSENT_BYTES_MAX;
 
 /// An answer that is being made.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub(crate) struct ScriptReply {
     status: Option<Status>,
     fields: Vec<(Vec<u8>, Vec<u8>)>,
     /// Printed and not passed on yet, from `passed_on` on.
@@ -25,12 +25,12 @@ pub struct Answer {
 }
 
 /// Why a script may not do something to its answer; a sentence for it.
-pub type Refused = &'static str;
+pub(crate) type Refused = &'static str;
 
-impl Answer {
+impl ScriptReply {
     /// As new. Keeps memory of usual size.
-    pub fn clear(&mut self) {
-        let Answer {
+    pub(crate) fn clear(&mut self) {
+        let ScriptReply {
             status,
             fields,
             printed,
@@ -54,7 +54,7 @@ impl Answer {
     ///
     /// # Errors
     /// It did not wait, and there is too much.
-    pub fn print(&mut self, text: &[u8]) -> Result<bool, Refused> {
+    pub(crate) fn print(&mut self, text: &[u8]) -> Result<bool, Refused> {
         if self.unsent() >= UNSENT_WITHOUT_WAIT_BYTES_MAX {
             return Err("too much was printed where it could not be sent");
         }
@@ -63,12 +63,12 @@ impl Answer {
     }
 
     /// Sends what there is, the head first.
-    pub fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         self.wants_flush = true;
     }
 
     /// Whether all is on its way that can be by now.
-    pub fn is_passed_on(&self) -> bool {
+    pub(crate) fn is_passed_on(&self) -> bool {
         match self.is_head_sent {
             true => self.unsent() == 0,
             false => !self.is_due() || self.is_head_half_printed(),
@@ -79,7 +79,7 @@ impl Answer {
     ///
     /// # Errors
     /// It is no final status, or too late.
-    pub fn set_status(&mut self, status: u16) -> Result<(), Refused> {
+    pub(crate) fn set_status(&mut self, status: u16) -> Result<(), Refused> {
         self.check_open()?;
         if !(200..=599).contains(&status) {
             return Err("a status is a number from 200 to 599");
@@ -93,7 +93,7 @@ impl Answer {
     ///
     /// # Errors
     /// It cannot stand in a head, or it is too late.
-    pub fn set_field(&mut self, name: &[u8], value: Option<&[u8]>) -> Result<(), Refused> {
+    pub(crate) fn set_field(&mut self, name: &[u8], value: Option<&[u8]>) -> Result<(), Refused> {
         self.check_open()?;
         if !is_token(name) {
             return Err("the name of a header field is a token");
@@ -116,7 +116,7 @@ impl Answer {
     }
 
     /// Appends a line for the web server's log. What exceeds [`LOG_BYTES_MAX`] is cut off.
-    pub fn log(&mut self, line: &[u8]) {
+    pub(crate) fn log(&mut self, line: &[u8]) {
         let room = LOG_BYTES_MAX.saturating_sub(self.log.len() + 1);
         let line = line.get(..room).unwrap_or(line);
         if !line.is_empty() {
@@ -129,7 +129,7 @@ impl Answer {
     ///
     /// # Errors
     /// Something was sent already.
-    pub fn replace(&mut self, status: Status) -> Result<(), Refused> {
+    pub(crate) fn replace(&mut self, status: Status) -> Result<(), Refused> {
         self.check_open()?;
         self.fields.clear();
         self.printed.clear();
@@ -143,7 +143,7 @@ impl Answer {
 
     /// Appends to `out` what can be sent by now, as records of request `id`, as long as `out` is not
     /// full. True if something was appended.
-    pub fn pass_on(&mut self, out: &mut Vec<u8>, id: u16) -> bool {
+    pub(crate) fn pass_on(&mut self, out: &mut Vec<u8>, id: u16) -> bool {
         let before = out.len();
         self.pass_log_on(out, id);
         if !self.is_head_sent && self.is_due() && !self.is_head_half_printed() {
@@ -158,7 +158,7 @@ impl Answer {
     /// Appends all that is left, and the end of the stream.
     ///
     /// False if `out` has no room for it by now: it is called again when some was sent.
-    pub fn finish(&mut self, out: &mut Vec<u8>, id: u16) -> bool {
+    pub(crate) fn finish(&mut self, out: &mut Vec<u8>, id: u16) -> bool {
         self.pass_log_on(out, id);
         if !self.is_head_sent {
             self.send_head(out, id, Some(self.unsent()));
@@ -319,17 +319,17 @@ const _: () = assert!(WITH_HEAD_BYTES_MAX < CONTENT_BYTES_MAX);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::fastcgi::{ReplyDecoder, ReplyEvent, Stream};
+    use proto::fastcgi::{FastCgiDecoder, FastCgiEvent, Stream};
 
     /// What the records in `out` say, as text; those of the log in brackets.
     fn shown(out: &[u8]) -> String {
-        let mut decoder = ReplyDecoder::new(1);
+        let mut decoder = FastCgiDecoder::new(1);
         let (mut text, mut rest) = (Vec::new(), out);
         loop {
             let step = decoder.decode(rest).expect("sound records");
             match step.event {
-                ReplyEvent::Data(Stream::Stdout, range) => text.extend_from_slice(&rest[range]),
-                ReplyEvent::Data(Stream::Stderr, range) => {
+                FastCgiEvent::Data(Stream::Stdout, range) => text.extend_from_slice(&rest[range]),
+                FastCgiEvent::Data(Stream::Stderr, range) => {
                     text.push(b'[');
                     text.extend_from_slice(&rest[range]);
                     text.push(b']');
@@ -340,8 +340,8 @@ mod tests {
         }
     }
 
-    fn finished(make: impl FnOnce(&mut Answer)) -> String {
-        let (mut answer, mut out) = (Answer::default(), Vec::new());
+    fn finished(make: impl FnOnce(&mut ScriptReply)) -> String {
+        let (mut answer, mut out) = (ScriptReply::default(), Vec::new());
         make(&mut answer);
         assert!(answer.finish(&mut out, 1));
         shown(&out)
@@ -412,7 +412,7 @@ mod tests {
 
     #[test]
     fn what_would_split_a_head_is_refused() {
-        let mut answer = Answer::default();
+        let mut answer = ScriptReply::default();
         for value in ["a\r\nb: c", "a\nb", "\0", "\r"] {
             assert!(answer.set_field(b"X", Some(value.as_bytes())).is_err());
         }
@@ -436,7 +436,7 @@ mod tests {
         });
         assert!(text.starts_with("[oh\n]Status: 500 "), "{text}");
         assert!(!text.contains("half"), "{text}");
-        let (mut answer, mut out) = (Answer::default(), Vec::new());
+        let (mut answer, mut out) = (ScriptReply::default(), Vec::new());
         answer.print(b"half").expect("room");
         answer.flush();
         assert!(answer.pass_on(&mut out, 1));
@@ -447,7 +447,7 @@ mod tests {
 
     #[test]
     fn a_head_that_is_being_printed_is_not_flushed_in_halves() {
-        let (mut answer, mut out) = (Answer::default(), Vec::new());
+        let (mut answer, mut out) = (ScriptReply::default(), Vec::new());
         answer.print(b"Content-Type: text/plain\r\n").expect("room");
         answer.flush();
         assert!(answer.is_passed_on(), "nobody has to wait for that");
@@ -459,7 +459,7 @@ mod tests {
 
     #[test]
     fn much_output_waits_for_room() {
-        let (mut answer, mut out) = (Answer::default(), Vec::new());
+        let (mut answer, mut out) = (ScriptReply::default(), Vec::new());
         let text = vec![b'x'; HEAD_WAIT_BYTES - 1];
         assert_eq!(answer.print(&text), Ok(false));
         assert!(
@@ -481,7 +481,7 @@ mod tests {
                 - 1
                 + (1 << 20)
         );
-        let mut answer = Answer::default();
+        let mut answer = ScriptReply::default();
         answer
             .print(&vec![b'x'; UNSENT_WITHOUT_WAIT_BYTES_MAX])
             .expect("the first");

@@ -1,15 +1,13 @@
 //! What scripts call: the side of it that is in Rust. `api.lua` is the other one, and says what each
 //! function means.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
-use lua::library::dict::{self, DICTS_MAX, Dicts};
+use lua::library::dict::{self, Dicts};
 use lua::library::protect;
 use lua::mlua::{BorrowedBytes, Error, Function, Lua, MultiValue, Result, Table, Value};
 use lua::{Lent, Machine};
@@ -18,14 +16,14 @@ use super::fields;
 use super::request::{BodyState, Request};
 
 /// The request whose script runs.
-pub type Current = Rc<Lent<Request>>;
+pub(crate) type Current = Rc<Lent<Request>>;
 
 /// Adds the functions to `machine`, and answers the one that makes environments. Scripts are run with
 /// their request lent to `current`, and polled whenever something of it has changed.
 ///
 /// # Errors
 /// There is no memory for it.
-pub fn add_to(machine: &Machine, current: &Current, dicts: &Arc<Dicts>) -> Result<Function> {
+pub(crate) fn add_to(machine: &Machine, current: &Current, dicts: &Arc<Dicts>) -> Result<Function> {
     let lua = machine.lua();
     let rust = lua.create_table()?;
     add_answer(lua, &rust, current)?;
@@ -188,20 +186,7 @@ fn add_petrel(machine: &Machine, dicts: &Arc<Dicts>) -> Result<()> {
         Ok(now.unwrap_or_default().as_secs_f64())
     })?;
     petrel.set("now", now)?;
-    let dicts = Arc::clone(dicts);
-    let known: RefCell<HashMap<String, Table>> = RefCell::default();
-    let dict = lua.create_function(move |lua, name: String| {
-        if let Some(table) = known.borrow().get(&name) {
-            return Ok(table.clone());
-        }
-        let dict = dicts.open(&name).ok_or_else(|| {
-            Error::runtime(format_args!("petrel.dict: there are {DICTS_MAX} already"))
-        })?;
-        let table = protect(lua, &dict::table(lua, dict)?)?;
-        known.borrow_mut().insert(name, table.clone());
-        Ok(table)
-    })?;
-    petrel.set("dict", dict)
+    petrel.set("dict", dict::opener(lua, Arc::clone(dicts))?)
 }
 
 /// `petrel.sleep(seconds)`.

@@ -2,28 +2,30 @@
 
 use std::borrow::Cow;
 
+use proto::escape::form_decode;
+
 use super::limits::FORM_FIELDS_MAX;
 
 /// The fields of a form, as a query string or a body has them (`application/x-www-form-urlencoded`),
 /// decoded. A field without `=` has an empty value.
-pub fn form(text: &[u8]) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, [u8]>)> {
+pub(crate) fn form(text: &[u8]) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, [u8]>)> {
     let fields = text.split(|byte| *byte == b'&');
     let fields = fields.filter(|field| !field.is_empty());
     fields.take(FORM_FIELDS_MAX).map(|field| {
         let (name, value) = halves(field);
-        (decoded(name), decoded(value))
+        (form_decode(name), form_decode(value))
     })
 }
 
 /// The cookies of a `Cookie` field, as they stand there.
-pub fn cookies(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+pub(crate) fn cookies(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let cookies = text.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
     let cookies = cookies.filter(|cookie| !cookie.is_empty());
     cookies.take(FORM_FIELDS_MAX).map(halves)
 }
 
 /// The header field for which a variable stands, with `-` where it has `_`. `None`: for no field.
-pub fn header_name(variable: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn header_name(variable: &[u8]) -> Option<Vec<u8>> {
     let name = match variable {
         b"CONTENT_TYPE" | b"CONTENT_LENGTH" => variable,
         _ => variable.strip_prefix(b"HTTP_")?,
@@ -43,35 +45,6 @@ fn halves(field: &[u8]) -> (&[u8], &[u8]) {
         }
         None => (field, &[]),
     }
-}
-
-/// `+` is a space, `%41` an A; a `%` that begins no such thing is itself.
-fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
-    if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let [first, later @ ..] = rest {
-        rest = later;
-        match (first, later) {
-            (b'+', _) => out.push(b' '),
-            (b'%', [high, low, behind @ ..]) => match (digit(*high), digit(*low)) {
-                (Some(high), Some(low)) => {
-                    out.push(high << 4 | low);
-                    rest = behind;
-                }
-                _ => out.push(b'%'),
-            },
-            (byte, _) => out.push(*byte),
-        }
-    }
-    Cow::Owned(out)
-}
-
-fn digit(byte: u8) -> Option<u8> {
-    let digit = char::from(byte).to_digit(16)?;
-    u8::try_from(digit).ok()
 }
 
 #[cfg(test)]

@@ -4,30 +4,27 @@
 use std::time::Duration;
 
 /// Fields in `get`, `post` and `cookie` each, as many as PHP takes; what comes behind is left out.
-pub const FORM_FIELDS_MAX: usize = 1000;
+pub(crate) const FORM_FIELDS_MAX: usize = 1000;
 
 /// Bytes of request bodies that a worker holds. A request beyond is told that this is overloaded.
-pub const BODIES_BYTES_MAX: usize = 128 << 20;
+pub(crate) const BODIES_BYTES_MAX: usize = 128 << 20;
 
 /// What a script may print before the answer begins: until then it may still change its head, and an
 /// error still becomes a 500. From there on the answer goes out as it comes.
-pub const HEAD_WAIT_BYTES: usize = 64 * 1024;
+pub(crate) const HEAD_WAIT_BYTES: usize = 64 * 1024;
 
 /// What a script may print on top of that where it cannot wait, which is within a function of C.
-pub const UNSENT_WITHOUT_WAIT_BYTES_MAX: usize = 64 << 20;
+pub(crate) const UNSENT_WITHOUT_WAIT_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes of what a script logs that wait for being sent; more is cut off.
-pub const LOG_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const LOG_BYTES_MAX: usize = 64 * 1024;
 
 /// The longest script.
-pub const SCRIPT_BYTES_MAX: u64 = 4 << 20;
+pub(crate) const SCRIPT_BYTES_MAX: u64 = 4 << 20;
 
 /// For how long a script that was looked at is not looked at again.
-pub const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// Scripts of which it is known when they were looked at.
-pub const LOOKS_MAX: usize = 4096;
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A file that was changed so short a time before it was read may change again without being told apart:
 /// the kernel's time stamps are only that fine. It is read anew by the next request.
-pub const SETTLES_IN: Duration = Duration::from_millis(50);
+pub(crate) const SETTLES_IN: Duration = Duration::from_millis(50);

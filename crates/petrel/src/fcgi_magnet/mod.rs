@@ -14,6 +14,7 @@
 //! scripts may wait; connections are kept; and a script that does not end is stopped.
 //!
 //! Knows nothing of HTTP but what a web server says by FastCGI, and nothing of configuration files.
+#![expect(clippy::disallowed_methods, reason = "its threads have no worker")]
 
 mod answer;
 mod api;
@@ -33,13 +34,13 @@ use lua::budget::Budget;
 use lua::library::dict::Dicts;
 
 use crate::cli;
-use crate::fcgi_program::{self, Place, Setup};
+use crate::fcgi_program::{self, Setup, SocketPlace};
 use worker::Worker;
 
 /// What was asked for, checked.
-pub struct Options {
+pub(crate) struct MagnetOptions {
     /// How Lua states are made.
-    machine: lua::Options,
+    machine: lua::MachineOptions,
     /// Where scripts must be.
     root: Option<PathBuf>,
     /// The longest body of a request, in bytes.
@@ -51,15 +52,15 @@ pub struct Options {
 }
 
 /// Serves until a signal ends it. The answer is the exit code.
-pub fn run(options: &cli::FcgiMagnet) -> u8 {
+pub(crate) fn run(options: &cli::FcgiMagnet) -> u8 {
     match serve(options) {
         Ok(()) => 0,
-        Err(message) => crate::fail(&format!("fcgi-magnet: {message}")),
+        Err(message) => crate::terminal::fail(&format!("fcgi-magnet: {message}")),
     }
 }
 
 fn serve(arguments: &cli::FcgiMagnet) -> Result<(), String> {
-    let options = Arc::new(Options::new(arguments));
+    let options = Arc::new(MagnetOptions::new(arguments));
     let setup = Setup {
         name: "fcgi-magnet",
         place: place(arguments),
@@ -70,22 +71,22 @@ fn serve(arguments: &cli::FcgiMagnet) -> Result<(), String> {
     })
 }
 
-fn place(arguments: &cli::FcgiMagnet) -> Place {
+fn place(arguments: &cli::FcgiMagnet) -> SocketPlace {
     match (&arguments.socket, arguments.listen) {
-        (Some(path), _) => Place::Unix {
+        (Some(path), _) => SocketPlace::Unix {
             path: path.clone(),
             mode: arguments.mode,
         },
-        (None, Some(address)) => Place::Tcp(address),
-        (None, None) => Place::Inherited {
+        (None, Some(address)) => SocketPlace::Tcp(address),
+        (None, None) => SocketPlace::Inherited {
             options: "--socket or --listen",
         },
     }
 }
 
-impl Options {
-    fn new(arguments: &cli::FcgiMagnet) -> Options {
-        let mut machine = lua::Options::default();
+impl MagnetOptions {
+    fn new(arguments: &cli::FcgiMagnet) -> MagnetOptions {
+        let mut machine = lua::MachineOptions::default();
         machine.budget = Budget {
             time: Duration::from_millis(arguments.max_run_time_ms.into()),
             growth_bytes: mebibytes(arguments.max_run_memory_mib),
@@ -101,7 +102,7 @@ impl Options {
                 cli::Allowed::IoPopen => &mut library.io_popen,
             } = true;
         }
-        Options {
+        MagnetOptions {
             machine,
             root: arguments.root.clone(),
             body_bytes_max: mebibytes(arguments.max_body_mib),

@@ -5,26 +5,26 @@
 
 use proto::fastcgi::AfterRequest;
 
-use super::answer::Answer;
+use super::answer::ScriptReply;
 use crate::fcgi_program::params::Params;
 
 /// A request. They are used again.
 #[derive(Debug)]
-pub struct Request {
+pub(crate) struct Request {
     /// What becomes of the connection afterwards.
-    pub after: AfterRequest,
+    pub(crate) after: AfterRequest,
     /// The name-value pairs.
-    pub params: Params,
+    pub(crate) params: Params,
     /// The body, as far as it has come.
     body: Vec<u8>,
     body_state: BodyState,
     /// The answer.
-    pub answer: Answer,
+    pub(crate) answer: ScriptReply,
 }
 
 /// How far the body of a request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BodyState {
+pub(crate) enum BodyState {
     /// More comes.
     Coming,
     /// It is all there.
@@ -35,18 +35,18 @@ pub enum BodyState {
 
 impl Request {
     /// With nothing in it.
-    pub fn new() -> Request {
+    pub(crate) fn new() -> Request {
         Request {
             after: AfterRequest::Close,
             params: Params::new(),
             body: Vec::new(),
             body_state: BodyState::Coming,
-            answer: Answer::default(),
+            answer: ScriptReply::default(),
         }
     }
 
     /// As new, keeping memory of usual size.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         let Request {
             // What begins a request says what comes after it.
             after: _,
@@ -63,17 +63,17 @@ impl Request {
     }
 
     /// The name-value pairs.
-    pub fn params(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    pub(crate) fn params(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.params.iter()
     }
 
     /// The value of `name`; if there are several, the last.
-    pub fn param(&self, name: &[u8]) -> Option<&[u8]> {
+    pub(crate) fn param(&self, name: &[u8]) -> Option<&[u8]> {
         self.params.get(name)
     }
 
     /// Appends to the body, which may have `bytes_max` bytes. What comes after too much is dropped.
-    pub fn add_body(&mut self, bytes: &[u8], bytes_max: usize) {
+    pub(crate) fn add_body(&mut self, bytes: &[u8], bytes_max: usize) {
         if self.body_state != BodyState::Coming {
             return;
         }
@@ -86,24 +86,24 @@ impl Request {
     }
 
     /// The body has ended.
-    pub fn end_body(&mut self) {
+    pub(crate) fn end_body(&mut self) {
         if self.body_state == BodyState::Coming {
             self.body_state = BodyState::Complete;
         }
     }
 
     /// How far the body has come.
-    pub fn body_state(&self) -> BodyState {
+    pub(crate) fn body_state(&self) -> BodyState {
         self.body_state
     }
 
     /// What has come of the body.
-    pub fn body(&self) -> &[u8] {
+    pub(crate) fn body(&self) -> &[u8] {
         &self.body
     }
 
     /// Whether the web server announces a body of more than `bytes_max` bytes.
-    pub fn announces_too_much(&self, bytes_max: usize) -> bool {
+    pub(crate) fn announces_too_much(&self, bytes_max: usize) -> bool {
         let length = self.param(b"CONTENT_LENGTH").unwrap_or_default();
         let length = std::str::from_utf8(length).unwrap_or_default();
         // What is no number is none that the body will be held to.

@@ -4,8 +4,7 @@
 //! request for it makes no system call. If it is another file by then it is read and compiled again.
 //! Requests that run the old one go on with it.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
@@ -15,27 +14,31 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Instant, SystemTime};
 
-use lua::{Machine, Script, ScriptError, Stamp};
+use lua::{Machine, Script, ScriptError, Scripts, Stamp};
 use proto::status::Status;
 use rustix::fs::{Mode, OFlags, open};
 
-use super::limits::{LOOK_EVERY, LOOKS_MAX, SCRIPT_BYTES_MAX, SETTLES_IN};
+use super::limits::{LOOK_EVERY, SCRIPT_BYTES_MAX, SETTLES_IN};
 
-/// Where scripts may be, and when each was last looked at.
-pub struct ScriptFiles {
+/// Where scripts may be.
+pub(crate) struct ScriptFiles {
     /// As the file system resolves it.
     root: Option<PathBuf>,
-    looked: RefCell<HashMap<Vec<u8>, Look>>,
 }
 
-struct Look {
-    at: Instant,
+/// The scripts of one state.
+pub(crate) type LoadedScripts = Scripts<SeenFile>;
+
+/// What was seen of a file.
+pub(crate) struct SeenFile {
+    /// Last.
+    at: Cell<Instant>,
     stamp: Stamp,
 }
 
 /// Why there is no script to run.
 #[derive(Debug)]
-pub enum NoScript {
+pub(crate) enum NoScript {
     /// The client is told this status, the log these words.
     Refused(Status, String),
     /// It is no Lua.
@@ -47,70 +50,57 @@ impl ScriptFiles {
     ///
     /// # Errors
     /// `root` is no directory that can be resolved.
-    pub fn new(root: Option<&Path>) -> io::Result<ScriptFiles> {
+    pub(crate) fn new(root: Option<&Path>) -> io::Result<ScriptFiles> {
         let root = root.map(fs::canonicalize).transpose()?;
         if let Some(root) = &root
             && !root.is_dir()
         {
             return Err(io::ErrorKind::NotADirectory.into());
         }
-        Ok(ScriptFiles {
-            root,
-            looked: RefCell::default(),
-        })
+        Ok(ScriptFiles { root })
     }
 
-    /// The script at `path`, compiled for `machine`.
+    /// The script at `path`, compiled for `machine`, whose scripts are `loaded`.
     ///
     /// # Errors
     /// There is none that may be run.
-    pub fn find(
+    pub(crate) fn find(
         &self,
         machine: &Machine,
+        loaded: &LoadedScripts,
         path: &[u8],
         now: Instant,
     ) -> Result<Rc<Script>, NoScript> {
-        if let Some(look) = self.looked.borrow().get(path)
-            && now.saturating_duration_since(look.at) < LOOK_EVERY
-            && let Some(script) = machine.scripts().get(path, &look.stamp)
-        {
+        let is_recent = |look: &SeenFile| now.saturating_duration_since(look.at.get()) < LOOK_EVERY;
+        if let Some(script) = loaded.get(path, is_recent) {
             return Ok(script);
         }
-        self.look(machine, path, now)
-    }
-
-    fn look(&self, machine: &Machine, path: &[u8], now: Instant) -> Result<Rc<Script>, NoScript> {
-        self.looked.borrow_mut().remove(path);
-        let place = Place::open(path, self.root.as_deref())?;
+        let place = ScriptFile::open(path, self.root.as_deref())?;
         let stamp = Stamp::of(&place.metadata);
-        let known = machine.scripts().get(path, &stamp);
-        let script = match known {
-            Some(script) => script,
-            None => {
-                let source = place.read()?;
-                let name = String::from_utf8_lossy(path);
-                let compiled = machine.compile(&name, &source).map_err(NoScript::Broken)?;
-                if !is_settled(&stamp) {
-                    // Its stamp may stay the same when it changes: the next request reads it again.
-                    return Ok(compiled);
-                }
-                machine.scripts().put(path, stamp, Rc::clone(&compiled));
-                compiled
+        let is_same = |look: &SeenFile| {
+            let is_same = look.stamp == stamp;
+            if is_same {
+                look.at.set(now);
             }
+            is_same
         };
-        let mut looked = self.looked.borrow_mut();
-        if looked.len() >= LOOKS_MAX {
-            looked.retain(|_, look| now.saturating_duration_since(look.at) < LOOK_EVERY);
+        if let Some(script) = loaded.get(path, is_same) {
+            return Ok(script);
         }
-        if looked.len() < LOOKS_MAX {
-            looked.insert(path.to_vec(), Look { at: now, stamp });
+        let source = place.read()?;
+        let name = String::from_utf8_lossy(path);
+        let script = machine.compile(&name, &source).map_err(NoScript::Broken)?;
+        // Where the stamp may stay the same when the file changes, the next request reads it again.
+        if is_settled(&stamp) {
+            let at = Cell::new(now);
+            loaded.put(path, SeenFile { at, stamp }, Rc::clone(&script));
         }
         Ok(script)
     }
 }
 
 /// A file that was found, not opened for reading yet.
-struct Place {
+struct ScriptFile {
     /// A descriptor that stands for the name only: opening a pipe or a device may have effects.
     itself: PathBuf,
     metadata: Metadata,
@@ -118,8 +108,8 @@ struct Place {
     _file: File,
 }
 
-impl Place {
-    fn open(path: &[u8], root: Option<&Path>) -> Result<Place, NoScript> {
+impl ScriptFile {
+    fn open(path: &[u8], root: Option<&Path>) -> Result<ScriptFile, NoScript> {
         let shown = String::from_utf8_lossy(path).into_owned();
         if !path.starts_with(b"/") {
             let words = format!("SCRIPT_FILENAME is no absolute path: \"{shown}\"");
@@ -143,7 +133,7 @@ impl Place {
             let words = format!("{shown}: it is no file");
             return Err(NoScript::Refused(Status::FORBIDDEN, words));
         }
-        Ok(Place {
+        Ok(ScriptFile {
             itself,
             metadata,
             path: shown,
@@ -197,7 +187,7 @@ mod tests {
     use std::time::Duration;
 
     fn machine() -> Rc<Machine> {
-        Machine::new(lua::Options::default()).expect("a state")
+        Machine::new(lua::MachineOptions::default()).expect("a state")
     }
 
     fn write(path: &Path, text: &str) {
@@ -206,7 +196,7 @@ mod tests {
 
     fn status(files: &ScriptFiles, path: &Path) -> u16 {
         let path = path.as_os_str().as_bytes();
-        match files.find(&machine(), path, Instant::now()) {
+        match files.find(&machine(), &LoadedScripts::default(), path, Instant::now()) {
             Err(NoScript::Refused(status, _)) => status.0,
             Err(NoScript::Broken(_)) => 500,
             Ok(_) => 200,
@@ -217,9 +207,12 @@ mod tests {
     fn a_script_is_compiled_once_and_again_when_it_changes() {
         let home = tempfile::tempdir().expect("a directory");
         let (path, machine) = (home.path().join("a.lua"), machine());
-        let files = ScriptFiles::new(None).expect("anywhere");
+        let (files, loaded) = (
+            ScriptFiles::new(None).expect("anywhere"),
+            LoadedScripts::default(),
+        );
         let find = |now| {
-            let found = files.find(&machine, path.as_os_str().as_bytes(), now);
+            let found = files.find(&machine, &loaded, path.as_os_str().as_bytes(), now);
             found.expect("it is there")
         };
         write(&path, "return 1");
@@ -245,11 +238,14 @@ mod tests {
         let home = tempfile::tempdir().expect("a directory");
         let (path, machine) = (home.path().join("a.lua"), machine());
         for _ in 0..1000 {
-            let files = ScriptFiles::new(None).expect("anywhere");
+            let (files, loaded) = (
+                ScriptFiles::new(None).expect("anywhere"),
+                LoadedScripts::default(),
+            );
             let now = Instant::now();
             let find = || {
                 files
-                    .find(&machine, path.as_os_str().as_bytes(), now)
+                    .find(&machine, &loaded, path.as_os_str().as_bytes(), now)
                     .expect("there")
             };
             write(&path, "return 1");

@@ -9,21 +9,21 @@ use proto::fastcgi::{AfterRequest, ProtocolStatus, write_end_request};
 use proto::status::Status;
 
 use super::request::Request;
-use super::worker::{Running, Started, Worker};
-use crate::fcgi_program::{self, Delivery, Effort, Program};
+use super::worker::{Running, StartedScript, Worker};
+use crate::fcgi_program::{self, Delivery, Effort, FcgiProgram};
 
 /// A request, its place in its life, and the worker that it is counted in.
-pub struct Slot {
+pub(crate) struct ScriptRequest {
     id: u16,
     /// When it must have ended.
     deadline: Instant,
     worker: Rc<Worker>,
     /// Taken out when it goes back to the worker.
     request: Option<Box<Request>>,
-    stage: Stage,
+    stage: ScriptRequestStage,
 }
 
-enum Stage {
+enum ScriptRequestStage {
     /// Name-value pairs are coming.
     Params,
     /// The script can start.
@@ -36,27 +36,30 @@ enum Stage {
     CutShort,
 }
 
-impl Slot {
+impl ScriptRequest {
     /// A request that begins. `None`: the worker has too many.
-    pub fn new(
+    pub(crate) fn new(
         worker: &Rc<Worker>,
         id: u16,
         after: AfterRequest,
         deadline: Instant,
-    ) -> Option<Slot> {
+    ) -> Option<ScriptRequest> {
         let mut request = worker.take_request()?;
         request.after = after;
-        Some(Slot {
+        Some(ScriptRequest {
             id,
             deadline,
             worker: Rc::clone(worker),
             request: Some(request),
-            stage: Stage::Params,
+            stage: ScriptRequestStage::Params,
         })
     }
 
     fn has_ended(&self) -> bool {
-        matches!(self.stage, Stage::Ended | Stage::CutShort)
+        matches!(
+            self.stage,
+            ScriptRequestStage::Ended | ScriptRequestStage::CutShort
+        )
     }
 
     fn fail(&mut self, error: &ScriptError) -> Effort {
@@ -69,19 +72,19 @@ impl Slot {
 
     /// Ends the request with an answer of ours, if nothing of the script's was sent.
     fn refuse(&mut self, status: Status, words: &str) {
-        self.stage = Stage::Ended;
+        self.stage = ScriptRequestStage::Ended;
         let Some(request) = &mut self.request else {
             return;
         };
         self.worker.common().log(words);
         request.answer.log(words.as_bytes());
         if request.answer.replace(status).is_err() {
-            self.stage = Stage::CutShort;
+            self.stage = ScriptRequestStage::CutShort;
         }
     }
 }
 
-impl fcgi_program::Slot for Slot {
+impl fcgi_program::FcgiRequest for ScriptRequest {
     fn id(&self) -> u16 {
         self.id
     }
@@ -100,7 +103,7 @@ impl fcgi_program::Slot for Slot {
     }
 
     fn add_params(&mut self, bytes: &[u8]) {
-        if let (Stage::Params, Some(request)) = (&self.stage, &mut self.request)
+        if let (ScriptRequestStage::Params, Some(request)) = (&self.stage, &mut self.request)
             && !request.params.add(bytes)
         {
             let words = "the web server sent too many parameters".to_owned();
@@ -109,10 +112,10 @@ impl fcgi_program::Slot for Slot {
     }
 
     fn end_params(&mut self) -> bool {
-        let Stage::Params = self.stage else {
+        let ScriptRequestStage::Params = self.stage else {
             return true;
         };
-        self.stage = Stage::Ready;
+        self.stage = ScriptRequestStage::Ready;
         let request = self.request.as_ref();
         request.is_some_and(|request| request.params.are_sound())
     }
@@ -137,22 +140,26 @@ impl fcgi_program::Slot for Slot {
             return Effort::None;
         };
         match &mut self.stage {
-            Stage::Params | Stage::Ended | Stage::CutShort => return Effort::None,
-            Stage::Ready if request.announces_too_much(self.worker.options().body_bytes_max) => {
+            ScriptRequestStage::Params
+            | ScriptRequestStage::Ended
+            | ScriptRequestStage::CutShort => return Effort::None,
+            ScriptRequestStage::Ready
+                if request.announces_too_much(self.worker.options().body_bytes_max) =>
+            {
                 self.refuse(
                     Status::CONTENT_TOO_LARGE,
                     "the body of the request is too long",
                 );
             }
-            Stage::Ready => match self.worker.start(request) {
-                Started::Ended => self.stage = Stage::Ended,
-                Started::Waits(running) => self.stage = Stage::Runs(running),
-                Started::Refused(status, words) => self.refuse(status, &words),
-                Started::Failed(error) => return self.fail(&error),
+            ScriptRequestStage::Ready => match self.worker.start(request) {
+                StartedScript::Ended => self.stage = ScriptRequestStage::Ended,
+                StartedScript::Waits(running) => self.stage = ScriptRequestStage::Runs(running),
+                StartedScript::Refused(status, words) => self.refuse(status, &words),
+                StartedScript::Failed(error) => return self.fail(&error),
             },
-            Stage::Runs(running) => match running.poll(request, context) {
+            ScriptRequestStage::Runs(running) => match running.poll(request, context) {
                 Poll::Pending => return Effort::None,
-                Poll::Ready(Ok(())) => self.stage = Stage::Ended,
+                Poll::Ready(Ok(())) => self.stage = ScriptRequestStage::Ended,
                 Poll::Ready(Err(error)) => return self.fail(&error),
             },
         }
@@ -171,15 +178,15 @@ impl fcgi_program::Slot for Slot {
         };
         let before = out.len();
         match self.stage {
-            Stage::Params | Stage::Ready => return Delivery::Waits,
-            Stage::Runs(_) => {
+            ScriptRequestStage::Params | ScriptRequestStage::Ready => return Delivery::Waits,
+            ScriptRequestStage::Runs(_) => {
                 request.answer.pass_on(out, self.id);
             }
-            Stage::CutShort => {
+            ScriptRequestStage::CutShort => {
                 request.answer.pass_on(out, self.id);
                 return Delivery::CutShort;
             }
-            Stage::Ended => {
+            ScriptRequestStage::Ended => {
                 if request.answer.finish(out, self.id) {
                     write_end_request(out, self.id, 0, ProtocolStatus::RequestComplete);
                     return Delivery::Ended;
@@ -193,10 +200,10 @@ impl fcgi_program::Slot for Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for ScriptRequest {
     fn drop(&mut self) {
         // A script that waits ends first: what it holds may belong to the request.
-        self.stage = Stage::Ended;
+        self.stage = ScriptRequestStage::Ended;
         if let Some(request) = self.request.take() {
             self.worker.give_request(request);
         }

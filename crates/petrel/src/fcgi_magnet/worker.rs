@@ -14,19 +14,19 @@ use lua::{Lent, Machine, Progress, Run, ScriptError};
 use proto::fastcgi::AfterRequest;
 use proto::status::Status;
 
-use super::Options;
+use super::MagnetOptions;
 use super::api::{self, Current};
 use super::file_threads::DiskThreads;
 use super::limits::BODIES_BYTES_MAX;
 use super::request::Request;
-use super::scripts::{NoScript, ScriptFiles};
-use super::slot::Slot;
+use super::scripts::{LoadedScripts, NoScript, ScriptFiles};
+use super::slot::ScriptRequest;
 use crate::fcgi_program::limits::REQUESTS_PER_WORKER_MAX;
-use crate::fcgi_program::{Common, Program};
+use crate::fcgi_program::{Common, FcgiProgram};
 
 /// One thread's world.
-pub struct Worker {
-    options: Arc<Options>,
+pub(crate) struct Worker {
+    options: Arc<MagnetOptions>,
     environment: RefCell<Rc<Environment>>,
     files: ScriptFiles,
     common: Common,
@@ -40,12 +40,13 @@ pub struct Worker {
 /// The global Lua environment: a state, and what makes a script's own environment in it.
 struct Environment {
     machine: Rc<Machine>,
+    scripts: LoadedScripts,
     make: Function,
     current: Current,
 }
 
 /// What became of the start of a script.
-pub enum Started {
+pub(crate) enum StartedScript {
     /// It has ended well.
     Ended,
     /// It waits.
@@ -57,7 +58,7 @@ pub enum Started {
 }
 
 /// A script that waits for something.
-pub struct Running {
+pub(crate) struct Running {
     run: Run,
     environment: Rc<Environment>,
 }
@@ -67,7 +68,7 @@ impl Worker {
     ///
     /// # Errors
     /// There is no memory, or the root of the scripts is not there.
-    pub fn new(options: Arc<Options>, common: Common) -> io::Result<Rc<Worker>> {
+    pub(crate) fn new(options: Arc<MagnetOptions>, common: Common) -> io::Result<Rc<Worker>> {
         if !proof::compiled_loops_stop() {
             static TOLD: Once = Once::new();
             TOLD.call_once(|| common.complain(proof::REMEDY));
@@ -87,38 +88,43 @@ impl Worker {
     }
 
     /// What was asked for on the command line.
-    pub fn options(&self) -> &Options {
+    pub(crate) fn options(&self) -> &MagnetOptions {
         &self.options
     }
 
     /// Runs the script of `request` until it ends or waits.
-    pub fn start(&self, request: &mut Request) -> Started {
+    pub(crate) fn start(&self, request: &mut Request) -> StartedScript {
         let environment = match self.environment() {
             Ok(environment) => environment,
             Err(error) => {
                 let words = format!("a new Lua state: {error}");
-                return Started::Refused(Status::SERVICE_UNAVAILABLE, words);
+                return StartedScript::Refused(Status::SERVICE_UNAVAILABLE, words);
             }
         };
         let path = request.param(b"SCRIPT_FILENAME").unwrap_or_default();
-        let found = self.files.find(&environment.machine, path, Instant::now());
+        let found = self.files.find(
+            &environment.machine,
+            &environment.scripts,
+            path,
+            Instant::now(),
+        );
         let script = match found {
             Ok(script) => script,
-            Err(NoScript::Refused(status, words)) => return Started::Refused(status, words),
-            Err(NoScript::Broken(error)) => return Started::Failed(error),
+            Err(NoScript::Refused(status, words)) => return StartedScript::Refused(status, words),
+            Err(NoScript::Broken(error)) => return StartedScript::Failed(error),
         };
         let begun = environment.current.lend(request, || {
             Run::start(&environment.machine, &script, &environment.make)
         });
         match begun {
-            Ok((_, Progress::Ended(_))) => Started::Ended,
-            Ok((run, Progress::Waits)) => Started::Waits(Running { run, environment }),
-            Err(error) => Started::Failed(error),
+            Ok((_, Progress::Ended(_))) => StartedScript::Ended,
+            Ok((run, Progress::Waits)) => StartedScript::Waits(Running { run, environment }),
+            Err(error) => StartedScript::Failed(error),
         }
     }
 
     /// A request with nothing in it, counted until it is given back. `None`: there are too many.
-    pub fn take_request(&self) -> Option<Box<Request>> {
+    pub(crate) fn take_request(&self) -> Option<Box<Request>> {
         if self.requests.get() >= REQUESTS_PER_WORKER_MAX
             || self.body_bytes.get() >= BODIES_BYTES_MAX
         {
@@ -130,7 +136,7 @@ impl Worker {
     }
 
     /// Takes a request back.
-    pub fn give_request(&self, mut request: Box<Request>) {
+    pub(crate) fn give_request(&self, mut request: Box<Request>) {
         self.requests.set(self.requests.get() - 1);
         self.count_body(request.body().len(), 0);
         request.clear();
@@ -141,7 +147,7 @@ impl Worker {
     }
 
     /// A body has changed its length.
-    pub fn count_body(&self, before: usize, after: usize) {
+    pub(crate) fn count_body(&self, before: usize, after: usize) {
         self.body_bytes.set(self.body_bytes.get() - before + after);
     }
 
@@ -155,15 +161,15 @@ impl Worker {
     }
 }
 
-impl Program for Worker {
-    type Slot = Slot;
+impl FcgiProgram for Worker {
+    type FcgiRequest = ScriptRequest;
 
     fn common(&self) -> &Common {
         &self.common
     }
 
-    fn begin(self: &Rc<Self>, id: u16, after: AfterRequest, now: Instant) -> Option<Slot> {
-        Slot::new(self, id, after, now + self.options.request_time_max)
+    fn begin(self: &Rc<Self>, id: u16, after: AfterRequest, now: Instant) -> Option<ScriptRequest> {
+        ScriptRequest::new(self, id, after, now + self.options.request_time_max)
     }
 
     fn requests_max(&self) -> usize {
@@ -176,13 +182,14 @@ impl Program for Worker {
 }
 
 impl Environment {
-    fn new(options: &Options) -> mlua::Result<Environment> {
+    fn new(options: &MagnetOptions) -> mlua::Result<Environment> {
         let machine = Machine::new(options.machine.clone())?;
         machine.use_threads(Rc::new(DiskThreads))?;
         let current: Current = Rc::new(Lent::new());
         let make = api::add_to(&machine, &current, &options.dicts)?;
         Ok(Environment {
             machine,
+            scripts: LoadedScripts::default(),
             make,
             current,
         })
@@ -191,7 +198,7 @@ impl Environment {
 
 impl Running {
     /// Goes on with the script if what it waits for is there.
-    pub fn poll(
+    pub(crate) fn poll(
         &mut self,
         request: &mut Request,
         context: &mut Context<'_>,

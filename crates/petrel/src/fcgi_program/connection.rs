@@ -21,16 +21,16 @@ use super::limits::{
     CONNECTIONS_PER_WORKER_MAX, RECEIVE_BYTES, REQUESTS_PER_CONNECTION_MAX, STALL_MAX,
     UNSENT_BYTES_MAX,
 };
-use super::{Common, Delivery, Effort, Program, Slot};
+use super::{Common, Delivery, Effort, FcgiProgram, FcgiRequest};
 
 /// A connection. It is over when the future is.
-pub struct Connection<P: Program> {
+pub(crate) struct Connection<P: FcgiProgram> {
     program: Rc<P>,
     socket: Socket,
     decoder: RequestDecoder,
     /// The beginning of a record, to be gone on with. Shorter than a management record may be.
     rest: Vec<u8>,
-    slots: Vec<P::Slot>,
+    slots: Vec<P::FcgiRequest>,
     /// What is to be sent.
     out: Vec<u8>,
     is_counted_unsent: bool,
@@ -43,7 +43,7 @@ pub struct Connection<P: Program> {
 
 /// Why a connection is over.
 #[derive(Debug)]
-enum End {
+enum ConnectionEnd {
     /// Everything was done, or the peer has closed it.
     Done,
     /// The peer does not keep to the protocol.
@@ -54,22 +54,22 @@ enum End {
     Broken(io::Error),
 }
 
-impl From<io::Error> for End {
-    fn from(error: io::Error) -> End {
-        End::Broken(error)
+impl From<io::Error> for ConnectionEnd {
+    fn from(error: io::Error) -> ConnectionEnd {
+        ConnectionEnd::Broken(error)
     }
 }
 
-impl From<RecordError> for End {
-    fn from(error: RecordError) -> End {
-        End::Protocol(error)
+impl From<RecordError> for ConnectionEnd {
+    fn from(error: RecordError) -> ConnectionEnd {
+        ConnectionEnd::Protocol(error)
     }
 }
 
 /// The only thing in it that is ever pinned is the timer, which has a box of its own.
-impl<P: Program> Unpin for Connection<P> {}
+impl<P: FcgiProgram> Unpin for Connection<P> {}
 
-impl<P: Program> Future for Connection<P> {
+impl<P: FcgiProgram> Future for Connection<P> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -83,9 +83,9 @@ impl<P: Program> Future for Connection<P> {
     }
 }
 
-impl<P: Program> Connection<P> {
+impl<P: FcgiProgram> Connection<P> {
     /// Takes a connected socket.
-    pub fn new(program: &Rc<P>, socket: Socket) -> Connection<P> {
+    pub(crate) fn new(program: &Rc<P>, socket: Socket) -> Connection<P> {
         Connection {
             program: Rc::clone(program),
             socket,
@@ -101,13 +101,13 @@ impl<P: Program> Connection<P> {
     }
 
     /// Does what can be done without waiting.
-    fn drive(&mut self, context: &mut Context<'_>) -> Result<(), End> {
+    fn drive(&mut self, context: &mut Context<'_>) -> Result<(), ConnectionEnd> {
         loop {
             let has_received = self.receive(context)?;
             let effort = self.work(context);
             let has_sent = self.send(context)?;
             if self.is_closing && self.slots.is_empty() && self.out.is_empty() {
-                return Err(End::Done);
+                return Err(ConnectionEnd::Done);
             }
             if effort == Effort::Great {
                 // It has kept the others waiting for long enough.
@@ -125,7 +125,7 @@ impl<P: Program> Connection<P> {
     }
 
     /// Reads once. False if nothing has arrived, or nothing is wanted by now.
-    fn receive(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
+    fn receive(&mut self, context: &mut Context<'_>) -> Result<bool, ConnectionEnd> {
         if self.is_closing || self.out.len() >= 2 * UNSENT_BYTES_MAX {
             return Ok(false);
         }
@@ -139,7 +139,7 @@ impl<P: Program> Connection<P> {
         };
         let count = count?;
         if count == 0 {
-            return Err(End::Done);
+            return Err(ConnectionEnd::Done);
         }
         begin.copy_from_slice(&self.rest);
         let length = self.rest.len() + count;
@@ -149,7 +149,7 @@ impl<P: Program> Connection<P> {
         Ok(true)
     }
 
-    fn decode(&mut self, mut input: &[u8]) -> Result<(), End> {
+    fn decode(&mut self, mut input: &[u8]) -> Result<(), ConnectionEnd> {
         let now = Instant::now();
         loop {
             let step = self.decoder.decode(input)?;
@@ -164,7 +164,12 @@ impl<P: Program> Connection<P> {
         Ok(())
     }
 
-    fn handle(&mut self, event: RequestEvent, input: &[u8], now: Instant) -> Result<(), End> {
+    fn handle(
+        &mut self,
+        event: RequestEvent,
+        input: &[u8],
+        now: Instant,
+    ) -> Result<(), ConnectionEnd> {
         let part = |range| input.get(range).unwrap_or_default();
         match event {
             RequestEvent::NeedMore => {}
@@ -176,7 +181,7 @@ impl<P: Program> Connection<P> {
             }
             RequestEvent::ParamsEnd(id) => {
                 if self.slot(id).is_some_and(|slot| !slot.end_params()) {
-                    return Err(End::Protocol(RecordError::Pair));
+                    return Err(ConnectionEnd::Protocol(RecordError::Pair));
                 }
             }
             RequestEvent::Stdin(id, range) => {
@@ -202,9 +207,9 @@ impl<P: Program> Connection<P> {
         role: Option<Role>,
         after: AfterRequest,
         now: Instant,
-    ) -> Result<(), End> {
+    ) -> Result<(), ConnectionEnd> {
         if self.slot(id).is_some() {
-            return Err(End::Protocol(RecordError::RequestId));
+            return Err(ConnectionEnd::Protocol(RecordError::RequestId));
         }
         let refused = if role != Some(Role::Responder) {
             ProtocolStatus::UnknownRole
@@ -282,7 +287,7 @@ impl<P: Program> Connection<P> {
     }
 
     /// Sends what there is. False if nothing could be sent.
-    fn send(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
+    fn send(&mut self, context: &mut Context<'_>) -> Result<bool, ConnectionEnd> {
         let mut sent = 0;
         while let Some(rest) = self.out.get(sent..).filter(|rest| !rest.is_empty()) {
             match self.socket.poll_write(context, rest) {
@@ -309,7 +314,7 @@ impl<P: Program> Connection<P> {
     }
 
     /// Ends what takes too long, and sets the timer for what may. True if something has ended.
-    fn look_at_time(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
+    fn look_at_time(&mut self, context: &mut Context<'_>) -> Result<bool, ConnectionEnd> {
         let Some(next) = self.next_deadline() else {
             self.timer = None;
             return Ok(false);
@@ -317,7 +322,7 @@ impl<P: Program> Connection<P> {
         let now = Instant::now();
         if next <= now {
             if !self.out.is_empty() && now.duration_since(self.moved) >= STALL_MAX {
-                return Err(End::Stalled);
+                return Err(ConnectionEnd::Stalled);
             }
             for slot in self.slots.iter_mut().filter(|slot| slot.deadline() <= now) {
                 slot.expire(now);
@@ -340,30 +345,32 @@ impl<P: Program> Connection<P> {
 
     /// When something has to be looked at again, at the latest.
     fn next_deadline(&self) -> Option<Instant> {
-        let requests = self.slots.iter().map(Slot::deadline);
+        let requests = self.slots.iter().map(FcgiRequest::deadline);
         let stalled = (!self.out.is_empty()).then(|| self.moved + STALL_MAX);
         requests.chain(stalled).min()
     }
 
-    fn slot(&mut self, id: u16) -> Option<&mut P::Slot> {
+    fn slot(&mut self, id: u16) -> Option<&mut P::FcgiRequest> {
         self.slots.iter_mut().find(|slot| slot.id() == id)
     }
 }
 
-impl<P: Program> Drop for Connection<P> {
+impl<P: FcgiProgram> Drop for Connection<P> {
     fn drop(&mut self) {
         let common = self.program.common();
         common.count_unsent(self.is_counted_unsent, false);
     }
 }
 
-impl End {
+impl ConnectionEnd {
     fn log(&self, common: &Common) {
         let why = match self {
-            End::Done => return,
-            End::Protocol(error) => format!("is closed, the web server sent {error}"),
-            End::Stalled => format!("is closed, nothing was taken for {} s", STALL_MAX.as_secs()),
-            End::Broken(error) => format!("is lost: {error}"),
+            ConnectionEnd::Done => return,
+            ConnectionEnd::Protocol(error) => format!("is closed, the web server sent {error}"),
+            ConnectionEnd::Stalled => {
+                format!("is closed, nothing was taken for {} s", STALL_MAX.as_secs())
+            }
+            ConnectionEnd::Broken(error) => format!("is lost: {error}"),
         };
         common.log(&format!("a connection {why}"));
     }

@@ -19,23 +19,23 @@ use tokio::sync::watch;
 
 use super::connection::Connection;
 use super::limits::{CONNECTIONS_PER_WORKER_MAX, FINISH_MAX};
-use super::{Common, Program};
+use super::{Common, FcgiProgram};
 
 /// What a worker accepts from.
-pub struct Listener {
+pub(crate) struct Listener {
     /// The socket; it does not block.
-    pub descriptor: OwnedFd,
+    pub(crate) descriptor: OwnedFd,
     /// Whether connections are TCP.
-    pub is_tcp: bool,
+    pub(crate) is_tcp: bool,
     /// Who may connect by TCP; everybody if it is empty.
-    pub web_servers: Vec<IpAddr>,
+    pub(crate) web_servers: Vec<IpAddr>,
     /// The connections of all workers.
-    pub load: Arc<Load>,
+    pub(crate) load: Arc<Load>,
 }
 
 /// How many connections all workers have.
 #[derive(Debug, Default)]
-pub struct Load {
+pub(crate) struct Load {
     connections: AtomicUsize,
 }
 
@@ -43,7 +43,7 @@ pub struct Load {
 ///
 /// # Errors
 /// It could not, or the listening socket is of no use any more.
-pub fn run<P: Program>(
+pub(crate) fn run<P: FcgiProgram>(
     make: impl FnOnce() -> io::Result<Rc<P>>,
     listener: Listener,
     mut stopped: watch::Receiver<bool>,
@@ -79,11 +79,11 @@ pub fn run<P: Program>(
 }
 
 /// Whether nothing is worked on or on its way.
-fn is_idle(program: &impl Program) -> bool {
+fn is_idle(program: &impl FcgiProgram) -> bool {
     program.is_idle() && program.common().unsent.get() == 0
 }
 
-async fn accept_all<P: Program>(program: &Rc<P>, listener: Listener) -> io::Result<()> {
+async fn accept_all<P: FcgiProgram>(program: &Rc<P>, listener: Listener) -> io::Result<()> {
     let Listener {
         descriptor,
         is_tcp,

@@ -11,7 +11,7 @@ use super::limits::UNWRITTEN_LOG_BYTES_MAX;
 
 /// The log. Clones are the same one; its thread ends with the process.
 #[derive(Clone)]
-pub struct Log {
+pub(crate) struct Log {
     /// What lines begin with.
     prefix: Arc<str>,
     shared: Arc<Shared>,
@@ -38,7 +38,7 @@ impl Log {
     ///
     /// # Errors
     /// There is no thread.
-    pub fn start(name: &str, output: impl Write + Send + 'static) -> io::Result<Log> {
+    pub(crate) fn start(name: &str, output: impl Write + Send + 'static) -> io::Result<Log> {
         let log = Log {
             prefix: format!("petrel {name}: ").into(),
             shared: Arc::default(),
@@ -51,7 +51,7 @@ impl Log {
     }
 
     /// A line. Never waits.
-    pub fn line(&self, words: &str) {
+    pub(crate) fn line(&self, words: &str) {
         let mut state = self.shared.lock();
         let length = self.prefix.len() + words.len() + 1;
         // Behind what is missing comes nothing but the number, so that it stands where the lines would.
@@ -66,7 +66,7 @@ impl Log {
     }
 
     /// Waits until everything is written, for `time` at most.
-    pub fn finish(&self, time: Duration) {
+    pub(crate) fn finish(&self, time: Duration) {
         let state = self.shared.lock();
         let is_busy = |state: &mut State| state.is_writing || state.has_words();
         let waited = self

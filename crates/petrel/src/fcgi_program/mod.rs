@@ -3,16 +3,17 @@
 //!
 //! [`serve`] finds the listening socket ([`place`]), starts the workers, each a thread that accepts
 //! ([`listen`]) and drives its connections ([`connection`]), and ends them when a signal says so. What a
-//! request is answered with is a [`Program`]'s, which makes a [`Slot`] for each. What there is to be said is
+//! request is answered with is a [`FcgiProgram`]'s, which makes a [`FcgiRequest`] for each. What there is to be said is
 //! written by a further thread ([`log`]).
 //!
 //! Knows the protocol and nothing of scripts and files.
+#![expect(clippy::disallowed_methods, reason = "its threads have no worker")]
 
 mod connection;
-pub mod limits;
+pub(crate) mod limits;
 mod listen;
 mod log;
-pub mod params;
+pub(crate) mod params;
 mod place;
 
 use std::cell::{Cell, RefCell};
@@ -33,18 +34,23 @@ use tokio::sync::watch;
 use limits::{LAST_WORDS_MAX, RECEIVE_BYTES};
 use listen::{Listener, Load};
 use log::Log;
-pub use place::Place;
+pub(crate) use place::SocketPlace;
 
 /// What the requests of one worker are answered by. It never leaves the worker's thread.
-pub trait Program: Sized + 'static {
+pub(crate) trait FcgiProgram: Sized + 'static {
     /// A request of it.
-    type Slot: Slot;
+    type FcgiRequest: FcgiRequest;
 
     /// What connections keep with it.
     fn common(&self) -> &Common;
 
     /// A request that begins, with its id on its connection. `None`: there are too many.
-    fn begin(self: &Rc<Self>, id: u16, after: AfterRequest, now: Instant) -> Option<Self::Slot>;
+    fn begin(
+        self: &Rc<Self>,
+        id: u16,
+        after: AfterRequest,
+        now: Instant,
+    ) -> Option<Self::FcgiRequest>;
 
     /// How many requests this worker takes at a time.
     fn requests_max(&self) -> usize;
@@ -55,14 +61,14 @@ pub trait Program: Sized + 'static {
 
 /// One request on its way through a connection: from BEGIN_REQUEST to END_REQUEST. Dropped, it is given
 /// up: the web server has aborted it, or the connection is over.
-pub trait Slot {
+pub(crate) trait FcgiRequest {
     /// The id on its connection.
     fn id(&self) -> u16;
 
     /// What becomes of the connection afterwards.
     fn after(&self) -> AfterRequest;
 
-    /// When [`Slot::expire`] is to be called.
+    /// When [`FcgiRequest::expire`] is to be called.
     fn deadline(&self) -> Instant;
 
     /// Puts the deadline off: the answer waits for the connection to take it.
@@ -92,7 +98,7 @@ pub trait Slot {
 
 /// How far the answer has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delivery {
+pub(crate) enum Delivery {
     /// Nothing new, more comes.
     Waits,
     /// Something was appended to what is to be sent, more comes.
@@ -105,7 +111,7 @@ pub enum Delivery {
 
 /// Whether the thread should look after others before it goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effort {
+pub(crate) enum Effort {
     /// Nothing was done.
     None,
     /// What a request usually takes.
@@ -115,7 +121,7 @@ pub enum Effort {
 }
 
 /// What the connections of one worker share.
-pub struct Common {
+pub(crate) struct Common {
     log: Log,
     logs_itself: bool,
     workers: usize,
@@ -136,14 +142,14 @@ impl Common {
 
     /// Writes a line to standard error, if that is not the web server's: started by one, a program says
     /// by FCGI_STDERR what there is to be said.
-    pub fn log(&self, words: &str) {
+    pub(crate) fn log(&self, words: &str) {
         if self.logs_itself {
             self.complain(words);
         }
     }
 
     /// The same for what no request can be told with: whoever has started the program reads standard error.
-    pub fn complain(&self, words: &str) {
+    pub(crate) fn complain(&self, words: &str) {
         self.log.line(words);
     }
 
@@ -160,20 +166,20 @@ impl Common {
 }
 
 /// How a program is run.
-pub struct Setup {
+pub(crate) struct Setup {
     /// The name of the command, for messages.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Where it listens.
-    pub place: Place,
+    pub(crate) place: SocketPlace,
     /// Threads that serve connections.
-    pub workers: usize,
+    pub(crate) workers: usize,
 }
 
 /// Serves until a signal ends it. Each worker makes its program by `make`.
 ///
 /// # Errors
 /// It cannot listen, a program cannot be made, or accepting fails for good.
-pub fn serve<P: Program>(
+pub(crate) fn serve<P: FcgiProgram>(
     setup: Setup,
     make: impl Fn(Common) -> io::Result<Rc<P>> + Send + Sync + 'static,
 ) -> Result<(), String> {
@@ -205,7 +211,7 @@ fn end_with_panics() {
 type Threads = Vec<JoinHandle<io::Result<()>>>;
 
 /// Starts the workers, and waits until they serve.
-fn start<P: Program>(
+fn start<P: FcgiProgram>(
     setup: Setup,
     descriptor: &OwnedFd,
     make: Arc<impl Fn(Common) -> io::Result<Rc<P>> + Send + Sync + 'static>,

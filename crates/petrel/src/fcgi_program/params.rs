@@ -6,26 +6,26 @@ use super::limits::PARAMS_BYTES_MAX;
 
 /// The stream of pairs, still encoded: a request asks for few of them.
 #[derive(Debug)]
-pub struct Params {
+pub(crate) struct Params {
     encoded: Vec<u8>,
 }
 
 impl Params {
     /// With none in it.
-    pub fn new() -> Params {
+    pub(crate) fn new() -> Params {
         Params {
             encoded: Vec::with_capacity(1024),
         }
     }
 
     /// As new, keeping memory of usual size.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.encoded.clear();
         self.encoded.shrink_to(KEPT_BYTES_MAX);
     }
 
     /// Appends to the stream. False if it is too long.
-    pub fn add(&mut self, bytes: &[u8]) -> bool {
+    pub(crate) fn add(&mut self, bytes: &[u8]) -> bool {
         let fits = self.encoded.len() + bytes.len() <= PARAMS_BYTES_MAX;
         if fits {
             self.encoded.extend_from_slice(bytes);
@@ -34,17 +34,17 @@ impl Params {
     }
 
     /// Whether the stream can be taken apart.
-    pub fn are_sound(&self) -> bool {
+    pub(crate) fn are_sound(&self) -> bool {
         Pairs::new(&self.encoded).all(|pair| pair.is_ok())
     }
 
     /// All pairs.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         Pairs::new(&self.encoded).flatten()
     }
 
     /// The value of `name`; if there are several, the last.
-    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
+    pub(crate) fn get(&self, name: &[u8]) -> Option<&[u8]> {
         let named = self.iter().filter(|(known, _)| *known == name);
         named.last().map(|(_, value)| value)
     }
@@ -54,12 +54,12 @@ impl Params {
 const KEPT_BYTES_MAX: usize = 16 * 1024;
 
 #[cfg(test)]
-pub mod testing {
+pub(crate) mod testing {
     use super::*;
     use proto::fastcgi::write_pair;
 
     /// What a web server sends for `pairs`, in small pieces.
-    pub fn params(pairs: &[(&str, &[u8])]) -> Params {
+    pub(crate) fn params(pairs: &[(&str, &[u8])]) -> Params {
         let (mut params, mut encoded) = (Params::new(), Vec::new());
         for (name, value) in pairs {
             write_pair(&mut encoded, name.as_bytes(), value);

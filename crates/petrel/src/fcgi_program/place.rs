@@ -12,7 +12,7 @@ use crate::spawn::{ProgramSocket, UnixPlace};
 
 /// What the command line says about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub(crate) enum SocketPlace {
     /// On a unix socket.
     Unix {
         /// Its path.
@@ -30,24 +30,24 @@ pub enum Place {
 }
 
 /// A socket that listens. The name of one of our own goes with the value.
-pub enum Opened {
+pub(crate) enum ListeningSocket {
     Own(ProgramSocket),
     Inherited(OwnedFd),
 }
 
-impl Place {
+impl SocketPlace {
     /// Whether it is a socket of our own.
-    pub fn is_own(&self) -> bool {
-        !matches!(self, Place::Inherited { .. })
+    pub(crate) fn is_own(&self) -> bool {
+        !matches!(self, SocketPlace::Inherited { .. })
     }
 
     /// Listens.
     ///
     /// # Errors
     /// The address or name is taken or not allowed, or descriptor 0 is no socket that listens.
-    pub fn open(&self) -> Result<Opened, String> {
+    pub(crate) fn open(&self) -> Result<ListeningSocket, String> {
         match self {
-            Place::Unix { path, mode } => {
+            SocketPlace::Unix { path, mode } => {
                 let place = UnixPlace {
                     path,
                     root: None,
@@ -58,38 +58,38 @@ impl Place {
                 };
                 let socket = ProgramSocket::unix(&place, BACKLOG);
                 socket
-                    .map(Opened::Own)
+                    .map(ListeningSocket::Own)
                     .map_err(|error| format!("{}: {error}", path.display()))
             }
-            Place::Tcp(address) => {
+            SocketPlace::Tcp(address) => {
                 let socket = ProgramSocket::tcp(*address, BACKLOG);
                 socket
-                    .map(Opened::Own)
+                    .map(ListeningSocket::Own)
                     .map_err(|error| format!("{address}: {error}"))
             }
-            Place::Inherited { options } => {
+            SocketPlace::Inherited { options } => {
                 let socket = inherited(options).map_err(|error| error.to_string())?;
-                Ok(Opened::Inherited(socket))
+                Ok(ListeningSocket::Inherited(socket))
             }
         }
     }
 }
 
-impl Opened {
+impl ListeningSocket {
     /// The socket.
     ///
     /// # Errors
     /// There are too many open files.
-    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+    pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
         match self {
-            Opened::Own(socket) => socket.as_fd().try_clone_to_owned(),
-            Opened::Inherited(socket) => socket.try_clone(),
+            ListeningSocket::Own(socket) => socket.as_fd().try_clone_to_owned(),
+            ListeningSocket::Inherited(socket) => socket.try_clone(),
         }
     }
 }
 
 /// Whether connections to it are TCP.
-pub fn is_tcp(socket: &OwnedFd) -> bool {
+pub(crate) fn is_tcp(socket: &OwnedFd) -> bool {
     socket_domain(socket).is_ok_and(|domain| domain != rustix::net::AddressFamily::UNIX)
 }
 
@@ -98,7 +98,7 @@ pub fn is_tcp(socket: &OwnedFd) -> bool {
 ///
 /// # Errors
 /// It is no list of addresses.
-pub fn web_servers() -> Result<Vec<IpAddr>, String> {
+pub(crate) fn web_servers() -> Result<Vec<IpAddr>, String> {
     let name = "FCGI_WEB_SERVER_ADDRS";
     let list = match std::env::var(name) {
         Ok(list) => list,

@@ -1,46 +1,47 @@
 //! The answer to a request, as records: the file's name, or a status and what the log is told.
 
+use proto::escape::percent_encode_all;
 use proto::fastcgi::{ProtocolStatus, kind, write_end_of_stream, write_end_request, write_stream};
 use proto::status::Status;
 
 use super::Refusal;
-use super::pool::Found;
+use super::pool::LookResult;
 
 /// What the web server is told.
 #[derive(Debug)]
-pub enum Answer {
+pub(crate) enum StatReply {
     /// To send this file.
     File(Vec<u8>),
     /// To send an error.
     Refusal(Refusal),
 }
 
-impl Answer {
+impl StatReply {
     /// What follows from a look at the file at `path`.
-    pub fn new(found: Found, path: Vec<u8>) -> Answer {
+    pub(crate) fn new(found: LookResult, path: Vec<u8>) -> StatReply {
         match found {
-            Ok(()) => Answer::File(path),
-            Err(refusal) => Answer::Refusal(refusal),
+            Ok(()) => StatReply::File(path),
+            Err(refusal) => StatReply::Refusal(refusal),
         }
     }
 
     /// The line for the log, if there is one.
-    pub fn words(&self) -> Option<&str> {
+    pub(crate) fn words(&self) -> Option<&str> {
         match self {
-            Answer::File(_) => None,
-            Answer::Refusal(refusal) => refusal.words.as_deref(),
+            StatReply::File(_) => None,
+            StatReply::Refusal(refusal) => refusal.words.as_deref(),
         }
     }
 
     /// Appends all records of the answer.
-    pub fn write(&self, out: &mut Vec<u8>, id: u16) {
+    pub(crate) fn write(&self, out: &mut Vec<u8>, id: u16) {
         if let Some(words) = self.words() {
             write_stream(out, kind::STDERR, id, format!("{words}\n").as_bytes());
             write_end_of_stream(out, kind::STDERR, id);
         }
         let text = match self {
-            Answer::File(path) => naming(path),
-            Answer::Refusal(refusal) => refusing(refusal.status),
+            StatReply::File(path) => naming(path),
+            StatReply::Refusal(refusal) => refusing(refusal.status),
         };
         write_stream(out, kind::STDOUT, id, &text);
         write_end_of_stream(out, kind::STDOUT, id);
@@ -53,23 +54,13 @@ fn naming(path: &[u8]) -> Vec<u8> {
     let mut head = Vec::with_capacity(64 + 2 * path.len());
     for name in ["X-LIGHTTPD-send-file: ", "X-Sendfile: "] {
         head.extend_from_slice(name.as_bytes());
-        push_encoded(&mut head, path);
+        // Web servers decode the path once, so a percent sign must not stand for itself; and no byte of a
+        // name may end the field.
+        percent_encode_all(&mut head, path);
         head.extend_from_slice(b"\r\n");
     }
     head.extend_from_slice(b"\r\n");
     head
-}
-
-/// Web servers decode the path once, so a percent sign must not stand for itself; and no byte of a
-/// name may end the field.
-fn push_encoded(head: &mut Vec<u8>, path: &[u8]) {
-    for byte in path {
-        match byte {
-            b'/' | b'-' | b'.' | b'_' | b'~' => head.push(*byte),
-            byte if byte.is_ascii_alphanumeric() => head.push(*byte),
-            byte => head.extend_from_slice(format!("%{byte:02X}").as_bytes()),
-        }
-    }
 }
 
 fn refusing(status: Status) -> Vec<u8> {
@@ -101,7 +92,7 @@ mod tests {
     fn a_refusal_is_a_page_and_a_line_for_the_log() {
         let refusal = Refusal::new(Status::METHOD_NOT_ALLOWED, "why".to_owned());
         let mut out = Vec::new();
-        Answer::new(Err(refusal), Vec::new()).write(&mut out, 7);
+        StatReply::new(Err(refusal), Vec::new()).write(&mut out, 7);
         let (log, page) = (b"why\n", refusing(Status::METHOD_NOT_ALLOWED));
         let mut expected = Vec::new();
         write_stream(&mut expected, kind::STDERR, 7, log);

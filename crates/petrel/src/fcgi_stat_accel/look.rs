@@ -1,26 +1,37 @@
 //! The work that this program is for: open a file, stat() it, read its beginning. Afterwards its inode
 //! and its first bytes are in the kernel's memory, and the web server does not wait for them.
 //!
-//! Blocks for as long as the disk takes; only threads of the pool come here.
+//! Blocks for as long as the disk takes; only disk threads come here.
 
 use std::os::fd::OwnedFd;
 
-use modules::gateway::offload::open_beneath;
+use engine::beneath::open_beneath;
+use engine::file_cache::{Symlinks, open_directory_place};
 use proto::status::Status;
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
+use rustix::fs::{FileType, OFlags, fstat};
 use rustix::io::{Errno, pread, retry_on_intr};
 
 use super::Refusal;
 use super::limits::READ_BYTES;
 use super::target::{Target, shown};
 
-/// Looks at the file, reading up to `read_ahead` bytes of it by means of `buffer`.
+/// Looks at the file, reading up to `read_ahead` bytes of it.
 ///
 /// # Errors
 /// It is not there, may not be read, is no regular file, or the disk fails.
-pub fn look(target: &Target, read_ahead: u64, buffer: &mut Vec<u8>) -> Result<(), Refusal> {
+pub(crate) fn look(target: &Target, read_ahead: u64) -> Result<(), Refusal> {
+    read_beginning(target, read_ahead).map(drop)
+}
+
+/// The last part of the beginning that was read.
+fn read_beginning(target: &Target, read_ahead: u64) -> Result<Vec<u8>, Refusal> {
     let failed = |stage| move |error| refusal(stage, error, target);
-    let root = retry_on_intr(|| open_root(target)).map_err(failed("open of the document root"))?;
+    let root_path = match &*target.root {
+        b"" => b"/",
+        path => path,
+    };
+    let root = retry_on_intr(|| open_directory_place(root_path, Symlinks::Follow))
+        .map_err(failed("open of the document root"))?;
     let open = |flags| {
         retry_on_intr(|| {
             open_beneath(
@@ -37,20 +48,7 @@ pub fn look(target: &Target, read_ahead: u64, buffer: &mut Vec<u8>) -> Result<()
     let file = open(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY).map_err(failed("open"))?;
     // Whatever has come to be there meanwhile.
     let size = check_regular(&file, target)?;
-    read(&file, size.min(read_ahead), buffer).map_err(failed("read"))
-}
-
-fn open_root(target: &Target) -> Result<OwnedFd, Errno> {
-    let path = match &*target.root {
-        b"" => b"/",
-        path => path,
-    };
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS) {
-        // Before Linux 5.6, or in a sandbox.
-        Err(Errno::NOSYS | Errno::PERM) => openat(CWD, path, flags, Mode::empty()),
-        opened => opened,
-    }
+    read(&file, size.min(read_ahead)).map_err(failed("read"))
 }
 
 /// The size of a regular file.
@@ -63,17 +61,17 @@ fn check_regular(file: &OwnedFd, target: &Target) -> Result<u64, Refusal> {
 }
 
 /// Reads the first `length` bytes, or as many as there are by now.
-fn read(file: &OwnedFd, length: u64, buffer: &mut Vec<u8>) -> Result<(), Errno> {
-    let mut offset = 0;
+fn read(file: &OwnedFd, length: u64) -> Result<Vec<u8>, Errno> {
+    let (mut buffer, mut offset) = (Vec::new(), 0);
     while offset < length {
         let step = usize::try_from(length - offset).unwrap_or(READ_BYTES);
         buffer.resize(step.min(READ_BYTES), 0);
-        match retry_on_intr(|| pread(file, &mut **buffer, offset))? {
+        match retry_on_intr(|| pread(file, &mut *buffer, offset))? {
             0 => break,
             count => offset = offset.saturating_add(u64::try_from(count).unwrap_or(u64::MAX)),
         }
     }
-    Ok(())
+    Ok(buffer)
 }
 
 /// What an error of the kernel means for the client, and what for the log.
@@ -103,6 +101,8 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::path::Path;
 
+    use rustix::fs::{CWD, Mode};
+
     use super::*;
 
     const READ_AHEAD: u64 = 300_000;
@@ -112,8 +112,7 @@ mod tests {
             root: root.as_os_str().as_bytes().into(),
             relative: relative.into(),
         };
-        let mut buffer = Vec::new();
-        look(&target, READ_AHEAD, &mut buffer).map(|()| buffer)
+        read_beginning(&target, READ_AHEAD)
     }
 
     fn status(root: &Path, relative: &str) -> u16 {

@@ -2,11 +2,12 @@
 //!
 //! A web server with one thread waits for the disk when it opens a file whose inode is not in memory. So
 //! it asks this program by FastCGI first, which waits instead: it opens the file, looks at it and reads its
-//! beginning ([`look`]), in one of its threads ([`pool`]), and answers with the name of the file in
+//! beginning ([`look`]), in one of the engine's threads ([`pool`]), and answers with the name of the file in
 //! X-LIGHTTPD-send-file ([`answer`]). The web server then finds everything in memory. Which file that is
 //! says [`target`]; connections and records are [`fcgi_program`]'s, and a [`slot`] is a request.
 //!
 //! Knows nothing of HTTP but what a web server says by FastCGI, and never sends a byte of a file.
+#![expect(clippy::disallowed_methods, reason = "its threads have no worker")]
 
 mod answer;
 mod limits;
@@ -22,33 +23,35 @@ use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use engine::blocking;
 use proto::fastcgi::AfterRequest;
 use proto::status::Status;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::cli;
 use crate::fcgi_program::limits::REQUESTS_PER_WORKER_MAX;
-use crate::fcgi_program::{self, Common, Place, Program, Setup};
-use pool::Pool;
-use slot::Slot;
+use crate::fcgi_program::{self, Common, FcgiProgram, Setup, SocketPlace};
+use pool::{LookFunction, Looks};
+use slot::StatRequest;
 use target::without_slash;
 
 /// Why a file is not named.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub(crate) struct Refusal {
     /// What the client is told.
-    pub status: Status,
+    pub(crate) status: Status,
     /// What the log is told: stage, cause, path. Nothing, where it is the client's affair alone.
-    pub words: Option<String>,
+    pub(crate) words: Option<String>,
 }
 
 /// Serves until a signal ends it. The answer is the exit code.
-pub fn run(options: &cli::FcgiStatAccel) -> u8 {
+pub(crate) fn run(options: &cli::FcgiStatAccel) -> u8 {
     match serve(options) {
         Ok(()) => 0,
-        Err(message) => crate::fail(&format!("fcgi-stat-accel: {message}")),
+        Err(message) => crate::terminal::fail(&format!("fcgi-stat-accel: {message}")),
     }
 }
 
@@ -56,9 +59,12 @@ fn serve(arguments: &cli::FcgiStatAccel) -> Result<(), String> {
     let roots = roots(&arguments.document_root)?;
     let read_ahead = arguments.read_ahead;
     let patience = Duration::from_secs(arguments.timeout_s.into());
-    let look = move |target: &_, buffer: &mut _| look::look(target, read_ahead, buffer);
-    let threads = usize::from(arguments.threads);
-    let pool = Pool::new(threads, patience, Box::new(look));
+    let look: Arc<LookFunction> = Arc::new(move |target: &_| look::look(target, read_ahead));
+    let threads = blocking::Threads {
+        stat: arguments.threads.into(),
+        ..blocking::THREADS
+    };
+    blocking::configure(threads);
     raise_open_files();
     let setup = Setup {
         name: "fcgi-stat-accel",
@@ -69,7 +75,7 @@ fn serve(arguments: &cli::FcgiStatAccel) -> Result<(), String> {
     fcgi_program::serve(setup, move |common| {
         Ok(Rc::new(Accelerator {
             common,
-            pool: pool.clone(),
+            pool: Rc::new(Looks::new(patience, Arc::clone(&look))),
             roots: roots.clone(),
             patience,
             requests: Cell::new(0),
@@ -77,14 +83,14 @@ fn serve(arguments: &cli::FcgiStatAccel) -> Result<(), String> {
     })
 }
 
-fn place(arguments: &cli::FcgiStatAccel) -> Place {
+fn place(arguments: &cli::FcgiStatAccel) -> SocketPlace {
     match (&arguments.socket, arguments.port) {
-        (Some(path), _) => Place::Unix {
+        (Some(path), _) => SocketPlace::Unix {
             path: path.clone(),
             mode: arguments.mode,
         },
-        (None, Some(port)) => Place::Tcp(SocketAddr::new(arguments.address, port)),
-        (None, None) => Place::Inherited {
+        (None, Some(port)) => SocketPlace::Tcp(SocketAddr::new(arguments.address, port)),
+        (None, None) => SocketPlace::Inherited {
             options: "--port or --socket",
         },
     }
@@ -121,7 +127,7 @@ fn raise_open_files() {
 /// What the requests of the worker are answered by.
 struct Accelerator {
     common: Common,
-    pool: Pool,
+    pool: Rc<Looks>,
     /// Where files must be; below DOCUMENT_ROOT, if there are none.
     roots: Vec<Box<[u8]>>,
     /// For how long a request may take.
@@ -130,7 +136,7 @@ struct Accelerator {
 }
 
 impl Accelerator {
-    fn pool(&self) -> &Pool {
+    fn pool(&self) -> &Rc<Looks> {
         &self.pool
     }
 
@@ -147,16 +153,16 @@ impl Accelerator {
     }
 }
 
-impl Program for Accelerator {
-    type Slot = Slot;
+impl FcgiProgram for Accelerator {
+    type FcgiRequest = StatRequest;
 
     fn common(&self) -> &Common {
         &self.common
     }
 
-    fn begin(self: &Rc<Self>, id: u16, after: AfterRequest, now: Instant) -> Option<Slot> {
+    fn begin(self: &Rc<Self>, id: u16, after: AfterRequest, now: Instant) -> Option<StatRequest> {
         let has_room = self.requests.get() < self.requests_max();
-        has_room.then(|| Slot::new(self, id, after, now + self.patience))
+        has_room.then(|| StatRequest::new(self, id, after, now + self.patience))
     }
 
     fn requests_max(&self) -> usize {

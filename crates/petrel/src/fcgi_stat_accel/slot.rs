@@ -4,19 +4,20 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use engine::blocking;
 use proto::fastcgi::AfterRequest;
 use proto::status::Status;
 
-use super::answer::Answer;
-use super::limits::STUCK_AFTER;
+use super::answer::StatReply;
+use super::limits::LOOK_AFTER_EVERY;
 use super::pool::Ticket;
 use super::target::Target;
 use super::{Accelerator, Refusal};
 use crate::fcgi_program::params::Params;
-use crate::fcgi_program::{self, Delivery, Effort, Program};
+use crate::fcgi_program::{self, Delivery, Effort, FcgiProgram};
 
 /// A request, its place in its life, and the worker that it is counted in.
-pub struct Slot {
+pub(crate) struct StatRequest {
     id: u16,
     after: AfterRequest,
     program: Rc<Accelerator>,
@@ -28,10 +29,10 @@ pub struct Slot {
     /// More of the body may come. It is read and dropped, because a web server that is still sending
     /// might not look for an answer.
     has_body: bool,
-    stage: Stage,
+    stage: StatRequestStage,
 }
 
-enum Stage {
+enum StatRequestStage {
     /// Name-value pairs are coming.
     Params,
     /// They are all there.
@@ -39,14 +40,19 @@ enum Stage {
     /// The file is being looked at.
     Waits(Ticket),
     /// It is known what to answer.
-    Answered(Answer),
+    Answered(StatReply),
 }
 
-impl Slot {
+impl StatRequest {
     /// A request that begins and must have ended at `end`.
-    pub fn new(program: &Rc<Accelerator>, id: u16, after: AfterRequest, end: Instant) -> Slot {
+    pub(crate) fn new(
+        program: &Rc<Accelerator>,
+        id: u16,
+        after: AfterRequest,
+        end: Instant,
+    ) -> StatRequest {
         program.count_request();
-        Slot {
+        StatRequest {
             id,
             after,
             program: Rc::clone(program),
@@ -54,7 +60,7 @@ impl Slot {
             end,
             params: Params::new(),
             has_body: true,
-            stage: Stage::Params,
+            stage: StatRequestStage::Params,
         }
     }
 
@@ -67,24 +73,24 @@ impl Slot {
         let target = Target::of(&self.params, self.program.roots())?;
         let device = target.device();
         let ticket = self.program.pool().submit(target, device, now)?;
-        self.deadline = self.end.min(now + STUCK_AFTER);
+        self.deadline = self.end.min(now + LOOK_AFTER_EVERY);
         Ok(ticket)
     }
 
-    fn answer(&mut self, answer: Answer) {
+    fn answer(&mut self, answer: StatReply) {
         if let Some(words) = answer.words() {
             self.program.common().log(words);
         }
-        self.stage = Stage::Answered(answer);
+        self.stage = StatRequestStage::Answered(answer);
         self.deadline = self.end;
     }
 
     fn refuse(&mut self, refusal: Refusal) {
-        self.answer(Answer::Refusal(refusal));
+        self.answer(StatReply::Refusal(refusal));
     }
 }
 
-impl fcgi_program::Slot for Slot {
+impl fcgi_program::FcgiRequest for StatRequest {
     fn id(&self) -> u16 {
         self.id
     }
@@ -102,7 +108,7 @@ impl fcgi_program::Slot for Slot {
     }
 
     fn add_params(&mut self, bytes: &[u8]) {
-        if matches!(self.stage, Stage::Params) && !self.params.add(bytes) {
+        if matches!(self.stage, StatRequestStage::Params) && !self.params.add(bytes) {
             let status = Status::REQUEST_HEADER_FIELDS_TOO_LARGE;
             let words = "the web server sent too many parameters".to_owned();
             self.refuse(Refusal::new(status, words));
@@ -110,8 +116,8 @@ impl fcgi_program::Slot for Slot {
     }
 
     fn end_params(&mut self) -> bool {
-        if matches!(self.stage, Stage::Params) {
-            self.stage = Stage::Ready;
+        if matches!(self.stage, StatRequestStage::Params) {
+            self.stage = StatRequestStage::Ready;
             return self.params.are_sound();
         }
         true
@@ -125,14 +131,14 @@ impl fcgi_program::Slot for Slot {
 
     fn work(&mut self, context: &mut Context<'_>) -> Effort {
         match &mut self.stage {
-            Stage::Params | Stage::Answered(_) => return Effort::None,
-            Stage::Ready => match self.begin(Instant::now()) {
-                Ok(ticket) => self.stage = Stage::Waits(ticket),
+            StatRequestStage::Params | StatRequestStage::Answered(_) => return Effort::None,
+            StatRequestStage::Ready => match self.begin(Instant::now()) {
+                Ok(ticket) => self.stage = StatRequestStage::Waits(ticket),
                 Err(refusal) => self.refuse(refusal),
             },
-            Stage::Waits(ticket) => match ticket.poll(context) {
+            StatRequestStage::Waits(ticket) => match ticket.poll(context) {
                 Poll::Ready(found) => {
-                    let answer = Answer::new(found, ticket.path());
+                    let answer = StatReply::new(found, ticket.path());
                     self.answer(answer);
                 }
                 Poll::Pending => return Effort::None,
@@ -143,19 +149,19 @@ impl fcgi_program::Slot for Slot {
 
     fn expire(&mut self, now: Instant) {
         match &self.stage {
-            Stage::Waits(_) if now < self.end => {
-                self.program.pool().replace_stuck(now);
-                self.deadline = self.end.min(now + STUCK_AFTER);
+            StatRequestStage::Waits(_) if now < self.end => {
+                blocking::look_after();
+                self.deadline = self.end.min(now + LOOK_AFTER_EVERY);
             }
-            Stage::Waits(ticket) => {
+            StatRequestStage::Waits(ticket) => {
                 let refusal = ticket.give_up();
                 self.refuse(refusal);
             }
-            Stage::Params | Stage::Ready => {
+            StatRequestStage::Params | StatRequestStage::Ready => {
                 let words = "the web server did not send all of the request".to_owned();
                 self.refuse(Refusal::new(Status::REQUEST_TIMEOUT, words));
             }
-            Stage::Answered(_) => {}
+            StatRequestStage::Answered(_) => {}
         }
         // Whatever comes of the body from now on is not waited for.
         self.has_body &= now < self.end;
@@ -163,7 +169,7 @@ impl fcgi_program::Slot for Slot {
 
     fn deliver(&mut self, out: &mut Vec<u8>) -> Delivery {
         match &self.stage {
-            Stage::Answered(answer) if !self.has_body => {
+            StatRequestStage::Answered(answer) if !self.has_body => {
                 answer.write(out, self.id);
                 Delivery::Ended
             }
@@ -172,7 +178,7 @@ impl fcgi_program::Slot for Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for StatRequest {
     fn drop(&mut self) {
         self.program.end_request();
     }

@@ -13,11 +13,11 @@ use crate::fcgi_program::params::Params;
 
 /// A file below a directory. Requests with the same are answered by one look at it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Target {
+pub(crate) struct Target {
     /// The directory that must not be left, without a slash at its end; empty for `/`.
-    pub root: Box<[u8]>,
+    pub(crate) root: Box<[u8]>,
     /// The path below it.
-    pub relative: Box<[u8]>,
+    pub(crate) relative: Box<[u8]>,
 }
 
 impl Target {
@@ -26,7 +26,7 @@ impl Target {
     ///
     /// # Errors
     /// There is none, or none that may be named.
-    pub fn of(params: &Params, roots: &[Box<[u8]>]) -> Result<Target, Refusal> {
+    pub(crate) fn of(params: &Params, roots: &[Box<[u8]>]) -> Result<Target, Refusal> {
         let document_root = given(params, b"DOCUMENT_ROOT");
         let path = path_of(params, document_root)
             .ok_or_else(|| forbidden("no file is named: there is no SCRIPT_FILENAME"))?;
@@ -55,23 +55,23 @@ impl Target {
     }
 
     /// The number of the file system that it is on, as far as the kernel can tell that without waiting for anybody.
-    pub fn device(&self) -> u64 {
+    pub(crate) fn device(&self) -> u64 {
         Origin::of_path(Path::new(OsStr::from_bytes(&self.path()))).device
     }
 
     /// Its path.
-    pub fn path(&self) -> Vec<u8> {
+    pub(crate) fn path(&self) -> Vec<u8> {
         [&self.root, &b"/"[..], &self.relative].concat()
     }
 }
 
 /// A path as a log shows it, on one line.
-pub fn shown(path: &[u8]) -> String {
+pub(crate) fn shown(path: &[u8]) -> String {
     format!("\"{}\"", path.escape_ascii())
 }
 
 /// `directory` without the slashes at its end.
-pub fn without_slash(directory: &[u8]) -> &[u8] {
+pub(crate) fn without_slash(directory: &[u8]) -> &[u8] {
     let mut directory = directory;
     while let Some(shorter) = directory.strip_suffix(b"/") {
         directory = shorter;

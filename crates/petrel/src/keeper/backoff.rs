@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The pause before the next start: short after the first crash, longer when one follows the other.
-pub struct Backoff {
+pub(crate) struct Backoff {
     next: Duration,
     longest: Duration,
 }
@@ -19,7 +19,7 @@ impl Default for Backoff {
 
 impl Backoff {
     /// One whose pauses grow to `longest`.
-    pub fn up_to(longest: Duration) -> Backoff {
+    pub(crate) fn up_to(longest: Duration) -> Backoff {
         Backoff {
             longest,
             ..Backoff::default()
@@ -27,7 +27,7 @@ impl Backoff {
     }
 
     /// The pause after a process that lived for `lived`.
-    pub fn pause(&mut self, lived: Duration) -> Duration {
+    pub(crate) fn pause(&mut self, lived: Duration) -> Duration {
         if lived > LIVED {
             self.next = PAUSE_MIN;
         }

@@ -21,7 +21,7 @@ use rustix::process::umask;
 /// Where the control socket of a server is whose configuration is `file`: at `control_socket`
 /// (`server.control-socket`), or beside `pid_file` (`server.pid-file`), or in the directory for such things of the user
 /// who asks, under a name made of the path of `file`. `None`: that user has no such directory.
-pub fn path_of(
+pub(crate) fn path_of(
     control_socket: Option<&Path>,
     pid_file: Option<&Path>,
     file: &Path,
@@ -67,7 +67,7 @@ fn hash(bytes: &[u8]) -> u64 {
 ///
 /// # Errors
 /// `WouldBlock` when that time is over, or those of connect(2).
-pub fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+pub(crate) fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     let flags = match patience.is_zero() {
         true => SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         false => SocketFlags::CLOEXEC,
@@ -83,7 +83,7 @@ pub fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
 }
 
 /// The socket that listens. Its name goes with the value, in the process that made it.
-pub struct CommandSocket {
+pub(crate) struct CommandSocket {
     listener: UnixListener,
     path: PathBuf,
     owner: u32,
@@ -96,7 +96,7 @@ impl CommandSocket {
     ///
     /// # Errors
     /// Something else has the name, a server listens there, or those of bind(2).
-    pub fn open(path: &Path) -> io::Result<CommandSocket> {
+    pub(crate) fn open(path: &Path) -> io::Result<CommandSocket> {
         if let Ok(there) = fs::symlink_metadata(path) {
             if !there.file_type().is_socket() {
                 return Err(io::Error::new(
@@ -134,12 +134,12 @@ impl CommandSocket {
     }
 
     /// Its name.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Removes the name, so that another server can take it. Clients that are connected stay so.
-    pub fn remove_name(&mut self) {
+    pub(crate) fn remove_name(&mut self) {
         let Some(named) = self.named.take() else {
             return;
         };
@@ -165,9 +165,9 @@ fn inode(path: &Path) -> io::Result<(u64, u64)> {
 
 /// The socket, if there is one, and its connections.
 #[derive(Default)]
-pub struct Commands {
+pub(crate) struct Commands {
     /// The socket.
-    pub socket: Option<CommandSocket>,
+    pub(crate) socket: Option<CommandSocket>,
     peers: Vec<Peer>,
     last_id: u64,
     /// Until then no connection is taken: accept(2) failed, most likely for lack of descriptors, and the socket stays
@@ -177,7 +177,7 @@ pub struct Commands {
 
 /// Names a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerId(u64);
+pub(crate) struct PeerId(u64);
 
 struct Peer {
     id: PeerId,
@@ -199,30 +199,30 @@ enum PeerState {
 }
 
 /// A command that has come.
-pub struct Asked {
+pub(crate) struct Asked {
     /// Whom to answer.
-    pub peer: PeerId,
+    pub(crate) peer: PeerId,
     /// The line, without its end.
-    pub command: String,
+    pub(crate) command: String,
     /// Who asks: user and process, for the log.
-    pub sender: String,
+    pub(crate) sender: String,
 }
 
 /// What a command has come to.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub(crate) struct CommandReply {
     lines: String,
 }
 
-impl Answer {
+impl CommandReply {
     /// A line for standard output.
-    pub fn out(mut self, line: &str) -> Answer {
+    pub(crate) fn out(mut self, line: &str) -> CommandReply {
         self.push("out", line);
         self
     }
 
     /// A line for standard error.
-    pub fn err(mut self, line: &str) -> Answer {
+    pub(crate) fn err(mut self, line: &str) -> CommandReply {
         self.push("err", line);
         self
     }
@@ -236,7 +236,7 @@ impl Answer {
 
 impl Commands {
     /// What to wait for.
-    pub fn polled(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+    pub(crate) fn polled(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         let mut polled: Vec<_> = self
             .peers
             .iter()
@@ -255,7 +255,7 @@ impl Commands {
     }
 
     /// When something is due.
-    pub fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         let due = |peer: &Peer| match peer.state {
             PeerState::Asks(until) | PeerState::IsAnswered(until) => Some(until),
             PeerState::Waits | PeerState::Gone => None,
@@ -265,7 +265,7 @@ impl Commands {
     }
 
     /// Takes new connections, reads and writes, as far as that goes without waiting. The commands that are complete.
-    pub fn tend(&mut self, now: Instant) -> Vec<Asked> {
+    pub(crate) fn tend(&mut self, now: Instant) -> Vec<Asked> {
         self.accept(now);
         let mut asked = Vec::new();
         for peer in &mut self.peers {
@@ -278,7 +278,7 @@ impl Commands {
     }
 
     /// Answers a command, if its connection is there still.
-    pub fn answer(&mut self, peer: PeerId, answer: &Answer, code: u8) {
+    pub(crate) fn answer(&mut self, peer: PeerId, answer: &CommandReply, code: u8) {
         if let Some(peer) = self.peers.iter_mut().find(|known| known.id == peer) {
             peer.output = format!("{}exit {code}\n", answer.lines).into_bytes();
             peer.state = PeerState::IsAnswered(Instant::now() + PEER_TIME);
@@ -292,7 +292,7 @@ impl Commands {
     }
 
     /// Whether the connection is there still.
-    pub fn has(&self, peer: PeerId) -> bool {
+    pub(crate) fn has(&self, peer: PeerId) -> bool {
         self.peers.iter().any(|known| known.id == peer)
     }
 
@@ -503,7 +503,7 @@ mod tests {
         client.write_all(b"tus\n").expect("sent");
         let asked = commands.tend(Instant::now());
         assert_eq!(asked[0].command, "status");
-        let answer = Answer::default().out("one\ntwo").err("three");
+        let answer = CommandReply::default().out("one\ntwo").err("three");
         commands.answer(asked[0].peer, &answer, 7);
         let lines: Vec<_> = io::BufReader::new(&client)
             .lines()

@@ -4,24 +4,24 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::command_socket::{self, Answer, Asked, CommandSocket, PeerId};
+use super::command_socket::{self, Asked, CommandReply, CommandSocket, PeerId};
 use super::generation::{self, Generation};
-use super::process::{ServerProcess, Stage};
+use super::process::{ServerProcess, ServerStage};
 use super::{Keeper, Stopping};
-use crate::EXIT_FAILURE;
 use crate::load::Origin;
+use crate::terminal::EXIT_FAILURE;
 use config::Diagnostics;
 
 /// A command that cannot be answered yet.
-pub struct Waiting {
+pub(crate) struct Waiting {
     peer: PeerId,
     is_for: For,
 }
 
 /// A reload whose configuration is served.
-pub struct Replaced {
+pub(crate) struct Replaced {
     number: u64,
-    answer: Answer,
+    answer: CommandReply,
     /// When it is answered, although an old server process may still take connections.
     until: Instant,
 }
@@ -85,14 +85,14 @@ impl Keeper {
     }
 
     fn refuse_command(&mut self, peer: PeerId, why: &str) {
-        let answer = Answer::default().err(why);
+        let answer = CommandReply::default().err(why);
         self.commands.answer(peer, &answer, EXIT_FAILURE);
     }
 
     fn reopen_for(&mut self, peer: PeerId) {
         match self.reopen_logs() {
             Ok(()) => {
-                let answer = Answer::default().out("logs reopened");
+                let answer = CommandReply::default().out("logs reopened");
                 self.commands.answer(peer, &answer, 0);
             }
             Err(error) => self.refuse_command(peer, &error.to_string()),
@@ -103,7 +103,7 @@ impl Keeper {
     /// server processes take no connections any more, so that what they ask for next meets the new configuration.
     pub(super) fn answer_reloads(&mut self, code: u8) {
         let number = self.reloads;
-        let mut answer = Answer::default();
+        let mut answer = CommandReply::default();
         for line in std::mem::take(&mut self.reload_says) {
             answer = match code {
                 0 => answer.out(&line),
@@ -138,7 +138,7 @@ impl Keeper {
     /// The server has ended.
     pub(super) fn answer_stops(&mut self) {
         self.commands.socket = None;
-        let answer = Answer::default().out("server stopped");
+        let answer = CommandReply::default().out("server stopped");
         self.answer_all(&answer, 0, |is_for| is_for == For::Stop);
     }
 
@@ -154,7 +154,7 @@ impl Keeper {
         }
     }
 
-    fn answer_all(&mut self, answer: &Answer, code: u8, is_due: impl Fn(For) -> bool) {
+    fn answer_all(&mut self, answer: &CommandReply, code: u8, is_due: impl Fn(For) -> bool) {
         let due = self
             .waiting
             .extract_if(.., |waiting| is_due(waiting.is_for));
@@ -163,7 +163,7 @@ impl Keeper {
         }
     }
 
-    fn status(&self, now: Instant) -> Answer {
+    fn status(&self, now: Instant) -> CommandReply {
         let file = match &self.origin {
             Origin::File(path) => path.display().to_string(),
             Origin::Text { name, .. } => (*name).to_owned(),
@@ -174,7 +174,7 @@ impl Keeper {
             None if self.next.is_some() => "reloading",
             None => "running",
         };
-        let mut answer = Answer::default().out(&format!(
+        let mut answer = CommandReply::default().out(&format!(
             "keeper pid={} state={state} age_s={} file={file}",
             std::process::id(),
             now.saturating_duration_since(self.started).as_secs(),
@@ -239,15 +239,15 @@ impl Keeper {
 fn line_of(process: &ServerProcess, now: Instant) -> String {
     let Generation { number, .. } = &*process.generation;
     let state = match process.stage {
-        Stage::Preparing | Stage::Starting => "starting",
-        Stage::Serving => "serving",
-        Stage::Draining => "draining",
-        Stage::Stopping => "stopping",
+        ServerStage::Preparing | ServerStage::Starting => "starting",
+        ServerStage::Serving => "serving",
+        ServerStage::Draining => "draining",
+        ServerStage::Stopping => "stopping",
     };
     let age_s = now.saturating_duration_since(process.started).as_secs();
     let id = process.id();
     let mut line = format!("generation={number} pid={id} state={state} age_s={age_s}");
-    if let (Stage::Draining, Some(until)) = (process.stage, process.drains_until) {
+    if let (ServerStage::Draining, Some(until)) = (process.stage, process.drains_until) {
         let left_s = until.saturating_duration_since(now).as_secs();
         line.push_str(&format!(" cut_in_s={left_s}"));
     }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use engine::log::LogTarget;
 
 use super::generation::Generation;
-use super::process::{ServerProcess, Stage, describe};
-use super::{End, Keeper, Step};
-use crate::{EXIT_FAILURE, terminal};
+use super::process::{ServerProcess, ServerStage, describe};
+use super::{Keeper, KeeperExit, Step};
+use crate::terminal::{self, EXIT_FAILURE};
 
 impl Keeper {
     /// Takes leave of the server processes that have ended.
@@ -28,7 +28,7 @@ impl Keeper {
             if let Some(reason) = &process.reason {
                 how = format!("{how}: {reason}");
             }
-            if status.exit_status() != Some(0) && process.stage >= Stage::Draining {
+            if status.exit_status() != Some(0) && process.stage >= ServerStage::Draining {
                 // The server goes on, but requests of an earlier configuration may have been cut.
                 let id = process.id();
                 self.logs.error(format_args!(
@@ -45,23 +45,23 @@ impl Keeper {
         let (stage, generation) = (process.stage, process.generation);
         match stage {
             _ if self.stopping.is_some() => {}
-            Stage::Preparing | Stage::Starting => {
+            ServerStage::Preparing | ServerStage::Starting => {
                 let reason = process.reason.unwrap_or_else(|| how.to_owned());
                 self.could_not_start(&generation, &reason)?;
             }
-            Stage::Stopping if !self.has_served || self.is_next(&generation) => {
+            ServerStage::Stopping if !self.has_served || self.is_next(&generation) => {
                 self.could_not_start(&generation, how)?;
             }
-            Stage::Serving => {
+            ServerStage::Serving => {
                 let delay = self.plan_restart(process.started).as_millis();
                 self.logs.error(format_args!(
                     "server process {id} {how}; starting another one in {delay} ms"
                 ));
             }
-            Stage::Stopping if !self.is_served() => {
+            ServerStage::Stopping if !self.is_served() => {
                 self.plan_restart(process.started);
             }
-            Stage::Draining | Stage::Stopping => {}
+            ServerStage::Draining | ServerStage::Stopping => {}
         }
         ControlFlow::Continue(())
     }
@@ -74,7 +74,11 @@ impl Keeper {
 
     /// Whether a process serves the current configuration, or is on the way to it.
     fn is_served(&self) -> bool {
-        let serves = [Stage::Preparing, Stage::Starting, Stage::Serving];
+        let serves = [
+            ServerStage::Preparing,
+            ServerStage::Starting,
+            ServerStage::Serving,
+        ];
         self.processes.iter().any(|process| {
             Rc::ptr_eq(&process.generation, &self.current) && serves.contains(&process.stage)
         })
@@ -105,7 +109,7 @@ impl Keeper {
                 ));
             }
             self.backends.finish(&self.logs);
-            return ControlFlow::Break(End::Exit(EXIT_FAILURE));
+            return ControlFlow::Break(KeeperExit::Exit(EXIT_FAILURE));
         }
         ControlFlow::Continue(())
     }

@@ -11,7 +11,7 @@ use sys::process::{Forked, fork};
 use crate::stdio;
 
 /// What became of the process.
-pub enum Detached {
+pub(crate) enum Detached {
     /// This is the process that was started: it ends with this code.
     Launcher(u8),
     /// This is the one in the background.
@@ -19,7 +19,7 @@ pub enum Detached {
 }
 
 /// Tells the launcher that all went well.
-pub struct Launch {
+pub(crate) struct Launch {
     pipe: PipeWriter,
 }
 
@@ -27,7 +27,7 @@ pub struct Launch {
 ///
 /// # Errors
 /// Those of pipe(2) and fork(2).
-pub fn detach() -> io::Result<Detached> {
+pub(crate) fn detach() -> io::Result<Detached> {
     let (reader, pipe) = io::pipe()?;
     if let Forked::Parent(_) = fork()? {
         drop(pipe);
@@ -44,7 +44,7 @@ pub fn detach() -> io::Result<Detached> {
 
 impl Launch {
     /// Lets go of the launcher and of its terminal.
-    pub fn succeeded(mut self) -> io::Result<()> {
+    pub(crate) fn succeeded(mut self) -> io::Result<()> {
         // A launcher that was killed meanwhile changes nothing.
         let _ = self.pipe.write_all(&[0]);
         stdio::let_go()
@@ -56,6 +56,6 @@ fn wait(mut reader: PipeReader) -> u8 {
     let mut code = [0];
     match reader.read_exact(&mut code) {
         Ok(()) => code[0],
-        Err(_) => crate::EXIT_FAILURE,
+        Err(_) => crate::terminal::EXIT_FAILURE,
     }
 }

@@ -12,27 +12,27 @@ use crate::load::Loaded;
 use crate::user::{self, Identity};
 
 /// A configuration and its listeners. Several server processes may belong to one, after crashes.
-pub struct Generation {
+pub(crate) struct Generation {
     /// How many configurations were opened before it, and itself.
-    pub number: u64,
+    pub(crate) number: u64,
     /// The configuration.
-    pub loaded: Loaded,
+    pub(crate) loaded: Loaded,
     /// Its listeners; emptied when the server stops.
-    pub listeners: RefCell<ListenerSet>,
+    pub(crate) listeners: RefCell<ListenerSet>,
     /// Its logs, in the order that numbers in orders mean.
-    pub log_targets: Vec<LogTarget>,
+    pub(crate) log_targets: Vec<LogTarget>,
     /// Who its server processes are.
-    pub identity: Identity,
+    pub(crate) identity: Identity,
     /// Its backend programs, in the order that numbers in news mean.
-    pub backends: Vec<PoolId>,
+    pub(crate) backends: Vec<PoolId>,
 }
 
 /// A generation that was opened, and what there is to say about it.
-pub struct Opened {
+pub(crate) struct OpenedGeneration {
     /// The generation itself.
-    pub generation: Generation,
+    pub(crate) generation: Generation,
     /// What could not be had, but is not needed to serve.
-    pub warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Generation {
@@ -40,14 +40,14 @@ impl Generation {
     ///
     /// # Errors
     /// What is missing, as something to show or to log.
-    pub fn open(
+    pub(crate) fn open(
         number: u64,
         loaded: Loaded,
         before: &ListenerSet,
         inherited: &ListenerSet,
         logs: &LogRegistry,
         backends: &mut Backends,
-    ) -> Result<Opened, Diagnostics> {
+    ) -> Result<OpenedGeneration, Diagnostics> {
         let fails = |message: String, span| refuse(&loaded, message, span);
         loaded.has_document_root()?;
         let identity = Identity::find(&loaded.process).map_err(|message| fails(message, None))?;
@@ -67,7 +67,7 @@ impl Generation {
             .open(&loaded)
             .map_err(|list| loaded.diagnostics(list))?;
         let listeners = RefCell::new(listeners);
-        Ok(Opened {
+        Ok(OpenedGeneration {
             generation: Generation {
                 number,
                 loaded,
@@ -82,7 +82,7 @@ impl Generation {
 }
 
 /// An error about a configuration that is right by itself.
-pub fn refuse(loaded: &Loaded, message: String, span: Option<Span>) -> Diagnostics {
+pub(crate) fn refuse(loaded: &Loaded, message: String, span: Option<Span>) -> Diagnostics {
     let mut diagnostic = Diagnostic::error_anywhere(message);
     diagnostic.span = span;
     loaded.diagnostics(vec![diagnostic])

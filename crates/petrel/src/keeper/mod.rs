@@ -6,16 +6,16 @@
 //! Serves nothing and reads nothing that comes from the network.
 //!
 //! A server process is forked and not executed anew: it then has the very configuration that was
-//! checked. A child leaves the loop with an [`End`], which drops everything that is the keeper's:
+//! checked. A child leaves the loop with an [`KeeperExit`], which drops everything that is the keeper's:
 //! its descriptors close, and what removes files does so only in the process that made them.
+#![expect(clippy::disallowed_methods, reason = "the keeper has no worker")]
 
-pub mod backends;
+pub(crate) mod backends;
 mod backoff;
-pub mod command_socket;
+pub(crate) mod command_socket;
 mod commands;
-pub mod control;
 mod crash;
-pub mod daemon;
+pub(crate) mod daemon;
 mod generation;
 mod pid_file;
 mod process;
@@ -36,38 +36,39 @@ use nix::sys::signal::Signal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sd_notify::NotifyState;
 
+use crate::control::News;
 use crate::listen::ListenerSet;
 use crate::load::{Loaded, Origin};
 use crate::server::{Handover, configure_logs};
-use crate::{EXIT_FAILURE, load, summary, terminal};
+use crate::terminal::{self, EXIT_FAILURE};
+use crate::{load, summary};
 use backends::Backends;
 use backoff::Backoff;
 use command_socket::Commands;
 use commands::{Replaced, Waiting};
-use control::News;
 use daemon::Launch;
 use generation::Generation;
 use pid_file::PidFile;
-use process::{ServerProcess, Stage, Started};
+use process::{ServerProcess, ServerStage, StartedServer};
 use signals::{Received, Signals};
 use trial::Trial;
 
 /// What the keeper needs to know beside the configuration.
-pub struct Options {
+pub(crate) struct KeeperOptions {
     /// Where the configuration comes from, for a reload.
-    pub origin: Origin,
+    pub(crate) origin: Origin,
     /// `-i`: end after this time without a connection.
-    pub idle: Option<Duration>,
+    pub(crate) idle: Option<Duration>,
     /// What to tell on standard output once the server runs, line by line.
-    pub announcement: Vec<String>,
+    pub(crate) announcement: Vec<String>,
     /// The launcher, when the process is in the background.
-    pub launch: Option<Launch>,
+    pub(crate) launch: Option<Launch>,
     /// Sockets from the service manager.
-    pub inherited: ListenerSet,
+    pub(crate) inherited: ListenerSet,
 }
 
 /// How the keeper's loop is left.
-pub enum End {
+pub(crate) enum KeeperExit {
     /// The process ends with this code.
     Exit(u8),
     /// This is a new server process: it serves.
@@ -75,7 +76,7 @@ pub enum End {
 }
 
 /// Runs the server until it is told to stop.
-pub fn run(options: Options, loaded: Loaded) -> End {
+pub(crate) fn run(options: KeeperOptions, loaded: Loaded) -> KeeperExit {
     let is_generated = matches!(options.origin, Origin::Text { .. });
     match Keeper::open(options, loaded) {
         Ok(keeper) => keeper.run(),
@@ -85,7 +86,7 @@ pub fn run(options: Options, loaded: Loaded) -> End {
                 errors.list.iter_mut().for_each(|error| error.span = None);
             }
             load::print_errors(&errors);
-            End::Exit(EXIT_FAILURE)
+            KeeperExit::Exit(EXIT_FAILURE)
         }
     }
 }
@@ -153,10 +154,10 @@ enum TrialState {
     Reading(Trial),
 }
 
-type Step = ControlFlow<End>;
+type Step = ControlFlow<KeeperExit>;
 
 impl Keeper {
-    fn open(options: Options, loaded: Loaded) -> Result<Keeper, Diagnostics> {
+    fn open(options: KeeperOptions, loaded: Loaded) -> Result<Keeper, Diagnostics> {
         let fails = |what: &str, error: io::Error| {
             generation::refuse(&loaded, format!("{what}: {error}"), None)
         };
@@ -211,7 +212,7 @@ impl Keeper {
         Ok(keeper)
     }
 
-    fn run(mut self) -> End {
+    fn run(mut self) -> KeeperExit {
         loop {
             if let ControlFlow::Break(end) = self.turn() {
                 return end;
@@ -274,8 +275,10 @@ impl Keeper {
             return self.could_not_start(generation, &why);
         }
         match ServerProcess::start(generation, &self.logs, self.idle, self.detached) {
-            Ok(Started::Server(handover)) => return ControlFlow::Break(End::Server(handover)),
-            Ok(Started::Keeper(process)) => self.processes.push(process),
+            Ok(StartedServer::Server(handover)) => {
+                return ControlFlow::Break(KeeperExit::Server(handover));
+            }
+            Ok(StartedServer::Keeper(process)) => self.processes.push(process),
             Err(error) => self.could_not_start(generation, &error.to_string())?,
         }
         ControlFlow::Continue(())
@@ -360,9 +363,11 @@ impl Keeper {
             match process.stage {
                 // One that is starting may have been given connections already. One that drains had more time
                 // after its reload than a stop leaves.
-                Stage::Starting | Stage::Serving | Stage::Draining => process.finish(time),
-                Stage::Preparing => process.stop(Cut::StopNow),
-                Stage::Stopping => {}
+                ServerStage::Starting | ServerStage::Serving | ServerStage::Draining => {
+                    process.finish(time)
+                }
+                ServerStage::Preparing => process.stop(Cut::StopNow),
+                ServerStage::Stopping => {}
             }
         }
     }
@@ -390,7 +395,7 @@ impl Keeper {
     /// Whether a server process goes on with requests of before a reload.
     fn has_draining(&self) -> bool {
         let mut processes = self.processes.iter();
-        processes.any(|process| process.stage == Stage::Draining)
+        processes.any(|process| process.stage == ServerStage::Draining)
     }
 
     /// Whether no server process is left but those that nothing ends.
@@ -411,7 +416,7 @@ impl Keeper {
         self.pid_file = None;
         self.logs.shut_down(LOG_TIME);
         self.answer_stops();
-        ControlFlow::Break(End::Exit(0))
+        ControlFlow::Break(KeeperExit::Exit(0))
     }
 
     /// Acts on everything the process with number `index` has to say.
@@ -426,7 +431,7 @@ impl Keeper {
             return;
         };
         match news {
-            News::Prepared if process.stage == Stage::Preparing => {
+            News::Prepared if process.stage == ServerStage::Preparing => {
                 let listening = process.generation.listeners.borrow().listen();
                 match listening {
                     Ok(()) => process.go(),
@@ -436,7 +441,7 @@ impl Keeper {
                     }
                 }
             }
-            News::Ready if process.stage == Stage::Starting => self.ready(index),
+            News::Ready if process.stage == ServerStage::Starting => self.ready(index),
             News::Failed(why) => process.reason = Some(why),
             News::Left => process.has_left = true,
             News::Open {

@@ -9,7 +9,7 @@ use rustix::fs::OFlags;
 
 /// A pid file of this process; removed with the value, by the process that wrote it, if its number is still in it: a
 /// server that starts while this one stops puts its own there.
-pub struct PidFile {
+pub(crate) struct PidFile {
     path: PathBuf,
     owner: u32,
 }
@@ -19,7 +19,7 @@ impl PidFile {
     ///
     /// # Errors
     /// Those of the file system; and when there is something that is no regular file.
-    pub fn write(path: &Path) -> io::Result<PidFile> {
+    pub(crate) fn write(path: &Path) -> io::Result<PidFile> {
         // Not behind a symbolic link either: the directory may belong to the server's user.
         if fs::symlink_metadata(path).is_ok_and(|data| !data.is_file()) {
             let message = "what is there is no regular file";
@@ -37,7 +37,7 @@ impl PidFile {
     }
 
     /// The file.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 

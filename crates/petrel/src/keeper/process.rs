@@ -10,13 +10,13 @@ use engine::worker::Cut;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
 use sys::process::{Forked, fork};
 
-use super::control::{Control, News, Order};
 use super::generation::Generation;
+use crate::control::{Control, News, Order};
 use crate::server::Handover;
 
 /// How far a server process is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
+pub(crate) enum ServerStage {
     /// It gives up privileges and reads files.
     Preparing,
     /// The sockets listen and it starts its workers.
@@ -30,24 +30,24 @@ pub enum Stage {
 }
 
 /// A server process.
-pub struct ServerProcess {
+pub(crate) struct ServerProcess {
     pid: Pid,
     control: Control,
     /// What it serves.
-    pub generation: Rc<Generation>,
+    pub(crate) generation: Rc<Generation>,
     /// How far it is.
-    pub stage: Stage,
+    pub(crate) stage: ServerStage,
     /// When it is pushed on: from starting or draining to an order to stop, from there to SIGKILL.
-    pub deadline: Option<Instant>,
+    pub(crate) deadline: Option<Instant>,
     /// When it was started.
-    pub started: Instant,
+    pub(crate) started: Instant,
     /// When it cuts the requests it still has, if it drains.
-    pub drains_until: Option<Instant>,
+    pub(crate) drains_until: Option<Instant>,
     open: Open,
     /// It takes no connections any more.
-    pub has_left: bool,
+    pub(crate) has_left: bool,
     /// The reason it gave for failing.
-    pub reason: Option<String>,
+    pub(crate) reason: Option<String>,
     /// Its end of the control socket is closed: nothing more to hear.
     silent: bool,
     killed: Killed,
@@ -71,7 +71,7 @@ enum Killed {
 }
 
 /// What comes of starting a process, in each of the two.
-pub enum Started {
+pub(crate) enum StartedServer {
     /// In the keeper.
     Keeper(ServerProcess),
     /// In the new process.
@@ -83,19 +83,19 @@ impl ServerProcess {
     ///
     /// # Errors
     /// Processes, descriptors or memory have run out.
-    pub fn start(
+    pub(crate) fn start(
         generation: &Rc<Generation>,
         logs: &LogRegistry,
         idle: Option<Duration>,
         detached: bool,
-    ) -> io::Result<Started> {
+    ) -> io::Result<StartedServer> {
         let keeper = std::process::id();
         let listeners = generation.listeners.borrow().copies()?;
         let mut descriptors = logs.descriptors()?;
         descriptors.retain(|(target, _)| generation.log_targets.contains(target));
         let (ours, theirs) = Control::pair()?;
         match fork()? {
-            Forked::Child => Ok(Started::Server(Box::new(Handover {
+            Forked::Child => Ok(StartedServer::Server(Box::new(Handover {
                 loaded: generation.loaded.clone(),
                 listeners,
                 logs: descriptors,
@@ -106,11 +106,11 @@ impl ServerProcess {
                 keeper,
                 detached,
             }))),
-            Forked::Parent(id) => Ok(Started::Keeper(ServerProcess {
+            Forked::Parent(id) => Ok(StartedServer::Keeper(ServerProcess {
                 pid: Pid::from_raw(id).expect("fork answers the id of a process"),
                 control: ours,
                 generation: Rc::clone(generation),
-                stage: Stage::Preparing,
+                stage: ServerStage::Preparing,
                 deadline: Some(Instant::now() + START_TIME),
                 started: Instant::now(),
                 drains_until: None,
@@ -124,17 +124,17 @@ impl ServerProcess {
     }
 
     /// The process id.
-    pub fn id(&self) -> i32 {
+    pub(crate) fn id(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }
 
     /// What to wait on; none once its end is closed.
-    pub fn control(&self) -> Option<&Control> {
+    pub(crate) fn control(&self) -> Option<&Control> {
         (!self.silent).then_some(&self.control)
     }
 
     /// The next thing it has to say.
-    pub fn news(&mut self) -> Option<News> {
+    pub(crate) fn news(&mut self) -> Option<News> {
         if self.silent {
             return None;
         }
@@ -148,25 +148,25 @@ impl ServerProcess {
     }
 
     /// Asks how many connections and requests are open.
-    pub fn count(&mut self) {
-        if matches!(self.stage, Stage::Serving | Stage::Draining) {
+    pub(crate) fn count(&mut self) {
+        if matches!(self.stage, ServerStage::Serving | ServerStage::Draining) {
             self.order(&Order::Count);
             self.open = Open::Asked;
         }
     }
 
     /// It has told how many.
-    pub fn counted(&mut self, connections: u32, requests: u32) {
+    pub(crate) fn counted(&mut self, connections: u32, requests: u32) {
         self.open = Open::Told(connections, requests);
     }
 
     /// Whether it was asked, and has not told yet.
-    pub fn is_counting(&self) -> bool {
+    pub(crate) fn is_counting(&self) -> bool {
         self.open == Open::Asked
     }
 
     /// The open connections and requests that it told of when it was last asked.
-    pub fn open(&self) -> Option<(u32, u32)> {
+    pub(crate) fn open(&self) -> Option<(u32, u32)> {
         match self.open {
             Open::Told(connections, requests) => Some((connections, requests)),
             Open::Unknown | Open::Asked => None,
@@ -174,44 +174,44 @@ impl ServerProcess {
     }
 
     /// Lets it start its workers.
-    pub fn go(&mut self) {
+    pub(crate) fn go(&mut self) {
         self.order(&Order::Go);
-        self.stage = Stage::Starting;
+        self.stage = ServerStage::Starting;
     }
 
     /// Lets its workers take connections. False when it cannot be told so: it has to end.
-    pub fn serve(&mut self) -> bool {
+    pub(crate) fn serve(&mut self) -> bool {
         if let Err(error) = self.control.order(&Order::Serve) {
             self.reason = Some(format!("it cannot be told to serve: {error}"));
             self.stop(Cut::StopNow);
             return false;
         }
-        self.stage = Stage::Serving;
+        self.stage = ServerStage::Serving;
         self.deadline = None;
         true
     }
 
     /// Lets it finish what is under way: a successor serves.
-    pub fn succeed(&mut self, time: Duration) {
+    pub(crate) fn succeed(&mut self, time: Duration) {
         self.order(&Order::Succeeded(time));
         self.drain_until(time);
     }
 
     /// Lets it finish what is under way: nobody comes after.
-    pub fn finish(&mut self, time: Duration) {
+    pub(crate) fn finish(&mut self, time: Duration) {
         self.order(&Order::Finish(time));
         self.drain_until(time);
     }
 
     /// Ends it at once; what is under way is cut.
-    pub fn stop(&mut self, why: Cut) {
+    pub(crate) fn stop(&mut self, why: Cut) {
         self.order(&Order::Stop(why));
-        self.stage = Stage::Stopping;
+        self.stage = ServerStage::Stopping;
         self.deadline = Some(Instant::now() + STOP_TIME);
     }
 
     /// Gives it a log's new descriptor, if it writes that log.
-    pub fn renew_log(&self, target: &LogTarget, descriptor: &impl std::os::fd::AsFd) {
+    pub(crate) fn renew_log(&self, target: &LogTarget, descriptor: &impl std::os::fd::AsFd) {
         let number = self
             .generation
             .log_targets
@@ -226,25 +226,25 @@ impl ServerProcess {
     }
 
     /// Pushes it on when its time is up.
-    pub fn check_deadline(&mut self, now: Instant) {
+    pub(crate) fn check_deadline(&mut self, now: Instant) {
         if self.deadline.is_none_or(|deadline| now < deadline) {
             return;
         }
         match self.stage {
-            Stage::Preparing | Stage::Starting => {
+            ServerStage::Preparing | ServerStage::Starting => {
                 self.reason
                     .get_or_insert_with(|| "it took too long to start".to_owned());
                 self.stop(Cut::StopNow);
             }
-            Stage::Serving => self.deadline = None,
-            Stage::Draining => self.stop(Cut::DrainTimeOver),
-            Stage::Stopping if self.killed == Killed::No => {
+            ServerStage::Serving => self.deadline = None,
+            ServerStage::Draining => self.stop(Cut::DrainTimeOver),
+            ServerStage::Stopping if self.killed == Killed::No => {
                 // It exists until it is waited for, so this cannot hit another process.
                 let _ = kill_process(self.pid, Signal::KILL);
                 self.killed = Killed::JustNow;
                 self.deadline = Some(now + KILL_TIME);
             }
-            Stage::Stopping => {
+            ServerStage::Stopping => {
                 self.killed = Killed::InVain;
                 self.deadline = None;
             }
@@ -253,18 +253,18 @@ impl ServerProcess {
 
     /// Whether nothing ends it: it serves nobody any more and has no listeners, but a thread of it hangs in the
     /// kernel.
-    pub fn is_beyond_killing(&self) -> bool {
+    pub(crate) fn is_beyond_killing(&self) -> bool {
         self.killed == Killed::InVain
     }
 
     /// How it ended, once it has.
-    pub fn wait(&mut self) -> Option<WaitStatus> {
+    pub(crate) fn wait(&mut self) -> Option<WaitStatus> {
         let waited = waitpid(Some(self.pid), WaitOptions::NOHANG).ok().flatten();
         waited.map(|(_, status)| status)
     }
 
     fn drain_until(&mut self, time: Duration) {
-        self.stage = Stage::Draining;
+        self.stage = ServerStage::Draining;
         // The process ends by itself at that time; a little later it is made to.
         let until = Instant::now() + time;
         self.drains_until = Some(until);
@@ -278,12 +278,12 @@ impl ServerProcess {
 }
 
 /// How a process ended, in words.
-pub fn describe(status: WaitStatus) -> String {
+pub(crate) fn describe(status: WaitStatus) -> String {
     describe_end(status.terminating_signal(), status.exit_status())
 }
 
 /// How a process ended, in words: by a signal, or with a code.
-pub fn describe_end(signal: Option<i32>, code: Option<i32>) -> String {
+pub(crate) fn describe_end(signal: Option<i32>, code: Option<i32>) -> String {
     match (signal, code) {
         (Some(signal), _) => match nix::sys::signal::Signal::try_from(signal) {
             Ok(known) => format!("was killed by {known}"),

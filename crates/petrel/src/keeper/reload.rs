@@ -14,12 +14,13 @@ use sd_notify::NotifyState;
 
 use super::generation::{self, Generation};
 use super::pid_file::PidFile;
-use super::process::{ServerProcess, Stage, describe};
-use super::trial::{Report, Started, Trial};
-use super::{Again, End, Keeper, Step, TrialState};
+use super::process::{ServerProcess, ServerStage, describe};
+use super::trial::{Report, StartedTrial, Trial};
+use super::{Again, Keeper, KeeperExit, Step, TrialState};
 use crate::load;
 use crate::server::configure_logs;
-use crate::{EXIT_FAILURE, summary};
+use crate::summary;
+use crate::terminal::EXIT_FAILURE;
 
 impl Keeper {
     /// Has the configuration read anew, first by a process of its own. When that `cuts`, the requests of older
@@ -46,9 +47,9 @@ impl Keeper {
     /// Starts the trial that is wanted. The reading process leaves the loop with what came of it.
     pub(super) fn start_trial(&mut self) -> Step {
         match Trial::start() {
-            Ok(Started::Keeper(trial)) => self.trial = TrialState::Reading(trial),
-            Ok(Started::Reader(report)) => {
-                return ControlFlow::Break(End::Exit(self.read_on_trial(report)));
+            Ok(StartedTrial::Keeper(trial)) => self.trial = TrialState::Reading(trial),
+            Ok(StartedTrial::Reader(report)) => {
+                return ControlFlow::Break(KeeperExit::Exit(self.read_on_trial(report)));
             }
             Err(error) => {
                 self.trial = TrialState::None;
@@ -149,12 +150,12 @@ impl Keeper {
         for (other, process) in self.processes.iter_mut().enumerate() {
             match process.stage {
                 _ if other == index => {}
-                Stage::Starting | Stage::Serving | Stage::Draining if cuts => {
+                ServerStage::Starting | ServerStage::Serving | ServerStage::Draining if cuts => {
                     process.stop(Cut::ReloadNow);
                 }
-                Stage::Starting | Stage::Serving => process.succeed(time),
-                Stage::Preparing => process.stop(Cut::StopNow),
-                Stage::Draining | Stage::Stopping => {}
+                ServerStage::Starting | ServerStage::Serving => process.succeed(time),
+                ServerStage::Preparing => process.stop(Cut::StopNow),
+                ServerStage::Draining | ServerStage::Stopping => {}
             }
         }
         self.next = None;
@@ -192,7 +193,7 @@ impl Keeper {
         let Some(most) = self.current.loaded.process.drain.generations else {
             return;
         };
-        let draining = |process: &&mut ServerProcess| process.stage == Stage::Draining;
+        let draining = |process: &&mut ServerProcess| process.stage == ServerStage::Draining;
         let count = self.processes.iter_mut().filter(draining).count();
         // They stand in the order in which they were started.
         let oldest = self.processes.iter_mut().filter(draining);

@@ -7,7 +7,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 /// The signals of the process, as a stream.
-pub struct Signals {
+pub(crate) struct Signals {
     descriptor: SignalFd,
 }
 
@@ -16,7 +16,7 @@ impl Signals {
     ///
     /// # Errors
     /// Those of signalfd(2).
-    pub fn open() -> io::Result<Signals> {
+    pub(crate) fn open() -> io::Result<Signals> {
         let mut mask = SigSet::empty();
         for signal in [
             Signal::SIGTERM,
@@ -34,7 +34,7 @@ impl Signals {
     }
 
     /// The next signal, if one has come.
-    pub fn next(&self) -> Option<Received> {
+    pub(crate) fn next(&self) -> Option<Received> {
         let info = self.descriptor.read_signal().ok().flatten()?;
         let signal = Signal::try_from(i32::try_from(info.ssi_signo).ok()?).ok()?;
         Some(Received {
@@ -53,11 +53,11 @@ impl AsFd for Signals {
 
 /// A signal and who sent it.
 #[derive(Clone, Copy, Debug)]
-pub struct Received {
+pub(crate) struct Received {
     /// Which.
-    pub signal: Signal,
+    pub(crate) signal: Signal,
     /// The user id of the sender.
-    pub sender_user: u32,
+    pub(crate) sender_user: u32,
     /// The process id of the sender; 0 when it was the kernel.
-    pub sender: u32,
+    pub(crate) sender: u32,
 }

@@ -12,28 +12,28 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpi
 use sys::process::{Forked, fork};
 
 /// The process that reads.
-pub struct Trial {
+pub(crate) struct Trial {
     pid: Pid,
     /// When it is given up; none once it was.
-    pub deadline: Option<Instant>,
+    pub(crate) deadline: Option<Instant>,
     /// Where it says what is wrong; none once that has ended.
     pipe: Option<PipeReader>,
     said: Vec<u8>,
 }
 
 /// Where the reading process says what is wrong.
-pub struct Report(PipeWriter);
+pub(crate) struct Report(PipeWriter);
 
 impl Report {
     /// Says one thing that is wrong.
-    pub fn say(&mut self, line: &str) {
+    pub(crate) fn say(&mut self, line: &str) {
         // A keeper that has heard enough wants no more.
         let _ = writeln!(self.0, "{line}");
     }
 }
 
 /// What comes of starting a trial, in each of the two processes.
-pub enum Started {
+pub(crate) enum StartedTrial {
     /// In the keeper.
     Keeper(Trial),
     /// In the process that is to read the configuration and to end with what came of it.
@@ -45,11 +45,11 @@ impl Trial {
     ///
     /// # Errors
     /// Processes or memory have run out.
-    pub fn start() -> io::Result<Started> {
+    pub(crate) fn start() -> io::Result<StartedTrial> {
         let (pipe, report) = io::pipe()?;
         rustix::io::ioctl_fionbio(&pipe, true)?;
         match fork()? {
-            Forked::Parent(id) => Ok(Started::Keeper(Trial {
+            Forked::Parent(id) => Ok(StartedTrial::Keeper(Trial {
                 pid: Pid::from_raw(id).expect("fork answers the id of a process"),
                 deadline: Some(Instant::now() + READING_TIME),
                 pipe: Some(pipe),
@@ -57,18 +57,18 @@ impl Trial {
             })),
             Forked::Child => {
                 nix::sys::prctl::set_pdeathsig(Death::SIGKILL)?;
-                Ok(Started::Reader(Report(report)))
+                Ok(StartedTrial::Reader(Report(report)))
             }
         }
     }
 
     /// What becomes readable when it says what is wrong.
-    pub fn says(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn says(&self) -> Option<BorrowedFd<'_>> {
         self.pipe.as_ref().map(AsFd::as_fd)
     }
 
     /// Hears what it has said so far.
-    pub fn hear(&mut self) {
+    pub(crate) fn hear(&mut self) {
         while let Some(pipe) = &mut self.pipe {
             let mut buffer = [0; 4096];
             match pipe.read(&mut buffer) {
@@ -83,26 +83,26 @@ impl Trial {
     }
 
     /// What it has said, line by line.
-    pub fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         let text = String::from_utf8_lossy(&self.said);
         text.lines().map(str::to_owned).collect()
     }
 
     /// How it ended, once it has.
-    pub fn wait(&self) -> Option<WaitStatus> {
+    pub(crate) fn wait(&self) -> Option<WaitStatus> {
         let waited = waitpid(Some(self.pid), WaitOptions::NOHANG).ok().flatten();
         waited.map(|(_, status)| status)
     }
 
     /// Ends it when its time is up.
-    pub fn check_deadline(&mut self, now: Instant) {
+    pub(crate) fn check_deadline(&mut self, now: Instant) {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.kill();
         }
     }
 
     /// Ends it.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         // It exists until it is waited for, so this cannot hit another process.
         let _ = kill_process(self.pid, Signal::KILL);
         self.deadline = None;

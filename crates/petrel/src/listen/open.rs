@@ -12,7 +12,7 @@ use std::time::Duration;
 use std::{fs, process};
 
 use config::ListenAddress;
-use engine::settings::process::Listener;
+use engine::settings::process::ListenerSettings;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::{ListenError, ListenSocket, OpenListener, SocketPath};
@@ -21,7 +21,7 @@ use super::{ListenError, ListenSocket, OpenListener, SocketPath};
 ///
 /// # Errors
 /// Why not, for a person to read.
-pub(super) fn open(wanted: &Listener, workers: usize) -> Result<OpenListener, ListenError> {
+pub(super) fn open(wanted: &ListenerSettings, workers: usize) -> Result<OpenListener, ListenError> {
     let opened = match &wanted.address {
         ListenAddress::Unix(path) => {
             bind_unix(path, wanted).map(|socket| (0, vec![Rc::new(socket)]))
@@ -44,7 +44,7 @@ pub(super) fn open(wanted: &Listener, workers: usize) -> Result<OpenListener, Li
 ///
 /// # Errors
 /// Why it could never be had.
-pub fn probe(wanted: &Listener) -> Result<(), ListenError> {
+pub(crate) fn probe(wanted: &ListenerSettings) -> Result<(), ListenError> {
     let tried = match &wanted.address {
         ListenAddress::Unix(path) => match path.parent() {
             Some(directory) => fs::metadata(directory).map(drop),
@@ -96,7 +96,10 @@ pub(super) fn adopt(descriptor: OwnedFd) -> io::Result<OpenListener> {
 }
 
 /// One more socket for an address that we hold.
-pub(super) fn bind_beside(address: SocketAddr, wanted: &Listener) -> io::Result<ListenSocket> {
+pub(super) fn bind_beside(
+    address: SocketAddr,
+    wanted: &ListenerSettings,
+) -> io::Result<ListenSocket> {
     let socket = tcp_socket(address, wanted)?;
     socket.set_reuse_port(true)?;
     socket.bind(&address.into())?;
@@ -104,7 +107,10 @@ pub(super) fn bind_beside(address: SocketAddr, wanted: &Listener) -> io::Result<
 }
 
 /// The options that may change while the socket listens.
-pub(super) fn set_changeable_options(socket: BorrowedFd<'_>, wanted: &Listener) -> io::Result<()> {
+pub(super) fn set_changeable_options(
+    socket: BorrowedFd<'_>,
+    wanted: &ListenerSettings,
+) -> io::Result<()> {
     if matches!(wanted.address, ListenAddress::Unix(_)) {
         return Ok(());
     }
@@ -117,7 +123,7 @@ pub(super) fn set_changeable_options(socket: BorrowedFd<'_>, wanted: &Listener) 
 }
 
 /// The error for an address that cannot be had.
-pub(super) fn explain(wanted: &Listener, error: &io::Error) -> ListenError {
+pub(super) fn explain(wanted: &ListenerSettings, error: &io::Error) -> ListenError {
     ListenError {
         message: sentence(&wanted.address.to_string(), error),
         span: wanted.span,
@@ -154,7 +160,7 @@ fn is_answered(address: &str) -> bool {
     }
 }
 
-fn resolve(wanted: &Listener) -> io::Result<SocketAddr> {
+fn resolve(wanted: &ListenerSettings) -> io::Result<SocketAddr> {
     let (host, port) = match &wanted.address {
         ListenAddress::Ip(address) => return Ok(*address),
         ListenAddress::Name { host, port } => (host.as_str(), *port),
@@ -176,7 +182,7 @@ fn resolve(wanted: &Listener) -> io::Result<SocketAddr> {
 /// SO_REUSEPORT: that fails when anybody listens there, another Petrel of the same user included.
 fn bind_tcp(
     address: SocketAddr,
-    wanted: &Listener,
+    wanted: &ListenerSettings,
     workers: usize,
 ) -> io::Result<Vec<Rc<ListenSocket>>> {
     let mut sockets = vec![Rc::new(bound(bind_alone(address, wanted)?, address))];
@@ -186,13 +192,13 @@ fn bind_tcp(
     Ok(sockets)
 }
 
-fn bind_alone(address: SocketAddr, wanted: &Listener) -> io::Result<Socket> {
+fn bind_alone(address: SocketAddr, wanted: &ListenerSettings) -> io::Result<Socket> {
     let socket = tcp_socket(address, wanted)?;
     socket.bind(&address.into())?;
     Ok(socket)
 }
 
-fn tcp_socket(address: SocketAddr, wanted: &Listener) -> io::Result<Socket> {
+fn tcp_socket(address: SocketAddr, wanted: &ListenerSettings) -> io::Result<Socket> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM,
@@ -225,7 +231,7 @@ fn bound(socket: Socket, address: SocketAddr) -> ListenSocket {
     }
 }
 
-fn bind_unix(path: &Path, wanted: &Listener) -> io::Result<ListenSocket> {
+fn bind_unix(path: &Path, wanted: &ListenerSettings) -> io::Result<ListenSocket> {
     remove_stale(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;

@@ -8,18 +8,18 @@ use crate::cli;
 
 /// What came back.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub(crate) struct ReceivedReply {
     /// Status line and fields, interim answers in front.
-    pub head: String,
+    pub(crate) head: String,
     /// The body, without the framing.
-    pub body: Vec<u8>,
+    pub(crate) body: Vec<u8>,
 }
 
 /// The request that `options` describe.
 ///
 /// # Errors
 /// Something of it cannot stand in a request, or the body cannot be read.
-pub fn request(options: &cli::Lua) -> Result<Vec<u8>, String> {
+pub(crate) fn request(options: &cli::Lua) -> Result<Vec<u8>, String> {
     let is_plain =
         |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
     if !is_plain(&options.url) || !options.url.starts_with('/') {
@@ -69,7 +69,7 @@ pub fn request(options: &cli::Lua) -> Result<Vec<u8>, String> {
 ///
 /// # Errors
 /// The connection breaks, or there is no answer in time.
-pub fn ask(port: u16, request: &[u8]) -> io::Result<Answer> {
+pub(crate) fn ask(port: u16, request: &[u8]) -> io::Result<ReceivedReply> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut writer = stream.try_clone()?;
@@ -85,7 +85,7 @@ pub fn ask(port: u16, request: &[u8]) -> io::Result<Answer> {
     Ok(taken_apart(&bytes))
 }
 
-fn taken_apart(bytes: &[u8]) -> Answer {
+fn taken_apart(bytes: &[u8]) -> ReceivedReply {
     let mut length = 0;
     loop {
         let rest = bytes.get(length..).unwrap_or_default();
@@ -107,7 +107,7 @@ fn taken_apart(bytes: &[u8]) -> Answer {
         true => without_chunks(body),
         false => body.to_vec(),
     };
-    Answer { head, body }
+    ReceivedReply { head, body }
 }
 
 /// Our own server's chunks, which have no extensions.
@@ -171,7 +171,7 @@ mod tests {
         assert!(answer.head.contains("HTTP/1.1 200 OK\r\n"));
         assert_eq!(answer.body, b"abcde");
         assert_eq!(taken_apart(b"HTTP/1.1 200 OK\r\n\r\nx\r\n").body, b"x\r\n");
-        assert_eq!(taken_apart(b""), Answer::default());
+        assert_eq!(taken_apart(b""), ReceivedReply::default());
         assert_eq!(without_chunks(b"ffffffffffffffff\r\nx"), b"");
     }
 }

@@ -23,35 +23,35 @@ use engine::worker::Cut;
 use crate::cli;
 use crate::load::{self, Origin};
 use crate::server::configure_logs;
-use ask::Answer;
+use ask::ReceivedReply;
 use workspace::Workspace;
 
 /// Runs the script and prints what became of it. The answer is the exit code: 1 if the script failed.
-pub fn run(options: &cli::Lua) -> u8 {
+pub(crate) fn run(options: &cli::Lua) -> u8 {
     match trial(options) {
         Ok(trial) => {
             let has_failed = trial.has_failed();
-            match crate::print(&report::text(options, &trial)) {
+            match crate::terminal::print(&report::text(options, &trial)) {
                 0 if has_failed => SCRIPT_FAILED,
                 code => code,
             }
         }
-        Err(message) => crate::fail(&format!("lua: {message}")),
+        Err(message) => crate::terminal::fail(&format!("lua: {message}")),
     }
 }
 
 /// What became of the request.
-struct Trial {
+struct RequestResult {
     /// What the script did, a line each.
     trace: String,
     /// The error log.
     log: String,
-    answer: Answer,
+    answer: ReceivedReply,
     /// The script's absolute path.
     script: String,
 }
 
-impl Trial {
+impl RequestResult {
     /// Whether the script raised an error, was stopped or could not be read.
     fn has_failed(&self) -> bool {
         let told = self.trace.lines().any(|line| line.starts_with("error "));
@@ -59,7 +59,7 @@ impl Trial {
     }
 }
 
-fn trial(options: &cli::Lua) -> Result<Trial, String> {
+fn trial(options: &cli::Lua) -> Result<RequestResult, String> {
     let script = std::fs::canonicalize(&options.file)
         .map_err(|error| format!("{}: {error}", options.file.display()))?;
     let script = text_of(&script)?;
@@ -73,7 +73,7 @@ fn trial(options: &cli::Lua) -> Result<Trial, String> {
         .port();
     let text = configuration(options, &workspace, port)?;
     let answer = serve_once(text, listener, port, &workspace, &request)?;
-    Ok(Trial {
+    Ok(RequestResult {
         trace: workspace.trace(),
         log: workspace.log(),
         answer,
@@ -107,7 +107,7 @@ fn serve_once(
     port: u16,
     workspace: &Workspace,
     request: &[u8],
-) -> Result<Answer, String> {
+) -> Result<ReceivedReply, String> {
     let origin = Origin::Text {
         name: "petrel lua",
         text,

@@ -2,10 +2,10 @@
 
 use crate::cli;
 
-use super::Trial;
+use super::RequestResult;
 
 /// The report: request, trace, places in the source, log, answer.
-pub fn text(options: &cli::Lua, trial: &Trial) -> Vec<u8> {
+pub(crate) fn text(options: &cli::Lua, trial: &RequestResult) -> Vec<u8> {
     let mut text = format!(
         "request {} {}\n{}",
         options.method, options.url, trial.trace

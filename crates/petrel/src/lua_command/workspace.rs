@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 /// A directory of its own, gone with the value.
-pub struct Workspace {
+pub(crate) struct Workspace {
     directory: PathBuf,
 }
 
@@ -14,7 +14,7 @@ impl Workspace {
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn new(script: &str) -> io::Result<Workspace> {
+    pub(crate) fn new(script: &str) -> io::Result<Workspace> {
         let template = std::env::temp_dir().join("petrel-lua-XXXXXX");
         let directory = nix::unistd::mkdtemp(&template)?;
         let workspace = Workspace { directory };
@@ -30,22 +30,22 @@ impl Workspace {
     }
 
     /// The script that traces.
-    pub fn script_path(&self) -> PathBuf {
+    pub(crate) fn script_path(&self) -> PathBuf {
         self.path("trace.lua")
     }
 
     /// The error log.
-    pub fn log_path(&self) -> PathBuf {
+    pub(crate) fn log_path(&self) -> PathBuf {
         self.path("error.log")
     }
 
     /// What was traced.
-    pub fn trace(&self) -> String {
+    pub(crate) fn trace(&self) -> String {
         text(&self.path("trace"))
     }
 
     /// What was logged.
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         text(&self.log_path())
     }
 

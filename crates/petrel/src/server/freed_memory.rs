@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use engine::server::Server;
 
 /// What is known of the memory of this process.
-pub struct FreedMemory {
+pub(crate) struct FreedMemory {
     /// Open, because a chroot hides /proc. None where there is none: then nothing is given back.
     statm: Option<File>,
     looked: Instant,
@@ -46,7 +46,7 @@ struct Trigger {
 
 impl FreedMemory {
     /// To be made by the process itself, before a chroot and before its first request.
-    pub fn new() -> FreedMemory {
+    pub(crate) fn new() -> FreedMemory {
         let statm = File::open("/proc/self/statm").ok();
         let bytes = statm.as_ref().and_then(bytes_in_use).unwrap_or(0);
         FreedMemory {
@@ -59,12 +59,12 @@ impl FreedMemory {
 
     /// The process begins to drain: its caches and its idle connections leave memory, however little it has grown.
     /// The next looks that see next to no requests give that back.
-    pub fn drains(&mut self) {
+    pub(crate) fn drains(&mut self) {
         self.trigger.drains();
     }
 
     /// Looks once a second at most, and gives memory back if the time for it has come.
-    pub fn look(&mut self, server: &Server, now: Instant) {
+    pub(crate) fn look(&mut self, server: &Server, now: Instant) {
         if now.saturating_duration_since(self.looked) < LOOK_EVERY {
             return;
         }

@@ -8,11 +8,11 @@ use crate::user::Identity;
 /// Who is who, looked up.
 pub(super) struct Accounts {
     /// The program's.
-    pub identity: Identity,
+    pub(crate) identity: Identity,
     /// The socket's user.
-    pub socket_user: Option<Uid>,
+    pub(crate) socket_user: Option<Uid>,
     /// The socket's group.
-    pub socket_group: Option<Gid>,
+    pub(crate) socket_group: Option<Gid>,
 }
 
 impl Accounts {

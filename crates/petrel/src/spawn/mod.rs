@@ -2,7 +2,7 @@
 //! messages; also when the program is started under that name.
 //!
 //! Nobody looks after what is started here. Programs of the configuration (`bin-path`) are the
-//! keeper's; both use [`Program`] and [`ProgramSocket`].
+//! keeper's; both use [`SpawnedProgram`] and [`ProgramSocket`].
 //!
 //! Some things differ on purpose. A file that is no socket is never removed to make room for one, and
 //! a socket nobody listens on is not left behind. Numbers that are none are refused instead of being taken for 0. And a user id that belongs to no
@@ -28,11 +28,11 @@ use rustix::process::{Pid, WaitOptions, WaitStatus, waitpid};
 use crate::user::Identity;
 use crate::{cli, terminal};
 use account::Accounts;
-pub use program::{Output, Program, StartError};
-pub use socket::{ProgramSocket, UnixPlace};
+pub(crate) use program::{Output, SpawnedProgram, StartError};
+pub(crate) use socket::{ProgramSocket, UnixPlace};
 
 /// Starts what `options` ask for. `name` is what messages begin with. The answer is the exit code.
-pub fn run(options: &cli::Spawn, name: &str) -> u8 {
+pub(crate) fn run(options: &cli::Spawn, name: &str) -> u8 {
     if options.version {
         terminal::say(format_args!(
             "{name} (petrel/{}) - spawns FastCGI processes",
@@ -40,7 +40,7 @@ pub fn run(options: &cli::Spawn, name: &str) -> u8 {
         ));
         return 0;
     }
-    let outcome = Plan::new(options, name).and_then(|plan| match options.no_fork {
+    let outcome = SpawnPlan::new(options, name).and_then(|plan| match options.no_fork {
         true => Err(plan.become_program()),
         false => plan.start_all(),
     });
@@ -62,14 +62,14 @@ struct Failure {
 impl From<String> for Failure {
     fn from(message: String) -> Failure {
         Failure {
-            code: crate::EXIT_FAILURE,
+            code: crate::terminal::EXIT_FAILURE,
             message,
         }
     }
 }
 
 /// Options that were checked, and what was opened for them.
-struct Plan<'a> {
+struct SpawnPlan<'a> {
     options: &'a cli::Spawn,
     name: &'a str,
     command: Vec<OsString>,
@@ -79,8 +79,8 @@ struct Plan<'a> {
     pid_file: Option<File>,
 }
 
-impl<'a> Plan<'a> {
-    fn new(options: &'a cli::Spawn, name: &'a str) -> Result<Plan<'a>, Failure> {
+impl<'a> SpawnPlan<'a> {
+    fn new(options: &'a cli::Spawn, name: &'a str) -> Result<SpawnPlan<'a>, Failure> {
         let command = command(options)?;
         let pid_file = match options.no_fork {
             true => None,
@@ -92,7 +92,7 @@ impl<'a> Plan<'a> {
             false => Accounts::unchanged(),
         };
         let socket = open_socket(options, &accounts)?;
-        Ok(Plan {
+        Ok(SpawnPlan {
             options,
             name,
             command,
@@ -103,13 +103,13 @@ impl<'a> Plan<'a> {
         })
     }
 
-    fn program(&self, output: Output<'a>) -> Program<'_> {
+    fn program(&self, output: Output<'a>) -> SpawnedProgram<'_> {
         let root = self
             .options
             .chroot
             .as_deref()
             .filter(|_| geteuid().is_root());
-        Program {
+        SpawnedProgram {
             command: &self.command,
             environment: &self.environment,
             root,
@@ -170,7 +170,7 @@ impl<'a> Plan<'a> {
 }
 
 fn failure(error: StartError) -> Failure {
-    let code = u8::try_from(error.code).unwrap_or(crate::EXIT_FAILURE);
+    let code = u8::try_from(error.code).unwrap_or(crate::terminal::EXIT_FAILURE);
     match error.message.starts_with("exec") {
         true => Failure {
             code,

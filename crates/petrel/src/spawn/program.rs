@@ -19,28 +19,28 @@ use sys::process::{Forked, fork};
 use crate::user::Identity;
 
 /// What to run, as whom and where.
-pub struct Program<'a> {
+pub(crate) struct SpawnedProgram<'a> {
     /// The program's file and its arguments; a name without a slash is a file of `directory`.
-    pub command: &'a [OsString],
+    pub(crate) command: &'a [OsString],
     /// All of its environment.
-    pub environment: &'a [(OsString, OsString)],
+    pub(crate) environment: &'a [(OsString, OsString)],
     /// The directory that is its root.
-    pub root: Option<&'a Path>,
+    pub(crate) root: Option<&'a Path>,
     /// Its working directory, as seen from `root`; `None`: that of this process, or the root.
-    pub directory: Option<&'a Path>,
+    pub(crate) directory: Option<&'a Path>,
     /// Who it is.
-    pub identity: &'a Identity,
+    pub(crate) identity: &'a Identity,
     /// A listening socket: its standard input, as FastCGI has it.
-    pub socket: BorrowedFd<'a>,
+    pub(crate) socket: BorrowedFd<'a>,
     /// Where its other two descriptors lead.
-    pub output: Output<'a>,
+    pub(crate) output: Output<'a>,
     /// The signal it gets when this process ends without a word.
-    pub parting_signal: Option<Signal>,
+    pub(crate) parting_signal: Option<Signal>,
 }
 
 /// Standard output and standard error of a program.
 #[derive(Clone, Copy)]
-pub enum Output<'a> {
+pub(crate) enum Output<'a> {
     /// Those of this process.
     Inherited,
     /// Output to nowhere, errors where this process's errors go.
@@ -53,19 +53,19 @@ pub enum Output<'a> {
 
 /// Why a program does not run.
 #[derive(Debug)]
-pub struct StartError {
+pub(crate) struct StartError {
     /// The number the kernel gave.
-    pub code: i32,
+    pub(crate) code: i32,
     /// What failed, in a sentence without a full stop.
-    pub message: String,
+    pub(crate) message: String,
 }
 
-impl Program<'_> {
+impl SpawnedProgram<'_> {
     /// Starts it in a session of its own and waits until it has replaced our code.
     ///
     /// # Errors
     /// The step that failed.
-    pub fn start(&self) -> Result<Pid, StartError> {
+    pub(crate) fn start(&self) -> Result<Pid, StartError> {
         let fails = |error| StartError::new("starting a process", &error);
         let parent = std::process::id();
         let (reader, mut writer) = io::pipe().map_err(fails)?;
@@ -86,7 +86,7 @@ impl Program<'_> {
     }
 
     /// Becomes the program: no new process, and no return but for the reason why not.
-    pub fn replace_us(&self) -> StartError {
+    pub(crate) fn replace_us(&self) -> StartError {
         let prepared = self.command().and_then(|command| {
             self.prepare()?;
             Ok(command)

@@ -12,35 +12,35 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use engine::beneath::open_in_root;
 use nix::unistd::{Gid, Uid};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, chownat, fstat, openat, openat2, renameat,
-    statat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, chownat, fstat, openat, renameat, statat, unlinkat,
 };
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 /// A socket that listens. Clones share it, and its name goes with the last of them.
 #[derive(Clone)]
-pub struct ProgramSocket {
+pub(crate) struct ProgramSocket {
     descriptor: Rc<OwnedFd>,
     name: Option<Rc<SocketName>>,
 }
 
 /// Where and how a unix socket is made.
-pub struct UnixPlace<'a> {
+pub(crate) struct UnixPlace<'a> {
     /// Its path, as seen from `root`.
-    pub path: &'a Path,
+    pub(crate) path: &'a Path,
     /// A directory whose symbolic links and `..` do not lead out of it.
-    pub root: Option<&'a Path>,
+    pub(crate) root: Option<&'a Path>,
     /// Its mode; `None`: what the umask leaves of 0777.
-    pub mode: Option<u32>,
+    pub(crate) mode: Option<u32>,
     /// Its user.
-    pub user: Option<Uid>,
+    pub(crate) user: Option<Uid>,
     /// Its group.
-    pub group: Option<Gid>,
+    pub(crate) group: Option<Gid>,
     /// Whether another socket keeps the name until [`ProgramSocket::publish`].
-    pub is_taken: bool,
+    pub(crate) is_taken: bool,
 }
 
 /// A name in a directory, for a socket with this inode.
@@ -59,7 +59,7 @@ impl ProgramSocket {
     ///
     /// # Errors
     /// Those of bind(2) and its companions.
-    pub fn tcp(address: SocketAddr, backlog: u32) -> io::Result<ProgramSocket> {
+    pub(crate) fn tcp(address: SocketAddr, backlog: u32) -> io::Result<ProgramSocket> {
         let socket = Socket::new(
             Domain::for_address(address),
             Type::STREAM,
@@ -80,7 +80,7 @@ impl ProgramSocket {
     ///
     /// # Errors
     /// `AddrInUse` for a name that is taken; else those of bind(2) and its companions.
-    pub fn unix(place: &UnixPlace<'_>, backlog: u32) -> io::Result<ProgramSocket> {
+    pub(crate) fn unix(place: &UnixPlace<'_>, backlog: u32) -> io::Result<ProgramSocket> {
         let (directory, name) = find(place)?;
         let provisional = place.is_taken.then(|| {
             let mut other = name.clone();
@@ -100,12 +100,12 @@ impl ProgramSocket {
     }
 
     /// The descriptor for the program.
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 
     /// Whether it has a name in the file system.
-    pub fn has_name(&self) -> bool {
+    pub(crate) fn has_name(&self) -> bool {
         self.name.is_some()
     }
 
@@ -113,7 +113,7 @@ impl ProgramSocket {
     ///
     /// # Errors
     /// Those of listen(2).
-    pub fn set_backlog(&self, backlog: u32) -> io::Result<()> {
+    pub(crate) fn set_backlog(&self, backlog: u32) -> io::Result<()> {
         Ok(rustix::net::listen(
             self.descriptor.as_fd(),
             clamp(backlog),
@@ -121,7 +121,7 @@ impl ProgramSocket {
     }
 
     /// Whether connections wait to be accepted.
-    pub fn has_waiting(&self) -> bool {
+    pub(crate) fn has_waiting(&self) -> bool {
         let descriptor = self.as_fd();
         let mut polled = [PollFd::new(&descriptor, PollFlags::IN)];
         poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
@@ -131,7 +131,7 @@ impl ProgramSocket {
     ///
     /// # Errors
     /// Those of rename(2).
-    pub fn publish(&mut self) -> io::Result<()> {
+    pub(crate) fn publish(&mut self) -> io::Result<()> {
         match self.name.as_mut().and_then(Rc::get_mut) {
             Some(name) => name.publish(),
             None => Ok(()),
@@ -139,7 +139,7 @@ impl ProgramSocket {
     }
 
     /// Leaves the name in the file system when the value goes.
-    pub fn keep_name(&mut self) {
+    pub(crate) fn keep_name(&mut self) {
         if let Some(name) = self.name.as_mut().and_then(Rc::get_mut) {
             name.maker = 0;
         }
@@ -222,10 +222,7 @@ fn find(place: &UnixPlace<'_>) -> io::Result<(OwnedFd, OsString)> {
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = match place.root {
-        Some(root) => {
-            let root = openat(CWD, root, flags, Mode::empty())?;
-            openat2(&root, parent, flags, Mode::empty(), ResolveFlags::IN_ROOT)?
-        }
+        Some(root) => open_in_root(root, parent, flags, Mode::empty())?,
         None => openat(CWD, parent, flags, Mode::empty())?,
     };
     Ok((directory, name.to_owned()))

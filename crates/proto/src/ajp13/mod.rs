@@ -1,6 +1,6 @@
 //! AJP 1.3: requests to servlet containers, and their replies.
 //!
-//! [`RequestEncoder`] and [`write_body`] make the packets of a request, [`ReplyDecoder`] takes
+//! [`RequestEncoder`] and [`write_body`] make the packets of a request, [`AjpDecoder`] takes
 //! those of a reply apart. Containers fetch the body themselves: all of a request but the first
 //! stretch of its body waits until it is asked for.
 //!
@@ -22,9 +22,10 @@
 mod reply;
 mod request;
 
-pub use reply::{Decoded, ReplyDecoder, ReplyError, ReplyEvent};
+pub use reply::{AjpDecoder, AjpEvent, DecodedPacket, ReplyError};
 pub use request::{
-    Attribute, AttributeEncoder, Request, RequestEncoder, TooLong, write_body, write_end_of_body,
+    Attribute, AttributeEncoder, Request, RequestEncoder, RequestTooLong, write_body,
+    write_end_of_body,
 };
 
 /// The longest packet in bytes, its four bytes of header included. Containers may be told to take
@@ -33,9 +34,6 @@ pub const PACKET_BYTES_MAX: usize = 8192;
 
 /// The longest stretch of a request body that fits into a packet.
 pub const BODY_BYTES_MAX: usize = PACKET_BYTES_MAX - 6;
-
-/// Asks a container whether it is there; it answers with [`ReplyEvent::Pong`].
-pub const PING: [u8; 5] = [0x12, 0x34, 0, 1, 10];
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::cgi::{HeadDecoder, HeadError, HeadLimits, Kind};
+use crate::cgi::{HeadDecoder, HeadError, HeadKind, HeadLimits};
 use crate::reply_head::ReplyHead;
 
 /// Takes apart what a container sends for one request.
@@ -10,15 +10,15 @@ use crate::reply_head::ReplyHead;
 /// Packets with a head or an event are taken when they are complete, which is 64 KiB at most; bodies
 /// as they come.
 #[derive(Clone, Debug)]
-pub struct ReplyDecoder {
-    state: State,
+pub struct AjpDecoder {
+    state: PacketState,
     /// The rules for fields are those of CGI replies.
     fields: HeadDecoder,
     refused: Option<ReplyError>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum PacketState {
     /// No head was there, or interim ones only. A packet comes next.
     Head,
     /// The head was there. A packet comes next.
@@ -31,16 +31,16 @@ enum State {
 
 /// One step of decoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decoded {
+pub struct DecodedPacket {
     /// Input bytes that are done with, those of the event included.
     pub consumed: usize,
     /// What came out.
-    pub event: ReplyEvent,
+    pub event: AjpEvent,
 }
 
 /// What one step of decoding found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReplyEvent {
+pub enum AjpEvent {
     /// Nothing more can be said before more bytes come.
     NeedMore,
     /// The head is complete and in the caller's [`ReplyHead`].
@@ -53,7 +53,7 @@ pub enum ReplyEvent {
     GetBody(u16),
     /// The container is there.
     Pong,
-    /// The reply is complete. Calls after this are errors until [`ReplyDecoder::begin`].
+    /// The reply is complete. Calls after this are errors until [`AjpDecoder::begin`].
     End {
         /// The container keeps the connection open for the next request.
         reuse: bool,
@@ -105,12 +105,12 @@ impl From<HeadError> for ReplyError {
     }
 }
 
-impl ReplyDecoder {
+impl AjpDecoder {
     /// A decoder at the beginning of a reply. A head is at most one packet long, whatever
     /// [`HeadLimits::bytes_max`] says.
-    pub fn new(limits: HeadLimits) -> ReplyDecoder {
-        ReplyDecoder {
-            state: State::Head,
+    pub fn new(limits: HeadLimits) -> AjpDecoder {
+        AjpDecoder {
+            state: PacketState::Head,
             fields: HeadDecoder::new(limits),
             refused: None,
         }
@@ -118,12 +118,12 @@ impl ReplyDecoder {
 
     /// Back to the beginning, for the next reply. The caller clears its [`ReplyHead`] as well.
     pub fn begin(&mut self) {
-        let ReplyDecoder {
+        let AjpDecoder {
             state,
             fields,
             refused,
         } = self;
-        *state = State::Head;
+        *state = PacketState::Head;
         fields.begin();
         *refused = None;
     }
@@ -133,7 +133,11 @@ impl ReplyDecoder {
     ///
     /// # Errors
     /// The container does not keep to the protocol. An error is final.
-    pub fn decode(&mut self, input: &[u8], head: &mut ReplyHead) -> Result<Decoded, ReplyError> {
+    pub fn decode(
+        &mut self,
+        input: &[u8],
+        head: &mut ReplyHead,
+    ) -> Result<DecodedPacket, ReplyError> {
         match self.refused {
             Some(error) => Err(error),
             None => self
@@ -146,7 +150,7 @@ impl ReplyDecoder {
     /// input begins so much before its `consumed`. For a caller who could not use all of a range.
     pub fn give_back(&mut self, length: usize) {
         match &mut self.state {
-            State::Stretch { left, .. } => *left += length,
+            PacketState::Stretch { left, .. } => *left += length,
             _ => debug_assert_eq!(length, 0, "no range was handed out"),
         }
     }
@@ -161,46 +165,46 @@ impl ReplyDecoder {
         self.fields.is_chunked()
     }
 
-    fn step(&mut self, input: &[u8], head: &mut ReplyHead) -> Result<Decoded, ReplyError> {
+    fn step(&mut self, input: &[u8], head: &mut ReplyHead) -> Result<DecodedPacket, ReplyError> {
         let mut position = 0;
         loop {
             let rest = &input[position..];
             match self.state {
-                State::End => return Err(ReplyError::BehindEnd),
-                State::Stretch { left: 0, skipped } => {
+                PacketState::End => return Err(ReplyError::BehindEnd),
+                PacketState::Stretch { left: 0, skipped } => {
                     let taken = skipped.min(rest.len());
                     position += taken;
                     if taken < skipped {
-                        self.state = State::Stretch {
+                        self.state = PacketState::Stretch {
                             left: 0,
                             skipped: skipped - taken,
                         };
-                        return Ok(found(position, ReplyEvent::NeedMore));
+                        return Ok(found(position, AjpEvent::NeedMore));
                     }
-                    self.state = State::Body;
+                    self.state = PacketState::Body;
                 }
-                State::Stretch { left, skipped } => {
+                PacketState::Stretch { left, skipped } => {
                     let taken = left.min(rest.len());
                     if taken == 0 {
-                        return Ok(found(position, ReplyEvent::NeedMore));
+                        return Ok(found(position, AjpEvent::NeedMore));
                     }
-                    self.state = State::Stretch {
+                    self.state = PacketState::Stretch {
                         left: left - taken,
                         skipped,
                     };
                     let range = position..position + taken;
-                    return Ok(found(range.end, ReplyEvent::Body(range)));
+                    return Ok(found(range.end, AjpEvent::Body(range)));
                 }
-                State::Head | State::Body => {
+                PacketState::Head | PacketState::Body => {
                     let Some((kind, length)) = packet_header(rest)? else {
-                        return Ok(found(position, ReplyEvent::NeedMore));
+                        return Ok(found(position, AjpEvent::NeedMore));
                     };
                     if kind == SEND_BODY_CHUNK {
-                        if self.state == State::Head {
+                        if self.state == PacketState::Head {
                             return Err(ReplyError::Order);
                         }
                         let Some(state) = stretch(rest, length)? else {
-                            return Ok(found(position, ReplyEvent::NeedMore));
+                            return Ok(found(position, AjpEvent::NeedMore));
                         };
                         self.state = state;
                         position += STRETCH_HEADER_BYTES;
@@ -208,7 +212,7 @@ impl ReplyDecoder {
                     }
                     let end = HEADER_BYTES + length;
                     let Some(content) = rest.get(HEADER_BYTES + 1..end) else {
-                        return Ok(found(position, ReplyEvent::NeedMore));
+                        return Ok(found(position, AjpEvent::NeedMore));
                     };
                     let event = self.packet(kind, content, head)?;
                     return Ok(found(position + end, event));
@@ -223,25 +227,25 @@ impl ReplyDecoder {
         kind: u8,
         content: &[u8],
         head: &mut ReplyHead,
-    ) -> Result<ReplyEvent, ReplyError> {
+    ) -> Result<AjpEvent, ReplyError> {
         match (kind, content) {
-            (SEND_HEADERS, _) if self.state == State::Body => Err(ReplyError::Order),
+            (SEND_HEADERS, _) if self.state == PacketState::Body => Err(ReplyError::Order),
             (SEND_HEADERS, content) => self.head(content, head),
-            (END_RESPONSE, _) if self.state == State::Head => Err(ReplyError::Order),
+            (END_RESPONSE, _) if self.state == PacketState::Head => Err(ReplyError::Order),
             (END_RESPONSE, [reuse]) => {
-                self.state = State::End;
-                Ok(ReplyEvent::End { reuse: *reuse == 1 })
+                self.state = PacketState::End;
+                Ok(AjpEvent::End { reuse: *reuse == 1 })
             }
             (GET_BODY_CHUNK, [high, low]) => {
-                Ok(ReplyEvent::GetBody(u16::from_be_bytes([*high, *low])))
+                Ok(AjpEvent::GetBody(u16::from_be_bytes([*high, *low])))
             }
-            (PONG, []) => Ok(ReplyEvent::Pong),
+            (PONG, []) => Ok(AjpEvent::Pong),
             (END_RESPONSE | GET_BODY_CHUNK | PONG, _) => Err(ReplyError::Length),
             _ => Err(ReplyError::Kind),
         }
     }
 
-    fn head(&mut self, content: &[u8], head: &mut ReplyHead) -> Result<ReplyEvent, ReplyError> {
+    fn head(&mut self, content: &[u8], head: &mut ReplyHead) -> Result<AjpEvent, ReplyError> {
         let mut reader = Reader(content);
         let status = reader.number()?;
         reader.string()?;
@@ -259,10 +263,10 @@ impl ReplyDecoder {
             return Err(ReplyError::Length);
         }
         Ok(match self.fields.finish(head)? {
-            Kind::Interim => ReplyEvent::Interim,
-            Kind::Final | Kind::LocalRedirect => {
-                self.state = State::Body;
-                ReplyEvent::Head
+            HeadKind::Interim => AjpEvent::Interim,
+            HeadKind::Final | HeadKind::LocalRedirect => {
+                self.state = PacketState::Body;
+                AjpEvent::Head
             }
         })
     }
@@ -286,7 +290,7 @@ fn packet_header(input: &[u8]) -> Result<Option<(u8, usize)>, ReplyError> {
 
 /// What the header of SEND_BODY_CHUNK at the front of `input` leads to. Behind the bytes there is
 /// a NUL, which some containers leave out.
-fn stretch(input: &[u8], length: usize) -> Result<Option<State>, ReplyError> {
+fn stretch(input: &[u8], length: usize) -> Result<Option<PacketState>, ReplyError> {
     let Some(&[.., high, low]) = input.first_chunk::<STRETCH_HEADER_BYTES>() else {
         return match length {
             0..3 => Err(ReplyError::Length),
@@ -295,7 +299,7 @@ fn stretch(input: &[u8], length: usize) -> Result<Option<State>, ReplyError> {
     };
     let left = usize::from(u16::from_be_bytes([high, low]));
     match length.checked_sub(3 + left) {
-        Some(skipped @ 0..=1) => Ok(Some(State::Stretch { left, skipped })),
+        Some(skipped @ 0..=1) => Ok(Some(PacketState::Stretch { left, skipped })),
         _ => Err(ReplyError::Length),
     }
 }
@@ -340,8 +344,8 @@ fn field_name(number: u16) -> Result<&'static str, ReplyError> {
     name.ok_or(ReplyError::Head(HeadError::FieldName))
 }
 
-fn found(consumed: usize, event: ReplyEvent) -> Decoded {
-    Decoded { consumed, event }
+fn found(consumed: usize, event: AjpEvent) -> DecodedPacket {
+    DecodedPacket { consumed, event }
 }
 
 /// Names of fields that are sent as a number, from 0xA001 on.

@@ -47,15 +47,15 @@ impl Attribute {
 
 /// The request does not fit into a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooLong;
+pub struct RequestTooLong;
 
-impl std::fmt::Display for TooLong {
+impl std::fmt::Display for RequestTooLong {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("the request is too long for an AJP13 packet")
     }
 }
 
-impl std::error::Error for TooLong {}
+impl std::error::Error for RequestTooLong {}
 
 /// Writes FORWARD_REQUEST, straight into the output: first the header fields, then
 /// [`RequestEncoder::attributes`].
@@ -142,7 +142,7 @@ impl AttributeEncoder<'_> {
     ///
     /// # Errors
     /// It is longer than [`PACKET_BYTES_MAX`]. Nothing of it stays in the output.
-    pub fn finish(mut self) -> Result<(), TooLong> {
+    pub fn finish(mut self) -> Result<(), RequestTooLong> {
         self.packet.byte(ATTRIBUTES_END);
         self.packet.finish()
     }
@@ -212,11 +212,11 @@ impl<'o> Packet<'o> {
         self.number(0xffff);
     }
 
-    fn finish(self) -> Result<(), TooLong> {
+    fn finish(self) -> Result<(), RequestTooLong> {
         let length = self.out.len() - self.start;
         if self.is_too_long || length > PACKET_BYTES_MAX {
             self.out.truncate(self.start);
-            return Err(TooLong);
+            return Err(RequestTooLong);
         }
         let length = ((length - 4) as u16).to_be_bytes();
         self.out[self.start + 2..self.start + 4].copy_from_slice(&length);

@@ -109,7 +109,7 @@ struct Reply {
 }
 
 fn reply_in_steps(input: &[u8], step: usize) -> Reply {
-    let mut decoder = ReplyDecoder::new(LIMITS);
+    let mut decoder = AjpDecoder::new(LIMITS);
     let mut head = ReplyHead::new();
     let mut reply = Reply::default();
     let (mut position, mut arrived) = (0, 0);
@@ -129,21 +129,21 @@ fn reply_in_steps(input: &[u8], step: usize) -> Reply {
         };
         position += decoded.consumed;
         match decoded.event {
-            ReplyEvent::NeedMore if arrived == input.len() => return reply,
-            ReplyEvent::NeedMore => arrived = (arrived + step).min(input.len()),
-            ReplyEvent::Head | ReplyEvent::Interim => {
+            AjpEvent::NeedMore if arrived == input.len() => return reply,
+            AjpEvent::NeedMore => arrived = (arrived + step).min(input.len()),
+            AjpEvent::Head | AjpEvent::Interim => {
                 reply.statuses.push(head.status().0);
                 let owned = |(name, value): (&str, &[u8])| (name.to_owned(), value.to_vec());
                 reply.fields = head.fields().map(owned).collect();
                 head.clear();
             }
-            ReplyEvent::Body(range) => {
+            AjpEvent::Body(range) => {
                 assert!(!range.is_empty() && range.end == decoded.consumed);
                 reply.body.extend_from_slice(&given[range]);
             }
-            ReplyEvent::GetBody(length) => reply.asked.push(length),
-            ReplyEvent::Pong => reply.pongs += 1,
-            ReplyEvent::End { reuse } => {
+            AjpEvent::GetBody(length) => reply.asked.push(length),
+            AjpEvent::Pong => reply.pongs += 1,
+            AjpEvent::End { reuse } => {
                 reply.reuse = Some(reuse);
                 assert_eq!(decoder.decode(b"", &mut head), Err(ReplyError::BehindEnd));
                 return reply;
@@ -270,14 +270,14 @@ fn a_request_has_to_fit_into_one_packet() {
     let longest = PACKET_BYTES_MAX - (short - 4);
     assert_eq!(of(longest), (Ok(()), 4 + PACKET_BYTES_MAX));
     for length in [longest + 1, 9000, 100_000] {
-        assert_eq!(of(length), (Err(TooLong), 4));
+        assert_eq!(of(length), (Err(RequestTooLong), 4));
     }
     let mut out = Vec::new();
     let mut fields = RequestEncoder::new(&mut out, &REQUEST);
     for _ in 0..70_000 {
         fields.field(b"Host", b"");
     }
-    assert_eq!(fields.attributes().finish(), Err(TooLong));
+    assert_eq!(fields.attributes().finish(), Err(RequestTooLong));
     assert!(out.capacity() < 1 << 20);
 }
 
@@ -424,7 +424,7 @@ fn replies_that_break_the_rules_are_refused() {
 #[test]
 fn replies_follow_each_other() {
     let wire = [headers(200, &[(b"\xa0\x03", b"1")]), chunk(b"x"), end()].concat();
-    let mut decoder = ReplyDecoder::new(LIMITS);
+    let mut decoder = AjpDecoder::new(LIMITS);
     let mut head = ReplyHead::new();
     for _ in 0..3 {
         decoder.begin();
@@ -434,7 +434,7 @@ fn replies_follow_each_other() {
             let decoded = decoder.decode(&wire[position..], &mut head);
             let decoded = decoded.expect("it is sound");
             position += decoded.consumed;
-            if decoded.event == (ReplyEvent::End { reuse: true }) {
+            if decoded.event == (AjpEvent::End { reuse: true }) {
                 break;
             }
         }

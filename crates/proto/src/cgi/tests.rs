@@ -10,7 +10,7 @@ const LIMITS: HeadLimits = HeadLimits {
 /// A decoded head: kind, status, fields, where it ends.
 #[derive(Debug, PartialEq)]
 struct Read {
-    kind: Kind,
+    kind: HeadKind,
     status: u16,
     fields: Vec<(String, Vec<u8>)>,
     length: usize,
@@ -25,7 +25,9 @@ fn read_in_steps(input: &[u8], step: usize) -> Result<Option<Read>, HeadError> {
     let mut arrived = 0;
     while arrived < input.len() {
         arrived = (arrived + step).min(input.len());
-        if let Parsed::Complete { length, kind } = decoder.decode(&input[..arrived], &mut head)? {
+        if let ParsedCgiHead::Complete { length, kind } =
+            decoder.decode(&input[..arrived], &mut head)?
+        {
             assert!(length <= arrived && input[..length].ends_with(b"\n"));
             let owned = |(name, value): (&str, &[u8])| (name.to_owned(), value.to_vec());
             return Ok(Some(Read {
@@ -67,7 +69,7 @@ fn a_script_may_say_very_little() {
         ("Content-Type:a/b\n\nbody\n\n", 18),
     ] {
         let head = complete(input);
-        assert_eq!((head.kind, head.status), (Kind::Final, 200));
+        assert_eq!((head.kind, head.status), (HeadKind::Final, 200));
         assert_eq!(head.length, length);
         assert_eq!(head.fields, [("Content-Type".to_owned(), b"a/b".to_vec())]);
         assert_eq!(head.content_length, None);
@@ -115,10 +117,10 @@ fn the_status_comes_from_its_field_or_from_a_status_line() {
 #[test]
 fn a_location_without_status_redirects() {
     for (input, kind, status) in [
-        ("Location: /a?b\n\n", Kind::LocalRedirect, 302),
-        ("Location: //host/a\n\n", Kind::Final, 302),
-        ("Location: http://host/a\n\n", Kind::Final, 302),
-        ("Status: 201\nLocation: /a\n\n", Kind::Final, 201),
+        ("Location: /a?b\n\n", HeadKind::LocalRedirect, 302),
+        ("Location: //host/a\n\n", HeadKind::Final, 302),
+        ("Location: http://host/a\n\n", HeadKind::Final, 302),
+        ("Status: 201\nLocation: /a\n\n", HeadKind::Final, 201),
     ] {
         let head = complete(input);
         assert_eq!((head.kind, head.status), (kind, status), "{input}");
@@ -130,10 +132,10 @@ fn a_location_without_status_redirects() {
 fn interim_heads_are_told_apart() {
     let wire = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nStatus: 200\r\n\r\n";
     let head = complete(wire);
-    assert_eq!((head.kind, head.status), (Kind::Interim, 103));
+    assert_eq!((head.kind, head.status), (HeadKind::Interim, 103));
     assert_eq!(&wire[head.length..], "Status: 200\r\n\r\n");
-    assert_eq!(complete("Status: 100\n\n").kind, Kind::Interim);
-    assert_eq!(complete("Status: 101\n\n").kind, Kind::Final);
+    assert_eq!(complete("Status: 100\n\n").kind, HeadKind::Interim);
+    assert_eq!(complete("Status: 101\n\n").kind, HeadKind::Final);
 
     let mut decoder = HeadDecoder::new(LIMITS);
     let mut fields = ReplyHead::new();
@@ -141,9 +143,9 @@ fn interim_heads_are_told_apart() {
     decoder.begin();
     fields.clear();
     let rest = &wire.as_bytes()[head.length..];
-    let last = Parsed::Complete {
+    let last = ParsedCgiHead::Complete {
         length: rest.len(),
-        kind: Kind::Final,
+        kind: HeadKind::Final,
     };
     assert_eq!(decoder.decode(rest, &mut fields), Ok(last));
 }
@@ -161,7 +163,11 @@ fn a_reply_without_head_is_refused() {
 fn an_empty_line_is_a_head() {
     for (input, length) in [("\n", 1), ("\r\n\r\nbody", 2)] {
         let head = complete(input);
-        assert_eq!((head.kind, head.status), (Kind::Final, 200), "{input:?}");
+        assert_eq!(
+            (head.kind, head.status),
+            (HeadKind::Final, 200),
+            "{input:?}"
+        );
         assert_eq!((head.length, head.fields.len()), (length, 0), "{input:?}");
     }
     assert_eq!(read("\r"), Ok(None));

@@ -1,7 +1,7 @@
 //! FastCGI 1.0 records: requests to applications and their replies, and the other way round.
 //!
 //! A web server writes requests with [`ParamsEncoder`], [`write_begin_request`] and
-//! [`write_stream`], and takes replies apart with [`ReplyDecoder`]. An application takes requests
+//! [`write_stream`], and takes replies apart with [`FastCgiDecoder`]. An application takes requests
 //! apart with [`RequestDecoder`] and writes replies with [`write_stream`] and
 //! [`write_end_request`]. Contents are handed out as ranges of the input, never copied, and as they
 //! arrive: nobody waits for the end of a record. What is in a STDOUT stream is [`crate::cgi`]'s
@@ -28,7 +28,7 @@ pub use encode::{
     write_end_request, write_pair, write_stream, write_unknown_type, write_values_result,
 };
 pub use records::{RecordError, Stream};
-pub use reply::{ReplyDecoded, ReplyDecoder, ReplyEvent};
+pub use reply::{FastCgiDecoder, FastCgiEvent, ReplyDecoded};
 pub use request::{Pairs, RequestDecoded, RequestDecoder, RequestEvent, VALUES_BYTES_MAX};
 
 /// The longest content that is written in one record. Content and padding together stay below
@@ -36,7 +36,7 @@ pub use request::{Pairs, RequestDecoded, RequestDecoder, RequestEvent, VALUES_BY
 pub const CONTENT_BYTES_MAX: usize = 65_528;
 
 /// Length of a record's header.
-pub const HEADER_BYTES: usize = 8;
+pub(crate) const HEADER_BYTES: usize = 8;
 
 /// The version that every record bears.
 pub const VERSION: u8 = 1;
@@ -58,7 +58,7 @@ pub mod kind {
     /// Stream of messages for the log.
     pub const STDERR: u8 = 7;
     /// Stream of a file, for filters.
-    pub const DATA: u8 = 8;
+    pub(crate) const DATA: u8 = 8;
     /// Asks what the application can do.
     pub const GET_VALUES: u8 = 9;
     /// Answers that.
@@ -89,7 +89,7 @@ impl Role {
     }
 
     /// The role of that number.
-    pub const fn from_number(number: u16) -> Option<Role> {
+    pub(crate) const fn from_number(number: u16) -> Option<Role> {
         match number {
             1 => Some(Role::Responder),
             2 => Some(Role::Authorizer),
@@ -133,7 +133,7 @@ impl ProtocolStatus {
     }
 
     /// The status of that number.
-    pub const fn from_number(number: u8) -> Option<ProtocolStatus> {
+    pub(crate) const fn from_number(number: u8) -> Option<ProtocolStatus> {
         match number {
             0 => Some(ProtocolStatus::RequestComplete),
             1 => Some(ProtocolStatus::CannotMultiplex),

@@ -18,9 +18,9 @@ use super::{ProtocolStatus, kind};
 /// Management records (request id 0) are skipped, and so are kinds that the specification does not
 /// have. Records of other requests are an error: nobody else's reply may be taken for this one's.
 #[derive(Clone, Debug)]
-pub struct ReplyDecoder {
+pub struct FastCgiDecoder {
     id: u16,
-    state: State,
+    state: RecordState,
     record: Record,
     stdout: StreamState,
     stderr: StreamState,
@@ -28,7 +28,7 @@ pub struct ReplyDecoder {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum RecordState {
     /// A header comes next.
     Header,
     /// The rest of a record of a stream comes next.
@@ -51,17 +51,17 @@ pub struct ReplyDecoded {
     /// Input bytes that are done with, those of the event included.
     pub consumed: usize,
     /// What came out.
-    pub event: ReplyEvent,
+    pub event: FastCgiEvent,
 }
 
 /// What one step of decoding found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReplyEvent {
+pub enum FastCgiEvent {
     /// Nothing more can be said before more bytes come.
     NeedMore,
     /// Bytes of a stream: this range of the input, never empty, which ends at `consumed`.
     Data(Stream, Range<usize>),
-    /// The end of the request. Calls after this are errors until [`ReplyDecoder::begin`].
+    /// The end of the request. Calls after this are errors until [`FastCgiDecoder::begin`].
     End {
         /// What the application wants to say: its exit status.
         app_status: u32,
@@ -70,12 +70,12 @@ pub enum ReplyEvent {
     },
 }
 
-impl ReplyDecoder {
+impl FastCgiDecoder {
     /// A decoder for the reply to request `id`, at its beginning.
-    pub const fn new(id: u16) -> ReplyDecoder {
-        ReplyDecoder {
+    pub const fn new(id: u16) -> FastCgiDecoder {
+        FastCgiDecoder {
             id,
-            state: State::Header,
+            state: RecordState::Header,
             record: Record {
                 kind: 0,
                 id: 0,
@@ -90,7 +90,7 @@ impl ReplyDecoder {
 
     /// Back to the beginning, for another request of the same id.
     pub fn begin(&mut self) {
-        *self = ReplyDecoder::new(self.id);
+        *self = FastCgiDecoder::new(self.id);
     }
 
     /// Takes the next step. `input` begins where the last step's `consumed` ended, and may end
@@ -116,7 +116,7 @@ impl ReplyDecoder {
     /// input begins so much before its `consumed`. For a caller who could not use all of a range.
     pub fn give_back(&mut self, length: usize) {
         match self.state {
-            State::Stream(_) => self.record.content_left += length,
+            RecordState::Stream(_) => self.record.content_left += length,
             _ => debug_assert_eq!(length, 0, "no range was handed out"),
         }
     }
@@ -126,8 +126,8 @@ impl ReplyDecoder {
         loop {
             let rest = &input[position..];
             match self.state {
-                State::End => return Err(RecordError::BehindEndOfRequest),
-                State::Header => {
+                RecordState::End => return Err(RecordError::BehindEndOfRequest),
+                RecordState::Header => {
                     let Some(record) = Record::read(rest)? else {
                         return Ok(need_more(position));
                     };
@@ -138,7 +138,7 @@ impl ReplyDecoder {
                     self.record = record;
                     position += super::HEADER_BYTES;
                 }
-                State::Stream(stream) if self.record.content_left > 0 => {
+                RecordState::Stream(stream) if self.record.content_left > 0 => {
                     let taken = self.record.take_content(rest);
                     if taken == 0 {
                         return Ok(need_more(position));
@@ -146,15 +146,15 @@ impl ReplyDecoder {
                     let range = position..position + taken;
                     return Ok(ReplyDecoded {
                         consumed: range.end,
-                        event: ReplyEvent::Data(stream, range),
+                        event: FastCgiEvent::Data(stream, range),
                     });
                 }
-                State::Stream(_) | State::Skipped => {
+                RecordState::Stream(_) | RecordState::Skipped => {
                     position += self.record.skip(rest);
                     if !self.record.is_over() {
                         return Ok(need_more(position));
                     }
-                    self.state = State::Header;
+                    self.state = RecordState::Header;
                 }
             }
         }
@@ -162,13 +162,13 @@ impl ReplyDecoder {
 
     /// What a header of any kind but END_REQUEST leads to.
     #[inline]
-    fn after_header(&mut self, record: &Record) -> Result<State, RecordError> {
+    fn after_header(&mut self, record: &Record) -> Result<RecordState, RecordError> {
         if record.id == 0 {
             return match record.kind {
-                kind::GET_VALUES_RESULT | kind::UNKNOWN_TYPE => Ok(State::Skipped),
+                kind::GET_VALUES_RESULT | kind::UNKNOWN_TYPE => Ok(RecordState::Skipped),
                 kind::BEGIN_REQUEST..=kind::DATA => Err(RecordError::RequestId),
                 kind::GET_VALUES => Err(RecordError::Kind),
-                _ => Ok(State::Skipped),
+                _ => Ok(RecordState::Skipped),
             };
         }
         if record.id != self.id {
@@ -179,9 +179,9 @@ impl ReplyDecoder {
             kind::STDERR => stream_goes_on(&mut self.stderr, record)?,
             // What only a web server sends, and what only belongs to a connection.
             kind::BEGIN_REQUEST..=kind::UNKNOWN_TYPE => return Err(RecordError::Kind),
-            _ => return Ok(State::Skipped),
+            _ => return Ok(RecordState::Skipped),
         }
-        Ok(State::Stream(match record.kind {
+        Ok(RecordState::Stream(match record.kind {
             kind::STDERR => Stream::Stderr,
             _ => Stream::Stdout,
         }))
@@ -207,10 +207,10 @@ impl ReplyDecoder {
         else {
             return Err(RecordError::Length);
         };
-        self.state = State::End;
+        self.state = RecordState::End;
         Ok(ReplyDecoded {
             consumed: position + length,
-            event: ReplyEvent::End {
+            event: FastCgiEvent::End {
                 app_status: u32::from_be_bytes([a, b, c, d]),
                 protocol_status: ProtocolStatus::from_number(status).ok_or(RecordError::Kind)?,
             },
@@ -231,7 +231,7 @@ fn stream_goes_on(stream: &mut StreamState, record: &Record) -> Result<(), Recor
 fn need_more(consumed: usize) -> ReplyDecoded {
     ReplyDecoded {
         consumed,
-        event: ReplyEvent::NeedMore,
+        event: FastCgiEvent::NeedMore,
     }
 }
 

@@ -17,7 +17,7 @@ struct Reply {
 
 /// Decodes `input`, of which `step` bytes arrive at a time.
 fn reply_in_steps(input: &[u8], step: usize) -> Reply {
-    let mut decoder = ReplyDecoder::new(ID);
+    let mut decoder = FastCgiDecoder::new(ID);
     let mut reply = Reply::default();
     let (mut position, mut arrived) = (0, 0);
     loop {
@@ -33,16 +33,16 @@ fn reply_in_steps(input: &[u8], step: usize) -> Reply {
         position += decoded.consumed;
         assert!(position <= arrived);
         match decoded.event {
-            ReplyEvent::NeedMore if arrived == input.len() => return reply,
-            ReplyEvent::NeedMore => arrived = (arrived + step).min(input.len()),
-            ReplyEvent::Data(stream, range) => {
+            FastCgiEvent::NeedMore if arrived == input.len() => return reply,
+            FastCgiEvent::NeedMore => arrived = (arrived + step).min(input.len()),
+            FastCgiEvent::Data(stream, range) => {
                 assert!(!range.is_empty() && range.end == decoded.consumed);
                 match stream {
                     Stream::Stdout => reply.stdout.extend_from_slice(&given[range]),
                     Stream::Stderr => reply.stderr.extend_from_slice(&given[range]),
                 }
             }
-            ReplyEvent::End {
+            FastCgiEvent::End {
                 app_status,
                 protocol_status,
             } => {
@@ -345,13 +345,13 @@ fn replies_that_break_the_rules_are_refused() {
 #[test]
 fn nothing_comes_behind_the_end_of_a_request() {
     let wire = record(kind::END_REQUEST, 1, &[0; 8], 0);
-    let mut decoder = ReplyDecoder::new(ID);
+    let mut decoder = FastCgiDecoder::new(ID);
     assert!(decoder.decode(&wire).is_ok());
     assert_eq!(decoder.decode(b""), Err(RecordError::BehindEndOfRequest));
     decoder.begin();
     assert!(matches!(
         decoder.decode(&wire).map(|decoded| decoded.event),
-        Ok(ReplyEvent::End { .. })
+        Ok(FastCgiEvent::End { .. })
     ));
 }
 
@@ -362,18 +362,18 @@ fn what_is_given_back_comes_again() {
         record(kind::STDOUT, 1, b"", 0),
     ]
     .concat();
-    let mut decoder = ReplyDecoder::new(ID);
+    let mut decoder = FastCgiDecoder::new(ID);
     let first = decoder.decode(&wire).expect("a record");
-    assert_eq!(first.event, ReplyEvent::Data(Stream::Stdout, 8..16));
+    assert_eq!(first.event, FastCgiEvent::Data(Stream::Stdout, 8..16));
     decoder.give_back(4);
     let position = first.consumed - 4;
     let second = decoder.decode(&wire[position..]).expect("its rest");
-    assert_eq!(second.event, ReplyEvent::Data(Stream::Stdout, 0..4));
+    assert_eq!(second.event, FastCgiEvent::Data(Stream::Stdout, 0..4));
     assert!(!decoder.is_stdout_ended());
     let third = decoder
         .decode(&wire[position + 4..])
         .expect("the end of STDOUT");
-    assert_eq!((third.consumed, third.event), (11, ReplyEvent::NeedMore));
+    assert_eq!((third.consumed, third.event), (11, FastCgiEvent::NeedMore));
     assert!(decoder.is_stdout_ended());
 }
 

@@ -14,18 +14,9 @@
 
 use std::ops::Range;
 
+use crate::request_head::BodyFraming;
 use crate::status::Status;
-
-/// How the end of a request body is found (RFC 9112 6.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BodyFraming {
-    /// There is no body.
-    None,
-    /// That many bytes; a request with length 0 is `None`.
-    Length(u64),
-    /// Chunks until the last one.
-    Chunked,
-}
+use crate::syntax::is_token;
 
 /// How much of a body is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +43,7 @@ impl Default for BodyLimits {
 
 /// One step of decoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decoded {
+pub struct DecodedPiece {
     /// Input bytes that are done with, those of the piece included.
     pub consumed: usize,
     /// What came out.
@@ -155,7 +146,7 @@ impl std::error::Error for BodyError {}
 /// Decodes one body. Allocates only if there are trailers.
 #[derive(Clone, Debug)]
 pub struct BodyDecoder {
-    state: State,
+    state: ChunkedState,
     limits: BodyLimits,
     bytes_received: u64,
     is_reply: bool,
@@ -165,7 +156,7 @@ pub struct BodyDecoder {
 
 /// What comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ChunkedState {
     /// Body bytes that Content-Length announced, that many; never 0.
     Length { remaining: u64 },
     /// A chunk size of which `digits` digits were read.
@@ -221,7 +212,7 @@ impl ExtensionPart {
             Anything, BeforeName, BeforeSemicolon, BeforeValue, BehindName, BehindQuoted, Escaped,
             Name, Quoted, Value,
         };
-        let is_token = super::is_token(&[byte]);
+        let is_token = is_token(&[byte]);
         let is_control = byte.is_ascii_control() && byte != b'\t';
         Some(match (self, byte) {
             (_, _) if is_control => return None,
@@ -262,12 +253,12 @@ impl BodyDecoder {
     /// [`BodyDecoder::decode`] says so, with or without input.
     pub fn new(framing: BodyFraming, limits: BodyLimits) -> BodyDecoder {
         let state = match framing {
-            BodyFraming::None | BodyFraming::Length(0) => State::End,
+            BodyFraming::None | BodyFraming::Length(0) => ChunkedState::End,
             BodyFraming::Length(length) if exceeds(length, &limits) => {
-                State::Refused(BodyErrorReason::BodyTooLarge)
+                ChunkedState::Refused(BodyErrorReason::BodyTooLarge)
             }
-            BodyFraming::Length(remaining) => State::Length { remaining },
-            BodyFraming::Chunked => State::Size { size: 0, digits: 0 },
+            BodyFraming::Length(remaining) => ChunkedState::Length { remaining },
+            BodyFraming::Chunked => ChunkedState::Size { size: 0, digits: 0 },
         };
         BodyDecoder {
             state,
@@ -280,41 +271,41 @@ impl BodyDecoder {
 
     /// Takes the next step. `input` begins where the last step's `consumed` ended. One call hands
     /// out at most one piece; an error is final.
-    pub fn decode(&mut self, input: &[u8]) -> Result<Decoded, BodyError> {
+    pub fn decode(&mut self, input: &[u8]) -> Result<DecodedPiece, BodyError> {
         let mut consumed = 0;
         loop {
             let rest = &input[consumed..];
             match self.state {
-                State::End => {
-                    return Ok(Decoded {
+                ChunkedState::End => {
+                    return Ok(DecodedPiece {
                         consumed,
                         piece: Piece::End,
                     });
                 }
-                State::Refused(reason) => return Err(reason.into()),
+                ChunkedState::Refused(reason) => return Err(reason.into()),
                 _ if rest.is_empty() => {
-                    return Ok(Decoded {
+                    return Ok(DecodedPiece {
                         consumed,
                         piece: Piece::NeedMore,
                     });
                 }
-                State::Length { remaining } => {
+                ChunkedState::Length { remaining } => {
                     let taken = self.take(remaining, rest.len());
                     self.state = match remaining - taken as u64 {
-                        0 => State::End,
-                        remaining => State::Length { remaining },
+                        0 => ChunkedState::End,
+                        remaining => ChunkedState::Length { remaining },
                     };
                     return Ok(data(consumed, taken));
                 }
-                State::Chunk { remaining } => {
+                ChunkedState::Chunk { remaining } => {
                     let taken = self.take(remaining, rest.len());
                     self.state = match remaining - taken as u64 {
-                        0 => State::DataReturn,
-                        remaining => State::Chunk { remaining },
+                        0 => ChunkedState::DataReturn,
+                        remaining => ChunkedState::Chunk { remaining },
                     };
                     return Ok(data(consumed, taken));
                 }
-                State::Trailer => {
+                ChunkedState::Trailer => {
                     consumed += self.trailer(rest).map_err(|error| self.refuse(error))?
                 }
                 framing => {
@@ -329,7 +320,7 @@ impl BodyDecoder {
 
     /// Whether the body is complete.
     pub fn is_end(&self) -> bool {
-        self.state == State::End
+        self.state == ChunkedState::End
     }
 
     /// Body bytes handed out so far, chunk framing not counted.
@@ -340,8 +331,8 @@ impl BodyDecoder {
     /// Body bytes still to come, if that is known: not for chunked bodies before their end.
     pub fn remaining(&self) -> Option<u64> {
         match self.state {
-            State::Length { remaining } => Some(remaining),
-            State::End => Some(0),
+            ChunkedState::Length { remaining } => Some(remaining),
+            ChunkedState::End => Some(0),
             _ => None,
         }
     }
@@ -369,19 +360,19 @@ impl BodyDecoder {
     }
 
     fn refuse(&mut self, reason: BodyErrorReason) -> BodyError {
-        self.state = State::Refused(reason);
+        self.state = ChunkedState::Refused(reason);
         reason.into()
     }
 
     /// One byte of chunk framing (RFC 9112 7.1).
-    fn framing_byte(&self, state: State, byte: u8) -> Result<State, BodyErrorReason> {
+    fn framing_byte(&self, state: ChunkedState, byte: u8) -> Result<ChunkedState, BodyErrorReason> {
         match (state, byte) {
-            (State::Size { size, digits }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+            (ChunkedState::Size { size, digits }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
                 self.size_digit(size, digits, byte)
             }
-            (State::Size { digits: 0, .. }, _) => Err(BodyErrorReason::ChunkSize),
-            (State::Size { size, .. }, b'\r') => Ok(State::SizeLineFeed { size }),
-            (State::Size { size, .. }, b';' | b' ' | b'\t') => Ok(State::Extension {
+            (ChunkedState::Size { digits: 0, .. }, _) => Err(BodyErrorReason::ChunkSize),
+            (ChunkedState::Size { size, .. }, b'\r') => Ok(ChunkedState::SizeLineFeed { size }),
+            (ChunkedState::Size { size, .. }, b';' | b' ' | b'\t') => Ok(ChunkedState::Extension {
                 size,
                 length: 1,
                 part: match byte {
@@ -390,22 +381,29 @@ impl BodyDecoder {
                     _ => ExtensionPart::BeforeSemicolon,
                 },
             }),
-            (State::Size { .. }, _) => Err(BodyErrorReason::ChunkSize),
-            (State::Extension { size, part, .. }, b'\r') if part.may_end() => {
-                Ok(State::SizeLineFeed { size })
+            (ChunkedState::Size { .. }, _) => Err(BodyErrorReason::ChunkSize),
+            (ChunkedState::Extension { size, part, .. }, b'\r') if part.may_end() => {
+                Ok(ChunkedState::SizeLineFeed { size })
             }
-            (State::Extension { size, length, part }, _) => {
+            (ChunkedState::Extension { size, length, part }, _) => {
                 self.extension_byte(size, length, part, byte)
             }
-            (State::SizeLineFeed { size: 0 }, b'\n') => Ok(State::Trailer),
-            (State::SizeLineFeed { size }, b'\n') => Ok(State::Chunk { remaining: size }),
-            (State::DataReturn, b'\r') => Ok(State::DataLineFeed),
-            (State::DataLineFeed, b'\n') => Ok(State::Size { size: 0, digits: 0 }),
+            (ChunkedState::SizeLineFeed { size: 0 }, b'\n') => Ok(ChunkedState::Trailer),
+            (ChunkedState::SizeLineFeed { size }, b'\n') => {
+                Ok(ChunkedState::Chunk { remaining: size })
+            }
+            (ChunkedState::DataReturn, b'\r') => Ok(ChunkedState::DataLineFeed),
+            (ChunkedState::DataLineFeed, b'\n') => Ok(ChunkedState::Size { size: 0, digits: 0 }),
             _ => Err(BodyErrorReason::ChunkLineEnd),
         }
     }
 
-    fn size_digit(&self, size: u64, digits: u32, byte: u8) -> Result<State, BodyErrorReason> {
+    fn size_digit(
+        &self,
+        size: u64,
+        digits: u32,
+        byte: u8,
+    ) -> Result<ChunkedState, BodyErrorReason> {
         let digit = char::from(byte)
             .to_digit(16)
             .ok_or(BodyErrorReason::ChunkSize)?;
@@ -419,7 +417,7 @@ impl BodyDecoder {
         if exceeds(self.bytes_received.saturating_add(size), &self.limits) {
             return Err(BodyErrorReason::BodyTooLarge);
         }
-        Ok(State::Size {
+        Ok(ChunkedState::Size {
             size,
             digits: digits + 1,
         })
@@ -431,7 +429,7 @@ impl BodyDecoder {
         length: usize,
         part: ExtensionPart,
         byte: u8,
-    ) -> Result<State, BodyErrorReason> {
+    ) -> Result<ChunkedState, BodyErrorReason> {
         if byte == b'\n' {
             return Err(BodyErrorReason::ChunkLineEnd);
         }
@@ -439,7 +437,7 @@ impl BodyDecoder {
         if length >= self.limits.chunk_extension_bytes_max {
             return Err(BodyErrorReason::ChunkExtensionTooLong);
         }
-        Ok(State::Extension {
+        Ok(ChunkedState::Extension {
             size,
             length: length + 1,
             part,
@@ -460,7 +458,7 @@ impl BodyDecoder {
             match &self.trailer[line_start..] {
                 b"\r\n" => {
                     self.trailer.truncate(line_start);
-                    self.state = State::End;
+                    self.state = ChunkedState::End;
                 }
                 line => check_trailer_line(line)?,
             }
@@ -469,8 +467,8 @@ impl BodyDecoder {
     }
 }
 
-fn data(start: usize, length: usize) -> Decoded {
-    Decoded {
+fn data(start: usize, length: usize) -> DecodedPiece {
+    DecodedPiece {
         consumed: start + length,
         piece: Piece::Data(start..start + length),
     }
@@ -488,7 +486,7 @@ fn check_trailer_line(line: &[u8]) -> Result<(), BodyErrorReason> {
     let is_clean = value
         .iter()
         .all(|&byte| byte == b'\t' || !byte.is_ascii_control());
-    if super::is_token(name) && is_clean {
+    if is_token(name) && is_clean {
         Ok(())
     } else {
         Err(BodyErrorReason::Trailer)

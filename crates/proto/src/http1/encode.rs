@@ -2,8 +2,8 @@
 //!
 //! Callers append to their own output buffer; nothing here allocates beyond growing it.
 
-use super::request_head::Version;
 use crate::header_block::HeaderBlock;
+use crate::request_head::Version;
 use crate::status::Status;
 
 /// `100 Continue`, complete.
@@ -14,13 +14,6 @@ pub const CHUNK_END: &[u8] = b"\r\n";
 
 /// The last chunk of a chunked body, with an empty trailer section.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
-
-/// Appends a whole response head: status line, the fields of `fields`, and the empty line.
-pub fn write_head(out: &mut Vec<u8>, version: Version, status: Status, fields: &HeaderBlock) {
-    write_status_line(out, version, status);
-    out.extend_from_slice(fields.as_bytes());
-    out.extend_from_slice(b"\r\n");
-}
 
 /// Appends the status line with its CR LF. A status outside 100–999 is written as 500.
 ///
@@ -56,7 +49,9 @@ fn write_uncommon_status_line(out: &mut Vec<u8>, status: Status) {
 ///
 /// HTTP/1.0 clients must not be sent one (RFC 9110 15.2); the caller checks.
 pub fn write_interim(out: &mut Vec<u8>, status: Status, fields: &HeaderBlock) {
-    write_head(out, Version::Http11, status, fields);
+    write_status_line(out, Version::Http11, status);
+    out.extend_from_slice(fields.as_bytes());
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Appends `Content-Length: N` with its CR LF.
@@ -114,11 +109,11 @@ mod tests {
     }
 
     #[test]
-    fn a_head_ends_in_an_empty_line() {
+    fn an_interim_response_ends_in_an_empty_line() {
         let mut fields = HeaderBlock::new();
-        fields.append("Server", b"petrel");
-        let head = written(|out| write_head(out, Version::Http11, Status::OK, &fields));
-        assert_eq!(head, "HTTP/1.1 200 OK\r\nServer: petrel\r\n\r\n");
+        fields.append("Link", b"</a.css>");
+        let head = written(|out| write_interim(out, Status::EARLY_HINTS, &fields));
+        assert_eq!(head, "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n");
     }
 
     #[test]

@@ -7,27 +7,44 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::body::BodyFraming;
-use super::error::HeadErrorReason as Reason;
-use super::field::KnownField;
-use super::host;
-use super::request_head::{Field, HeadOptions, Parsed, RequestHead, Version};
-use crate::method::Method;
-use crate::url::AbsoluteForm;
+use crate::request_head::{
+    FieldRange, HeadError, HeadErrorReason as Reason, HeadOptions, KnownField, RequestHead, Version,
+};
 
 /// Empty lines that are tolerated before a request line.
 const EMPTY_LINES_MAX: usize = 8;
 /// Fields that most requests stay under; their places are on the stack.
 const FIELDS_USUAL: usize = 64;
-/// Fields at most.
-const FIELDS_MAX: usize = 1024;
+
+/// How far a head has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parsed {
+    /// The empty line that ends the head has not arrived yet.
+    Partial,
+    /// The head is complete; the body or the next request begins `length` bytes into the input.
+    Complete {
+        /// Bytes of input the head took, leading empty lines included.
+        length: usize,
+    },
+}
+
+impl RequestHead {
+    /// Reads a head from the beginning of `input`, which may hold more than the head.
+    ///
+    /// On [`Parsed::Partial`] call again with the same bytes and more behind them. The new bytes
+    /// are searched for the end of the head; a full parse is only tried when it is there, or when
+    /// the input has doubled, so that a head sent byte by byte costs linear time and is still
+    /// refused early. An error is final. [`RequestHead::clear`] comes before the next request.
+    ///
+    /// Empty lines before the request line are skipped (RFC 9112 2.2), up to eight.
+    #[inline]
+    pub fn parse(&mut self, input: &[u8], options: &HeadOptions) -> Result<Parsed, HeadError> {
+        parse(self, input, options).map_err(HeadError::from)
+    }
+}
 
 #[inline]
-pub(super) fn parse(
-    head: &mut RequestHead,
-    input: &[u8],
-    options: &HeadOptions,
-) -> Result<Parsed, Reason> {
+fn parse(head: &mut RequestHead, input: &[u8], options: &HeadOptions) -> Result<Parsed, Reason> {
     if head.attempted != 0 && !is_worth_another_attempt(head, input, options)? {
         return Ok(Parsed::Partial);
     }
@@ -131,7 +148,7 @@ fn attempt(
     if options.header_strict {
         refuse_bare_line_feeds(head)?;
     }
-    finish(head, options)?;
+    head.finish(options)?;
     Ok(Some(length))
 }
 
@@ -171,7 +188,7 @@ fn read<const FIELDS: usize>(
     head.index = [0; KnownField::COUNT];
     head.fields.clear();
     head.fields
-        .extend(request.headers.iter().map(|header| Field {
+        .extend(request.headers.iter().map(|header| FieldRange {
             name: place(header.name.as_bytes()),
             value: place(header.value),
             known: KnownField::from_name(header.name.as_bytes()),
@@ -181,7 +198,7 @@ fn read<const FIELDS: usize>(
 
 #[cold]
 fn read_many(head: &mut RequestHead, input: &[u8]) -> Result<Option<usize>, Reason> {
-    read::<FIELDS_MAX>(head, input).map_err(reason)
+    read::<{ RequestHead::FIELDS_MAX }>(head, input).map_err(reason)
 }
 
 /// httparse knows 1.0 and 1.1 only. A higher 1.x has the meaning of 1.1 (RFC 9110 2.5), so it is
@@ -265,203 +282,6 @@ fn refuse_bare_line_feeds(head: &RequestHead) -> Result<(), Reason> {
     } else {
         Err(Reason::LineEnd)
     }
-}
-
-/// What the fields mean for the message, once they are in place.
-#[inline]
-fn finish(head: &mut RequestHead, options: &HeadOptions) -> Result<(), Reason> {
-    if index_fields(head) {
-        head.merge_repeated()?;
-    }
-    head.method = Method::from_bytes(head.method_bytes()).ok_or(Reason::MethodUnknown)?;
-    if head.method == Method::Connect {
-        return Err(Reason::MethodConnect);
-    }
-    set_host(head, options)?;
-    head.framing = framing(head, options)?;
-    head.keep_alive = keep_alive(head);
-    head.expects_continue = expects_continue(head);
-    Ok(())
-}
-
-/// Fills the index; says whether a known field is repeated.
-#[inline]
-fn index_fields(head: &mut RequestHead) -> bool {
-    let mut repeated = false;
-    for (number, field) in (1u32..).zip(&head.fields) {
-        let Some(known) = field.known else { continue };
-        let entry = &mut head.index[known as usize];
-        if *entry == 0 {
-            *entry = number;
-        } else {
-            repeated = true;
-        }
-    }
-    repeated
-}
-
-/// RFC 9112 3.2: the host comes from an absolute-form target if there is one, and then the Host
-/// field is made to say the same, so that no backend sees another one.
-#[inline]
-fn set_host(head: &mut RequestHead, options: &HeadOptions) -> Result<(), Reason> {
-    head.host.clear();
-    let target = &head.bytes[head.target.clone()];
-    if !matches!(target.first(), Some(b'/')) && target != b"*" {
-        return set_host_from_target(head, options);
-    }
-    let Some(position) = head.index[KnownField::Host as usize].checked_sub(1) else {
-        return match head.version {
-            Version::Http10 => Ok(()),
-            Version::Http11 => Err(Reason::HostMissing),
-        };
-    };
-    let field = &head.fields[position as usize];
-    if has_second(head, KnownField::Host, position) {
-        return Err(Reason::HostRepeated);
-    }
-    let value = &head.bytes[field.value.clone()];
-    if value.is_empty() && head.version == Version::Http10 {
-        return Ok(());
-    }
-    let memo = &mut head.host_memo;
-    memo.normalise(&mut head.host, value, options)
-        .ok_or(Reason::HostInvalid)
-}
-
-#[cold]
-fn set_host_from_target(head: &mut RequestHead, options: &HeadOptions) -> Result<(), Reason> {
-    let target = &head.bytes[head.target.clone()];
-    let authority = AbsoluteForm::split(target)
-        .ok_or(Reason::RequestTarget)?
-        .authority;
-    host::normalise(&mut head.host, authority, options).ok_or(Reason::HostInvalid)?;
-    let authority = authority.to_vec();
-    if let Some(position) = head.index[KnownField::Host as usize].checked_sub(1)
-        && has_second(head, KnownField::Host, position)
-    {
-        return Err(Reason::HostRepeated);
-    }
-    head.set_field("Host", &authority);
-    Ok(())
-}
-
-/// Whether a field of this name stands behind the one at `position`.
-fn has_second(head: &RequestHead, known: KnownField, position: u32) -> bool {
-    head.fields[position as usize + 1..]
-        .iter()
-        .any(|field| field.known == Some(known))
-}
-
-/// RFC 9112 6.3, with nothing tolerated that two readers could take differently.
-#[inline]
-fn framing(head: &RequestHead, options: &HeadOptions) -> Result<BodyFraming, Reason> {
-    let length = head.index[KnownField::ContentLength as usize].checked_sub(1);
-    let framing = match (length, head.field(KnownField::TransferEncoding)) {
-        (None, None) if head.method == Method::Post => return Err(Reason::LengthRequired),
-        (None, None) => return Ok(BodyFraming::None),
-        (Some(_), Some(_)) => return Err(Reason::ContentLengthWithTransferEncoding),
-        (Some(position), None) => content_length(head, position, options)?,
-        (None, Some(codings)) => {
-            if head.version == Version::Http10 {
-                return Err(Reason::TransferEncodingInHttp10);
-            }
-            transfer_encoding(codings)?
-        }
-    };
-    if framing != BodyFraming::None && head.method.is_get_or_head() && !options.method_get_body {
-        return Err(Reason::BodyUnexpected);
-    }
-    Ok(framing)
-}
-
-fn content_length(
-    head: &RequestHead,
-    position: u32,
-    options: &HeadOptions,
-) -> Result<BodyFraming, Reason> {
-    let field = &head.fields[position as usize];
-    let length = decimal(head.value(field)).ok_or(Reason::ContentLengthInvalid)?;
-    if has_second(head, KnownField::ContentLength, position) {
-        let mut values = head.fields_named(KnownField::ContentLength.name());
-        if options.header_strict || values.any(|value| decimal(value) != Some(length)) {
-            return Err(Reason::ContentLengthRepeated);
-        }
-    }
-    Ok(if length == 0 {
-        BodyFraming::None
-    } else {
-        BodyFraming::Length(length)
-    })
-}
-
-/// Digits only, at most 63 bits: a length that also fits a file offset.
-pub(super) fn decimal(text: &[u8]) -> Option<u64> {
-    if text.is_empty() {
-        return None;
-    }
-    let mut value: u64 = 0;
-    for &byte in text {
-        let digit = byte.checked_sub(b'0').filter(|&digit| digit < 10)?;
-        value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
-    }
-    (value <= i64::MAX as u64).then_some(value)
-}
-
-fn transfer_encoding(codings: &[u8]) -> Result<BodyFraming, Reason> {
-    let is_chunked = |coding: &[u8]| coding.eq_ignore_ascii_case(b"chunked");
-    if is_chunked(codings) {
-        return Ok(BodyFraming::Chunked);
-    }
-    let mut chunked_count = 0;
-    let mut unknown_count = 0;
-    let mut ends_in_chunked = false;
-    for coding in list(codings) {
-        ends_in_chunked = is_chunked(coding);
-        chunked_count += usize::from(ends_in_chunked);
-        unknown_count += usize::from(!ends_in_chunked);
-    }
-    match (chunked_count, unknown_count) {
-        (1, 0) => Ok(BodyFraming::Chunked),
-        (0 | 1, 1..) if chunked_count == usize::from(ends_in_chunked) => {
-            Err(Reason::TransferEncodingUnknown)
-        }
-        _ => Err(Reason::TransferEncodingInvalid),
-    }
-}
-
-#[inline]
-fn keep_alive(head: &RequestHead) -> bool {
-    let by_default = head.version == Version::Http11;
-    let Some(options) = head.field(KnownField::Connection) else {
-        return by_default;
-    };
-    let mut keeps = by_default;
-    for option in list(options) {
-        if option.eq_ignore_ascii_case(b"close") {
-            return false;
-        }
-        keeps |= option.eq_ignore_ascii_case(b"keep-alive");
-    }
-    keeps
-}
-
-#[inline]
-fn expects_continue(head: &RequestHead) -> bool {
-    let Some(expectation) = head.field(KnownField::Expect) else {
-        return false;
-    };
-    head.version == Version::Http11
-        && head.framing != BodyFraming::None
-        && list(expectation).any(|item| item.eq_ignore_ascii_case(b"100-continue"))
-}
-
-/// The items of a comma-separated list without the white space around them; empty ones are
-/// skipped (RFC 9110 5.6.1.2). Quoted strings are not looked into.
-pub(super) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value
-        .split(|&byte| byte == b',')
-        .map(<[u8]>::trim_ascii)
-        .filter(|item| !item.is_empty())
 }
 
 #[cfg(test)]

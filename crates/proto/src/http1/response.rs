@@ -1,6 +1,6 @@
 //! Responses of HTTP/1 servers: bytes to a [`ReplyHead`] and the pieces of a body.
 //!
-//! [`ResponseDecoder`] is the other side of [`RequestHead`](super::RequestHead) and
+//! [`ResponseDecoder`] is the other side of [`RequestHead`](crate::request_head::RequestHead) and
 //! [`BodyDecoder`]: it reads what a backend answers. It sees all bytes received and not consumed
 //! yet, hands out ranges of them, and says whether another request may follow. Nothing is guessed:
 //! a response that two readers could understand differently is an error, and then its
@@ -16,10 +16,11 @@
 
 use std::ops::Range;
 
-use super::body::{BodyDecoder, BodyError, BodyErrorReason, BodyFraming, BodyLimits, Piece};
+use super::body::{BodyDecoder, BodyError, BodyErrorReason, BodyLimits, Piece};
 use super::response_head::{self, Head};
 use crate::method::Method;
 use crate::reply_head::ReplyHead;
+use crate::request_head::BodyFraming;
 use crate::status::Status;
 
 /// Reads one response after the other from a connection. Warm, it allocates nothing.
@@ -28,7 +29,7 @@ pub struct ResponseDecoder {
     head: ReplyHead,
     limits: ResponseLimits,
     asked: Asked,
-    state: State,
+    state: ResponseState,
     keep_alive: bool,
     interim_count: u32,
     /// Bytes of an incomplete head that were searched for its end.
@@ -163,7 +164,7 @@ impl From<BodyError> for ResponseError {
 
 /// What comes next.
 #[derive(Debug)]
-enum State {
+enum ResponseState {
     /// A head.
     Head,
     /// A body that tells its end.
@@ -186,7 +187,7 @@ impl ResponseDecoder {
                 method: Method::Get,
                 upgrade: false,
             },
-            state: State::Head,
+            state: ResponseState::Head,
             keep_alive: false,
             interim_count: 0,
             searched: 0,
@@ -213,7 +214,7 @@ impl ResponseDecoder {
     pub fn decode(&mut self, input: &[u8]) -> Result<ResponseDecoded, ResponseError> {
         let decoded = self.step(input);
         if let Err(error) = decoded {
-            self.state = State::Refused(error);
+            self.state = ResponseState::Refused(error);
         }
         decoded
     }
@@ -224,24 +225,24 @@ impl ResponseDecoder {
     /// The response is cut off.
     pub fn end_of_input(&mut self) -> Result<ResponseEvent, ResponseError> {
         let error = match &self.state {
-            State::End => None,
-            State::UntilClose => None,
-            State::Body(decoder) if decoder.is_end() => None,
-            State::Body(_) => Some(ResponseError::ClosedInBody),
-            State::Head if self.searched == 0 && self.interim_count == 0 => {
+            ResponseState::End => None,
+            ResponseState::UntilClose => None,
+            ResponseState::Body(decoder) if decoder.is_end() => None,
+            ResponseState::Body(_) => Some(ResponseError::ClosedInBody),
+            ResponseState::Head if self.searched == 0 && self.interim_count == 0 => {
                 Some(ResponseError::ClosedBeforeHead)
             }
-            State::Head => Some(ResponseError::ClosedInHead),
-            State::Refused(error) => Some(*error),
+            ResponseState::Head => Some(ResponseError::ClosedInHead),
+            ResponseState::Refused(error) => Some(*error),
         };
         match error {
             None => {
-                self.state = State::End;
+                self.state = ResponseState::End;
                 self.keep_alive = false;
                 Ok(ResponseEvent::End { reusable: false })
             }
             Some(error) => {
-                self.state = State::Refused(error);
+                self.state = ResponseState::Refused(error);
                 Err(error)
             }
         }
@@ -258,16 +259,16 @@ impl ResponseDecoder {
     /// Body bytes still to come, if the response told before: not for chunks, not until close.
     pub fn remaining(&self) -> Option<u64> {
         match &self.state {
-            State::Body(decoder) => decoder.remaining(),
-            State::End => Some(0),
-            State::Head | State::UntilClose | State::Refused(_) => None,
+            ResponseState::Body(decoder) => decoder.remaining(),
+            ResponseState::End => Some(0),
+            ResponseState::Head | ResponseState::UntilClose | ResponseState::Refused(_) => None,
         }
     }
 
     fn step(&mut self, input: &[u8]) -> Result<ResponseDecoded, ResponseError> {
         match &mut self.state {
-            State::Head => self.decode_head(input),
-            State::Body(decoder) => {
+            ResponseState::Head => self.decode_head(input),
+            ResponseState::Body(decoder) => {
                 let decoded = decoder.decode(input)?;
                 let event = match decoded.piece {
                     Piece::Data(range) => ResponseEvent::Body(range),
@@ -279,22 +280,22 @@ impl ResponseDecoder {
                     event,
                 })
             }
-            State::UntilClose if input.is_empty() => Ok(need_more(0)),
-            State::UntilClose => Ok(ResponseDecoded {
+            ResponseState::UntilClose if input.is_empty() => Ok(need_more(0)),
+            ResponseState::UntilClose => Ok(ResponseDecoded {
                 consumed: input.len(),
                 event: ResponseEvent::Body(0..input.len()),
             }),
-            State::End => Ok(ResponseDecoded {
+            ResponseState::End => Ok(ResponseDecoded {
                 consumed: 0,
                 event: self.end(input.len()),
             }),
-            State::Refused(error) => Err(*error),
+            ResponseState::Refused(error) => Err(*error),
         }
     }
 
     /// The end of the response, behind which `surplus` bytes were received that nobody asked for.
     fn end(&mut self, surplus: usize) -> ResponseEvent {
-        self.state = State::End;
+        self.state = ResponseState::End;
         self.keep_alive &= surplus == 0;
         ResponseEvent::End {
             reusable: self.keep_alive,
@@ -362,9 +363,11 @@ impl ResponseDecoder {
         }
         self.keep_alive = head.keep_alive;
         self.state = match head.framing {
-            Some(BodyFraming::None) => State::End,
-            Some(framing) => State::Body(BodyDecoder::of_reply(framing, self.body_limits())),
-            None => State::UntilClose,
+            Some(BodyFraming::None) => ResponseState::End,
+            Some(framing) => {
+                ResponseState::Body(BodyDecoder::of_reply(framing, self.body_limits()))
+            }
+            None => ResponseState::UntilClose,
         };
         Ok(Some(ResponseEvent::Head))
     }

@@ -4,24 +4,24 @@
 
 use std::mem::MaybeUninit;
 
-use super::body::BodyFraming;
-use super::parse::{decimal, list};
 use super::response::{Asked, ResponseError as Error};
 use crate::method::Method;
 use crate::reply_head::ReplyHead;
+use crate::request_head::{BodyFraming, KnownField};
 use crate::status::Status;
+use crate::syntax::{decimal, list};
 
 /// What a head says about its message.
 #[derive(Debug)]
 pub(super) struct Head {
     /// Bytes of input it took.
-    pub length: usize,
+    pub(crate) length: usize,
     /// Fields it has, those included that are not passed on.
-    pub fields: usize,
+    pub(crate) fields: usize,
     /// Where the body ends; `None`: where the connection does.
-    pub framing: Option<BodyFraming>,
+    pub(crate) framing: Option<BodyFraming>,
     /// The backend lets the connection go on.
-    pub keep_alive: bool,
+    pub(crate) keep_alive: bool,
 }
 
 /// Fields that most responses stay under; their places are on the stack.
@@ -119,14 +119,14 @@ impl Message {
         };
         let mut closes = false;
         for field in fields {
-            match Kind::of(field.name) {
-                Kind::ContentLength => message.content_length(field.value)?,
-                Kind::TransferEncoding if !is_http11 => {
+            match FieldKind::of(field.name) {
+                FieldKind::ContentLength => message.content_length(field.value)?,
+                FieldKind::TransferEncoding if !is_http11 => {
                     return Err(Error::TransferEncodingInHttp10);
                 }
-                Kind::TransferEncoding => message.transfer_encoding(field.value)?,
-                Kind::Connection => closes |= message.connection(field.value),
-                Kind::Upgrade | Kind::OfConnection | Kind::EndToEnd => {}
+                FieldKind::TransferEncoding => message.transfer_encoding(field.value)?,
+                FieldKind::Connection => closes |= message.connection(field.value),
+                FieldKind::Upgrade | FieldKind::OfConnection | FieldKind::EndToEnd => {}
             }
         }
         if message.is_chunked && message.content_length.is_some() {
@@ -202,16 +202,16 @@ impl Message {
             .content_length
             .filter(|_| !status.is_interim() && status != Status::NO_CONTENT);
         for field in fields {
-            match Kind::of(field.name) {
-                Kind::ContentLength => {
+            match FieldKind::of(field.name) {
+                FieldKind::ContentLength => {
                     if let Some(length) = length.take() {
                         reply.push(field.name, itoa::Buffer::new().format(length).as_bytes());
                     }
                 }
-                Kind::Upgrade if !tells_protocols(status) => {}
-                Kind::TransferEncoding | Kind::Connection | Kind::OfConnection => {}
-                Kind::EndToEnd if self.names_fields && is_named(fields, field.name) => {}
-                Kind::Upgrade | Kind::EndToEnd => reply.push(field.name, field.value),
+                FieldKind::Upgrade if !tells_protocols(status) => {}
+                FieldKind::TransferEncoding | FieldKind::Connection | FieldKind::OfConnection => {}
+                FieldKind::EndToEnd if self.names_fields && is_named(fields, field.name) => {}
+                FieldKind::Upgrade | FieldKind::EndToEnd => reply.push(field.name, field.value),
             }
         }
     }
@@ -229,7 +229,7 @@ fn tells_protocols(status: Status) -> bool {
 fn is_named(fields: &[httparse::Header<'_>], name: &str) -> bool {
     let connection = fields
         .iter()
-        .filter(|field| matches!(Kind::of(field.name), Kind::Connection));
+        .filter(|field| matches!(FieldKind::of(field.name), FieldKind::Connection));
     connection
         .flat_map(|field| list(field.value))
         .any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
@@ -237,7 +237,7 @@ fn is_named(fields: &[httparse::Header<'_>], name: &str) -> bool {
 
 /// What a response field is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum FieldKind {
     ContentLength,
     TransferEncoding,
     Connection,
@@ -247,25 +247,16 @@ enum Kind {
     EndToEnd,
 }
 
-impl Kind {
-    /// Most fields are told from the others by their length alone.
+impl FieldKind {
     #[inline]
-    fn of(name: &str) -> Kind {
-        let candidates: &[(&str, Kind)] = match name.len() {
-            2 => &[("te", Kind::OfConnection)],
-            7 => &[("upgrade", Kind::Upgrade), ("trailer", Kind::OfConnection)],
-            10 => &[
-                ("connection", Kind::Connection),
-                ("keep-alive", Kind::OfConnection),
-            ],
-            14 => &[("content-length", Kind::ContentLength)],
-            16 => &[("proxy-connection", Kind::OfConnection)],
-            17 => &[("transfer-encoding", Kind::TransferEncoding)],
-            _ => &[],
-        };
-        candidates
-            .iter()
-            .find(|(known, _)| name.eq_ignore_ascii_case(known))
-            .map_or(Kind::EndToEnd, |(_, kind)| *kind)
+    fn of(name: &str) -> FieldKind {
+        match KnownField::from_name(name.as_bytes()) {
+            Some(KnownField::ContentLength) => FieldKind::ContentLength,
+            Some(KnownField::TransferEncoding) => FieldKind::TransferEncoding,
+            Some(KnownField::Connection) => FieldKind::Connection,
+            Some(KnownField::Upgrade) => FieldKind::Upgrade,
+            Some(field) if field.is_hop_by_hop() => FieldKind::OfConnection,
+            _ => FieldKind::EndToEnd,
+        }
     }
 }

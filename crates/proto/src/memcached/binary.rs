@@ -9,7 +9,7 @@
 //!
 //! All packets of a command bear the same opaque number, so that a reply to anything else is noticed.
 
-use super::{Command, Direction, Fed, Item, Key, Reply, ReplyError, Write};
+use super::{Command, Direction, Item, Key, MemcachedProgress, Reply, ReplyError, Write};
 
 /// Appends `command`, all of whose packets bear `opaque`.
 pub fn write(out: &mut Vec<u8>, command: &Command<'_>, opaque: u32) {
@@ -80,7 +80,7 @@ pub fn write(out: &mut Vec<u8>, command: &Command<'_>, opaque: u32) {
 /// Takes the replies of one connection apart. Memory is taken for what has come, never for what was
 /// announced. After an error every call answers with that error.
 #[derive(Debug)]
-pub struct Decoder {
+pub struct BinaryDecoder {
     value_bytes_max: usize,
     opaque: u32,
     header: Vec<u8>,
@@ -88,10 +88,10 @@ pub struct Decoder {
     failed: Option<ReplyError>,
 }
 
-impl Decoder {
+impl BinaryDecoder {
     /// A decoder at the beginning of a reply. Values of more than `value_bytes_max` are refused.
-    pub fn new(value_bytes_max: usize) -> Decoder {
-        Decoder {
+    pub fn new(value_bytes_max: usize) -> BinaryDecoder {
+        BinaryDecoder {
             value_bytes_max,
             opaque: 0,
             header: Vec::with_capacity(HEADER_BYTES),
@@ -109,7 +109,7 @@ impl Decoder {
     ///
     /// # Errors
     /// What comes is no reply, or to something else, or a value beyond the limit.
-    pub fn feed(&mut self, input: &[u8]) -> Result<Fed, ReplyError> {
+    pub fn feed(&mut self, input: &[u8]) -> Result<MemcachedProgress, ReplyError> {
         if let Some(error) = self.failed {
             return Err(error);
         }
@@ -118,14 +118,14 @@ impl Decoder {
         fed
     }
 
-    fn read(&mut self, input: &[u8]) -> Result<Fed, ReplyError> {
+    fn read(&mut self, input: &[u8]) -> Result<MemcachedProgress, ReplyError> {
         let mut rest = input;
         loop {
             fill(&mut self.header, HEADER_BYTES, &mut rest);
             let Some(header) = self.header.first_chunk() else {
                 break;
             };
-            let header = Header::read(header);
+            let header = PacketHeader::read(header);
             self.check(&header)?;
             fill(&mut self.body, header.body_bytes, &mut rest);
             if self.body.len() < header.body_bytes {
@@ -134,19 +134,19 @@ impl Decoder {
             self.header.clear();
             let body = std::mem::take(&mut self.body);
             if let Some(reply) = reply_of(&header, body)? {
-                return Ok(Fed {
+                return Ok(MemcachedProgress {
                     consumed: input.len() - rest.len(),
                     reply: Some(reply),
                 });
             }
         }
-        Ok(Fed {
+        Ok(MemcachedProgress {
             consumed: input.len(),
             reply: None,
         })
     }
 
-    fn check(&self, header: &Header) -> Result<(), ReplyError> {
+    fn check(&self, header: &PacketHeader) -> Result<(), ReplyError> {
         if header.magic != REPLY {
             return Err(ReplyError::Magic);
         }
@@ -162,7 +162,7 @@ impl Decoder {
     }
 }
 
-struct Header {
+struct PacketHeader {
     magic: u8,
     operation: u8,
     key_bytes: usize,
@@ -173,11 +173,11 @@ struct Header {
     cas: u64,
 }
 
-impl Header {
-    fn read(bytes: &[u8; HEADER_BYTES]) -> Header {
+impl PacketHeader {
+    fn read(bytes: &[u8; HEADER_BYTES]) -> PacketHeader {
         let [magic, operation, k0, k1, extras, _, s0, s1, rest @ ..] = *bytes;
         let [b0, b1, b2, b3, o0, o1, o2, o3, cas @ ..] = rest;
-        Header {
+        PacketHeader {
             magic,
             operation,
             key_bytes: u16::from_be_bytes([k0, k1]).into(),
@@ -191,7 +191,7 @@ impl Header {
 }
 
 /// What a packet says; `None` if it is to be passed over.
-fn reply_of(header: &Header, mut body: Vec<u8>) -> Result<Option<Reply>, ReplyError> {
+fn reply_of(header: &PacketHeader, mut body: Vec<u8>) -> Result<Option<Reply>, ReplyError> {
     if header.status != 0 {
         body.drain(..(header.extras_bytes + header.key_bytes).min(body.len()));
         return failure_of(header, body);
@@ -219,7 +219,7 @@ fn reply_of(header: &Header, mut body: Vec<u8>) -> Result<Option<Reply>, ReplyEr
     }))
 }
 
-fn failure_of(header: &Header, text: Vec<u8>) -> Result<Option<Reply>, ReplyError> {
+fn failure_of(header: &PacketHeader, text: Vec<u8>) -> Result<Option<Reply>, ReplyError> {
     Ok(Some(match header.status {
         status::NOT_FOUND if header.operation == operation::GET_WITH_KEY_QUIETLY => {
             return Ok(None);
@@ -234,7 +234,7 @@ fn failure_of(header: &Header, text: Vec<u8>) -> Result<Option<Reply>, ReplyErro
 }
 
 /// Four bytes of flags, the key, the value.
-fn item_of(header: &Header, mut body: Vec<u8>) -> Result<Item, ReplyError> {
+fn item_of(header: &PacketHeader, mut body: Vec<u8>) -> Result<Item, ReplyError> {
     let flags = body.first_chunk().copied();
     let flags = flags.filter(|_| header.extras_bytes == 4);
     let flags = u32::from_be_bytes(flags.ok_or(ReplyError::Lengths)?);
@@ -290,26 +290,26 @@ const REQUEST: u8 = 0x80;
 const REPLY: u8 = 0x81;
 
 mod operation {
-    pub const SET: u8 = 0x01;
-    pub const ADD: u8 = 0x02;
-    pub const REPLACE: u8 = 0x03;
-    pub const DELETE: u8 = 0x04;
-    pub const INCREMENT: u8 = 0x05;
-    pub const DECREMENT: u8 = 0x06;
-    pub const FLUSH: u8 = 0x08;
-    pub const NO_OPERATION: u8 = 0x0a;
-    pub const VERSION: u8 = 0x0b;
-    pub const GET_WITH_KEY_QUIETLY: u8 = 0x0d;
-    pub const APPEND: u8 = 0x0e;
-    pub const PREPEND: u8 = 0x0f;
-    pub const TOUCH: u8 = 0x1c;
+    pub(crate) const SET: u8 = 0x01;
+    pub(crate) const ADD: u8 = 0x02;
+    pub(crate) const REPLACE: u8 = 0x03;
+    pub(crate) const DELETE: u8 = 0x04;
+    pub(crate) const INCREMENT: u8 = 0x05;
+    pub(crate) const DECREMENT: u8 = 0x06;
+    pub(crate) const FLUSH: u8 = 0x08;
+    pub(crate) const NO_OPERATION: u8 = 0x0a;
+    pub(crate) const VERSION: u8 = 0x0b;
+    pub(crate) const GET_WITH_KEY_QUIETLY: u8 = 0x0d;
+    pub(crate) const APPEND: u8 = 0x0e;
+    pub(crate) const PREPEND: u8 = 0x0f;
+    pub(crate) const TOUCH: u8 = 0x1c;
 }
 
 mod status {
-    pub const NOT_FOUND: u16 = 0x01;
-    pub const EXISTS: u16 = 0x02;
-    pub const INVALID: u16 = 0x04;
-    pub const NOT_STORED: u16 = 0x05;
-    pub const NOT_A_NUMBER: u16 = 0x06;
-    pub const UNKNOWN_COMMAND: u16 = 0x81;
+    pub(crate) const NOT_FOUND: u16 = 0x01;
+    pub(crate) const EXISTS: u16 = 0x02;
+    pub(crate) const INVALID: u16 = 0x04;
+    pub(crate) const NOT_STORED: u16 = 0x05;
+    pub(crate) const NOT_A_NUMBER: u16 = 0x06;
+    pub(crate) const UNKNOWN_COMMAND: u16 = 0x81;
 }

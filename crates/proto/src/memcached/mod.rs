@@ -1,7 +1,7 @@
 //! The protocols of memcached: commands written, replies read, as text or binary.
 //!
-//! A [`Command`] is written by [`text::write`] or [`binary::write`]; the [`text::Decoder`] and the
-//! [`binary::Decoder`] are fed bytes as they come and hand out the same [`Reply`]s: for
+//! A [`Command`] is written by [`text::write`] or [`binary::write`]; the [`text::TextDecoder`] and the
+//! [`binary::BinaryDecoder`] are fed bytes as they come and hand out the same [`Reply`]s: for
 //! [`Command::Get`] a [`Reply::Value`] for each key that is there and [`Reply::End`], for all others
 //! one. Knows nothing of sockets or of which server has a key; the clients in
 //! `modules/src/remote_store` drive it. The meta commands are left out: what they add to these, such as
@@ -17,7 +17,7 @@ pub mod text;
 
 pub use command::{Command, Direction, EXPIRED, Key, KeyError, Write};
 pub use error::ReplyError;
-pub use reply::{Fed, Item, Reply, VALUE_BYTES_MAX};
+pub use reply::{Item, MemcachedProgress, Reply, VALUE_BYTES_MAX};
 
 #[cfg(test)]
 mod tests;

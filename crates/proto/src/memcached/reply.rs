@@ -48,7 +48,7 @@ pub struct Item {
 
 /// What became of some input.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Fed {
+pub struct MemcachedProgress {
     /// Bytes of the input that were used. All of them, unless a reply is complete.
     pub consumed: usize,
     /// A complete reply; what follows in the input belongs to the next one.

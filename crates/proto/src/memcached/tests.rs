@@ -6,7 +6,7 @@ type Story = (Vec<Reply>, Option<ReplyError>);
 fn story(
     wire: &[u8],
     step: usize,
-    mut feed: impl FnMut(&[u8]) -> Result<Fed, ReplyError>,
+    mut feed: impl FnMut(&[u8]) -> Result<MemcachedProgress, ReplyError>,
 ) -> Story {
     let mut replies = Vec::new();
     for piece in wire.chunks(step) {
@@ -31,7 +31,7 @@ fn story(
 /// The same however it is cut.
 fn text(wire: &[u8], value_bytes_max: usize) -> Story {
     let decode = |step| {
-        let mut decoder = text::Decoder::new(value_bytes_max);
+        let mut decoder = text::TextDecoder::new(value_bytes_max);
         story(wire, step, |piece| decoder.feed(piece))
     };
     let whole = decode(wire.len());
@@ -44,7 +44,7 @@ fn text(wire: &[u8], value_bytes_max: usize) -> Story {
 /// Replies to what bore the number 7.
 fn binary(wire: &[u8], value_bytes_max: usize) -> Story {
     let decode = |step| {
-        let mut decoder = binary::Decoder::new(value_bytes_max);
+        let mut decoder = binary::BinaryDecoder::new(value_bytes_max);
         decoder.expect(7);
         story(wire, step, |piece| decoder.feed(piece))
     };

@@ -1,6 +1,6 @@
 //! The text protocol: lines, with values in between whose length stands in the line before.
 
-use super::{Command, Direction, Fed, Item, Key, Reply, ReplyError, Write};
+use super::{Command, Direction, Item, Key, MemcachedProgress, Reply, ReplyError, Write};
 use crate::crlf_line::{Line, Scanned};
 
 /// Appends `command`.
@@ -59,7 +59,7 @@ pub fn write(out: &mut Vec<u8>, command: &Command<'_>) {
 /// Takes the replies of one connection apart. Memory is taken for what has come, never for what was
 /// announced. After an error every call answers with that error.
 #[derive(Debug)]
-pub struct Decoder {
+pub struct TextDecoder {
     value_bytes_max: usize,
     line: Line,
     /// The value whose line has come.
@@ -75,10 +75,10 @@ struct Coming {
     end_seen: usize,
 }
 
-impl Decoder {
+impl TextDecoder {
     /// A decoder at the beginning of a reply. Values of more than `value_bytes_max` are refused.
-    pub fn new(value_bytes_max: usize) -> Decoder {
-        Decoder {
+    pub fn new(value_bytes_max: usize) -> TextDecoder {
+        TextDecoder {
             value_bytes_max,
             line: Line::default(),
             value: None,
@@ -90,7 +90,7 @@ impl Decoder {
     ///
     /// # Errors
     /// What comes is no reply, or a value beyond the limit.
-    pub fn feed(&mut self, input: &[u8]) -> Result<Fed, ReplyError> {
+    pub fn feed(&mut self, input: &[u8]) -> Result<MemcachedProgress, ReplyError> {
         if let Some(error) = self.failed {
             return Err(error);
         }
@@ -99,7 +99,7 @@ impl Decoder {
         fed
     }
 
-    fn read(&mut self, input: &[u8]) -> Result<Fed, ReplyError> {
+    fn read(&mut self, input: &[u8]) -> Result<MemcachedProgress, ReplyError> {
         let mut rest = input;
         while !rest.is_empty() {
             let reply = match self.value.take() {
@@ -108,10 +108,10 @@ impl Decoder {
             };
             if reply.is_some() {
                 let consumed = input.len() - rest.len();
-                return Ok(Fed { consumed, reply });
+                return Ok(MemcachedProgress { consumed, reply });
             }
         }
-        Ok(Fed {
+        Ok(MemcachedProgress {
             consumed: input.len(),
             reply: None,
         })

@@ -2,9 +2,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn complete(input: &[u8]) -> Header {
+fn complete(input: &[u8]) -> ProxyHeader {
     match decode(input) {
-        Ok(Decoded::Complete(header)) => *header,
+        Ok(DecodedHeader::Complete(header)) => *header,
         other => panic!("{}: {other:?}", input.escape_ascii()),
     }
 }
@@ -52,7 +52,7 @@ fn lines_of_version_1_are_read() {
         assert_eq!((header.length, header.endpoints), (line.len(), endpoints));
         for length in 0..line.len() {
             let part = &line.as_bytes()[..length];
-            assert_eq!(decode(part), Ok(Decoded::NeedMore), "{length}");
+            assert_eq!(decode(part), Ok(DecodedHeader::NeedMore), "{length}");
         }
     }
 }
@@ -79,7 +79,7 @@ fn malformed_lines_are_refused() {
         assert_eq!(decode(line.as_bytes()), Err(HeaderError::Line), "{line:?}");
     }
     let endless = [b"PROXY UNKNOWN ".as_slice(), &[b'x'; 200]].concat();
-    assert_eq!(decode(&endless[..106]), Ok(Decoded::NeedMore));
+    assert_eq!(decode(&endless[..106]), Ok(DecodedHeader::NeedMore));
     assert_eq!(decode(&endless[..107]), Err(HeaderError::Line));
 }
 
@@ -98,7 +98,7 @@ fn what_is_no_header_is_refused_at_its_first_wrong_byte() {
             "{input:?}"
         );
     }
-    assert_eq!(decode(b""), Ok(Decoded::NeedMore));
+    assert_eq!(decode(b""), Ok(DecodedHeader::NeedMore));
     let early = &v2(0x11, V2_TCP4, TCP4)[..=V2_SIGNATURE.len()];
     assert_eq!(decode(early), Err(HeaderError::Version));
 }
@@ -130,7 +130,11 @@ fn headers_of_version_2_are_read() {
             Endpoints::Itself
         );
         for length in 0..header.len() {
-            assert_eq!(decode(&header[..length]), Ok(Decoded::NeedMore), "{length}");
+            assert_eq!(
+                decode(&header[..length]),
+                Ok(DecodedHeader::NeedMore),
+                "{length}"
+            );
         }
     }
 }
@@ -254,6 +258,6 @@ proptest! {
         let mut header = v2(command, family, &bytes);
         let _ = decode(&header);
         header.resize(HEADER_BYTES_MAX, 0);
-        prop_assert_ne!(decode(&header), Ok(Decoded::NeedMore));
+        prop_assert_ne!(decode(&header), Ok(DecodedHeader::NeedMore));
     }
 }

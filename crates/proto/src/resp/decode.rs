@@ -34,7 +34,7 @@ impl Default for ReplyLimits {
 /// Memory is taken for what has come, never for what was announced; what is announced and could not be
 /// taken is refused at once. After an error every call answers with that error.
 #[derive(Debug)]
-pub struct ReplyDecoder {
+pub struct RespDecoder {
     limits: ReplyLimits,
     step: Step,
     line: Line,
@@ -49,7 +49,7 @@ pub struct ReplyDecoder {
 
 /// What became of some input.
 #[derive(Debug, PartialEq)]
-pub struct Fed {
+pub struct RespProgress {
     /// Bytes of the input that were used. All of them, unless a reply is complete.
     pub consumed: usize,
     /// A complete reply; what follows in the input belongs to the next one.
@@ -82,10 +82,10 @@ struct Aggregate {
     values: Vec<Value>,
 }
 
-impl ReplyDecoder {
+impl RespDecoder {
     /// A decoder at the beginning of a reply.
-    pub fn new(limits: ReplyLimits) -> ReplyDecoder {
-        ReplyDecoder {
+    pub fn new(limits: ReplyLimits) -> RespDecoder {
+        RespDecoder {
             limits,
             step: Step::Type,
             line: Line::default(),
@@ -106,7 +106,7 @@ impl ReplyDecoder {
     ///
     /// # Errors
     /// What comes is no reply, or one beyond the limits.
-    pub fn feed(&mut self, input: &[u8]) -> Result<Fed, RespError> {
+    pub fn feed(&mut self, input: &[u8]) -> Result<RespProgress, RespError> {
         if let Some(error) = self.failed {
             return Err(error);
         }
@@ -115,7 +115,7 @@ impl ReplyDecoder {
         fed
     }
 
-    fn read(&mut self, input: &[u8]) -> Result<Fed, RespError> {
+    fn read(&mut self, input: &[u8]) -> Result<RespProgress, RespError> {
         let mut rest = input;
         while !rest.is_empty() {
             let value = match std::mem::replace(&mut self.step, Step::Type) {
@@ -134,13 +134,13 @@ impl ReplyDecoder {
                 && let Some(reply) = self.add(value)?
             {
                 self.complete_bytes = std::mem::take(&mut self.spent);
-                return Ok(Fed {
+                return Ok(RespProgress {
                     consumed: input.len() - rest.len(),
                     value: Some(reply),
                 });
             }
         }
-        Ok(Fed {
+        Ok(RespProgress {
             consumed: input.len(),
             value: None,
         })

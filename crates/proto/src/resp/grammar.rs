@@ -35,7 +35,7 @@ pub(super) enum AggregateType {
 }
 
 impl Type {
-    pub fn line_bytes_max(self) -> usize {
+    pub(crate) fn line_bytes_max(self) -> usize {
         match self {
             Type::Status | Type::Error | Type::BigNumber => TEXT_BYTES_MAX,
             _ => NUMBER_BYTES_MAX,

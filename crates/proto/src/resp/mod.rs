@@ -1,6 +1,6 @@
 //! RESP, the protocol of Redis: commands written, replies read.
 //!
-//! A client writes commands with [`write_command`] and takes replies apart with a [`ReplyDecoder`], which
+//! A client writes commands with [`write_command`] and takes replies apart with a [`RespDecoder`], which
 //! is fed bytes as they come and hands out one [`Value`] after the other. RESP2 is what we speak; the
 //! types that RESP3 adds are understood as well, because a server behind a proxy may have been told to
 //! use them. Knows nothing of what a command means or which reply belongs to which; the clients in
@@ -25,7 +25,7 @@ mod error;
 mod grammar;
 mod value;
 
-pub use decode::{Fed, ReplyDecoder, ReplyLimits};
+pub use decode::{ReplyLimits, RespDecoder, RespProgress};
 pub use encode::write_command;
 pub use error::RespError;
 pub use value::Value;

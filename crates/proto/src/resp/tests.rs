@@ -2,7 +2,7 @@ use super::*;
 
 /// All replies in `wire`, fed in pieces of `step` bytes, and the error behind them.
 fn decode(wire: &[u8], step: usize, limits: ReplyLimits) -> (Vec<Value>, Option<RespError>) {
-    let mut decoder = ReplyDecoder::new(limits);
+    let mut decoder = RespDecoder::new(limits);
     let mut values = Vec::new();
     for piece in wire.chunks(step) {
         let mut rest = piece;
@@ -100,8 +100,10 @@ fn types_of_resp3_are_read() {
         Value::Push(vec![Value::Status(b"news".into())]),
     ];
     assert_eq!(values(wire), expected);
-    let nan = ReplyDecoder::new(ReplyLimits::default()).feed(b",nan\r\n");
-    assert!(matches!(nan, Ok(Fed { value: Some(Value::Double(number)), .. }) if number.is_nan()));
+    let nan = RespDecoder::new(ReplyLimits::default()).feed(b",nan\r\n");
+    assert!(
+        matches!(nan, Ok(RespProgress { value: Some(Value::Double(number)), .. }) if number.is_nan())
+    );
 }
 
 #[test]
@@ -183,7 +185,7 @@ fn limits_hold_for_all_of_a_reply_and_each_reply_anew() {
 
 #[test]
 fn a_decoder_tells_what_a_reply_takes() {
-    let mut decoder = ReplyDecoder::new(ReplyLimits::default());
+    let mut decoder = RespDecoder::new(ReplyLimits::default());
     for (wire, values, bytes) in [(&b"*2\r\n$3\r\nabc\r\n:1\r\n"[..], 3, 3), (b":1\r\n", 1, 0)] {
         decoder.feed(wire).expect("it is sound");
         assert_eq!(decoder.reply_bytes(), values * size_of::<Value>() + bytes);

@@ -1,4 +1,5 @@
 //! What the kernel is reading at the moment, and may write to.
+#![expect(clippy::disallowed_methods, reason = "it limits the end of a queue")]
 
 use std::mem;
 use std::time::{Duration, Instant};

@@ -103,7 +103,7 @@ pub fn is_refusal(error: &io::Error) -> bool {
 }
 
 /// The most reads a queue is made for.
-pub const CAPACITY_MAX: u32 = 4096;
+pub(crate) const CAPACITY_MAX: u32 = 4096;
 
 impl Read {
     /// Whether it can be submitted at all.

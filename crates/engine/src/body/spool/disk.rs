@@ -23,13 +23,13 @@ use bytes::Bytes;
 use rustix::io::Errno;
 
 use super::Piece;
-use super::memory::{self, Memory};
+use super::memory::{self, SpoolMemory};
 use super::temporary::{self, Target};
 use crate::blocking::Origin;
 use crate::file_cache::read::{read_cached, read_full};
 use crate::file_cache::{FileEntry, Uncached};
 use crate::limits;
-use crate::mounts::{Place, Storage};
+use crate::mounts::{MountedPlace, Storage};
 
 /// A file in the making, and what is to be written to it.
 pub(super) struct OnDisk {
@@ -37,7 +37,7 @@ pub(super) struct OnDisk {
     /// None before the first block is in it.
     file: Option<Rc<FileEntry>>,
     /// Where the file is: memory, where reading never waits, or a file system that jobs wait for.
-    place: Place,
+    place: MountedPlace,
     /// Whose turn at the disk it takes.
     client: u64,
     /// Byte 0 of the file is that at this offset.
@@ -45,12 +45,12 @@ pub(super) struct OnDisk {
     /// The bytes in front of it are in the file, but for those that were taken before.
     written: u64,
     block: Option<Block>,
-    tail: Memory,
+    tail: SpoolMemory,
     /// Offset of the first byte in `tail`.
     tail_begin: u64,
     /// Why there will be no room.
     failure: Option<io::Error>,
-    reading: Reading,
+    reading: SpoolReading,
     /// Bytes that are brought back to memory, and the offset of the first of them.
     recalled: (u64, Vec<u8>),
 }
@@ -60,31 +60,36 @@ struct Block {
     begin: u64,
     bytes: Bytes,
     /// None: it failed.
-    job: Option<Job<Option<Uncached>>>,
+    job: Option<SpoolJob<Option<Uncached>>>,
 }
 
 /// Bytes of the file for somebody who needs them in memory.
 #[derive(Default)]
-struct Reading {
+struct SpoolReading {
     /// Offset of the first one.
     begin: u64,
     bytes: Vec<u8>,
     /// A job that reads at an offset.
-    job: Option<(u64, Job<Vec<u8>>)>,
+    job: Option<(u64, SpoolJob<Vec<u8>>)>,
     /// The file system does not tell whether a read would wait.
     cannot_tell: bool,
 }
 
-type Job<T> = Pin<Box<dyn Future<Output = io::Result<T>>>>;
+type SpoolJob<T> = Pin<Box<dyn Future<Output = io::Result<T>>>>;
 
 impl OnDisk {
     /// What was in memory, from offset `begin` on, is to be written to a file in one of `directories`, in the
     /// turn of `client`.
-    pub fn new(memory: Memory, begin: u64, directories: &[PathBuf], client: u64) -> OnDisk {
+    pub(crate) fn new(
+        memory: SpoolMemory,
+        begin: u64,
+        directories: &[PathBuf],
+        client: u64,
+    ) -> OnDisk {
         OnDisk {
             directories: directories.into(),
             file: None,
-            place: Place::default(),
+            place: MountedPlace::default(),
             client,
             base: begin,
             written: begin,
@@ -92,17 +97,17 @@ impl OnDisk {
             tail: memory,
             tail_begin: begin,
             failure: None,
-            reading: Reading::default(),
+            reading: SpoolReading::default(),
             recalled: (0, Vec::new()),
         }
     }
 
-    pub fn push(&mut self, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.tail.append_all(bytes);
     }
 
     /// Whether the disk keeps up.
-    pub fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         let block = self.block.as_ref().map_or(0, |block| block.bytes.len());
         let unwritten = block + self.tail.len();
         self.failure.is_none()
@@ -111,17 +116,17 @@ impl OnDisk {
     }
 
     /// Whether a block is being written.
-    pub fn is_writing(&self) -> bool {
+    pub(crate) fn is_writing(&self) -> bool {
         self.block.as_ref().is_some_and(|block| block.job.is_some())
     }
 
     /// Why nothing more can be written.
-    pub fn failure(&self) -> Option<&io::Error> {
+    pub(crate) fn failure(&self) -> Option<&io::Error> {
         self.failure.as_ref()
     }
 
     /// Goes on writing; the bytes in front of `begin` are not needed.
-    pub fn poll_write(&mut self, begin: u64, context: &mut Context<'_>) {
+    pub(crate) fn poll_write(&mut self, begin: u64, context: &mut Context<'_>) {
         loop {
             if let Some(block) = &mut self.block {
                 let Some(job) = &mut block.job else { return };
@@ -180,7 +185,7 @@ impl OnDisk {
     }
 
     /// The bytes in front of `begin` are not needed any more.
-    pub fn forget(&mut self, begin: u64) {
+    pub(crate) fn forget(&mut self, begin: u64) {
         if let Some(block) = &self.block
             && block.job.is_none()
             && block.end() <= begin
@@ -205,7 +210,7 @@ impl OnDisk {
     }
 
     /// The bytes from `offset` on, as far as they are together in memory.
-    pub fn in_memory(&self, offset: u64) -> Option<&[u8]> {
+    pub(crate) fn in_memory(&self, offset: u64) -> Option<&[u8]> {
         let of_block = self
             .block
             .as_ref()
@@ -214,7 +219,7 @@ impl OnDisk {
     }
 
     /// Takes the stretch at `begin`, of which there are bytes.
-    pub fn take(&mut self, begin: u64) -> Piece {
+    pub(crate) fn take(&mut self, begin: u64) -> Piece {
         if let Some(file) = &self.file
             && begin < self.written
         {
@@ -236,7 +241,7 @@ impl OnDisk {
     }
 
     /// Bytes from `offset` on, at most `bytes_max`. They are before `end`, where what is held ends.
-    pub fn poll_read(
+    pub(crate) fn poll_read(
         &mut self,
         offset: u64,
         bytes_max: usize,
@@ -296,7 +301,7 @@ impl OnDisk {
     }
 
     /// What [`OnDisk::keep_recalled`] was given for the same `begin`.
-    pub fn take_recalled(&mut self, begin: u64) -> Vec<u8> {
+    pub(crate) fn take_recalled(&mut self, begin: u64) -> Vec<u8> {
         match std::mem::take(&mut self.recalled) {
             (of, bytes) if of == begin => bytes,
             _ => Vec::new(),
@@ -304,12 +309,12 @@ impl OnDisk {
     }
 
     /// Keeps the bytes from `begin` on for the next time.
-    pub fn keep_recalled(&mut self, begin: u64, bytes: Vec<u8>) {
+    pub(crate) fn keep_recalled(&mut self, begin: u64, bytes: Vec<u8>) {
         self.recalled = (begin, bytes);
     }
 
     /// All of it from `begin` on, in order.
-    pub fn into_pieces(mut self, mut begin: u64, end: u64, mut take: impl FnMut(Piece)) {
+    pub(crate) fn into_pieces(mut self, mut begin: u64, end: u64, mut take: impl FnMut(Piece)) {
         if let Some(file) = self.file.take()
             && begin < self.written
         {
@@ -334,7 +339,7 @@ impl Block {
     }
 }
 
-impl Reading {
+impl SpoolReading {
     /// What is there of the bytes at `offset`; at least one.
     fn at(&self, offset: u64) -> Option<&[u8]> {
         from_offset(&self.bytes, self.begin, offset)
@@ -354,8 +359,8 @@ fn read_now(
     file: &FileEntry,
     buffer: &mut [u8],
     offset: u64,
-    place: Place,
-    reading: &mut Reading,
+    place: MountedPlace,
+    reading: &mut SpoolReading,
 ) -> Option<io::Result<usize>> {
     let descriptor = file.descriptor()?;
     let read = match place.storage {

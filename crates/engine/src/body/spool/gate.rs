@@ -10,12 +10,12 @@ use rustix::io::Errno;
 /// What holds the writes of the spools of this thread up.
 #[derive(Default)]
 pub(super) struct Gate {
-    state: Mutex<State>,
+    state: Mutex<GateState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct GateState {
     /// What becomes of the next writes.
     passes: VecDeque<Option<Errno>>,
     is_open: bool,
@@ -32,33 +32,33 @@ pub(super) fn current() -> Option<Arc<Gate>> {
 }
 
 /// Closes the gate of this thread, until what this returns is dropped.
-pub(super) fn close() -> Closed {
+pub(super) fn close() -> ClosedGate {
     let gate = Arc::new(Gate::default());
     GATE.set(Some(Arc::clone(&gate)));
-    Closed(gate)
+    ClosedGate(gate)
 }
 
 /// A gate that is closed.
-pub(super) struct Closed(Arc<Gate>);
+pub(super) struct ClosedGate(Arc<Gate>);
 
-impl Closed {
+impl ClosedGate {
     /// Lets one write through.
-    pub fn pass_one(&self) {
+    pub(crate) fn pass_one(&self) {
         self.let_through(None);
     }
 
     /// Lets one write fail.
-    pub fn fail_one(&self, errno: Errno) {
+    pub(crate) fn fail_one(&self, errno: Errno) {
         self.let_through(Some(errno));
     }
 
     /// Writes that have come to the gate so far.
-    pub fn arrived(&self) -> usize {
+    pub(crate) fn arrived(&self) -> usize {
         self.0.state.lock().expect("sound").arrived
     }
 
     /// Held by those who are at the gate, or on their way there.
-    pub fn watch(&self) -> Weak<Gate> {
+    pub(crate) fn watch(&self) -> Weak<Gate> {
         Arc::downgrade(&self.0)
     }
 
@@ -68,7 +68,7 @@ impl Closed {
     }
 }
 
-impl Drop for Closed {
+impl Drop for ClosedGate {
     fn drop(&mut self) {
         GATE.set(None);
         self.0.state.lock().expect("sound").is_open = true;
@@ -78,7 +78,7 @@ impl Drop for Closed {
 
 impl Gate {
     /// Waits to be let through.
-    pub fn pass(&self) -> io::Result<()> {
+    pub(crate) fn pass(&self) -> io::Result<()> {
         let mut state = self.state.lock().expect("sound");
         state.arrived += 1;
         loop {

@@ -11,14 +11,14 @@ use crate::limits;
 /// Bytes in memory. What is more than [`limits::SPOOL_MEMORY_BYTES_MAX`] counts for a budget that all
 /// spools of a worker share, until it is sent or forgotten.
 #[derive(Default)]
-pub(super) struct Memory {
+pub(super) struct SpoolMemory {
     bytes: Vec<u8>,
-    share: Share,
+    share: SpoolShare,
 }
 
-impl Memory {
+impl SpoolMemory {
     /// Whether `count` more bytes may stay here; counts them.
-    pub fn has_room_for(&mut self, count: usize) -> bool {
+    pub(crate) fn has_room_for(&mut self, count: usize) -> bool {
         let length = self.bytes.len() + count;
         if length <= limits::SPOOL_MEMORY_BYTES_MAX {
             return true;
@@ -33,7 +33,7 @@ impl Memory {
     }
 
     /// Appends what there is room for.
-    pub fn append(&mut self, bytes: &[u8]) {
+    pub(crate) fn append(&mut self, bytes: &[u8]) {
         match self.bytes.capacity() {
             // Most bodies come at once: what has exactly their size becomes a piece as it is.
             0 => self.bytes = bytes.to_vec(),
@@ -42,7 +42,7 @@ impl Memory {
     }
 
     /// Appends what has to stay here, room or not, until it is written.
-    pub fn append_all(&mut self, bytes: &[u8]) {
+    pub(crate) fn append_all(&mut self, bytes: &[u8]) {
         let length = self.bytes.len() + bytes.len();
         if self.bytes.capacity() == 0 {
             self.bytes
@@ -53,19 +53,19 @@ impl Memory {
     }
 
     /// The bytes in front of `count` are not needed any more.
-    pub fn drain(&mut self, count: usize) {
+    pub(crate) fn drain(&mut self, count: usize) {
         self.bytes.drain(..count.min(self.bytes.len()));
         self.count();
     }
 
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.shrink_to(limits::POOLED_BUFFER_BYTES_MAX);
         self.share.set(0);
     }
 
     /// The bytes; they count until nobody holds them.
-    pub fn into_bytes(self) -> Bytes {
+    pub(crate) fn into_bytes(self) -> Bytes {
         match self.share.counted {
             0 => Bytes::from(self.bytes),
             _ => Bytes::from_owner(self),
@@ -74,12 +74,12 @@ impl Memory {
 
     /// The bytes for this worker, which count until it has let go of them, and for another thread, which may
     /// look for them until then.
-    pub fn into_shared(self) -> (Bytes, Weak<Vec<u8>>) {
+    pub(crate) fn into_shared(self) -> (Bytes, Weak<Vec<u8>>) {
         let bytes = Arc::new(self.bytes);
         let for_others = Arc::downgrade(&bytes);
         let mut share = self.share;
         share.set(bytes.len());
-        let counted = Counted {
+        let counted = CountedBytes {
             bytes,
             _share: share,
         };
@@ -96,18 +96,18 @@ impl Memory {
     }
 }
 
-impl From<Vec<u8>> for Memory {
-    fn from(bytes: Vec<u8>) -> Memory {
-        let mut memory = Memory {
+impl From<Vec<u8>> for SpoolMemory {
+    fn from(bytes: Vec<u8>) -> SpoolMemory {
+        let mut memory = SpoolMemory {
             bytes,
-            share: Share::default(),
+            share: SpoolShare::default(),
         };
         memory.count();
         memory
     }
 }
 
-impl Deref for Memory {
+impl Deref for SpoolMemory {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -115,7 +115,7 @@ impl Deref for Memory {
     }
 }
 
-impl AsRef<[u8]> for Memory {
+impl AsRef<[u8]> for SpoolMemory {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -132,12 +132,12 @@ pub(super) fn counted() -> usize {
     COUNTED.get()
 }
 
-struct Counted {
+struct CountedBytes {
     bytes: Arc<Vec<u8>>,
-    _share: Share,
+    _share: SpoolShare,
 }
 
-impl AsRef<[u8]> for Counted {
+impl AsRef<[u8]> for CountedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -145,7 +145,7 @@ impl AsRef<[u8]> for Counted {
 
 /// A part of the budget, given back when it is dropped.
 #[derive(Default)]
-struct Share {
+struct SpoolShare {
     counted: usize,
 }
 
@@ -154,7 +154,7 @@ thread_local! {
     static COUNTED: Cell<usize> = const { Cell::new(0) };
 }
 
-impl Share {
+impl SpoolShare {
     fn set(&mut self, counted: usize) {
         if counted != self.counted {
             // Bytes that another thread was given count there: nobody does that, and it would only
@@ -165,7 +165,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for SpoolShare {
     fn drop(&mut self) {
         self.set(0);
     }

@@ -30,28 +30,28 @@ use crate::blocking::Origin;
 #[cfg(doc)]
 use crate::limits;
 use disk::OnDisk;
-use memory::Memory;
+use memory::SpoolMemory;
 
 /// A queue of bytes with a place in memory and, beyond it, one on disk.
 #[derive(Default)]
 pub struct Spool {
-    place: Place,
+    place: SpoolPlace,
     /// Offset of the first byte that is still held; all before were released.
     begin: u64,
     /// Bytes that were pushed in all.
     end: u64,
 }
 
-enum Place {
+enum SpoolPlace {
     /// Everything that is held; the first byte is that at `begin`.
-    Memory(Memory),
+    Memory(SpoolMemory),
     /// What is not in the file is going there.
     Disk(Box<OnDisk>),
 }
 
-impl Default for Place {
-    fn default() -> Place {
-        Place::Memory(Memory::default())
+impl Default for SpoolPlace {
+    fn default() -> SpoolPlace {
+        SpoolPlace::Memory(SpoolMemory::default())
     }
 }
 
@@ -60,8 +60,8 @@ impl Spool {
     pub fn clear(&mut self) {
         let Spool { place, begin, end } = self;
         match place {
-            Place::Memory(memory) => memory.clear(),
-            Place::Disk(_) => *place = Place::default(),
+            SpoolPlace::Memory(memory) => memory.clear(),
+            SpoolPlace::Disk(_) => *place = SpoolPlace::default(),
         }
         *begin = 0;
         *end = 0;
@@ -72,7 +72,7 @@ impl Spool {
     /// [`Spool::poll_written`] or [`Spool::poll_read`].
     pub fn push(&mut self, bytes: &[u8], directories: &[PathBuf], client: u64) {
         match &mut self.place {
-            Place::Memory(memory) => {
+            SpoolPlace::Memory(memory) => {
                 if memory.has_room_for(bytes.len()) {
                     memory.append(bytes);
                     self.end += bytes.len() as u64;
@@ -81,9 +81,9 @@ impl Spool {
                 let memory = std::mem::take(memory);
                 let mut disk = OnDisk::new(memory, self.begin, directories, client);
                 disk.push(bytes);
-                self.place = Place::Disk(Box::new(disk));
+                self.place = SpoolPlace::Disk(Box::new(disk));
             }
-            Place::Disk(disk) => disk.push(bytes),
+            SpoolPlace::Disk(disk) => disk.push(bytes),
         }
         self.end += bytes.len() as u64;
     }
@@ -91,8 +91,8 @@ impl Spool {
     /// Whether more may be pushed: memory is enough, or the disk keeps up. False for good after a failure.
     pub fn has_room(&self) -> bool {
         match &self.place {
-            Place::Memory(_) => true,
-            Place::Disk(disk) => disk.has_room(),
+            SpoolPlace::Memory(_) => true,
+            SpoolPlace::Disk(disk) => disk.has_room(),
         }
     }
 
@@ -102,7 +102,7 @@ impl Spool {
     /// Those of open(2) and pwrite(2), `StorageFull` above all, each time; `TimedOut` when the disk has done
     /// nothing for [`limits::SPOOL_JOB_S_MAX`].
     pub fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Place::Disk(disk) = &mut self.place else {
+        let SpoolPlace::Disk(disk) = &mut self.place else {
             return Poll::Ready(Ok(()));
         };
         disk.poll_write(self.begin, context);
@@ -119,7 +119,7 @@ impl Spool {
     /// # Errors
     /// As with [`Spool::poll_room`].
     pub fn poll_written(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Place::Disk(disk) = &mut self.place else {
+        let SpoolPlace::Disk(disk) = &mut self.place else {
             return Poll::Ready(Ok(()));
         };
         disk.poll_write(self.begin, context);
@@ -147,12 +147,12 @@ impl Spool {
 
     /// Whether memory was not enough.
     pub fn is_on_disk(&self) -> bool {
-        matches!(self.place, Place::Disk(_))
+        matches!(self.place, SpoolPlace::Disk(_))
     }
 
     /// The bytes from `offset` on, if all that is held is in memory; otherwise nothing.
     pub fn in_memory(&self, offset: u64) -> Option<&[u8]> {
-        let Place::Memory(memory) = &self.place else {
+        let SpoolPlace::Memory(memory) = &self.place else {
             return None;
         };
         let skipped = usize::try_from(offset.checked_sub(self.begin)?).ok()?;
@@ -175,12 +175,12 @@ impl Spool {
             return Poll::Ready(Err(io::ErrorKind::InvalidInput.into()));
         }
         match &mut self.place {
-            Place::Memory(memory) => {
+            SpoolPlace::Memory(memory) => {
                 let skipped = usize::try_from(offset - self.begin).unwrap_or(usize::MAX);
                 let bytes = memory.get(skipped..).unwrap_or_default();
                 Poll::Ready(Ok(bytes.get(..bytes_max).unwrap_or(bytes)))
             }
-            Place::Disk(disk) => {
+            SpoolPlace::Disk(disk) => {
                 disk.poll_write(self.begin, context);
                 disk.poll_read(offset, bytes_max, context)
             }
@@ -195,13 +195,13 @@ impl Spool {
     pub fn poll_recall(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let (begin, end) = (self.begin, self.end);
-            let Place::Disk(disk) = &mut self.place else {
+            let SpoolPlace::Disk(disk) = &mut self.place else {
                 return Poll::Ready(Ok(()));
             };
             let mut recalled = disk.take_recalled(begin);
             let offset = begin + recalled.len() as u64;
             if offset == end {
-                self.place = Place::Memory(recalled.into());
+                self.place = SpoolPlace::Memory(recalled.into());
                 return Poll::Ready(Ok(()));
             }
             let read = self.poll_read(offset, RECALL_BYTES, context);
@@ -209,7 +209,7 @@ impl Spool {
             if let Poll::Ready(bytes) = read {
                 recalled.extend_from_slice(bytes?);
             }
-            if let Place::Disk(disk) = &mut self.place {
+            if let SpoolPlace::Disk(disk) = &mut self.place {
                 disk.keep_recalled(begin, recalled);
             }
             if is_pending {
@@ -222,10 +222,10 @@ impl Spool {
     pub fn release(&mut self, offset: u64) {
         let offset = offset.clamp(self.begin, self.end);
         match &mut self.place {
-            Place::Memory(memory) => {
+            SpoolPlace::Memory(memory) => {
                 memory.drain(usize::try_from(offset - self.begin).unwrap_or(usize::MAX));
             }
-            Place::Disk(disk) => disk.forget(offset),
+            SpoolPlace::Disk(disk) => disk.forget(offset),
         }
         self.begin = offset;
         self.forget_file();
@@ -238,8 +238,8 @@ impl Spool {
             return None;
         }
         let piece = match &mut self.place {
-            Place::Memory(memory) => Piece::Bytes(std::mem::take(memory).into_bytes()),
-            Place::Disk(disk) => disk.take(self.begin),
+            SpoolPlace::Memory(memory) => Piece::Bytes(std::mem::take(memory).into_bytes()),
+            SpoolPlace::Disk(disk) => disk.take(self.begin),
         };
         self.begin += piece.length();
         self.forget_file();
@@ -250,9 +250,9 @@ impl Spool {
     pub fn into_body(self) -> Body {
         let mut pieces = std::collections::VecDeque::new();
         match self.place {
-            Place::Memory(memory) if memory.is_empty() => return Body::Empty,
-            Place::Memory(memory) => return Body::Piece(Piece::Bytes(memory.into_bytes())),
-            Place::Disk(disk) => {
+            SpoolPlace::Memory(memory) if memory.is_empty() => return Body::Empty,
+            SpoolPlace::Memory(memory) => return Body::Piece(Piece::Bytes(memory.into_bytes())),
+            SpoolPlace::Disk(disk) => {
                 disk.into_pieces(self.begin, self.end, |piece| pieces.push_back(piece));
             }
         }
@@ -263,7 +263,7 @@ impl Spool {
     /// When everything is taken, memory is enough again.
     fn forget_file(&mut self) {
         if self.is_empty() && self.is_on_disk() {
-            self.place = Place::default();
+            self.place = SpoolPlace::default();
         }
     }
 }

@@ -28,8 +28,8 @@ fn data(length: usize) -> Vec<u8> {
 /// A spool with nothing but a disk under it: it begins with the first block.
 fn on_disk(bytes: &[u8]) -> Spool {
     let mut spool = Spool {
-        place: Place::Disk(Box::new(OnDisk::new(
-            Memory::default(),
+        place: SpoolPlace::Disk(Box::new(OnDisk::new(
+            SpoolMemory::default(),
             0,
             &directories(),
             0,
@@ -320,7 +320,7 @@ async fn every_order_of_steps_and_completions_keeps_the_bytes() {
 }
 
 struct Model {
-    gate: gate::Closed,
+    gate: gate::ClosedGate,
     spool: Spool,
     /// What was pushed, and how much of it is gone.
     all: Vec<u8>,
@@ -410,7 +410,7 @@ impl Model {
 
     /// Lets one write end, if there is one.
     async fn end_write(&mut self, errno: Option<Errno>) {
-        let Place::Disk(disk) = &self.spool.place else {
+        let SpoolPlace::Disk(disk) = &self.spool.place else {
             return;
         };
         if !disk.is_writing() {

@@ -3,15 +3,14 @@
 //!
 //! Reads wait in the same fair order as jobs of threads do: each file system in turn, there each client, and of
 //! one file system no more at a time than it can bear. A task of the worker begins those whose turn has come,
-//! a few at a time, and collects those that have ended. Whoever no longer waits has dropped his end of a
+//! a few at a time, and collects those that have ended. A client that no longer waits has dropped its end of a
 //! channel; a read that was not begun is soon left out, whatever becomes of those before it, and the descriptor with
 //! it; otherwise the result is dropped when it comes.
 //!
 //! What a queue cannot do is done by the threads of `gthread-aio`: file systems that are another machine's or
-//! a program's (one that hangs would fill the queue), reads that it declines, and all when it is full. A [`Way`]
+//! a program's (one that hangs would fill the queue), reads that it declines, and all when it is full. A [`ReadWay`]
 //! is what the backends differ in.
 
-mod counted;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +20,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use petrel_sys::read_queue::{
     BUFFER_BYTES_MAX, Buffer, DirectRange, Done, Read, ReadQueue, is_refusal,
@@ -30,23 +29,20 @@ use petrel_sys::readiness;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, oneshot};
 
-use counted::Counted;
-pub(crate) use counted::{queue_counts, queue_loads};
-
-use super::chunk::{Chunk, Share, within_memory};
-use super::counters::{count_async, count_sync};
+use super::chunk::Chunk;
 use super::gthread_aio::GthreadAio;
-use super::{Reader, Reading};
-use crate::blocking::{Load, Origin, Queue};
+use super::{ChunkReader, ChunkReading, NetworkBackend, Readers};
+use crate::blocking::{JobQueue, Load, Origin};
+use crate::clock::Clock;
+use crate::file_accounts::{CountedRead, FileAccounts, MemoryShare, OwnCounts};
 use crate::file_cache::{FileEntry, SharedDescriptor};
+use crate::ledger::Nanos;
 use crate::limits;
 use crate::log::LogHandle;
 use crate::mounts::{DeviceNumber, Storage};
-use crate::settings::core::NetworkBackend;
-use crate::worker::Worker;
 
 /// What a backend does in its own way.
-pub(super) trait Way {
+pub(super) trait ReadWay {
     /// Which one it is.
     fn backend(&self) -> NetworkBackend;
 
@@ -55,20 +51,29 @@ pub(super) trait Way {
     ///
     /// # Errors
     /// Whatever keeps this file from being read so. Threads read it then.
-    fn prepare(&self, file: &SharedDescriptor, offset: u64, length: usize) -> io::Result<Prepared>;
+    fn prepare(
+        &self,
+        file: &SharedDescriptor,
+        offset: u64,
+        length: usize,
+    ) -> io::Result<PreparedRead>;
 }
 
 /// What to read, and where to.
-pub(super) struct Prepared {
-    pub file: Arc<dyn AsFd + Send + Sync>,
-    pub buffer: Buffer,
-    pub range: DirectRange,
+pub(super) struct PreparedRead {
+    pub(crate) file: Arc<dyn AsFd + Send + Sync>,
+    pub(crate) buffer: Buffer,
+    pub(crate) range: DirectRange,
 }
 
-impl Prepared {
+impl PreparedRead {
     /// Just what is wanted, into plain memory.
-    pub fn plain(file: &SharedDescriptor, offset: u64, length: usize) -> io::Result<Prepared> {
-        Ok(Prepared {
+    pub(crate) fn plain(
+        file: &SharedDescriptor,
+        offset: u64,
+        length: usize,
+    ) -> io::Result<PreparedRead> {
+        Ok(PreparedRead {
             file: file.clone(),
             buffer: Buffer::new(length)?,
             range: DirectRange {
@@ -89,37 +94,43 @@ impl QueueReader {
     ///
     /// # Errors
     /// The queue cannot be waited for.
-    pub fn start(
+    pub(crate) fn start(
         queue: impl ReadQueue + 'static,
-        way: impl Way + 'static,
-        worker: &Rc<Worker>,
+        way: impl ReadWay + 'static,
+        readers: &Readers,
     ) -> io::Result<QueueReader> {
         let readable = readiness::readable(queue.descriptor().try_clone_to_owned()?)?;
         let inner = Rc::new(Inner {
             way: Box::new(way),
             queue: RefCell::new(Box::new(queue)),
-            waiting: RefCell::new(Queue::shared_by(worker.process().workers.get())),
+            waiting: RefCell::new(JobQueue::shared_by(readers.workers)),
             running: RefCell::default(),
             tokens: Cell::default(),
             wake: Notify::new(),
             is_failing: Cell::default(),
             forgotten_at: Cell::default(),
             refused: RefCell::default(),
-            log: worker.logs().error_log(None),
+            accounts: Arc::clone(&readers.accounts),
+            own_counts: Rc::clone(&readers.own_counts),
+            log: readers.logs.error_log(None),
+            clock: Rc::clone(&readers.clock),
         });
         tokio::task::spawn_local(drive(Rc::clone(&inner), readable));
         Ok(QueueReader(inner))
     }
 }
 
-impl Reader for QueueReader {
-    fn read(&self, file: &Rc<FileEntry>, offset: u64, length: usize, client: u64) -> Reading {
+impl ChunkReader for QueueReader {
+    fn read(&self, file: &Rc<FileEntry>, offset: u64, length: usize, client: u64) -> ChunkReading {
         let origin = file.origin(client, length);
         let descriptor = match file.share_descriptor() {
             Some(descriptor) if length > 0 && self.0.takes(file.storage(), &origin) => descriptor,
-            _ => return GthreadAio.read(file, offset, length, client),
+            _ => {
+                return GthreadAio(Arc::clone(&self.0.accounts)).read(file, offset, length, client);
+            }
         };
         let (answer, answered) = oneshot::channel();
+        let (accounts, clock, way) = (&self.0.accounts, &self.0.clock, &self.0.way);
         self.0.waiting.borrow_mut().push(
             origin,
             Order {
@@ -127,24 +138,22 @@ impl Reader for QueueReader {
                 offset,
                 length: length.min(limits::CHUNK_BYTES_CONFIGURED_MAX),
                 device: origin.device,
-                counted: Counted::new(self.0.way.backend(), origin.device),
+                counted: CountedRead::new(accounts, clock, way.backend(), origin.device),
                 answer,
             },
         );
         self.0.wake.notify_one();
-        let file = Rc::clone(file);
+        let (file, threads) = (Rc::clone(file), GthreadAio(Arc::clone(&self.0.accounts)));
         Box::pin(async move {
             match answered.await {
                 Ok(Answer::Read(read)) => read,
-                Ok(Answer::Declined) | Err(_) => {
-                    GthreadAio.read(&file, offset, length, client).await
-                }
+                Ok(Answer::Declined) | Err(_) => threads.read(&file, offset, length, client).await,
             }
         })
     }
 }
 
-// Whatever is asked for, there is a buffer for it.
+// There is a buffer for all that is asked for.
 const _: () = assert!(limits::CHUNK_BYTES_CONFIGURED_MAX <= BUFFER_BYTES_MAX);
 
 /// A read that is wanted.
@@ -153,39 +162,42 @@ struct Order {
     offset: u64,
     length: usize,
     device: u64,
-    counted: Counted,
+    counted: CountedRead,
     answer: oneshot::Sender<Answer>,
 }
 
 enum Answer {
     Read(io::Result<Chunk>),
-    /// Somebody else has to do it.
+    /// A thread has to do it.
     Declined,
 }
 
 /// A read that the queue has been given.
-struct Running {
+struct RunningRead {
     order: Order,
     range: DirectRange,
     load: Load,
-    memory: Share,
+    memory: MemoryShare,
 }
 
 struct Inner {
-    way: Box<dyn Way>,
+    way: Box<dyn ReadWay>,
     queue: RefCell<Box<dyn ReadQueue>>,
-    waiting: RefCell<Queue<Order>>,
-    running: RefCell<HashMap<u64, Running>>,
+    waiting: RefCell<JobQueue<Order>>,
+    running: RefCell<HashMap<u64, RunningRead>>,
     tokens: Cell<u64>,
     /// Something waits.
     wake: Notify,
     /// The kernel does not take what was gathered.
     is_failing: Cell<bool>,
     /// When those who have gone were last looked for.
-    forgotten_at: Cell<Option<Instant>>,
+    forgotten_at: Cell<Nanos>,
     /// File systems that do not do what this backend asks for.
     refused: RefCell<Vec<u64>>,
+    accounts: Arc<FileAccounts>,
+    own_counts: Rc<OwnCounts>,
     log: LogHandle,
+    clock: Rc<Clock>,
 }
 
 /// The task of a reader.
@@ -213,7 +225,7 @@ async fn drive(inner: Rc<Inner>, readable: AsyncFd<OwnedFd>) {
 /// Between two attempts to give the kernel what it does not take.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// Between two times that reads are looked for which nobody waits for any more: of a disk that hangs the turn of none
+/// Between two times that reads are looked for which no client waits for any more: of a disk that hangs the turn of none
 /// comes.
 const FORGET: Duration = Duration::from_secs(1);
 
@@ -241,13 +253,13 @@ impl Inner {
         }
     }
 
-    /// Takes out what nobody waits for any more, with its descriptor, unless that was done less than `pause` ago.
+    /// Takes out what no client waits for any more, with its descriptor, unless that was done less than `pause` ago.
     fn forget_who_has_gone(&self, pause: Duration) {
-        let forgotten_at = self.forgotten_at.get();
-        if forgotten_at.is_some_and(|then| then.elapsed() < pause) {
+        let now = self.clock.now();
+        if u128::from(now - self.forgotten_at.get()) < pause.as_nanos() {
             return;
         }
-        self.forgotten_at.set(Some(Instant::now()));
+        self.forgotten_at.set(now);
         let is_wanted = |order: &Order| !order.answer.is_closed();
         let forgotten = self.waiting.borrow_mut().purge(is_wanted);
         drop(forgotten);
@@ -257,7 +269,7 @@ impl Inner {
     /// Answers whether there is more to begin, or to try again.
     fn step(&self) -> bool {
         self.forget_who_has_gone(FORGET);
-        self.collect(count_async);
+        self.collect(|backend, bytes| self.accounts.count_async(backend, bytes));
         for _ in 0..limits::READS_BEGUN_AT_ONCE {
             if !self.begin_next() {
                 break;
@@ -265,7 +277,7 @@ impl Inner {
         }
         let flushed = self.queue.borrow_mut().flush();
         // What was in the page cache has ended by now.
-        self.collect(count_sync);
+        self.collect(|backend, bytes| self.own_counts.count_sync(backend, bytes));
         self.note(flushed.err());
         self.is_failing.get() || self.may_begin()
     }
@@ -299,7 +311,7 @@ impl Inner {
         let Some(work) = self.waiting.borrow_mut().pop() else {
             return false;
         };
-        // Nobody waits for it any more.
+        // No client waits for it any more.
         if work.job.answer.is_closed() {
             self.waiting.borrow_mut().ended(work.load);
             return true;
@@ -312,14 +324,15 @@ impl Inner {
     }
 
     fn begin(&self, mut order: Order, load: Load) -> Result<(), (Order, io::Error)> {
-        let length = within_memory(order.length);
+        let accounts = &self.accounts;
+        let length = accounts.within_memory(order.length);
         let prepared = match self.way.prepare(&order.file, order.offset, length) {
             Ok(prepared) => prepared,
             Err(error) => return Err((order, error)),
         };
         let token = self.tokens.get();
         self.tokens.set(token.wrapping_add(1));
-        let memory = Share::of(prepared.buffer.capacity());
+        let memory = accounts.share(prepared.buffer.capacity());
         let read = Read {
             token,
             file: prepared.file,
@@ -331,7 +344,7 @@ impl Inner {
             return Err((order, error));
         }
         order.counted.begin();
-        let running = Running {
+        let running = RunningRead {
             order,
             range: prepared.range,
             load,
@@ -342,7 +355,7 @@ impl Inner {
     }
 
     /// Hands over what has ended.
-    fn collect(&self, count: fn(NetworkBackend, usize)) {
+    fn collect(&self, count: impl Fn(NetworkBackend, usize)) {
         let mut ended = Vec::new();
         self.queue.borrow_mut().completed(&mut ended);
         for done in ended {
@@ -350,12 +363,12 @@ impl Inner {
                 continue;
             };
             self.waiting.borrow_mut().ended(running.load);
-            self.hand_over(running, done, count);
+            self.hand_over(running, done, &count);
         }
     }
 
-    fn hand_over(&self, running: Running, done: Done, count: fn(NetworkBackend, usize)) {
-        let Running {
+    fn hand_over(&self, running: RunningRead, done: Done, count: &impl Fn(NetworkBackend, usize)) {
+        let RunningRead {
             order,
             range,
             memory,

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 
 use petrel_sys::read_queue::{IoUring, KernelAio, PosixAio};
 
-use super::super::chunk::IS_SHORT;
 use super::*;
 use crate::testing::Site;
 
@@ -52,7 +51,7 @@ impl Scene {
     }
 
     fn reader(&self, queue: impl ReadQueue + 'static) -> QueueReader {
-        QueueReader::start(queue, Test, self.site.worker()).expect("it can be waited for")
+        QueueReader::start(queue, Test, self.site.worker().readers()).expect("it can be waited for")
     }
 
     /// Whether the tests of queues say anything here.
@@ -69,13 +68,18 @@ impl Drop for Scene {
 
 struct Test;
 
-impl Way for Test {
+impl ReadWay for Test {
     fn backend(&self) -> NetworkBackend {
         NetworkBackend::PosixAio
     }
 
-    fn prepare(&self, file: &SharedDescriptor, offset: u64, length: usize) -> io::Result<Prepared> {
-        Prepared::plain(file, offset, length)
+    fn prepare(
+        &self,
+        file: &SharedDescriptor,
+        offset: u64,
+        length: usize,
+    ) -> io::Result<PreparedRead> {
+        PreparedRead::plain(file, offset, length)
     }
 }
 
@@ -233,11 +237,11 @@ async fn what_is_under_way_and_what_waits_is_counted() {
         .map(|client| reader.read(&scene.file, 0, 1000, client))
         .collect();
     let load = || {
-        let all = queue_loads();
+        let all = reader.0.accounts.queue_loads();
         let load = all.into_iter().find(|load| load.device == origin.device);
         load.unwrap_or_default()
     };
-    let counts = || queue_counts(NetworkBackend::PosixAio);
+    let counts = || reader.0.accounts.queue_counts(NetworkBackend::PosixAio);
     patiently(async {
         while load().running == 0 || counts().running == 0 {
             tokio::task::yield_now().await;
@@ -257,10 +261,10 @@ async fn when_memory_has_become_short_little_is_read() {
     }
     for reader in readers(&scene) {
         let read = reader.read(&scene.file, 5, 1_000_000, 1);
-        // It was wanted while there was enough, and is begun by this thread.
-        IS_SHORT.set(true);
+        // It was wanted while there was enough.
+        let all = reader.0.accounts.share(limits::READ_MEMORY_BYTES_MAX);
         let chunk = patiently(read).await.expect("it is read");
-        IS_SHORT.set(false);
+        drop(all);
         let least = limits::CHUNK_BYTES_MIN;
         assert_eq!((chunk.offset, chunk.bytes.len()), (5, least));
         assert!(chunk.bytes == scene.content[5..5 + least]);
@@ -292,7 +296,7 @@ async fn who_has_gone_leaves_nothing_behind() {
 }
 
 /// A reader on a disk that hangs, and so many reads of its file that are begun or wait.
-async fn hanging(scene: &Scene, count: usize) -> (QueueReader, Vec<Reading>) {
+async fn hanging(scene: &Scene, count: usize) -> (QueueReader, Vec<ChunkReading>) {
     let reader = scene.reader(Fake::new(None, 1000));
     let reads: Vec<_> = (0..count)
         .map(|client| reader.read(&scene.file, 0, 1000, client as u64))
@@ -360,7 +364,7 @@ fn readers(scene: &Scene) -> Vec<QueueReader> {
     let mut readers = vec![scene.reader(PosixAio::new(64).expect("a thread"))];
     readers.extend(IoUring::new(64).ok().map(|queue| scene.reader(queue)));
     readers.extend(KernelAio::new(64).ok().map(|queue| scene.reader(queue)));
-    let direct = super::super::linux_aio_sendfile::start(scene.site.worker());
+    let direct = super::super::linux_aio_sendfile::start(scene.site.worker().readers());
     readers.extend(direct.ok());
     readers
 }

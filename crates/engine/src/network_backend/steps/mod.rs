@@ -16,13 +16,15 @@ use std::iter;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use petrel_sys::read_queue::{Buffer, Done, IoUring, Read, ReadQueue};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Advice, fadvise};
 use rustix::io::Errno;
 
-use super::chunk::{Chunk, Memory};
+use super::chunk::Chunk;
+use crate::file_accounts::FileAccounts;
 use crate::file_cache::SharedDescriptor;
 use crate::file_cache::read::read_full;
 use crate::limits::{READ_AHEAD_STEP_BYTES, READ_AHEAD_STEPS};
@@ -32,6 +34,7 @@ use crate::limits::{READ_AHEAD_STEP_BYTES, READ_AHEAD_STEPS};
 /// # Errors
 /// Those of the file.
 pub(super) fn read_chunk(
+    accounts: &Arc<FileAccounts>,
     file: &SharedDescriptor,
     offset: u64,
     length: usize,
@@ -40,11 +43,11 @@ pub(super) fn read_chunk(
     let range = offset..offset + length as u64;
     let is_long = length > READ_AHEAD_STEPS * READ_AHEAD_STEP_BYTES;
     if is_local && is_long && bring(file, range.clone()) {
-        let mut memory = Memory::new(length);
+        let mut memory = accounts.memory(length);
         let count = read_full(&**file, memory.as_mut(), offset)?;
         return Ok(Chunk::new(offset, memory.into_bytes(count)));
     }
-    read_in_order(file.as_fd(), range)
+    read_in_order(accounts, file.as_fd(), range)
 }
 
 /// Tells the kernel what will be read soon. By itself it reads ahead in steps of 128 KiB, and between two of
@@ -73,9 +76,13 @@ fn steps(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
 }
 
 /// Reads step by step; the ones behind have been asked for then.
-fn read_in_order(file: BorrowedFd<'_>, range: Range<u64>) -> io::Result<Chunk> {
+fn read_in_order(
+    accounts: &Arc<FileAccounts>,
+    file: BorrowedFd<'_>,
+    range: Range<u64>,
+) -> io::Result<Chunk> {
     let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-    let mut memory = Memory::new(length);
+    let mut memory = accounts.memory(length);
     let mut asked = steps(range.clone());
     for step in asked.by_ref().take(READ_AHEAD_STEPS) {
         ask_for(file, step);
@@ -114,26 +121,26 @@ fn bring(file: &SharedDescriptor, range: Range<u64>) -> bool {
 
 thread_local! {
     /// The ring of this thread, made when it is first needed; none where the kernel refuses.
-    static WATCH: RefCell<Option<Watch>> = RefCell::new(Watch::new().ok());
+    static WATCH: RefCell<Option<StepWatch>> = RefCell::new(StepWatch::new().ok());
 }
 
 /// Knows when steps have come.
-struct Watch {
+struct StepWatch {
     queue: Box<dyn ReadQueue>,
     /// Each for the last byte of a step.
     buffers: Vec<Buffer>,
     done: Vec<Done>,
 }
 
-impl Watch {
-    fn new() -> io::Result<Watch> {
+impl StepWatch {
+    fn new() -> io::Result<StepWatch> {
         let steps = u32::try_from(READ_AHEAD_STEPS).unwrap_or(u32::MAX);
-        Watch::with(Box::new(IoUring::new(steps)?))
+        StepWatch::with(Box::new(IoUring::new(steps)?))
     }
 
-    fn with(queue: Box<dyn ReadQueue>) -> io::Result<Watch> {
+    fn with(queue: Box<dyn ReadQueue>) -> io::Result<StepWatch> {
         let buffers = (0..READ_AHEAD_STEPS).map(|_| Buffer::new(1));
-        Ok(Watch {
+        Ok(StepWatch {
             queue,
             buffers: buffers.collect::<io::Result<_>>()?,
             done: Vec::new(),

@@ -95,7 +95,7 @@ fn some_file(content: &[u8]) -> SharedDescriptor {
 fn the_next_step_is_asked_for_when_any_has_come() {
     // The one that was begun last ends first, as if the disk came from behind.
     let (queue, begun) = Scripted::new(|_| 0);
-    let mut watch = Watch::with(Box::new(queue)).expect("memory");
+    let mut watch = StepWatch::with(Box::new(queue)).expect("memory");
     let range = 0..4 * STEP;
     watch.bring(&some_file(b"short"), range).expect("brought");
     let begun = begun.lock().expect("no panic").clone();
@@ -107,7 +107,7 @@ fn the_next_step_is_asked_for_when_any_has_come() {
 #[test]
 fn a_watch_is_used_again_and_again() {
     let (queue, begun) = Scripted::new(|flying| flying - 1);
-    let mut watch = Watch::with(Box::new(queue)).expect("memory");
+    let mut watch = StepWatch::with(Box::new(queue)).expect("memory");
     for _ in 0..3 {
         watch
             .bring(&some_file(b""), 5..2 * STEP + 9)
@@ -137,7 +137,8 @@ fn what_is_read_is_what_is_there_in_both_ways() {
             let from = content.get(offset..).unwrap_or_default();
             let expected = from.get(..length).unwrap_or(from);
             for is_local in [true, false] {
-                let chunk = read_chunk(&file, offset as u64, length, is_local).expect("read");
+                let chunk = read_chunk(&Arc::default(), &file, offset as u64, length, is_local)
+                    .expect("read");
                 assert!(
                     chunk.offset == offset as u64 && chunk.bytes == expected,
                     "{offset} {length} {is_local}: {} bytes",

@@ -5,6 +5,10 @@
 //! atomic, so [`Dict::increment`] is a counter for all workers.
 //!
 //! Nothing is written to disk: the dictionary lives as long as the process. Time is monotonic.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "threads share it: no clock is one"
+)]
 
 mod shard;
 mod table;
@@ -16,11 +20,11 @@ use std::time::{Duration, Instant};
 
 use shard::Shard;
 pub use shard::{Counters, ENTRY_BYTES};
-pub use table::table;
+pub use table::{opener, table};
 
 /// What stands under a key.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Item {
+pub enum DictItem {
     /// Any bytes.
     Text(Arc<[u8]>),
     /// A number.
@@ -93,13 +97,13 @@ impl Dict {
 
     /// What stands under `key`.
     #[must_use]
-    pub fn get(&self, key: &[u8]) -> Option<Item> {
+    pub fn get(&self, key: &[u8]) -> Option<DictItem> {
         let now = self.now();
         self.shard(key).get(key, now)
     }
 
     /// Puts `item` under `key`. Its lifetime replaces the one that was there.
-    pub fn set(&self, key: &[u8], item: Item, lifetime: Lifetime, when: When) -> Written {
+    pub fn set(&self, key: &[u8], item: DictItem, lifetime: Lifetime, when: When) -> Written {
         let now = self.now();
         let expires = expiry(now, lifetime);
         self.shard(key).set(key, item, expires, when, now)
@@ -260,14 +264,14 @@ impl Dicts {
 }
 
 /// Most dictionaries of a server: scripts make them by naming them.
-pub const DICTS_MAX: usize = 256;
+pub(crate) const DICTS_MAX: usize = 256;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn text(text: &str) -> Item {
-        Item::Text(text.as_bytes().into())
+    fn text(text: &str) -> DictItem {
+        DictItem::Text(text.as_bytes().into())
     }
 
     #[test]
@@ -284,10 +288,10 @@ mod tests {
         );
         assert_eq!(dict.get(b"k"), Some(text("1")));
         assert_eq!(
-            dict.set(b"k", Item::Boolean(false), None, When::Present),
+            dict.set(b"k", DictItem::Boolean(false), None, When::Present),
             Written::Done
         );
-        assert_eq!(dict.get(b"k"), Some(Item::Boolean(false)));
+        assert_eq!(dict.get(b"k"), Some(DictItem::Boolean(false)));
         assert!(dict.delete(b"k") && !dict.delete(b"k"));
         assert_eq!(dict.get(b"k"), None);
     }
@@ -339,7 +343,7 @@ mod tests {
         });
         let sum: f64 = (0..7)
             .map(|index| match dict.get(format!("k{index}").as_bytes()) {
-                Some(Item::Number(number)) => number,
+                Some(DictItem::Number(number)) => number,
                 _ => 0.0,
             })
             .sum();
@@ -356,7 +360,7 @@ mod tests {
                     for round in 0..4_000u32 {
                         let key = (round.wrapping_mul(2_654_435_761) ^ thread) % 5_000;
                         let size = (key % 3_000) as usize;
-                        let item = Item::Text(vec![0; size].into());
+                        let item = DictItem::Text(vec![0; size].into());
                         dict.set(&key.to_le_bytes(), item, None, When::Always);
                     }
                 });
@@ -376,10 +380,10 @@ mod tests {
         dicts.define("large", 5000);
         assert_eq!(dicts.open("large").map(|dict| dict.bytes_max()), Some(5000));
         let a = dicts.open("a").expect("room");
-        a.set(b"k", Item::Number(1.0), None, When::Always);
+        a.set(b"k", DictItem::Number(1.0), None, When::Always);
         assert_eq!(
             dicts.open("a").and_then(|dict| dict.get(b"k")),
-            Some(Item::Number(1.0))
+            Some(DictItem::Number(1.0))
         );
         assert_eq!(dicts.open("b").and_then(|dict| dict.get(b"k")), None);
         let made = (0..DICTS_MAX)

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Item, NEVER, NotCounted, When, Written};
+use super::{DictItem, NEVER, NotCounted, When, Written};
 
 /// Bytes that an item takes besides its key and its text.
 pub const ENTRY_BYTES: usize = 128;
@@ -52,7 +52,7 @@ pub(super) struct Shard {
 
 struct Entry {
     key: Box<[u8]>,
-    item: Item,
+    item: DictItem,
     /// In milliseconds; [`NEVER`] if it does not.
     expires: u64,
     newer: usize,
@@ -74,7 +74,7 @@ impl Shard {
         }
     }
 
-    pub(super) fn get(&mut self, key: &[u8], now: u64) -> Option<Item> {
+    pub(super) fn get(&mut self, key: &[u8], now: u64) -> Option<DictItem> {
         let found = self.place(key, now);
         match found {
             Some(place) => {
@@ -92,7 +92,7 @@ impl Shard {
     pub(super) fn set(
         &mut self,
         key: &[u8],
-        item: Item,
+        item: DictItem,
         expires: u64,
         when: When,
         now: u64,
@@ -125,14 +125,14 @@ impl Shard {
     ) -> Result<f64, NotCounted> {
         if let Some(place) = self.place(key, now) {
             self.touch(place);
-            let Item::Number(number) = &mut self.entries[place].item else {
+            let DictItem::Number(number) = &mut self.entries[place].item else {
                 return Err(NotCounted::NotANumber);
             };
             *number += by;
             return Ok(*number);
         }
         let sum = first.ok_or(NotCounted::Absent)? + by;
-        match self.set(key, Item::Number(sum), expires, When::Always, now) {
+        match self.set(key, DictItem::Number(sum), expires, When::Always, now) {
             Written::Done => Ok(sum),
             Written::Unchanged | Written::TooLarge => Err(NotCounted::TooLarge),
         }
@@ -200,7 +200,7 @@ impl Shard {
         }
     }
 
-    fn insert(&mut self, key: &[u8], item: Item, expires: u64, bytes: usize) {
+    fn insert(&mut self, key: &[u8], item: DictItem, expires: u64, bytes: usize) {
         let entry = Entry {
             key: key.into(),
             item,
@@ -229,7 +229,7 @@ impl Shard {
         let entry = &mut self.entries[place];
         let key = std::mem::take(&mut entry.key);
         let bytes = size(&key, &entry.item);
-        entry.item = Item::Boolean(false);
+        entry.item = DictItem::Boolean(false);
         self.places.remove(&key);
         self.free.push(place);
         self.counters.entries -= 1;
@@ -268,10 +268,10 @@ impl Shard {
 }
 
 /// The key is kept twice: in the map and in the entry.
-fn size(key: &[u8], item: &Item) -> usize {
+fn size(key: &[u8], item: &DictItem) -> usize {
     let text = match item {
-        Item::Text(text) => text.len(),
-        Item::Number(_) | Item::Boolean(_) => 0,
+        DictItem::Text(text) => text.len(),
+        DictItem::Number(_) | DictItem::Boolean(_) => 0,
     };
     ENTRY_BYTES + 2 * key.len() + text
 }
@@ -285,7 +285,7 @@ mod tests {
     }
 
     fn set(shard: &mut Shard, key: &[u8], number: f64) -> Written {
-        shard.set(key, Item::Number(number), NEVER, When::Always, 0)
+        shard.set(key, DictItem::Number(number), NEVER, When::Always, 0)
     }
 
     #[test]
@@ -309,13 +309,13 @@ mod tests {
         for key in [b"a", b"b", b"c"] {
             set(&mut shard, key, 1.0);
         }
-        let large = Item::Text(vec![0; 2 * ENTRY_BYTES].into());
+        let large = DictItem::Text(vec![0; 2 * ENTRY_BYTES].into());
         assert_eq!(
             shard.set(b"l", large, NEVER, When::Always, 0),
             Written::Done
         );
         assert_eq!(shard.counters().entries, 2);
-        let huge = Item::Text(vec![0; 5 * ENTRY_BYTES].into());
+        let huge = DictItem::Text(vec![0; 5 * ENTRY_BYTES].into());
         assert_eq!(
             shard.set(b"l", huge, NEVER, When::Always, 0),
             Written::TooLarge
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn expired_items_are_gone_at_their_moment() {
         let mut shard = shard_of(3);
-        shard.set(b"k", Item::Number(1.0), 100, When::Always, 0);
+        shard.set(b"k", DictItem::Number(1.0), 100, When::Always, 0);
         assert!(shard.get(b"k", 99).is_some());
         assert_eq!(shard.increment(b"k", 1.0, Some(10.0), NEVER, 100), Ok(11.0));
         assert_eq!(shard.counters().expired, 1);
@@ -343,7 +343,7 @@ mod tests {
         );
         assert_eq!(shard.increment(b"n", 2.5, Some(0.0), NEVER, 0), Ok(2.5));
         assert_eq!(shard.increment(b"n", -1.0, None, NEVER, 0), Ok(1.5));
-        shard.set(b"n", Item::Boolean(true), NEVER, When::Always, 0);
+        shard.set(b"n", DictItem::Boolean(true), NEVER, When::Always, 0);
         assert_eq!(
             shard.increment(b"n", 1.0, None, NEVER, 0),
             Err(NotCounted::NotANumber)

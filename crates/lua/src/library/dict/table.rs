@@ -1,15 +1,37 @@
 //! A dictionary as scripts see it.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mlua::{FromLua, Lua, LuaString, MultiValue, Result, Table, Value};
+use mlua::{Error, FromLua, Function, Lua, LuaString, MultiValue, Result, Table, Value};
 
-use super::{Dict, Item, Lifetime, NotCounted, When, Written};
+use super::{DICTS_MAX, Dict, DictItem, Dicts, Lifetime, NotCounted, When, Written};
+use crate::library::protect;
 
 /// Keys that `keys` answers with if it is not told how many, and bytes of the longest key.
 const KEYS_MAX: usize = 1024;
 const KEY_BYTES_MAX: usize = 65_536;
+
+/// A function that answers the table of the dictionary with the name that it is given.
+///
+/// # Errors
+/// When memory runs out.
+pub fn opener(lua: &Lua, dicts: Arc<Dicts>) -> Result<Function> {
+    let known: RefCell<HashMap<String, Table>> = RefCell::default();
+    lua.create_function(move |lua, name: String| {
+        if let Some(table) = known.borrow().get(&name) {
+            return Ok(table.clone());
+        }
+        let dict = dicts.open(&name).ok_or_else(|| {
+            Error::runtime(format_args!("petrel.dict: there are {DICTS_MAX} already"))
+        })?;
+        let table = protect(lua, &table(lua, dict)?)?;
+        known.borrow_mut().insert(name, table.clone());
+        Ok(table)
+    })
+}
 
 /// The dictionary as a table of methods; `d.get(key)` and `d:get(key)` are the same.
 ///
@@ -106,9 +128,9 @@ fn get(lua: &Lua, dict: &Dict, arguments: &mut Arguments<'_>) -> Result<MultiVal
     let item = dict.get(&key.as_bytes());
     Ok(one(match item {
         None => Value::Nil,
-        Some(Item::Text(text)) => Value::String(lua.create_string(&text)?),
-        Some(Item::Number(number)) => Value::Number(number),
-        Some(Item::Boolean(value)) => Value::Boolean(value),
+        Some(DictItem::Text(text)) => Value::String(lua.create_string(&text)?),
+        Some(DictItem::Number(number)) => Value::Number(number),
+        Some(DictItem::Boolean(value)) => Value::Boolean(value),
     }))
 }
 
@@ -121,10 +143,10 @@ fn write(lua: &Lua, dict: &Dict, arguments: &mut Arguments<'_>, when: When) -> R
             dict.delete(&key.as_bytes());
             return Ok(one(Value::Boolean(true)));
         }
-        Value::String(text) => Item::Text(text.as_bytes().as_ref().into()),
-        Value::Number(number) => Item::Number(number),
-        Value::Integer(number) => Item::Number(number as f64),
-        Value::Boolean(value) => Item::Boolean(value),
+        Value::String(text) => DictItem::Text(text.as_bytes().as_ref().into()),
+        Value::Number(number) => DictItem::Number(number),
+        Value::Integer(number) => DictItem::Number(number as f64),
+        Value::Boolean(value) => DictItem::Boolean(value),
         other => {
             let words = format!(
                 "a value is a string, a number or a boolean, not a {}",

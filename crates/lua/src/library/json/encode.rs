@@ -6,7 +6,7 @@ use super::{DEPTH_MAX, Limits};
 
 /// `value` as text; tables with `mark` as their metatable are arrays.
 pub(super) fn encode(value: &Value, mark: &Table, limits: &Limits) -> Result<Vec<u8>, String> {
-    let mut writer = Writer {
+    let mut writer = JsonWriter {
         text: Vec::new(),
         mark,
         depth: 0,
@@ -17,14 +17,14 @@ pub(super) fn encode(value: &Value, mark: &Table, limits: &Limits) -> Result<Vec
     Ok(writer.text)
 }
 
-struct Writer<'a> {
+struct JsonWriter<'a> {
     text: Vec<u8>,
     mark: &'a Table,
     depth: usize,
     limits: &'a Limits,
 }
 
-impl Writer<'_> {
+impl JsonWriter<'_> {
     fn value(&mut self, value: &Value) -> Result<(), String> {
         match value {
             Value::Nil => self.text.extend_from_slice(b"null"),

@@ -67,7 +67,7 @@ fn array_mark(lua: &Lua) -> Result<Table> {
 }
 
 /// The deepest nesting that any limit allows: the stack of a thread must hold it.
-pub const DEPTH_MAX: usize = 1000;
+pub(crate) const DEPTH_MAX: usize = 1000;
 
 const ARRAY_MARK: &str = "petrel.json.array";
 

@@ -1,10 +1,10 @@
 //! Formats: which item comes next, and how it is aligned.
 
-use super::Outcome;
+use super::PackResult;
 
 /// One item of a format, with what aligns it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Item {
+pub(super) enum PackItem {
     Signed(usize),
     Unsigned(usize),
     Float,
@@ -21,7 +21,7 @@ pub(super) enum Item {
     Align,
 }
 
-pub(super) struct Format<'a> {
+pub(super) struct PackFormat<'a> {
     rest: &'a [u8],
     /// Whether the least significant byte comes first.
     pub(super) little: bool,
@@ -31,9 +31,9 @@ pub(super) struct Format<'a> {
 /// Largest integer in bytes.
 pub(super) const INTEGER_BYTES_MAX: usize = 16;
 
-impl<'a> Format<'a> {
-    pub(super) fn new(text: &'a [u8]) -> Format<'a> {
-        Format {
+impl<'a> PackFormat<'a> {
+    pub(super) fn new(text: &'a [u8]) -> PackFormat<'a> {
+        PackFormat {
             rest: text,
             little: cfg!(target_endian = "little"),
             align_max: 1,
@@ -41,7 +41,7 @@ impl<'a> Format<'a> {
     }
 
     /// The next item, and the bytes before it that align it at `total`.
-    pub(super) fn next(&mut self, total: usize) -> Outcome<Option<(Item, usize)>> {
+    pub(super) fn next(&mut self, total: usize) -> PackResult<Option<(PackItem, usize)>> {
         loop {
             let [option, rest @ ..] = self.rest else {
                 return Ok(None);
@@ -55,7 +55,7 @@ impl<'a> Format<'a> {
                 b'!' => self.align_max = self.size(8)?,
                 b'X' => {
                     let align = self.aligning_item()?;
-                    return Ok(Some((Item::Align, self.padding(align, total)?)));
+                    return Ok(Some((PackItem::Align, self.padding(align, total)?)));
                 }
                 other => {
                     let (item, align) = self.item(*other)?;
@@ -66,51 +66,51 @@ impl<'a> Format<'a> {
     }
 
     /// The item of an option, and its natural alignment.
-    fn item(&mut self, option: u8) -> Outcome<(Item, usize)> {
+    fn item(&mut self, option: u8) -> PackResult<(PackItem, usize)> {
         Ok(match option {
-            b'b' => (Item::Signed(1), 1),
-            b'B' => (Item::Unsigned(1), 1),
-            b'h' => (Item::Signed(2), 2),
-            b'H' => (Item::Unsigned(2), 2),
-            b'l' | b'j' => (Item::Signed(8), 8),
-            b'L' | b'J' | b'T' => (Item::Unsigned(8), 8),
+            b'b' => (PackItem::Signed(1), 1),
+            b'B' => (PackItem::Unsigned(1), 1),
+            b'h' => (PackItem::Signed(2), 2),
+            b'H' => (PackItem::Unsigned(2), 2),
+            b'l' | b'j' => (PackItem::Signed(8), 8),
+            b'L' | b'J' | b'T' => (PackItem::Unsigned(8), 8),
             b'i' => {
                 let size = self.size(4)?;
-                (Item::Signed(size), size)
+                (PackItem::Signed(size), size)
             }
             b'I' => {
                 let size = self.size(4)?;
-                (Item::Unsigned(size), size)
+                (PackItem::Unsigned(size), size)
             }
-            b'f' => (Item::Float, 4),
-            b'd' | b'n' => (Item::Double, 8),
+            b'f' => (PackItem::Float, 4),
+            b'd' | b'n' => (PackItem::Double, 8),
             b's' => {
                 let size = self.size(8)?;
-                (Item::Counted(size), size)
+                (PackItem::Counted(size), size)
             }
             b'c' => {
                 let size = self.number().ok_or("missing size for format option 'c'")?;
-                (Item::Fixed(size), 1)
+                (PackItem::Fixed(size), 1)
             }
-            b'z' => (Item::Terminated, 1),
-            b'x' => (Item::Padding, 1),
+            b'z' => (PackItem::Terminated, 1),
+            b'x' => (PackItem::Padding, 1),
             other => return Err(format!("invalid format option '{}'", char::from(other))),
         })
     }
 
-    fn aligning_item(&mut self) -> Outcome<usize> {
+    fn aligning_item(&mut self) -> PackResult<usize> {
         let invalid = || "invalid next option for option 'X'".to_owned();
         let [option, rest @ ..] = self.rest else {
             return Err(invalid());
         };
         self.rest = rest;
         match self.item(*option).map_err(|_| invalid())? {
-            (Item::Fixed(_) | Item::Terminated | Item::Padding, _) => Err(invalid()),
+            (PackItem::Fixed(_) | PackItem::Terminated | PackItem::Padding, _) => Err(invalid()),
             (_, align) => Ok(align),
         }
     }
 
-    fn padding(&self, align: usize, total: usize) -> Outcome<usize> {
+    fn padding(&self, align: usize, total: usize) -> PackResult<usize> {
         let align = align.min(self.align_max);
         if align <= 1 {
             return Ok(0);
@@ -122,7 +122,7 @@ impl<'a> Format<'a> {
     }
 
     /// A size in bytes behind an option.
-    fn size(&mut self, default: usize) -> Outcome<usize> {
+    fn size(&mut self, default: usize) -> PackResult<usize> {
         match self.number() {
             None => Ok(default),
             Some(size) if (1..=INTEGER_BYTES_MAX).contains(&size) => Ok(size),
@@ -150,17 +150,19 @@ impl<'a> Format<'a> {
 }
 
 /// Bytes that a format takes, if it says.
-pub(super) fn size_of(format: &[u8]) -> Outcome<usize> {
-    let mut format = Format::new(format);
+pub(super) fn size_of(format: &[u8]) -> PackResult<usize> {
+    let mut format = PackFormat::new(format);
     let mut total = 0usize;
     while let Some((item, padding)) = format.next(total)? {
         let size = match item {
-            Item::Signed(size) | Item::Unsigned(size) | Item::Fixed(size) => size,
-            Item::Float => 4,
-            Item::Double => 8,
-            Item::Padding => 1,
-            Item::Align => 0,
-            Item::Counted(_) | Item::Terminated => return Err("variable-length format".to_owned()),
+            PackItem::Signed(size) | PackItem::Unsigned(size) | PackItem::Fixed(size) => size,
+            PackItem::Float => 4,
+            PackItem::Double => 8,
+            PackItem::Padding => 1,
+            PackItem::Align => 0,
+            PackItem::Counted(_) | PackItem::Terminated => {
+                return Err("variable-length format".to_owned());
+            }
         };
         total = total
             .checked_add(padding)

@@ -25,7 +25,7 @@ pub(super) fn add_to(lua: &Lua, rust: &Table, limits: &Limits) -> Result<()> {
     rust.set("string_packsize", lua.create_function(packed_size)?)
 }
 
-type Outcome<T> = std::result::Result<T, String>;
+type PackResult<T> = std::result::Result<T, String>;
 
 fn pack(lua: &Lua, mut values: MultiValue, bytes_max: usize) -> Result<MultiValue> {
     let format = string(lua, values.pop_front().unwrap_or(Value::Nil));

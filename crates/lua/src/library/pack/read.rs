@@ -1,7 +1,7 @@
 //! From bytes to values.
 
-use super::Outcome;
-use super::format::{Format, Item};
+use super::PackResult;
+use super::format::{PackFormat, PackItem};
 
 /// Most results of an unpack: a call in C has room for 8000.
 const RESULTS_MAX: usize = 7_000;
@@ -17,8 +17,8 @@ pub(super) fn unpacked<'a>(
     format: &[u8],
     data: &'a [u8],
     start: usize,
-) -> Outcome<(Vec<Unpacked<'a>>, usize)> {
-    let mut format = Format::new(format);
+) -> PackResult<(Vec<Unpacked<'a>>, usize)> {
+    let mut format = PackFormat::new(format);
     let mut place = start;
     let mut items = Vec::new();
     while let Some((item, padding)) = format.next(place)? {
@@ -27,24 +27,24 @@ pub(super) fn unpacked<'a>(
         }
         take(data, &mut place, padding)?;
         match item {
-            Item::Signed(size) => {
+            PackItem::Signed(size) => {
                 let bytes = take(data, &mut place, size)?;
                 items.push(Unpacked::Number(read_integer(bytes, format.little, true)?));
             }
-            Item::Unsigned(size) => {
+            PackItem::Unsigned(size) => {
                 let bytes = take(data, &mut place, size)?;
                 items.push(Unpacked::Number(read_integer(bytes, format.little, false)?));
             }
-            Item::Float => {
+            PackItem::Float => {
                 let bits = read_bits(take(data, &mut place, 4)?, format.little);
                 items.push(Unpacked::Number(f64::from(f32::from_bits(bits as u32))));
             }
-            Item::Double => {
+            PackItem::Double => {
                 let bits = read_bits(take(data, &mut place, 8)?, format.little);
                 items.push(Unpacked::Number(f64::from_bits(bits as u64)));
             }
-            Item::Fixed(size) => items.push(Unpacked::Text(take(data, &mut place, size)?)),
-            Item::Counted(size) => {
+            PackItem::Fixed(size) => items.push(Unpacked::Text(take(data, &mut place, size)?)),
+            PackItem::Counted(size) => {
                 let bytes = take(data, &mut place, size)?;
                 let length = read_integer(bytes, format.little, false)?;
                 if length > data.len() as f64 {
@@ -52,16 +52,16 @@ pub(super) fn unpacked<'a>(
                 }
                 items.push(Unpacked::Text(take(data, &mut place, length as usize)?));
             }
-            Item::Terminated => {
+            PackItem::Terminated => {
                 let rest = data.get(place..).unwrap_or_default();
                 let length = memchr::memchr(0, rest).ok_or("unfinished string for format 'z'")?;
                 items.push(Unpacked::Text(take(data, &mut place, length)?));
                 place += 1;
             }
-            Item::Padding => {
+            PackItem::Padding => {
                 take(data, &mut place, 1)?;
             }
-            Item::Align => {}
+            PackItem::Align => {}
         }
     }
     Ok((items, place))
@@ -70,7 +70,7 @@ pub(super) fn unpacked<'a>(
 /// Why an unpack finds no more.
 const TOO_SHORT: &str = "data string too short";
 
-fn take<'a>(data: &'a [u8], place: &mut usize, count: usize) -> Outcome<&'a [u8]> {
+fn take<'a>(data: &'a [u8], place: &mut usize, count: usize) -> PackResult<&'a [u8]> {
     let end = place.checked_add(count).ok_or(TOO_SHORT)?;
     let taken = data.get(*place..end).ok_or(TOO_SHORT)?;
     *place = end;
@@ -86,7 +86,7 @@ fn read_bits(bytes: &[u8], little: bool) -> u128 {
 }
 
 /// An integer that Lua 5.3 could hold, which has eight bytes there.
-fn read_integer(bytes: &[u8], little: bool, signed: bool) -> Outcome<f64> {
+fn read_integer(bytes: &[u8], little: bool, signed: bool) -> PackResult<f64> {
     let bits = read_bits(bytes, little);
     let unused = 128 - 8 * bytes.len() as u32;
     if signed {

@@ -2,8 +2,8 @@
 
 use mlua::{Lua, LuaString, MultiValue, Value};
 
-use super::Outcome;
-use super::format::{Format, INTEGER_BYTES_MAX, Item};
+use super::PackResult;
+use super::format::{INTEGER_BYTES_MAX, PackFormat, PackItem};
 
 /// The values as `format` wants them.
 pub(super) fn packed(
@@ -11,9 +11,9 @@ pub(super) fn packed(
     format: &[u8],
     values: &mut MultiValue,
     bytes_max: usize,
-) -> Outcome<Vec<u8>> {
-    let mut format = Format::new(format);
-    let mut writer = Writer {
+) -> PackResult<Vec<u8>> {
+    let mut format = PackFormat::new(format);
+    let mut writer = PackWriter {
         lua,
         values,
         bytes: Vec::new(),
@@ -28,7 +28,7 @@ pub(super) fn packed(
     Ok(writer.bytes)
 }
 
-struct Writer<'a> {
+struct PackWriter<'a> {
     lua: &'a Lua,
     values: &'a mut MultiValue,
     bytes: Vec<u8>,
@@ -36,35 +36,35 @@ struct Writer<'a> {
     little: bool,
 }
 
-impl Writer<'_> {
-    fn item(&mut self, item: Item) -> Outcome<()> {
+impl PackWriter<'_> {
+    fn item(&mut self, item: PackItem) -> PackResult<()> {
         match item {
-            Item::Signed(size) => {
+            PackItem::Signed(size) => {
                 let number = self.integer()?;
                 let limit = 2f64.powi(8 * size as i32 - 1);
                 self.checked_integer(number, size, -limit..limit, "integer overflow")
             }
-            Item::Unsigned(size) => {
+            PackItem::Unsigned(size) => {
                 let number = self.integer()?;
                 let least = if size < 8 { 0.0 } else { -(2f64.powi(63)) };
                 let range = least..2f64.powi(8 * size as i32);
                 self.checked_integer(number, size, range, "unsigned overflow")
             }
-            Item::Float => {
+            PackItem::Float => {
                 let number = self.number()? as f32;
                 self.ordered(&number.to_le_bytes())
             }
-            Item::Double => {
+            PackItem::Double => {
                 let number = self.number()?;
                 self.ordered(&number.to_le_bytes())
             }
-            Item::Fixed(size) => {
+            PackItem::Fixed(size) => {
                 let text = self.string()?;
                 let missing = size.checked_sub(text.as_bytes().len());
                 self.append(&text.as_bytes())?;
                 self.zeros(missing.ok_or("string longer than given size")?)
             }
-            Item::Counted(size) => {
+            PackItem::Counted(size) => {
                 let text = self.string()?;
                 let length = text.as_bytes().len() as f64;
                 let range = 0.0..2f64.powi(8 * size as i32);
@@ -72,7 +72,7 @@ impl Writer<'_> {
                 self.checked_integer(length, size, range, words)?;
                 self.append(&text.as_bytes())
             }
-            Item::Terminated => {
+            PackItem::Terminated => {
                 let text = self.string()?;
                 if text.as_bytes().contains(&0) {
                     return Err("string contains zeros".to_owned());
@@ -80,8 +80,8 @@ impl Writer<'_> {
                 self.append(&text.as_bytes())?;
                 self.zeros(1)
             }
-            Item::Padding => self.zeros(1),
-            Item::Align => Ok(()),
+            PackItem::Padding => self.zeros(1),
+            PackItem::Align => Ok(()),
         }
     }
 
@@ -92,7 +92,7 @@ impl Writer<'_> {
         size: usize,
         range: std::ops::Range<f64>,
         words: &str,
-    ) -> Outcome<()> {
+    ) -> PackResult<()> {
         if !range.contains(&number) {
             return Err(words.to_owned());
         }
@@ -102,7 +102,7 @@ impl Writer<'_> {
     }
 
     /// Appends bytes that are given with the least significant one first.
-    fn ordered(&mut self, digits: &[u8]) -> Outcome<()> {
+    fn ordered(&mut self, digits: &[u8]) -> PackResult<()> {
         self.append(digits)?;
         if !self.little {
             let start = self.bytes.len() - digits.len();
@@ -111,19 +111,19 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn append(&mut self, bytes: &[u8]) -> Outcome<()> {
+    fn append(&mut self, bytes: &[u8]) -> PackResult<()> {
         self.check_room(bytes.len())?;
         self.bytes.extend_from_slice(bytes);
         Ok(())
     }
 
-    fn zeros(&mut self, count: usize) -> Outcome<()> {
+    fn zeros(&mut self, count: usize) -> PackResult<()> {
         self.check_room(count)?;
         self.bytes.resize(self.bytes.len() + count, 0);
         Ok(())
     }
 
-    fn check_room(&self, count: usize) -> Outcome<()> {
+    fn check_room(&self, count: usize) -> PackResult<()> {
         match self.bytes.len().saturating_add(count) <= self.bytes_max {
             true => Ok(()),
             false => Err(format!(
@@ -137,19 +137,19 @@ impl Writer<'_> {
         self.values.pop_front().unwrap_or(Value::Nil)
     }
 
-    fn string(&mut self) -> Outcome<LuaString> {
+    fn string(&mut self) -> PackResult<LuaString> {
         let value = self.value();
         string(self.lua, value)
     }
 
-    fn number(&mut self) -> Outcome<f64> {
+    fn number(&mut self) -> PackResult<f64> {
         let value = self.value();
         let kind = value.type_name();
         let number = self.lua.coerce_number(value).ok().flatten();
         number.ok_or_else(|| format!("number expected, got {kind}"))
     }
 
-    fn integer(&mut self) -> Outcome<f64> {
+    fn integer(&mut self) -> PackResult<f64> {
         let number = self.number()?;
         match number.trunc() == number && number.abs() <= 2f64.powi(64) {
             true => Ok(number),
@@ -159,7 +159,7 @@ impl Writer<'_> {
 }
 
 /// A text, or a number as text.
-pub(super) fn string(lua: &Lua, value: Value) -> Outcome<LuaString> {
+pub(super) fn string(lua: &Lua, value: Value) -> PackResult<LuaString> {
     let kind = value.type_name();
     let text = lua.coerce_string(value).ok().flatten();
     text.ok_or_else(|| format!("string expected, got {kind}"))

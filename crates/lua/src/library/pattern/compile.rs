@@ -5,14 +5,14 @@ use super::matcher::Stop;
 /// A compiled Lua pattern.
 #[derive(Clone, Debug)]
 pub struct Pattern {
-    pub(super) items: Vec<Item>,
+    pub(super) items: Vec<PatternItem>,
     /// Whether the text begins with `^`. `gmatch` takes that byte literally: [`Pattern::literal`].
     pub(super) anchored: bool,
 }
 
 /// One part of a pattern.
 #[derive(Clone, Debug)]
-pub(super) enum Item {
+pub(super) enum PatternItem {
     /// A byte of a set, so many times.
     One(Set, Repeat),
     /// `%bxy`: from an `x` to the `y` that balances it.
@@ -81,20 +81,21 @@ impl Pattern {
 
     /// Whether a match can only begin where the search begins.
     #[must_use]
-    pub fn is_anchored(&self) -> bool {
+    pub(crate) fn is_anchored(&self) -> bool {
         self.anchored
     }
 
     /// How many captures it has, with those for positions.
     #[must_use]
-    pub fn capture_count(&self) -> usize {
-        let opening = |item: &&Item| matches!(item, Item::Open | Item::Position);
+    pub(crate) fn capture_count(&self) -> usize {
+        let opening =
+            |item: &&PatternItem| matches!(item, PatternItem::Open | PatternItem::Position);
         self.items.iter().filter(opening).count()
     }
 
     /// Length of the longest subject on which LuaJIT's matcher surely makes at most `steps_max` steps.
     #[must_use]
-    pub fn native_subject_max(&self, steps_max: f64) -> usize {
+    pub(crate) fn native_subject_max(&self, steps_max: f64) -> usize {
         let (mut low, mut high) = (0usize, 1usize << 31);
         while low < high {
             let middle = low + (high - low).div_ceil(2);
@@ -118,20 +119,24 @@ impl Pattern {
         for (index, item) in self.items.iter().enumerate() {
             let rest = self.items.get(index + 1..).unwrap_or_default();
             match item {
-                Item::One(set, Repeat::Once) => steps += entered * f64::from(set.weight),
-                Item::One(set, Repeat::Optional) => {
+                PatternItem::One(set, Repeat::Once) => steps += entered * f64::from(set.weight),
+                PatternItem::One(set, Repeat::Optional) => {
                     steps += 2.0 * entered * f64::from(set.weight);
                     entered *= 2.0;
                 }
-                Item::One(set, _) => {
+                PatternItem::One(set, _) => {
                     steps += entered * length * f64::from(set.weight + 1);
                     if !set.ends_in_one_place(rest) {
                         entered *= length;
                     }
                 }
-                Item::Balance(..) | Item::Again(_) => steps += entered * length,
-                Item::Frontier(set) => steps += 2.0 * entered * f64::from(set.weight),
-                Item::Open | Item::Position | Item::Close | Item::End | Item::Fault(_) => {
+                PatternItem::Balance(..) | PatternItem::Again(_) => steps += entered * length,
+                PatternItem::Frontier(set) => steps += 2.0 * entered * f64::from(set.weight),
+                PatternItem::Open
+                | PatternItem::Position
+                | PatternItem::Close
+                | PatternItem::End
+                | PatternItem::Fault(_) => {
                     steps += entered;
                 }
             }
@@ -179,27 +184,30 @@ impl Set {
 
     /// Whether a repetition of this set, with `rest` after it, can lead on from one length only: nothing
     /// follows that could fail, or what follows cannot stand where the set stands.
-    fn ends_in_one_place(&self, rest: &[Item]) -> bool {
-        let next = rest
-            .iter()
-            .find(|item| !matches!(item, Item::Open | Item::Position | Item::Close));
+    fn ends_in_one_place(&self, rest: &[PatternItem]) -> bool {
+        let next = rest.iter().find(|item| {
+            !matches!(
+                item,
+                PatternItem::Open | PatternItem::Position | PatternItem::Close
+            )
+        });
         match next {
-            None => rest.iter().all(|item| matches!(item, Item::Close)),
-            Some(Item::End) => true,
-            Some(Item::One(set, Repeat::Once | Repeat::Some)) => self.is_disjoint(set),
+            None => rest.iter().all(|item| matches!(item, PatternItem::Close)),
+            Some(PatternItem::End) => true,
+            Some(PatternItem::One(set, Repeat::Once | Repeat::Some)) => self.is_disjoint(set),
             Some(_) => false,
         }
     }
 }
 
 /// The items of a text. Stops behind the first fault, because no match gets further.
-fn parse(text: &[u8]) -> Vec<Item> {
+fn parse(text: &[u8]) -> Vec<PatternItem> {
     let end = memchr::memchr(0, text).unwrap_or(text.len());
     let mut rest = text.get(..end).unwrap_or_default();
     let mut items = Vec::new();
     while !rest.is_empty() {
         let (item, after) = next_item(rest);
-        let is_fault = matches!(item, Item::Fault(_));
+        let is_fault = matches!(item, PatternItem::Fault(_));
         items.push(item);
         if is_fault {
             break;
@@ -209,40 +217,44 @@ fn parse(text: &[u8]) -> Vec<Item> {
     items
 }
 
-fn next_item(text: &[u8]) -> (Item, &[u8]) {
+fn next_item(text: &[u8]) -> (PatternItem, &[u8]) {
     match text {
-        [b'(', b')', rest @ ..] => (Item::Position, rest),
-        [b'(', rest @ ..] => (Item::Open, rest),
-        [b')', rest @ ..] => (Item::Close, rest),
-        [b'$'] => (Item::End, &[]),
-        [b'%', b'b', open, close, rest @ ..] => (Item::Balance(*open, *close), rest),
-        [b'%', b'b', ..] => (Item::Fault(Stop::Unbalanced), &[]),
+        [b'(', b')', rest @ ..] => (PatternItem::Position, rest),
+        [b'(', rest @ ..] => (PatternItem::Open, rest),
+        [b')', rest @ ..] => (PatternItem::Close, rest),
+        [b'$'] => (PatternItem::End, &[]),
+        [b'%', b'b', open, close, rest @ ..] => (PatternItem::Balance(*open, *close), rest),
+        [b'%', b'b', ..] => (PatternItem::Fault(Stop::Unbalanced), &[]),
         [b'%', b'f', rest @ ..] => match rest.first() {
             Some(b'[') => match set(rest) {
-                Ok((set, rest)) => (Item::Frontier(set), rest),
-                Err(fault) => (Item::Fault(fault), &[]),
+                Ok((set, rest)) => (PatternItem::Frontier(set), rest),
+                Err(fault) => (PatternItem::Fault(fault), &[]),
             },
-            _ => (Item::Fault(Stop::FrontierWithoutSet), &[]),
+            _ => (PatternItem::Fault(Stop::FrontierWithoutSet), &[]),
         },
-        [b'%', digit @ b'0'..=b'9', rest @ ..] => {
-            (Item::Again(usize::from(*digit).checked_sub(49)), rest)
-        }
+        [b'%', digit @ b'0'..=b'9', rest @ ..] => (
+            PatternItem::Again(usize::from(*digit).checked_sub(49)),
+            rest,
+        ),
         _ => match set(text) {
             Ok((set, rest)) => repeated(set, rest),
-            Err(fault) => (Item::Fault(fault), &[]),
+            Err(fault) => (PatternItem::Fault(fault), &[]),
         },
     }
 }
 
-fn repeated(set: Set, rest: &[u8]) -> (Item, &[u8]) {
+fn repeated(set: Set, rest: &[u8]) -> (PatternItem, &[u8]) {
     let repeat = match rest.first() {
         Some(b'?') => Repeat::Optional,
         Some(b'*') => Repeat::Any,
         Some(b'+') => Repeat::Some,
         Some(b'-') => Repeat::Shortest,
-        _ => return (Item::One(set, Repeat::Once), rest),
+        _ => return (PatternItem::One(set, Repeat::Once), rest),
     };
-    (Item::One(set, repeat), rest.get(1..).unwrap_or_default())
+    (
+        PatternItem::One(set, repeat),
+        rest.get(1..).unwrap_or_default(),
+    )
 }
 
 /// The set that a single byte, a class or brackets at the head of `text` stand for.

@@ -1,6 +1,6 @@
 //! Walking along a pattern's items, with a count of the steps.
 
-use super::compile::{Item, Pattern, Repeat, Set};
+use super::compile::{Pattern, PatternItem, Repeat, Set};
 use super::{CAPTURES_MAX, DEPTH_MAX};
 
 /// A match: where it lies, and its captures.
@@ -81,7 +81,7 @@ impl Found {
     ///
     /// # Errors
     /// When there is no such capture, or it is not closed.
-    pub fn capture(&self, index: usize) -> Result<Capture, Stop> {
+    pub(crate) fn capture(&self, index: usize) -> Result<Capture, Stop> {
         match self.captures().get(index) {
             Some(Capture::Unfinished(_)) => Err(Stop::UnfinishedCapture),
             Some(capture) => Ok(*capture),
@@ -115,34 +115,11 @@ impl Pattern {
         *steps = attempt.steps;
         found
     }
-
-    /// The match that begins exactly at `at`.
-    ///
-    /// # Errors
-    /// As for [`Pattern::find`].
-    pub fn match_at(
-        &self,
-        subject: &[u8],
-        at: usize,
-        steps: &mut u64,
-    ) -> Result<Option<Found>, Stop> {
-        let mut attempt = Attempt {
-            items: &self.items,
-            subject,
-            captures: [Capture::Position(0); CAPTURES_MAX],
-            count: 0,
-            depth: 0,
-            steps: *steps,
-        };
-        let found = attempt.begin(at);
-        *steps = attempt.steps;
-        found
-    }
 }
 
 /// One search under way.
 struct Attempt<'a> {
-    items: &'a [Item],
+    items: &'a [PatternItem],
     subject: &'a [u8],
     captures: [Capture; CAPTURES_MAX],
     count: usize,
@@ -172,7 +149,7 @@ impl Attempt<'_> {
 
     /// The first place from `start` on where the first item may match.
     fn next_start(&mut self, start: usize) -> Result<Option<usize>, Stop> {
-        let Some(Item::One(set, Repeat::Once | Repeat::Some)) = self.items.first() else {
+        let Some(PatternItem::One(set, Repeat::Once | Repeat::Some)) = self.items.first() else {
             return Ok(Some(start));
         };
         let rest = self.subject.get(start..).unwrap_or_default();
@@ -228,8 +205,8 @@ impl Attempt<'_> {
         while let Some(item) = items.get(index) {
             self.spend(1)?;
             let next = match item {
-                Item::One(set, Repeat::Once) => self.one(set, at),
-                Item::One(set, Repeat::Optional) => {
+                PatternItem::One(set, Repeat::Once) => self.one(set, at),
+                PatternItem::One(set, Repeat::Optional) => {
                     if let Some(next) = self.one(set, at)
                         && let Some(end) = self.follow(next, index + 1)?
                     {
@@ -237,22 +214,24 @@ impl Attempt<'_> {
                     }
                     Some(at)
                 }
-                Item::One(set, Repeat::Any) => return self.longest(set, at, at, index + 1),
-                Item::One(set, Repeat::Some) => {
+                PatternItem::One(set, Repeat::Any) => return self.longest(set, at, at, index + 1),
+                PatternItem::One(set, Repeat::Some) => {
                     return match self.one(set, at) {
                         Some(next) => self.longest(set, next, next, index + 1),
                         None => Ok(None),
                     };
                 }
-                Item::One(set, Repeat::Shortest) => return self.shortest(set, at, index + 1),
-                Item::Balance(open, close) => self.balance(at, *open, *close)?,
-                Item::Frontier(set) => self.is_frontier(set, at).then_some(at),
-                Item::Again(capture) => self.again(at, *capture)?,
-                Item::Open => return self.open(Capture::Unfinished(at), at, index + 1),
-                Item::Position => return self.open(Capture::Position(at), at, index + 1),
-                Item::Close => return self.close(at, index + 1),
-                Item::End => (at == self.subject.len()).then_some(at),
-                Item::Fault(fault) => return Err(*fault),
+                PatternItem::One(set, Repeat::Shortest) => {
+                    return self.shortest(set, at, index + 1);
+                }
+                PatternItem::Balance(open, close) => self.balance(at, *open, *close)?,
+                PatternItem::Frontier(set) => self.is_frontier(set, at).then_some(at),
+                PatternItem::Again(capture) => self.again(at, *capture)?,
+                PatternItem::Open => return self.open(Capture::Unfinished(at), at, index + 1),
+                PatternItem::Position => return self.open(Capture::Position(at), at, index + 1),
+                PatternItem::Close => return self.close(at, index + 1),
+                PatternItem::End => (at == self.subject.len()).then_some(at),
+                PatternItem::Fault(fault) => return Err(*fault),
             };
             match next {
                 Some(next) => at = next,
@@ -284,7 +263,7 @@ impl Attempt<'_> {
         let mut end = at + count;
         // What must come next, if it is one certain byte: other places need not be tried.
         let wanted = match self.items.get(rest) {
-            Some(Item::One(next, Repeat::Once | Repeat::Some)) => Some(*next),
+            Some(PatternItem::One(next, Repeat::Once | Repeat::Some)) => Some(*next),
             _ => None,
         };
         loop {

@@ -15,15 +15,15 @@ pub use compile::Pattern;
 pub use matcher::{Capture, Found, Stop};
 
 /// Most captures of a pattern.
-pub const CAPTURES_MAX: usize = 32;
+pub(crate) const CAPTURES_MAX: usize = 32;
 
 /// Nesting of a match: captures, repetitions and options that are being tried.
-pub const DEPTH_MAX: usize = 200;
+pub(crate) const DEPTH_MAX: usize = 200;
 
 /// Steps that one match over a subject of `subject_bytes` may take where the limit is `steps_max`:
 /// work in proportion to a long subject is not what the limit is against, so four steps a byte are added.
 #[must_use]
-pub fn steps_for(steps_max: u64, subject_bytes: usize) -> u64 {
+pub(crate) fn steps_for(steps_max: u64, subject_bytes: usize) -> u64 {
     steps_max.saturating_add(4 * subject_bytes as u64)
 }
 

@@ -20,7 +20,7 @@ pub(super) type Groups = Vec<Option<(usize, usize)>>;
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum MatchFault {
     /// PCRE2 refuses the expression: its words, and the offset.
     Syntax(String, usize),
     /// The steps are used up.
@@ -58,7 +58,7 @@ pub(super) struct Engine {
     watched: NonNull<pcre2::pcre2_match_context_8>,
     stack: *mut pcre2::pcre2_jit_stack_8,
     /// What the callout counts with. Its address is known to PCRE2, so it has a place of its own.
-    meter: Box<Meter>,
+    meter: Box<StepMeter>,
 }
 
 /// An expression, compiled.
@@ -67,12 +67,12 @@ pub(super) struct Expression {
     options: u32,
     quick: Code,
     /// Made when the quick one gives up.
-    watched: OnceCell<Result<Code, Fault>>,
+    watched: OnceCell<Result<Code, MatchFault>>,
     names: Vec<(Vec<u8>, usize)>,
 }
 
 /// Steps left, and where the match was last.
-struct Meter {
+struct StepMeter {
     steps: Cell<u64>,
     place: Cell<usize>,
 }
@@ -95,7 +95,7 @@ const HEAP_KIBIBYTES: u32 = 32 << 10;
 impl Engine {
     /// `None` if there is no memory.
     pub(super) fn new() -> Option<Engine> {
-        let meter = Box::new(Meter {
+        let meter = Box::new(StepMeter {
             steps: Cell::new(0),
             place: Cell::new(0),
         });
@@ -105,7 +105,7 @@ impl Engine {
             unsafe { pcre2::pcre2_match_context_free_8(quick.as_ptr()) };
             return None;
         };
-        let data: *const Meter = &raw const *meter;
+        let data: *const StepMeter = &raw const *meter;
         // SAFETY: the context is alive. The callout gets `data` whenever a match with this context is
         // under way, which is inside `Engine::run` only, and `Engine` owns the meter.
         unsafe { pcre2_set_callout_8(watched.as_ptr(), Some(count_step), data.cast_mut().cast()) };
@@ -134,7 +134,7 @@ impl Engine {
         expression: &Expression,
         search: Search<'_>,
         steps: &mut u64,
-    ) -> Result<Option<Groups>, Fault> {
+    ) -> Result<Option<Groups>, MatchFault> {
         if search.from > search.subject.len() {
             return Ok(None);
         }
@@ -201,7 +201,7 @@ impl Drop for Engine {
 impl Expression {
     /// Compiles `text` with flags: `i` without case, `m` lines, `s` the dot takes all, `x` blanks are for
     /// reading, `u` UTF-8 and its classes.
-    pub(super) fn new(text: &[u8], flags: &[u8]) -> Result<Expression, Fault> {
+    pub(super) fn new(text: &[u8], flags: &[u8]) -> Result<Expression, MatchFault> {
         let mut options = pcre2::PCRE2_NEVER_BACKSLASH_C;
         for flag in flags {
             options |= match flag {
@@ -210,7 +210,7 @@ impl Expression {
                 b's' => pcre2::PCRE2_DOTALL,
                 b'x' => pcre2::PCRE2_EXTENDED,
                 b'u' => pcre2::PCRE2_UTF | pcre2::PCRE2_UCP | pcre2::PCRE2_MATCH_INVALID_UTF,
-                _ => return Err(Fault::Other("flags are i, m, s, x and u".to_owned())),
+                _ => return Err(MatchFault::Other("flags are i, m, s, x and u".to_owned())),
             };
         }
         let quick = Code::new(text, options)?;
@@ -234,7 +234,7 @@ impl Expression {
         unsafe { pcre2::pcre2_get_ovector_count_8(self.quick.data.as_ptr()) as usize }
     }
 
-    fn watched(&self) -> Result<&Code, Fault> {
+    fn watched(&self) -> Result<&Code, MatchFault> {
         let options = self.options | pcre2::PCRE2_AUTO_CALLOUT;
         let made = self.watched.get_or_init(|| Code::new(&self.text, options));
         made.as_ref().map_err(Clone::clone)
@@ -248,7 +248,7 @@ struct Code {
 }
 
 impl Code {
-    fn new(text: &[u8], options: u32) -> Result<Code, Fault> {
+    fn new(text: &[u8], options: u32) -> Result<Code, MatchFault> {
         let (mut number, mut offset) = (0, 0);
         // SAFETY: text and results are alive during the call; PCRE2 keeps none of them.
         let code = unsafe {
@@ -262,7 +262,7 @@ impl Code {
             )
         };
         let Some(code) = NonNull::new(code) else {
-            return Err(Fault::Syntax(words(number), offset));
+            return Err(MatchFault::Syntax(words(number), offset));
         };
         // SAFETY: the code is alive. A failure leaves it to be interpreted, which is as good.
         unsafe { pcre2::pcre2_jit_compile_8(code.as_ptr(), pcre2::PCRE2_JIT_COMPLETE) };
@@ -273,7 +273,7 @@ impl Code {
         let Some(data) = NonNull::new(data) else {
             // SAFETY: it was made above and is used nowhere.
             unsafe { pcre2::pcre2_code_free_8(code.as_ptr()) };
-            return Err(Fault::Other("no memory".to_owned()));
+            return Err(MatchFault::Other("no memory".to_owned()));
         };
         Ok(Code { code, data })
     }
@@ -371,10 +371,10 @@ unsafe extern "C" {
 /// Called before each item of an expression: zero goes on, a negative number stops the match with it.
 ///
 /// # Safety
-/// Only PCRE2 calls it, with its block and with what `Engine::new` gave it, which is a [`Meter`].
+/// Only PCRE2 calls it, with its block and with what `Engine::new` gave it, which is a [`StepMeter`].
 unsafe extern "C" fn count_step(block: *mut CalloutBlock, data: *mut c_void) -> c_int {
     // SAFETY: `Engine` owns the meter and is borrowed while it matches; only this thread uses it.
-    let meter = unsafe { &*data.cast::<Meter>() };
+    let meter = unsafe { &*data.cast::<StepMeter>() };
     // SAFETY: PCRE2 passes a block that lives during the call.
     let place = unsafe { (*block).current_position };
     let read = place.saturating_sub(meter.place.replace(place)) as u64;
@@ -399,10 +399,10 @@ fn context() -> Option<NonNull<pcre2::pcre2_match_context_8>> {
     Some(context)
 }
 
-fn fault(number: c_int) -> Fault {
+fn fault(number: c_int) -> MatchFault {
     match number {
-        pcre2::PCRE2_ERROR_CALLOUT | pcre2::PCRE2_ERROR_MATCHLIMIT => Fault::Steps,
-        other => Fault::Other(words(other)),
+        pcre2::PCRE2_ERROR_CALLOUT | pcre2::PCRE2_ERROR_MATCHLIMIT => MatchFault::Steps,
+        other => MatchFault::Other(words(other)),
     }
 }
 
@@ -425,7 +425,7 @@ fn words(number: c_int) -> String {
 mod tests {
     use super::*;
 
-    fn find(pattern: &str, subject: &[u8], mut steps: u64) -> Result<Option<Groups>, Fault> {
+    fn find(pattern: &str, subject: &[u8], mut steps: u64) -> Result<Option<Groups>, MatchFault> {
         let engine = Engine::new().expect("memory");
         let expression = Expression::new(pattern.as_bytes(), b"").expect("sound");
         let search = Search {
@@ -494,7 +494,8 @@ mod tests {
 
     #[test]
     fn faults_of_an_expression_have_a_place() {
-        let Err(Fault::Syntax(words, offset)) = Expression::new(b"a(b", b"").map(|_| ()) else {
+        let Err(MatchFault::Syntax(words, offset)) = Expression::new(b"a(b", b"").map(|_| ())
+        else {
             panic!("it was accepted");
         };
         assert!(words.contains("parenthesis"), "{words}");

@@ -15,6 +15,7 @@
 //! A group that took no part is `nil` among values, and absent in tables. An expression that is wrong, one
 //! that needs more steps than the limit (a step is an item of the expression, or 16 bytes of the subject) and a
 //! subject longer than the limit are errors that name the function. See `engine.rs` for how a match is stopped.
+#![expect(clippy::disallowed_methods, reason = "it limits the time of one call")]
 
 mod engine;
 mod replace;
@@ -26,14 +27,14 @@ use std::time::{Duration, Instant};
 
 use mlua::{IntoLuaMulti, Lua, LuaString, MultiValue, Result, Table, Value};
 
-use self::engine::{Engine, Expression, Fault, First, Groups, Search};
+use self::engine::{Engine, Expression, First, Groups, MatchFault, Search};
 use super::Limits;
 
 /// The library as a table; see the module's words.
 ///
 /// # Errors
 /// When memory runs out.
-pub fn table(lua: &Lua, limits: &Limits) -> Result<Table> {
+pub(crate) fn table(lua: &Lua, limits: &Limits) -> Result<Table> {
     let engine = Engine::new().ok_or_else(|| mlua::Error::runtime("regex: no memory"))?;
     let expressions = Rc::new(Expressions {
         engine,
@@ -69,7 +70,7 @@ const QUICK_TIME_MAX: Duration = Duration::from_millis(3);
 
 type Key = (Box<[u8]>, Box<[u8]>);
 /// Function, subject, expression, flags, place from one, whether an empty match there does not count.
-type FindArguments = (
+type RegexFindArguments = (
     LuaString,
     LuaString,
     LuaString,
@@ -78,7 +79,7 @@ type FindArguments = (
     Option<bool>,
 );
 /// Subject, expression, replacement, flags, count.
-type GsubArguments = (
+type RegexGsubArguments = (
     LuaString,
     LuaString,
     LuaString,
@@ -95,11 +96,11 @@ struct Expressions {
     limits: Limits,
 }
 
-type Outcome<T> = std::result::Result<T, String>;
+type RegexResult<T> = std::result::Result<T, String>;
 
 impl Expressions {
     /// True, the first and last place, groups; true and nil; or false and words.
-    fn find(&self, lua: &Lua, args: FindArguments) -> Result<MultiValue> {
+    fn find(&self, lua: &Lua, args: RegexFindArguments) -> Result<MultiValue> {
         let subject = args.1.clone();
         let bytes = subject.as_bytes();
         let groups = match self.search(&args) {
@@ -118,7 +119,7 @@ impl Expressions {
     }
 
     /// True and a table; true and nil; or false and words.
-    fn captures(&self, lua: &Lua, args: FindArguments) -> Result<MultiValue> {
+    fn captures(&self, lua: &Lua, args: RegexFindArguments) -> Result<MultiValue> {
         let subject = args.1.clone();
         let bytes = subject.as_bytes();
         let (expression, groups) = match self.search(&args) {
@@ -139,10 +140,10 @@ impl Expressions {
         (true, shown).into_lua_multi(lua)
     }
 
-    fn gsub(&self, lua: &Lua, args: GsubArguments) -> Result<MultiValue> {
+    fn gsub(&self, lua: &Lua, args: RegexGsubArguments) -> Result<MultiValue> {
         let (subject, expression, replacement, flags, count) = args;
         let count_max = count.map_or(usize::MAX, |count| count.max(0.0) as usize);
-        let work = || -> Outcome<(Vec<u8>, usize)> {
+        let work = || -> RegexResult<(Vec<u8>, usize)> {
             let bytes = subject.as_bytes();
             let expression = self.expression("gsub", &expression, flags.as_ref())?;
             let pieces = replace::pieces(&replacement.as_bytes(), expression.names())
@@ -208,8 +209,8 @@ impl Expressions {
         expression: &Expression,
         subject: &[u8],
         count_max: usize,
-        mut use_match: impl FnMut(&Groups) -> Outcome<()>,
-    ) -> Outcome<usize> {
+        mut use_match: impl FnMut(&Groups) -> RegexResult<()>,
+    ) -> RegexResult<usize> {
         self.check_subject(function, subject.len())?;
         let mut steps = self.steps_for(subject.len());
         let (mut from, mut not_empty, mut count) = (0, false, 0);
@@ -243,7 +244,7 @@ impl Expressions {
         Ok(count)
     }
 
-    fn search(&self, args: &FindArguments) -> Outcome<Option<(Rc<Expression>, Groups)>> {
+    fn search(&self, args: &RegexFindArguments) -> RegexResult<Option<(Rc<Expression>, Groups)>> {
         let (function, subject, expression, flags, init, not_empty) = args;
         let function = function.to_string_lossy();
         let bytes = subject.as_bytes();
@@ -269,7 +270,7 @@ impl Expressions {
         function: &str,
         text: &LuaString,
         flags: Option<&LuaString>,
-    ) -> Outcome<Rc<Expression>> {
+    ) -> RegexResult<Rc<Expression>> {
         let text = text.as_bytes();
         let flags: Box<[u8]> = flags
             .map(|flags| flags.as_bytes().as_ref().into())
@@ -298,7 +299,7 @@ impl Expressions {
         u64::from(self.limits.regex_steps_max) + subject_bytes as u64
     }
 
-    fn check_subject(&self, function: &str, bytes: usize) -> Outcome<()> {
+    fn check_subject(&self, function: &str, bytes: usize) -> RegexResult<()> {
         let limit = self.limits.regex_subject_bytes_max;
         match bytes <= limit {
             true => Ok(()),
@@ -308,7 +309,7 @@ impl Expressions {
         }
     }
 
-    fn check_length(&self, function: &str, bytes: usize) -> Outcome<()> {
+    fn check_length(&self, function: &str, bytes: usize) -> RegexResult<()> {
         let limit = self.limits.string_bytes_max;
         match bytes <= limit {
             true => Ok(()),
@@ -318,19 +319,19 @@ impl Expressions {
         }
     }
 
-    fn words(&self, function: &str, fault: &Fault, subject_bytes: usize) -> String {
+    fn words(&self, function: &str, fault: &MatchFault, subject_bytes: usize) -> String {
         match fault {
-            Fault::Syntax(words, offset) => {
+            MatchFault::Syntax(words, offset) => {
                 format!(
                     "regex.{function}: {words} at byte {} of the expression",
                     offset + 1
                 )
             }
-            Fault::Steps => format!(
+            MatchFault::Steps => format!(
                 "regex.{function}: the expression needs more than {} steps",
                 self.steps_for(subject_bytes)
             ),
-            Fault::Other(words) => format!("regex.{function}: {words}"),
+            MatchFault::Other(words) => format!("regex.{function}: {words}"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Calls that would end the process, or keep it for long or from its memory, if they were let.
 
-use super::{Limits, Options, run, state, state_with};
+use super::{LibraryOptions, Limits, run, state, state_with};
 
 /// Shows what happens, on a thread with the stack of a worker.
 fn outcome(script: &'static str) -> String {
@@ -131,9 +131,9 @@ fn files_without_an_end_give_no_more_than_a_limit() {
             file_bytes_max: 1 << 20,
             ..Limits::default()
         };
-        let lua = state_with(&Options {
+        let lua = state_with(&LibraryOptions {
             limits,
-            ..Options::default()
+            ..LibraryOptions::default()
         });
         let shown = run(&lua, script);
         assert!(shown.contains(shows), "{script}: {shown}");

@@ -11,10 +11,10 @@ use super::*;
 
 /// A state with what scripts get.
 pub(in crate::library) fn state() -> Lua {
-    state_with(&Options::default())
+    state_with(&LibraryOptions::default())
 }
 
-fn state_with(options: &Options) -> Lua {
+fn state_with(options: &LibraryOptions) -> Lua {
     let settings = LuaOptions::new().catch_rust_panics(false);
     let lua = Lua::new_with(StdLib::ALL_SAFE, settings).expect("a state");
     open(&lua, options).expect("libraries");
@@ -193,11 +193,11 @@ fn dangerous_functions_are_absent() {
 
 #[test]
 fn allowed_functions_are_there() {
-    let options = Options {
+    let options = LibraryOptions {
         os_exit: true,
         io_popen: true,
         jit: true,
-        ..Options::default()
+        ..LibraryOptions::default()
     };
     let lua = state_with(&options);
     let script = "return type(jit.version), type(os.exit), type(io.popen), type(os.execute), type(require('jit').on)";
@@ -209,10 +209,10 @@ fn allowed_functions_are_there() {
 
 #[test]
 fn everything_dangerous_may_be_allowed() {
-    let options = Options {
+    let options = LibraryOptions {
         ffi: true,
         debug: true,
-        ..Options::default()
+        ..LibraryOptions::default()
     };
     // SAFETY: the script below does nothing with `ffi` but look at it.
     #[allow(unsafe_code, reason = "only such a state has these libraries")]

@@ -1,10 +1,11 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::net::UnixListener;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::*;
-use crate::gateway::health::{Failure, Usability};
+use crate::gateway::health::{BackendFault, Usability};
 
 struct Backend {
     health: Health,
@@ -22,9 +23,9 @@ fn backend() -> Arc<Backend> {
     Arc::new(Backend { health })
 }
 
-fn target(address: SocketAddress, protocol: Protocol, backend: &Arc<Backend>) -> Target {
+fn target(address: SocketAddress, protocol: Protocol, backend: &Arc<Backend>) -> CheckTarget {
     let weak: Weak<Backend> = Arc::downgrade(backend);
-    Target {
+    CheckTarget {
         backend: weak,
         address,
         protocol,
@@ -68,7 +69,7 @@ fn answer_once(listener: TcpListener, reply: &'static [u8]) -> std::thread::Join
     })
 }
 
-fn ask_now(target: &Target) -> Result<(), String> {
+fn ask_now(target: &CheckTarget) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -236,7 +237,7 @@ fn two_failures_take_a_backend_out_and_one_success_brings_it_back() {
 fn a_check_brings_back_what_a_request_took_out() {
     let backend = backend();
     let (_listener, address) = listener();
-    backend.health.failed(now_ms(), Failure::Unreachable);
+    backend.health.failed(now_ms(), BackendFault::Unreachable);
     let checker = Checker::start().expect("a thread");
     checker.watch(target(address, Protocol::FastCgi, &backend));
     wait_for(&backend.health, Usability::Ready);

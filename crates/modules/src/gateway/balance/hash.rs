@@ -5,13 +5,13 @@
 //! made against adversaries: who may choose the URL may choose the backend, whatever the hash.
 
 /// Hashes a list of byte strings. Where one ends matters: ("a", "b") is not ("ab", "").
-pub fn stable_hash(parts: &[&[u8]]) -> u64 {
+pub(crate) fn stable_hash(parts: &[&[u8]]) -> u64 {
     parts.iter().fold(SEED, |hash, part| mix(hash, one(part)))
 }
 
 /// Mixes two numbers so that each bit of the result hangs on all bits of both.
 #[inline]
-pub fn mix(a: u64, b: u64) -> u64 {
+pub(crate) fn mix(a: u64, b: u64) -> u64 {
     // The two rounds of xor, shift and multiply are SplitMix64's last step (Steele, Lea, Flood 2014).
     let mut hash = a.wrapping_mul(ODD) ^ b;
     hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -21,7 +21,7 @@ pub fn mix(a: u64, b: u64) -> u64 {
 
 /// A number above 0 and below 1 from the upper 52 bits: with one half added, a double holds that exactly.
 #[inline]
-pub fn unit(hash: u64) -> f64 {
+pub(super) fn unit(hash: u64) -> f64 {
     ((hash >> 12) as f64 + 0.5) / (1u64 << 52) as f64
 }
 

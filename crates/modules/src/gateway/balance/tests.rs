@@ -2,7 +2,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::super::health::Failure;
+use super::super::health::BackendFault;
 use super::*;
 
 struct Backend {
@@ -63,11 +63,11 @@ fn chosen(balancer: &Balancer, backends: &[Backend], request: &RequestKey<'_>) -
 }
 
 fn take_down(backend: &Backend) {
-    backend.health.failed(0, Failure::Unreachable);
+    backend.health.failed(0, BackendFault::Unreachable);
 }
 
 fn strain(backend: &Backend) {
-    backend.health.failed(0, Failure::Overloaded);
+    backend.health.failed(0, BackendFault::Overloaded);
 }
 
 /// How many of `count` requests with different paths each backend gets.

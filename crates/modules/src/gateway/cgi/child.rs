@@ -33,28 +33,28 @@ use super::pipes::Pipes;
 use super::spawn::{self, Begun, Child, Program};
 use super::words::Words;
 use crate::gateway::limits;
-use crate::gateway::protocol::cgi::CgiConversation;
+use crate::gateway::protocol::until_close::UntilCloseConversation;
 
 /// A program that is being started. Dropped, it is not started, or ended when it is.
-pub struct Starting {
+pub(super) struct Starting {
     leash: Rc<Leash>,
     pipes: oneshot::Receiver<Result<Pipes, StartError>>,
     waits_for: PathBuf,
 }
 
 /// A program that runs.
-pub struct Started {
+pub(super) struct Started {
     /// Its standard input and output.
     pub pipes: Pipes,
     /// What is said over them.
-    pub conversation: CgiConversation,
+    pub conversation: UntilCloseConversation,
     /// To be dropped when nobody wants more of it.
     pub leash: Rc<Leash>,
 }
 
 /// Why a program was not started.
 #[derive(Debug)]
-pub enum StartError {
+pub(super) enum StartError {
     /// There are [`limits::CGI_PROGRAMS_MAX`] of them.
     TooMany,
     /// No thread could do it.
@@ -66,13 +66,13 @@ pub enum StartError {
 /// Holds a program. When it is dropped before the reply is complete, the program is ended; else it is
 /// given a moment to end by itself.
 #[derive(Debug)]
-pub struct Leash {
-    state: Rc<State>,
+pub(crate) struct Leash {
+    state: Rc<LeashState>,
 }
 
 /// What the holder and the task know of each other.
 #[derive(Debug, Default)]
-struct State {
+struct LeashState {
     is_over: Rc<Cell<bool>>,
     let_go: Notify,
     end_of_client: Rc<Notify>,
@@ -87,10 +87,14 @@ struct State {
 ///
 /// # Panics
 /// Outside a tokio runtime with tasks that stay on their thread.
-pub fn start(program: Program, client: u64, log: &LogHandle) -> Result<Starting, StartError> {
+pub(super) fn start(
+    program: Program,
+    client: u64,
+    log: &LogHandle,
+) -> Result<Starting, StartError> {
     let (path, origin) = program.waits_for();
     let (waits_for, origin) = (path.to_owned(), Origin { client, ..origin });
-    let state = Rc::<State>::default();
+    let state = Rc::<LeashState>::default();
     let (tell, pipes) = oneshot::channel();
     let plan = Plan {
         name: program.name().display().to_string(),
@@ -111,7 +115,7 @@ pub fn start(program: Program, client: u64, log: &LogHandle) -> Result<Starting,
 
 impl Starting {
     /// What is to be named when it takes too long.
-    pub fn waits_for(&self) -> &Path {
+    pub(crate) fn waits_for(&self) -> &Path {
         &self.waits_for
     }
 }
@@ -125,7 +129,9 @@ impl Future for Starting {
         let pipes = told.unwrap_or(Err(StartError::NotDone(NotDone::Lost)));
         Poll::Ready(pipes.map(|pipes| Started {
             pipes,
-            conversation: CgiConversation::new(Rc::clone(&self.leash.state.is_over)),
+            conversation: UntilCloseConversation::with_program(Rc::clone(
+                &self.leash.state.is_over,
+            )),
             leash: Rc::clone(&self.leash),
         }))
     }
@@ -178,14 +184,14 @@ struct Plan {
     wants_end_of_client: bool,
     may_upgrade: bool,
     log: LogHandle,
-    state: Rc<State>,
+    state: Rc<LeashState>,
 }
 
 impl Plan {
     /// Waits for the start, tells of it, and looks after the program, also if nobody wants it any more.
     async fn follow(
         self,
-        begun: oneshot::Receiver<spawn::Outcome>,
+        begun: oneshot::Receiver<spawn::StartOutcome>,
         tell: oneshot::Sender<Result<Pipes, StartError>>,
     ) {
         let begun = begun.await.unwrap_or(Err(NotDone::Lost.into()));
@@ -226,12 +232,12 @@ struct Keeper {
     name: String,
     signal: Signal,
     log: LogHandle,
-    state: Rc<State>,
+    state: Rc<LeashState>,
 }
 
 impl Keeper {
     async fn run(mut self, mut words: Words) {
-        let mut end = End::of(self.child.id());
+        let mut end = ProgramEnd::of(self.child.id());
         let state = Rc::clone(&self.state);
         let let_go = async {
             loop {
@@ -276,7 +282,7 @@ impl Keeper {
 }
 
 /// The end of a program. It is not reaped by that, so its id stays its own.
-struct End {
+struct ProgramEnd {
     program: Pid,
     /// Becomes readable. Without one (before Linux 5.3, or in a sandbox) the program is looked at from
     /// time to time.
@@ -284,10 +290,10 @@ struct End {
     pause: Pin<Box<Sleep>>,
 }
 
-impl End {
-    fn of(program: Pid) -> End {
+impl ProgramEnd {
+    fn of(program: Pid) -> ProgramEnd {
         let pidfd = pidfd_open(program, PidfdFlags::empty()).ok();
-        End {
+        ProgramEnd {
             program,
             pidfd: pidfd.and_then(|pidfd| readable(pidfd).ok()),
             pause: Box::pin(tokio::time::sleep(LOOK_PAUSE)),
@@ -308,7 +314,7 @@ impl End {
 }
 
 /// Waits until the program ends, or for `other`, and logs what it says meanwhile. True if it ended.
-async fn until(end: &mut End, words: &mut Words, other: impl Future<Output = ()>) -> bool {
+async fn until(end: &mut ProgramEnd, words: &mut Words, other: impl Future<Output = ()>) -> bool {
     let mut other = std::pin::pin!(other);
     std::future::poll_fn(|context| {
         words.poll(context);

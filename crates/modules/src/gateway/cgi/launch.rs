@@ -9,10 +9,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
-use petrel_engine::blocking::NotDone;
+use petrel_engine::blocking::{FileDeadline, NotDone};
 use petrel_engine::cold_files::status_of_error;
 use petrel_engine::ledger::Stage;
 use petrel_engine::module::{Outcome, Pending};
@@ -20,32 +20,31 @@ use petrel_engine::proto::status::Status;
 
 use super::child::{self, StartError, Started, Starting};
 use super::spawn::Program;
-use crate::file_wait::FileWait;
-use crate::gateway::connection::BackendConnection;
-use crate::gateway::options::{Gateway, Host};
+use crate::gateway::connection::{BackendConnection, Workbench};
+use crate::gateway::options::{BackendHost, Gateway};
 use crate::gateway::protocol::BodyLength;
 use crate::gateway::request::GatewayRequest;
 use crate::gateway::stream::BackendStream;
-use crate::gateway::talk::Talk;
+use crate::gateway::talk::{Peer, Talk};
 
 /// A request that waits for its program.
 pub(super) struct Launch {
     gateway: Rc<Gateway>,
-    host: Rc<Host>,
+    host: Rc<BackendHost>,
     /// The length of the request body that the program is told.
     body: BodyLength,
     /// The program's path.
     path: PathBuf,
     starting: Starting,
-    wait: FileWait,
+    deadline: FileDeadline,
 }
 
 impl Launch {
     /// Has `program` started, whose environment says that the request body is `body`.
-    pub fn begin(
+    pub(crate) fn begin(
         exchange: &mut Exchange,
         gateway: &Rc<Gateway>,
-        host: &Rc<Host>,
+        host: &Rc<BackendHost>,
         program: Program,
         body: BodyLength,
     ) -> Outcome {
@@ -58,7 +57,7 @@ impl Launch {
                 body,
                 path,
                 starting,
-                wait: FileWait::new(exchange),
+                deadline: exchange.file_deadline(),
             })),
             Err(error) => refuse(exchange, &error, &path),
         }
@@ -67,12 +66,16 @@ impl Launch {
     fn talk(&self, exchange: &mut Exchange, started: Started) -> Outcome {
         let now_ms = exchange.worker.clock().latest() / NANOS_PER_MILLI;
         let stream = BackendStream::Program(started.pipes);
-        let connection =
-            BackendConnection::new(stream, Box::new(started.conversation), None, now_ms);
+        let workbench = Workbench::of(&exchange.worker);
+        let conversation = Box::new(started.conversation);
+        let connection = BackendConnection::new(stream, conversation, None, &workbench, now_ms);
         let begun = Talk::begin(
             exchange,
             &self.gateway,
-            Rc::clone(&self.host),
+            Peer {
+                host: Rc::clone(&self.host),
+                backend: None,
+            },
             None,
             Box::new(connection),
             self.body,
@@ -93,16 +96,14 @@ impl Launch {
 impl Pending for Launch {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         let polled = Pin::new(&mut self.starting).poll(context);
-        if polled.is_pending() && !self.wait.is_over(exchange) {
-            return Poll::Pending;
-        }
+        let limited = ready!(self.deadline.limit(polled, context));
         exchange.stamp(Stage::BackendConnect);
-        Poll::Ready(match polled {
-            Poll::Ready(Ok(started)) => self.talk(exchange, started),
-            Poll::Ready(Err(error)) => refuse(exchange, &error, &self.path),
-            Poll::Pending => {
+        Poll::Ready(match limited {
+            Ok(Ok(started)) => self.talk(exchange, started),
+            Ok(Err(error)) => refuse(exchange, &error, &self.path),
+            Err(_) => {
                 let path = self.starting.waits_for().as_os_str().as_bytes();
-                FileWait::give_up(exchange, "content", path)
+                exchange.answer_late_file("content", path)
             }
         })
     }

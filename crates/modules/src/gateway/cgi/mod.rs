@@ -29,13 +29,12 @@ use super::environment;
 use super::hook::prepare_body;
 use super::options::{Balance, Extras, Gateway};
 use super::protocol::BodyLength;
-use super::request::body_length;
 use launch::Launch;
 pub(crate) use options::warnings;
-use options::{Options, Run};
-pub use pipes::Pipes;
+use options::{CgiOptions, Run};
+pub(crate) use pipes::Pipes;
 use spawn::Program;
-pub use spawn::running;
+pub(crate) use spawn::RunningPrograms;
 
 /// mod_cgi.
 pub static MODULE: ModuleSpec = ModuleSpec {
@@ -65,7 +64,7 @@ pub static MODULE: ModuleSpec = ModuleSpec {
 };
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
-    if let Some(options) = Options::new(configure.values)? {
+    if let Some(options) = CgiOptions::new(configure.values)? {
         // SERVER_ADDR.
         configure.want_local_address();
         let gateway = Rc::new(Gateway {
@@ -87,7 +86,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
 }
 
 struct Cgi {
-    options: Options,
+    options: CgiOptions,
     /// What a request needs to know of a gateway; without routes.
     gateway: Rc<Gateway>,
 }
@@ -109,7 +108,7 @@ impl Hook for Cgi {
             }
             Run::By(_) if !prepare_body(exchange, self.gateway.protocol) => Outcome::NeedBody,
             Run::By(interpreter) => {
-                let body = body_length(exchange, &self.options.host);
+                let body = BodyLength::of(exchange, &self.options.host);
                 let program = self.program(exchange, interpreter, body);
                 Launch::begin(exchange, &self.gateway, &self.options.host, program, body)
             }
@@ -134,6 +133,7 @@ impl Cgi {
             directory,
             environment: self.environment(exchange, body),
             signal: self.options.signal,
+            running: RunningPrograms::of(exchange.worker.shared()),
             wants_end_of_client: host.tcp_fin_propagate,
             may_upgrade: host.upgrade.offered(exchange).is_some(),
         }

@@ -8,24 +8,24 @@ use petrel_engine::config::{Config, Diagnostic, Element};
 use petrel_engine::settings::Values;
 use rustix::process::Signal;
 
-use crate::gateway::options::{Host, HostAddress, Mode, Protocol, tempfile_dirs};
+use crate::gateway::options::{BackendHost, HostAddress, Mode, Protocol, tempfile_dirs};
 use crate::gateway::upgrade::Upgrades;
 
 /// Which files are programs, and how they are run.
 #[derive(Debug)]
-pub(super) struct Options {
+pub(super) struct CgiOptions {
     /// Suffix of a path or prefix of a URL path, and the interpreter.
-    pub assign: Vec<(Vec<u8>, String)>,
+    assign: Vec<(Vec<u8>, String)>,
     /// `cgi.execute-all`.
-    pub execute_all: bool,
+    execute_all: bool,
     /// `cgi.execute-x-only`.
-    pub execute_x_only: bool,
+    execute_x_only: bool,
     /// `cgi.local-redir`.
-    pub local_redirect: bool,
+    pub(crate) local_redirect: bool,
     /// What ends a program whose client has gone.
-    pub signal: Signal,
+    pub(crate) signal: Signal,
     /// The rest, as other gateways have it.
-    pub host: Rc<Host>,
+    pub(crate) host: Rc<BackendHost>,
 }
 
 /// How a file is run.
@@ -39,9 +39,9 @@ pub(super) enum Run<'o> {
     By(&'o str),
 }
 
-impl Options {
+impl CgiOptions {
     /// Options out of `values`; `None` if there is nothing to run.
-    pub fn new(values: &Values<'_>) -> Result<Option<Options>, Diagnostic> {
+    pub(crate) fn new(values: &Values<'_>) -> Result<Option<CgiOptions>, Diagnostic> {
         let switch = |name: &str| values.bool(name).unwrap_or(false);
         let elements = values.array("cgi.assign").into_iter().flatten();
         let assign: Vec<_> = elements.map(assignment).collect();
@@ -63,7 +63,7 @@ impl Options {
         host.write_timeout = seconds("write-timeout")?;
         let fin = limit("tcp-fin-propagate");
         host.tcp_fin_propagate = fin.is_some();
-        Ok(Some(Options {
+        Ok(Some(CgiOptions {
             assign,
             execute_all,
             execute_x_only: switch("cgi.execute-x-only"),
@@ -75,7 +75,7 @@ impl Options {
 
     /// How the file at `path`, which the decoded `url` leads to, is run. `mode` holds its permission
     /// bits. The first key that fits counts.
-    pub fn run(&self, path: &[u8], url: &[u8], mode: u32) -> Run<'_> {
+    pub(crate) fn run(&self, path: &[u8], url: &[u8], mode: u32) -> Run<'_> {
         let is_executable = mode & ANY_EXECUTE != 0;
         let fits = |key: &[u8]| {
             path.ends_with(key) || (key.first() == Some(&b'/') && url.starts_with(key))
@@ -163,8 +163,8 @@ fn signal_of(element: &Element) -> Result<Signal, Diagnostic> {
 
 /// What the options of a backend are for programs. They have no protocol: where it counts, for bodies
 /// without a length, they are as what speaks SCGI.
-fn host() -> Host {
-    Host {
+fn host() -> BackendHost {
+    BackendHost {
         label: "cgi".to_owned(),
         address: HostAddress::Unix(Vec::new()),
         split_hostname: false,

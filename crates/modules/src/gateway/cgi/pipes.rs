@@ -74,7 +74,7 @@ impl Pipes {
 
     /// The request is written: the program sees the end of its input, unless it may change the
     /// protocol.
-    pub fn request_is_sent(&self) {
+    pub(crate) fn request_is_sent(&self) {
         if !self.keeps_input {
             self.input.take();
         }
@@ -82,7 +82,7 @@ impl Pipes {
 
     /// The client will send nothing more: the program sees the end of its input, and is told by a
     /// signal if it wants to be.
-    pub fn client_has_ended(&self) {
+    pub(crate) fn client_has_ended(&self) {
         self.input.take();
         if let Some(notify) = &self.end_of_client {
             notify.notify_one();

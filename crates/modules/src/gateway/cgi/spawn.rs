@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 
 use petrel_engine::blocking::{self, Class, Job, NotDone, Origin};
+use petrel_engine::shared::Shared;
 use petrel_sys::spawn::Spawn;
 use rustix::io::retry_on_intr;
 use rustix::process::{
@@ -26,7 +27,7 @@ use crate::gateway::limits;
 
 /// What to run, and how.
 #[derive(Debug)]
-pub struct Program {
+pub(super) struct Program {
     /// The program: an interpreter, or the script itself.
     pub path: PathBuf,
     /// Its arguments: the script, if the program is an interpreter.
@@ -41,15 +42,17 @@ pub struct Program {
     pub wants_end_of_client: bool,
     /// The request may change the protocol: standard input stays open behind the body.
     pub may_upgrade: bool,
+    /// Where it is counted.
+    pub running: Arc<RunningPrograms>,
 }
 
 /// A program that has just been started, and our ends of its pipes.
 #[derive(Debug)]
 pub(super) struct Begun {
-    pub child: Child,
-    pub input: PipeWriter,
-    pub output: PipeReader,
-    pub error: PipeReader,
+    pub(crate) child: Child,
+    pub(crate) input: PipeWriter,
+    pub(crate) output: PipeReader,
+    pub(crate) error: PipeReader,
 }
 
 /// A process, and those in its group. Dropped before it is reaped, it is killed.
@@ -58,11 +61,11 @@ pub(super) struct Child {
     /// Its own id and that of its group. Meaningful until it is reaped.
     group: Pid,
     is_reaped: bool,
-    _permit: Permit,
+    _permit: ProgramPermit,
 }
 
 /// How a program that was asked for has come to run, or not.
-pub(super) type Outcome = Result<Begun, StartError>;
+pub(super) type StartOutcome = Result<Begun, StartError>;
 
 /// Has `program` started for `origin`. Until a thread has begun with that, setting `is_given_up` leaves it out.
 ///
@@ -72,7 +75,7 @@ pub(super) fn begin(
     program: Program,
     origin: Origin,
     is_given_up: &Arc<AtomicBool>,
-) -> Result<oneshot::Receiver<Outcome>, NotDone> {
+) -> Result<oneshot::Receiver<StartOutcome>, NotDone> {
     close_others_on_exec();
     let (outcome, receiver) = oneshot::channel();
     let start = Start {
@@ -84,20 +87,15 @@ pub(super) fn begin(
     Ok(receiver)
 }
 
-/// Programs that run or are being started, of all workers together.
-pub fn running() -> usize {
-    RUNNING.load(Ordering::Relaxed)
-}
-
 impl Program {
     /// What logs call it: the script.
-    pub fn name(&self) -> &Path {
+    pub(super) fn name(&self) -> &Path {
         self.arguments.first().unwrap_or(&self.path)
     }
 
     /// What its start is most likely to wait for, and the file system that this is on: that of the interpreter, if
     /// somebody else answers for it, or that of the script.
-    pub fn waits_for(&self) -> (&Path, Origin) {
+    pub(crate) fn waits_for(&self) -> (&Path, Origin) {
         let of_program = Origin::of_path(&self.directory.join(&self.path));
         match of_program.is_remote {
             true => (&self.path, of_program),
@@ -106,8 +104,8 @@ impl Program {
     }
 
     /// Starts it. May wait for ever.
-    fn begin(&self) -> Outcome {
-        let permit = Permit::take().ok_or(StartError::TooMany)?;
+    fn begin(&self) -> StartOutcome {
+        let permit = ProgramPermit::take(&self.running).ok_or(StartError::TooMany)?;
         let (their_input, input) = io::pipe()?;
         let (output, their_output) = io::pipe()?;
         let (error, their_error) = io::pipe()?;
@@ -151,12 +149,12 @@ impl Program {
 
 impl Child {
     /// Its id, which stays its own until it is reaped.
-    pub fn id(&self) -> Pid {
+    pub(crate) fn id(&self) -> Pid {
         self.group
     }
 
     /// Sends a signal to it and to all in its group.
-    pub fn kill(&self, signal: Signal) {
+    pub(crate) fn kill(&self, signal: Signal) {
         if !self.is_reaped {
             // It may have ended already, or have become another user's.
             let _ = kill_process_group(self.group, signal);
@@ -164,7 +162,7 @@ impl Child {
     }
 
     /// Called when it has ended: how. Never waits.
-    pub fn reap(&mut self) -> Option<WaitIdStatus> {
+    pub(crate) fn reap(&mut self) -> Option<WaitIdStatus> {
         self.wait(WaitIdOptions::NOHANG)
     }
 
@@ -196,7 +194,7 @@ impl Drop for Child {
 struct Start {
     program: Program,
     is_given_up: Arc<AtomicBool>,
-    outcome: oneshot::Sender<Outcome>,
+    outcome: oneshot::Sender<StartOutcome>,
 }
 
 impl Job for Start {
@@ -221,25 +219,39 @@ fn close_others_on_exec() {
     ONCE.call_once(|| drop(petrel_sys::child::close_on_exec_from(3)));
 }
 
+/// Counts the programs that run or are being started, of all workers together.
+#[derive(Debug, Default)]
+pub(crate) struct RunningPrograms(AtomicUsize);
+
+impl RunningPrograms {
+    /// The count of the server process.
+    pub(crate) fn of(shared: &Shared) -> Arc<RunningPrograms> {
+        shared.belonging(RunningPrograms::default)
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// One of the programs that may run.
 #[derive(Debug)]
-struct Permit;
+struct ProgramPermit(Arc<RunningPrograms>);
 
-impl Permit {
-    fn take() -> Option<Permit> {
-        let before = RUNNING.fetch_add(1, Ordering::Relaxed);
-        let permit = Permit;
+impl ProgramPermit {
+    fn take(running: &Arc<RunningPrograms>) -> Option<ProgramPermit> {
+        let before = running.0.fetch_add(1, Ordering::Relaxed);
+        let permit = ProgramPermit(Arc::clone(running));
         (before < limits::CGI_PROGRAMS_MAX).then_some(permit)
     }
 }
 
-impl Drop for Permit {
+impl Drop for ProgramPermit {
     fn drop(&mut self) {
-        RUNNING.fetch_sub(1, Ordering::Relaxed);
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
-
-static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
 #[cfg(test)]
 mod tests {
@@ -254,6 +266,7 @@ mod tests {
             directory: "/".into(),
             environment: Vec::new(),
             signal: Signal::TERM,
+            running: Arc::default(),
             wants_end_of_client: false,
             may_upgrade: false,
         }

@@ -21,7 +21,7 @@ pub(super) struct Words {
 }
 
 impl Words {
-    pub fn new(pipe: Option<pipe::Receiver>, log: LogHandle, name: String) -> Words {
+    pub(crate) fn new(pipe: Option<pipe::Receiver>, log: LogHandle, name: String) -> Words {
         Words {
             pipe,
             log,
@@ -32,7 +32,7 @@ impl Words {
     }
 
     /// Logs what is there. The task is woken when there is more.
-    pub fn poll(&mut self, context: &mut Context<'_>) {
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) {
         let mut bytes = [0; READ_BYTES];
         for _ in 0..READS_PER_TURN {
             let Some(pipe) = &mut self.pipe else { return };
@@ -50,7 +50,7 @@ impl Words {
     }
 
     /// The program has ended: logs what is left, and waits for nothing that its children may say.
-    pub fn finish(mut self) {
+    pub(crate) fn finish(mut self) {
         let mut bytes = [0; READ_BYTES];
         while let Some(pipe) = &self.pipe
             && let Ok(count @ 1..) = pipe.try_read(&mut bytes)

@@ -1,6 +1,6 @@
 //! Request fields as `HTTP_` variables.
 
-use petrel_engine::proto::http1::RequestHead;
+use petrel_engine::proto::request_head::RequestHead;
 
 /// Calls `add` with a variable for each field of `head` that may have one, in their order. Fields of
 /// the same name are one variable, their values joined by a comma (a semicolon for Cookie). A field
@@ -26,7 +26,7 @@ pub(super) fn build(head: &RequestHead, add: &mut impl FnMut(&[u8], &[u8])) {
 /// Whether a program that turns fields into variables may take a field of this name for another one: `X_Foo`
 /// and `X.Foo` for `X-Foo`.
 #[inline]
-pub fn is_ambiguous(name: &[u8]) -> bool {
+pub(crate) fn is_ambiguous(name: &[u8]) -> bool {
     name.iter()
         .any(|byte| VARIABLE_BYTES[usize::from(*byte)] == 0)
 }
@@ -189,7 +189,8 @@ const fn variable_bytes() -> [u8; 256] {
 
 #[cfg(test)]
 mod tests {
-    use petrel_engine::proto::http1::{HeadOptions, Parsed};
+    use petrel_engine::proto::http1::Parsed;
+    use petrel_engine::proto::request_head::HeadOptions;
 
     use super::*;
 

@@ -5,7 +5,7 @@ use super::*;
 use crate::testing::Tree;
 
 /// The variables of `answer`'s exchange, one a line.
-fn variables(answer: &Answer, host: &Host, body: BodyLength) -> String {
+fn variables(answer: &Answer, host: &BackendHost, body: BodyLength) -> String {
     let mut lines = String::new();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     build(answer.exchange(), host, body, &mut |name, value| {
@@ -15,7 +15,7 @@ fn variables(answer: &Answer, host: &Host, body: BodyLength) -> String {
 }
 
 /// A backend with these options behind its address.
-fn backend(options: &str) -> Host {
+fn backend(options: &str) -> BackendHost {
     host(&format!("\"host\" => \"a\"{options}"))
 }
 

@@ -7,11 +7,11 @@ use std::net::IpAddr;
 pub(super) struct Decimal(itoa::Buffer, u64);
 
 impl Decimal {
-    pub fn new(number: u64) -> Decimal {
+    pub(crate) fn new(number: u64) -> Decimal {
         Decimal(itoa::Buffer::new(), number)
     }
 
-    pub fn text(&mut self) -> &[u8] {
+    pub(crate) fn text(&mut self) -> &[u8] {
         self.0.format(self.1).as_bytes()
     }
 }
@@ -48,7 +48,7 @@ pub(super) struct IpText {
 }
 
 impl IpText {
-    pub fn as_bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 
@@ -82,7 +82,7 @@ pub(super) enum Joined<'t> {
 
 impl<'t> Joined<'t> {
     /// `first` with `second` behind it.
-    pub fn new(first: &'t [u8], second: &'t [u8]) -> Joined<'t> {
+    pub(crate) fn new(first: &'t [u8], second: &'t [u8]) -> Joined<'t> {
         let length = first.len() + second.len();
         if second.is_empty() {
             return Joined::Lent(first);
@@ -97,7 +97,7 @@ impl<'t> Joined<'t> {
     }
 
     /// `path` below `root`, with exactly one slash between them.
-    pub fn path(root: &'t [u8], path: &'t [u8]) -> Joined<'t> {
+    pub(crate) fn path(root: &'t [u8], path: &'t [u8]) -> Joined<'t> {
         let root_only = root.strip_suffix(b"/").unwrap_or(root);
         match path {
             b"" => Joined::new(root_only, b"/"),
@@ -105,7 +105,7 @@ impl<'t> Joined<'t> {
         }
     }
 
-    pub fn as_bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         match self {
             Joined::Lent(bytes) => bytes,
             Joined::Short(bytes, length) => &bytes[..*length],

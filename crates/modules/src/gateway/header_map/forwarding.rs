@@ -7,7 +7,7 @@ use std::io::Write;
 use std::net::IpAddr;
 
 use petrel_engine::Exchange;
-use petrel_engine::proto::http1::KnownField;
+use petrel_engine::proto::request_head::KnownField;
 
 use super::HeaderMap;
 use crate::extforward::{ACTUAL_FOR, ACTUAL_HOST, ACTUAL_PROTO};

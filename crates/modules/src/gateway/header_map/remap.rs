@@ -10,7 +10,7 @@
 use petrel_engine::Exchange;
 use petrel_engine::exchange::Scheme;
 
-use super::{HeaderMap, Pair};
+use super::{HeaderMap, Substitution};
 
 impl HeaderMap {
     /// Whether fields of requests may be changed.
@@ -19,7 +19,7 @@ impl HeaderMap {
     }
 
     /// Whether fields of replies may be changed: if not, [`HeaderMap::map_reply`] need not be asked.
-    pub fn maps_replies(&self) -> bool {
+    pub(crate) fn maps_replies(&self) -> bool {
         !self.paths.is_empty() || !self.reply_hosts.is_empty() || self.https_remap
     }
 
@@ -64,7 +64,12 @@ impl HeaderMap {
 
     /// What a reply field becomes on its way to the client; `None`: it stays. About Location,
     /// Content-Location, and the attributes Path and Domain of Set-Cookie.
-    pub fn map_reply(&self, exchange: &Exchange, name: &str, value: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn map_reply(
+        &self,
+        exchange: &Exchange,
+        name: &str,
+        value: &[u8],
+    ) -> Option<Vec<u8>> {
         let mapped = match name.len() {
             8 if name.eq_ignore_ascii_case("Location") => self.reply_url(exchange, value)?,
             16 if name.eq_ignore_ascii_case("Content-Location") => {
@@ -100,7 +105,7 @@ impl HeaderMap {
         out.extend_from_slice(parts.next().unwrap_or_default());
         for part in parts {
             out.push(b';');
-            match Attribute::split(part) {
+            match CookieAttribute::split(part) {
                 Some(attribute) if attribute.is_named(b"path") => {
                     out.extend_from_slice(attribute.before);
                     self.write_reply_path(exchange, attribute.value, &mut out);
@@ -217,7 +222,7 @@ impl<'a> Url<'a> {
 }
 
 /// ` Path="/a" ` of a cookie, taken apart.
-struct Attribute<'a> {
+struct CookieAttribute<'a> {
     name: &'a [u8],
     /// Everything in front of the value, a quotation mark included.
     before: &'a [u8],
@@ -226,8 +231,8 @@ struct Attribute<'a> {
     after: &'a [u8],
 }
 
-impl<'a> Attribute<'a> {
-    fn split(part: &'a [u8]) -> Option<Attribute<'a>> {
+impl<'a> CookieAttribute<'a> {
+    fn split(part: &'a [u8]) -> Option<CookieAttribute<'a>> {
         let equals = part.iter().position(|&byte| byte == b'=')?;
         let is_edge = |byte: &u8| matches!(byte, b' ' | b'\t' | b'"');
         let start = equals
@@ -239,7 +244,7 @@ impl<'a> Attribute<'a> {
                 .count();
         let rest = part.get(start..)?;
         let length = rest.len() - rest.iter().rev().take_while(|byte| is_edge(byte)).count();
-        Some(Attribute {
+        Some(CookieAttribute {
             name: part.get(..equals)?.trim_ascii(),
             before: part.get(..start)?,
             value: rest.get(..length)?,
@@ -253,15 +258,19 @@ impl<'a> Attribute<'a> {
 }
 
 fn first_prefix<'m>(
-    pairs: &'m [Pair],
+    pairs: &'m [Substitution],
     path: &[u8],
-    prefix: impl Fn(&Pair) -> &Vec<u8>,
-) -> Option<&'m Pair> {
+    prefix: impl Fn(&Substitution) -> &Vec<u8>,
+) -> Option<&'m Substitution> {
     pairs.iter().find(|pair| path.starts_with(prefix(pair)))
 }
 
 /// The first entry about `authority`; the key `-` stands for `own`.
-fn first_host<'m>(pairs: &'m [Pair], authority: &[u8], own: &[u8]) -> Option<&'m Pair> {
+fn first_host<'m>(
+    pairs: &'m [Substitution],
+    authority: &[u8],
+    own: &[u8],
+) -> Option<&'m Substitution> {
     pairs.iter().find(|pair| {
         let key = if pair.from == b"-" { own } else { &pair.from };
         key.eq_ignore_ascii_case(authority)

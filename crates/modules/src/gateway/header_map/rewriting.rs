@@ -15,20 +15,20 @@ const REPLY: &str = "proxy-core.rewrite-response";
 
 /// `proxy-core.rewrite-request` and `proxy-core.rewrite-response`.
 #[derive(Debug, Default)]
-pub struct Rewriting {
-    request: Rules,
-    reply: Rules,
+pub(crate) struct Rewriting {
+    request: RewriteRules,
+    reply: RewriteRules,
 }
 
 #[derive(Debug, Default)]
-struct Rules {
-    rules: Vec<Rule>,
+struct RewriteRules {
+    rules: Vec<RewriteRule>,
     /// Whose groups `%0` to `%9` are.
     condition: Option<BlockId>,
 }
 
 #[derive(Debug)]
-struct Rule {
+struct RewriteRule {
     what: What,
     pattern: Pattern,
     target: Template,
@@ -49,25 +49,25 @@ impl Rewriting {
     ///
     /// # Errors
     /// A rule that is no pair of expression and text, or an expression that does not compile.
-    pub fn parse(values: &Values<'_>) -> Result<Rewriting, Diagnostic> {
+    pub(crate) fn parse(values: &Values<'_>) -> Result<Rewriting, Diagnostic> {
         Ok(Rewriting {
-            request: Rules::parse(values, REQUEST)?,
-            reply: Rules::parse(values, REPLY)?,
+            request: RewriteRules::parse(values, REQUEST)?,
+            reply: RewriteRules::parse(values, REPLY)?,
         })
     }
 
     /// Whether there are no rules about requests.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.request.rules.is_empty()
     }
 
     /// Whether there are rules about replies: if not, [`Rewriting::map_reply`] need not be asked.
-    pub fn maps_replies(&self) -> bool {
+    pub(crate) fn maps_replies(&self) -> bool {
         !self.reply.rules.is_empty()
     }
 
     /// `_uri`: what the request target becomes; `None`: it stays.
-    pub fn uri(&self, exchange: &Exchange, target: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn uri(&self, exchange: &Exchange, target: &[u8]) -> Option<Vec<u8>> {
         let rewritten = self.request.apply(exchange, &What::Uri, target)?;
         // Anything else would end the request line early, or be no target.
         let is_sound = rewritten.first() == Some(&b'/')
@@ -76,46 +76,51 @@ impl Rewriting {
     }
 
     /// `_docroot`: what the document root becomes that a script is told; `None`: it stays.
-    pub fn document_root(&self, exchange: &Exchange, root: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn document_root(&self, exchange: &Exchange, root: &[u8]) -> Option<Vec<u8>> {
         self.request.apply(exchange, &What::DocumentRoot, root)
     }
 
     /// `_pathinfo`: what PATH_INFO becomes; `None`: it stays.
-    pub fn path_info(&self, exchange: &Exchange, path_info: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn path_info(&self, exchange: &Exchange, path_info: &[u8]) -> Option<Vec<u8>> {
         self.request.apply(exchange, &What::PathInfo, path_info)
     }
 
     /// `_scriptname`: what SCRIPT_NAME becomes; `None`: it stays.
-    pub fn script_name(&self, exchange: &Exchange, name: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn script_name(&self, exchange: &Exchange, name: &[u8]) -> Option<Vec<u8>> {
         self.request.apply(exchange, &What::ScriptName, name)
     }
 
     /// What a request field becomes; `None`: it stays.
-    pub fn field(&self, exchange: &Exchange, name: &str, value: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn field(&self, exchange: &Exchange, name: &str, value: &[u8]) -> Option<Vec<u8>> {
         self.request.apply_to_field(exchange, name, value)
     }
 
     /// What a reply field becomes on its way to the client; `None`: it stays.
-    pub fn map_reply(&self, exchange: &Exchange, name: &str, value: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn map_reply(
+        &self,
+        exchange: &Exchange,
+        name: &str,
+        value: &[u8],
+    ) -> Option<Vec<u8>> {
         self.reply.apply_to_field(exchange, name, value)
     }
 }
 
-impl Rules {
-    fn parse(values: &Values<'_>, directive: &str) -> Result<Rules, Diagnostic> {
+impl RewriteRules {
+    fn parse(values: &Values<'_>, directive: &str) -> Result<RewriteRules, Diagnostic> {
         let elements = values.array(directive).into_iter().flatten();
         let mut rules = Vec::new();
         for element in elements {
-            rules.push(Rule::parse(element, directive)?);
+            rules.push(RewriteRule::parse(element, directive)?);
         }
-        Ok(Rules {
+        Ok(RewriteRules {
             rules,
             condition: values.condition_of(directive),
         })
     }
 
     fn apply_to_field(&self, exchange: &Exchange, name: &str, value: &[u8]) -> Option<Vec<u8>> {
-        let is_about = |rule: &&Rule| match &rule.what {
+        let is_about = |rule: &&RewriteRule| match &rule.what {
             What::Field(field) => field.eq_ignore_ascii_case(name),
             _ => false,
         };
@@ -135,7 +140,7 @@ impl Rules {
         self.expand(rule, exchange, value)
     }
 
-    fn expand(&self, rule: &Rule, exchange: &Exchange, value: &[u8]) -> Option<Vec<u8>> {
+    fn expand(&self, rule: &RewriteRule, exchange: &Exchange, value: &[u8]) -> Option<Vec<u8>> {
         let mut groups = Captures::new();
         if !rule.pattern.captures(value, &mut groups) {
             return None;
@@ -143,7 +148,7 @@ impl Rules {
         let condition = self
             .condition
             .filter(|_| rule.target.uses_condition_groups());
-        let parts = Parts {
+        let parts = TemplateValues {
             groups,
             value,
             condition: condition.map(|block| exchange.captures_of(block)),
@@ -155,9 +160,9 @@ impl Rules {
     }
 }
 
-impl Rule {
+impl RewriteRule {
     /// `"Location" => ( "^http://inner/(.*)" => "/$1" )`.
-    fn parse(element: &Element, directive: &str) -> Result<Rule, Diagnostic> {
+    fn parse(element: &Element, directive: &str) -> Result<RewriteRule, Diagnostic> {
         let wrong = |span| {
             let message = format!("{directive} takes one pair for each field");
             let hint = "such as \"Location\" => ( \"^http://inner/(.*)\" => \"http://outer/$1\" )";
@@ -176,7 +181,7 @@ impl Rule {
             let message = format!("{:?} is no regular expression: {}", key.text, error.message);
             Diagnostic::error(message, key.span)
         })?;
-        Ok(Rule {
+        Ok(RewriteRule {
             what: What::of(name, directive).ok_or_else(|| {
                 let span = element.key.as_ref().map_or(element.span, |key| key.span);
                 let message = format!("{directive} cannot change {name:?}");
@@ -205,14 +210,14 @@ impl What {
 }
 
 /// What substitutions stand for.
-struct Parts<'e> {
+struct TemplateValues<'e> {
     groups: Captures,
     value: &'e [u8],
     condition: Option<(Captures, Vec<u8>)>,
     exchange: &'e Exchange,
 }
 
-impl Lookup for Parts<'_> {
+impl Lookup for TemplateValues<'_> {
     fn rule_group(&self, number: u8) -> &[u8] {
         self.groups.group(number.into(), self.value)
     }
@@ -226,8 +231,7 @@ impl Lookup for Parts<'_> {
         let request = &self.exchange.request;
         match part {
             UrlPart::Scheme => self.exchange.scheme().as_str().as_bytes(),
-            UrlPart::Authority if request.head.host().is_empty() => self.exchange.server_name(),
-            UrlPart::Authority => request.head.host(),
+            UrlPart::Authority => self.exchange.authority(),
             UrlPart::Path => request.url.path_raw(),
             UrlPart::Query => request.url.query(),
         }

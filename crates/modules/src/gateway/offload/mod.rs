@@ -24,21 +24,20 @@ use petrel_engine::Exchange;
 use petrel_engine::module::Outcome;
 use petrel_engine::proto::reply_head::ReplyHead;
 
-use super::options::Host;
-pub use beneath::open_beneath;
-pub use opening::Opening;
-use opening::{Known, Step};
-pub use redirect::local_redirect;
+use super::options::BackendHost;
+pub(crate) use opening::Opening;
+use opening::{OpeningFacts, Step};
+pub(crate) use redirect::local_redirect;
 
 /// What a reply head means for the body behind it.
-pub enum Offload {
+pub(crate) enum Offload {
     /// Nothing: the backend's body is the answer's.
     None,
     /// The exchange goes on with this. The backend's body is not needed.
     Answered(Outcome),
     /// The reply asks for what it must not have. The log has been told; the answer is 502, without
     /// any field of the reply.
-    Refused(&'static str),
+    Refused,
     /// The disk has to be asked first. The backend's body is not needed.
     Opening(Box<Opening>),
 }
@@ -48,7 +47,11 @@ pub enum Offload {
 /// Expects that the reply's status and fields are in `exchange.response` already, but for those that
 /// are [withheld](is_withheld): Content-Type, ETag, Last-Modified and Cache-Control of the backend
 /// win over those of a file. A temporary file is unlinked when there is an answer, unless it is refused.
-pub fn offload(exchange: &mut Exchange, host: &Rc<Host>, head: &ReplyHead) -> Offload {
+pub(crate) fn offload(
+    exchange: &mut Exchange,
+    host: &Rc<BackendHost>,
+    head: &ReplyHead,
+) -> Offload {
     if let Some(value) = head.get(BANDWIDTH) {
         limit_bandwidth(exchange, value);
     }
@@ -69,7 +72,7 @@ pub fn offload(exchange: &mut Exchange, host: &Rc<Host>, head: &ReplyHead) -> Of
 
 /// Removes the temporary file that a reply names whose client has gone, or that cannot be an answer
 /// for another reason; a thread does it. Files outside the directories of `host` stay.
-pub fn discard(host: &Host, head: &ReplyHead) {
+pub(crate) fn discard(host: &BackendHost, head: &ReplyHead) {
     if host.x_sendfile
         && let Some(value) = head.get(TEMPFILE)
     {
@@ -79,7 +82,7 @@ pub fn discard(host: &Host, head: &ReplyHead) {
 
 /// Whether the reply field `name` is for the server alone, so that no client sees it. Without
 /// `x-sendfile`, X-Accel-Redirect is passed on: to an nginx in front of this server, perhaps.
-pub fn is_withheld(name: &str, host: &Host) -> bool {
+pub(crate) fn is_withheld(name: &str, host: &BackendHost) -> bool {
     let is = |other: &str| name.eq_ignore_ascii_case(other);
     let is_of_lighttpd = name
         .get(..OF_LIGHTTPD.len())
@@ -89,7 +92,8 @@ pub fn is_withheld(name: &str, host: &Host) -> bool {
 
 /// Makes an answer out of the value of a field, or says why not. Called again when what it waited for
 /// is known.
-type Follow = fn(&mut Exchange, &Host, &[u8], &mut Known) -> Result<Step, &'static str>;
+type Follow =
+    fn(&mut Exchange, &BackendHost, &[u8], &mut OpeningFacts) -> Result<Step, &'static str>;
 
 /// A field that is followed.
 #[derive(Clone, Copy)]

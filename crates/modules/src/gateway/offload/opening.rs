@@ -1,7 +1,7 @@
 //! Following an instruction whose files the disk has to be asked for.
 //!
 //! What is in memory is answered at once, and no [`Opening`] is made. Otherwise the instruction says what
-//! it waits for, and is followed once more when that is [`Known`], until it has an answer. All waits
+//! it waits for, and is followed once more when that is [`OpeningFacts`], until it has an answer. All waits
 //! together take `server.max-file-wait` at most; then the answer is 504. Polled by a request whose backend
 //! is done. Dropped, because the client has left, it leaves jobs that have not begun out, but for those that
 //! remove a temporary file.
@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
-use petrel_engine::blocking::{NotDone, Running};
+use petrel_engine::blocking::{NotDone, RunningJob};
 use petrel_engine::body::Piece;
 use petrel_engine::cold_files::ColdWait;
 use petrel_engine::file_cache::FileEntry;
@@ -21,33 +21,31 @@ use petrel_engine::module::Outcome;
 use petrel_engine::proto::status::Status;
 use tokio::sync::oneshot;
 
-use super::tempfile::Taken;
-use super::{Host, Instruction, Offload, beneath};
-use crate::file_wait::FileWait;
+use super::tempfile::TakenFile;
+use super::{BackendHost, Instruction, Offload, beneath};
 
 /// A reply whose files are being looked for.
-pub struct Opening {
-    host: Rc<Host>,
+pub(crate) struct Opening {
+    host: Rc<BackendHost>,
     instruction: Instruction,
     value: Box<[u8]>,
-    known: Known,
-    wait: Wait,
-    /// For look-ups, and for jobs: both end at the same time.
-    look_up: ColdWait,
-    time: FileWait,
+    known: OpeningFacts,
+    wait: OpeningWait,
+    /// For look-ups and jobs, all together.
+    time: ColdWait,
 }
 
 /// What an instruction has found out so far.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct OpeningFacts {
     /// The stretches of files that are found already.
-    pub pieces: VecDeque<Piece>,
+    pub(crate) pieces: VecDeque<Piece>,
     /// The file that is looked for now, if all that is missing is whether it may be sent.
-    pub file: Option<Rc<FileEntry>>,
+    pub(crate) file: Option<Rc<FileEntry>>,
     /// Whether that is in one of the directories it may be in.
-    pub is_inside: Option<bool>,
+    pub(crate) is_inside: Option<bool>,
     /// The temporary file.
-    pub temporary: Option<Taken>,
+    pub(crate) temporary: Option<TakenFile>,
 }
 
 /// How far an instruction has come.
@@ -55,21 +53,21 @@ pub(super) enum Step {
     /// The exchange goes on with this.
     Done(Outcome),
     /// It is to be followed again after a wait.
-    Wait(Wait),
+    Wait(OpeningWait),
 }
 
 /// What is waited for.
-pub(super) enum Wait {
+pub(super) enum OpeningWait {
     /// What [`Exchange::look_up`] did not know.
     LookUp,
     /// In which directory the file at `path` is.
     Inside {
-        job: Running<Option<Box<[u8]>>>,
+        job: RunningJob<Option<Box<[u8]>>>,
         path: Vec<u8>,
     },
     /// The temporary file at `path`.
     Temporary {
-        job: oneshot::Receiver<Taken>,
+        job: oneshot::Receiver<TakenFile>,
         path: Vec<u8>,
     },
 }
@@ -78,13 +76,13 @@ impl Opening {
     /// Follows an instruction, at once if nothing has to be waited for.
     pub(super) fn begin(
         exchange: &mut Exchange,
-        host: &Rc<Host>,
+        host: &Rc<BackendHost>,
         instruction: Instruction,
         value: &[u8],
     ) -> Offload {
         // The backend may just have made the file.
         exchange.forget_look_ups();
-        let mut known = Known::default();
+        let mut known = OpeningFacts::default();
         match (instruction.follow)(exchange, host, value, &mut known) {
             Ok(Step::Done(outcome)) => Offload::Answered(outcome),
             Ok(Step::Wait(wait)) => Offload::Opening(Box::new(Opening {
@@ -93,15 +91,18 @@ impl Opening {
                 value: value.into(),
                 known,
                 wait,
-                look_up: ColdWait::new(exchange),
-                time: FileWait::new(exchange),
+                time: ColdWait::new(exchange),
             })),
             Err(reason) => refused(exchange, host, instruction, value, reason),
         }
     }
 
     /// Until there is an answer, which is no opening again.
-    pub fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Offload> {
+    pub(crate) fn poll(
+        &mut self,
+        exchange: &mut Exchange,
+        context: &mut Context<'_>,
+    ) -> Poll<Offload> {
         loop {
             if let Err(outcome) = ready!(self.poll_wait(exchange, context)) {
                 return Poll::Ready(Offload::Answered(outcome));
@@ -127,29 +128,26 @@ impl Opening {
     ) -> Poll<Result<(), Outcome>> {
         let known = &mut self.known;
         let (polled, path) = match &mut self.wait {
-            Wait::LookUp => return self.look_up.poll(exchange, context),
-            Wait::Inside { job, path } => {
+            OpeningWait::LookUp => return self.time.poll(exchange, context),
+            OpeningWait::Inside { job, path } => {
                 let polled = Pin::new(job).poll(context).map_ok(|directory| {
                     if let (Some(directory), Some(file)) = (&directory, &known.file) {
-                        beneath::remember(file, directory);
+                        beneath::remember(&exchange.worker, file, directory);
                     }
                     known.is_inside = Some(directory.is_some());
                 });
                 (polled, path)
             }
-            Wait::Temporary { job, path } => {
+            OpeningWait::Temporary { job, path } => {
                 let polled = Pin::new(job).poll(context);
                 let polled = polled.map_ok(|taken| known.temporary = Some(taken));
                 (polled.map_err(|_| NotDone::Lost), path)
             }
         };
-        match polled {
-            Poll::Ready(done) => Poll::Ready(done.map_err(|error| lost(exchange, path, error))),
-            Poll::Pending if self.time.is_over(exchange) => {
-                Poll::Ready(Err(FileWait::give_up(exchange, "content", path)))
-            }
-            Poll::Pending => Poll::Pending,
-        }
+        Poll::Ready(match ready!(self.time.deadline.limit(polled, context)) {
+            Ok(done) => done.map_err(|error| lost(exchange, path, error)),
+            Err(_) => Err(exchange.answer_late_file("content", path)),
+        })
     }
 }
 
@@ -164,7 +162,7 @@ fn lost(exchange: &mut Exchange, path: &[u8], error: NotDone) -> Outcome {
 
 fn refused(
     exchange: &Exchange,
-    host: &Host,
+    host: &BackendHost,
     instruction: Instruction,
     value: &[u8],
     reason: &'static str,
@@ -174,7 +172,7 @@ fn refused(
         "content",
         format_args!("{name}: {reason} backend={} value={value:?}", host.label),
     );
-    Offload::Refused(reason)
+    Offload::Refused
 }
 
 impl fmt::Debug for Opening {

@@ -5,8 +5,8 @@ use petrel_engine::module::{Outcome, Phase};
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::reply_head::ReplyHead;
 
-use super::Host;
-use super::opening::{Known, Step};
+use super::BackendHost;
+use super::opening::{OpeningFacts, Step};
 
 /// Fields of the reply that the other URL's answer gets. The status is that of the other answer.
 /// Both as nginx has it.
@@ -22,9 +22,9 @@ const KEPT: &[&str] = &[
 /// percent-encoded as in a request. All rules that are about that URL apply to it.
 pub(super) fn go(
     exchange: &mut Exchange,
-    _: &Host,
+    _: &BackendHost,
     value: &[u8],
-    _: &mut Known,
+    _: &mut OpeningFacts,
 ) -> Result<Step, &'static str> {
     let kept: Vec<(String, Vec<u8>)> = exchange
         .response
@@ -44,7 +44,7 @@ pub(super) fn go(
 /// Follows a Location that stands alone in the head of a CGI program's reply and is a path (RFC 3875
 /// 6.2.2). `None`: it is passed on as a redirect. That is also the end of a program that redirects to
 /// itself, for ever.
-pub fn local_redirect(exchange: &mut Exchange, head: &ReplyHead) -> Option<Outcome> {
+pub(crate) fn local_redirect(exchange: &mut Exchange, head: &ReplyHead) -> Option<Outcome> {
     let location = head.get("Location").filter(|_| head.len() == 1)?;
     let own = exchange.request.url.path();
     let is_own = location

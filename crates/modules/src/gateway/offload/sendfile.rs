@@ -4,7 +4,7 @@
 //! Files come from the file cache, so that a warm one costs no call. The cache follows symlinks
 //! wherever they lead; so each entry is checked once for being where it may be ([`beneath`]), and
 //! again when the cache has looked at the file system again. What neither the cache nor the kernel has in
-//! memory is asked for by threads; then the functions here are called once more with what is [`Known`].
+//! memory is asked for by threads; then the functions here are called once more with what is [`OpeningFacts`].
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -15,24 +15,25 @@ use petrel_engine::cold_files::status_of_failure;
 use petrel_engine::file_cache::{FileEntry, FileKind, Symlinks};
 use petrel_engine::limits::PATH_BYTES_MAX;
 use petrel_engine::module::Outcome;
+use petrel_engine::proto::escape::percent_decode;
 use petrel_engine::proto::status::Status;
 
-use super::opening::{Known, Step, Wait};
-use super::{Host, beneath};
+use super::opening::{OpeningFacts, OpeningWait, Step};
+use super::{BackendHost, beneath};
 use crate::gateway::limits::SENDFILE2_PARTS_MAX;
 use crate::static_file;
 
 /// Answers with the file `value` names, or the part of it the client asked for.
 pub(super) fn send(
     exchange: &mut Exchange,
-    host: &Host,
+    host: &BackendHost,
     value: &[u8],
-    known: &mut Known,
+    known: &mut OpeningFacts,
 ) -> Result<Step, &'static str> {
     let (file, path) = match find(exchange, host, value, known)? {
-        Found::File(file, path) => (file, path),
-        Found::Nothing(status) => return Ok(Step::Done(exchange.answer(status))),
-        Found::Later(wait) => return Ok(Step::Wait(wait)),
+        SendfileTarget::File(file, path) => (file, path),
+        SendfileTarget::Nothing(status) => return Ok(Step::Done(exchange.answer(status))),
+        SendfileTarget::Later(wait) => return Ok(Step::Wait(wait)),
     };
     static_file::answer_for_backend(exchange, file, &path);
     Ok(Step::Done(Outcome::Answer))
@@ -43,9 +44,9 @@ pub(super) fn send(
 /// knowledge, so nothing of the head changes.
 pub(super) fn send_ranges(
     exchange: &mut Exchange,
-    host: &Host,
+    host: &BackendHost,
     value: &[u8],
-    known: &mut Known,
+    known: &mut OpeningFacts,
 ) -> Result<Step, &'static str> {
     for part in value.split(|byte| *byte == b',').skip(known.pieces.len()) {
         let mut words = part
@@ -58,9 +59,9 @@ pub(super) fn send_ranges(
             return Err("it has too many parts;");
         }
         let file = match find(exchange, host, path, known)? {
-            Found::File(file, _) => file,
-            Found::Nothing(status) => return Ok(Step::Done(exchange.answer(status))),
-            Found::Later(wait) => return Ok(Step::Wait(wait)),
+            SendfileTarget::File(file, _) => file,
+            SendfileTarget::Nothing(status) => return Ok(Step::Done(exchange.answer(status))),
+            SendfileTarget::Later(wait) => return Ok(Step::Wait(wait)),
         };
         let range = range_in(range, file.stat().size).ok_or("a range is not in its file;")?;
         known.pieces.push_back(Piece::File { file, range });
@@ -87,23 +88,23 @@ fn range_in(text: &[u8], size: u64) -> Option<Range<u64>> {
 }
 
 /// What is behind a name that is allowed.
-enum Found {
+enum SendfileTarget {
     /// A regular file, and its path.
     File(Rc<FileEntry>, Vec<u8>),
     /// What to answer instead: it does not exist, or cannot be opened.
     Nothing(Status),
     /// The disk has to be asked.
-    Later(Wait),
+    Later(OpeningWait),
 }
 
 /// The file a backend names, if it is in one of the directories of `host`, or the document root if
 /// there are none.
 fn find(
     exchange: &Exchange,
-    host: &Host,
+    host: &BackendHost,
     value: &[u8],
-    known: &mut Known,
-) -> Result<Found, &'static str> {
+    known: &mut OpeningFacts,
+) -> Result<SendfileTarget, &'static str> {
     let path = path_of(value)?;
     let root = std::slice::from_ref(&exchange.physical.document_root);
     let directories = match host.x_sendfile_docroot.as_slice() {
@@ -123,19 +124,19 @@ fn find(
     let symlinks = exchange.settings.core.symlinks;
     let looked_up = known.file.take();
     let Some(file) = looked_up.or_else(|| exchange.look_up(&path, symlinks)) else {
-        return Ok(Found::Later(Wait::LookUp));
+        return Ok(SendfileTarget::Later(OpeningWait::LookUp));
     };
     match file.kind() {
         FileKind::Regular => {}
         FileKind::Missing | FileKind::NotADirectory => {
-            return Ok(Found::Nothing(Status::NOT_FOUND));
+            return Ok(SendfileTarget::Nothing(Status::NOT_FOUND));
         }
         FileKind::Denied | FileKind::Directory | FileKind::Special => {
-            return Ok(Found::Nothing(Status::FORBIDDEN));
+            return Ok(SendfileTarget::Nothing(Status::FORBIDDEN));
         }
         FileKind::Failed(errno) => {
             exchange.log_error("content", format_args!("X-Sendfile: {errno};"));
-            return Ok(Found::Nothing(status_of_failure(errno)));
+            return Ok(SendfileTarget::Nothing(status_of_failure(errno)));
         }
     }
     // Without symlinks the text is the truth.
@@ -144,27 +145,28 @@ fn find(
         None => candidates
             .iter()
             .any(|directory| {
-                relative(&path, directory)
-                    .is_some_and(|below| beneath::is_known_beneath(&file, directory, below))
+                relative(&path, directory).is_some_and(|below| {
+                    beneath::is_known_beneath(&exchange.worker, &file, directory, below)
+                })
             })
             .then_some(true),
         told => told,
     };
     match is_inside {
-        Some(true) => Ok(Found::File(file, path)),
+        Some(true) => Ok(SendfileTarget::File(file, path)),
         Some(false) => Err("a symlink leads out of the directories it may be in;"),
         None => {
             let origin = file.origin(exchange.connection.client_key(), 0);
             let job = beneath::ask(origin, &file, &path, &candidates);
             known.file = Some(file);
-            Ok(Found::Later(Wait::Inside { job, path }))
+            Ok(SendfileTarget::Later(OpeningWait::Inside { job, path }))
         }
     }
 }
 
 /// The path a backend means: absolute, decoded once as lighttpd does, without empty and `.` parts.
 pub(super) fn path_of(value: &[u8]) -> Result<Vec<u8>, &'static str> {
-    let decoded = percent_decoded(value.trim_ascii());
+    let decoded = percent_decode(value.trim_ascii());
     if decoded.first() != Some(&b'/') {
         return Err("the path is not absolute;");
     }
@@ -213,30 +215,6 @@ fn in_lower_case(exchange: &Exchange, mut path: Vec<u8>, directory_length: usize
         below.make_ascii_lowercase();
     }
     path
-}
-
-/// `%XX` decoded; a percent sign before anything else stands for itself.
-fn percent_decoded(text: &[u8]) -> Vec<u8> {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&byte, after)) = rest.split_first() {
-        match (byte, after) {
-            (b'%', [high, low, behind @ ..]) if let Some(byte) = hex_byte(*high, *low) => {
-                decoded.push(byte);
-                rest = behind;
-            }
-            _ => {
-                decoded.push(byte);
-                rest = after;
-            }
-        }
-    }
-    decoded
-}
-
-fn hex_byte(high: u8, low: u8) -> Option<u8> {
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use petrel_engine::Exchange;
+use petrel_engine::beneath::open_without_symlinks;
 use petrel_engine::blocking::{self, Class, Origin};
 use petrel_engine::body::{Body, Piece};
 use petrel_engine::file_cache::{FileEntry, Uncached};
@@ -22,25 +23,24 @@ use petrel_engine::proto::status::Status;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, openat, openat2, unlinkat};
 use tokio::sync::oneshot;
 
-use super::Host;
-use super::beneath;
-use super::opening::{Known, Step, Wait};
+use super::BackendHost;
+use super::opening::{OpeningFacts, OpeningWait, Step};
 use super::sendfile::{OUTSIDE, path_of, relative, without_slash};
 
 /// An open file without a name, or why there is none.
-pub(super) type Taken = Result<Uncached, &'static str>;
+pub(super) type TakenFile = Result<Uncached, &'static str>;
 
 /// Answers with the temporary file `value` names.
 pub(super) fn send(
     exchange: &mut Exchange,
-    host: &Host,
+    host: &BackendHost,
     value: &[u8],
-    known: &mut Known,
+    known: &mut OpeningFacts,
 ) -> Result<Step, &'static str> {
     let taken = match known.temporary.take() {
         Some(taken) => taken,
         None => {
-            let name = Name::of(host, value)?;
+            let name = TemporaryPath::of(host, value)?;
             match name.take_from_memory() {
                 Some(taken) => taken,
                 None => return Ok(begin(exchange, name)),
@@ -59,14 +59,14 @@ pub(super) fn send(
 }
 
 /// Has the file removed that `value` names and nobody wants any more.
-pub(super) fn discard(host: &Host, value: &[u8]) {
-    if let Ok(name) = Name::of(host, value) {
+pub(super) fn discard(host: &BackendHost, value: &[u8]) {
+    if let Ok(name) = TemporaryPath::of(host, value) {
         // Nobody is left who could be told of an error.
         let _ = blocking::start(Class::Write, name.origin(0), move || drop(name.take()));
     }
 }
 
-fn begin(exchange: &mut Exchange, name: Name) -> Step {
+fn begin(exchange: &mut Exchange, name: TemporaryPath) -> Step {
     let (sender, job) = oneshot::channel();
     let (path, origin) = (
         name.path.clone(),
@@ -77,7 +77,7 @@ fn begin(exchange: &mut Exchange, name: Name) -> Step {
         let _ = sender.send(name.take());
     };
     match blocking::start(Class::Stat, origin, work) {
-        Ok(()) => Step::Wait(Wait::Temporary { job, path }),
+        Ok(()) => Step::Wait(OpeningWait::Temporary { job, path }),
         Err(error) => {
             let path = String::from_utf8_lossy(&path);
             exchange.log_error(
@@ -90,20 +90,20 @@ fn begin(exchange: &mut Exchange, name: Name) -> Step {
 }
 
 /// The path of a file in one of the directories it may be in.
-struct Name {
+struct TemporaryPath {
     path: Vec<u8>,
     /// How much of it is the directory, without a slash at its end.
     directory_length: usize,
 }
 
-impl Name {
-    fn of(host: &Host, value: &[u8]) -> Result<Name, &'static str> {
+impl TemporaryPath {
+    fn of(host: &BackendHost, value: &[u8]) -> Result<TemporaryPath, &'static str> {
         let path = path_of(value)?;
         let mut directories = host.tempfile_dirs.iter().map(|one| without_slash(one));
         let directory = directories
             .find(|directory| relative(&path, directory).is_some())
             .ok_or(OUTSIDE)?;
-        Ok(Name {
+        Ok(TemporaryPath {
             directory_length: directory.len(),
             path,
         })
@@ -121,13 +121,13 @@ impl Name {
     }
 
     /// Opens the file and removes its name.
-    fn take(&self) -> Taken {
+    fn take(&self) -> TakenFile {
         let directory = openat(CWD, self.directory(), PLACE, Mode::empty());
         self.take_below(&directory.map_err(|_| NO_DIRECTORY)?)
     }
 
     /// The same where that waits for nobody: on a file system in memory, to which no symlink leads.
-    fn take_from_memory(&self) -> Option<Taken> {
+    fn take_from_memory(&self) -> Option<TakenFile> {
         if mounts::of_path(&self.path).storage != Storage::Memory {
             return None;
         }
@@ -138,7 +138,7 @@ impl Name {
 
     /// No symlink below the allowed directory is followed, and nothing is removed but a regular file that
     /// could be opened.
-    fn take_below(&self, directory: &OwnedFd) -> Taken {
+    fn take_below(&self, directory: &OwnedFd) -> TakenFile {
         let below = self.path.get(self.directory_length + 1..);
         let below = below.unwrap_or_default();
         let slash = memchr::memrchr(b'/', below);
@@ -147,8 +147,8 @@ impl Name {
         let parent = match parent {
             b"" => directory,
             parent => {
-                opened = beneath::open_without_symlinks(directory, parent, PLACE)
-                    .map_err(|_| NO_DIRECTORY)?;
+                opened =
+                    open_without_symlinks(directory, parent, PLACE).map_err(|_| NO_DIRECTORY)?;
                 &opened
             }
         };

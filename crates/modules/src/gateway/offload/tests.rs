@@ -58,7 +58,7 @@ impl Hook for Backend {
             }
             Offload::Answered(outcome) => outcome,
             Offload::Opening(opening) => Outcome::Later(Box::new(Waits(opening))),
-            Offload::Refused(_) => exchange.answer(Status::BAD_GATEWAY),
+            Offload::Refused => exchange.answer(Status::BAD_GATEWAY),
         }
     }
 }
@@ -70,7 +70,7 @@ impl Pending for Waits {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         self.0.poll(exchange, context).map(|opened| match opened {
             Offload::Answered(outcome) => outcome,
-            Offload::Refused(_) => exchange.answer(Status::BAD_GATEWAY),
+            Offload::Refused => exchange.answer(Status::BAD_GATEWAY),
             Offload::None | Offload::Opening(_) => unreachable!("it has an end"),
         })
     }
@@ -95,9 +95,9 @@ fn head(exchange: &Exchange, root: &str) -> ReplyHead {
     head
 }
 
-fn host(root: &str) -> Host {
+fn host(root: &str) -> BackendHost {
     let directory = |name: &str| format!("{root}/{name}").into_bytes();
-    Host {
+    BackendHost {
         label: "test".to_owned(),
         x_sendfile: true,
         x_sendfile_docroot: vec![directory("other/"), directory("sf/")],
@@ -509,6 +509,6 @@ fn a_walk_agrees_with_the_kernel() {
         "a b.txt/x",
         "deep/er/../../../secret/s.txt",
     ] {
-        beneath::assert_walk_agrees(directory.as_bytes(), name.as_bytes());
+        petrel_engine::beneath::assert_walk_agrees(directory.as_bytes(), name.as_bytes());
     }
 }

@@ -1,16 +1,16 @@
 //! Every address of a backend that a configuration names, for checks before anything is served.
 
 use petrel_engine::config::{Config, Span};
+use petrel_engine::module::ModuleSpec;
 use petrel_engine::settings::loaded_modules;
 
 use super::{FAMILIES, HostAddress, proxy_core, server};
-use crate::MODULES;
 
 /// Where all backends of `config` are, each address with the place in the text that names it first. Only
-/// what modules that take part read; what is wrong is left out, as it is told elsewhere.
-pub fn addresses(config: &Config) -> Vec<(HostAddress, Span)> {
-    let modules = loaded_modules(config, MODULES);
-    let is_loaded = |name: &str| modules.iter().any(|module| module.name == name);
+/// what those of `modules` that take part read; what is wrong is left out, as it is told elsewhere.
+pub fn addresses(config: &Config, modules: &[&'static ModuleSpec]) -> Vec<(HostAddress, Span)> {
+    let loaded = loaded_modules(config, modules);
+    let is_loaded = |name: &str| loaded.iter().any(|module| module.name == name);
     let mut found: Vec<(HostAddress, Span)> = Vec::new();
     let mut add = |address, span| {
         if !found.iter().any(|(known, _)| *known == address) {
@@ -51,7 +51,7 @@ mod tests {
                 proxy-core.protocol = "http"
                 proxy-core.backends = ( "c:2" ) }"#;
         let tcp = |host: &str, port| HostAddress::Tcp(host.to_owned(), port);
-        let found: Vec<_> = addresses(&config(text))
+        let found: Vec<_> = addresses(&config(text), crate::MODULES)
             .into_iter()
             .map(|(address, _)| address)
             .collect();

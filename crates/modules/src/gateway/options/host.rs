@@ -5,7 +5,7 @@ use std::time::Duration;
 use petrel_engine::config::{Config, Diagnostic, Value};
 
 use super::map::OptionMap;
-use super::{Family, HealthCheck, Host, HostAddress, Mode, Protocol, spawn};
+use super::{BackendHost, Family, HealthCheck, HostAddress, Mode, Protocol, spawn};
 use crate::gateway::upgrade::Upgrades;
 
 /// Reads one backend. `label` is its key in the configuration, if it has one.
@@ -14,7 +14,7 @@ pub(super) fn read(
     family: &Family,
     label: Option<&str>,
     map: &OptionMap<'_>,
-) -> Result<Host, Diagnostic> {
+) -> Result<BackendHost, Diagnostic> {
     let listens = address(map)?;
     let spawn = spawn::read(map, &listens)?;
     let address = match &spawn {
@@ -36,7 +36,7 @@ pub(super) fn read(
         None | Some(0) => spawn.as_ref().and_then(spawn::capacity),
         told => told,
     };
-    Ok(Host {
+    Ok(BackendHost {
         label: label.map_or_else(|| shown(&address), str::to_owned),
         connections_max,
         split_hostname: switch("split-hostnames", false)?,

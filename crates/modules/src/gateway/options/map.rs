@@ -5,16 +5,16 @@ use petrel_engine::config::{Array, Diagnostic, Element, Span, Value};
 /// The options of one backend, with what messages about them need.
 pub(super) struct OptionMap<'c> {
     /// The directive it stands in.
-    pub directive: &'static str,
+    pub(crate) directive: &'static str,
     /// The options.
-    pub array: &'c Array,
+    pub(crate) array: &'c Array,
     /// Where the map stands.
-    pub span: Span,
+    pub(crate) span: Span,
 }
 
 impl<'c> OptionMap<'c> {
     /// A text; an empty one is as good as none.
-    pub fn text(&self, key: &str) -> Result<Option<&'c str>, Diagnostic> {
+    pub(crate) fn text(&self, key: &str) -> Result<Option<&'c str>, Diagnostic> {
         let Some(element) = self.array.get(key) else {
             return Ok(None);
         };
@@ -25,7 +25,7 @@ impl<'c> OptionMap<'c> {
     }
 
     /// A whole number from 0 to `max`; digits in a string count as well.
-    pub fn number(&self, key: &str, max: u32) -> Result<Option<u32>, Diagnostic> {
+    pub(crate) fn number(&self, key: &str, max: u32) -> Result<Option<u32>, Diagnostic> {
         let Some(element) = self.array.get(key) else {
             return Ok(None);
         };
@@ -38,12 +38,12 @@ impl<'c> OptionMap<'c> {
     }
 
     /// 0 to 65535, lighttpd's type of nearly all numbers here.
-    pub fn short(&self, key: &str) -> Result<Option<u32>, Diagnostic> {
+    pub(crate) fn short(&self, key: &str) -> Result<Option<u32>, Diagnostic> {
         self.number(key, u16::MAX.into())
     }
 
     /// A switch.
-    pub fn switch(&self, key: &str) -> Result<Option<bool>, Diagnostic> {
+    pub(crate) fn switch(&self, key: &str) -> Result<Option<bool>, Diagnostic> {
         let Some(element) = self.array.get(key) else {
             return Ok(None);
         };
@@ -54,7 +54,7 @@ impl<'c> OptionMap<'c> {
     }
 
     /// A list of strings.
-    pub fn texts(&self, key: &str) -> Result<Option<Vec<&'c str>>, Diagnostic> {
+    pub(crate) fn texts(&self, key: &str) -> Result<Option<Vec<&'c str>>, Diagnostic> {
         let Some(element) = self.array.get(key) else {
             return Ok(None);
         };
@@ -67,7 +67,7 @@ impl<'c> OptionMap<'c> {
     }
 
     /// A list of absolute paths of directories.
-    pub fn directories(&self, key: &str) -> Result<Option<Vec<Vec<u8>>>, Diagnostic> {
+    pub(crate) fn directories(&self, key: &str) -> Result<Option<Vec<Vec<u8>>>, Diagnostic> {
         let Some(texts) = self.texts(key)? else {
             return Ok(None);
         };
@@ -83,7 +83,7 @@ impl<'c> OptionMap<'c> {
     }
 
     /// Strings with names.
-    pub fn pairs(&self, key: &str) -> Result<Vec<(String, String)>, Diagnostic> {
+    pub(crate) fn pairs(&self, key: &str) -> Result<Vec<(String, String)>, Diagnostic> {
         let Some(element) = self.array.get(key) else {
             return Ok(Vec::new());
         };
@@ -102,7 +102,7 @@ impl<'c> OptionMap<'c> {
     }
 
     /// An error that points at the value of `key`, or at the whole map.
-    pub fn error(&self, key: &str, message: String) -> Diagnostic {
+    pub(crate) fn error(&self, key: &str, message: String) -> Diagnostic {
         let span = self
             .array
             .get(key)

@@ -9,7 +9,8 @@ use petrel_engine::settings::Values;
 use super::super::header_map::Rewriting;
 use super::super::upgrade::Upgrades;
 use super::{
-    Balance, Extras, Gateway, Host, HostAddress, Mode, Protocol, Route, RouteKey, host, server,
+    BackendHost, Balance, Extras, Gateway, HostAddress, Mode, Protocol, Route, RouteKey, host,
+    server,
 };
 
 /// The gateway that `values` make; `None` without backends.
@@ -162,11 +163,16 @@ fn balance(values: &Values<'_>) -> Result<Balance, Diagnostic> {
     }
 }
 
-fn host_of(values: &Values<'_>, protocol: Protocol, label: String, address: HostAddress) -> Host {
+fn host_of(
+    values: &Values<'_>,
+    protocol: Protocol,
+    label: String,
+    address: HostAddress,
+) -> BackendHost {
     let number = |name: &str, default: u32| values.unsigned(name, default);
     let seconds = |number: u32| Duration::from_secs(number.into());
     let x_sendfile = values.bool("proxy-core.allow-x-sendfile").unwrap_or(false);
-    Host {
+    BackendHost {
         label,
         address,
         split_hostname: values.bool("proxy-core.split-hostnames").unwrap_or(true),

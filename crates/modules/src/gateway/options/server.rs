@@ -8,7 +8,7 @@ use petrel_engine::settings::Values;
 use super::super::header_map::HeaderMap;
 use super::super::upgrade::Upgrades;
 use super::map::OptionMap;
-use super::{Balance, Extras, Family, Gateway, Host, Mode, Protocol, Route, RouteKey, host};
+use super::{BackendHost, Balance, Extras, Family, Gateway, Mode, Protocol, Route, RouteKey, host};
 
 /// The gateway that a family's directives make of `values`.
 pub(super) fn gateway(
@@ -53,7 +53,7 @@ pub(super) fn hosts<'c>(
     config: &Config,
     family: &'static Family,
     entry: &'c Entry,
-) -> Result<Vec<(OptionMap<'c>, Host)>, Diagnostic> {
+) -> Result<Vec<(OptionMap<'c>, BackendHost)>, Diagnostic> {
     let mut hosts = Vec::new();
     for route in entry.value.as_array().into_iter().flatten() {
         hosts.extend(hosts_of(config, family, route)?);
@@ -132,7 +132,7 @@ fn routes(
             hosts.push(Rc::new(host));
         }
         // lighttpd keeps two lists as well: an authorizer does not answer.
-        let is_authorizer = |host: &Rc<Host>| host.mode == Mode::Authorizer;
+        let is_authorizer = |host: &Rc<BackendHost>| host.mode == Mode::Authorizer;
         let (authorizers, responders): (Vec<_>, Vec<_>) =
             hosts.into_iter().partition(is_authorizer);
         for (mode, hosts) in [("authorizer", authorizers), ("responder", responders)] {
@@ -152,7 +152,7 @@ fn hosts_of<'c>(
     config: &Config,
     family: &'static Family,
     route: &'c Element,
-) -> Result<Vec<(OptionMap<'c>, Host)>, Diagnostic> {
+) -> Result<Vec<(OptionMap<'c>, BackendHost)>, Diagnostic> {
     let maps = option_maps(family.server, route)?.into_iter();
     maps.map(|(label, map)| {
         let host = host::read(config, family, label, &map)?;

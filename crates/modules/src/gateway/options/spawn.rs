@@ -3,21 +3,24 @@
 use std::time::Duration;
 
 use petrel_engine::config::{Config, Diagnostic};
+use petrel_engine::module::ModuleSpec;
 use petrel_engine::settings::loaded_modules;
 
 use super::map::OptionMap;
 use super::{FAMILIES, HostAddress, SpawnSpec, server};
-use crate::MODULES;
 
 /// Every distinct program that some block of `config` has as a backend, in the order of the text, as
-/// far as the module of its directive takes part. Two entries with the same options are one program;
+/// far as the module of its directive, one of `modules`, takes part. Two entries with the same options are one program;
 /// two programs never have the same address.
 ///
 /// # Errors
 /// The first value that is wrong, and a second program for an address that is taken.
-pub fn spawn_specs(config: &Config) -> Result<Vec<SpawnSpec>, Diagnostic> {
-    let modules = loaded_modules(config, MODULES);
-    let is_loaded = |name: &str| modules.iter().any(|module| module.name == name);
+pub fn spawn_specs(
+    config: &Config,
+    modules: &[&'static ModuleSpec],
+) -> Result<Vec<SpawnSpec>, Diagnostic> {
+    let loaded = loaded_modules(config, modules);
+    let is_loaded = |name: &str| loaded.iter().any(|module| module.name == name);
     let mut specs: Vec<SpawnSpec> = Vec::new();
     for entry in config.blocks.iter().flat_map(|block| &block.entries) {
         let family = FAMILIES.iter().find(|family| family.server == entry.name);
@@ -219,10 +222,11 @@ mod tests {
             }
         "#;
         let modules = "server.modules = ( \"mod_fastcgi\", \"mod_scgi\" )\n";
-        let specs = spawn_specs(&config(&format!("{modules}{text}"))).expect("valid");
+        let specs =
+            spawn_specs(&config(&format!("{modules}{text}")), crate::MODULES).expect("valid");
         let commands: Vec<_> = specs.iter().map(|spec| spec.command[0].as_str()).collect();
         assert_eq!(commands, ["/usr/bin/php-cgi", "/app"]);
-        let unlisted = spawn_specs(&config(text)).expect("valid");
+        let unlisted = spawn_specs(&config(text), crate::MODULES).expect("valid");
         assert_eq!(unlisted, [], "no module takes part");
     }
 
@@ -232,7 +236,7 @@ mod tests {
             fastcgi.server = (
             ".a" => (( "socket" => "/s", "bin-path" => "/a" )),
             ".b" => (( "socket" => "/s", "bin-path" => "/b" )) )"#;
-        let error = spawn_specs(&config(text)).expect_err("the address is taken");
+        let error = spawn_specs(&config(text), crate::MODULES).expect_err("the address is taken");
         assert!(error.message.contains("same address"), "{}", error.message);
     }
 }

@@ -48,7 +48,7 @@ impl HostOptionKind {
 }
 
 /// The option `name`, if there is one.
-pub fn find(name: &str) -> Option<&'static HostOption> {
+pub(super) fn find(name: &str) -> Option<&'static HostOption> {
     HOST_OPTIONS.iter().find(|option| option.name == name)
 }
 

@@ -4,7 +4,7 @@ use petrel_engine::config::{BlockId, Config, Diagnostic, LoadOptions, Schema, Sh
 use petrel_engine::settings::Values;
 
 use super::map::OptionMap;
-use super::{FAMILIES, Gateway, Host, gateway, host, server};
+use super::{BackendHost, FAMILIES, Gateway, gateway, host, server};
 
 /// The configuration `text`, which has no type errors.
 pub(super) fn config(text: &str) -> Config {
@@ -56,7 +56,7 @@ pub(super) fn refusal(module: &str, text: &str) -> String {
 }
 
 /// The first backend of fastcgi.server.
-pub(super) fn first_host(config: &Config) -> Result<Host, Diagnostic> {
+pub(super) fn first_host(config: &Config) -> Result<BackendHost, Diagnostic> {
     let entry = config.global().entry("fastcgi.server").expect("it is set");
     let route = entry
         .value
@@ -69,7 +69,7 @@ pub(super) fn first_host(config: &Config) -> Result<Host, Diagnostic> {
 }
 
 /// The backend with these options.
-pub(in crate::gateway) fn host(options: &str) -> Host {
+pub(in crate::gateway) fn host(options: &str) -> BackendHost {
     first_host(&config(&with(options))).unwrap_or_else(|error| panic!("{}", error.message))
 }
 

@@ -6,26 +6,26 @@
 
 use petrel_engine::exchange::Peer;
 use petrel_engine::proto::ajp13::{
-    self, Attribute, BODY_BYTES_MAX, ReplyDecoder, Request, RequestEncoder, TooLong,
+    self, AjpDecoder, Attribute, BODY_BYTES_MAX, Request, RequestEncoder, RequestTooLong,
 };
 use petrel_engine::proto::cgi::HeadLimits;
-use petrel_engine::proto::http1::{KnownField, Version};
 use petrel_engine::proto::reply_head::ReplyHead;
+use petrel_engine::proto::request_head::KnownField;
 
 use super::http::is_the_clients;
-use super::reply_body::{Body, Expected};
+use super::reply_body::{Body, ExpectedReply};
 use super::{BodyLength, Conversation, Decoded, Outgoing, ReplyError, ReplyEvent, RequestError};
 use crate::gateway::environment::is_ambiguous;
 use crate::gateway::limits;
 
 /// Requests and replies over one AJP13 connection.
-pub struct Ajp13Conversation {
-    packets: ReplyDecoder,
+pub(crate) struct Ajp13Conversation {
+    packets: AjpDecoder,
     head: ReplyHead,
     /// An interim head was handed out and is not cleared yet.
     head_is_interim: bool,
     interim_heads: u32,
-    expected: Expected,
+    expected: ExpectedReply,
     /// The body of the reply, once its head is complete.
     body: Option<Body>,
     /// Bytes of the request body that the next packet may hold; 0 when the container waits for none.
@@ -36,13 +36,13 @@ pub struct Ajp13Conversation {
 
 impl Ajp13Conversation {
     /// A conversation on a new connection.
-    pub fn new() -> Ajp13Conversation {
+    pub(crate) fn new() -> Ajp13Conversation {
         Ajp13Conversation {
-            packets: ReplyDecoder::new(HEAD_LIMITS),
+            packets: AjpDecoder::new(HEAD_LIMITS),
             head: ReplyHead::new(),
             head_is_interim: false,
             interim_heads: 0,
-            expected: Expected::default(),
+            expected: ExpectedReply::default(),
             body: None,
             allowance: 0,
             is_sent: false,
@@ -95,7 +95,7 @@ impl Conversation for Ajp13Conversation {
         head.clear();
         *head_is_interim = false;
         *interim_heads = 0;
-        *expected = Expected::default();
+        *expected = ExpectedReply::default();
         *body = None;
         *allowance = 0;
         *is_sent = false;
@@ -106,13 +106,13 @@ impl Conversation for Ajp13Conversation {
         request: &Outgoing<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), RequestError> {
-        self.expected = Expected::from(request);
+        self.expected = ExpectedReply::from(request);
         self.allowance = match request.body {
             BodyLength::Known(_) => BODY_BYTES_MAX,
             BodyLength::None | BodyLength::Unknown => 0,
         };
         write_request(request, out)
-            .map_err(|TooLong| RequestError("the request is too long for an AJP13 packet"))
+            .map_err(|RequestTooLong| RequestError("the request is too long for an AJP13 packet"))
     }
 
     fn encode_body(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
@@ -145,10 +145,10 @@ impl Conversation for Ajp13Conversation {
             let begin = position;
             position += step.consumed;
             let event = match step.event {
-                ajp13::ReplyEvent::NeedMore => ReplyEvent::NeedMore,
-                ajp13::ReplyEvent::Head => self.complete()?,
-                ajp13::ReplyEvent::Interim => self.interim()?,
-                ajp13::ReplyEvent::Body(range) => {
+                ajp13::AjpEvent::NeedMore => ReplyEvent::NeedMore,
+                ajp13::AjpEvent::Head => self.complete()?,
+                ajp13::AjpEvent::Interim => self.interim()?,
+                ajp13::AjpEvent::Body(range) => {
                     let start = begin + range.start;
                     let Some(body) = &mut self.body else {
                         return Err(ajp13::ReplyError::Order.into());
@@ -164,13 +164,13 @@ impl Conversation for Ajp13Conversation {
                         _ => continue,
                     }
                 }
-                ajp13::ReplyEvent::GetBody(length) => {
+                ajp13::AjpEvent::GetBody(length) => {
                     // Asking for nothing is asking for an empty packet.
                     self.allowance = usize::from(length).clamp(1, BODY_BYTES_MAX);
                     ReplyEvent::WantsBody
                 }
-                ajp13::ReplyEvent::Pong => continue,
-                ajp13::ReplyEvent::End { reuse } => {
+                ajp13::AjpEvent::Pong => continue,
+                ajp13::AjpEvent::End { reuse } => {
                     self.finish()?;
                     let is_last = position == input.len();
                     ReplyEvent::End {
@@ -205,7 +205,7 @@ impl Conversation for Ajp13Conversation {
     }
 }
 
-fn write_request(request: &Outgoing<'_>, out: &mut Vec<u8>) -> Result<(), TooLong> {
+fn write_request(request: &Outgoing<'_>, out: &mut Vec<u8>) -> Result<(), RequestTooLong> {
     let exchange = request.exchange;
     let (address, port) = match exchange.connection.peer {
         Peer::Ip(peer) => (peer.ip().to_canonical().to_string(), Some(peer.port())),
@@ -213,10 +213,7 @@ fn write_request(request: &Outgoing<'_>, out: &mut Vec<u8>) -> Result<(), TooLon
     };
     let fixed = Request {
         method: exchange.request.method.as_str().as_bytes(),
-        protocol: match exchange.request.head.version() {
-            Version::Http10 => b"HTTP/1.0",
-            Version::Http11 => b"HTTP/1.1",
-        },
+        protocol: exchange.request.head.version().as_str().as_bytes(),
         uri: exchange.request.url.path_raw(),
         remote_address: address.as_bytes(),
         server_name: exchange.server_name(),
@@ -269,39 +266,19 @@ fn write_fields(request: &Outgoing<'_>, fields: &mut RequestEncoder<'_>) {
         // Containers take a body without a length for one of unknown length, and ask until its end.
         BodyLength::Unknown => fields.field(b"Transfer-Encoding", b"chunked"),
     }
-    let connection = head.field(KnownField::Connection).unwrap_or_default();
     for (name, value) in head.iter() {
         // A container that runs scripts would make HTTP_PROXY of it.
         let is_proxy = name.eq_ignore_ascii_case(b"Proxy");
+        let is_ours = KnownField::from_name(name).is_some_and(KnownField::is_written_by_sender);
+        let is_named = || {
+            let mut options = head.items(KnownField::Connection);
+            options.any(|option| option.eq_ignore_ascii_case(name))
+        };
         let is_unclear = is_ambiguous(name) && is_the_clients(request.exchange, value);
-        if !is_hop_by_hop(name) && !is_named_in(connection, name) && !is_proxy && !is_unclear {
+        if !is_ours && !is_proxy && !is_unclear && !is_named() {
             fields.field(name, value);
         }
     }
-}
-
-/// Whether a field ends here (RFC 9110 7.6.1), or is written by ourselves.
-fn is_hop_by_hop(name: &[u8]) -> bool {
-    matches!(
-        KnownField::from_name(name),
-        Some(
-            KnownField::Connection
-                | KnownField::ContentLength
-                | KnownField::Expect
-                | KnownField::KeepAlive
-                | KnownField::ProxyConnection
-                | KnownField::Te
-                | KnownField::Trailer
-                | KnownField::TransferEncoding
-                | KnownField::Upgrade
-                | KnownField::Http2Settings
-        )
-    )
-}
-
-fn is_named_in(connection: &[u8], name: &[u8]) -> bool {
-    let mut options = connection.split(|&byte| byte == b',');
-    options.any(|option| option.trim_ascii().eq_ignore_ascii_case(name))
 }
 
 impl From<ajp13::ReplyError> for ReplyError {

@@ -4,10 +4,10 @@
 //! carries it: the bytes of the stream come in, in stretches of any length, events about them come
 //! out, and the owner says when the stream is over.
 
-use petrel_engine::proto::cgi::{HeadDecoder, HeadError, HeadLimits, Kind, Parsed};
+use petrel_engine::proto::cgi::{HeadDecoder, HeadError, HeadKind, HeadLimits, ParsedCgiHead};
 use petrel_engine::proto::reply_head::ReplyHead;
 
-use super::reply_body::{Body, Expected};
+use super::reply_body::{Body, ExpectedReply};
 use super::{Decoded, Outgoing, ReplyError, ReplyEvent};
 use crate::gateway::limits;
 
@@ -17,13 +17,13 @@ pub(super) struct CgiReply {
     decoder: HeadDecoder,
     /// The bytes of a head of which only a part has arrived.
     held: Vec<u8>,
-    state: State,
+    state: ReplyState,
     interim_heads: u32,
-    expected: Expected,
+    expected: ExpectedReply,
     is_local_redirect: bool,
 }
 
-enum State {
+enum ReplyState {
     /// A head comes next, or the rest of it.
     Head,
     /// An interim head is handed out; another one comes next.
@@ -38,9 +38,9 @@ impl CgiReply {
             head: ReplyHead::new(),
             decoder: HeadDecoder::new(HEAD_LIMITS),
             held: Vec::new(),
-            state: State::Head,
+            state: ReplyState::Head,
             interim_heads: 0,
-            expected: Expected::default(),
+            expected: ExpectedReply::default(),
             is_local_redirect: false,
         }
     }
@@ -59,54 +59,44 @@ impl CgiReply {
             is_local_redirect,
         } = self;
         *interim_heads = 0;
-        *expected = Expected::default();
+        *expected = ExpectedReply::default();
         *is_local_redirect = false;
     }
 
     /// Learns what the reply depends on.
     pub(super) fn expect(&mut self, request: &Outgoing<'_>) {
-        self.expected = Expected::from(request);
+        self.expected = ExpectedReply::from(request);
     }
 
     /// Takes the next event from the front of `input`. [`ReplyEvent::NeedMore`] uses up all of it,
     /// and [`ReplyEvent::End`] does not occur.
     pub(super) fn take(&mut self, input: &[u8]) -> Result<Decoded, ReplyError> {
-        if matches!(self.state, State::Interim) {
+        if matches!(self.state, ReplyState::Interim) {
             self.begin_head();
         }
         match &mut self.state {
             _ if input.is_empty() => Ok(all(input)),
-            State::Head | State::Interim => self.take_head(input),
-            State::Body(body) => body.take(input),
+            ReplyState::Head | ReplyState::Interim => self.take_head(input),
+            ReplyState::Body(body) => body.take(input),
         }
-    }
-
-    /// The same for a stream that ends with its connection: says [`ReplyEvent::End`] as soon as the
-    /// reply is known to be complete, whether or not the backend closes then.
-    pub(super) fn take_until_close(&mut self, input: &[u8]) -> Result<Decoded, ReplyError> {
-        let mut taken = self.take(input)?;
-        if taken.event == ReplyEvent::NeedMore && self.is_complete() {
-            taken.event = ReplyEvent::End { reusable: false };
-        }
-        Ok(taken)
     }
 
     /// The stream is over.
     pub(super) fn finish(&mut self) -> Result<(), ReplyError> {
         match &self.state {
-            State::Head if self.held.is_empty() && self.interim_heads == 0 => {
+            ReplyState::Head if self.held.is_empty() && self.interim_heads == 0 => {
                 Err(ReplyError("the backend sent no reply"))
             }
-            State::Head | State::Interim => {
+            ReplyState::Head | ReplyState::Interim => {
                 Err(ReplyError("the reply ends before its head is complete"))
             }
-            State::Body(body) => body.finish(),
+            ReplyState::Body(body) => body.finish(),
         }
     }
 
     /// Whether the reply is known to be complete although the stream may go on.
     pub(super) fn is_complete(&self) -> bool {
-        matches!(&self.state, State::Body(body) if body.is_complete())
+        matches!(&self.state, ReplyState::Body(body) if body.is_complete())
     }
 
     pub(super) fn head(&self) -> &ReplyHead {
@@ -121,8 +111,8 @@ impl CgiReply {
     /// Bytes of body that are still to come, if the head told.
     pub(super) fn remaining(&self) -> Option<u64> {
         match &self.state {
-            State::Body(body) => body.remaining(),
-            State::Head | State::Interim => None,
+            ReplyState::Body(body) => body.remaining(),
+            ReplyState::Head | ReplyState::Interim => None,
         }
     }
 
@@ -130,7 +120,7 @@ impl CgiReply {
         self.head.clear();
         self.decoder.begin();
         self.held.clear();
-        self.state = State::Head;
+        self.state = ReplyState::Head;
     }
 
     /// The head is read where it lies if it lies there in one piece, else from a copy.
@@ -142,17 +132,17 @@ impl CgiReply {
             self.held.extend_from_slice(input);
             self.decoder.decode(&self.held, &mut self.head)?
         };
-        let Parsed::Complete { length, kind } = parsed else {
+        let ParsedCgiHead::Complete { length, kind } = parsed else {
             if held == 0 {
                 self.held.extend_from_slice(input);
             }
             return Ok(all(input));
         };
         self.held.clear();
-        self.is_local_redirect = kind == Kind::LocalRedirect;
+        self.is_local_redirect = kind == HeadKind::LocalRedirect;
         let event = match kind {
-            Kind::Interim => self.interim()?,
-            Kind::Final | Kind::LocalRedirect => self.complete()?,
+            HeadKind::Interim => self.interim()?,
+            HeadKind::Final | HeadKind::LocalRedirect => self.complete()?,
         };
         // What was held did not end the head, so the head ends in this input.
         let consumed = length.saturating_sub(held);
@@ -164,7 +154,7 @@ impl CgiReply {
         if self.interim_heads > limits::INTERIM_HEADS_MAX {
             return Err(ReplyError("the reply has too many interim responses"));
         }
-        self.state = State::Interim;
+        self.state = ReplyState::Interim;
         Ok(ReplyEvent::Interim)
     }
 
@@ -172,7 +162,7 @@ impl CgiReply {
         let length = self.decoder.content_length();
         let is_chunked = self.decoder.is_chunked();
         let status = self.head.status();
-        self.state = State::Body(Body::new(status, length, is_chunked, self.expected)?);
+        self.state = ReplyState::Body(Body::new(status, length, is_chunked, self.expected)?);
         Ok(ReplyEvent::Head)
     }
 }

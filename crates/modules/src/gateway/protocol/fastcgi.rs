@@ -5,10 +5,11 @@
 //! multiplex: php-fpm answers FCGI_MPXS_CONNS with 0, and others take what comes as it comes.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 
 use petrel_engine::Exchange;
 use petrel_engine::proto::fastcgi::{
-    self, AfterRequest, ParamsEncoder, ProtocolStatus, RecordError, ReplyDecoder, Role, Stream,
+    self, AfterRequest, FastCgiDecoder, ParamsEncoder, ProtocolStatus, RecordError, Role, Stream,
     kind,
 };
 use petrel_engine::proto::reply_head::ReplyHead;
@@ -21,28 +22,21 @@ use crate::gateway::{environment, limits};
 
 /// The application refused the request because it has no room for it, and said nothing else. It has done nothing
 /// with it.
-pub const OVERLOADED: ReplyError = ReplyError("the FastCGI application is overloaded");
+pub(crate) const OVERLOADED: ReplyError = ReplyError("the FastCGI application is overloaded");
 
-thread_local! {
-    /// Those of the last request of this worker. One site after the other makes them anew, which
-    /// costs what it would cost without them.
-    static CONSTANTS: RefCell<Constants> = const { RefCell::new(Constants::new()) };
-}
+/// Variables that are the same for request after request of one worker, encoded once. One site after the other makes
+/// them anew, which costs what it would cost without them.
+#[derive(Default)]
+pub struct FastCgiConstants(RefCell<EncodedConstants>);
 
-/// Variables that are the same for request after request, encoded once.
-struct Constants {
+/// Those of the last request.
+#[derive(Default)]
+struct EncodedConstants {
     key: Option<ConstantsKey>,
     pairs: Vec<u8>,
 }
 
-impl Constants {
-    const fn new() -> Constants {
-        Constants {
-            key: None,
-            pairs: Vec::new(),
-        }
-    }
-
+impl EncodedConstants {
     fn pairs(&mut self, exchange: &Exchange) -> &[u8] {
         let key = ConstantsKey::of(exchange);
         if self.key != Some(key) {
@@ -57,8 +51,9 @@ impl Constants {
 }
 
 /// Requests and replies over one FastCGI connection.
-pub struct FastCgiConversation {
-    records: ReplyDecoder,
+pub(crate) struct FastCgiConversation {
+    constants: Rc<FastCgiConstants>,
+    records: FastCgiDecoder,
     reply: CgiReply,
     stderr_bytes: u64,
     /// Something came in STDOUT or STDERR.
@@ -69,9 +64,10 @@ pub struct FastCgiConversation {
 
 impl FastCgiConversation {
     /// A conversation on a new connection.
-    pub fn new() -> FastCgiConversation {
+    pub(crate) fn new(constants: &Rc<FastCgiConstants>) -> FastCgiConversation {
         FastCgiConversation {
-            records: ReplyDecoder::new(ID),
+            constants: Rc::clone(constants),
+            records: FastCgiDecoder::new(ID),
             reply: CgiReply::new(),
             stderr_bytes: 0,
             has_begun: false,
@@ -115,15 +111,10 @@ impl FastCgiConversation {
     }
 }
 
-impl Default for FastCgiConversation {
-    fn default() -> FastCgiConversation {
-        FastCgiConversation::new()
-    }
-}
-
 impl Conversation for FastCgiConversation {
     fn begin(&mut self) {
         let FastCgiConversation {
+            constants: _,
             records,
             reply,
             stderr_bytes,
@@ -154,9 +145,7 @@ impl Conversation for FastCgiConversation {
         };
         fastcgi::write_begin_request(out, ID, role, after);
         let mut params = ParamsEncoder::new(out, ID);
-        CONSTANTS.with_borrow_mut(|constants| {
-            params.add_encoded(constants.pairs(request.exchange));
-        });
+        params.add_encoded(self.constants.0.borrow_mut().pairs(request.exchange));
         environment::build_varying(
             request.exchange,
             request.host,
@@ -183,10 +172,10 @@ impl Conversation for FastCgiConversation {
             let step = self.records.decode(&input[position..])?;
             let begin = position;
             position += step.consumed;
-            self.has_begun |= matches!(step.event, fastcgi::ReplyEvent::Data(..));
+            self.has_begun |= matches!(step.event, fastcgi::FastCgiEvent::Data(..));
             let event = match step.event {
-                fastcgi::ReplyEvent::NeedMore => ReplyEvent::NeedMore,
-                fastcgi::ReplyEvent::Data(Stream::Stdout, range) => {
+                fastcgi::FastCgiEvent::NeedMore => ReplyEvent::NeedMore,
+                fastcgi::FastCgiEvent::Data(Stream::Stdout, range) => {
                     let start = begin + range.start;
                     let taken = self.reply.take(&input[start..position])?;
                     let used = start + taken.consumed;
@@ -200,7 +189,7 @@ impl Conversation for FastCgiConversation {
                         event => event,
                     }
                 }
-                fastcgi::ReplyEvent::Data(Stream::Stderr, range) => {
+                fastcgi::FastCgiEvent::Data(Stream::Stderr, range) => {
                     match self.log_allowance(range.len())? {
                         0 => continue,
                         length => {
@@ -209,7 +198,7 @@ impl Conversation for FastCgiConversation {
                         }
                     }
                 }
-                fastcgi::ReplyEvent::End {
+                fastcgi::FastCgiEvent::End {
                     protocol_status, ..
                 } => self.end(protocol_status, position == input.len())?,
             };

@@ -9,11 +9,12 @@
 
 use petrel_engine::exchange::Exchange;
 use petrel_engine::proto::http1::{
-    Asked, KnownField, LAST_CHUNK, ResponseDecoder, ResponseError, ResponseEvent, ResponseLimits,
-    write_chunk, write_content_length,
+    Asked, LAST_CHUNK, ResponseDecoder, ResponseError, ResponseEvent, ResponseLimits, write_chunk,
+    write_content_length,
 };
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::reply_head::ReplyHead;
+use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
 
 use super::{BodyLength, Conversation, Decoded, Outgoing, ReplyError, ReplyEvent, RequestError};
@@ -23,7 +24,7 @@ use crate::gateway::options::Extras;
 
 /// Requests and replies of one connection, in HTTP/1.1.
 #[derive(Debug)]
-pub struct HttpConversation {
+pub(crate) struct HttpConversation {
     decoder: ResponseDecoder,
     /// The body is sent in chunks.
     is_chunked: bool,
@@ -35,7 +36,7 @@ pub struct HttpConversation {
 
 impl HttpConversation {
     /// A conversation on a new connection.
-    pub fn new() -> HttpConversation {
+    pub(crate) fn new() -> HttpConversation {
         HttpConversation {
             decoder: ResponseDecoder::new(ResponseLimits {
                 head_bytes_max: limits::REPLY_HEAD_BYTES_MAX,
@@ -225,7 +226,7 @@ fn write_host(request: &Outgoing<'_>, out: &mut Vec<u8>) {
 fn write_fields(request: &Outgoing<'_>, out: &mut Vec<u8>) {
     let head = &request.exchange.request.head;
     let extras = request.extras;
-    let names_fields = connection_names_fields(request.exchange);
+    let names_fields = head.connection_names_fields();
     let changes_fields = extras.header_map.maps_requests() || !extras.rewriting.is_empty();
     for (name, value) in head.iter() {
         if is_left_out(request, name, value)
@@ -263,18 +264,9 @@ fn changed_field(request: &Outgoing<'_>, name: &[u8], value: &[u8]) -> Option<Ve
 #[inline]
 fn is_left_out(request: &Outgoing<'_>, name: &[u8], value: &[u8]) -> bool {
     match KnownField::from_name(name) {
+        Some(field) if field.is_written_by_sender() => true,
         Some(
             KnownField::Host
-            | KnownField::Connection
-            | KnownField::KeepAlive
-            | KnownField::ProxyConnection
-            | KnownField::Te
-            | KnownField::Trailer
-            | KnownField::TransferEncoding
-            | KnownField::ContentLength
-            | KnownField::Upgrade
-            | KnownField::Http2Settings
-            | KnownField::Expect
             | KnownField::XForwardedFor
             | KnownField::XForwardedProto
             | KnownField::XForwardedHost,
@@ -313,37 +305,18 @@ fn is_refused(request: &Outgoing<'_>, name: &[u8], value: &[u8]) -> bool {
         || (!request.extras.underscores && is_the_clients(request.exchange, value))
 }
 
-/// Whether Connection holds more than the usual options.
-fn connection_names_fields(exchange: &Exchange) -> bool {
-    let usual: [&[u8]; 4] = [b"keep-alive", b"close", b"upgrade", b"te"];
-    connection_options(exchange)
-        .any(|option| !usual.iter().any(|usual| option.eq_ignore_ascii_case(usual)))
-}
-
 /// Whether Connection names this field of the client's. A field with a value that modules gave it
 /// stays: a client cannot take away what the backend is to be told.
 #[cold]
 fn is_named(exchange: &Exchange, name: &[u8], value: &[u8]) -> bool {
-    is_the_clients(exchange, value)
-        && connection_options(exchange).any(|option| option.eq_ignore_ascii_case(name))
+    let mut options = exchange.request.head.items(KnownField::Connection);
+    is_the_clients(exchange, value) && options.any(|option| option.eq_ignore_ascii_case(name))
 }
 
 /// Whether the client sent this value of a field; modules may have set others.
 pub(super) fn is_the_clients(exchange: &Exchange, value: &[u8]) -> bool {
     let sent = exchange.request.head.head_bytes().as_ptr_range();
     sent.contains(&value.as_ptr())
-}
-
-fn connection_options(exchange: &Exchange) -> impl Iterator<Item = &[u8]> {
-    list(exchange, KnownField::Connection)
-}
-
-fn list(exchange: &Exchange, field: KnownField) -> impl Iterator<Item = &[u8]> {
-    let value = exchange.request.head.field(field).unwrap_or_default();
-    value
-        .split(|&byte| byte == b',')
-        .map(<[u8]>::trim_ascii)
-        .filter(|item| !item.is_empty())
 }
 
 /// Methods that usually have a body say so when they have none (RFC 9110 8.6).
@@ -362,8 +335,8 @@ fn write_connection(request: &Outgoing<'_>, style: Style, out: &mut Vec<u8>) {
         return out.extend_from_slice(b"Connection: close\r\n");
     }
     let exchange = request.exchange;
-    let wants_trailers =
-        list(exchange, KnownField::Te).any(|item| item.eq_ignore_ascii_case(b"trailers"));
+    let mut codings = exchange.request.head.items(KnownField::Te);
+    let wants_trailers = codings.any(|item| item.eq_ignore_ascii_case(b"trailers"));
     let upgrade = request.host.upgrade.offered(exchange);
     match (wants_trailers, upgrade.is_some()) {
         (false, false) => return,

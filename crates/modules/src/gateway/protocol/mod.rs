@@ -8,30 +8,35 @@
 //! for the next request.
 
 use std::ops::Range;
+use std::rc::Rc;
 
 use petrel_engine::Exchange;
 use petrel_engine::proto::reply_head::ReplyHead;
+use petrel_engine::proto::request_head::BodyFraming;
 
-use super::options::{Extras, Host, Protocol};
+use super::options::{BackendHost, Extras, Mode, Protocol};
 
 pub mod ajp13;
-pub mod cgi;
 mod cgi_reply;
 pub mod fastcgi;
 pub mod http;
-pub mod proxy_header;
+pub(crate) mod proxy_header;
 mod reply_body;
 pub mod scgi;
 #[cfg(test)]
 mod testing;
+pub(crate) mod until_close;
 pub mod uwsgi;
 
-/// A conversation on a new connection to a backend that speaks `protocol`.
-pub fn conversation(protocol: Protocol) -> Box<dyn Conversation> {
+/// A conversation on a new connection to a backend that speaks `protocol`. `constants` are those of the worker.
+pub fn conversation(
+    protocol: Protocol,
+    constants: &Rc<fastcgi::FastCgiConstants>,
+) -> Box<dyn Conversation> {
     match protocol {
-        Protocol::FastCgi => Box::new(fastcgi::FastCgiConversation::new()),
-        Protocol::Scgi => Box::new(scgi::ScgiConversation::new()),
-        Protocol::Uwsgi => Box::new(uwsgi::UwsgiConversation::new()),
+        Protocol::FastCgi => Box::new(fastcgi::FastCgiConversation::new(constants)),
+        Protocol::Scgi => Box::new(scgi::conversation()),
+        Protocol::Uwsgi => Box::new(uwsgi::conversation()),
         Protocol::Ajp13 => Box::new(ajp13::Ajp13Conversation::new()),
         Protocol::Http => Box::new(http::HttpConversation::new()),
     }
@@ -104,7 +109,7 @@ pub struct Outgoing<'a> {
     /// The request, with URL, physical path, environment and client.
     pub exchange: &'a Exchange,
     /// The backend's options.
-    pub host: &'a Host,
+    pub host: &'a BackendHost,
     /// What the directives of this scope change about the request and its fields.
     pub extras: &'a Extras,
     /// The body's length.
@@ -120,6 +125,25 @@ pub enum BodyLength {
     Known(u64),
     /// Only HTTP/1.1 can do that: sent in chunks.
     Unknown,
+}
+
+impl BodyLength {
+    /// What `host` is told of the body of a request. Only what is complete, or announced, has a length.
+    pub(super) fn of(exchange: &Exchange, host: &BackendHost) -> BodyLength {
+        let body = &exchange.request.body;
+        let length = match (body.is_complete(), exchange.body_framing()) {
+            (true, _) => Some(body.received()),
+            (false, BodyFraming::Length(length)) => Some(length),
+            (false, _) => None,
+        };
+        match length {
+            // FastCGI 1.0, section 6.3.
+            _ if host.mode == Mode::Authorizer => BodyLength::None,
+            Some(0) => BodyLength::None,
+            Some(length) => BodyLength::Known(length),
+            None => BodyLength::Unknown,
+        }
+    }
 }
 
 /// What came out of the front of the input.
@@ -157,7 +181,7 @@ pub enum ReplyEvent {
 /// Why a request cannot be sent in this protocol: a sentence for the log without a full stop.
 /// The client made it too long (431).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestError(pub &'static str);
+pub struct RequestError(pub(crate) &'static str);
 
 /// What was wrong with a reply: a sentence for the log without a full stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

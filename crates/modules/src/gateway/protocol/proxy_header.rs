@@ -12,7 +12,7 @@ use petrel_engine::proto::proxy_protocol::{Endpoints, encode_v1, encode_v2};
 /// Appends the header that tells of the client of `exchange`, in this version of the protocol; 0 is
 /// none. The client is the one that conditions and logs see. One on a unix socket has no address to
 /// be told.
-pub fn write(version: u8, exchange: &Exchange, out: &mut Vec<u8>) {
+pub(crate) fn write(version: u8, exchange: &Exchange, out: &mut Vec<u8>) {
     match version {
         0 => {}
         1 => encode_v1(&endpoints(exchange), out),

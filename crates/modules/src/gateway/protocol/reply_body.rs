@@ -3,24 +3,25 @@
 //! What FastCGI, SCGI, uwsgi, AJP13 and CGI have in common once a head is complete. The protocol says
 //! where the body ends; its head may have said so, too, and must not have lied.
 
-use petrel_engine::proto::http1::{BodyDecoder, BodyFraming, BodyLimits, Piece};
+use petrel_engine::proto::http1::{BodyDecoder, BodyLimits, Piece};
 use petrel_engine::proto::method::Method;
+use petrel_engine::proto::request_head::BodyFraming;
 use petrel_engine::proto::status::Status;
 
 use super::{Decoded, Outgoing, ReplyError, ReplyEvent};
 
 /// What about a request matters for the body of its reply.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Expected {
+pub(super) struct ExpectedReply {
     /// The request was HEAD: whatever the application sends as body is not wanted.
     is_head_request: bool,
     /// The protocol of the connection may be changed.
     may_upgrade: bool,
 }
 
-impl From<&Outgoing<'_>> for Expected {
-    fn from(request: &Outgoing<'_>) -> Expected {
-        Expected {
+impl From<&Outgoing<'_>> for ExpectedReply {
+    fn from(request: &Outgoing<'_>) -> ExpectedReply {
+        ExpectedReply {
             is_head_request: request.exchange.request.method == Method::Head,
             may_upgrade: request.host.upgrade.offered(request.exchange).is_some(),
         }
@@ -48,7 +49,7 @@ impl Body {
         status: Status,
         length: Option<u64>,
         is_chunked: bool,
-        expected: Expected,
+        expected: ExpectedReply,
     ) -> Result<Body, ReplyError> {
         Ok(match status {
             Status::SWITCHING_PROTOCOLS if !expected.may_upgrade => {

@@ -1,103 +1,53 @@
 //! SCGI: the variables in a netstring, the body as it is, a CGI reply until the connection closes.
 
-use petrel_engine::proto::reply_head::ReplyHead;
-use petrel_engine::proto::scgi::HeadEncoder;
+use petrel_engine::proto::scgi::ScgiEncoder;
 
-use super::cgi_reply::CgiReply;
-use super::{BodyLength, Conversation, Decoded, Outgoing, ReplyError, ReplyEvent, RequestError};
+use super::until_close::UntilCloseConversation;
+use super::{BodyLength, Outgoing, RequestError};
 use crate::gateway::environment;
 
-/// The one request and reply over an SCGI connection.
-pub struct ScgiConversation {
-    reply: CgiReply,
+/// A conversation on a new connection.
+pub fn conversation() -> UntilCloseConversation {
+    UntilCloseConversation::new(encode_head)
 }
 
-impl ScgiConversation {
-    /// A conversation on a new connection.
-    pub fn new() -> ScgiConversation {
-        ScgiConversation {
-            reply: CgiReply::new(),
-        }
-    }
-}
-
-impl Default for ScgiConversation {
-    fn default() -> ScgiConversation {
-        ScgiConversation::new()
-    }
-}
-
-impl Conversation for ScgiConversation {
-    fn begin(&mut self) {
-        self.reply.begin();
-    }
-
-    fn encode_head(
-        &mut self,
-        request: &Outgoing<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<(), RequestError> {
-        self.reply.expect(request);
-        let length = match request.body {
-            BodyLength::Known(length) => length,
-            BodyLength::None | BodyLength::Unknown => 0,
-        };
-        let mut head = HeadEncoder::new(out, length);
-        environment::build_rewritten(
-            request.exchange,
-            request.host,
-            request.body,
-            &request.extras.rewriting,
-            &mut |name, value| head.add(name, value),
-        );
-        head.finish();
-        Ok(())
-    }
-
-    fn encode_body(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
-        out.extend_from_slice(bytes);
-    }
-
-    fn encode_end(&mut self, _: &mut Vec<u8>) {}
-
-    fn decode(&mut self, input: &[u8]) -> Result<Decoded, ReplyError> {
-        self.reply.take_until_close(input)
-    }
-
-    fn end_of_input(&mut self) -> Result<ReplyEvent, ReplyError> {
-        self.reply.finish()?;
-        Ok(ReplyEvent::End { reusable: false })
-    }
-
-    fn head(&self) -> &ReplyHead {
-        self.reply.head()
-    }
-
-    fn remaining(&self) -> Option<u64> {
-        self.reply.remaining()
-    }
+fn encode_head(request: &Outgoing<'_>, out: &mut Vec<u8>) -> Result<(), RequestError> {
+    let length = match request.body {
+        BodyLength::Known(length) => length,
+        BodyLength::None | BodyLength::Unknown => 0,
+    };
+    let mut head = ScgiEncoder::new(out, length);
+    environment::build_rewritten(
+        request.exchange,
+        request.host,
+        request.body,
+        &request.extras.rewriting,
+        &mut |name, value| head.add(name, value),
+    );
+    head.finish();
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use petrel_engine::proto::scgi::{Parsed, Variables, parse};
+    use petrel_engine::proto::scgi::{HeadVariables, ParsedScgiHead, parse};
 
-    use super::*;
     use crate::gateway::options::Protocol;
     use crate::gateway::protocol::testing::{Reply, get, host, reply, request, sent};
+    use crate::gateway::protocol::{Conversation, ReplyEvent};
 
     fn ready() -> Box<dyn Conversation> {
-        let mut conversation = ScgiConversation::new();
+        let mut conversation = super::conversation();
         sent(&mut conversation, &get(), &host(Protocol::Scgi), b"");
         Box::new(conversation)
     }
 
     #[test]
     fn a_request_is_a_netstring_and_its_body() {
-        let mut conversation = ScgiConversation::new();
+        let mut conversation = super::conversation();
         let answer = request("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
         let wire = sent(&mut conversation, &answer, &host(Protocol::Scgi), b"body");
-        let Ok(Parsed::Complete {
+        let Ok(ParsedScgiHead::Complete {
             variables,
             length,
             content_length,
@@ -106,7 +56,7 @@ mod tests {
             panic!("it is no request: {}", wire.escape_ascii());
         };
         assert_eq!((&wire[length..], content_length), (&b"body"[..], 4));
-        let found: Vec<_> = Variables::new(&wire[variables]).collect();
+        let found: Vec<_> = HeadVariables::new(&wire[variables]).collect();
         let lengths = found.iter().filter(|(name, _)| *name == b"CONTENT_LENGTH");
         assert_eq!(lengths.count(), 1);
         assert!(found.contains(&(b"REQUEST_METHOD", b"POST")));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use petrel_engine::testing::{Answer, Site};
 
 use super::{BodyLength, Conversation, Outgoing, ReplyError, ReplyEvent};
-use crate::gateway::options::{Extras, Host, HostAddress, Mode, Protocol};
+use crate::gateway::options::{BackendHost, Extras, HostAddress, Mode, Protocol};
 use crate::gateway::upgrade::Upgrades;
 
 /// What a gateway made of a reply.
@@ -36,7 +36,7 @@ pub(super) fn get() -> Answer {
 pub(super) fn sent(
     conversation: &mut dyn Conversation,
     answer: &Answer,
-    host: &Host,
+    host: &BackendHost,
     body: &[u8],
 ) -> Vec<u8> {
     let mut out = Vec::new();
@@ -48,7 +48,7 @@ pub(super) fn sent(
 pub(super) fn send(
     conversation: &mut dyn Conversation,
     answer: &Answer,
-    host: &Host,
+    host: &BackendHost,
     body: &[u8],
     out: &mut Vec<u8>,
 ) {
@@ -149,8 +149,8 @@ fn feed(
 }
 
 /// A backend that speaks `protocol`.
-pub(super) fn host(protocol: Protocol) -> Host {
-    Host {
+pub(super) fn host(protocol: Protocol) -> BackendHost {
+    BackendHost {
         label: "test".to_owned(),
         address: HostAddress::Unix(b"/nowhere".to_vec()),
         split_hostname: false,

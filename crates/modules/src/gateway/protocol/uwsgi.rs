@@ -1,101 +1,51 @@
 //! uwsgi: the variables in a packet, the body as it is, and a reply until the connection closes, which
 //! begins with a CGI head or with an HTTP status line.
 
-use petrel_engine::proto::reply_head::ReplyHead;
-use petrel_engine::proto::uwsgi::{HeadEncoder, TooLong};
+use petrel_engine::proto::uwsgi::{UwsgiEncoder, VariablesTooLong};
 
-use super::cgi_reply::CgiReply;
-use super::{Conversation, Decoded, Outgoing, ReplyError, ReplyEvent, RequestError};
+use super::until_close::UntilCloseConversation;
+use super::{Outgoing, RequestError};
 use crate::gateway::environment;
 
-/// The one request and reply over a uwsgi connection.
-pub struct UwsgiConversation {
-    reply: CgiReply,
+/// A conversation on a new connection.
+pub fn conversation() -> UntilCloseConversation {
+    UntilCloseConversation::new(encode_head)
 }
 
-impl UwsgiConversation {
-    /// A conversation on a new connection.
-    pub fn new() -> UwsgiConversation {
-        UwsgiConversation {
-            reply: CgiReply::new(),
-        }
-    }
-}
-
-impl Default for UwsgiConversation {
-    fn default() -> UwsgiConversation {
-        UwsgiConversation::new()
-    }
-}
-
-impl Conversation for UwsgiConversation {
-    fn begin(&mut self) {
-        self.reply.begin();
-    }
-
-    fn encode_head(
-        &mut self,
-        request: &Outgoing<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<(), RequestError> {
-        self.reply.expect(request);
-        let mut head = HeadEncoder::new(out);
-        environment::build_rewritten(
-            request.exchange,
-            request.host,
-            request.body,
-            &request.extras.rewriting,
-            &mut |name, value| head.add(name, value),
-        );
-        head.finish()
-            .map_err(|TooLong| RequestError("the request is too long for a uwsgi packet"))
-    }
-
-    fn encode_body(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
-        out.extend_from_slice(bytes);
-    }
-
-    fn encode_end(&mut self, _: &mut Vec<u8>) {}
-
-    fn decode(&mut self, input: &[u8]) -> Result<Decoded, ReplyError> {
-        self.reply.take_until_close(input)
-    }
-
-    fn end_of_input(&mut self) -> Result<ReplyEvent, ReplyError> {
-        self.reply.finish()?;
-        Ok(ReplyEvent::End { reusable: false })
-    }
-
-    fn head(&self) -> &ReplyHead {
-        self.reply.head()
-    }
-
-    fn remaining(&self) -> Option<u64> {
-        self.reply.remaining()
-    }
+fn encode_head(request: &Outgoing<'_>, out: &mut Vec<u8>) -> Result<(), RequestError> {
+    let mut head = UwsgiEncoder::new(out);
+    environment::build_rewritten(
+        request.exchange,
+        request.host,
+        request.body,
+        &request.extras.rewriting,
+        &mut |name, value| head.add(name, value),
+    );
+    head.finish()
+        .map_err(|VariablesTooLong| RequestError("the request is too long for a uwsgi packet"))
 }
 
 #[cfg(test)]
 mod tests {
-    use petrel_engine::proto::uwsgi::{Parsed, Variables, parse};
+    use petrel_engine::proto::uwsgi::{PacketVariables, ParsedPacket, parse};
 
     use super::*;
     use crate::gateway::options::{Extras, Protocol};
-    use crate::gateway::protocol::BodyLength;
     use crate::gateway::protocol::testing::{get, host, reply, request, sent};
+    use crate::gateway::protocol::{BodyLength, Conversation};
 
     fn ready() -> Box<dyn Conversation> {
-        let mut conversation = UwsgiConversation::new();
+        let mut conversation = super::conversation();
         sent(&mut conversation, &get(), &host(Protocol::Uwsgi), b"");
         Box::new(conversation)
     }
 
     #[test]
     fn a_request_is_a_packet_and_its_body() {
-        let mut conversation = UwsgiConversation::new();
+        let mut conversation = super::conversation();
         let answer = request("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
         let wire = sent(&mut conversation, &answer, &host(Protocol::Uwsgi), b"body");
-        let Parsed::Complete {
+        let ParsedPacket::Complete {
             modifiers: (0, 0),
             variables,
         } = parse(&wire)
@@ -103,7 +53,7 @@ mod tests {
             panic!("it is no request: {}", wire.escape_ascii());
         };
         assert_eq!(&wire[variables.end..], b"body");
-        let found: Vec<_> = Variables::new(&wire[variables])
+        let found: Vec<_> = PacketVariables::new(&wire[variables])
             .map(Result::unwrap)
             .collect();
         assert!(found.contains(&(b"CONTENT_LENGTH", b"4")));
@@ -127,7 +77,7 @@ mod tests {
             body: BodyLength::None,
         };
         let mut out = Vec::new();
-        let refused = UwsgiConversation::new().encode_head(&outgoing, &mut out);
+        let refused = conversation().encode_head(&outgoing, &mut out);
         let too_long = RequestError("the request is too long for a uwsgi packet");
         assert_eq!((refused, out.len()), (Err(too_long), 0));
     }

@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time;
 
-use super::lookup::{Answer, Client, NameServers};
+use super::lookup::{LookupAnswer, NameClient, NameServers};
 use super::{Resolved, Watch};
 use crate::gateway::options::HostAddress;
 
@@ -16,15 +16,15 @@ use crate::gateway::options::HostAddress;
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     /// The shortest an answer is valid for, whatever its TTL.
-    pub ttl_min: Duration,
+    pub(crate) ttl_min: Duration,
     /// The longest: who lowers a TTL before a move should not have to wait for days.
-    pub ttl_max: Duration,
+    pub(crate) ttl_max: Duration,
     /// Pause after the first failure; doubled with each.
-    pub retry_min: Duration,
+    pub(crate) retry_min: Duration,
     /// The longest pause after failures.
-    pub retry_max: Duration,
+    pub(crate) retry_max: Duration,
     /// Time for one look-up with all its questions.
-    pub lookup_max: Duration,
+    pub(crate) lookup_max: Duration,
 }
 
 impl Default for Pace {
@@ -72,7 +72,7 @@ pub(super) async fn follow_all(
 }
 
 /// Looks a name up again and again, until nobody wants its answers any more.
-async fn follow(watch: Watch, client: Client, pace: Pace, log: LogHandle) {
+async fn follow(watch: Watch, client: NameClient, pace: Pace, log: LogHandle) {
     let mut failures: u32 = 0;
     loop {
         let answer = look_up_in_time(&client, &watch.address, pace.lookup_max).await;
@@ -108,10 +108,10 @@ async fn follow(watch: Watch, client: Client, pace: Pace, log: LogHandle) {
 
 /// One look-up, or a sentence about what went wrong.
 pub(super) async fn look_up_in_time(
-    client: &Client,
+    client: &NameClient,
     address: &HostAddress,
     limit: Duration,
-) -> Result<Answer, String> {
+) -> Result<LookupAnswer, String> {
     match time::timeout(limit, client.look_up(address)).await {
         Ok(answer) => answer,
         Err(_) => Err("no name server answered in time".to_owned()),

@@ -1,6 +1,10 @@
 //! One look-up: from a host name or the name of SRV records to endpoints and how long they are valid.
 //!
 //! The only file that knows the DNS library.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the thread that looks names up has no worker"
+)]
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -8,8 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hickory_resolver::config::{
-    ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig,
-    ResolverOpts,
+    LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
 };
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::{DnsError, NetError};
@@ -34,17 +37,17 @@ pub struct NameServers {
 
 /// Asks them. Clones share their sockets. Belongs to the runtime it is first used in.
 #[derive(Clone)]
-pub(super) struct Client {
+pub(super) struct NameClient {
     resolver: TokioResolver,
 }
 
 /// What a name stands for.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct LookupAnswer {
     /// Sorted, without duplicates, at least one.
-    pub endpoints: Vec<Endpoint>,
+    pub(crate) endpoints: Vec<Endpoint>,
     /// What remains of the shortest time to live.
-    pub ttl: Duration,
+    pub(crate) ttl: Duration,
 }
 
 impl NameServers {
@@ -65,8 +68,9 @@ impl NameServers {
     }
 
     /// One name server over UDP, no search domains and no hosts file.
-    pub fn only(server: SocketAddr) -> NameServers {
-        let mut connection = ConnectionConfig::udp();
+    #[cfg(test)]
+    pub(crate) fn only(server: SocketAddr) -> NameServers {
+        let mut connection = hickory_resolver::config::ConnectionConfig::udp();
         connection.port = server.port();
         let server = NameServerConfig::new(server.ip(), true, vec![connection]);
         NameServers {
@@ -76,7 +80,7 @@ impl NameServers {
         }
     }
 
-    pub(super) fn client(&self) -> Client {
+    pub(super) fn client(&self) -> NameClient {
         let provider = TokioRuntimeProvider::default();
         let mut builder = TokioResolver::builder_with_config(self.config.clone(), provider);
         let mut options = self.options.clone();
@@ -88,7 +92,7 @@ impl NameServers {
         let resolver = builder.build();
         let mut resolver = resolver.expect("only TLS to name servers has something that can fail");
         resolver.set_hosts(Arc::clone(&self.hosts));
-        Client { resolver }
+        NameClient { resolver }
     }
 }
 
@@ -101,9 +105,9 @@ impl fmt::Debug for NameServers {
     }
 }
 
-impl Client {
+impl NameClient {
     /// The endpoints of `address`, or a sentence about what went wrong.
-    pub(super) async fn look_up(&self, address: &HostAddress) -> Result<Answer, String> {
+    pub(super) async fn look_up(&self, address: &HostAddress) -> Result<LookupAnswer, String> {
         let found = match address {
             HostAddress::Tcp(name, port) => self.host(name, *port).await,
             HostAddress::Srv(name) => self.services(name).await,
@@ -115,18 +119,18 @@ impl Client {
             return Err("it has no address".to_owned());
         }
         let ttl = found.valid_until.saturating_duration_since(Instant::now());
-        Ok(Answer { endpoints, ttl })
+        Ok(LookupAnswer { endpoints, ttl })
     }
 
     /// A and AAAA records, or the hosts file.
-    async fn host(&self, name: &str, port: u16) -> Result<Found, NetError> {
+    async fn host(&self, name: &str, port: u16) -> Result<FoundEndpoints, NetError> {
         let lookup = self.resolver.lookup_ip(name).await?;
         let endpoint = |ip| Endpoint {
             address: SocketAddr::new(ip, port),
             priority: 0,
             weight: 1,
         };
-        Ok(Found {
+        Ok(FoundEndpoints {
             endpoints: lookup.iter().map(endpoint).collect(),
             valid_until: lookup.valid_until(),
         })
@@ -134,9 +138,9 @@ impl Client {
 
     /// SRV records and the addresses of their targets. A target that cannot be resolved is left out,
     /// and looked for again soon.
-    async fn services(&self, name: &str) -> Result<Found, NetError> {
+    async fn services(&self, name: &str) -> Result<FoundEndpoints, NetError> {
         let lookup = self.resolver.srv_lookup(name).await?;
-        let mut found = Found {
+        let mut found = FoundEndpoints {
             endpoints: Vec::new(),
             valid_until: lookup.valid_until(),
         };
@@ -180,14 +184,14 @@ impl Client {
 }
 
 /// Endpoints as they were found.
-struct Found {
+struct FoundEndpoints {
     endpoints: Vec<Endpoint>,
     valid_until: Instant,
 }
 
-impl Found {
+impl FoundEndpoints {
     /// Adds the addresses of an SRV record's target.
-    fn add(&mut self, srv: &SRV, target: Found) {
+    fn add(&mut self, srv: &SRV, target: FoundEndpoints) {
         self.valid_until = self.valid_until.min(target.valid_until);
         let endpoints = target.endpoints.into_iter().map(|endpoint| Endpoint {
             priority: srv.priority,

@@ -10,7 +10,7 @@
 //! answer, or says that a name has gone, changes nothing; it is asked again after a pause that
 //! doubles, and the log says so once.
 //!
-//! /etc/resolv.conf and /etc/hosts are read once, by [`prepare`], before a chroot hides them. A
+//! /etc/resolv.conf and /etc/hosts are read once, by [`NameServers::of_system`], before a chroot hides them. A
 //! reload makes a new server process, which reads them anew.
 
 mod follow;
@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
 use petrel_engine::log::LogHandle;
+use petrel_engine::shared::Shared;
 use tokio::sync::mpsc;
 
 use super::options::HostAddress;
@@ -59,7 +60,7 @@ struct Published {
 
 /// Looks names up, for all workers of a process.
 #[derive(Debug)]
-pub struct Resolver {
+pub(crate) struct Resolver {
     watched: Mutex<HashMap<HostAddress, Weak<Resolved>>>,
     /// When this is dropped, the thread ends.
     names: mpsc::UnboundedSender<Watch>,
@@ -80,33 +81,46 @@ impl Drop for Watch {
     }
 }
 
-/// Reads which name servers the system uses, and its hosts file. To be called before a chroot and
-/// before [`shared`]; otherwise that one reads them.
-pub fn prepare() {
-    *lock(&PREPARED) = Some(NameServers::of_system());
+/// The names that a server process follows. Its thread starts when a name is first asked for.
+#[derive(Default)]
+pub struct FollowedNames {
+    /// The name servers, if they were read before.
+    servers: Mutex<Option<NameServers>>,
+    resolver: Mutex<Option<Resolver>>,
 }
 
-/// The resolver of this process. Starts it the first time; `log` is where it tells about names that
-/// cannot be resolved.
-///
-/// # Errors
-/// The kernel refuses a thread.
-pub fn shared(log: &LogHandle) -> io::Result<Arc<Resolver>> {
-    let mut shared = lock(&SHARED);
-    if let Some(resolver) = &*shared {
-        return Ok(Arc::clone(resolver));
+impl FollowedNames {
+    /// Those of the server process.
+    pub fn of(shared: &Shared) -> Arc<FollowedNames> {
+        shared.belonging(FollowedNames::default)
     }
-    let servers = lock(&PREPARED).take();
-    let servers = servers.unwrap_or_else(NameServers::of_system);
-    let resolver = Arc::new(Resolver::start(servers, Pace::default(), log.clone())?);
-    *shared = Some(Arc::clone(&resolver));
-    Ok(resolver)
-}
 
-/// Ends the look-ups of this process: what names stand for stays as it is. A name that is asked for the first time is
-/// still looked up.
-pub fn stop() {
-    lock(&SHARED).take();
+    /// Sets which name servers are asked. To be called before the first name is watched, where a chroot hides those of
+    /// the system.
+    pub fn prepare(&self, servers: NameServers) {
+        *lock(&self.servers) = Some(servers);
+    }
+
+    /// The addresses of `address`: see [`Resolver::watch`]. `log` is told about names that cannot be resolved.
+    ///
+    /// # Errors
+    /// The kernel refuses a thread.
+    pub fn watch(&self, address: &HostAddress, log: &LogHandle) -> io::Result<Arc<Resolved>> {
+        let mut resolver = lock(&self.resolver);
+        if let Some(resolver) = &*resolver {
+            return Ok(resolver.watch(address));
+        }
+        let servers = lock(&self.servers).take();
+        let servers = servers.unwrap_or_else(NameServers::of_system);
+        let started = Resolver::start(servers, Pace::default(), log.clone())?;
+        Ok(resolver.insert(started).watch(address))
+    }
+
+    /// Ends the look-ups: what names stand for stays as it is. A name that is asked for the first time is still looked
+    /// up.
+    pub fn stop(&self) {
+        lock(&self.resolver).take();
+    }
 }
 
 /// Looks up `addresses` now, and says what is wrong with those that lead to nothing: for a check of
@@ -131,7 +145,7 @@ pub fn check(
 }
 
 /// The address that `address` states itself: a number, or one in brackets.
-pub fn numeric(address: &HostAddress) -> Option<SocketAddr> {
+pub(crate) fn numeric(address: &HostAddress) -> Option<SocketAddr> {
     let HostAddress::Tcp(host, port) = address else {
         return None;
     };
@@ -147,7 +161,7 @@ impl Resolver {
     ///
     /// # Errors
     /// The kernel refuses a thread.
-    pub fn start(servers: NameServers, pace: Pace, log: LogHandle) -> io::Result<Resolver> {
+    pub(crate) fn start(servers: NameServers, pace: Pace, log: LogHandle) -> io::Result<Resolver> {
         let (names, watches) = mpsc::unbounded_channel();
         let runtime = follow::runtime()?;
         let thread = std::thread::Builder::new().name("petrel-names".to_owned());
@@ -161,7 +175,7 @@ impl Resolver {
     /// The addresses of `address`, kept up to date as long as somebody holds them. Those of one
     /// address are the same for all who ask. Numeric addresses are there at once and for good; a
     /// unix socket has none.
-    pub fn watch(&self, address: &HostAddress) -> Arc<Resolved> {
+    pub(crate) fn watch(&self, address: &HostAddress) -> Arc<Resolved> {
         if !needs_lookup(address) {
             return Arc::new(Resolved::fixed(numeric(address)));
         }
@@ -197,7 +211,7 @@ impl Resolved {
 
     /// Ready when the name has been looked up once, also if that failed: what [`Resolved::current`]
     /// says then is all there is for now. Takes at most [`Pace::lookup_max`].
-    pub fn poll_answered(&self, context: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_answered(&self, context: &mut Context<'_>) -> Poll<()> {
         match &mut lock(&self.published).waiting {
             None => Poll::Ready(()),
             Some(waiting) => {
@@ -276,9 +290,6 @@ fn needs_lookup(address: &HostAddress) -> bool {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-static PREPARED: Mutex<Option<NameServers>> = Mutex::new(None);
-static SHARED: Mutex<Option<Arc<Resolver>>> = Mutex::new(None);
 
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,11 @@
 //! An HTTP/1.1 client of one worker: connections are kept, replies are read whole.
+#![expect(clippy::disallowed_methods, reason = "one call of a script is timed")]
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -14,14 +16,16 @@ use petrel_engine::proto::http1::{
     Asked as Expected, ResponseDecoder, ResponseEvent, ResponseLimits, write_content_length,
 };
 use petrel_engine::proto::method::Method;
+use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::worker::Worker;
 
-use super::super::asked::Asked;
+use super::super::asked::WantedRequest;
 use super::super::reply::Reply;
-use super::target::Target;
+use super::target::HttpTarget;
 use crate::gateway::replay::FailedAttempt;
+use crate::gateway::resolve::FollowedNames;
 use crate::gateway::stream::BackendStream;
-use crate::remote_store::{Place, StoreAddress};
+use crate::remote_store::{StoreAddress, StorePlace};
 
 /// Connections to one server that wait for the next request.
 const IDLE_MAX: usize = 16;
@@ -33,35 +37,37 @@ const SERVERS_MAX: usize = 1024;
 const READ_BYTES: usize = 16 << 10;
 
 /// The client of a worker.
-pub(super) struct Client {
+pub(super) struct HttpClient {
     servers: RefCell<HashMap<StoreAddress, Rc<Server>>>,
     /// Whether a task is there that closes connections nobody uses.
     is_swept: Cell<bool>,
     worker: Weak<Worker>,
+    names: Arc<FollowedNames>,
     /// For what the look-up of names has to say.
     log: LogHandle,
 }
 
 struct Server {
-    place: Place,
+    place: StorePlace,
     worker: Weak<Worker>,
     idle: RefCell<Vec<(BackendStream, Instant)>>,
 }
 
 /// Why there is no reply.
-struct Failure {
+struct FetchFailure {
     text: String,
     /// How far the request had come; `None` when there was no connection.
     attempt: Option<FailedAttempt>,
 }
 
-impl Client {
+impl HttpClient {
     /// The one of `worker`.
-    pub fn of(worker: &Rc<Worker>) -> Rc<Client> {
-        worker.belonging(|| Client {
+    pub(crate) fn of(worker: &Rc<Worker>) -> Rc<HttpClient> {
+        worker.belonging(|| HttpClient {
             servers: RefCell::default(),
             is_swept: Cell::new(false),
             worker: Rc::downgrade(worker),
+            names: FollowedNames::of(worker.shared()),
             log: worker.logs().error_log(None),
         })
     }
@@ -70,7 +76,11 @@ impl Client {
     ///
     /// # Errors
     /// A sentence that names the server.
-    pub async fn fetch(self: &Rc<Client>, target: &Target, asked: &Asked) -> Result<Reply, String> {
+    pub(crate) async fn fetch(
+        self: &Rc<HttpClient>,
+        target: &HttpTarget,
+        asked: &WantedRequest,
+    ) -> Result<Reply, String> {
         let server = self.server(&target.address)?;
         let request = encode(target, asked)?;
         let fetched = tokio::time::timeout(asked.timeout, server.fetch(&request, asked)).await;
@@ -87,7 +97,7 @@ impl Client {
     }
 
     /// Sees to it that connections which nobody uses are closed, and servers forgotten that have none.
-    fn sweep_later(self: &Rc<Client>) {
+    fn sweep_later(self: &Rc<HttpClient>) {
         if self.is_swept.replace(true) {
             return;
         }
@@ -125,7 +135,7 @@ impl Client {
             servers.clear();
         }
         let place = address
-            .place(&self.log)
+            .place(&self.names, &self.log)
             .map_err(|error| format!("{address}: {error}"))?;
         let server = Rc::new(Server {
             place,
@@ -138,7 +148,7 @@ impl Client {
 }
 
 impl Server {
-    async fn fetch(&self, request: &[u8], asked: &Asked) -> Result<Reply, Failure> {
+    async fn fetch(&self, request: &[u8], asked: &WantedRequest) -> Result<Reply, FetchFailure> {
         if let Some(stream) = self.take_idle(asked.method) {
             match self.exchange(stream, request, asked).await {
                 // The server closed the connection while it was idle.
@@ -146,10 +156,14 @@ impl Server {
                 result => return result,
             }
         }
-        let stream = self.place.connect().await.map_err(|(_, text)| Failure {
-            text,
-            attempt: None,
-        })?;
+        let stream = self
+            .place
+            .connect()
+            .await
+            .map_err(|(_, text)| FetchFailure {
+                text,
+                attempt: None,
+            })?;
         self.exchange(stream, request, asked).await
     }
 
@@ -176,9 +190,9 @@ impl Server {
         &self,
         mut stream: BackendStream,
         request: &[u8],
-        asked: &Asked,
-    ) -> Result<Reply, Failure> {
-        let mut progress = Progress::new(asked);
+        asked: &WantedRequest,
+    ) -> Result<Reply, FetchFailure> {
+        let mut progress = FetchProgress::new(asked);
         let reusable = poll_fn(|context| progress.poll(context, &mut stream, request)).await?;
         let mut idle = self.idle.borrow_mut();
         if reusable && idle.len() < IDLE_MAX && !self.is_draining() {
@@ -195,7 +209,7 @@ impl Server {
 }
 
 /// One request and its reply on their way.
-struct Progress {
+struct FetchProgress {
     decoder: ResponseDecoder,
     bytes_max: usize,
     written: usize,
@@ -207,14 +221,14 @@ struct Progress {
     body: Vec<u8>,
 }
 
-impl Progress {
-    fn new(asked: &Asked) -> Progress {
+impl FetchProgress {
+    fn new(asked: &WantedRequest) -> FetchProgress {
         let mut decoder = ResponseDecoder::new(ResponseLimits::default());
         decoder.begin(Expected {
             method: asked.method,
             upgrade: false,
         });
-        Progress {
+        FetchProgress {
             decoder,
             bytes_max: asked.bytes_max,
             written: 0,
@@ -241,7 +255,7 @@ impl Progress {
         context: &mut Context<'_>,
         stream: &mut BackendStream,
         request: &[u8],
-    ) -> Poll<Result<bool, Failure>> {
+    ) -> Poll<Result<bool, FetchFailure>> {
         while let Some(rest) = request.get(self.written..).filter(|rest| !rest.is_empty()) {
             match stream.poll_write(context, rest) {
                 Poll::Ready(Ok(count)) if count > 0 => self.written += count,
@@ -277,7 +291,7 @@ impl Progress {
         }
     }
 
-    fn decode(&mut self, request_length: usize) -> Option<Result<bool, Failure>> {
+    fn decode(&mut self, request_length: usize) -> Option<Result<bool, FetchFailure>> {
         self.has_begun = true;
         let mut used = 0;
         loop {
@@ -313,7 +327,7 @@ impl Progress {
         None
     }
 
-    fn end_of_input(&mut self) -> Option<Result<bool, Failure>> {
+    fn end_of_input(&mut self) -> Option<Result<bool, FetchFailure>> {
         match self.decoder.end_of_input() {
             Ok(ResponseEvent::End { .. }) => Some(Ok(false)),
             Ok(_) => Some(Err(self.failure("it closed the connection".to_owned()))),
@@ -334,8 +348,8 @@ impl Progress {
             .collect();
     }
 
-    fn failure(&self, text: String) -> Failure {
-        Failure {
+    fn failure(&self, text: String) -> FetchFailure {
+        FetchFailure {
             text,
             attempt: Some(FailedAttempt {
                 reply_has_begun: self.has_begun,
@@ -347,14 +361,14 @@ impl Progress {
     }
 }
 
-impl Failure {
+impl FetchFailure {
     fn may_be_repeated(&self, method: Method) -> bool {
         self.attempt
             .is_some_and(|attempt| attempt.may_be_repeated(method))
     }
 }
 
-fn encode(target: &Target, asked: &Asked) -> Result<Vec<u8>, String> {
+fn encode(target: &HttpTarget, asked: &WantedRequest) -> Result<Vec<u8>, String> {
     let mut fields = HeaderBlock::new();
     let host = asked.host.as_deref().unwrap_or(target.host.as_bytes());
     if host.iter().any(|byte| *byte <= b' ') {
@@ -384,21 +398,10 @@ fn encode(target: &Target, asked: &Asked) -> Result<Vec<u8>, String> {
     Ok(text)
 }
 
-/// Fields that say where the request ends and what becomes of the connection.
+/// Fields that say who is asked, where the request ends and what becomes of the connection.
 fn is_ours(name: &str) -> bool {
-    const OURS: &[&str] = &[
-        "host",
-        "connection",
-        "content-length",
-        "transfer-encoding",
-        "expect",
-        "upgrade",
-        "te",
-        "trailer",
-        "keep-alive",
-        "proxy-connection",
-    ];
-    OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours))
+    let field = KnownField::from_name(name.as_bytes());
+    field.is_some_and(|field| field == KnownField::Host || field.is_written_by_sender())
 }
 
 /// RFC 9110 5.6.2.
@@ -419,7 +422,7 @@ mod tests {
 
     /// A server that answers one request, and a request to it. The thread ends with the connection:
     /// with the count of bytes that its last read gave.
-    fn answering_once() -> (std::thread::JoinHandle<usize>, Target, Asked) {
+    fn answering_once() -> (std::thread::JoinHandle<usize>, HttpTarget, WantedRequest) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("it is bound").port();
         let served = std::thread::spawn(move || {
@@ -432,10 +435,10 @@ mod tests {
             socket.read(&mut [0; 1]).expect("it is closed, not left")
         });
         let url = format!("http://127.0.0.1:{port}/");
-        let target = Target::parse(url.as_bytes()).expect("a URL");
+        let target = HttpTarget::parse(url.as_bytes()).expect("a URL");
         let lua = Lua::new();
         let value = Value::String(lua.create_string(&url).expect("room"));
-        let asked = Asked::from_lua(value, &lua).expect("a URL");
+        let asked = WantedRequest::from_lua(value, &lua).expect("a URL");
         (served, target, asked)
     }
 
@@ -443,7 +446,7 @@ mod tests {
     async fn connections_that_nobody_uses_are_closed() {
         let (served, target, asked) = answering_once();
         let site = Site::new("", &[]);
-        let client = Client::of(site.worker());
+        let client = HttpClient::of(site.worker());
         let reply = client.fetch(&target, &asked).await.expect("a reply");
         assert_eq!(reply.status, 200);
         assert_eq!(client.servers.borrow().len(), 1);
@@ -462,7 +465,7 @@ mod tests {
         let (served, target, asked) = answering_once();
         let site = Site::new("", &[]);
         site.worker().drain(Drain::Successor);
-        let client = Client::of(site.worker());
+        let client = HttpClient::of(site.worker());
         let reply = client.fetch(&target, &asked).await.expect("a reply");
         assert_eq!(reply.status, 200);
         let servers = client.servers.borrow();

@@ -9,18 +9,18 @@ use std::rc::{Rc, Weak};
 
 use petrel_lua::mlua::{self, Table};
 
-use super::asked::Asked;
+use super::asked::WantedRequest;
 use crate::lua::State;
-use client::Client;
-use target::Target;
+use client::HttpClient;
+use target::HttpTarget;
 
 /// Adds it to `petrel`.
 pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
     let worker = Weak::clone(state.worker());
-    let elsewhere = state.machine().waiting(move |_, asked: Asked| {
+    let elsewhere = state.machine().waiting(move |_, asked: WantedRequest| {
         let worker = worker.upgrade().ok_or_else(super::no_request)?;
-        let target = Target::parse(&asked.url).map_err(mlua::Error::runtime)?;
-        let client = Client::of(&worker);
+        let target = HttpTarget::parse(&asked.url).map_err(mlua::Error::runtime)?;
+        let client = HttpClient::of(&worker);
         Ok(async move {
             client
                 .fetch(&target, &asked)

@@ -4,20 +4,20 @@ use crate::remote_store::StoreAddress;
 
 /// A server and what it is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
-    pub address: StoreAddress,
+pub(super) struct HttpTarget {
+    pub(crate) address: StoreAddress,
     /// Value of the Host field.
-    pub host: String,
+    pub(crate) host: String,
     /// Path and query.
-    pub path: Vec<u8>,
+    pub(crate) path: Vec<u8>,
 }
 
-impl Target {
+impl HttpTarget {
     /// Reads `http://host[:port]/path?query` or `http://unix:/path/of/socket:/path?query`.
     ///
     /// # Errors
     /// It is neither. A sentence.
-    pub fn parse(url: &[u8]) -> Result<Target, String> {
+    pub(crate) fn parse(url: &[u8]) -> Result<HttpTarget, String> {
         let shown = || url.escape_ascii().to_string();
         if !url.iter().all(|byte| *byte > b' ' && *byte != 0x7f) {
             return Err(format!("\"{}\" has to be percent-encoded", shown()));
@@ -33,7 +33,7 @@ impl Target {
         let rest = rest.split('#').next().unwrap_or_default();
         if let Some(socket) = rest.strip_prefix("unix:") {
             let (socket, path) = socket.split_once(':').unwrap_or((socket, "/"));
-            return Ok(Target {
+            return Ok(HttpTarget {
                 address: StoreAddress::parse(socket, 0)?,
                 host: "localhost".to_owned(),
                 path: with_slash(path),
@@ -44,7 +44,7 @@ impl Target {
         if authority.contains('@') {
             return Err("a user name in a URL is not sent: use an Authorization field".to_owned());
         }
-        Ok(Target {
+        Ok(HttpTarget {
             address: StoreAddress::parse(authority, 80)?,
             host: authority.to_owned(),
             path: with_slash(path),
@@ -87,7 +87,7 @@ mod tests {
                 "/p?q",
             ),
         ] {
-            let target = Target::parse(url.as_bytes()).expect(url);
+            let target = HttpTarget::parse(url.as_bytes()).expect(url);
             assert_eq!(target.address.to_string(), address);
             assert_eq!(target.host, host);
             assert_eq!(target.path, path.as_bytes());
@@ -108,7 +108,7 @@ mod tests {
             "ftp://a.example/",
             "http://unix:x:/",
         ] {
-            assert!(Target::parse(url.as_bytes()).is_err(), "{url}");
+            assert!(HttpTarget::parse(url.as_bytes()).is_err(), "{url}");
         }
     }
 }

@@ -1,4 +1,8 @@
 //! Operations of a script on memcached.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the store knows the time of the system"
+)]
 
 use std::rc::{Rc, Weak};
 
@@ -32,13 +36,13 @@ fn add_reads(state: &Rc<State>, table: &Table) -> mlua::Result<()> {
     // A value and its flags.
     let get = machine.waiting(|_, (handle, key): (AnyUserData, LuaString)| {
         let (store, key) = (store(&handle)?, key.as_bytes().to_vec());
-        Ok(async move { Ok(Outcome(store.get(&key).await.map(Found))) })
+        Ok(async move { Ok(Outcome(store.get(&key).await.map(FoundValue))) })
     })?;
     table.set("get", get)?;
     // The same, and the number for `cas`.
     let gets = machine.waiting(|_, (handle, key): (AnyUserData, LuaString)| {
         let (store, key) = (store(&handle)?, key.as_bytes().to_vec());
-        Ok(async move { Ok(Outcome(store.gets(&key).await.map(Found))) })
+        Ok(async move { Ok(Outcome(store.gets(&key).await.map(FoundValue))) })
     })?;
     table.set("gets", gets)?;
     let get_many = machine.waiting(|_, (handle, keys): (AnyUserData, Vec<LuaString>)| {
@@ -190,9 +194,9 @@ impl Written {
 }
 
 /// A value and its flags; with the number for `cas` if it was asked for.
-struct Found(Option<StoredValue>);
+struct FoundValue(Option<StoredValue>);
 
-impl mlua::IntoLuaMulti for Found {
+impl mlua::IntoLuaMulti for FoundValue {
     fn into_lua_multi(self, lua: &Lua) -> mlua::Result<mlua::MultiValue> {
         match self.0 {
             None => Value::Nil.into_lua_multi(lua),

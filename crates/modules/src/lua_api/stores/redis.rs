@@ -43,7 +43,7 @@ pub(super) fn functions(state: &Rc<State>) -> mlua::Result<(Function, Function, 
         Ok(async move {
             let answers = redis.pipeline(&pipeline).await;
             Ok(Outcome(
-                answers.map(|answers| Answer(Value::Array(answers))),
+                answers.map(|answers| RedisAnswer(Value::Array(answers))),
             ))
         })
     })?;
@@ -74,15 +74,15 @@ impl mlua::IntoLuaMulti for Answered {
     fn into_lua_multi(self, lua: &Lua) -> mlua::Result<mlua::MultiValue> {
         match self.0 {
             Value::Nil => mlua::Value::Nil.into_lua_multi(lua),
-            value => Answer(value).into_lua_multi(lua),
+            value => RedisAnswer(value).into_lua_multi(lua),
         }
     }
 }
 
 /// An answer as Redis's own scripts see it: nothing is `false` inside a list, an error a table.
-struct Answer(Value);
+struct RedisAnswer(Value);
 
-impl IntoLua for Answer {
+impl IntoLua for RedisAnswer {
     fn into_lua(self, lua: &Lua) -> mlua::Result<mlua::Value> {
         let string = |bytes: Vec<u8>| lua.create_string(bytes).map(mlua::Value::String);
         match self.0 {
@@ -100,14 +100,14 @@ impl IntoLua for Answer {
             Value::Array(values) | Value::Set(values) | Value::Push(values) => {
                 let list = lua.create_table_with_capacity(values.len(), 0)?;
                 for value in values {
-                    list.raw_push(Answer(value))?;
+                    list.raw_push(RedisAnswer(value))?;
                 }
                 Ok(mlua::Value::Table(list))
             }
             Value::Map(pairs) => {
                 let map = lua.create_table_with_capacity(0, pairs.len())?;
                 for (key, value) in pairs {
-                    map.raw_set(Answer(key), Answer(value))?;
+                    map.raw_set(RedisAnswer(key), RedisAnswer(value))?;
                 }
                 Ok(mlua::Value::Table(map))
             }

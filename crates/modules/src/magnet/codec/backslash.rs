@@ -1,4 +1,5 @@
-//! Text with backslashes for what cannot be shown.
+//! Text with backslashes for what cannot be shown; [`escape::log`](petrel_engine::proto::escape::log) writes the
+//! other form.
 
 /// Letters that stand behind a backslash for a control character.
 const LETTERS: [(u8, u8); 7] = [
@@ -11,24 +12,8 @@ const LETTERS: [(u8, u8); 7] = [
     (b'r', b'\r'),
 ];
 
-/// Encodes quotes, backslashes, control characters and everything beyond ASCII, as `\xHH` where there is
-/// no letter for it.
-pub fn encode(text: &[u8]) -> Vec<u8> {
-    let mut encoded = Vec::with_capacity(text.len());
-    for &byte in text {
-        let letter = LETTERS.iter().find(|(_, stands_for)| *stands_for == byte);
-        match (byte, letter) {
-            (b'"' | b'\\', _) => encoded.extend_from_slice(&[b'\\', byte]),
-            (_, Some((letter, _))) => encoded.extend_from_slice(&[b'\\', *letter]),
-            (b' '..0x7f, None) => encoded.push(byte),
-            _ => encoded.extend_from_slice(format!("\\x{byte:02X}").as_bytes()),
-        }
-    }
-    encoded
-}
-
 /// Encodes for a string of JSON (RFC 8259 section 7). What is beyond ASCII stays, because JSON is UTF-8.
-pub fn encode_json(text: &[u8]) -> Vec<u8> {
+pub(crate) fn encode_json(text: &[u8]) -> Vec<u8> {
     let mut encoded = Vec::with_capacity(text.len());
     for &byte in text {
         match byte {
@@ -47,7 +32,7 @@ pub fn encode_json(text: &[u8]) -> Vec<u8> {
 
 /// Undoes both. `\u00HH` is one byte; above that, and with pairs of surrogates, it is UTF-8. A backslash
 /// before anything else is dropped.
-pub fn decode(text: &[u8]) -> Vec<u8> {
+pub(crate) fn decode(text: &[u8]) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&byte, after)) = rest.split_first() {
@@ -130,10 +115,6 @@ mod tests {
     #[test]
     fn text_is_encoded_as_lighttpd_does() {
         assert_eq!(
-            encode(b"a\"\\\n\x07\x00\x7f\xe4z"),
-            br#"a\"\\\n\a\x00\x7F\xE4z"#
-        );
-        assert_eq!(
             encode_json(b"a\"\\\n\x07\x00\xc3\xa4"),
             b"a\\\"\\\\\\n\\u0007\\u0000\xc3\xa4"
         );
@@ -161,7 +142,9 @@ mod tests {
     #[test]
     fn what_is_encoded_comes_back() {
         let all: Vec<u8> = (0..=255).collect();
-        assert_eq!(decode(&encode(&all)), all);
+        let mut encoded = Vec::new();
+        petrel_engine::proto::escape::log(&mut encoded, &all);
+        assert_eq!(decode(&encoded), all);
         assert_eq!(decode(&encode_json(&all)), all);
     }
 }

@@ -2,7 +2,7 @@
 
 /// Puts quotes around `text`, and a backslash before those in it and before backslashes. Nothing stays
 /// nothing.
-pub fn encode(text: &[u8]) -> Vec<u8> {
+pub(crate) fn encode(text: &[u8]) -> Vec<u8> {
     if text.is_empty() {
         return Vec::new();
     }
@@ -20,7 +20,7 @@ pub fn encode(text: &[u8]) -> Vec<u8> {
 
 /// Undoes that. Text without a quote in front stays as it is; nothing if the quote in front is the only one or
 /// anything stands behind the second.
-pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let Some(inner) = text.strip_prefix(b"\"") else {
         return Some(text.to_vec());
     };

@@ -1,7 +1,7 @@
 //! Cookies and other header fields, taken apart.
 
 /// Names and values of a Cookie field. Values stay as they are, quotes included.
-pub fn cookies(text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+pub(crate) fn cookies(text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut cookies = Vec::new();
     for part in text.split(|byte| *byte == b';') {
         let part = part.trim_ascii();
@@ -20,7 +20,7 @@ pub fn cookies(text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 /// Words, quoted strings with their quotes, and the separators `,` `;` `=`, in their order.
-pub fn of_header(text: &[u8]) -> Vec<&[u8]> {
+pub(crate) fn of_header(text: &[u8]) -> Vec<&[u8]> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_ascii_start();
     while let Some(first) = rest.first() {

@@ -2,7 +2,7 @@
 
 /// Undoes percent encoding. Control characters become `_`, so that nothing is cut or split by what a
 /// client encodes; what is no encoding stays as it is.
-pub fn decode(text: &[u8]) -> Vec<u8> {
+pub(crate) fn decode(text: &[u8]) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&byte, after)) = rest.split_first() {
@@ -32,7 +32,7 @@ fn encoded_byte(byte: u8, after: &[u8]) -> Option<u8> {
 }
 
 /// Encodes everything that may mean something in a URL, but for the slash.
-pub fn encode(text: &[u8]) -> Vec<u8> {
+pub(crate) fn encode(text: &[u8]) -> Vec<u8> {
     let mut encoded = Vec::with_capacity(text.len());
     for &byte in text {
         match byte {
@@ -59,7 +59,7 @@ fn percent(byte: u8, encoded: &mut Vec<u8>) {
 }
 
 /// Names and values of a query, in their order. A name without `=` has an empty value.
-pub fn decode_query(query: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+pub(crate) fn decode_query(query: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut parameters = Vec::new();
     for part in query.split(|byte| *byte == b'&') {
         if part.is_empty() {
@@ -80,7 +80,7 @@ pub fn decode_query(query: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 /// Adds one parameter to `query`.
-pub fn encode_parameter(name: &[u8], value: &[u8], query: &mut Vec<u8>) {
+pub(crate) fn encode_parameter(name: &[u8], value: &[u8], query: &mut Vec<u8>) {
     if !query.is_empty() {
         query.push(b'&');
     }
@@ -102,7 +102,7 @@ pub fn encode_parameter(name: &[u8], value: &[u8], query: &mut Vec<u8>) {
 
 /// Brings path and query into their usual form: what need not be encoded is not, what must be is, with
 /// digits in upper case; the path is simplified, a fragment dropped.
-pub fn normalize(target: &[u8]) -> Vec<u8> {
+pub(crate) fn normalize(target: &[u8]) -> Vec<u8> {
     let target = target
         .split(|byte| *byte == b'#')
         .next()
@@ -159,7 +159,7 @@ fn recode(text: &[u8], kept: &[u8], space: &[u8]) -> Vec<u8> {
 
 /// Makes `..` and `.` of a path and empty segments disappear. The result begins with a slash, unless there
 /// is none in it.
-pub fn simplify_path(path: &[u8]) -> Vec<u8> {
+pub(crate) fn simplify_path(path: &[u8]) -> Vec<u8> {
     match memchr::memchr(b'/', path) {
         Some(_) => {}
         None if matches!(path, b"." | b"..") => return Vec::new(),

@@ -1,7 +1,7 @@
 //! Text for XML and HTML, in content and in attributes.
 
 /// Encodes control characters, quotes, `&`, `<`, `>` and the grave accent, which old browsers took for a quote.
-pub fn encode(text: &[u8]) -> Vec<u8> {
+pub(crate) fn encode(text: &[u8]) -> Vec<u8> {
     let mut encoded = Vec::with_capacity(text.len());
     for &byte in text {
         match byte {

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use super::super::blob::{HALF_BYTES, Name};
+use super::super::blob::{BlobName, HALF_BYTES};
 use super::super::limits;
 use super::super::sieve::Sieve;
 
 #[derive(Debug)]
 pub(super) struct Index {
     /// In order, so that everything with one base is found without looking at all there is.
-    numbers: BTreeMap<Name, usize>,
-    queue: Sieve<Place>,
+    numbers: BTreeMap<BlobName, usize>,
+    queue: Sieve<DiskEntry>,
     bytes: u64,
     /// Bases that were purged while files of earlier processes are looked for; `None` when these are known.
     purged: Option<HashSet<[u8; HALF_BYTES]>>,
@@ -20,8 +20,8 @@ pub(super) struct Index {
 }
 
 #[derive(Debug)]
-struct Place {
-    name: Name,
+struct DiskEntry {
+    name: BlobName,
     bytes: u64,
     /// Of those who write under one name the one with the highest counts.
     order: u64,
@@ -30,7 +30,7 @@ struct Place {
 
 impl Index {
     /// Of a disk where nothing is known yet of what earlier processes have left.
-    pub fn new() -> Index {
+    pub(crate) fn new() -> Index {
         Index {
             numbers: BTreeMap::new(),
             queue: Sieve::default(),
@@ -41,23 +41,23 @@ impl Index {
     }
 
     /// Entries and bytes.
-    pub fn sizes(&self) -> (usize, u64) {
+    pub(crate) fn sizes(&self) -> (usize, u64) {
         (self.queue.len(), self.bytes)
     }
 
-    pub fn knows(&self, name: &Name) -> bool {
+    pub(crate) fn knows(&self, name: &BlobName) -> bool {
         self.numbers.contains_key(name)
     }
 
     /// Which write has made what stands under `name`.
-    pub fn order_of(&self, name: &Name) -> Option<u64> {
+    pub(crate) fn order_of(&self, name: &BlobName) -> Option<u64> {
         self.place(name).map(|place| place.order)
     }
 
     /// Write number `order` has put so many bytes under `name`.
-    pub fn insert(&mut self, name: Name, bytes: u64, order: u64) {
+    pub(crate) fn insert(&mut self, name: BlobName, bytes: u64, order: u64) {
         self.forget(&name);
-        let place = Place {
+        let place = DiskEntry {
             name,
             bytes,
             order,
@@ -69,7 +69,7 @@ impl Index {
     }
 
     /// Whether it was known.
-    pub fn forget(&mut self, name: &Name) -> bool {
+    pub(crate) fn forget(&mut self, name: &BlobName) -> bool {
         let number = self.numbers.remove(name);
         let place = number.and_then(|number| self.queue.remove(number));
         if let Some(place) = &place {
@@ -79,19 +79,19 @@ impl Index {
     }
 
     /// Forgets what write number `order` has made; what came later stays.
-    pub fn forget_write(&mut self, name: &Name, order: u64) {
+    pub(crate) fn forget_write(&mut self, name: &BlobName, order: u64) {
         if self.order_of(name) == Some(order) {
             self.forget(name);
         }
     }
 
     /// Forgets everything whose name begins so. The names.
-    pub fn purge(&mut self, base: [u8; HALF_BYTES]) -> Vec<Name> {
+    pub(crate) fn purge(&mut self, base: [u8; HALF_BYTES]) -> Vec<BlobName> {
         self.note_purge(base);
-        let mut first: Name = [0; 2 * HALF_BYTES];
+        let mut first: BlobName = [0; 2 * HALF_BYTES];
         first[..HALF_BYTES].copy_from_slice(&base);
         let names = self.numbers.range(first..).map(|(name, _)| *name);
-        let names: Vec<Name> = names.take_while(|name| name.starts_with(&base)).collect();
+        let names: Vec<BlobName> = names.take_while(|name| name.starts_with(&base)).collect();
         for name in &names {
             self.forget(name);
         }
@@ -99,10 +99,10 @@ impl Index {
     }
 
     /// Forgets what was not used for long until there are no more than `bytes_max` bytes. The names.
-    pub fn make_room(&mut self, bytes_max: u64) -> Vec<Name> {
+    pub(crate) fn make_room(&mut self, bytes_max: u64) -> Vec<BlobName> {
         let mut gone = Vec::new();
         while self.bytes > bytes_max {
-            let was_used = |place: &Place| place.was_used.swap(false, Relaxed);
+            let was_used = |place: &DiskEntry| place.was_used.swap(false, Relaxed);
             // Two rounds: in the second nothing is marked, but for what is used just now.
             let place = self.queue.evict(was_used);
             let Some(place) = place.or_else(|| self.queue.evict(was_used)) else {
@@ -116,14 +116,14 @@ impl Index {
     }
 
     /// It was used.
-    pub fn touch(&self, name: &Name) {
+    pub(crate) fn touch(&self, name: &BlobName) {
         if let Some(place) = self.place(name) {
             place.was_used.store(true, Relaxed);
         }
     }
 
     /// What an earlier process has stored under this base does not count, if it is not known yet.
-    pub fn note_purge(&mut self, base: [u8; HALF_BYTES]) {
+    pub(crate) fn note_purge(&mut self, base: [u8; HALF_BYTES]) {
         let Some(purged) = &mut self.purged else {
             return;
         };
@@ -135,7 +135,7 @@ impl Index {
     }
 
     /// Whether a file that was found now, and is not in the index, was purged before.
-    pub fn was_purged(&self, name: &Name) -> bool {
+    pub(crate) fn was_purged(&self, name: &BlobName) -> bool {
         let is_purged = |purged: &HashSet<[u8; HALF_BYTES]>| {
             name.first_chunk().is_some_and(|base| purged.contains(base))
         };
@@ -143,17 +143,17 @@ impl Index {
     }
 
     /// What earlier processes have left is known now.
-    pub fn complete(&mut self) {
+    pub(crate) fn complete(&mut self) {
         self.purged = None;
     }
 
     /// Whether purges are remembered for what is still to be found.
     #[cfg(test)]
-    pub fn remembers_purges(&self) -> bool {
+    pub(crate) fn remembers_purges(&self) -> bool {
         self.purged.is_some()
     }
 
-    fn place(&self, name: &Name) -> Option<&Place> {
+    fn place(&self, name: &BlobName) -> Option<&DiskEntry> {
         let number = self.numbers.get(name)?;
         self.queue.get(*number)
     }

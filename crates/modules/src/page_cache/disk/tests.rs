@@ -17,7 +17,7 @@ async fn open(tree: &Tree, bytes_max: u64) -> Arc<Disk> {
     disk
 }
 
-async fn write(disk: &Arc<Disk>, name: &str, body: &str) -> Name {
+async fn write(disk: &Arc<Disk>, name: &str, body: &str) -> BlobName {
     let page = page(&key_of(name), body, 0, 60);
     let name = blob::name(&page.key, &page.vary);
     let job = disk.write(move || vec![(name, blob::encode_page(&page, 1))], || false);
@@ -25,7 +25,7 @@ async fn write(disk: &Arc<Disk>, name: &str, body: &str) -> Name {
     name
 }
 
-async fn body(disk: &Arc<Disk>, name: Name) -> Option<Bytes> {
+async fn body(disk: &Arc<Disk>, name: BlobName) -> Option<Bytes> {
     match disk.read(name, 1 << 20, 0).await.expect("it is done") {
         Some(Blob::Page { page, .. }) => Some(page.body),
         _ => None,

@@ -61,7 +61,7 @@ pub fn say(status: u16, fields: &str, body: &str) {
 }
 
 /// The same, in parts.
-pub fn say_in_parts(status: u16, fields: &str, parts: &[&str], way: Way) {
+pub(crate) fn say_in_parts(status: u16, fields: &str, parts: &[&str], way: Way) {
     let pair = |line: &str| {
         let (name, value) = line.split_once(':').expect("a field");
         (name.trim().to_owned(), value.trim().to_owned())

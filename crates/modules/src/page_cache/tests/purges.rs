@@ -88,7 +88,7 @@ fn rfc_9111_section_4_4_unsafe_methods_invalidate() {
 
 #[test]
 fn what_was_fetched_before_a_purge_is_not_stored_after_it() {
-    use super::super::entry::{Entry, tests::page};
+    use super::super::entry::{CacheEntry, tests::page};
     use super::super::flight::Landing;
     use super::super::{PageCache, key};
     let site = site(OPEN);
@@ -96,7 +96,7 @@ fn what_was_fetched_before_a_purge_is_not_stored_after_it() {
     let since = cache.shared.purges.number();
     let key = key::testing::key_of("/a");
     cache.purge_base(site.worker(), &key);
-    let entry = Entry::new(page(&key, "old", 0, 60));
+    let entry = CacheEntry::new(page(&key, "old", 0, 60));
     assert_eq!(cache.store(&entry, since, 0), Landing::NotStored);
     let since = cache.shared.purges.number();
     assert_eq!(cache.store(&entry, since, 0), Landing::Stored);

@@ -324,7 +324,7 @@ mod leader {
     use petrel_engine::config::Diagnostic;
     use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 
-    pub static LEADER: ModuleSpec = ModuleSpec {
+    pub(crate) static LEADER: ModuleSpec = ModuleSpec {
         name: "mod_test_leader",
         doc: "Leads requests elsewhere.",
         loaded: Loaded::Listed,

@@ -7,7 +7,7 @@ use md5::{Digest, Md5};
 
 /// A hash function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum HashName {
+pub(crate) enum HashName {
     /// Jenkins' one-at-a-time: what libmemcached uses unless told otherwise.
     #[default]
     OneAtATime,
@@ -31,7 +31,7 @@ pub enum HashName {
 
 impl HashName {
     /// The function of that name, in any case.
-    pub fn from_name(name: &str) -> Option<HashName> {
+    pub(crate) fn from_name(name: &str) -> Option<HashName> {
         let known = NAMES
             .iter()
             .find(|(known, _)| known.eq_ignore_ascii_case(name));
@@ -39,16 +39,16 @@ impl HashName {
     }
 
     /// All names, for messages.
-    pub fn names() -> impl Iterator<Item = &'static str> {
+    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         NAMES.iter().map(|(name, _)| *name)
     }
 
     /// The hash of `key`.
-    pub fn hash(self, key: &[u8]) -> u32 {
+    pub(crate) fn hash(self, key: &[u8]) -> u32 {
         match self {
             HashName::OneAtATime => one_at_a_time(key),
             HashName::Md5 => md5_word(&md5(key), 0),
-            HashName::Crc => (crc32(key) >> 16) & 0x7fff,
+            HashName::Crc => (crc32fast::hash(key) >> 16) & 0x7fff,
             HashName::Fnv1_64 => fnv(key, FNV_64_BASIS, FNV_64_PRIME, FnvOrder::MultiplyFirst),
             HashName::Fnv1a64 => fnv(key, FNV_64_BASIS, FNV_64_PRIME, FnvOrder::MixFirst),
             HashName::Fnv1_32 => fnv(key, FNV_32_BASIS, FNV_32_PRIME, FnvOrder::MultiplyFirst),
@@ -99,18 +99,6 @@ fn fnv(key: &[u8], basis: u32, prime: u32, order: FnvOrder) -> u32 {
         FnvOrder::MultiplyFirst => hash.wrapping_mul(prime) ^ signed(byte),
         FnvOrder::MixFirst => (hash ^ signed(byte)).wrapping_mul(prime),
     })
-}
-
-/// CRC-32 as in zip, bit by bit: keys are short.
-fn crc32(key: &[u8]) -> u32 {
-    let mut crc = u32::MAX;
-    for &byte in key {
-        crc ^= u32::from(byte);
-        for _ in 0..8 {
-            crc = (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg());
-        }
-    }
-    !crc
 }
 
 /// Three words at a time, with the seed that libmemcached has.

@@ -6,7 +6,7 @@ use super::hashing::md5;
 
 /// What becomes of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum KeyForm {
+pub(crate) enum KeyForm {
     /// It is sent as it is, or refused: over 250 bytes with what is put before it, a space or a control
     /// character.
     #[default]
@@ -35,7 +35,7 @@ pub(super) struct SentKey {
 
 impl KeyRule {
     /// `namespace` is put before keys when they are sent, `prefix` before they are spread over servers.
-    pub fn new(form: KeyForm, namespace: &[u8], prefix: &[u8]) -> Result<KeyRule, KeyError> {
+    pub(crate) fn new(form: KeyForm, namespace: &[u8], prefix: &[u8]) -> Result<KeyRule, KeyError> {
         let rule = KeyRule {
             form,
             before: [namespace, prefix].concat(),
@@ -51,7 +51,7 @@ impl KeyRule {
     }
 
     /// The key to send for `key`.
-    pub fn apply(&self, key: &[u8]) -> Result<SentKey, KeyError> {
+    pub(crate) fn apply(&self, key: &[u8]) -> Result<SentKey, KeyError> {
         let sent = |key: &[u8]| SentKey {
             bytes: [&self.before, key].concat(),
             namespace_bytes: self.namespace_bytes,
@@ -76,12 +76,12 @@ impl KeyRule {
 
 impl SentKey {
     /// For a command.
-    pub fn key(&self) -> Key<'_> {
+    pub(crate) fn key(&self) -> Key<'_> {
         Key::new(&self.bytes).expect("the rule has seen that it is a key")
     }
 
     /// What decides about the server.
-    pub fn without_namespace(&self) -> &[u8] {
+    pub(crate) fn without_namespace(&self) -> &[u8] {
         self.bytes.get(self.namespace_bytes..).unwrap_or_default()
     }
 }

@@ -23,13 +23,13 @@ use super::pool::Pool;
 use keys::{KeyRule, SentKey};
 use servers::Ring;
 
-pub use hashing::HashName;
-pub use keys::KeyForm;
-pub use options::{MemcachedOptions, Wire};
-pub use servers::Distribution;
+pub(crate) use hashing::HashName;
+pub(crate) use keys::KeyForm;
+pub(crate) use options::{MemcachedOptions, Wire};
+pub(crate) use servers::Distribution;
 
 /// Some memcached servers. Cheap to make again: connections belong to the worker, not to this.
-pub struct Memcached {
+pub(crate) struct Memcached {
     servers: Vec<Rc<Pool>>,
     ring: Ring,
     keys: KeyRule,
@@ -41,7 +41,7 @@ pub struct Memcached {
 
 /// A value that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredValue {
+pub(crate) struct StoredValue {
     /// The value.
     pub data: Bytes,
     /// What it was stored with.
@@ -52,7 +52,7 @@ pub struct StoredValue {
 
 /// What became of a [`Memcached::cas`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CasOutcome {
+pub(crate) enum CasOutcome {
     /// Written.
     Stored,
     /// Somebody else has written it since.
@@ -95,7 +95,7 @@ impl Memcached {
     /// # Errors
     /// As for all operations here: the key is none, or its server gives no answer, or says that it
     /// cannot.
-    pub async fn get(&self, key: &[u8]) -> Result<Option<StoredValue>, StoreError> {
+    pub(crate) async fn get(&self, key: &[u8]) -> Result<Option<StoredValue>, StoreError> {
         self.get_one(key, false).await
     }
 
@@ -103,7 +103,7 @@ impl Memcached {
     ///
     /// # Errors
     /// See [`Memcached::get`].
-    pub async fn gets(&self, key: &[u8]) -> Result<Option<StoredValue>, StoreError> {
+    pub(crate) async fn gets(&self, key: &[u8]) -> Result<Option<StoredValue>, StoreError> {
         self.get_one(key, true).await
     }
 
@@ -112,7 +112,7 @@ impl Memcached {
     ///
     /// # Errors
     /// A key is none, there are too many, or no server gives an answer.
-    pub async fn get_many<K: AsRef<[u8]>>(
+    pub(crate) async fn get_many<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
     ) -> Result<Vec<Option<StoredValue>>, StoreError> {
@@ -163,7 +163,7 @@ impl Memcached {
     ///
     /// # Errors
     /// See [`Memcached::get`]; also when the value is too long.
-    pub async fn set(
+    pub(crate) async fn set(
         &self,
         key: &[u8],
         value: &[u8],
@@ -181,7 +181,7 @@ impl Memcached {
     ///
     /// # Errors
     /// See [`Memcached::set`].
-    pub async fn add(
+    pub(crate) async fn add(
         &self,
         key: &[u8],
         value: &[u8],
@@ -195,7 +195,7 @@ impl Memcached {
     ///
     /// # Errors
     /// See [`Memcached::set`].
-    pub async fn replace(
+    pub(crate) async fn replace(
         &self,
         key: &[u8],
         value: &[u8],
@@ -210,7 +210,7 @@ impl Memcached {
     ///
     /// # Errors
     /// See [`Memcached::set`].
-    pub async fn append(&self, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
+    pub(crate) async fn append(&self, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
         self.store_if(Write::Append, key, value, 0, 0).await
     }
 
@@ -218,7 +218,7 @@ impl Memcached {
     ///
     /// # Errors
     /// See [`Memcached::set`].
-    pub async fn prepend(&self, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
+    pub(crate) async fn prepend(&self, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
         self.store_if(Write::Prepend, key, value, 0, 0).await
     }
 
@@ -226,7 +226,7 @@ impl Memcached {
     ///
     /// # Errors
     /// See [`Memcached::set`].
-    pub async fn cas(
+    pub(crate) async fn cas(
         &self,
         key: &[u8],
         value: &[u8],
@@ -249,7 +249,7 @@ impl Memcached {
     ///
     /// # Errors
     /// See [`Memcached::get`].
-    pub async fn delete(&self, key: &[u8]) -> Result<bool, StoreError> {
+    pub(crate) async fn delete(&self, key: &[u8]) -> Result<bool, StoreError> {
         let sent = self.sent(key)?;
         let server = self.ring.server_of(sent.without_namespace());
         match self
@@ -267,7 +267,7 @@ impl Memcached {
     ///
     /// # Errors
     /// See [`Memcached::get`]; also when it is no number.
-    pub async fn increment(&self, key: &[u8], by: u64) -> Result<Option<u64>, StoreError> {
+    pub(crate) async fn increment(&self, key: &[u8], by: u64) -> Result<Option<u64>, StoreError> {
         self.count(Direction::Up, key, by).await
     }
 
@@ -276,7 +276,7 @@ impl Memcached {
     ///
     /// # Errors
     /// See [`Memcached::increment`].
-    pub async fn decrement(&self, key: &[u8], by: u64) -> Result<Option<u64>, StoreError> {
+    pub(crate) async fn decrement(&self, key: &[u8], by: u64) -> Result<Option<u64>, StoreError> {
         self.count(Direction::Down, key, by).await
     }
 
@@ -284,7 +284,7 @@ impl Memcached {
     ///
     /// # Errors
     /// See [`Memcached::get`].
-    pub async fn touch(&self, key: &[u8], expiry_s: u32) -> Result<bool, StoreError> {
+    pub(crate) async fn touch(&self, key: &[u8], expiry_s: u32) -> Result<bool, StoreError> {
         let sent = self.sent(key)?;
         let server = self.ring.server_of(sent.without_namespace());
         let key = sent.key();
@@ -299,7 +299,7 @@ impl Memcached {
     ///
     /// # Errors
     /// One of them did not. The others did, or were told to.
-    pub async fn flush_all(&self, delay_s: u32) -> Result<(), StoreError> {
+    pub(crate) async fn flush_all(&self, delay_s: u32) -> Result<(), StoreError> {
         let command = Command::FlushAll { delay_s };
         let flushes = (0..self.servers.len()).map(|server| self.one(server, &command));
         let replies = join::all(flushes.collect()).await;
@@ -316,7 +316,7 @@ impl Memcached {
     ///
     /// # Errors
     /// See [`Memcached::get`].
-    pub async fn version(&self) -> Result<Vec<u8>, StoreError> {
+    pub(crate) async fn version(&self) -> Result<Vec<u8>, StoreError> {
         match self.one(0, &Command::Version).await? {
             Reply::Version(release) => Ok(release),
             other => Err(self.unexpected(0, &other)),
@@ -325,7 +325,7 @@ impl Memcached {
 
     /// What stands for `ttl_s` seconds to live, at this Unix time: memcached takes more than 30 days for
     /// a date. 0 is for ever.
-    pub fn expiry_of(ttl_s: u64, wall_s: u64) -> u32 {
+    pub(crate) fn expiry_of(ttl_s: u64, wall_s: u64) -> u32 {
         match ttl_s {
             0..=RELATIVE_S_MAX => ttl_s as u32,
             _ => u32::try_from(wall_s.saturating_add(ttl_s)).unwrap_or(u32::MAX),
@@ -333,7 +333,7 @@ impl Memcached {
     }
 
     /// The longest value that is sent.
-    pub fn value_bytes_max(&self) -> usize {
+    pub(crate) fn value_bytes_max(&self) -> usize {
         self.value_bytes_max
     }
 
@@ -341,7 +341,8 @@ impl Memcached {
     ///
     /// # Errors
     /// The key is none.
-    pub fn server_of(&self, key: &[u8]) -> Result<&str, StoreError> {
+    #[cfg(test)]
+    pub(crate) fn server_of(&self, key: &[u8]) -> Result<&str, StoreError> {
         let sent = self.sent(key)?;
         Ok(self.peer(self.ring.server_of(sent.without_namespace())))
     }

@@ -6,7 +6,7 @@ use crate::remote_store::limits;
 
 /// Where the servers are and how they are talked to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemcachedOptions {
+pub(crate) struct MemcachedOptions {
     /// Where they listen, one at least. The order matters to [`Distribution::Modula`].
     pub servers: Vec<StoreAddress>,
     /// How keys are spread over them.
@@ -34,7 +34,7 @@ pub struct MemcachedOptions {
 
 /// A protocol of memcached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Wire {
+pub(crate) enum Wire {
     /// Lines.
     #[default]
     Text,
@@ -44,10 +44,10 @@ pub enum Wire {
 
 impl MemcachedOptions {
     /// The port that a memcached has unless told otherwise.
-    pub const PORT_DEFAULT: u16 = 11211;
+    pub(crate) const PORT_DEFAULT: u16 = 11211;
 
     /// These servers, all else as usual.
-    pub fn new(servers: Vec<StoreAddress>) -> MemcachedOptions {
+    pub(crate) fn new(servers: Vec<StoreAddress>) -> MemcachedOptions {
         MemcachedOptions {
             servers,
             distribution: Distribution::default(),

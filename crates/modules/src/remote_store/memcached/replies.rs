@@ -7,7 +7,7 @@ use crate::remote_store::link::Replies;
 
 /// Whether a command is answered once or with values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Expected {
+pub(super) enum ExpectedReplies {
     /// One reply.
     One,
     /// So many values at most, and an end.
@@ -17,28 +17,28 @@ pub(super) enum Expected {
 /// What the server answers.
 pub(super) struct MemcachedReplies {
     decoder: Decoder,
-    expected: Expected,
+    expected: ExpectedReplies,
     kept_bytes: usize,
     is_complete: bool,
     is_sound: bool,
     /// The values.
-    pub items: Vec<Item>,
+    pub(crate) items: Vec<Item>,
     /// The one reply, or what went wrong instead of values.
-    pub reply: Option<Reply>,
+    pub(crate) reply: Option<Reply>,
 }
 
 enum Decoder {
-    Text(text::Decoder),
-    Binary(binary::Decoder),
+    Text(text::TextDecoder),
+    Binary(binary::BinaryDecoder),
 }
 
 impl MemcachedReplies {
     /// As text; or binary, where every packet bears this number.
-    pub fn new(expected: Expected, binary: Option<u32>) -> MemcachedReplies {
+    pub(crate) fn new(expected: ExpectedReplies, binary: Option<u32>) -> MemcachedReplies {
         let decoder = match binary {
-            None => Decoder::Text(text::Decoder::new(limits::BULK_BYTES_MAX)),
+            None => Decoder::Text(text::TextDecoder::new(limits::BULK_BYTES_MAX)),
             Some(opaque) => {
-                let mut decoder = binary::Decoder::new(limits::BULK_BYTES_MAX);
+                let mut decoder = binary::BinaryDecoder::new(limits::BULK_BYTES_MAX);
                 decoder.expect(opaque);
                 Decoder::Binary(decoder)
             }
@@ -56,22 +56,22 @@ impl MemcachedReplies {
 
     fn take(&mut self, reply: Reply) -> Result<(), &'static str> {
         match (reply, self.expected) {
-            (Reply::Value(item), Expected::Values(keys)) if self.items.len() < keys => {
+            (Reply::Value(item), ExpectedReplies::Values(keys)) if self.items.len() < keys => {
                 self.kept_bytes += item.key.len() + item.data.len() + size_of::<Item>();
                 self.items.push(item);
                 if self.kept_bytes > limits::REPLY_BYTES_MAX {
                     return Err("the values are larger than allowed");
                 }
             }
-            (Reply::End, Expected::Values(_)) => self.is_complete = true,
+            (Reply::End, ExpectedReplies::Values(_)) => self.is_complete = true,
             (Reply::Value(_) | Reply::End, _) => {
                 return Err(ReplyError::Operation.sentence());
             }
             (reply @ (Reply::Unsupported | Reply::ClientError(_) | Reply::ServerError(_)), _) => {
                 self.fail(reply);
             }
-            (_, Expected::Values(_)) => return Err(ReplyError::Operation.sentence()),
-            (reply, Expected::One) => {
+            (_, ExpectedReplies::Values(_)) => return Err(ReplyError::Operation.sentence()),
+            (reply, ExpectedReplies::One) => {
                 self.reply = Some(reply);
                 self.is_complete = true;
             }
@@ -87,7 +87,7 @@ impl MemcachedReplies {
                 self.is_complete = true;
                 self.is_sound = matches!(reply, Reply::ServerError(_));
             }
-            Decoder::Binary(_) => self.is_complete = self.expected == Expected::One,
+            Decoder::Binary(_) => self.is_complete = self.expected == ExpectedReplies::One,
         }
         self.reply.get_or_insert(reply);
     }

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use petrel_engine::proto::memcached::{Command, Direction, Item, Key, Reply, Write, binary, text};
 
 use super::keys::SentKey;
-use super::replies::{Expected, MemcachedReplies};
+use super::replies::{ExpectedReplies, MemcachedReplies};
 use super::{Memcached, StoredValue, Wire};
-use crate::remote_store::error::{Kind, Stage, StoreError};
+use crate::remote_store::error::{Kind, OperationStage, StoreError};
 use crate::remote_store::pool::Operation;
 
 impl Memcached {
@@ -46,7 +46,12 @@ impl Memcached {
             false => {
                 let text = "a value of a key that nobody asked for";
                 let peer = self.peer_rc(server);
-                Err(StoreError::new(&peer, Stage::Read, Kind::Protocol, text))
+                Err(StoreError::new(
+                    &peer,
+                    OperationStage::Read,
+                    Kind::Protocol,
+                    text,
+                ))
             }
         }
     }
@@ -146,8 +151,8 @@ impl Memcached {
             timeout: self.timeout,
         };
         let expected = match command {
-            Command::Get { keys, .. } => Expected::Values(keys.len()),
-            _ => Expected::One,
+            Command::Get { keys, .. } => ExpectedReplies::Values(keys.len()),
+            _ => ExpectedReplies::One,
         };
         let pool = self.servers.get(server);
         let pool = pool.expect("the ring knows as many servers as there are pools");
@@ -165,6 +170,7 @@ impl Memcached {
         pool.map_or_else(|| Rc::from("memcached"), |pool| Rc::clone(pool.peer()))
     }
 
+    #[cfg(test)]
     pub(super) fn peer(&self, server: usize) -> &str {
         self.servers
             .get(server)
@@ -184,10 +190,10 @@ impl Memcached {
             _ => {
                 let text = "a reply to something else";
                 let peer = self.peer_rc(server);
-                return StoreError::new(&peer, Stage::Read, Kind::Protocol, text);
+                return StoreError::new(&peer, OperationStage::Read, Kind::Protocol, text);
             }
         };
-        StoreError::said(&self.peer_rc(server), Stage::Read, text)
+        StoreError::said(&self.peer_rc(server), OperationStage::Read, text)
     }
 }
 

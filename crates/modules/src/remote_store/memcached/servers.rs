@@ -7,7 +7,7 @@ use super::hashing::{HashName, md5, md5_word};
 
 /// How keys are spread over servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Distribution {
+pub(crate) enum Distribution {
     /// The hash modulo the number of servers: another number of servers, and nearly every key is
     /// elsewhere.
     #[default]
@@ -23,7 +23,7 @@ pub enum Distribution {
 
 impl Distribution {
     /// `modula`, `ketama` (also `ketama_weighted`) or `consistent`, in any case.
-    pub fn from_name(name: &str) -> Option<Distribution> {
+    pub(crate) fn from_name(name: &str) -> Option<Distribution> {
         Some(match &name.to_ascii_lowercase()[..] {
             "modula" => Distribution::Modula,
             "ketama" | "ketama_weighted" => Distribution::Ketama,
@@ -33,7 +33,7 @@ impl Distribution {
     }
 
     /// The hash of keys that goes with it unless another one is chosen.
-    pub fn hash_default(self) -> HashName {
+    pub(crate) fn hash_default(self) -> HashName {
         match self {
             Distribution::Ketama => HashName::Md5,
             Distribution::Modula | Distribution::Consistent => HashName::OneAtATime,
@@ -52,7 +52,7 @@ pub(super) struct Ring {
 
 impl Ring {
     /// Over servers of these names, each with its port; a unix socket has 0.
-    pub fn new(distribution: Distribution, hash: HashName, servers: &[(&str, u16)]) -> Ring {
+    pub(crate) fn new(distribution: Distribution, hash: HashName, servers: &[(&str, u16)]) -> Ring {
         let points_of = |name: &str| match distribution {
             Distribution::Modula => Vec::new(),
             Distribution::Ketama => ketama_points(name, servers.len()),
@@ -77,7 +77,7 @@ impl Ring {
     }
 
     /// The index of the server that has `key`.
-    pub fn server_of(&self, key: &[u8]) -> usize {
+    pub(crate) fn server_of(&self, key: &[u8]) -> usize {
         if self.servers <= 1 {
             return 0;
         }

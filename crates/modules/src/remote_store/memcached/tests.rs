@@ -3,7 +3,7 @@ use crate::remote_store::testing::{FakeServer, run, stores};
 
 use super::servers::Ring;
 use super::*;
-use crate::remote_store::{Kind, Stage, StoreAddress};
+use crate::remote_store::{Kind, OperationStage, StoreAddress};
 
 /// Servers as digits, of `key0`, `key1` ...
 fn places(ring: &Ring, keys: usize) -> String {
@@ -169,7 +169,10 @@ fn values_of_other_keys_are_nobodys() {
             let server = FakeServer::start(vec![vec![Hear(b"get a\r\n".into()), Say(reply)]]).await;
             let memcached = client(&stores, &server.address);
             let error = memcached.get(b"a").await.expect_err("not a reply");
-            assert_eq!((error.kind, error.stage), (Kind::Protocol, Stage::Read));
+            assert_eq!(
+                (error.kind, error.stage),
+                (Kind::Protocol, OperationStage::Read)
+            );
             assert!(error.text.contains(sentence), "{error}");
             server.finish().await;
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use petrel_engine::proto::resp::{Value, write_command};
 
 use super::address::StoreAddress;
-use super::error::{Stage, StoreError};
+use super::error::{OperationStage, StoreError};
 use super::limits;
 use super::pool::{Login, LoginReplies, Operation, Pool};
 
@@ -19,25 +19,25 @@ use replies::RedisReplies;
 
 /// Where a Redis is and how it is talked to.
 #[derive(Clone, PartialEq, Eq)]
-pub struct RedisOptions {
+pub(crate) struct RedisOptions {
     /// Where it listens.
-    pub address: StoreAddress,
+    pub(crate) address: StoreAddress,
     /// Number of the database; 0 is the one that every connection begins with.
-    pub database: u32,
+    pub(crate) database: u32,
     /// Who we are, since Redis 6; empty: the default user.
-    pub user: Vec<u8>,
+    pub(crate) user: Vec<u8>,
     /// Empty: none is sent.
-    pub password: Vec<u8>,
+    pub(crate) password: Vec<u8>,
     /// Milliseconds to connect and log in.
-    pub connect_timeout_ms: u64,
+    pub(crate) connect_timeout_ms: u64,
     /// Milliseconds for a whole operation, the wait for a connection included.
-    pub timeout_ms: u64,
+    pub(crate) timeout_ms: u64,
     /// Connections that one worker may have.
-    pub connections_max: usize,
+    pub(crate) connections_max: usize,
 }
 
 /// A Redis. Cheap to make again: connections belong to the worker, not to this.
-pub struct Redis {
+pub(crate) struct Redis {
     pool: Rc<Pool>,
     timeout: Duration,
 }
@@ -45,7 +45,7 @@ pub struct Redis {
 /// Commands that are sent together and answered in their order. Other clients' commands may come in
 /// between; `MULTI` and `EXEC` make them one.
 #[derive(Clone, Debug, Default)]
-pub struct Pipeline {
+pub(crate) struct Pipeline {
     wire: Vec<u8>,
     commands: usize,
     has_unrepeatable: bool,
@@ -56,10 +56,10 @@ pub struct Pipeline {
 
 impl RedisOptions {
     /// The port that a Redis has unless told otherwise.
-    pub const PORT_DEFAULT: u16 = 6379;
+    pub(crate) const PORT_DEFAULT: u16 = 6379;
 
     /// The Redis at `address`, all else as usual.
-    pub fn new(address: StoreAddress) -> RedisOptions {
+    pub(crate) fn new(address: StoreAddress) -> RedisOptions {
         RedisOptions {
             address,
             database: 0,
@@ -116,22 +116,21 @@ impl Redis {
         }
     }
 
-    /// The server's name, as it stands in messages.
-    pub fn peer(&self) -> &str {
-        self.pool.peer()
-    }
-
     /// The same Redis, with another time for each operation.
-    pub fn with_timeout(&self, timeout_ms: u64) -> Redis {
+    #[cfg(test)]
+    pub(crate) fn with_timeout(&self, timeout_ms: u64) -> Redis {
         Redis::new(Rc::clone(&self.pool), timeout_ms)
     }
 
     /// Sends a command, its name first, and answers with its reply.
     ///
     /// # Errors
-    /// There is no reply, or it is an error ([`super::Kind::Said`]); or the command is not one for a
+    /// There is no reply, or it is an error ([`super::error::Kind::Said`]); or the command is not one for a
     /// connection that others use, such as SUBSCRIBE.
-    pub async fn command<A: AsRef<[u8]>>(&self, arguments: &[A]) -> Result<Value, StoreError> {
+    pub(crate) async fn command<A: AsRef<[u8]>>(
+        &self,
+        arguments: &[A],
+    ) -> Result<Value, StoreError> {
         self.perform(arguments, Repeat::AsKnown).await
     }
 
@@ -158,7 +157,11 @@ impl Redis {
         added.map_err(|text| self.refused(text))?;
         single.has_unrepeatable &= repeat == Repeat::AsKnown;
         match self.pipeline(&single).await?.pop() {
-            Some(Value::Error(text)) => Err(StoreError::said(self.pool.peer(), Stage::Read, &text)),
+            Some(Value::Error(text)) => Err(StoreError::said(
+                self.pool.peer(),
+                OperationStage::Read,
+                &text,
+            )),
             Some(value) => Ok(value),
             None => Err(self.refused("there is no command")),
         }
@@ -169,7 +172,7 @@ impl Redis {
     ///
     /// # Errors
     /// There are not all replies. What the server has done by then is not known.
-    pub async fn pipeline(&self, pipeline: &Pipeline) -> Result<Vec<Value>, StoreError> {
+    pub(crate) async fn pipeline(&self, pipeline: &Pipeline) -> Result<Vec<Value>, StoreError> {
         if pipeline.commands == 0 {
             return Ok(Vec::new());
         }
@@ -193,7 +196,7 @@ impl Redis {
 
 impl Pipeline {
     /// No commands.
-    pub fn new() -> Pipeline {
+    pub(crate) fn new() -> Pipeline {
         Pipeline::default()
     }
 
@@ -202,7 +205,7 @@ impl Pipeline {
     /// # Errors
     /// It is none, or not one for a connection that others use, or there are too many: a sentence
     /// without its full stop. It is not added then.
-    pub fn add<A: AsRef<[u8]>>(&mut self, arguments: &[A]) -> Result<(), &'static str> {
+    pub(crate) fn add<A: AsRef<[u8]>>(&mut self, arguments: &[A]) -> Result<(), &'static str> {
         let name_bytes = arguments.first().map_or(0, |name| name.as_ref().len());
         if name_bytes == 0 {
             return Err("a command has a name");
@@ -221,16 +224,6 @@ impl Pipeline {
         self.commands += 1;
         self.note(effect);
         Ok(())
-    }
-
-    /// Commands so far.
-    pub fn len(&self) -> usize {
-        self.commands
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.commands == 0
     }
 
     fn note(&mut self, effect: Effect) {

@@ -1,6 +1,6 @@
 //! The replies to a number of commands.
 
-use petrel_engine::proto::resp::{ReplyDecoder, ReplyLimits, Value};
+use petrel_engine::proto::resp::{ReplyLimits, RespDecoder, Value};
 
 use crate::remote_store::limits;
 use crate::remote_store::link::Replies;
@@ -8,7 +8,7 @@ use crate::remote_store::pool::LoginReplies;
 
 /// Replies in the order of the commands.
 pub(super) struct RedisReplies {
-    decoder: ReplyDecoder,
+    decoder: RespDecoder,
     expected: usize,
     kept_bytes: usize,
     values: Vec<Value>,
@@ -16,9 +16,9 @@ pub(super) struct RedisReplies {
 
 impl RedisReplies {
     /// Replies to so many commands.
-    pub fn to(commands: usize) -> RedisReplies {
+    pub(crate) fn to(commands: usize) -> RedisReplies {
         RedisReplies {
-            decoder: ReplyDecoder::new(ReplyLimits {
+            decoder: RespDecoder::new(ReplyLimits {
                 bulk_bytes_max: limits::BULK_BYTES_MAX,
                 reply_bytes_max: limits::REPLY_BYTES_MAX,
                 depth_max: limits::REPLY_DEPTH_MAX,
@@ -30,7 +30,7 @@ impl RedisReplies {
     }
 
     /// The complete replies.
-    pub fn into_values(self) -> Vec<Value> {
+    pub(crate) fn into_values(self) -> Vec<Value> {
         self.values
     }
 }

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use crate::remote_store::testing::Step::{Await, Closed, Hear, Say, Spell};
 use crate::remote_store::testing::{FakeServer, redis_at, redis_options, run, stores, wire};
-use crate::remote_store::{Kind, Pipeline, Stage, Value};
+use crate::remote_store::{Kind, OperationStage, Pipeline, Value};
 use crate::testing::Tree;
 
 const GET: [&str; 2] = ["GET", "a"];
@@ -52,7 +52,10 @@ fn a_server_that_dies_in_the_middle_of_a_reply_is_an_error_and_not_asked_again()
         let redis = redis_at(&stores, &server.address);
         assert_eq!(redis.command(&GET).await, Ok(bulk("x")));
         let error = redis.command(&GET).await.expect_err("half a reply");
-        assert_eq!((error.kind, error.stage), (Kind::Lost, Stage::Read));
+        assert_eq!(
+            (error.kind, error.stage),
+            (Kind::Lost, OperationStage::Read)
+        );
         assert!(error.text.contains("in the middle"), "{error}");
         assert_eq!(redis.command(&GET).await, Ok(bulk("y")));
         server.finish().await;
@@ -76,7 +79,10 @@ fn garbage_and_lengths_beyond_limits_close_the_connection() {
             .await;
             let redis = redis_at(&stores, &server.address);
             let error = redis.command(&GET).await.expect_err("no reply");
-            assert_eq!((error.kind, error.stage), (Kind::Protocol, Stage::Read));
+            assert_eq!(
+                (error.kind, error.stage),
+                (Kind::Protocol, OperationStage::Read)
+            );
             assert!(error.text.contains(sentence), "{error}");
             assert_eq!(redis.command(&GET).await, Ok(bulk("y")));
             server.finish().await;
@@ -127,7 +133,10 @@ fn a_server_that_says_nothing_costs_the_time_out_and_its_connection() {
         let redis = redis_at(&stores, &server.address).with_timeout(500);
         let begun = Instant::now();
         let error = redis.command(&GET).await.expect_err("no reply");
-        assert_eq!((error.kind, error.stage), (Kind::TimedOut, Stage::Read));
+        assert_eq!(
+            (error.kind, error.stage),
+            (Kind::TimedOut, OperationStage::Read)
+        );
         assert!(begun.elapsed() >= Duration::from_millis(500));
         server.finish().await;
     });
@@ -195,7 +204,10 @@ fn what_may_have_been_done_is_not_done_again() {
             match (redis.command(&command).await, is_repeated) {
                 (Ok(reply), true) => assert_eq!(reply, Value::Integer(2)),
                 (Err(error), false) => {
-                    assert_eq!((error.kind, error.stage), (Kind::Lost, Stage::Read));
+                    assert_eq!(
+                        (error.kind, error.stage),
+                        (Kind::Lost, OperationStage::Read)
+                    );
                 }
                 (other, _) => panic!("{other:?}"),
             }
@@ -258,7 +270,10 @@ fn a_pipeline_that_ends_early_is_an_error() {
             .pipeline(&pipeline)
             .await
             .expect_err("one reply is missing");
-        assert_eq!((error.kind, error.stage), (Kind::Lost, Stage::Read));
+        assert_eq!(
+            (error.kind, error.stage),
+            (Kind::Lost, OperationStage::Read)
+        );
         server.finish().await;
     });
 }
@@ -276,7 +291,10 @@ fn an_error_reply_is_what_the_server_said() {
         .await;
         let redis = redis_at(&stores, &server.address);
         let error = redis.command(&INCR).await.expect_err("an error");
-        assert_eq!((error.kind, error.stage), (Kind::Said, Stage::Read));
+        assert_eq!(
+            (error.kind, error.stage),
+            (Kind::Said, OperationStage::Read)
+        );
         let shown = format!(
             "redis {}: read: ERR value is not an integer",
             server.address
@@ -304,7 +322,10 @@ fn commands_that_take_a_connection_are_refused_before_anything_is_sent() {
             &[""],
         ] {
             let error = redis.command(command).await.expect_err("refused");
-            assert_eq!((error.kind, error.stage), (Kind::Refused, Stage::Request));
+            assert_eq!(
+                (error.kind, error.stage),
+                (Kind::Refused, OperationStage::Request)
+            );
         }
         assert_eq!(redis.pipeline(&Pipeline::new()).await, Ok(vec![]));
         let debug = format!("{:?}", {

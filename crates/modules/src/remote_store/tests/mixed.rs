@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use petrel_engine::proto::resp::{ReplyDecoder, ReplyLimits};
+use petrel_engine::proto::resp::{ReplyLimits, RespDecoder};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
@@ -29,7 +29,7 @@ impl Numbers {
 
 /// Answers each `ECHO text` with the text, mostly.
 async fn echo(mut stream: TcpStream, mut numbers: Numbers) -> std::io::Result<()> {
-    let mut decoder = ReplyDecoder::new(ReplyLimits::default());
+    let mut decoder = RespDecoder::new(ReplyLimits::default());
     let mut input = [0; 1000];
     loop {
         let count = stream.read(&mut input).await?;

@@ -10,7 +10,7 @@ use tokio::net::TcpSocket;
 
 use crate::remote_store::testing::Step::{Closed, Hear, Pause, Say};
 use crate::remote_store::testing::{FakeServer, redis_at, redis_options, run, stores, wire};
-use crate::remote_store::{Kind, Stage, Stores, Value, counters, limits};
+use crate::remote_store::{Kind, OperationStage, Stores, Value, counters, limits};
 
 const GET: [&str; 2] = ["GET", "a"];
 
@@ -116,7 +116,10 @@ fn a_login_that_is_refused_says_why_and_is_not_tried_at_once_again() {
         options.password = b"hush".into();
         let redis = stores.redis(&options).expect("it can be made");
         let error = redis.command(&GET).await.expect_err("refused");
-        assert_eq!((error.kind, error.stage), (Kind::Said, Stage::Login));
+        assert_eq!(
+            (error.kind, error.stage),
+            (Kind::Said, OperationStage::Login)
+        );
         assert_eq!(error.text, "WRONGPASS no");
         let error = redis.command(&GET).await.expect_err("it is down");
         assert_eq!(
@@ -200,7 +203,10 @@ fn who_gets_no_connection_waits_for_one() {
         );
         assert_eq!(first, Ok(Value::Integer(1)));
         let error = second.expect_err("no connection in time");
-        assert_eq!((error.kind, error.stage), (Kind::TimedOut, Stage::Queue));
+        assert_eq!(
+            (error.kind, error.stage),
+            (Kind::TimedOut, OperationStage::Queue)
+        );
         assert_eq!(third, Ok(Value::Integer(2)));
         server.finish().await;
     });
@@ -225,7 +231,10 @@ fn there_is_an_end_to_those_who_wait() {
             waiting.push(command);
         }
         let error = redis.command(&GET).await.expect_err("too many wait");
-        assert_eq!((error.kind, error.stage), (Kind::Busy, Stage::Queue));
+        assert_eq!(
+            (error.kind, error.stage),
+            (Kind::Busy, OperationStage::Queue)
+        );
         waiting.pop();
         let mut command = Box::pin(redis.command(&GET));
         let polled = std::future::poll_fn(|context| {
@@ -245,7 +254,7 @@ fn a_server_that_is_away_is_tried_once_a_pause() {
         let error = redis.command(&GET).await.expect_err("nobody listens");
         assert_eq!(
             (error.kind, error.stage),
-            (Kind::Unreachable, Stage::Connect)
+            (Kind::Unreachable, OperationStage::Connect)
         );
         assert!(!error.is_repeated());
         let server = FakeServer::start_on(

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use crate::remote_store::testing::{Program, redis_at, run, stores};
 use crate::remote_store::tier::Tier;
 use crate::remote_store::{
-    CasOutcome, Distribution, Kind, Memcached, MemcachedOptions, Pipeline, Redis, Stage,
+    CasOutcome, Distribution, Kind, Memcached, MemcachedOptions, OperationStage, Pipeline, Redis,
     StoreAddress, Stores, Value, Wire,
 };
 use crate::testing::Tree;
@@ -81,7 +81,10 @@ fn redis_keeps_what_it_is_given() {
             .command(&["INCR", "bytes"])
             .await
             .expect_err("no number");
-        assert_eq!((error.kind, error.stage), (Kind::Said, Stage::Read));
+        assert_eq!(
+            (error.kind, error.stage),
+            (Kind::Said, OperationStage::Read)
+        );
         let nothing = redis.command(&["BLPOP", "none", "0.01"]).await;
         assert_eq!(nothing, Ok(Value::Nil));
         assert_eq!(redis.pool().idle_connections(), 1);
@@ -163,7 +166,7 @@ fn a_redis_that_goes_away_and_comes_back_is_found_again() {
         assert!(ask(&redis, "SET a 1").await.is_ok());
         drop(first);
         let error = redis.command(&["GET", "a"]).await.expect_err("it is gone");
-        assert_eq!(error.stage, Stage::Connect, "{error}");
+        assert_eq!(error.stage, OperationStage::Connect, "{error}");
         std::fs::remove_file(tree.path("redis")).expect("the socket of the old one");
         let second = start_redis(&tree, "redis").expect("it is installed");
         sleep(Duration::from_millis(300)).await;
@@ -213,7 +216,10 @@ async fn use_memcached(memcached: &Memcached) {
     assert_eq!(memcached.delete(b"n").await, Ok(true));
     assert_eq!(memcached.delete(b"n").await, Ok(false));
     let error = memcached.get(b"a b").await.expect_err("no key");
-    assert_eq!((error.kind, error.stage), (Kind::Refused, Stage::Request));
+    assert_eq!(
+        (error.kind, error.stage),
+        (Kind::Refused, OperationStage::Request)
+    );
     let many = memcached
         .get_many(&["b", "none", "a", "b"])
         .await

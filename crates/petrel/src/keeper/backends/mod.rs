@@ -19,13 +19,13 @@ use engine::log::LogRegistry;
 
 use crate::load::Loaded;
 use crate::spawn::ProgramSocket;
-use plan::Plan;
+use plan::ProgramPlan;
 use pool::Pool;
 use process::KILL_GRACE;
 
 /// All programs that are being run.
 #[derive(Default)]
-pub struct Backends {
+pub(crate) struct Backends {
     pools: Vec<Pool>,
     opened: u64,
     detached: bool,
@@ -33,19 +33,19 @@ pub struct Backends {
 
 /// Names one program that is run, also beyond a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolId(u64);
+pub(crate) struct PoolId(u64);
 
 /// Looks at the programs of a configuration without running them.
 ///
 /// # Errors
 /// Everything that would keep one from starting, as far as can be seen from outside.
-pub fn check(loaded: &Loaded) -> Result<(), Vec<Diagnostic>> {
+pub(crate) fn check(loaded: &Loaded) -> Result<(), Vec<Diagnostic>> {
     plan::plans(loaded).map(drop)
 }
 
 impl Backends {
     /// None yet. `detached`: the process is in the background.
-    pub fn new(detached: bool) -> Backends {
+    pub(crate) fn new(detached: bool) -> Backends {
         Backends {
             detached,
             ..Backends::default()
@@ -58,7 +58,7 @@ impl Backends {
     /// # Errors
     /// Programs that cannot run, and addresses that cannot be had. What was opened goes with the next
     /// [`Backends::retain`].
-    pub fn open(&mut self, loaded: &Loaded) -> Result<Vec<PoolId>, Vec<Diagnostic>> {
+    pub(crate) fn open(&mut self, loaded: &Loaded) -> Result<Vec<PoolId>, Vec<Diagnostic>> {
         let mut ids = Vec::new();
         for plan in plan::plans(loaded)? {
             let known = self
@@ -76,7 +76,7 @@ impl Backends {
         Ok(ids)
     }
 
-    fn open_pool(&mut self, plan: Plan) -> Result<PoolId, String> {
+    fn open_pool(&mut self, plan: ProgramPlan) -> Result<PoolId, String> {
         let socket = self.socket_for(&plan)?;
         self.opened += 1;
         let id = PoolId(self.opened);
@@ -86,7 +86,7 @@ impl Backends {
 
     /// A program whose options have changed gets a unix socket of its own under the same name, as
     /// soon as [`Backends::publish`] says so. An address of TCP exists once: it is shared.
-    fn socket_for(&self, plan: &Plan) -> Result<ProgramSocket, String> {
+    fn socket_for(&self, plan: &ProgramPlan) -> Result<ProgramSocket, String> {
         let mut before = self.pools.iter().rev();
         let before = before.find(|pool| pool.plan.has_address_of(plan));
         match before {
@@ -104,14 +104,14 @@ impl Backends {
     ///
     /// # Errors
     /// The first program that does not run, in a sentence.
-    pub fn start(&mut self, ids: &[PoolId], logs: &LogRegistry) -> Result<(), String> {
+    pub(crate) fn start(&mut self, ids: &[PoolId], logs: &LogRegistry) -> Result<(), String> {
         let detached = self.detached;
         let mut pools = self.pools.iter_mut().filter(|pool| ids.contains(&pool.id));
         pools.try_for_each(|pool| pool.start(logs, detached))
     }
 
     /// From now on the sockets of `ids` have the names that were asked for.
-    pub fn publish(&mut self, ids: &[PoolId], logs: &LogRegistry) {
+    pub(crate) fn publish(&mut self, ids: &[PoolId], logs: &LogRegistry) {
         for pool in self.pools.iter_mut().filter(|pool| ids.contains(&pool.id)) {
             if let Err(error) = pool.socket.publish() {
                 let address = pool.plan.address();
@@ -123,14 +123,14 @@ impl Backends {
     }
 
     /// The processes of a program are too few for what is to be done.
-    pub fn overload(&mut self, id: PoolId, now: Instant) {
+    pub(crate) fn overload(&mut self, id: PoolId, now: Instant) {
         if let Some(pool) = self.pools.iter_mut().find(|pool| pool.id == id) {
             pool.overload(now);
         }
     }
 
     /// Ends the programs for which `is_needed` is false.
-    pub fn retain(&mut self, is_needed: impl Fn(PoolId) -> bool, now: Instant) {
+    pub(crate) fn retain(&mut self, is_needed: impl Fn(PoolId) -> bool, now: Instant) {
         let pools = self.pools.iter_mut().filter(|pool| pool.is_usable());
         for pool in pools.filter(|pool| !is_needed(pool.id)) {
             pool.end(now);
@@ -138,7 +138,7 @@ impl Backends {
     }
 
     /// Does what is due.
-    pub fn tend(&mut self, logs: &LogRegistry, now: Instant) {
+    pub(crate) fn tend(&mut self, logs: &LogRegistry, now: Instant) {
         for pool in &mut self.pools {
             pool.tend(logs, self.detached, now);
         }
@@ -146,7 +146,7 @@ impl Backends {
     }
 
     /// When something is due.
-    pub fn deadline(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn deadline(&self, now: Instant) -> Option<Instant> {
         self.pools
             .iter()
             .filter_map(|pool| pool.deadline(now))
@@ -154,12 +154,12 @@ impl Backends {
     }
 
     /// Whether no process is left.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.pools.is_empty()
     }
 
     /// Ends all programs and waits for it: for a start that failed.
-    pub fn finish(&mut self, logs: &LogRegistry) {
+    pub(crate) fn finish(&mut self, logs: &LogRegistry) {
         self.retain(|_| false, Instant::now());
         let deadline = Instant::now() + KILL_GRACE;
         while !self.pools.is_empty() {

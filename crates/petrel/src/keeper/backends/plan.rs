@@ -17,7 +17,7 @@ use crate::user::Identity;
 
 /// A program of the configuration. Two plans that are equal are served by the same processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct ProgramPlan {
     /// What to run and how many of it.
     pub(super) spec: SpawnSpec,
     /// Who the processes are.
@@ -34,13 +34,13 @@ pub(super) struct Plan {
 ///
 /// # Errors
 /// Everything that would keep one from starting, as far as can be seen without starting it.
-pub(super) fn plans(loaded: &Loaded) -> Result<Vec<Plan>, Vec<Diagnostic>> {
-    let specs = spawn_specs(&loaded.config).map_err(|error| vec![error])?;
+pub(super) fn plans(loaded: &Loaded) -> Result<Vec<ProgramPlan>, Vec<Diagnostic>> {
+    let specs = spawn_specs(&loaded.config, modules::MODULES).map_err(|error| vec![error])?;
     let mut plans = Vec::new();
     let mut wrong = Vec::new();
     for spec in specs {
         let span = span_of(loaded, &spec);
-        match Plan::new(loaded, spec) {
+        match ProgramPlan::new(loaded, spec) {
             Ok(plan) => plans.push(plan),
             Err(message) => {
                 let mut error = Diagnostic::error_anywhere(message);
@@ -55,8 +55,8 @@ pub(super) fn plans(loaded: &Loaded) -> Result<Vec<Plan>, Vec<Diagnostic>> {
     }
 }
 
-impl Plan {
-    fn new(loaded: &Loaded, spec: SpawnSpec) -> Result<Plan, String> {
+impl ProgramPlan {
+    fn new(loaded: &Loaded, spec: SpawnSpec) -> Result<ProgramPlan, String> {
         let process = &loaded.process;
         // The group of a user of its own is that user's, not the server's.
         let groupname = process.groupname.as_deref().filter(|_| spec.user.is_none());
@@ -68,7 +68,7 @@ impl Plan {
             .map(|name| ("server.username", name));
         let group_of_server = groupname.map(|name| ("server.groupname", name));
         let identity = Identity::named(user.or(of_server), group.or(group_of_server))?;
-        let plan = Plan {
+        let plan = ProgramPlan {
             server: Identity::find(process)?,
             identity,
             root: process.chroot.clone(),
@@ -118,7 +118,7 @@ impl Plan {
     }
 
     /// Whether both accept connections at the same place.
-    pub(super) fn has_address_of(&self, other: &Plan) -> bool {
+    pub(super) fn has_address_of(&self, other: &ProgramPlan) -> bool {
         self.spec.address == other.spec.address && self.root == other.root
     }
 
@@ -259,8 +259,8 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn plan(command: &[&str]) -> Plan {
-        Plan {
+    fn plan(command: &[&str]) -> ProgramPlan {
+        ProgramPlan {
             spec: SpawnSpec {
                 command: command.iter().map(|word| (*word).to_owned()).collect(),
                 address: HostAddress::Unix(b"/run/x-0".to_vec()),
@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    fn environment(plan: &Plan) -> Vec<String> {
+    fn environment(plan: &ProgramPlan) -> Vec<String> {
         let ours = [("PATH", "/bin"), ("A", "ours"), ("SECRET", "x")];
         let ours = ours.iter().map(|(name, value)| (name.into(), value.into()));
         let made = plan.environment_from(ours).into_iter();

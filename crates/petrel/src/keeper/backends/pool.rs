@@ -8,29 +8,29 @@ use nix::sys::signal::Signal;
 
 use super::PoolId;
 use super::output::ErrorOutput;
-use super::plan::Plan;
+use super::plan::ProgramPlan;
 use super::process::BackendProcess;
 use crate::keeper::backoff::Backoff;
-use crate::spawn::{Program, ProgramSocket};
+use crate::spawn::{ProgramSocket, SpawnedProgram};
 
 /// A program of the configuration that is being run.
 pub(super) struct Pool {
     pub(super) id: PoolId,
-    pub(super) plan: Plan,
+    pub(super) plan: ProgramPlan,
     pub(super) socket: ProgramSocket,
     /// The processes there are to be, each there or about to be.
-    slots: Vec<Slot>,
+    slots: Vec<ProcessSlot>,
     /// Those that were told to end, or have left others of their group behind.
     ending: Vec<BackendProcess>,
     /// When the server process last said that these are too few.
     overloaded: Option<Instant>,
     /// Set for a while after that.
     watch: Option<Watch>,
-    stage: Stage,
+    stage: ProcessStage,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ProcessStage {
     /// Its socket is open.
     Opened,
     /// It is run.
@@ -47,16 +47,16 @@ struct Watch {
 }
 
 /// The place of one process.
-struct Slot {
+struct ProcessSlot {
     process: Option<BackendProcess>,
     /// When one is to be started, if there is none.
     start_at: Option<Instant>,
     backoff: Backoff,
 }
 
-impl Default for Slot {
-    fn default() -> Slot {
-        Slot {
+impl Default for ProcessSlot {
+    fn default() -> ProcessSlot {
+        ProcessSlot {
             process: None,
             start_at: None,
             backoff: Backoff::up_to(PAUSE_MAX),
@@ -65,7 +65,7 @@ impl Default for Slot {
 }
 
 impl Pool {
-    pub(super) fn new(id: PoolId, plan: Plan, socket: ProgramSocket) -> Pool {
+    pub(super) fn new(id: PoolId, plan: ProgramPlan, socket: ProgramSocket) -> Pool {
         Pool {
             id,
             plan,
@@ -74,7 +74,7 @@ impl Pool {
             ending: Vec::new(),
             overloaded: None,
             watch: None,
-            stage: Stage::Opened,
+            stage: ProcessStage::Opened,
         }
     }
 
@@ -83,11 +83,11 @@ impl Pool {
     /// # Errors
     /// The program does not run, in a sentence. No process of it does then.
     pub(super) fn start(&mut self, logs: &LogRegistry, detached: bool) -> Result<(), String> {
-        if self.stage != Stage::Opened {
+        if self.stage != ProcessStage::Opened {
             return Ok(());
         }
         for _ in 0..self.plan.spec.processes_min {
-            let mut slot = Slot::default();
+            let mut slot = ProcessSlot::default();
             match self.run(logs, detached) {
                 Ok(process) => slot.process = Some(process),
                 Err(why) => {
@@ -97,7 +97,7 @@ impl Pool {
             }
             self.slots.push(slot);
         }
-        self.stage = Stage::Running;
+        self.stage = ProcessStage::Running;
         let (program, address) = (self.plan.program(), self.plan.address());
         let ids: Vec<String> = self.ids().map(|id| id.to_string()).collect();
         logs.error(format_args!(
@@ -109,13 +109,13 @@ impl Pool {
 
     /// Whether a reload may go on with this pool.
     pub(super) fn is_usable(&self) -> bool {
-        self.stage != Stage::Ending
+        self.stage != ProcessStage::Ending
     }
 
     /// The server process finds that the processes are too few: one more is started, and for a while
     /// the kernel is asked whether connections wait that nobody accepts.
     pub(super) fn overload(&mut self, now: Instant) {
-        if self.stage == Stage::Running && self.grow(now) {
+        if self.stage == ProcessStage::Running && self.grow(now) {
             self.watch = Some(Watch {
                 next: now + WATCH_EVERY,
                 until: now + WATCH_TIME,
@@ -129,9 +129,9 @@ impl Pool {
         if self.slots.len() >= self.plan.spec.processes_max as usize {
             return false;
         }
-        self.slots.push(Slot {
+        self.slots.push(ProcessSlot {
             start_at: Some(now),
-            ..Slot::default()
+            ..ProcessSlot::default()
         });
         true
     }
@@ -155,7 +155,7 @@ impl Pool {
         self.watch(now);
         self.shrink(now);
         for index in 0..self.slots.len() {
-            let is_due = |slot: &Slot| slot.start_at.is_some_and(|at| at <= now);
+            let is_due = |slot: &ProcessSlot| slot.start_at.is_some_and(|at| at <= now);
             if self.slots.get(index).is_some_and(is_due) {
                 self.start_again(index, logs, detached, now);
             }
@@ -165,7 +165,7 @@ impl Pool {
 
     /// Tells all processes to end.
     pub(super) fn end(&mut self, now: Instant) {
-        self.stage = Stage::Ending;
+        self.stage = ProcessStage::Ending;
         self.watch = None;
         let processes = self.slots.drain(..).filter_map(|slot| slot.process);
         self.ending.extend(processes);
@@ -182,7 +182,7 @@ impl Pool {
 
     /// Whether nothing of it is left but the value.
     pub(super) fn is_gone(&self) -> bool {
-        self.stage == Stage::Ending && self.ending.is_empty()
+        self.stage == ProcessStage::Ending && self.ending.is_empty()
     }
 
     /// When something is to be done whatever comes.
@@ -276,7 +276,7 @@ impl Pool {
         let plan = &self.plan;
         let errors = ErrorOutput::find(plan.errors(), logs, detached);
         let directory = plan.directory();
-        let program = Program {
+        let program = SpawnedProgram {
             command: &plan.command(),
             environment: &plan.environment(),
             root: plan.root(),

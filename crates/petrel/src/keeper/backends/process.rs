@@ -25,7 +25,7 @@ pub(super) struct BackendProcess {
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct End {
+pub(super) struct ProcessEnd {
     /// The signal that killed it.
     signal: Option<i32>,
     /// Its exit code.
@@ -48,19 +48,19 @@ impl BackendProcess {
     }
 
     /// How it ended, once: when that is first seen. Those it has started may still be there.
-    pub(super) fn ended(&mut self) -> Option<End> {
+    pub(super) fn ended(&mut self) -> Option<ProcessEnd> {
         if self.has_ended {
             return None;
         }
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let end = match waitid(WaitId::Pid(self.pid), options) {
-            Ok(Some(status)) => End {
+            Ok(Some(status)) => ProcessEnd {
                 signal: status.terminating_signal(),
                 code: status.exit_status(),
             },
             Ok(None) => return None,
             // Somebody else has waited for it: nothing more is known.
-            Err(_) => End {
+            Err(_) => ProcessEnd {
                 signal: None,
                 code: None,
             },
@@ -115,7 +115,7 @@ impl BackendProcess {
     }
 }
 
-impl End {
+impl ProcessEnd {
     /// Whether it ended by itself without complaint, as programs do after some number of requests.
     pub(super) fn is_clean(self) -> bool {
         self.code == Some(0)

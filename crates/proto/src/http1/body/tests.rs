@@ -39,7 +39,7 @@ fn decoded_in_steps(
                 outcome.end = Err(error.reason);
                 return outcome;
             }
-            Ok(Decoded {
+            Ok(DecodedPiece {
                 consumed,
                 piece: Piece::Data(range),
             }) => {
@@ -49,7 +49,7 @@ fn decoded_in_steps(
                     .extend_from_slice(&input[outcome.consumed..available][range]);
                 outcome.consumed += consumed;
             }
-            Ok(Decoded {
+            Ok(DecodedPiece {
                 consumed,
                 piece: Piece::NeedMore,
             }) => {
@@ -60,7 +60,7 @@ fn decoded_in_steps(
                 }
                 available = (available + step).min(input.len());
             }
-            Ok(Decoded {
+            Ok(DecodedPiece {
                 consumed,
                 piece: Piece::End,
             }) => {
@@ -102,7 +102,7 @@ fn a_body_of_known_length_ends_there() {
     let none = BodyDecoder::new(BodyFraming::None, LIMITS).decode(b"GET /");
     assert_eq!(
         none,
-        Ok(Decoded {
+        Ok(DecodedPiece {
             consumed: 0,
             piece: Piece::End
         })

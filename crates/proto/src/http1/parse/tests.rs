@@ -1,7 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::http1::HeadError;
+use crate::method::Method;
+use crate::request_head::{BodyFraming, HeadError};
 use crate::status::Status;
 
 fn parsed_with(input: &[u8], options: &HeadOptions) -> Result<RequestHead, HeadError> {

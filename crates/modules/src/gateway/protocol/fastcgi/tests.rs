@@ -11,7 +11,7 @@ use crate::gateway::upgrade::Upgrades;
 fn after(text: &str) -> impl Fn() -> Box<dyn Conversation> + use<> {
     let answer = request(text);
     move || {
-        let mut conversation = FastCgiConversation::new();
+        let mut conversation = FastCgiConversation::new(&Rc::default());
         sent(&mut conversation, &answer, &host(Protocol::FastCgi), b"");
         Box::new(conversation)
     }
@@ -48,7 +48,12 @@ fn a_request_is_begun_described_and_ended() {
         host.mode = mode;
         let is_kept = after == AfterRequest::Keep;
         host.keep_alive_idle = std::time::Duration::from_secs(is_kept.into());
-        let wire = sent(&mut FastCgiConversation::new(), &get(), &host, b"body");
+        let wire = sent(
+            &mut FastCgiConversation::new(&Rc::default()),
+            &get(),
+            &host,
+            b"body",
+        );
         let mut decoder = RequestDecoder::new();
         let mut position = 0;
         let mut params = Vec::new();
@@ -207,7 +212,7 @@ fn a_tunnel_is_all_body() {
     let ready = move || -> Box<dyn Conversation> {
         let mut host = host(Protocol::FastCgi);
         host.upgrade = Upgrades::websocket();
-        let mut conversation = FastCgiConversation::new();
+        let mut conversation = FastCgiConversation::new(&Rc::default());
         sent(&mut conversation, &answer, &host, b"");
         Box::new(conversation)
     };
@@ -285,7 +290,7 @@ fn what_follows_the_end_ends_the_connection_but_not_the_reply() {
 fn a_reply_before_the_end_of_the_request_ends_the_connection() {
     let answer = get();
     let ready = move || -> Box<dyn Conversation> {
-        let mut conversation = FastCgiConversation::new();
+        let mut conversation = FastCgiConversation::new(&Rc::default());
         sent(&mut conversation, &answer, &host(Protocol::FastCgi), b"");
         conversation.is_sent = false;
         Box::new(conversation)
@@ -299,7 +304,7 @@ fn stderr_is_logged_up_to_a_limit_and_suffered_up_to_another() {
     let mebibyte = "e".repeat(1 << 20);
     let mut wire = records(&[(ERR, &mebibyte), (ERR, &mebibyte)]);
     wire.extend(ended(&[(OUT, "A: b\n\nbody")]));
-    let mut conversation = FastCgiConversation::new();
+    let mut conversation = FastCgiConversation::new(&Rc::default());
     let mut logged = 0;
     let mut position = 0;
     let end = loop {
@@ -314,7 +319,7 @@ fn stderr_is_logged_up_to_a_limit_and_suffered_up_to_another() {
     assert_eq!((logged, end), (limits::STDERR_LOGGED_BYTES_MAX, wire.len()));
     assert_eq!(conversation.log_bytes_dropped(), 1 << 20);
     let flood = records(&[(ERR, mebibyte.as_str()); 17]);
-    let ready = || -> Box<dyn Conversation> { Box::new(FastCgiConversation::new()) };
+    let ready = || -> Box<dyn Conversation> { Box::new(FastCgiConversation::new(&Rc::default())) };
     let found = testing::reply_in_steps(&ready, &flood, 100_000);
     assert_eq!(
         found.error,
@@ -325,7 +330,7 @@ fn stderr_is_logged_up_to_a_limit_and_suffered_up_to_another() {
 #[test]
 fn requests_follow_each_other_on_a_connection() {
     let answer = get();
-    let mut conversation = FastCgiConversation::new();
+    let mut conversation = FastCgiConversation::new(&Rc::default());
     for number in 0..3 {
         sent(&mut conversation, &answer, &host(Protocol::FastCgi), b"");
         let wire = ended(&[(OUT, &format!("N: {number}\n\n"))]);

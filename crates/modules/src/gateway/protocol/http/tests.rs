@@ -1,7 +1,7 @@
 use super::super::testing::{host, reply, request};
 use super::*;
 use crate::gateway::header_map::testing::extras;
-use crate::gateway::options::{Host, Protocol};
+use crate::gateway::options::{BackendHost, Protocol};
 use crate::gateway::upgrade::Upgrades;
 
 /// The request that the backend gets, with what `config` says about header fields.
@@ -10,7 +10,7 @@ fn sent_with(config: &str, text: &str, body: BodyLength, upgrade: bool) -> Strin
     let mut out = Vec::new();
     let outgoing = Outgoing {
         exchange: answer.exchange(),
-        host: &Host {
+        host: &BackendHost {
             label: "backend:81".to_owned(),
             upgrade: match upgrade {
                 true => Upgrades::websocket(),
@@ -285,7 +285,7 @@ fn after_a_switch_of_protocols_bytes_go_as_they_are() {
     );
     let outgoing = Outgoing {
         exchange: answer.exchange(),
-        host: &Host {
+        host: &BackendHost {
             upgrade: Upgrades::websocket(),
             ..host(Protocol::Http)
         },

@@ -1,0 +1,55 @@
+//! The groups of a match.
+
+/// Where the groups 0 to 9 of a match stand in the value that was matched.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Captures {
+    ranges: [(u32, u32); GROUPS_MAX],
+    count: u8,
+}
+
+impl Captures {
+    /// No group at all.
+    #[must_use]
+    pub fn new() -> Captures {
+        Captures::default()
+    }
+
+    /// Number of groups, the whole match included; 0 when nothing matched.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        usize::from(self.count)
+    }
+
+    /// Whether there is no group.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Group `number` in `value`, which must be the value that was matched.
+    /// Empty when the group does not exist or took no part in the match.
+    #[must_use]
+    pub fn group<'v>(&self, number: usize, value: &'v [u8]) -> &'v [u8] {
+        if number >= usize::from(self.count) {
+            return b"";
+        }
+        let (start, end) = self.ranges.get(number).copied().unwrap_or((0, 0));
+        value.get(start as usize..end as usize).unwrap_or(b"")
+    }
+
+    /// Forgets all groups.
+    pub(crate) fn clear(&mut self) {
+        *self = Captures::new();
+    }
+
+    /// Adds the next group; the ones past [`GROUPS_MAX`] are left out.
+    pub(crate) fn push(&mut self, start: usize, end: usize) {
+        if let Some(range) = self.ranges.get_mut(usize::from(self.count)) {
+            *range = (start as u32, end as u32);
+            self.count += 1;
+        }
+    }
+}
+
+/// Groups that substitutions can name: `0` is the whole match.
+pub(crate) const GROUPS_MAX: usize = 10;

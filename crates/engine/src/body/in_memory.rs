@@ -1,0 +1,268 @@
+//! Reading pieces into memory for those who need the bytes themselves: filters, caches, scripts.
+//!
+//! What is in memory or in the page cache is read at once; all else by the same [`FileReader`] that connections have,
+//! which reads ahead. Plain connections do not come here: they send files by a network backend.
+
+use std::io;
+use std::ops::Range;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+
+use super::{Body, Piece};
+use crate::file_cache::FileEntry;
+use crate::file_cache::read::read_at_once;
+use crate::limits;
+use crate::network_backend::{FileReader, Next};
+
+impl Piece {
+    /// Reads up to `buffer.len()` bytes from the front of the piece and forgets them, without waiting for
+    /// the disk. `reader` reads one piece at a time.
+    ///
+    /// # Errors
+    /// The file could not be read, or ends before the piece does (it was truncated); `TimedOut` when the disk
+    /// has not answered for `server.max-file-wait`. The error names the file.
+    pub fn poll_read(
+        &mut self,
+        buffer: &mut [u8],
+        reader: &mut FileReader,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let wanted = self.wanted(buffer.len());
+        let Some((file, range)) = self.on_disk().filter(|_| wanted > 0) else {
+            return Poll::Ready(self.read(buffer));
+        };
+        let look = || read_at_once(file, &mut buffer[..wanted], range.start);
+        let next = ready!(reader.poll_next(file, range, wanted, look, context));
+        let read = next.map(|next| match next {
+            Next::There(count) => count,
+            Next::Chunk(part) => {
+                buffer[..part.bytes.len()].copy_from_slice(&part.bytes);
+                part.bytes.len()
+            }
+        });
+        Poll::Ready(self.took_from(reader, read, |count| *count))
+    }
+
+    /// The same for what is there at once. `None`: the disk has to be asked.
+    ///
+    /// # Errors
+    /// Those of [`Piece::poll_read`].
+    pub fn read_now(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let wanted = self.wanted(buffer.len());
+        let Some((file, range)) = self.on_disk().filter(|_| wanted > 0) else {
+            return self.read(buffer).map(Some);
+        };
+        match read_at_once(file, &mut buffer[..wanted], range.start) {
+            Ok(None) => Ok(None),
+            Ok(Some(count)) => self.took(Ok(count), |count| *count).map(Some),
+            Err(error) => self.took(Err(error), |count| *count).map(Some),
+        }
+    }
+
+    /// The next bytes, [`limits::CHUNK_BYTES_FIRST`] at most. Those of a chunk that was read are not copied.
+    fn poll_in_memory(
+        &mut self,
+        reader: &mut FileReader,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Bytes>> {
+        let wanted = self.wanted(limits::CHUNK_BYTES_FIRST);
+        let Some((file, range)) = self.on_disk() else {
+            return Poll::Ready(Err(io::ErrorKind::InvalidInput.into()));
+        };
+        let readers = Rc::clone(reader.readers());
+        let look = || {
+            let mut memory = readers.memory(wanted);
+            let count = read_at_once(file, memory.as_mut(), range.start)?;
+            Ok(count.map(|count| memory.into_bytes(count)))
+        };
+        let next = ready!(reader.poll_next(file, range, wanted, look, context));
+        let read = next.map(|next| match next {
+            Next::There(bytes) => bytes,
+            Next::Chunk(part) => part.bytes,
+        });
+        Poll::Ready(self.took_from(reader, read, Bytes::len))
+    }
+
+    /// The stretch of a file that is not in memory.
+    fn on_disk(&self) -> Option<(&Rc<FileEntry>, &Range<u64>)> {
+        match self {
+            Piece::File { file, range } if file.content().is_none() => Some((file, range)),
+            _ => None,
+        }
+    }
+
+    fn wanted(&self, bytes_max: usize) -> usize {
+        usize::try_from(self.length()).map_or(bytes_max, |length| length.min(bytes_max))
+    }
+
+    /// Bytes were read, so many as `length` says; none are the end of the file.
+    fn took<T>(&mut self, read: io::Result<T>, length: impl FnOnce(&T) -> usize) -> io::Result<T> {
+        let error = match read {
+            Ok(read) => match length(&read) {
+                0 => io::ErrorKind::UnexpectedEof.into(),
+                count => {
+                    self.advance(count as u64);
+                    return Ok(read);
+                }
+            },
+            Err(error) => error,
+        };
+        let Piece::File { file, .. } = self else {
+            return Err(error);
+        };
+        let path = file.path();
+        let words = format!("{error} path={:?}", String::from_utf8_lossy(&path));
+        Err(io::Error::new(error.kind(), words))
+    }
+
+    /// The same; `reader` lets go of what was taken.
+    fn took_from<T>(
+        &mut self,
+        reader: &mut FileReader,
+        read: io::Result<T>,
+        length: impl FnOnce(&T) -> usize,
+    ) -> io::Result<T> {
+        let taken = self.took(read, length);
+        if let Some((file, range)) = self.on_disk() {
+            reader.drop_chunk_without(file, range.start);
+        }
+        taken
+    }
+}
+
+/// Turns the pieces of a body into pieces of memory.
+pub struct InMemory {
+    /// What is being read of the body.
+    piece: Option<Piece>,
+    reader: FileReader,
+}
+
+impl InMemory {
+    /// Files of the body are read by `reader`.
+    pub fn new(reader: FileReader) -> InMemory {
+        InMemory {
+            piece: None,
+            reader,
+        }
+    }
+
+    /// Whether the disk has not answered the last call.
+    pub fn is_waiting(&self) -> bool {
+        self.reader.is_waiting()
+    }
+
+    /// Bytes of the piece that is being read, which the body does not count any more.
+    pub fn remaining(&self) -> u64 {
+        self.piece.as_ref().map_or(0, Piece::length)
+    }
+
+    /// The next piece as it is, behind what is still to be read.
+    pub fn poll_rest(
+        &mut self,
+        body: &mut Body,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Piece>>> {
+        match self.piece.take() {
+            Some(piece) => {
+                // It begins where the bytes end that were handed on.
+                self.reader.clear();
+                Poll::Ready(Some(Ok(piece)))
+            }
+            None => body.poll_piece(context),
+        }
+    }
+}
+
+impl Body {
+    /// The next piece in memory: stretches of files are read, [`limits::CHUNK_BYTES_FIRST`] at a time.
+    pub fn poll_in_memory(
+        &mut self,
+        memory: &mut InMemory,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Piece>>> {
+        let piece = match &mut memory.piece {
+            Some(piece) => piece,
+            none => match ready!(self.poll_piece(context)) {
+                Some(Ok(piece)) if piece.on_disk().is_some() => none.insert(piece),
+                other => return Poll::Ready(other),
+            },
+        };
+        let read = ready!(piece.poll_in_memory(&mut memory.reader, context));
+        if piece.length() == 0 || read.is_err() {
+            memory.piece = None;
+        }
+        Poll::Ready(Some(read.map(Piece::Bytes)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Waker;
+
+    use super::*;
+    use crate::file_cache::FileEntry;
+    use crate::network_backend::NetworkBackend;
+    use crate::testing::Site;
+
+    /// A piece of `bytes`, and what has been cut off its file meanwhile.
+    fn piece(bytes: &[u8], range: std::ops::Range<u64>) -> Piece {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("petrel-cold-read-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, bytes).expect("write");
+        let file = std::fs::File::open(&path).expect("it is there");
+        std::fs::remove_file(&path).expect("remove");
+        let file = FileEntry::from_file(file, b"/test").expect("a regular file");
+        Piece::File { file, range }
+    }
+
+    fn read_all(site: &Site, piece: &mut Piece, is_cold: bool) -> io::Result<Vec<u8>> {
+        let mut reader = site.worker().file_reader(NetworkBackend::Auto, 0, 60);
+        let (mut all, mut buffer) = (Vec::new(), [0; 1000]);
+        if is_cold && let Some((file, range)) = piece.on_disk() {
+            reader.begin(file, range.clone());
+        }
+        while piece.length() > 0 {
+            let mut context = Context::from_waker(Waker::noop());
+            match piece.poll_read(&mut buffer, &mut reader, &mut context) {
+                Poll::Ready(count) => all.extend_from_slice(&buffer[..count?]),
+                Poll::Pending => std::thread::yield_now(),
+            }
+        }
+        Ok(all)
+    }
+
+    #[test]
+    fn what_threads_read_is_what_is_read_at_once() {
+        let site = Site::new("", &[]);
+        let accounts = site.worker().shared().accounts();
+        let bytes: Vec<u8> = (0..400_000_u32).map(|number| number as u8).collect();
+        for range in [0..400_000, 5..6, 100_000..399_999, 131_072..262_144] {
+            let expected = &bytes[range.start as usize..range.end as usize];
+            for is_cold in [false, true] {
+                let mut piece = piece(&bytes, range.clone());
+                let counted = || accounts.io_counts(NetworkBackend::GthreadAio).async_bytes;
+                let before = counted();
+                let all = read_all(&site, &mut piece, is_cold).expect("it can be read");
+                assert!(all == expected, "{range:?} {is_cold}");
+                let by_thread = expected.len().min(limits::CHUNK_BYTES_FIRST) as u64;
+                assert!(!is_cold || counted() - before >= by_thread, "{range:?}");
+            }
+        }
+        assert_eq!(accounts.memory_in_use(), 0);
+    }
+
+    #[test]
+    fn a_file_that_ends_early_is_an_error() {
+        for is_cold in [false, true] {
+            let mut piece = piece(b"short", 0..10);
+            let error = read_all(&Site::new("", &[]), &mut piece, is_cold)
+                .expect_err("five bytes are missing");
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{is_cold}");
+        }
+    }
+}

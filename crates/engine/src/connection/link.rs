@@ -1,0 +1,236 @@
+//! What lasts for the whole of a connection: its socket, its client, its place in the table of deadlines.
+
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use super::serving::Serving;
+use super::{ConnectionState, Step};
+use crate::deadlines::DeadlineId;
+use crate::exchange::{ConnectionFacts, ListenerFacts, Peer, Proxied, Scheme};
+use crate::limits;
+use crate::run::ExchangeRun;
+use crate::settings::ConnectionScope;
+use crate::transport::Transport;
+use crate::worker::{Drain, Worker};
+
+use std::ops::ControlFlow::{Break, Continue};
+
+/// The connection as such.
+pub(super) struct Link {
+    pub(crate) transport: Transport,
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) scope: Rc<ConnectionScope>,
+    /// Its `request_number` counts the requests that have begun.
+    pub(crate) facts: ConnectionFacts,
+    deadline: Option<DeadlineId>,
+    reader: Reader,
+}
+
+/// What is known of a client as a reader, which decides how many bytes the kernel takes for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reader {
+    /// It has not been sent much yet.
+    New,
+    /// It has been sent [`limits::UNPROVEN_TURN_BYTES`], and may not read at all: the kernel holds no more than so many
+    /// unsent.
+    Unproven,
+    /// It has taken what the kernel held: the kernel's buffer grows with its pace.
+    Proven,
+}
+
+impl Link {
+    pub(crate) fn new(
+        worker: &Rc<Worker>,
+        transport: Transport,
+        peer: Peer,
+        listener: &Rc<ListenerFacts>,
+    ) -> Link {
+        let facts = ConnectionFacts {
+            peer,
+            scheme: Scheme::Http,
+            listener: Rc::clone(listener),
+            request_number: 0,
+            id: worker.connection_begins(),
+            late: None,
+        };
+        Link {
+            transport,
+            scope: facts.scope(worker.settings_table()),
+            facts,
+            deadline: None,
+            reader: Reader::New,
+            worker: Rc::clone(worker),
+        }
+    }
+
+    /// A run for the request that begins.
+    pub(crate) fn begin_run(&mut self) -> ExchangeRun {
+        self.facts.request_number += 1;
+        ExchangeRun::new(&self.worker, self.facts.clone())
+    }
+
+    /// A proxy has said whose connection it is.
+    pub(crate) fn be_proxied(&mut self, peer: Peer, scheme: Scheme, proxied: Proxied) {
+        self.facts.peer = peer;
+        self.facts.scheme = scheme;
+        self.facts.late().proxied = Some(proxied);
+        self.scope = self.facts.scope(self.worker.settings_table());
+    }
+
+    /// Asks for the address the client connected to, if the settings want it and it is not known.
+    #[inline]
+    pub(crate) fn know_local_address(&mut self, run: &mut ExchangeRun) {
+        if run.settings.wants_local_address
+            && run.local_address().is_none()
+            && let Some(address) = self.transport.local_address()
+        {
+            self.facts.late().local_address = Some(address);
+            run.connection.late = self.facts.late.clone();
+        }
+    }
+
+    /// Whether the deadline has passed. The first call sets one.
+    pub(crate) fn is_late(&mut self, context: &Context<'_>) -> bool {
+        let deadlines = &self.worker.deadlines;
+        let Some(deadline) = self.deadline else {
+            self.deadline = Some(deadlines.insert(context.waker().clone()));
+            self.set_deadline(self.worker.base_settings().core.read_idle_s);
+            return false;
+        };
+        deadlines.is_over(deadline, self.worker.clock().seconds())
+    }
+
+    /// Ends the present wait when more than `seconds` have passed; see [`Clock::after`](crate::clock::Clock::after).
+    pub(crate) fn set_deadline(&self, seconds: u32) {
+        self.set_due(self.worker.clock().after(seconds));
+    }
+
+    /// Ends the present wait in the second `due_s`.
+    pub(crate) fn set_due(&self, due_s: u32) {
+        if let Some(deadline) = self.deadline {
+            self.worker.deadlines.set(deadline, due_s);
+        }
+    }
+
+    /// Ends it in the second `due_s` if it would end later.
+    pub(crate) fn lower_due(&self, due_s: Option<u32>) {
+        if let (Some(deadline), Some(due_s)) = (self.deadline, due_s) {
+            self.worker.deadlines.lower(deadline, due_s);
+        }
+    }
+
+    pub(crate) fn no_deadline(&self) {
+        if let Some(deadline) = self.deadline {
+            self.worker.deadlines.clear(deadline);
+        }
+    }
+
+    /// An idle connection has nothing to read: it ends if the worker drains. What arrives between the
+    /// last read and the end is answered all the same.
+    pub(crate) fn rest(&self, waiting: ConnectionState) -> Step {
+        match self.worker.draining() {
+            Some(Drain::Stop) if self.transport.is_silent() => {
+                return Continue(ConnectionState::Over(None));
+            }
+            Some(Drain::Successor) => self.set_deadline(limits::IDLE_DRAIN_S),
+            Some(Drain::Stop) | None => {}
+        }
+        Break(waiting)
+    }
+
+    /// The time of an idle connection is over. A request that has arrived meanwhile is answered; one that arrives
+    /// from now on meets an end of the stream in good order, without a reset if the worker drains: then many
+    /// connections end at once that their clients did not take for old.
+    pub(crate) fn end_idle(&mut self, input: Vec<u8>) -> ConnectionState {
+        if !self.transport.is_silent() {
+            self.set_deadline(limits::IDLE_DRAIN_S);
+            return ConnectionState::Idle(input);
+        }
+        match self.worker.draining() {
+            None => ConnectionState::Over(None),
+            Some(_) => {
+                self.stop_speaking();
+                ConnectionState::Linger(None)
+            }
+        }
+    }
+
+    /// The server says nothing more, and has some time for the client to close its side.
+    pub(crate) fn stop_speaking(&self) {
+        self.transport.shutdown_write();
+        self.set_deadline(limits::LINGER_S);
+    }
+
+    /// Reads until the client closes, so that it gets the answer before it can see a reset.
+    pub(crate) fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let mut buffer = self.worker.receive_buffer.borrow_mut();
+        loop {
+            match ready!(self.transport.poll_read(context, &mut buffer)) {
+                Ok(0) | Err(_) => return Poll::Ready(()),
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// Bytes that may be sent before others have their turn.
+    pub(crate) fn turn_bytes(&self) -> u64 {
+        match self.reader {
+            Reader::New | Reader::Unproven => u64::from(limits::UNPROVEN_TURN_BYTES),
+            Reader::Proven => limits::SEND_TURN_BYTES,
+        }
+    }
+
+    /// The client was sent more; `has_taken`: because it has taken what the kernel held for it. Until it has once, the
+    /// kernel is given little, so that clients that do not read cost little of the worker's time.
+    #[inline]
+    pub(crate) fn judge_reader(&mut self, sent_bytes: u64, has_taken: bool) {
+        match self.reader {
+            Reader::New if sent_bytes >= limits::UNPROVEN_TURN_BYTES.into() => {
+                self.transport.limit_unsent(limits::UNPROVEN_TURN_BYTES);
+                self.reader = Reader::Unproven;
+            }
+            Reader::Unproven if has_taken => {
+                self.transport.limit_unsent(0);
+                self.reader = Reader::Proven;
+            }
+            Reader::New | Reader::Unproven | Reader::Proven => {}
+        }
+    }
+
+    /// `debug.log-state-handling`: what the connection did, and what it will do now.
+    #[inline]
+    pub(crate) fn trace_state(&self, serving: &Serving, before: &'static str, next: &'static str) {
+        if serving.run.settings.core.debug.state_handling && next != before {
+            let id = self.facts.id;
+            let cause = format_args!("connection={id} {before} -> {next}");
+            serving.run.log_error("state", cause);
+        }
+    }
+
+    /// `debug.log-timeouts`: what took too long.
+    pub(crate) fn trace_timeout(&self, serving: Option<&Serving>, what: &str) {
+        match serving {
+            Some(serving) if serving.run.settings.core.debug.timeouts => {
+                serving.run.log_error("time-out", format_args!("{what}"));
+            }
+            None if self.worker.base_settings().core.debug.timeouts => {
+                let log = &self.worker.base_settings().core.error_log;
+                log.error(format_args!(
+                    "(time-out) {what} client={}",
+                    self.facts.peer.without_port()
+                ));
+            }
+            _ => {}
+        }
+    }
+
+    /// The connection is dropped.
+    pub(crate) fn let_go(&self) {
+        if let Some(deadline) = self.deadline {
+            self.worker.deadlines.remove(deadline);
+        }
+        if petrel_sys::spawn::is_starting() {
+            self.transport.shutdown_write();
+        }
+    }
+}

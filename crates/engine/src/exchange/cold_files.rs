@@ -1,0 +1,577 @@
+//! Looking at files for a request, and waiting for those that are on the disk.
+//!
+//! A hook asks [`Exchange::look_up`]. What is not known yet is `None`: the hook says
+//! [`Outcome::Cold`], and the phase loop calls it again when the disk has answered. What the disk has said
+//! stays with the exchange, so that the second call finds it whatever the file cache keeps.
+
+use std::cell::{RefCell, RefMut};
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use petrel_proto::status::Status;
+use rustix::io::Errno;
+
+use crate::blocking::{self, Class, FileDeadline, Late, RunningJob};
+use crate::exchange::Exchange;
+use crate::file_cache::read::read_full;
+use crate::file_cache::{Asker, DiskWait, FileEntry, FoundFile, LookResult, NextNames, Symlinks};
+use crate::ledger::Stage;
+use crate::module::{Outcome, Pending};
+use crate::network_backend::FileReader;
+
+/// What the disk was asked for one request, and what it said. Most requests ask nothing, and pay a word.
+#[derive(Default)]
+pub(crate) struct ColdFiles(RefCell<Option<Box<Asked>>>);
+
+#[derive(Default)]
+struct Asked {
+    found: Vec<FoundFile>,
+    waiting: Option<DiskWait>,
+    /// A file that is being read whole, or has been.
+    reading: Option<ReadWhole>,
+    /// The file system has not answered in time: nothing more is waited for.
+    is_late: bool,
+    /// The status of an answer that could not be made because a file could not be looked at or read.
+    failure: Option<Status>,
+}
+
+/// A file that a thread reads whole.
+struct ReadWhole {
+    path: Vec<u8>,
+    file: Rc<FileEntry>,
+    running: RunningJob<io::Result<Bytes>>,
+    done: Option<io::Result<Bytes>>,
+}
+
+impl ColdFiles {
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        *self.0.get_mut() = None;
+    }
+
+    #[inline]
+    fn find(&self, path: &[u8], symlinks: Symlinks) -> Option<Rc<FileEntry>> {
+        let asked = self.0.borrow();
+        let known = asked
+            .as_ref()?
+            .found
+            .iter()
+            .find(|known| &*known.path == path && known.symlinks == symlinks)?;
+        Some(Rc::clone(&known.entry))
+    }
+
+    /// The first bytes of `file`, if a job has just read them. They are given once.
+    pub(crate) fn take_first(&self, file: &Rc<FileEntry>) -> Option<Bytes> {
+        let mut asked = self.0.borrow_mut();
+        let known = asked
+            .as_mut()?
+            .found
+            .iter_mut()
+            .find(|known| Rc::ptr_eq(&known.entry, file))?;
+        known.first.take()
+    }
+
+    fn change(&self) -> RefMut<'_, Asked> {
+        RefMut::map(self.0.borrow_mut(), |asked| {
+            &mut **asked.get_or_insert_default()
+        })
+    }
+
+    /// Lets the next look-up of `path` find `file`, also where nothing else remembers it.
+    fn hold(&self, path: &[u8], symlinks: Symlinks, file: &Rc<FileEntry>) {
+        let found = &mut self.change().found;
+        if found.iter().any(|known| Rc::ptr_eq(&known.entry, file)) {
+            return;
+        }
+        found.push(FoundFile {
+            path: path.into(),
+            symlinks,
+            entry: Rc::clone(file),
+            first: None,
+        });
+    }
+
+    /// What was read of `file`, if it was to be read and is.
+    fn take_whole(&self, file: &Rc<FileEntry>) -> Option<io::Result<Bytes>> {
+        let mut asked = self.0.borrow_mut();
+        let reading = &mut asked.as_mut()?.reading;
+        let is_it = |one: &mut ReadWhole| Rc::ptr_eq(&one.file, file) && one.done.is_some();
+        reading.take_if(is_it)?.done
+    }
+
+    fn poll_whole(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut asked = self.0.borrow_mut();
+        let reading = asked.as_mut().and_then(|asked| asked.reading.as_mut());
+        let Some(reading) = reading.filter(|reading| reading.done.is_none()) else {
+            return Poll::Ready(());
+        };
+        let done = ready!(Pin::new(&mut reading.running).poll(context));
+        reading.done = Some(done.unwrap_or_else(|lost| Err(lost.into())));
+        Poll::Ready(())
+    }
+
+    /// The path that is waited for, when it is given up.
+    fn take_late_path(&self) -> Vec<u8> {
+        let mut asked = self.0.borrow_mut();
+        let Some(asked) = asked.as_mut() else {
+            return Vec::new();
+        };
+        match (asked.reading.take(), asked.waiting.take()) {
+            (Some(reading), _) => reading.path,
+            (None, Some(waiting)) => waiting.path().to_vec(),
+            (None, None) => Vec::new(),
+        }
+    }
+
+    fn take_waiting(&self) -> Option<DiskWait> {
+        self.0.borrow_mut().as_mut()?.waiting.take()
+    }
+}
+
+impl Exchange {
+    /// What is at `path` (absolute, without NUL). `None`: the disk has to be asked, and the hook says
+    /// [`Outcome::Cold`].
+    #[inline]
+    pub fn look_up(&self, path: &[u8], symlinks: Symlinks) -> Option<Rc<FileEntry>> {
+        self.look_up_with(path, symlinks, || None)
+    }
+
+    /// The same, with the names that will be asked for next if the disk has to be asked.
+    #[inline]
+    pub(crate) fn look_up_with(
+        &self,
+        path: &[u8],
+        symlinks: Symlinks,
+        next: impl FnOnce() -> Option<NextNames>,
+    ) -> Option<Rc<FileEntry>> {
+        if let Some(known) = self.cold.find(path, symlinks) {
+            return Some(known);
+        }
+        let now_s = self.worker.clock().seconds();
+        let asker = Asker {
+            client: self.connection.client_key(),
+            wants_first: self.settings.core.network_backend.reads_by_threads(),
+        };
+        match self
+            .worker
+            .files()
+            .lookup(path, symlinks, now_s, asker, next)
+        {
+            LookResult::Here(entry) => Some(entry),
+            LookResult::Cold(waiting) => {
+                self.cold.change().waiting = Some(waiting);
+                None
+            }
+        }
+    }
+
+    /// What is at `path` if that is known already. The disk is asked for the next time.
+    pub(crate) fn look_up_now(&self, path: &[u8], symlinks: Symlinks) -> Option<Rc<FileEntry>> {
+        let found = self.look_up(path, symlinks);
+        self.cold.take_waiting();
+        found
+    }
+
+    /// Whether the file system was too slow for this request before.
+    pub fn gave_up_on_files(&self) -> bool {
+        self.cold
+            .0
+            .borrow()
+            .as_ref()
+            .is_some_and(|asked| asked.is_late)
+    }
+
+    /// The file system has not answered in time for work on `path`. The log is told, and nothing else that this
+    /// request could do without is waited for.
+    pub fn give_up_on_file(&self, stage: &str, path: &[u8]) {
+        self.cold.change().is_late = true;
+        self.log_late_file(stage, path);
+    }
+
+    /// The answer for that: 504, unless the caller knows better.
+    pub fn answer_late_file(&mut self, stage: &str, path: &[u8]) -> Outcome {
+        self.give_up_on_file(stage, path);
+        self.answer(Status::GATEWAY_TIMEOUT)
+    }
+
+    /// How long this request waits for a file system. The time begins when it first has to.
+    pub fn file_deadline(&self) -> FileDeadline {
+        self.worker.file_deadline(self.settings.core.file_wait_s)
+    }
+
+    /// Reads the files that this request is answered with: by its client's share of the disk, and under its settings.
+    pub fn file_reader(&self) -> FileReader {
+        let core = &self.settings.core;
+        let client = self.connection.client_key();
+        let worker = &self.worker;
+        worker.file_reader(core.network_backend, client, core.file_wait_s)
+    }
+
+    /// The file system has failed where this request's script wanted something of it. That is an error of the
+    /// script, and unless it is caught [`Exchange::file_failure`] is the status of the answer.
+    pub fn fail_on_file(&self, status: Status) {
+        self.cold.change().failure = Some(status);
+    }
+
+    /// What an error of a script is answered with if files are to blame: 504 if the file system was too slow,
+    /// the status of the last failure otherwise.
+    pub fn file_failure(&self) -> Option<Status> {
+        let asked = self.cold.0.borrow();
+        let asked = asked.as_ref()?;
+        match asked.is_late {
+            true => Some(Status::GATEWAY_TIMEOUT),
+            false => asked.failure,
+        }
+    }
+
+    /// Tells the log that the file system has not answered in time for work on `path`, without which the request
+    /// goes on as if nothing had happened.
+    pub fn log_late_file(&self, stage: &str, path: &[u8]) {
+        self.log_error(
+            stage,
+            format_args!(
+                "{} path={:?}",
+                self.file_deadline().late(),
+                String::from_utf8_lossy(path)
+            ),
+        );
+    }
+
+    /// Lets the next look-up of `path` ask anew what the disk has said to this request: for scripts, which may
+    /// wait until a file changes.
+    pub fn forget_look_up(&self, path: &[u8]) {
+        if let Some(asked) = &mut *self.cold.0.borrow_mut() {
+            asked.found.retain(|known| &*known.path != path);
+        }
+    }
+
+    /// Lets all look-ups ask anew: what was found may have been changed, by an application that has answered
+    /// meanwhile.
+    pub fn forget_look_ups(&self) {
+        if let Some(asked) = &mut *self.cold.0.borrow_mut() {
+            asked.found.clear();
+        }
+    }
+
+    /// Lets those who wait for the entry of `path` forget what the disk said about it.
+    pub fn forget_file(&self, path: &[u8]) {
+        self.forget_look_up(path);
+        self.worker.files().forget(path);
+    }
+
+    /// All of `file`, which was looked up by `path` and `symlinks`, at most `bytes_max` bytes. `None`: the disk has
+    /// to be asked, as for [`Exchange::look_up`], which finds the same file until it is forgotten. What the disk has
+    /// said is given once.
+    ///
+    /// # Errors
+    /// Those of pread(2) and of [`blocking::run_io`]; `FileTooLarge`.
+    pub fn read_whole(
+        &self,
+        path: &[u8],
+        symlinks: Symlinks,
+        file: &Rc<FileEntry>,
+        bytes_max: usize,
+    ) -> io::Result<Option<Bytes>> {
+        let length = usize::try_from(file.stat().size).unwrap_or(usize::MAX);
+        if length > bytes_max {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        if let Some(content) = file.share_content() {
+            return Ok(Some(content));
+        }
+        if let Some(done) = self.cold.take_whole(file) {
+            return done.map(Some);
+        }
+        let descriptor = file.share_descriptor().ok_or(io::ErrorKind::NotFound)?;
+        let origin = file.origin(self.connection.client_key(), length);
+        let running = blocking::run_for(Class::Read, origin, move || {
+            let mut bytes = vec![0; length];
+            let count = read_full(&*descriptor, &mut bytes, 0)?;
+            bytes.truncate(count);
+            Ok(bytes.into())
+        });
+        self.cold.hold(path, symlinks, file);
+        self.cold.change().reading = Some(ReadWhole {
+            path: path.to_vec(),
+            file: Rc::clone(file),
+            running,
+            done: None,
+        });
+        Ok(None)
+    }
+
+    fn poll_cold(&self, context: &mut Context<'_>) -> Poll<()> {
+        ready!(self.cold.poll_whole(context));
+        let Some(waiting) = self.cold.take_waiting() else {
+            return Poll::Ready(());
+        };
+        let now_s = self.worker.clock().seconds();
+        match self.worker.files().poll_cold(&waiting, now_s, context) {
+            Poll::Ready(found) => {
+                self.cold.change().found.extend(found);
+                Poll::Ready(())
+            }
+            Poll::Pending => {
+                self.cold.change().waiting = Some(waiting);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// A wait for files that [`Exchange::look_up`] did not know, at most `server.max-file-wait` for all of them.
+pub struct ColdWait {
+    /// For what else is waited for in the same time.
+    pub deadline: FileDeadline,
+    /// The disk has not answered at once.
+    has_waited: bool,
+}
+
+impl ColdWait {
+    /// Nothing is waited for yet.
+    pub fn new(exchange: &Exchange) -> ColdWait {
+        ColdWait {
+            deadline: exchange.file_deadline(),
+            has_waited: false,
+        }
+    }
+
+    /// Until the disk has answered: then the next look-up of the same path says what is there.
+    ///
+    /// # Errors
+    /// It has not in time: the outcome, 504, is to be the hook's.
+    pub fn poll(
+        &mut self,
+        exchange: &mut Exchange,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Outcome>> {
+        self.poll_in_time(exchange, context)
+            .map_err(|_| exchange.answer(Status::GATEWAY_TIMEOUT))
+    }
+
+    /// The same for a caller that makes the answer itself.
+    ///
+    /// # Errors
+    /// It has not in time. The log has been told.
+    pub fn poll_in_time(
+        &mut self,
+        exchange: &mut Exchange,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Late>> {
+        let polled = exchange.poll_cold(context);
+        let Poll::Ready(limited) = self.deadline.limit(polled, context) else {
+            if !std::mem::replace(&mut self.has_waited, true) {
+                // What was done before belongs to the phase, the wait to the file system.
+                exchange.stamp(exchange.progress.stage());
+            }
+            return Poll::Pending;
+        };
+        if std::mem::take(&mut self.has_waited) {
+            exchange.stamp(Stage::Map);
+        }
+        if limited.is_err() {
+            let path = exchange.cold.take_late_path();
+            exchange.give_up_on_file("map", &path);
+        }
+        Poll::Ready(limited)
+    }
+}
+
+/// [`ColdWait`] as the work of a hook that said [`Outcome::Cold`].
+pub(crate) struct Cold {
+    wait: ColdWait,
+    /// What is said when the disk has answered.
+    then: Option<Outcome>,
+    /// The request is answered; it is for a page, or for changing the answer, that the file is needed.
+    has_answer: bool,
+}
+
+impl Cold {
+    /// `then` counts when the disk has answered.
+    pub(crate) fn until(exchange: &Exchange, then: Outcome, has_answer: bool) -> Cold {
+        Cold {
+            wait: ColdWait::new(exchange),
+            has_answer,
+            then: Some(then),
+        }
+    }
+}
+
+impl Pending for Cold {
+    fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
+        let then = match ready!(self.wait.poll_in_time(exchange, context)) {
+            Ok(()) => self.then.take().unwrap_or(Outcome::Next),
+            // There is an answer, and it is right. The page of an error is the built-in one then, and a hook
+            // that changes answers is called again and sees that nothing is waited for any more.
+            Err(_) if self.has_answer => self.then.take().unwrap_or(Outcome::Next),
+            Err(_) => exchange.answer(Status::GATEWAY_TIMEOUT),
+        };
+        Poll::Ready(then)
+    }
+}
+
+/// The status of a failure of the file system: 503 if something ran short, 504 if it is away (a network file
+/// system that is mounted to give up), 500 otherwise.
+pub fn status_of_failure(errno: Errno) -> Status {
+    match errno {
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::BUSY => Status::SERVICE_UNAVAILABLE,
+        Errno::TIMEDOUT => Status::GATEWAY_TIMEOUT,
+        _ => Status::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// The same for work of threads: 504 for what has not answered in time.
+pub fn status_of_error(error: &io::Error) -> Status {
+    match (Errno::from_io_error(error), error.kind()) {
+        (_, io::ErrorKind::TimedOut) => Status::GATEWAY_TIMEOUT,
+        (_, io::ErrorKind::ResourceBusy | io::ErrorKind::OutOfMemory) => {
+            Status::SERVICE_UNAVAILABLE
+        }
+        (Some(errno), _) => status_of_failure(errno),
+        (None, _) => Status::INTERNAL_SERVER_ERROR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file_cache::FileKind;
+    use crate::module::{Configure, Hook, Loaded, ModuleSpec, Phase};
+    use crate::testing::Site;
+
+    static MODULE: ModuleSpec = ModuleSpec {
+        name: "mod_makes",
+        doc: "For tests.",
+        loaded: Loaded::Always,
+        directives: &[],
+        log_directives: &[],
+        configure: |configure: &mut Configure<'_>| {
+            configure.add(Phase::Translate, Makes);
+            configure.add(Phase::Content, Sends);
+            Ok(())
+        },
+    };
+
+    /// Makes what was missing, as an application that makes small pictures does.
+    struct Makes;
+
+    impl Hook for Makes {
+        fn run(&self, exchange: &mut Exchange) -> Outcome {
+            let root = exchange.settings.core.document_root.clone();
+            if let (true, Some(root)) = (exchange.handles_error(), root) {
+                let root = String::from_utf8_lossy(&root).into_owned();
+                std::fs::write(format!("{root}/made"), "made").expect("write");
+                // What the worker does while an application makes it.
+                exchange.worker.files().process_events();
+            }
+            Outcome::Next
+        }
+    }
+
+    struct Sends;
+
+    impl Hook for Sends {
+        fn run(&self, exchange: &mut Exchange) -> Outcome {
+            exchange.answer(Status::NO_CONTENT)
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_made_for_the_request_is_found_by_it() {
+        let root = std::env::temp_dir().join(format!("petrel-made-{}", std::process::id()));
+        // No name in it has been looked for before: the disk is asked.
+        let _ = std::fs::remove_dir_all(&root);
+        std::fs::create_dir_all(&root).expect("mkdir");
+        let root = root.canonicalize().expect("it was just made");
+        let text = format!("server.document-root = {root:?}\nserver.error-handler-404 = \"/made\"");
+        let site = Site::new(&text, &[&MODULE]);
+        let answer = site.get("/made");
+        let kind = answer
+            .exchange()
+            .physical
+            .file
+            .as_ref()
+            .map(|file| file.kind());
+        std::fs::remove_dir_all(&root).expect("remove");
+        assert_eq!(kind, Some(FileKind::Regular));
+        assert_eq!(answer.status(), 204);
+    }
+
+    static FAILING: ModuleSpec = ModuleSpec {
+        name: "mod_failing",
+        doc: "For tests.",
+        loaded: Loaded::Always,
+        directives: &[],
+        log_directives: &[],
+        configure: |configure: &mut Configure<'_>| {
+            configure.add(Phase::DocumentRoot, Failing);
+            Ok(())
+        },
+    };
+
+    /// The look-up of `ROOT/file`, or of what the query names below it, has failed.
+    struct Failing;
+
+    impl Hook for Failing {
+        fn run(&self, exchange: &mut Exchange) -> Outcome {
+            let root = exchange.settings.core.document_root.clone();
+            let root = root.expect("it is configured");
+            let path = [&*root, b"/file", exchange.request.url.query()].concat();
+            let files = exchange.worker.files();
+            let failed = files.failed(&path, Symlinks::Follow, Errno::MFILE, 0);
+            exchange.cold.change().found.push(failed);
+            Outcome::Next
+        }
+    }
+
+    #[test]
+    fn a_part_of_the_path_that_cannot_be_looked_at_is_not_missing() {
+        let root = std::env::temp_dir().join(format!("petrel-parts-{}", std::process::id()));
+        std::fs::create_dir_all(&root).expect("mkdir");
+        std::fs::write(root.join("file"), "x").expect("write");
+        let text = format!("server.document-root = {root:?}");
+        let status = |modules: &[_], target: &str| Site::new(&text, modules).get(target).status();
+        // These are what is looked up, one after the other.
+        for failing in ["/a/b/c", "/a", ""] {
+            let target = format!("/file/a/b/c?{failing}");
+            assert_eq!(status(&[&MODULE], &target), 204, "{failing}");
+            assert_eq!(status(&[&FAILING, &MODULE], &target), 503, "{failing}");
+        }
+        std::fs::remove_dir_all(&root).expect("remove");
+    }
+
+    #[test]
+    fn only_what_is_given_up_counts_for_the_request() {
+        let site = Site::new("server.document-root = \"/nonexistent\"", &[]);
+        let exchange = site.unanswered("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        exchange.log_late_file("map", b"/a");
+        assert!(!exchange.gave_up_on_files() && exchange.file_failure().is_none());
+        exchange.fail_on_file(Status::SERVICE_UNAVAILABLE);
+        assert!(!exchange.gave_up_on_files());
+        assert_eq!(exchange.file_failure(), Some(Status::SERVICE_UNAVAILABLE));
+        exchange.give_up_on_file("map", b"/b");
+        assert!(exchange.gave_up_on_files());
+        assert_eq!(exchange.file_failure(), Some(Status::GATEWAY_TIMEOUT));
+    }
+
+    #[test]
+    fn failures_say_whether_it_is_worth_asking_again() {
+        use crate::blocking::NotDone;
+        for (error, status) in [
+            (io::ErrorKind::TimedOut.into(), 504),
+            (NotDone::QueueFull.into(), 503),
+            (Errno::MFILE.into(), 503),
+            (Errno::NOMEM.into(), 503),
+            (Errno::IO.into(), 500),
+            (io::ErrorKind::UnexpectedEof.into(), 500),
+            (NotDone::Lost.into(), 500),
+        ] {
+            let error: io::Error = error;
+            assert_eq!(status_of_error(&error).0, status, "{error}");
+        }
+    }
+}

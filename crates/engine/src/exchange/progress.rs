@@ -1,0 +1,49 @@
+//! How far an exchange is on its way through the phases.
+
+use petrel_proto::status::Status;
+
+use crate::ledger::Stage;
+use crate::module::{Pending, Phase};
+
+/// How far an exchange has come.
+#[derive(Default)]
+pub(crate) struct WalkProgress {
+    pub(crate) phase: Option<Phase>,
+    pub(crate) hook: usize,
+    pub(crate) restarts: u8,
+    pub(crate) pending: Option<Box<dyn Pending>>,
+    /// The status an error handler runs for, and whose status counts in the end.
+    pub(crate) error: Option<HandledError>,
+    pub(crate) worked: bool,
+}
+
+/// An error that `server.error-handler` or `server.error-handler-404` answers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HandledError {
+    pub(crate) status: Status,
+    /// `server.error-handler`: the error's status is sent, unless an application answers for it.
+    pub(crate) keeps_status: bool,
+}
+
+impl WalkProgress {
+    /// Whether there is an answer, and no hook changes it any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.phase == Some(Phase::Log)
+    }
+
+    /// The phase whose hooks run.
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase.unwrap_or(Phase::Translate)
+    }
+
+    /// The stage of the ledger that the present phase belongs to.
+    pub(crate) fn stage(&self) -> Stage {
+        match self.phase() {
+            Phase::Translate => Stage::Translate,
+            Phase::Authorize => Stage::Authorize,
+            Phase::DocumentRoot | Phase::Map | Phase::Resolved => Stage::Map,
+            Phase::Content => Stage::Content,
+            Phase::Store | Phase::Transform | Phase::Log => Stage::Transform,
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! From the configuration tree to what a request obeys.
+//!
+//! [`Values`] is the raw merge of all blocks that are true; [`Settings`] is the typed, interned
+//! result with the hooks of every module that has work. [`scope::SettingsTable`] decides which
+//! blocks are true and keeps the results, so that nobody merges options per request.
+
+pub mod core;
+pub mod directives;
+pub mod exposure;
+pub mod mime;
+pub mod process;
+pub mod scope;
+
+use std::rc::Rc;
+
+use hashbrown::HashMap;
+use petrel_config::{Array, BlockId, Config, Diagnostic, Effect, Entry, Op, Schema, Span, Value};
+
+use crate::log::LogRegistry;
+use crate::module::{
+    Configure, Hook, Loaded, LooksNext, ModuleSpec, Phase, ProxyHeaders, Purpose, TakesUnread,
+};
+pub use core::CoreSettings;
+pub(crate) use exposure::Exposure;
+pub(crate) use mime::MimeCache;
+pub use process::ProcessSettings;
+pub use scope::{ConnectionScope, HostScope, SettingsTable};
+
+/// Everything that is true for one set of true conditions. Built once, shared by all requests.
+pub struct Settings {
+    /// Distinguishes this object from every other of its worker: a key for caches.
+    pub profile: u32,
+    /// The core's own directives, typed.
+    pub core: CoreSettings,
+    /// What protects or maps something and cannot: these URLs are answered 503.
+    pub exposure: Exposure,
+    /// A hook needs the address a client connected to.
+    pub(crate) wants_local_address: bool,
+    /// Whose files need not be readable.
+    pub(crate) unread: Vec<TakesUnread>,
+    pub(crate) next_names: Vec<LooksNext>,
+    /// Whose connections begin with a header of the PROXY protocol.
+    pub(crate) proxy_headers: Option<ProxyHeaders>,
+    hooks: [Vec<Rc<dyn Hook>>; Phase::COUNT],
+}
+
+impl Settings {
+    /// The hooks of `phase`, in the order of `server.modules`.
+    #[inline]
+    pub(crate) fn hooks(&self, phase: Phase) -> &[Rc<dyn Hook>] {
+        &self.hooks[phase as usize]
+    }
+
+    /// Builds the settings for `values`. `mime` belongs to their configuration.
+    ///
+    /// # Errors
+    /// The first value that its owner refuses.
+    pub fn build(
+        values: &Values<'_>,
+        modules: &[&'static ModuleSpec],
+        logs: &LogRegistry,
+        mime: &MimeCache,
+        purpose: Purpose,
+        profile: u32,
+    ) -> Result<Settings, Diagnostic> {
+        let core = CoreSettings::new(values, logs, mime)?;
+        let mut configure = Configure {
+            values,
+            logs,
+            purpose,
+            first_hooks: Vec::new(),
+            hooks: Vec::new(),
+            last_hooks: Vec::new(),
+            wants_local_address: false,
+            unread: Vec::new(),
+            next_names: Vec::new(),
+            proxy_headers: None,
+        };
+        for module in modules {
+            (module.configure)(&mut configure)?;
+        }
+        let wants_local_address = configure.wants_local_address;
+        let proxy_headers = configure.proxy_headers;
+        let unread = configure.unread;
+        let next_names = configure.next_names;
+        let inner = configure.hooks.into_iter().chain(configure.last_hooks);
+        let mut hooks: [Vec<Rc<dyn Hook>>; Phase::COUNT] = Default::default();
+        for (phase, hook) in configure.first_hooks.into_iter().chain(inner) {
+            hooks[phase as usize].push(hook);
+        }
+        Ok(Settings {
+            profile,
+            core,
+            exposure: Exposure::new(values, modules),
+            wants_local_address,
+            unread,
+            next_names,
+            proxy_headers,
+            hooks,
+        })
+    }
+
+    /// Settings under which every request is answered 503: `name` could not be set up.
+    fn unavailable(config: &Config, schema: &Schema, logs: &LogRegistry, profile: u32) -> Settings {
+        let values = Values::merge(config, schema, std::iter::empty());
+        let core =
+            CoreSettings::new(&values, logs, &MimeCache::default()).expect("defaults are valid");
+        Settings {
+            profile,
+            core,
+            exposure: Exposure::everything("the configuration"),
+            wants_local_address: false,
+            unread: Vec::new(),
+            next_names: Vec::new(),
+            proxy_headers: None,
+            hooks: Default::default(),
+        }
+    }
+}
+
+/// The modules that take part, in hook order: those always there, those `server.modules` lists, and
+/// as long as `server.compat-module-load` is on those lighttpd adds by itself.
+pub fn loaded_modules(config: &Config, known: &[&'static ModuleSpec]) -> Vec<&'static ModuleSpec> {
+    let global = config.global();
+    let listed = global
+        .entry("server.modules")
+        .and_then(|entry| entry.value.as_strings());
+    let listed = listed.unwrap_or_default();
+    let compat = global
+        .entry("server.compat-module-load")
+        .and_then(|entry| entry.value.as_bool())
+        .unwrap_or(true);
+    let find = |name: &str| {
+        // As in lighttpd since 1.4.56, where mod_deflate took mod_compress's place.
+        let name = if name == "mod_compress" {
+            "mod_deflate"
+        } else {
+            name
+        };
+        known.iter().copied().find(|module| module.name == name)
+    };
+    let mut loaded: Vec<&'static ModuleSpec> = Vec::new();
+    let unlisted = known.iter().copied().filter(|module| {
+        module.loaded == Loaded::Always || (module.loaded == Loaded::Compat && compat)
+    });
+    for module in listed.iter().filter_map(|name| find(name)).chain(unlisted) {
+        if !loaded.iter().any(|there| there.name == module.name) {
+            loaded.push(module);
+        }
+    }
+    loaded
+}
+
+/// The merged values of all true blocks.
+pub struct Values<'c> {
+    config: &'c Config,
+    chosen: HashMap<&'c str, (BlockId, &'c Entry)>,
+    exposing: Vec<&'c Entry>,
+}
+
+impl<'c> Values<'c> {
+    /// Merges the blocks `true_blocks`, which come in the order of the text.
+    pub fn merge(
+        config: &'c Config,
+        schema: &Schema,
+        true_blocks: impl Iterator<Item = BlockId>,
+    ) -> Values<'c> {
+        let mut values = Values {
+            config,
+            chosen: HashMap::new(),
+            exposing: Vec::new(),
+        };
+        for block in true_blocks.filter_map(|id| config.block(id)) {
+            for entry in &block.entries {
+                let name = match schema.get(&entry.name).map(|spec| spec.effect) {
+                    Some(Effect::Renamed(name)) => name,
+                    _ => entry.name.as_str(),
+                };
+                values.chosen.insert(name, (block.id, entry));
+            }
+        }
+        let exposes = |entry: &Entry| {
+            let effect = schema.get(&entry.name).map(|spec| spec.effect);
+            matches!(effect, Some(Effect::Exposes(_))) && entry.value.is_enabling()
+        };
+        values.exposing = values
+            .chosen
+            .values()
+            .map(|(_, entry)| *entry)
+            .filter(|entry| exposes(entry))
+            .collect();
+        values
+    }
+
+    /// The configuration the values come from.
+    pub fn config(&self) -> &'c Config {
+        self.config
+    }
+
+    /// The entry that counts for `name`.
+    pub fn entry(&self, name: &str) -> Option<&'c Entry> {
+        self.chosen.get(name).map(|(_, entry)| *entry)
+    }
+
+    /// The value of `name`, if it is set.
+    pub fn value(&self, name: &str) -> Option<&'c Value> {
+        self.entry(name).map(|entry| &entry.value)
+    }
+
+    /// A string that is set and not empty.
+    pub fn string(&self, name: &str) -> Option<&'c str> {
+        self.value(name)?.as_str().filter(|text| !text.is_empty())
+    }
+
+    /// A switch.
+    pub fn bool(&self, name: &str) -> Option<bool> {
+        self.value(name)?.as_bool()
+    }
+
+    /// A whole number.
+    pub fn integer(&self, name: &str) -> Option<i64> {
+        self.value(name)?.as_integer()
+    }
+
+    /// A number that is not negative, or `default`.
+    pub fn unsigned(&self, name: &str, default: u32) -> u32 {
+        match self.integer(name) {
+            Some(number) => u32::try_from(number.max(0)).unwrap_or(u32::MAX),
+            None => default,
+        }
+    }
+
+    /// A list or map.
+    pub fn array(&self, name: &str) -> Option<&'c Array> {
+        self.value(name)?.as_array()
+    }
+
+    /// A list of strings; empty when it is not set.
+    pub fn strings(&self, name: &str) -> Vec<&'c str> {
+        self.value(name)
+            .and_then(Value::as_strings)
+            .unwrap_or_default()
+    }
+
+    /// The block whose entry counts for `name`.
+    pub fn block_of(&self, name: &str) -> Option<BlockId> {
+        self.chosen.get(name).map(|(block, _)| *block)
+    }
+
+    /// The values that conditions have set, by the names of their directives, in no order.
+    pub fn conditional(&self) -> impl Iterator<Item = (&'c str, &'c Value)> {
+        let set = self.chosen.iter();
+        let conditional = set.filter(|(_, (block, _))| *block != BlockId::GLOBAL);
+        conditional.map(|(name, (_, entry))| (*name, &entry.value))
+    }
+
+    /// The condition whose captures `%0` to `%9` of the directive `name` stand for: that of the
+    /// innermost block around it with a regular expression.
+    pub fn condition_of(&self, name: &str) -> Option<BlockId> {
+        let mut block = self.config.block(self.chosen.get(name)?.0)?;
+        loop {
+            match &block.condition {
+                Some(condition) if condition.op == Op::Match => return Some(block.id),
+                _ => block = self.config.block(block.parent?)?,
+            }
+        }
+    }
+
+    /// An error that points at the value of `name`.
+    pub fn error(&self, name: &str, message: impl Into<String>) -> Diagnostic {
+        match self.entry(name) {
+            Some(entry) => Diagnostic::error(message, entry.value_span),
+            None => Diagnostic::error_anywhere(message),
+        }
+    }
+
+    /// Where the value of `name` stands.
+    pub fn span(&self, name: &str) -> Option<Span> {
+        self.entry(name).map(|entry| entry.value_span)
+    }
+
+    pub(crate) fn exposing(&self) -> &[&'c Entry] {
+        &self.exposing
+    }
+}

@@ -1,0 +1,259 @@
+//! What the configuration says about the process: listeners, identity, limits, strictness.
+//!
+//! Typed once at start-up and at each reload, from the global block and the blocks on
+//! `$SERVER["socket"]`; nothing here can differ between requests. Reads values and checks what can
+//! be checked without touching the system: users, directories and addresses are tried by whoever
+//! uses them (the keeper, the binary's start-up, the listeners).
+
+mod chunks;
+mod features;
+mod listeners;
+mod parse_options;
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use petrel_config::schema::nearest;
+use petrel_config::{BlockId, Config, Diagnostic, Schema};
+use petrel_proto::request_head::HeadOptions;
+use petrel_proto::url::UrlOptions;
+
+use super::Values;
+use crate::blocking::{THREADS, Threads};
+use crate::file_cache::StatCache;
+use crate::limits;
+use crate::log::{LogTarget, SyslogFacility};
+pub(crate) use features::Features;
+pub use listeners::ListenerSettings;
+
+/// The settings of the process.
+#[derive(Debug)]
+pub struct ProcessSettings {
+    /// `server.bind` with `server.port` first, then one for every other address of
+    /// `$SERVER["socket"] ==`, in the order of the text.
+    pub listeners: Vec<ListenerSettings>,
+    /// `server.systemd-socket-activation`: take the listeners from LISTEN_FDS where it is set.
+    pub socket_activation: bool,
+    /// `server.max-worker`; unset or 0 is one for each core this process may use.
+    pub workers: NonZeroUsize,
+    /// `server.username`. Whether it exists, and is not root, is for the privilege drop to see.
+    pub username: Option<String>,
+    /// `server.groupname`.
+    pub groupname: Option<String>,
+    /// `server.chroot`.
+    pub chroot: Option<PathBuf>,
+    /// `server.pid-file`.
+    pub pid_file: Option<PathBuf>,
+    /// `server.control-socket`.
+    pub control_socket: Option<PathBuf>,
+    /// `server.core-files`.
+    pub core_files: bool,
+    /// `server.max-fds`; see [`ProcessSettings::fds_to_ask_for`].
+    pub max_fds: Option<u64>,
+    /// `server.max-connections`; see [`ProcessSettings::connections_max`].
+    pub max_connections: Option<usize>,
+    /// `server.errorlog` of the global block, or syslog by `server.errorlog-use-syslog`.
+    pub error_log: LogTarget,
+    /// `server.syslog-facility`.
+    pub syslog_facility: SyslogFacility,
+    /// `server.io-chunk-size` in bytes; 0: by the pace of the client.
+    pub io_chunk_bytes: usize,
+    /// `server.max-stat-threads`, `server.max-read-threads`, `server.max-write-threads`; 0 stands for the
+    /// default.
+    pub threads: Threads,
+    /// `server.stat-cache-engine`.
+    pub stat_cache: StatCache,
+    /// `server.upload-dirs`, or $TMPDIR, or /var/tmp; never empty. For the temporary files of
+    /// request bodies.
+    pub upload_directories: Vec<PathBuf>,
+    /// `server.max-request-field-size`, and what `server.http-parseopts` says of header fields.
+    pub head_options: HeadOptions,
+    /// What `server.http-parseopts` says of URLs.
+    pub url_options: UrlOptions,
+    /// `server.feature-flags`.
+    pub features: Features,
+    /// How long requests may take once their server process is to end.
+    pub drain: DrainLimits,
+    /// What start-up should tell.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// How long requests may take once their server process is to end. None is no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DrainLimits {
+    /// Seconds after a graceful stop: `server.graceful-shutdown-timeout`.
+    pub stop_s: Option<u32>,
+    /// Seconds after a reload: `server.drain-timeout`, or else `server.graceful-shutdown-timeout`.
+    pub reload_s: Option<u32>,
+    /// Replaced server processes at a time: `server.drain-generations`.
+    pub generations: Option<u16>,
+}
+
+impl DrainLimits {
+    fn read(values: &Values<'_>, features: &Features) -> DrainLimits {
+        let graceful_s = features.graceful_timeout_s;
+        let stop_s = graceful_s.unwrap_or(limits::STOP_S_DEFAULT);
+        let reload_s = graceful_s.unwrap_or(limits::DRAIN_S_DEFAULT);
+        let reload_s = values.unsigned("server.drain-timeout", reload_s);
+        let generations = values.unsigned(
+            "server.drain-generations",
+            limits::DRAIN_GENERATIONS_DEFAULT.into(),
+        );
+        let generations = u16::try_from(generations).unwrap_or(u16::MAX);
+        DrainLimits {
+            stop_s: Some(stop_s).filter(|limit| *limit > 0),
+            reload_s: Some(reload_s).filter(|limit| *limit > 0),
+            generations: Some(generations).filter(|limit| *limit > 0),
+        }
+    }
+}
+
+impl ProcessSettings {
+    /// Reads the settings out of `config`.
+    ///
+    /// # Errors
+    /// The first value that cannot be what its directive needs.
+    pub fn new(config: &Config) -> Result<ProcessSettings, Diagnostic> {
+        let schema = Schema::default();
+        let values = &Values::merge(config, &schema, std::iter::once(BlockId::GLOBAL));
+        let mut warnings = Vec::new();
+        let switch = |name: &str| values.bool(name).unwrap_or(false);
+        let text = |name: &str| values.string(name).map(str::to_owned);
+        let parse_options = parse_options::read(values)?;
+        let features = features::read(values, &mut warnings)?;
+        Ok(ProcessSettings {
+            listeners: listeners::read(config, values)?,
+            socket_activation: switch("server.systemd-socket-activation"),
+            workers: workers(values),
+            username: text("server.username"),
+            groupname: text("server.groupname"),
+            chroot: values.string("server.chroot").map(PathBuf::from),
+            pid_file: values.string("server.pid-file").map(PathBuf::from),
+            control_socket: values.string("server.control-socket").map(PathBuf::from),
+            core_files: switch("server.core-files"),
+            max_fds: positive(values, "server.max-fds").map(u64::from),
+            max_connections: positive(values, "server.max-connections").map(|most| most as usize),
+            error_log: error_log(values),
+            syslog_facility: syslog_facility(values)?,
+            io_chunk_bytes: chunks::read(config, values, &mut warnings),
+            threads: threads(values),
+            stat_cache: stat_cache(values)?,
+            upload_directories: upload_directories(values),
+            head_options: parse_options.head,
+            url_options: parse_options.url,
+            drain: DrainLimits::read(values, &features),
+            features,
+            warnings,
+        })
+    }
+
+    /// The limit on open files to ask the kernel for, when `hard_limit` is what it allows without
+    /// privileges: `server.max-fds`, or the hard limit but at most 65536, so that a limit of
+    /// "unlimited" does not size tables.
+    pub fn fds_to_ask_for(&self, hard_limit: u64) -> u64 {
+        self.max_fds.unwrap_or(hard_limit.min(FDS_MAX_UNSET)).max(1)
+    }
+
+    /// Connections at a time, when the process may open `fds` files: `server.max-connections`, but
+    /// no more than half of them since a connection that serves a file needs two; unset, a third,
+    /// which leaves one for a backend as well. At least 1.
+    pub fn connections_max(&self, fds: u64) -> usize {
+        let fds = usize::try_from(fds).unwrap_or(usize::MAX);
+        let most = self
+            .max_connections
+            .map_or(fds / 3, |wanted| wanted.min(fds / 2));
+        most.max(1)
+    }
+}
+
+/// A number above 0; 0 stands for the default.
+fn positive(values: &Values<'_>, name: &str) -> Option<u32> {
+    Some(values.unsigned(name, 0)).filter(|number| *number > 0)
+}
+
+fn workers(values: &Values<'_>) -> NonZeroUsize {
+    let asked = positive(values, "server.max-worker").and_then(|n| NonZeroUsize::new(n as usize));
+    asked
+        .or_else(|| std::thread::available_parallelism().ok())
+        .unwrap_or(NonZeroUsize::MIN)
+}
+
+fn error_log(values: &Values<'_>) -> LogTarget {
+    if values.bool("server.errorlog-use-syslog").unwrap_or(false) {
+        return LogTarget::Syslog;
+    }
+    values
+        .string("server.errorlog")
+        .map_or(LogTarget::Stderr, LogTarget::parse)
+}
+
+fn syslog_facility(values: &Values<'_>) -> Result<SyslogFacility, Diagnostic> {
+    const NAME: &str = "server.syslog-facility";
+    let Some(name) = values.string(NAME) else {
+        return Ok(SyslogFacility::default());
+    };
+    let known = SyslogFacility::NAMES.iter().copied();
+    SyslogFacility::from_name(name).ok_or_else(|| unknown(values, NAME, name, known))
+}
+
+fn threads(values: &Values<'_>) -> Threads {
+    let number = |name: &str, default: usize| {
+        positive(values, name).map_or(default, |number| number as usize)
+    };
+    Threads {
+        stat: number("server.max-stat-threads", THREADS.stat),
+        read: number("server.max-read-threads", THREADS.read),
+        write: number("server.max-write-threads", THREADS.write),
+    }
+}
+
+fn stat_cache(values: &Values<'_>) -> Result<StatCache, Diagnostic> {
+    const NAME: &str = "server.stat-cache-engine";
+    match values.string(NAME) {
+        None | Some("inotify" | "fam") => Ok(StatCache::Inotify),
+        Some("simple") => Ok(StatCache::Simple),
+        Some("disable" | "none") => Ok(StatCache::Disabled),
+        Some(other) => {
+            let known = ["inotify", "fam", "simple", "disable"];
+            Err(unknown(values, NAME, other, known.into_iter()))
+        }
+    }
+}
+
+fn upload_directories(values: &Values<'_>) -> Vec<PathBuf> {
+    let named = values.strings("server.upload-dirs");
+    let named: Vec<_> = named
+        .into_iter()
+        .filter(|path| !path.is_empty())
+        .map(PathBuf::from)
+        .collect();
+    if !named.is_empty() {
+        return named;
+    }
+    let temporary = std::env::var_os("TMPDIR").map(PathBuf::from);
+    let temporary = temporary.filter(|path| path.is_absolute());
+    vec![temporary.unwrap_or_else(|| Path::new("/var/tmp").to_owned())]
+}
+
+/// The error for a word that is none of `known`.
+pub(super) fn unknown<'a>(
+    values: &Values<'_>,
+    directive: &str,
+    word: &str,
+    known: impl Iterator<Item = &'a str> + Clone,
+) -> Diagnostic {
+    let all: Vec<_> = known.clone().collect();
+    let hint = match nearest(word, known).first() {
+        Some(near) => format!("did you mean \"{near}\"? Known are: {}", all.join(", ")),
+        None => format!("known are: {}", all.join(", ")),
+    };
+    values
+        .error(directive, format!("{directive} does not know \"{word}\""))
+        .with_hint(hint)
+}
+
+/// Open files asked for when `server.max-fds` is not set and the hard limit is higher.
+const FDS_MAX_UNSET: u64 = 65_536;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,452 @@
+//! Which blocks are true, remembered as long as what they depend on stays the same.
+//!
+//! Conditions on socket and client address are decided once a connection ([`ConnectionScope`]),
+//! those on the host once a host ([`HostScope`]); only what is left (URL, query, header fields ...)
+//! is looked at per request, and blocks inside a block that is false never are. The set of true
+//! blocks indexes interned [`Settings`]. So 1,000 virtual hosts cost what one does.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use petrel_config::{Block, BlockId, Config, Diagnostic, Schema, Subject};
+
+use super::{MimeCache, Settings, Values};
+use crate::exchange::Scheme;
+use crate::limits;
+use crate::log::LogRegistry;
+use crate::module::{ModuleSpec, ProxyHeaders, Purpose};
+
+/// One worker's view of the configuration.
+pub struct SettingsTable {
+    config: Arc<Config>,
+    schema: Arc<Schema>,
+    modules: Vec<&'static ModuleSpec>,
+    logs: Arc<LogRegistry>,
+    mime: MimeCache,
+    stability: Vec<Stability>,
+    /// Blocks to decide once a connection, in the order of the text.
+    connection_blocks: Vec<BlockId>,
+    /// Blocks to decide once a host.
+    host_blocks: Vec<BlockId>,
+    asks_for_host: bool,
+    /// The scope of every connection, when no condition asks for socket or address.
+    any_connection: OnceCell<Rc<ConnectionScope>>,
+    connections: RefCell<HashMap<Vec<u64>, Rc<ConnectionScope>>>,
+    interned: RefCell<HashMap<Vec<u64>, Rc<Settings>>>,
+    profiles: Cell<u32>,
+}
+
+/// What a block's truth depends on, its own condition and everything around it included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stability {
+    Always,
+    Connection,
+    Host,
+    Request,
+    /// Also on the physical path, which is known late.
+    Physical,
+}
+
+/// What is decided for a connection.
+pub struct ConnectionScope {
+    truths: Truths,
+    hosts: RefCell<HashMap<Box<[u8]>, Rc<HostScope>, foldhash::fast::RandomState>>,
+    /// The scope for every host, when no condition asks for the host.
+    any_host: Option<Rc<HostScope>>,
+    proxy_headers: Option<ProxyHeaders>,
+}
+
+/// What is decided for a host on a connection.
+pub struct HostScope {
+    truths: Truths,
+    /// Blocks left to decide per request, in the order of the text.
+    candidates: Vec<BlockId>,
+    uses_physical: bool,
+    settings: RefCell<HashMap<Vec<u64>, Rc<Settings>, foldhash::fast::RandomState>>,
+    only: Option<Rc<Settings>>,
+    scratch: RefCell<Vec<u64>>,
+}
+
+/// A request, as conditions see it.
+pub trait ConditionValues {
+    /// Calls `with` with the value of `subject`; empty when the request has none.
+    fn with_value(&self, subject: &Subject, with: &mut dyn FnMut(&[u8]) -> bool) -> bool;
+}
+
+impl SettingsTable {
+    /// A table for one worker.
+    pub fn new(
+        config: Arc<Config>,
+        schema: Arc<Schema>,
+        modules: Vec<&'static ModuleSpec>,
+        logs: Arc<LogRegistry>,
+    ) -> SettingsTable {
+        let stability = stabilities(&config);
+        let blocks_of = |wanted: &[Stability]| -> Vec<BlockId> {
+            let is_wanted = |block: &&Block| wanted.contains(&stability[block.id.index()]);
+            config
+                .blocks
+                .iter()
+                .filter(is_wanted)
+                .map(|block| block.id)
+                .collect()
+        };
+        let asks_for_host = config
+            .blocks
+            .iter()
+            .any(|block| subject(block) == Some(&Subject::Host));
+        SettingsTable {
+            connection_blocks: blocks_of(&[Stability::Always, Stability::Connection]),
+            host_blocks: blocks_of(&[Stability::Host]),
+            asks_for_host,
+            any_connection: OnceCell::new(),
+            config,
+            schema,
+            modules,
+            logs,
+            mime: MimeCache::default(),
+            stability,
+            connections: RefCell::default(),
+            interned: RefCell::default(),
+            profiles: Cell::new(0),
+        }
+    }
+
+    /// Builds the settings of every block with those around it, to find wrong values.
+    ///
+    /// # Errors
+    /// The first wrong value.
+    pub fn check(
+        config: &Config,
+        schema: &Schema,
+        modules: &[&'static ModuleSpec],
+    ) -> Result<(), Diagnostic> {
+        let logs = LogRegistry::discarding();
+        let mime = MimeCache::default();
+        for block in &config.blocks {
+            let mut chain = vec![block.id];
+            let mut around = block.parent;
+            while let Some(id) = around {
+                chain.push(id);
+                around = config.block(id).and_then(|block| block.parent);
+            }
+            chain.reverse();
+            let values = Values::merge(config, schema, chain.into_iter());
+            Settings::build(&values, modules, &logs, &mime, Purpose::Check, 0)?;
+        }
+        Ok(())
+    }
+
+    /// The configuration behind the table.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What is true for every request on a connection accepted at `listener` (its address in
+    /// canonical form) from `peer`, which speaks `scheme`.
+    pub(crate) fn connection_scope(
+        &self,
+        listener: &str,
+        peer: Option<IpAddr>,
+        scheme: Scheme,
+    ) -> Rc<ConnectionScope> {
+        if let Some(scope) = self.any_connection.get() {
+            return Rc::clone(scope);
+        }
+        let mut truths = Truths::new(self.config.blocks.len());
+        for block in self.blocks(&self.connection_blocks) {
+            truths.decide(&self.config, block, || match (&block.condition, peer) {
+                (None, _) => true,
+                (Some(condition), Some(peer)) if condition.subject == Subject::RemoteIp => {
+                    condition.matcher.matches_ip(peer)
+                }
+                (Some(condition), None) if condition.subject == Subject::RemoteIp => {
+                    condition.matcher.matches(b"")
+                }
+                (Some(condition), _) if condition.subject == Subject::Scheme => {
+                    condition.matcher.matches(scheme.as_str().as_bytes())
+                }
+                (Some(condition), _) => condition.matcher.matches(listener.as_bytes()),
+            });
+        }
+        if let Some(scope) = self.connections.borrow().get(&truths.bits) {
+            return Rc::clone(scope);
+        }
+        let proxy_headers = self.intern(&truths).proxy_headers.clone();
+        let mut connections = self.connections.borrow_mut();
+        if connections.len() >= limits::HOST_SCOPES_MAX {
+            connections.clear();
+        }
+        let any_host = (!self.asks_for_host).then(|| self.host_scope_of(&truths, b""));
+        let key = truths.bits.clone();
+        let scope = Rc::new(ConnectionScope {
+            truths,
+            hosts: RefCell::default(),
+            any_host,
+            proxy_headers,
+        });
+        connections.insert(key, Rc::clone(&scope));
+        if !self.stability.contains(&Stability::Connection) {
+            let _ = self.any_connection.set(Rc::clone(&scope));
+        }
+        scope
+    }
+
+    /// What is true for every request to `host` on such a connection.
+    #[inline]
+    pub(crate) fn host_scope(&self, connection: &ConnectionScope, host: &[u8]) -> Rc<HostScope> {
+        if let Some(scope) = &connection.any_host {
+            return Rc::clone(scope);
+        }
+        if let Some(scope) = connection.hosts.borrow().get(host) {
+            return Rc::clone(scope);
+        }
+        let scope = self.host_scope_of(&connection.truths, host);
+        let mut hosts = connection.hosts.borrow_mut();
+        if hosts.len() >= limits::HOST_SCOPES_MAX {
+            hosts.clear();
+        }
+        hosts.insert(host.into(), Rc::clone(&scope));
+        scope
+    }
+
+    /// The settings outside all conditions on requests.
+    pub(crate) fn unconditional(&self, connection: &ConnectionScope) -> Rc<Settings> {
+        self.intern(&connection.truths)
+    }
+
+    /// The settings for a request in `scope`.
+    #[inline]
+    pub fn settings(&self, scope: &HostScope, request: &dyn ConditionValues) -> Rc<Settings> {
+        match &scope.only {
+            Some(settings) => Rc::clone(settings),
+            None => self.decide(scope, request),
+        }
+    }
+
+    /// The blocks that are true for a request in `scope`, in the order of the text, without the
+    /// global one. For tracing: nothing is remembered.
+    pub fn true_blocks(&self, scope: &HostScope, request: &dyn ConditionValues) -> Vec<&Block> {
+        let mut truths = scope.truths.clone();
+        self.decide_candidates(scope, request, &mut truths);
+        let is_true = |block: &&Block| block.id != BlockId::GLOBAL && truths.is_true(block.id);
+        self.config.blocks.iter().filter(is_true).collect()
+    }
+
+    /// The condition of a block.
+    pub fn condition(&self, block: BlockId) -> Option<&petrel_config::Condition> {
+        self.config.block(block)?.condition.as_ref()
+    }
+
+    fn decide(&self, scope: &HostScope, request: &dyn ConditionValues) -> Rc<Settings> {
+        let mut scratch = scope.scratch.borrow_mut();
+        let mut truths = Truths {
+            bits: std::mem::take(&mut *scratch),
+        };
+        truths.bits.clear();
+        truths.bits.extend_from_slice(&scope.truths.bits);
+        self.decide_candidates(scope, request, &mut truths);
+        let found = scope.settings.borrow().get(&truths.bits).map(Rc::clone);
+        let settings = found.unwrap_or_else(|| {
+            let settings = self.intern(&truths);
+            let mut known = scope.settings.borrow_mut();
+            if known.len() >= limits::SETTINGS_PER_HOST_MAX {
+                known.clear();
+            }
+            known.insert(truths.bits.clone(), Rc::clone(&settings));
+            settings
+        });
+        *scratch = truths.bits;
+        settings
+    }
+
+    /// Decides what `scope` leaves to each request.
+    #[inline]
+    fn decide_candidates(
+        &self,
+        scope: &HostScope,
+        request: &dyn ConditionValues,
+        truths: &mut Truths,
+    ) {
+        for block in self.blocks(&scope.candidates) {
+            truths.decide(&self.config, block, || match &block.condition {
+                None => true,
+                Some(condition) => request.with_value(&condition.subject, &mut |value| {
+                    condition.matcher.matches(value)
+                }),
+            });
+        }
+    }
+
+    fn host_scope_of(&self, connection: &Truths, host: &[u8]) -> Rc<HostScope> {
+        let mut truths = connection.clone();
+        for block in self.blocks(&self.host_blocks) {
+            truths.decide(&self.config, block, || match &block.condition {
+                None => true,
+                Some(condition) => condition.matcher.matches(host),
+            });
+        }
+        let mut candidates: Vec<BlockId> = Vec::new();
+        for block in &self.config.blocks {
+            let around_may_be = block
+                .parent
+                .is_none_or(|parent| truths.is_true(parent) || candidates.contains(&parent));
+            let earlier_may_not_be = !truths.an_earlier_branch_is_true(&self.config, block);
+            let left = self.stability_of(block) > Stability::Host;
+            if left && around_may_be && earlier_may_not_be {
+                candidates.push(block.id);
+            }
+        }
+        let uses_physical = candidates
+            .iter()
+            .filter_map(|id| self.stability.get(id.index()))
+            .any(|stability| *stability == Stability::Physical);
+        let only = candidates.is_empty().then(|| self.intern(&truths));
+        Rc::new(HostScope {
+            truths,
+            candidates,
+            uses_physical,
+            settings: RefCell::default(),
+            only,
+            scratch: RefCell::default(),
+        })
+    }
+
+    fn blocks(&self, ids: &[BlockId]) -> impl Iterator<Item = &Block> {
+        ids.iter().filter_map(|id| self.config.block(*id))
+    }
+
+    fn stability_of(&self, block: &Block) -> Stability {
+        self.stability
+            .get(block.id.index())
+            .copied()
+            .unwrap_or(Stability::Physical)
+    }
+
+    /// The settings for exactly these true blocks.
+    fn intern(&self, truths: &Truths) -> Rc<Settings> {
+        if let Some(settings) = self.interned.borrow().get(&truths.bits) {
+            return Rc::clone(settings);
+        }
+        let profile = self.profiles.get() + 1;
+        self.profiles.set(profile);
+        let true_blocks = self
+            .config
+            .blocks
+            .iter()
+            .map(|block| block.id)
+            .filter(|id| truths.is_true(*id));
+        let values = Values::merge(&self.config, &self.schema, true_blocks);
+        let (modules, logs, mime) = (&self.modules, &self.logs, &self.mime);
+        let built = Settings::build(&values, modules, logs, mime, Purpose::Serve, profile);
+        let settings = Rc::new(built.unwrap_or_else(|diagnostic| {
+            // Every block was checked at start-up. What fails now fails together with others,
+            // or for a reason of the moment; the safe answer is none.
+            self.logs.error(format_args!(
+                "settings: {diagnostic:?}; requests with them get 503"
+            ));
+            Settings::unavailable(&self.config, &self.schema, &self.logs, profile)
+        }));
+        let mut interned = self.interned.borrow_mut();
+        if interned.len() >= limits::SETTINGS_PER_HOST_MAX {
+            interned.clear();
+        }
+        interned.insert(truths.bits.clone(), Rc::clone(&settings));
+        settings
+    }
+}
+
+impl ConnectionScope {
+    /// Whether a connection from `peer` begins with a header of the PROXY protocol.
+    pub(crate) fn expects_proxy_header(&self, peer: Option<IpAddr>) -> bool {
+        self.proxy_headers.as_ref().is_some_and(|from| from(peer))
+    }
+}
+
+impl HostScope {
+    /// Whether settings may change once the physical path is known.
+    #[inline]
+    pub(crate) fn uses_physical(&self) -> bool {
+        self.uses_physical
+    }
+}
+
+/// One bit a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Truths {
+    bits: Vec<u64>,
+}
+
+impl Truths {
+    fn new(blocks: usize) -> Truths {
+        Truths {
+            bits: vec![0; blocks.div_ceil(64)],
+        }
+    }
+
+    fn is_true(&self, id: BlockId) -> bool {
+        let index = id.index();
+        self.bits
+            .get(index / 64)
+            .is_some_and(|word| word >> (index % 64) & 1 == 1)
+    }
+
+    /// Decides `block`, after all blocks before it. `holds` is its own condition.
+    fn decide(&mut self, config: &Config, block: &Block, holds: impl FnOnce() -> bool) {
+        let around = block.parent.is_none_or(|parent| self.is_true(parent));
+        let is_true = around && !self.an_earlier_branch_is_true(config, block) && holds();
+        let index = block.id.index();
+        if let Some(word) = self.bits.get_mut(index / 64) {
+            *word &= !(1 << (index % 64));
+            *word |= u64::from(is_true) << (index % 64);
+        }
+    }
+
+    fn an_earlier_branch_is_true(&self, config: &Config, block: &Block) -> bool {
+        let mut branch = block.previous_branch;
+        while let Some(id) = branch {
+            if self.is_true(id) {
+                return true;
+            }
+            branch = config.block(id).and_then(|block| block.previous_branch);
+        }
+        false
+    }
+}
+
+fn subject(block: &Block) -> Option<&Subject> {
+    block.condition.as_ref().map(|condition| &condition.subject)
+}
+
+fn stabilities(config: &Config) -> Vec<Stability> {
+    let mut all: Vec<Stability> = Vec::with_capacity(config.blocks.len());
+    for block in &config.blocks {
+        let of = |id: BlockId| all.get(id.index()).copied().unwrap_or(Stability::Always);
+        let own = match subject(block) {
+            None => Stability::Always,
+            Some(Subject::SocketAddress | Subject::RemoteIp | Subject::Scheme) => {
+                Stability::Connection
+            }
+            Some(Subject::Host) => Stability::Host,
+            Some(Subject::PhysicalPath | Subject::PhysicalExistingPath) => Stability::Physical,
+            Some(_) => Stability::Request,
+        };
+        let around = block.parent.map_or(Stability::Always, of);
+        let before = block.previous_branch.map_or(Stability::Always, of);
+        let outside = around.max(before);
+        // Decided with the request: a host's scope does not know the connection.
+        let mixed = own == Stability::Connection && outside == Stability::Host;
+        all.push(if mixed {
+            Stability::Request
+        } else {
+            own.max(outside)
+        });
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests;

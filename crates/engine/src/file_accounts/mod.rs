@@ -1,0 +1,126 @@
+//! What files cost all workers of a process together: memory for bytes that were read, and who has read how much.
+//!
+//! One [`FileAccounts`] belongs to what the workers share; all who read, also disk threads, have a handle of it. Knows
+//! nothing of files.
+
+mod backend;
+mod counters;
+mod queues;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+
+use crate::limits;
+pub use backend::NetworkBackend;
+pub(crate) use counters::IoCounts;
+pub(crate) use counters::OwnCounts;
+use counters::ReadCounters;
+pub(crate) use queues::CountedRead;
+use queues::Queues;
+
+/// Memory and counts, of all workers.
+#[derive(Default)]
+pub struct FileAccounts {
+    /// Bytes of files in memory.
+    bytes: AtomicUsize,
+    counters: [ReadCounters; NetworkBackend::ALL.len()],
+    queues: Queues,
+}
+
+impl FileAccounts {
+    /// Memory for `length` bytes.
+    pub(crate) fn memory(self: &Arc<FileAccounts>, length: usize) -> ChunkMemory {
+        ChunkMemory {
+            bytes: vec![0; length],
+            _share: self.share(length),
+        }
+    }
+
+    /// Counts `length` bytes that are kept elsewhere.
+    pub(crate) fn share(self: &Arc<FileAccounts>, length: usize) -> MemoryShare {
+        self.bytes.fetch_add(length, Ordering::Relaxed);
+        MemoryShare {
+            accounts: Arc::clone(self),
+            length,
+        }
+    }
+
+    /// How much may be read of `length` bytes that are needed now: little when memory is short. To be asked when
+    /// the read begins; many may have been wanted while there was memory.
+    pub(crate) fn within_memory(&self, length: usize) -> usize {
+        match self.has_memory() {
+            true => length,
+            false => length.min(limits::CHUNK_BYTES_MIN),
+        }
+    }
+
+    /// Whether there is memory for more than what is needed now.
+    pub(crate) fn has_memory(&self) -> bool {
+        self.memory_in_use() < limits::READ_MEMORY_BYTES_MAX
+    }
+
+    /// Bytes of files in memory that are being read or sent.
+    pub(crate) fn memory_in_use(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// Memory for bytes of a file, which counts for [`limits::READ_MEMORY_BYTES_MAX`] until the last of them is let go.
+pub(crate) struct ChunkMemory {
+    bytes: Vec<u8>,
+    _share: MemoryShare,
+}
+
+impl ChunkMemory {
+    /// The room.
+    pub(crate) fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+
+    /// The first `length` bytes.
+    pub(crate) fn into_bytes(self, length: usize) -> Bytes {
+        Bytes::from_owner(self).slice(..length)
+    }
+}
+
+impl AsRef<[u8]> for ChunkMemory {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Memory that counts for [`limits::READ_MEMORY_BYTES_MAX`] as long as this is there.
+pub(crate) struct MemoryShare {
+    accounts: Arc<FileAccounts>,
+    length: usize,
+}
+
+impl Drop for MemoryShare {
+    fn drop(&mut self) {
+        self.accounts
+            .bytes
+            .fetch_sub(self.length, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn when_memory_is_short_little_is_read() {
+        let accounts = Arc::<FileAccounts>::default();
+        let min = limits::CHUNK_BYTES_MIN;
+        assert_eq!(accounts.within_memory(10 * min), 10 * min);
+        let all = accounts.share(limits::READ_MEMORY_BYTES_MAX);
+        assert_eq!(accounts.within_memory(10 * min), min);
+        assert_eq!(accounts.within_memory(7), 7);
+        drop(all);
+        let bytes = accounts.memory(10).into_bytes(3);
+        assert_eq!((bytes.len(), accounts.memory_in_use()), (3, 10));
+        drop(bytes);
+        assert_eq!(accounts.memory_in_use(), 0);
+    }
+}

@@ -1,0 +1,520 @@
+//! One exchange on its way: hooks, the pieces of its answer, deadlines, the log.
+//!
+//! An [`ExchangeRun`] knows no wire format and no socket, and sets no timer. Its owner stands between it and the side
+//! that asks: an HTTP/1 connection, a stream of a multiplexed one, a subrequest, a test. The owner
+//!
+//! 1. fills `request.head` and calls [`ExchangeRun::begin`];
+//! 2. calls [`ExchangeRun::poll_answer`] until there is an answer, and receives the request's body meanwhile, as far
+//!    as it is wanted ([`ExchangeRun::receive`], [`ExchangeRun::complete_body`]);
+//! 3. encodes [`ExchangeRun::answer_head`];
+//! 4. takes the pieces of the body ([`ExchangeRun::poll_piece`]) as fast as the other side takes them, and says what
+//!    it cannot take back any more, the head among it ([`ExchangeRun::account`]);
+//! 5. says how it ended: [`ExchangeRun::finish`] or [`ExchangeRun::abort`].
+//!
+//! Whenever something is pending, [`ExchangeRun::due_s`] is when the owner calls again at the latest.
+
+use std::fmt::Arguments;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use petrel_proto::method::Method;
+use petrel_proto::status::Status;
+use petrel_proto::url::UrlError;
+use petrel_sys::pooled::Pooled;
+
+use crate::body::{Body, Piece};
+use crate::cold_files::status_of_error;
+use crate::deadlines::Deadlines;
+use crate::exchange::{ConnectionFacts, Exchange, Interim};
+use crate::ledger::Stage;
+use crate::phase::{self, Walked};
+use crate::settings::ConnectionScope;
+use crate::throttle::Throttle;
+use crate::trace;
+use crate::worker::Worker;
+
+/// One exchange on its way, and its place among the exchanges of its worker.
+pub struct ExchangeRun(Pooled<Exchange>);
+
+/// What the head of an answer says beside its fields, in every version of HTTP.
+#[derive(Clone, Debug)]
+pub struct AnswerHead {
+    /// The status.
+    pub status: Status,
+    /// The Content-Length to announce.
+    pub length: Option<u64>,
+    /// Whether a body comes behind it, be it an empty one.
+    pub has_body: bool,
+    /// Whether a Date is added: no module has written one.
+    pub adds_date: bool,
+    /// Whether the Server of `server.tag` is added.
+    pub adds_server: bool,
+    /// The value of Server-Timing, if the settings want one.
+    pub server_timing: Option<Vec<u8>>,
+}
+
+impl Deref for ExchangeRun {
+    type Target = Exchange;
+
+    #[inline]
+    fn deref(&self) -> &Exchange {
+        &self.0
+    }
+}
+
+impl DerefMut for ExchangeRun {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Exchange {
+        &mut self.0
+    }
+}
+
+/// The request.
+impl ExchangeRun {
+    /// A run of `worker` for a request that comes in by `connection`. Its ledger is started by the owner.
+    pub fn new(worker: &Rc<Worker>, connection: ConnectionFacts) -> ExchangeRun {
+        let exchange = match worker.take_exchange() {
+            Some(mut exchange) => {
+                exchange.connection = connection;
+                exchange
+            }
+            None => Box::new(Exchange::new(Rc::clone(worker), connection)),
+        };
+        ExchangeRun(exchange.into())
+    }
+
+    /// The head of the request is there: takes the URL apart, and chooses the settings. `scope` is what is decided
+    /// for the connection.
+    ///
+    /// # Errors
+    /// What is wrong with the URL. The settings are chosen all the same.
+    #[inline]
+    pub fn begin(&mut self, scope: &ConnectionScope) -> Result<(), UrlError> {
+        let exchange = &mut *self.0;
+        let request = &mut exchange.request;
+        request.method = request.head.method();
+        request
+            .original_target
+            .extend_from_slice(request.head.target());
+        let options = &exchange.worker.process().url_options;
+        let parsed = request
+            .url
+            .parse(request.head.target(), request.method, options);
+        exchange.settle(scope);
+        trace::request_header(exchange);
+        parsed
+    }
+
+    /// What the time since the last stamp was spent on, while hooks are at work.
+    pub fn stage(&self) -> Stage {
+        self.progress.stage()
+    }
+
+    /// Goes on with the hooks until there is an answer, or one of them needs the whole body of the request.
+    #[inline]
+    pub fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<Walked> {
+        loop {
+            match ready!(phase::walk(self, context)) {
+                Walked::NeedBody if self.request.body.is_complete() => {}
+                walked => return Poll::Ready(walked),
+            }
+        }
+    }
+
+    /// The next answer ahead of the answer. An owner that does not ask sends none.
+    pub fn take_interim(&mut self) -> Option<Interim> {
+        self.run.interim.pop_front()
+    }
+}
+
+/// The body of the request.
+impl ExchangeRun {
+    /// Takes decoded bytes of the body, if anything wants them. The owner asks [`ExchangeRun::poll_room`] before it
+    /// receives more.
+    pub fn receive(&mut self, bytes: &[u8]) {
+        let exchange = &mut *self.0;
+        if !exchange.is_tunnel() {
+            exchange.request.body_bytes += bytes.len() as u64;
+        }
+        exchange.request.body.receive(
+            bytes,
+            &exchange.worker.process().upload_directories,
+            exchange.connection.client_key(),
+        );
+    }
+
+    /// The last byte of the body has come, or there is none.
+    #[inline]
+    pub fn complete_body(&mut self) {
+        self.request.body.complete();
+    }
+
+    /// Waits until more of the body may be received; ready also if it cannot be kept, which
+    /// [`ExchangeRun::body_refusal`] tells.
+    pub fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.request.body.poll_room(context)
+    }
+
+    /// Whether what is left of the body is to be received while the exchange goes on.
+    pub fn takes_stream(&self) -> bool {
+        let body = &self.request.body;
+        body.is_streamed() && body.failure().is_none()
+    }
+
+    /// Whether the run waits for the client, which has the next byte of a body that is received while the exchange
+    /// goes on.
+    pub fn waits_for_client(&self) -> bool {
+        let body = &self.request.body;
+        let wants_more = body.is_streamed() && body.is_wanted() && body.has_room();
+        wants_more && !self.is_tunnel() && !body.is_complete()
+    }
+
+    /// The status to refuse the request with because its body cannot be kept, and why.
+    pub fn body_refusal(&self) -> Option<(Status, String)> {
+        let failure = self.request.body.failure()?;
+        let status = match failure.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Status::INSUFFICIENT_STORAGE
+            }
+            io::ErrorKind::TimedOut => Status::GATEWAY_TIMEOUT,
+            // No descriptor is left for a temporary file.
+            io::ErrorKind::ResourceBusy => Status::SERVICE_UNAVAILABLE,
+            _ => Status::INTERNAL_SERVER_ERROR,
+        };
+        let cause = format!("the request body cannot be kept: {failure}");
+        Some((status, cause))
+    }
+
+    /// So many bytes have come from the client for the body, with whatever frames them.
+    pub fn body_moved(&mut self, bytes: u64) {
+        self.run.body_pace.moved(bytes);
+    }
+
+    /// More of a body has come that is received while the exchange goes on: the client has its whole time again.
+    pub fn renew_body_time(&mut self) {
+        self.run.body_due_s = self.worker.clock().after(self.settings.core.read_idle_s);
+    }
+
+    /// The client is waited for with a body that a hook needs as a whole. Answers with the second in which its
+    /// patience is over (`server.min-read-rate`).
+    pub fn wait_for_body(&mut self) -> Option<u32> {
+        let now_s = self.worker.clock().seconds();
+        let rate = self.settings.core.read_rate_min;
+        self.run.body_pace.wait(now_s, rate)
+    }
+
+    /// It is not known yet whether the client will be waited for.
+    #[inline]
+    pub fn stop_body_pace(&mut self) {
+        let now_s = self.worker.clock().seconds();
+        self.run.body_pace.stop(now_s);
+    }
+
+    /// Whether the next bytes of a body that is received meanwhile are overdue, and the client's to send.
+    pub fn is_body_late(&self) -> bool {
+        let due_s = self.run.body_due_s;
+        let is_late = due_s != 0 && due_s <= self.worker.clock().seconds();
+        self.waits_for_client() && (is_late || self.is_body_slow())
+    }
+
+    /// Why the request body is not waited for any longer.
+    pub fn lateness_of_body(&self) -> String {
+        match self.is_body_slow() {
+            true => format!(
+                "the client sent its request body at {} bytes a second, below server.min-read-rate = {};",
+                self.run.body_pace.rate(self.worker.clock().seconds()),
+                self.settings.core.read_rate_min.bytes_per_second
+            ),
+            false => "the request body came too slowly".to_owned(),
+        }
+    }
+
+    fn is_body_slow(&self) -> bool {
+        let now_s = self.worker.clock().seconds();
+        let rate = self.settings.core.read_rate_min;
+        self.run.body_pace.is_over(now_s, rate)
+    }
+
+    /// The second in which more of a streamed body must have come. The time begins when the client is
+    /// the one who is waited for: not while there is no room for what it could send.
+    fn body_due_s(&mut self) -> u32 {
+        if !self.waits_for_client() {
+            self.run.body_due_s = 0;
+            return Deadlines::NEVER;
+        }
+        if self.run.body_due_s == 0 {
+            self.renew_body_time();
+        }
+        let slow_s = self.wait_for_body().unwrap_or(Deadlines::NEVER);
+        slow_s.min(self.run.body_due_s)
+    }
+}
+
+/// The answer.
+impl ExchangeRun {
+    /// What the head of the answer says beside its fields. To be called once for each answer, before its body is
+    /// pulled: a body that is not sent is given up. While the owner can still take the head back it does not account
+    /// for it; from then on the answer cannot be replaced.
+    #[inline]
+    pub fn answer_head(&mut self) -> AnswerHead {
+        let (length, has_body) = self.settle_body();
+        let exchange = &mut *self.0;
+        let (status, own) = (exchange.response.status, exchange.response.own());
+        let server_timing = exchange.settings.core.server_timing.then(|| {
+            exchange.stamp(Stage::Transform);
+            exchange.ledger.server_timing()
+        });
+        AnswerHead {
+            status,
+            length: length.filter(|_| !status.is_bodiless()),
+            has_body,
+            adds_date: !own.date,
+            adds_server: !own.server,
+            server_timing,
+        }
+    }
+
+    /// The length of the body, and whether it is sent. One that is not is given up.
+    #[inline]
+    pub(crate) fn settle_body(&mut self) -> (Option<u64>, bool) {
+        let exchange = &mut *self.0;
+        let response = &mut exchange.response;
+        let is_head = exchange.request.head.method() == Method::Head;
+        let length = match response.announced_length {
+            Some(length) => Some(length),
+            None => response.body.length(),
+        };
+        if is_head {
+            // The access log tells it, when the body that had it is gone.
+            response.announced_length = length;
+        }
+        let has_body = !is_head && !response.status.is_bodiless();
+        if !has_body && !exchange.run.is_tunnel {
+            response.body = Body::Empty;
+        }
+        (length, has_body)
+    }
+
+    /// What the body does beside being pulled: passes on a request body that is received meanwhile, reads ahead. To
+    /// be called before every wait.
+    #[inline]
+    pub fn work(&mut self, context: &mut Context<'_>) {
+        let Exchange {
+            request, response, ..
+        } = &mut *self.0;
+        response.body.work(&mut request.body, context);
+    }
+
+    /// The next piece of the body; `None` is its end.
+    #[inline]
+    pub fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>> {
+        self.pull(|body| body.poll_piece(context))
+    }
+
+    /// The same as pieces in memory, for an owner that encodes what it sends: so far one in tests.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn poll_in_memory(
+        &mut self,
+        memory: &mut crate::body::InMemory,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Piece>>> {
+        self.pull(|body| body.poll_in_memory(memory, context))
+    }
+
+    #[inline]
+    fn pull<T>(&mut self, poll: impl FnOnce(&mut Body) -> T) -> T {
+        let is_made_now = matches!(self.response.body, Body::Source(_));
+        let polled = poll(&mut self.response.body);
+        // The pieces after the first do not read the clock here: the owner does where it goes on after a wait.
+        if is_made_now && self.sent.bytes == 0 {
+            let stage = self.response.body.stage();
+            self.stamp(stage);
+        }
+        polled
+    }
+
+    /// Whether nothing of the answer has been taken, and the disk that its body waits for can still be the reason of
+    /// another one: the head waits with it.
+    pub fn may_still_fail(&self) -> bool {
+        self.sent.bytes == 0 && self.response.body.waits_for_disk()
+    }
+
+    /// How many bytes the bandwidth limits allow now. `None`: woken when they allow some.
+    #[inline]
+    pub fn poll_allowance(&mut self, context: &mut Context<'_>) -> Option<u64> {
+        let core = &self.settings.core;
+        let own = match (
+            core.connection_bytes_per_second,
+            self.response.bytes_per_second_max,
+        ) {
+            (0, limit) | (limit, 0) => limit,
+            (connection, answer) => connection.min(answer),
+        };
+        if own == 0 && core.scope_throttle.is_none() {
+            return Some(u64::MAX);
+        }
+        let exchange = &mut *self.0;
+        let now = exchange.worker.clock().now();
+        let shared = exchange.worker.shared();
+        let throttle = exchange.run.throttle.get_or_insert_with(|| {
+            let scope = exchange.settings.core.scope_throttle;
+            let scope = scope.map(|scope| shared.scope_bucket(scope));
+            Box::new(Throttle::new(own, scope, now))
+        });
+        throttle.poll_allowance(now, context)
+    }
+
+    /// The owner has sent so many bytes, of head or body, that it cannot take back; so many of them were of the body.
+    /// After the first one the answer is not replaced any more ([`ExchangeRun::replace_answer`]).
+    #[inline]
+    pub fn account(&mut self, bytes: u64, body_bytes: u64) {
+        self.sent.bytes += bytes;
+        self.sent.body_bytes += body_bytes;
+        if let Some(throttle) = &mut self.run.throttle {
+            throttle.take(bytes);
+        }
+    }
+
+    /// The second of the worker's clock in which the owner calls again at the latest: for the hook that waits, for the
+    /// maker of the answer's body, and for what is due of the request's body.
+    pub fn due_s(&mut self) -> u32 {
+        let own_s = match self.progress.is_over() {
+            true => self.response.body.wake_at_s().unwrap_or(Deadlines::NEVER),
+            false => self.wake_at_s,
+        };
+        own_s.min(self.body_due_s())
+    }
+}
+
+/// How it ends.
+impl ExchangeRun {
+    /// Refuses the request, whatever became of it so far: the answer is an error, and nothing else of the request
+    /// is wanted. The time since the last stamp is that of `stage`.
+    pub fn refuse(&mut self, stage: Stage, status: Status, cause: Arguments<'_>) {
+        self.log_error(Stage::Receive.name(), cause);
+        self.refuse_quietly(stage, status);
+    }
+
+    /// The same without a line in the log, which the owner has told already.
+    pub fn refuse_quietly(&mut self, stage: Stage, status: Status) {
+        self.stamp(stage);
+        phase::refuse(self, status);
+    }
+
+    /// Puts an answer with `status` in the place of one of which nothing has been taken; once. False: too late.
+    pub fn replace_answer(&mut self, status: Status) -> bool {
+        if self.sent.bytes > 0 || self.run.is_replacement || self.is_tunnel() {
+            return false;
+        }
+        self.run.is_replacement = true;
+        self.run.throttle = None;
+        phase::refuse(self, status);
+        true
+    }
+
+    /// The same because the disk, or the maker of the body, has failed with `error`. The other answer may have a file as
+    /// well, from a script say.
+    pub fn fail_answer(&mut self, error: &io::Error) -> bool {
+        self.replace_answer(match error.kind() {
+            // What the backend says is no answer.
+            io::ErrorKind::InvalidData => Status::BAD_GATEWAY,
+            _ => status_of_error(error),
+        })
+    }
+
+    /// Whether the request was refused, or its answer replaced: what is left of its body is of no interest.
+    #[inline]
+    pub fn is_refused(&self) -> bool {
+        self.run.is_refused
+    }
+
+    /// What a failure means for the answer, for the log.
+    pub fn loss(&self) -> &'static str {
+        match self.sent.bytes {
+            0 => "the answer cannot be sent",
+            _ => "the answer was cut short",
+        }
+    }
+
+    /// All of the answer was sent.
+    #[inline]
+    pub fn finish(&mut self) {
+        self.sent.is_complete = true;
+        self.stamp(Stage::Send);
+        self.worker.count_request();
+        phase::log(self);
+    }
+
+    /// The answer cannot be completed: it is logged as far as it got. The time since the last stamp is that of `stage`.
+    pub fn abort(&mut self, stage: Stage, cause: Arguments<'_>) {
+        self.stamp(stage);
+        if self.settings.core.debug.state_handling {
+            self.log_error(Stage::Send.name(), cause);
+        }
+        self.sent.keep_alive = false;
+        phase::log(self);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use petrel_proto::header_block::HeaderBlock;
+
+    use super::*;
+    use crate::limits;
+    use crate::testing::Site;
+
+    const GET: &str = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+
+    fn answered(site: &Site) -> ExchangeRun {
+        let mut run = site.unanswered(GET);
+        run.refuse_quietly(Stage::Content, Status::NOT_FOUND);
+        run
+    }
+
+    #[test]
+    fn an_answer_is_replaced_once_and_not_behind_a_head_that_is_accounted_for() {
+        let site = Site::new("", &[]);
+        let broken = || io::Error::from(io::ErrorKind::InvalidData);
+        let mut run = answered(&site);
+        run.answer_head();
+        assert!(run.fail_answer(&broken()), "its head can be taken back");
+        assert_eq!(run.response.status, Status::BAD_GATEWAY);
+        run.answer_head();
+        assert!(!run.fail_answer(&broken()), "it is a replacement");
+        let mut run = answered(&site);
+        run.answer_head();
+        run.account(9, 0);
+        assert!(!run.fail_answer(&broken()), "its head has gone");
+        assert_eq!(run.response.status, Status::NOT_FOUND);
+    }
+
+    #[test]
+    fn an_answer_that_is_finished_is_complete_in_the_log() {
+        let mut run = answered(&Site::new("", &[]));
+        run.finish();
+        assert!(run.sent.is_complete);
+        let mut run = answered(&Site::new("", &[]));
+        run.abort(Stage::Send, format_args!("the client left"));
+        assert!(!run.sent.is_complete);
+    }
+
+    #[test]
+    fn interim_responses_without_fields_count_too() {
+        let mut run = Site::new("", &[]).unanswered(GET);
+        for _ in 0..limits::INTERIM_BYTES_MAX {
+            run.inform(Status::PROCESSING, HeaderBlock::new());
+        }
+        let mut early = HeaderBlock::new();
+        early.append("Link", b"</a.css>");
+        run.inform(Status::EARLY_HINTS, early);
+        let mut count = 0;
+        while let Some(interim) = run.take_interim() {
+            assert!(interim.fields.as_bytes().is_empty());
+            count += 1;
+        }
+        assert!((100..1000).contains(&count), "{count}");
+    }
+}

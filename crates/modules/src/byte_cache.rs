@@ -1,0 +1,93 @@
+//! What a worker keeps in memory, up to a number of bytes.
+//!
+//! When these are used up, entries that were not used since the last time go; all of them, if that is not enough.
+//! mod_deflate and mod_dirlisting keep what they made here.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// Entries by key, and how many bytes they take.
+pub(crate) struct ByteCache<K, V> {
+    entries: HashMap<K, Entry<V>>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+struct Entry<V> {
+    value: V,
+    bytes: usize,
+    /// Since the last time room was made.
+    was_used: bool,
+}
+
+impl<K: Eq + Hash, V> ByteCache<K, V> {
+    /// An empty one that takes `bytes_max`.
+    pub(crate) fn new(bytes_max: usize) -> ByteCache<K, V> {
+        ByteCache {
+            entries: HashMap::new(),
+            bytes: 0,
+            bytes_max,
+        }
+    }
+
+    /// What is kept for `key`.
+    pub(crate) fn get(&mut self, key: &K) -> Option<&V> {
+        let entry = self.entries.get_mut(key)?;
+        entry.was_used = true;
+        Some(&entry.value)
+    }
+
+    /// Keeps `value`, which takes `bytes`, unless that is more than a quarter of the whole.
+    pub(crate) fn insert(&mut self, key: K, value: V, bytes: usize) {
+        if bytes > self.bytes_max / 4 {
+            return;
+        }
+        if self.bytes + bytes > self.bytes_max {
+            self.make_room();
+        }
+        self.bytes += bytes;
+        let entry = Entry {
+            value,
+            bytes,
+            was_used: false,
+        };
+        if let Some(old) = self.entries.insert(key, entry) {
+            self.bytes -= old.bytes;
+        }
+    }
+
+    fn make_room(&mut self) {
+        self.entries
+            .retain(|_, entry| std::mem::take(&mut entry.was_used));
+        self.bytes = self.entries.values().map(|entry| entry.bytes).sum();
+        if self.bytes > self.bytes_max / 2 {
+            self.entries.clear();
+            self.bytes = 0;
+        }
+    }
+
+    /// How many entries there are.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_is_bounded_and_what_is_used_stays() {
+        let mut cache = ByteCache::new(1000);
+        for number in 0..100 {
+            cache.insert(number, number, 40);
+            assert_eq!(cache.get(&0), Some(&0));
+            assert!(cache.bytes <= 1000);
+            let sum: usize = cache.entries.values().map(|entry| entry.bytes).sum();
+            assert_eq!(cache.bytes, sum);
+        }
+        cache.insert(200, 200, 251);
+        assert_eq!(cache.get(&200), None);
+    }
+}

@@ -1,0 +1,276 @@
+//! Passes one request on to a backend, and its reply back.
+//!
+//! A [`Relay`] drives a [`Talk`] from the first byte of the request to the last one of the reply. While the head of the
+//! reply is awaited, its request polls it ([`super::request`]). Then it is the body of the answer, and the client's
+//! connection polls it; it passes on a streamed request body meanwhile, and both directions of a tunnel. Dropped before
+//! the end of the reply, it lets the backend finish without a client.
+
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use petrel_engine::Exchange;
+use petrel_engine::body::{Body, BodySource, Piece, ReadAhead, RequestBody, Spool};
+use petrel_engine::ledger::Stage;
+use petrel_engine::limits;
+use petrel_engine::settings::Settings;
+use petrel_engine::worker::Worker;
+
+use super::failure::Failure;
+use super::options::Mode;
+use super::talk::{ArrivedHead, Event, Flow, Peer, Received, Talk};
+
+/// A conversation with a backend, and what has come of the reply.
+pub(super) struct Relay {
+    worker: Rc<Worker>,
+    settings: Rc<Settings>,
+    /// The client in whose turn the disk takes what memory has no room for.
+    client: u64,
+    /// The conversation.
+    pub(crate) talk: Talk,
+    reply: Spool,
+    /// How far the backend may be ahead of the client.
+    ahead: ReadAhead,
+    state: BodyState,
+    /// The head of the reply was passed on, and this is the body.
+    is_body: bool,
+    /// The request body, or the client's side of a tunnel, can go nowhere any more.
+    cannot_send: bool,
+}
+
+/// How the body of the answer is doing.
+enum BodyState {
+    Comes,
+    Complete,
+    Failed(Failure),
+}
+
+impl Relay {
+    /// A request whose head `talk` has encoded.
+    pub(super) fn new(exchange: &Exchange, talk: Talk) -> Relay {
+        Relay {
+            worker: Rc::clone(&exchange.worker),
+            settings: Rc::clone(&exchange.settings),
+            client: exchange.connection.client_key(),
+            talk,
+            reply: Spool::default(),
+            ahead: ReadAhead::Unbounded,
+            state: BodyState::Comes,
+            is_body: false,
+            cannot_send: false,
+        }
+    }
+
+    /// Sends what there is of the request. Ready when all of it is sent.
+    ///
+    /// # Errors
+    /// The request cannot be sent. A reply may be there all the same.
+    pub(crate) fn poll_send(
+        &mut self,
+        exchange: &mut Exchange,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Failure>> {
+        let sent = match self.talk.peer.host.mode {
+            Mode::Responder => {
+                let body = &mut exchange.request.body;
+                self.talk.poll_send(body, &self.worker, context)
+            }
+            // The body is for the backend that answers.
+            Mode::Authorizer => {
+                let mut none = RequestBody::default();
+                none.complete();
+                self.talk.poll_send(&mut none, &self.worker, context)
+            }
+        };
+        if sent.is_ready() && self.talk.peer.host.tcp_fin_propagate && exchange.is_half_closed() {
+            self.talk.propagate_end();
+        }
+        sent
+    }
+
+    /// Takes from the backend what it has said so far, as far as there is room for it, and hands heads to `take_head`.
+    /// Ready at the end, or when `take_head` has said stop.
+    ///
+    /// # Errors
+    /// The reply is broken off, no reply, or late.
+    pub(crate) fn poll_receive(
+        &mut self,
+        context: &mut Context<'_>,
+        take_head: &mut dyn FnMut(&Peer, ArrivedHead<'_>) -> Flow,
+    ) -> Poll<Result<Received, Failure>> {
+        let Relay {
+            worker,
+            settings,
+            client,
+            talk,
+            reply,
+            ..
+        } = self;
+        let directories = &worker.process().upload_directories;
+        let held_max = match self.ahead {
+            ReadAhead::Bounded => limits::STREAM_BUFFER_BYTES_MAX,
+            ReadAhead::Unbounded => u64::MAX,
+        };
+        loop {
+            // The client has to take something first.
+            if reply.held() >= held_max {
+                return Poll::Pending;
+            }
+            let room = reply.poll_room(context).map_err(Failure::Spool)?;
+            if room.is_pending() {
+                talk.was_held_up(worker);
+                return Poll::Pending;
+            }
+            let received = talk.poll_receive(worker, context, &mut |peer, event| match event {
+                Event::Head(head) => take_head(peer, head),
+                Event::Body(bytes) => {
+                    reply.push(bytes, directories, *client);
+                    match reply.held() < held_max && reply.has_room() {
+                        true => Flow::Go,
+                        false => Flow::Stop,
+                    }
+                }
+                Event::Log(bytes) => {
+                    log(settings, peer.name(), bytes);
+                    Flow::Go
+                }
+            });
+            match received {
+                Poll::Ready(Ok(Received::Stopped)) if !reply.is_empty() => {}
+                Poll::Ready(received) => return Poll::Ready(received),
+                Poll::Pending => {
+                    return match talk.lateness(worker) {
+                        Some(failure) => Poll::Ready(Err(failure)),
+                        None => Poll::Pending,
+                    };
+                }
+            }
+        }
+    }
+
+    /// What has come of the reply as the body of the answer; the rest of it comes while that is sent, and is `ahead` of
+    /// the client.
+    pub(crate) fn into_body(mut self: Box<Relay>, ahead: ReadAhead) -> Body {
+        if self.talk.has_ended() {
+            return std::mem::take(&mut self.reply).into_body();
+        }
+        self.ahead = ahead;
+        self.is_body = true;
+        Body::Source(self)
+    }
+
+    /// Ends the conversation, which has failed.
+    pub(super) fn close(&mut self) {
+        self.log_dropped();
+        self.talk.close();
+    }
+
+    /// Takes the rest of the body from the backend, as far as there is room.
+    fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if !matches!(self.state, BodyState::Comes) {
+            return Poll::Pending;
+        }
+        let received = ready!(self.poll_receive(context, &mut |_, _| Flow::Go));
+        self.state = match received {
+            Ok(Received::End) => BodyState::Complete,
+            Ok(Received::Stopped) => BodyState::Comes,
+            Err(failure) => BodyState::Failed(failure),
+        };
+        Poll::Ready(())
+    }
+
+    /// The log gets to know how much an application has said too much.
+    fn log_dropped(&self) {
+        let dropped = self.talk.log_bytes_dropped();
+        if dropped > 0 {
+            self.settings.core.error_log.error(format_args!(
+                "(backend-reply) stderr: {dropped} more bytes are left out backend={}",
+                self.talk.peer.name()
+            ));
+        }
+    }
+}
+
+impl BodySource for Relay {
+    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>> {
+        loop {
+            if let Some(piece) = self.reply.take() {
+                return Poll::Ready(Some(Ok(piece)));
+            }
+            match &self.state {
+                BodyState::Complete => return Poll::Ready(None),
+                BodyState::Failed(failure) => {
+                    let error = failure.of_body(self.talk.peer.name());
+                    self.close();
+                    return Poll::Ready(Some(Err(error)));
+                }
+                // What came before there was no more is sent at once.
+                BodyState::Comes => {
+                    if self.poll_rest(context).is_pending() && self.reply.is_empty() {
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        let held = self.reply.held();
+        match &self.state {
+            BodyState::Complete => Some(held),
+            _ if self.talk.is_tunnel() => None,
+            _ => Some(self.talk.conversation()?.remaining()? + held),
+        }
+    }
+
+    fn work(&mut self, request_body: &mut RequestBody, context: &mut Context<'_>) {
+        if self.talk.is_open() && !self.cannot_send {
+            let sent = self.talk.poll_send(request_body, &self.worker, context);
+            if let Poll::Ready(Err(_)) = sent {
+                // The reply may be there all the same; what it is missing shows by itself.
+                self.cannot_send = true;
+                request_body.give_up();
+            }
+        } else if request_body.is_wanted() {
+            // The backend has said everything without waiting for the rest.
+            request_body.give_up();
+        }
+        if self.ahead == ReadAhead::Unbounded {
+            let _ = self.poll_rest(context);
+        }
+    }
+
+    fn wake_at_s(&self) -> Option<u32> {
+        self.talk.due_s()
+    }
+
+    fn stage(&self) -> Stage {
+        Stage::BackendReply
+    }
+
+    fn has_failed(&self) -> bool {
+        self.cannot_send || !self.talk.is_open() || self.talk.lateness(&self.worker).is_some()
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        if self.is_body || self.talk.has_ended() {
+            self.log_dropped();
+        }
+        self.talk.detach(&self.worker);
+    }
+}
+
+/// What an application says for the error log, line by line.
+fn log(settings: &Settings, backend: &str, bytes: &[u8]) {
+    for line in bytes.split(|byte| *byte == b'\n') {
+        let line = line.trim_ascii_end();
+        if !line.is_empty() {
+            settings.core.error_log.error(format_args!(
+                "(backend-reply) stderr: {} backend={backend}",
+                String::from_utf8_lossy(line).escape_debug()
+            ));
+        }
+    }
+}

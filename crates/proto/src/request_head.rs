@@ -1,0 +1,491 @@
+//! One request head: parsed once, then asked by number or name, and changed by modules.
+//!
+//! [`RequestHead`] keeps its own copy of the bytes, so that the receive buffer is free for the body
+//! and the next request. It is made to be reused: a warm one does not allocate. What decides where
+//! the message ends (framing, keep-alive) is worked out while parsing and never changes after,
+//! whatever modules do to the fields.
+
+use std::ops::Range;
+
+use crate::method::Method;
+use crate::syntax::{is_token, list};
+
+mod build;
+mod error;
+mod field;
+mod host;
+mod message;
+
+use HeadErrorReason as Reason;
+use field::Repeated;
+
+pub use build::HeadBuilder;
+pub use error::{HeadError, HeadErrorReason};
+pub use field::KnownField;
+
+/// What is tolerated in a request head; the switches are named after server.http-parseopts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadOptions {
+    /// server.max-request-field-size: the longest head in bytes, its last empty line included.
+    pub head_bytes_max: usize,
+    /// header-strict: lines must end in CR LF, and Content-Length may not be repeated.
+    pub header_strict: bool,
+    /// host-strict: the host must be a well-formed name or address. Implies `host_normalize`.
+    pub host_strict: bool,
+    /// host-normalize: the port is checked, the default port and a trailing dot are dropped, and
+    /// IPv6 addresses are brought to their shortest form.
+    pub host_normalize: bool,
+    /// The port that need not be named: 80, or 443 on a TLS connection.
+    pub default_port: u16,
+    /// method-get-body: GET and HEAD may carry a body.
+    pub method_get_body: bool,
+}
+
+impl Default for HeadOptions {
+    fn default() -> HeadOptions {
+        HeadOptions {
+            head_bytes_max: 8192,
+            header_strict: true,
+            host_strict: true,
+            host_normalize: true,
+            default_port: 80,
+            method_get_body: false,
+        }
+    }
+}
+
+/// The HTTP version a request came in. 1.2 and above within 1.x count as 1.1. Later ones are greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// HTTP/1.0
+    Http10,
+    /// HTTP/1.1
+    Http11,
+    /// HTTP/2
+    Http2,
+    /// HTTP/3
+    Http3,
+}
+
+impl Version {
+    /// The version as backends, scripts and logs are told it: `HTTP/1.1`, and `HTTP/2.0`, which is what CGI programs
+    /// and log readers know.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Version::Http10 => "HTTP/1.0",
+            Version::Http11 => "HTTP/1.1",
+            Version::Http2 => "HTTP/2.0",
+            Version::Http3 => "HTTP/3.0",
+        }
+    }
+}
+
+/// How the end of a request body is found (RFC 9112 6.3, RFC 9113 8.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyFraming {
+    /// There is no body.
+    None,
+    /// That many bytes; a request with length 0 is `None`.
+    Length(u64),
+    /// Pieces until the last one: chunks in HTTP/1.1, the end of the stream in HTTP/2 and 3.
+    Chunked,
+}
+
+/// One request head. Everything but [`RequestHead::parse`] and [`RequestHead::clear`] is about the
+/// head that was [complete](crate::http1::Parsed::Complete). Before that, accessors answer as for an empty request; after
+/// an error they answer as far as the head was read, which is for logs only.
+#[derive(Clone, Debug)]
+pub struct RequestHead {
+    /// The head as received, then values that were set later.
+    pub(crate) bytes: Vec<u8>,
+    /// How many of `bytes` are the head as received.
+    pub(crate) head_length: usize,
+    method: Method,
+    pub(crate) method_range: Range<usize>,
+    pub(crate) target: Range<usize>,
+    pub(crate) version: Version,
+    pub(crate) fields: Vec<FieldRange>,
+    /// For each known field the position in `fields` of its first, plus one; 0 is absent.
+    pub(crate) index: [u32; KnownField::COUNT],
+    /// The normalised host and, if it is not the default one, port.
+    host: Vec<u8>,
+    /// The last Host value that was normalised, and what became of it. Outlives [`Self::clear`].
+    host_memo: host::Memo,
+    framing: BodyFraming,
+    keep_alive: bool,
+    expects_continue: bool,
+    /// Input bytes that were searched in vain for the end of the head.
+    pub(crate) searched: usize,
+    /// Input bytes at the last attempt to parse.
+    pub(crate) attempted: usize,
+}
+
+/// Where a field stands in the bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct FieldRange {
+    pub(crate) name: Range<usize>,
+    pub(crate) value: Range<usize>,
+    pub(crate) known: Option<KnownField>,
+}
+
+impl Default for RequestHead {
+    fn default() -> RequestHead {
+        RequestHead::new()
+    }
+}
+
+impl RequestHead {
+    /// Fields that a head has at most when it is complete.
+    pub(crate) const FIELDS_MAX: usize = 1024;
+
+    /// An empty head.
+    pub const fn new() -> RequestHead {
+        RequestHead {
+            bytes: Vec::new(),
+            head_length: 0,
+            method: Method::Get,
+            method_range: 0..0,
+            target: 0..0,
+            version: Version::Http10,
+            fields: Vec::new(),
+            index: [0; KnownField::COUNT],
+            host: Vec::new(),
+            host_memo: host::Memo::new(),
+            framing: BodyFraming::None,
+            keep_alive: false,
+            expects_continue: false,
+            searched: 0,
+            attempted: 0,
+        }
+    }
+
+    /// Forgets the request, and how far a partial one was searched, but keeps the buffers.
+    pub fn clear(&mut self) {
+        let RequestHead {
+            bytes,
+            head_length,
+            method,
+            method_range,
+            target,
+            version,
+            fields,
+            index,
+            host,
+            // It is about a Host value, not about a request.
+            host_memo: _,
+            framing,
+            keep_alive,
+            expects_continue,
+            searched,
+            attempted,
+        } = self;
+        bytes.clear();
+        *head_length = 0;
+        *method = Method::Get;
+        *method_range = 0..0;
+        *target = 0..0;
+        *version = Version::Http10;
+        fields.clear();
+        *index = [0; KnownField::COUNT];
+        host.clear();
+        *framing = BodyFraming::None;
+        *keep_alive = false;
+        *expects_continue = false;
+        *searched = 0;
+        *attempted = 0;
+    }
+
+    /// The request method.
+    #[inline]
+    pub fn method(&self) -> Method {
+        self.method
+    }
+
+    /// The request method as it was sent.
+    pub fn method_bytes(&self) -> &[u8] {
+        &self.bytes[self.method_range.clone()]
+    }
+
+    /// The request target as it was sent. Its form is sound: `/…`, `*` or an http or https URL.
+    #[inline]
+    pub fn target(&self) -> &[u8] {
+        &self.bytes[self.target.clone()]
+    }
+
+    /// The version of the request.
+    #[inline]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The value of a field, without the white space around it. If the request repeated it, list
+    /// fields are joined as RFC 9110 5.3 allows.
+    #[inline]
+    pub fn field(&self, field: KnownField) -> Option<&[u8]> {
+        let position = self.index[field as usize].checked_sub(1)?;
+        Some(self.value(&self.fields[position as usize]))
+    }
+
+    /// The first value of the field of that name, in any letter case.
+    pub fn value_of(&self, name: &str) -> Option<&[u8]> {
+        match KnownField::from_name(name.as_bytes()) {
+            Some(known) => self.field(known),
+            None => {
+                let named =
+                    |(found, _): &(&[u8], &[u8])| found.eq_ignore_ascii_case(name.as_bytes());
+                self.iter().find(named).map(|(_, value)| value)
+            }
+        }
+    }
+
+    /// The values of all fields of that name, in any letter case, in their order.
+    pub fn fields_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
+        let named = |(found, _): &(&[u8], &[u8])| found.eq_ignore_ascii_case(name.as_bytes());
+        self.iter().filter(named).map(|(_, value)| value)
+    }
+
+    /// All fields, names as they were written, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> + '_ {
+        self.fields
+            .iter()
+            .map(|field| (&self.bytes[field.name.clone()], self.value(field)))
+    }
+
+    /// How many fields there are.
+    pub fn field_count(&self) -> usize {
+        self.fields.len()
+    }
+
+    /// Gives the field this value: the first of that name is changed and others are removed, or a
+    /// new one is added. CR, LF and NUL in `value` become spaces. `name` is the caller's constant or
+    /// configuration; if it is not a token nothing happens.
+    pub fn set_field(&mut self, name: &str, value: &[u8]) {
+        let named = |head: &RequestHead, field: &FieldRange| {
+            head.bytes[field.name.clone()].eq_ignore_ascii_case(name.as_bytes())
+        };
+        let Some(first) = self.fields.iter().position(|field| named(self, field)) else {
+            return self.append_field(name, value);
+        };
+        let value = self.store(value);
+        self.fields[first].value = value;
+        let mut position = 0;
+        let mut fields = std::mem::take(&mut self.fields);
+        fields.retain(|field| {
+            let keep = position <= first || !named(self, field);
+            position += 1;
+            keep
+        });
+        self.fields = fields;
+        self.rebuild_index();
+    }
+
+    /// Adds a field behind the others, under the rules of [`RequestHead::set_field`].
+    pub fn append_field(&mut self, name: &str, value: &[u8]) {
+        if !is_token(name.as_bytes()) {
+            return;
+        }
+        let known = KnownField::from_name(name.as_bytes());
+        let name = self.store(name.as_bytes());
+        let value = self.store(value);
+        self.fields.push(FieldRange { name, value, known });
+        if let Some(known) = known {
+            self.note(known);
+        }
+    }
+
+    /// Removes every field of that name.
+    pub fn remove_field(&mut self, name: &str) {
+        let bytes = &self.bytes;
+        let length = self.fields.len();
+        self.fields
+            .retain(|field| !bytes[field.name.clone()].eq_ignore_ascii_case(name.as_bytes()));
+        if self.fields.len() != length {
+            self.rebuild_index();
+        }
+    }
+
+    /// The host the request is for, in lower case, with its port unless that is the default one:
+    /// from the absolute-form target if there is one, else from Host. Empty if an HTTP/1.0 request
+    /// names none.
+    #[inline]
+    pub fn host(&self) -> &[u8] {
+        &self.host
+    }
+
+    /// Replaces what [`RequestHead::host`] answers, for modules that route by another host. The Host
+    /// field stays; the bytes are trusted to be a host in lower case.
+    pub fn set_host(&mut self, host: &[u8]) {
+        self.host.clear();
+        self.host.extend_from_slice(host);
+    }
+
+    /// Makes `authority` the host and the value of Host, under the rules that Host obeys: a proxy says
+    /// that the client asked for it. False, and nothing changed, if it is malformed.
+    pub fn replace_host(&mut self, authority: &[u8], options: &HeadOptions) -> bool {
+        let mut host = Vec::new();
+        if host::normalise(&mut host, authority, options).is_none() {
+            return false;
+        }
+        self.host = host;
+        self.set_field(KnownField::Host.name(), authority);
+        true
+    }
+
+    /// [`RequestHead::host`] without the port; an IPv6 address keeps its brackets.
+    pub fn host_without_port(&self) -> &[u8] {
+        host::without_port(&self.host)
+    }
+
+    /// How the end of the body is found.
+    #[inline]
+    pub fn framing(&self) -> BodyFraming {
+        self.framing
+    }
+
+    /// Whether the client lets the connection go on after this exchange (RFC 9112 9.3).
+    #[inline]
+    pub fn keep_alive(&self) -> bool {
+        self.keep_alive
+    }
+
+    /// Whether the client waits for `100 Continue` before it sends the body (RFC 9110 10.1.1).
+    /// Never so for HTTP/1.0 or without a body.
+    #[inline]
+    pub fn expects_continue(&self) -> bool {
+        self.expects_continue
+    }
+
+    /// Whether Connection lists this option, in any letter case.
+    pub fn connection_has(&self, option: &str) -> bool {
+        let mut options = self.items(KnownField::Connection);
+        options.any(|item| item.eq_ignore_ascii_case(option.as_bytes()))
+    }
+
+    /// Whether Connection names fields that are not hop-by-hop by themselves (RFC 9110 7.6.1).
+    pub fn connection_names_fields(&self) -> bool {
+        let mut options = self.items(KnownField::Connection);
+        options.any(|option| {
+            let field = KnownField::from_name(option);
+            !option.eq_ignore_ascii_case(b"close") && !field.is_some_and(KnownField::is_hop_by_hop)
+        })
+    }
+
+    /// The elements of a field whose value is a list (RFC 9110 5.6.1).
+    pub fn items(&self, field: KnownField) -> impl Iterator<Item = &[u8]> {
+        list(self.field(field).unwrap_or_default())
+    }
+
+    /// The head as it was received, without leading empty lines and with the empty line at the end.
+    pub fn head_bytes(&self) -> &[u8] {
+        &self.bytes[..self.head_length]
+    }
+
+    /// Bytes of the head as it was received and of all that was set later, also of what has been replaced.
+    pub fn field_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Bytes of memory held for reuse, whatever is in them.
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Length in bytes of [`RequestHead::head_bytes`].
+    pub fn head_length(&self) -> usize {
+        self.head_length
+    }
+
+    fn value(&self, field: &FieldRange) -> &[u8] {
+        &self.bytes[field.value.clone()]
+    }
+
+    /// Enters the last field into the index, unless an earlier one of that name is there.
+    #[inline]
+    fn note(&mut self, known: KnownField) {
+        let entry = &mut self.index[known as usize];
+        if *entry == 0 {
+            *entry = u32::try_from(self.fields.len()).unwrap_or(0);
+        }
+    }
+
+    fn rebuild_index(&mut self) {
+        self.index = [0; KnownField::COUNT];
+        for (number, field) in (1u32..).zip(&self.fields) {
+            if let Some(known) = field.known
+                && self.index[known as usize] == 0
+            {
+                self.index[known as usize] = number;
+            }
+        }
+    }
+
+    /// Keeps `text` behind the head, with CR, LF and NUL replaced by spaces.
+    fn store(&mut self, text: &[u8]) -> Range<usize> {
+        let start = self.bytes.len();
+        self.bytes.extend(text.iter().map(|&byte| match byte {
+            b'\r' | b'\n' | b'\0' => b' ',
+            _ => byte,
+        }));
+        start..self.bytes.len()
+    }
+
+    /// Takes repeated known fields together, each by its rule. Runs only when there are some.
+    #[cold]
+    fn merge_repeated(&mut self) -> Result<(), Reason> {
+        for &known in KnownField::ALL {
+            self.merge(known)?;
+        }
+        let index = &self.index;
+        let mut number = 0;
+        self.fields.retain(|field| {
+            number += 1;
+            field.known.is_none_or(|known| {
+                known.repeated() == Repeated::HasOwnRule || index[known as usize] == number
+            })
+        });
+        self.rebuild_index();
+        Ok(())
+    }
+
+    fn merge(&mut self, known: KnownField) -> Result<(), Reason> {
+        let repeats = || {
+            self.fields
+                .iter()
+                .filter(|field| field.known == Some(known))
+        };
+        if repeats().count() < 2 {
+            return Ok(());
+        }
+        let separator: &[u8] = match known.repeated() {
+            Repeated::Dropped | Repeated::HasOwnRule => return Ok(()),
+            Repeated::Refused => {
+                let mut values = repeats().map(|field| self.value(field));
+                let first = values.next();
+                let same = values.all(|value| Some(value) == first);
+                return if same {
+                    Ok(())
+                } else {
+                    Err(Reason::FieldRepeated)
+                };
+            }
+            Repeated::Joins => b", ",
+            Repeated::JoinsAsCookie => b"; ",
+        };
+        let start = self.bytes.len();
+        let mut first = None;
+        for (position, field) in self.fields.iter().enumerate() {
+            if field.known == Some(known) {
+                first.get_or_insert(position);
+                // An empty value adds nothing, not even white space at either end.
+                if self.bytes.len() > start && !field.value.is_empty() {
+                    self.bytes.extend_from_slice(separator);
+                }
+                self.bytes.extend_from_within(field.value.clone());
+            }
+        }
+        if let Some(first) = first {
+            self.fields[first].value = start..self.bytes.len();
+        }
+        Ok(())
+    }
+}

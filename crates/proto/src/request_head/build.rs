@@ -1,0 +1,233 @@
+//! Request heads that did not come as HTTP/1 text: given field by field, under the rules of the parser.
+//!
+//! The decoders of HTTP/2 and HTTP/3 hand out pseudo-fields and fields one by one; requests that the server makes to
+//! itself know theirs anyway. What is built is kept as HTTP/1 would write it, so lengths, limits and logs mean the same
+//! for every version. Where a body ends is the caller's knowledge, and fields about an HTTP/1 connection are refused.
+
+use std::ops::Range;
+
+use super::error::HeadErrorReason as Reason;
+use super::message::Host;
+use super::{BodyFraming, FieldRange, HeadError, HeadOptions, KnownField, RequestHead, Version};
+use crate::syntax::{is_token, is_value_byte, trimmed};
+
+/// Builds one [`RequestHead`]; see [`RequestHead::build`]. After an error it is of no further use.
+#[derive(Debug)]
+pub struct HeadBuilder<'h> {
+    head: &'h mut RequestHead,
+    options: &'h HeadOptions,
+    pseudo: PseudoFields,
+    host: Host,
+    is_line_written: bool,
+}
+
+/// Where the values of the pseudo-fields stand, as long as the request line is not written.
+#[derive(Debug, Default)]
+struct PseudoFields {
+    method: Option<Range<usize>>,
+    scheme: Option<Range<usize>>,
+    authority: Option<Range<usize>>,
+    path: Option<Range<usize>>,
+}
+
+impl RequestHead {
+    /// Begins a head that is built, not parsed. What the head held before is forgotten.
+    pub fn build<'h>(&'h mut self, version: Version, options: &'h HeadOptions) -> HeadBuilder<'h> {
+        self.clear();
+        self.version = version;
+        HeadBuilder {
+            head: self,
+            options,
+            pseudo: PseudoFields::default(),
+            host: Host::Required,
+            is_line_written: false,
+        }
+    }
+}
+
+impl HeadBuilder<'_> {
+    /// The next pseudo-field, named without its colon: `method`, `scheme`, `path` and, unless there is a Host field,
+    /// `authority` (RFC 9113 8.3.1), which becomes the Host field.
+    ///
+    /// # Errors
+    /// One that is unknown, repeated, behind a field, or has a value that a request line or Host cannot have.
+    pub fn pseudo_field(&mut self, name: &[u8], value: &[u8]) -> Result<(), HeadError> {
+        Ok(self.take_pseudo_field(name, value)?)
+    }
+
+    /// The next field.
+    ///
+    /// # Errors
+    /// What the parser refuses in HTTP/1 is refused here for the same reason: names, values, lengths, counts. So are
+    /// fields about the connection (RFC 9113 8.2.2), and a Host that contradicts `authority`.
+    pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), HeadError> {
+        Ok(self.take_field(name, value)?)
+    }
+
+    /// The request may name no host: it is one of the server's own, for another request that names none.
+    pub fn needs_no_host(&mut self) {
+        self.host = Host::Optional;
+    }
+
+    /// All fields are there. `body` says what follows: nothing; a body of this length, which becomes the Content-Length
+    /// field if there is none; or, as [`BodyFraming::Chunked`], a body whose length Content-Length tells or nothing does.
+    ///
+    /// # Errors
+    /// What the parser refuses in HTTP/1 is refused here for the same reason: pseudo-fields that are missing, methods,
+    /// hosts, repeated fields, a Content-Length that is no number or not that of the body.
+    pub fn finish(mut self, body: BodyFraming) -> Result<(), HeadError> {
+        self.write_line()?;
+        if let BodyFraming::Length(length) = body
+            && self.head.field(KnownField::ContentLength).is_none()
+        {
+            let name = KnownField::ContentLength.name();
+            self.push_field(
+                name.as_bytes(),
+                itoa::Buffer::new().format(length).as_bytes(),
+            )?;
+        }
+        self.head.bytes.extend_from_slice(b"\r\n");
+        self.head.head_length = self.head.bytes.len();
+        Ok(self.head.finish_built(body, self.host, self.options)?)
+    }
+
+    fn take_pseudo_field(&mut self, name: &[u8], value: &[u8]) -> Result<(), Reason> {
+        let (place, is_sound) = match name {
+            b"method" => (&mut self.pseudo.method, is_token(value)),
+            b"scheme" => (&mut self.pseudo.scheme, is_http(value)),
+            b"authority" => (
+                &mut self.pseudo.authority,
+                value.iter().copied().all(is_value_byte),
+            ),
+            b"path" => (&mut self.pseudo.path, is_path(value)),
+            _ => return Err(Reason::PseudoField),
+        };
+        if place.is_some() || self.is_line_written {
+            return Err(Reason::PseudoField);
+        }
+        if !is_sound {
+            return Err(Reason::RequestTarget);
+        }
+        *place = Some(append(&mut self.head.bytes, trimmed(value)));
+        self.refuse_too_long(Reason::RequestLineTooLong)
+    }
+
+    /// Writes the request line, and Host, which are known when the first field comes.
+    fn write_line(&mut self) -> Result<(), Reason> {
+        if std::mem::replace(&mut self.is_line_written, true) {
+            return Ok(());
+        }
+        let PseudoFields {
+            method,
+            scheme,
+            authority,
+            path,
+        } = std::mem::take(&mut self.pseudo);
+        let (Some(method), Some(_), Some(path)) = (method, scheme, path) else {
+            return Err(Reason::PseudoField);
+        };
+        let head = &mut *self.head;
+        let pseudo_length = head.bytes.len();
+        head.bytes.extend_from_within(method.clone());
+        head.bytes.push(b' ');
+        head.bytes.extend_from_within(path.clone());
+        head.bytes.push(b' ');
+        head.bytes
+            .extend_from_slice(head.version.as_str().as_bytes());
+        head.bytes.extend_from_slice(b"\r\n");
+        head.method_range = 0..method.len();
+        head.target = method.len() + 1..method.len() + 1 + path.len();
+        if let Some(authority) = authority {
+            let known = KnownField::Host;
+            let place =
+                |range: Range<usize>| range.start - pseudo_length..range.end - pseudo_length;
+            let name = place(append(&mut head.bytes, known.name().as_bytes()));
+            head.bytes.extend_from_slice(b": ");
+            let start = head.bytes.len();
+            head.bytes.extend_from_within(authority);
+            let value = place(start..head.bytes.len());
+            head.bytes.extend_from_slice(b"\r\n");
+            head.fields.push(FieldRange {
+                name,
+                value,
+                known: Some(known),
+            });
+            head.note(known);
+        }
+        head.bytes.drain(..pseudo_length);
+        self.refuse_too_long(Reason::HeadTooLarge)
+    }
+
+    fn take_field(&mut self, name: &[u8], value: &[u8]) -> Result<(), Reason> {
+        self.write_line()?;
+        let is_text = self.head.version < Version::Http2;
+        let is_lower = || !name.iter().any(u8::is_ascii_uppercase);
+        if !is_token(name) || !(is_text || is_lower()) {
+            return Err(Reason::FieldName);
+        }
+        let trimmed = trimmed(value);
+        if !value.iter().copied().all(is_value_byte) || !is_text && trimmed != value {
+            return Err(Reason::FieldValue);
+        }
+        match KnownField::from_name(name) {
+            // What the two say of trailers is true of every version.
+            Some(KnownField::Te) if trimmed.eq_ignore_ascii_case(b"trailers") => {}
+            Some(KnownField::Trailer) => {}
+            Some(known) if known.is_hop_by_hop() => return Err(Reason::FieldOfConnection),
+            Some(KnownField::Host) if let Some(host) = self.head.field(KnownField::Host) => {
+                return match host.eq_ignore_ascii_case(trimmed) {
+                    true => Ok(()),
+                    false => Err(Reason::HostRepeated),
+                };
+            }
+            _ => {}
+        }
+        self.push_field(name, trimmed)
+    }
+
+    fn push_field(&mut self, name: &[u8], value: &[u8]) -> Result<(), Reason> {
+        let head = &mut *self.head;
+        if head.fields.len() >= RequestHead::FIELDS_MAX {
+            return Err(Reason::TooManyFields);
+        }
+        let known = KnownField::from_name(name);
+        let name = append(&mut head.bytes, name);
+        head.bytes.extend_from_slice(b": ");
+        let value = append(&mut head.bytes, value);
+        head.bytes.extend_from_slice(b"\r\n");
+        head.fields.push(FieldRange { name, value, known });
+        if let Some(known) = known {
+            head.note(known);
+        }
+        self.refuse_too_long(Reason::HeadTooLarge)
+    }
+
+    /// With the empty line that is still to come.
+    fn refuse_too_long(&self, reason: Reason) -> Result<(), Reason> {
+        match self.head.bytes.len() + b"\r\n".len() > self.options.head_bytes_max {
+            true => Err(reason),
+            false => Ok(()),
+        }
+    }
+}
+
+fn append(bytes: &mut Vec<u8>, part: &[u8]) -> Range<usize> {
+    let start = bytes.len();
+    bytes.extend_from_slice(part);
+    start..bytes.len()
+}
+
+fn is_http(scheme: &[u8]) -> bool {
+    scheme.eq_ignore_ascii_case(b"http") || scheme.eq_ignore_ascii_case(b"https")
+}
+
+/// The two forms of a path that there are (RFC 9113 8.3.1), of characters that an HTTP/1 request line may have: the
+/// parser takes UTF-8 alone.
+fn is_path(path: &[u8]) -> bool {
+    let is_plain = |byte: &u8| *byte > b' ' && *byte != 0x7f;
+    let has_form = path.first() == Some(&b'/') || path == b"*";
+    has_form && path.iter().all(is_plain) && std::str::from_utf8(path).is_ok()
+}
+
+#[cfg(test)]
+mod tests;

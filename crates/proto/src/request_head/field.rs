@@ -1,0 +1,188 @@
+//! The request fields the server itself looks at, from one table, and a quick way to find them.
+
+/// What a second field of the same name means (RFC 9110 5.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repeated {
+    /// The value is a list: the fields are joined with a comma.
+    Joins,
+    /// Cookie: joined with a semicolon (RFC 6265 5.4).
+    JoinsAsCookie,
+    /// The field may stand there once: a different second value is refused, an equal one dropped.
+    Refused,
+    /// The first one counts, the others are dropped.
+    Dropped,
+    /// The framing and host rules look at it themselves.
+    HasOwnRule,
+}
+
+macro_rules! known_fields {
+    ($($variant:ident $name:literal $repeated:ident,)*) => {
+        /// A request header field the server or a common module asks for by name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum KnownField {
+            $(#[doc = concat!("`", $name, "`")] $variant,)*
+        }
+
+        impl KnownField {
+            /// Every known field; a field's position is its number.
+            pub const ALL: &'static [KnownField] = &[$(KnownField::$variant,)*];
+
+            /// How many there are.
+            pub const COUNT: usize = Self::ALL.len();
+
+            /// The field name in its usual capitalisation.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(KnownField::$variant => $name,)*
+                }
+            }
+
+            /// What a second field of this name means.
+            pub(super) const fn repeated(self) -> Repeated {
+                match self {
+                    $(KnownField::$variant => Repeated::$repeated,)*
+                }
+            }
+        }
+    };
+}
+
+known_fields! {
+    Host "Host" HasOwnRule,
+    Connection "Connection" Joins,
+    ContentLength "Content-Length" HasOwnRule,
+    TransferEncoding "Transfer-Encoding" Joins,
+    Expect "Expect" Joins,
+    Range "Range" Dropped,
+    IfMatch "If-Match" Joins,
+    IfNoneMatch "If-None-Match" Joins,
+    IfModifiedSince "If-Modified-Since" Refused,
+    IfUnmodifiedSince "If-Unmodified-Since" Refused,
+    IfRange "If-Range" Refused,
+    AcceptEncoding "Accept-Encoding" Joins,
+    Accept "Accept" Joins,
+    AcceptLanguage "Accept-Language" Joins,
+    Upgrade "Upgrade" Joins,
+    UserAgent "User-Agent" Joins,
+    Referer "Referer" Joins,
+    Cookie "Cookie" JoinsAsCookie,
+    Authorization "Authorization" Refused,
+    ContentType "Content-Type" Refused,
+    ContentEncoding "Content-Encoding" Joins,
+    CacheControl "Cache-Control" Joins,
+    Pragma "Pragma" Joins,
+    Te "TE" Joins,
+    Trailer "Trailer" Joins,
+    KeepAlive "Keep-Alive" Joins,
+    ProxyConnection "Proxy-Connection" Joins,
+    Origin "Origin" Joins,
+    Forwarded "Forwarded" Joins,
+    XForwardedFor "X-Forwarded-For" Joins,
+    XForwardedProto "X-Forwarded-Proto" Joins,
+    XForwardedHost "X-Forwarded-Host" Joins,
+    Depth "Depth" Refused,
+    Destination "Destination" Refused,
+    Overwrite "Overwrite" Refused,
+    Http2Settings "HTTP2-Settings" Joins,
+}
+
+impl KnownField {
+    /// The known field of this name, whatever its letter case.
+    #[inline]
+    pub fn from_name(name: &[u8]) -> Option<KnownField> {
+        let field = SLOTS[slot(name)?]?;
+        let known = field.name().as_bytes();
+        // Most clients write names as the RFCs do, and bytes are compared faster than letters.
+        (known == name || known.eq_ignore_ascii_case(name)).then_some(field)
+    }
+
+    /// Whether the field is about one connection and is never passed on: Connection and those that a sender has to name
+    /// in it (RFC 9110 7.6.1; HTTP2-Settings: RFC 7540 3.2.1), and Proxy-Connection (RFC 9112 C.2.2).
+    #[inline]
+    pub const fn is_hop_by_hop(self) -> bool {
+        matches!(
+            self,
+            KnownField::Connection
+                | KnownField::KeepAlive
+                | KnownField::ProxyConnection
+                | KnownField::Te
+                | KnownField::Trailer
+                | KnownField::TransferEncoding
+                | KnownField::Upgrade
+                | KnownField::Http2Settings
+        )
+    }
+
+    /// Whether each sender of a request writes the field by itself: hop-by-hop fields, Content-Length (RFC 9110 8.6), and
+    /// Expect (RFC 9110 10.1.1).
+    #[inline]
+    pub const fn is_written_by_sender(self) -> bool {
+        self.is_hop_by_hop() || matches!(self, KnownField::ContentLength | KnownField::Expect)
+    }
+}
+
+/// A perfect hash of the table's names: no two share a slot, as [`slot_table`] checks while it is
+/// compiled. When a new name collides, search for other multipliers.
+#[inline]
+const fn slot(name: &[u8]) -> Option<usize> {
+    let ([first, .., last] | [first @ last]) = name else {
+        return None;
+    };
+    let middle = name[name.len() / 2];
+    // Bit 5 makes letters lower-case; what it does to other characters does not matter here.
+    let sum = name.len() * 4
+        + (*first | 0x20) as usize * 3
+        + (middle | 0x20) as usize * 26
+        + (*last | 0x20) as usize * 24;
+    Some(sum % SLOT_COUNT)
+}
+
+const SLOT_COUNT: usize = 64;
+
+static SLOTS: [Option<KnownField>; SLOT_COUNT] = slot_table();
+
+const fn slot_table() -> [Option<KnownField>; SLOT_COUNT] {
+    let mut table = [None; SLOT_COUNT];
+    let mut number = 0;
+    while number < KnownField::COUNT {
+        let field = KnownField::ALL[number];
+        let Some(slot) = slot(field.name().as_bytes()) else {
+            panic!("a known field has no name");
+        };
+        assert!(table[slot].is_none(), "two known fields share a slot");
+        table[slot] = Some(field);
+        number += 1;
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_is_found_in_any_letter_case() {
+        for &field in KnownField::ALL {
+            let name = field.name();
+            for spelled in [name.to_owned(), name.to_lowercase(), name.to_uppercase()] {
+                assert_eq!(KnownField::from_name(spelled.as_bytes()), Some(field));
+            }
+        }
+    }
+
+    #[test]
+    fn other_names_are_not_known() {
+        for name in [
+            "",
+            "H",
+            "Hos",
+            "Hosts",
+            "Hust",
+            "X-Content-Length",
+            "\u{fffd}",
+        ] {
+            assert_eq!(KnownField::from_name(name.as_bytes()), None);
+        }
+    }
+}

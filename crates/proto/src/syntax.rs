@@ -1,0 +1,62 @@
+//! Small rules of RFC 9110 that many fields share: tokens, lists, numbers.
+
+/// Whether `name` is a token (RFC 9110 5.6.2), as field names must be.
+pub(crate) fn is_token(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().all(|&byte| TOKEN_BYTES[usize::from(byte)])
+}
+
+/// Which bytes may stand in a token (RFC 9110 5.6.2).
+static TOKEN_BYTES: [bool; 256] = token_bytes();
+
+const fn token_bytes() -> [bool; 256] {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        table[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let others = b"!#$%&'*+-.^_`|~";
+    let mut index = 0;
+    while index < others.len() {
+        table[others[index] as usize] = true;
+        index += 1;
+    }
+    table
+}
+
+/// Without the blanks around it, and only those: any other white space is a control byte.
+#[inline]
+pub(crate) fn trimmed(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
+}
+
+/// Whether `byte` may stand in a field value (RFC 9110 5.5): no control characters but the tab.
+#[inline]
+pub(crate) fn is_value_byte(byte: u8) -> bool {
+    byte >= b' ' && byte != 0x7f || byte == b'\t'
+}
+
+/// Digits only, at most 63 bits: a length that also fits a file offset.
+pub(crate) fn decimal(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    let mut value: u64 = 0;
+    for &byte in text {
+        let digit = byte.checked_sub(b'0').filter(|&digit| digit < 10)?;
+        value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
+    }
+    (value <= i64::MAX as u64).then_some(value)
+}
+
+/// The items of a comma-separated list without the white space around them; empty ones are
+/// skipped (RFC 9110 5.6.1.2). Quoted strings are not looked into.
+pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value
+        .split(|&byte| byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .filter(|item| !item.is_empty())
+}
