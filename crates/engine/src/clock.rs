@@ -5,6 +5,8 @@
 #![expect(clippy::disallowed_methods, reason = "this is the clock")]
 
 use std::cell::{Cell, RefCell};
+#[cfg(any(test, feature = "testing"))]
+use std::time::Duration;
 use std::time::Instant;
 
 use petrel_proto::date;
@@ -22,6 +24,9 @@ pub struct Clock {
     date_line: RefCell<[u8; DATE_LINE_BYTES]>,
     #[cfg(test)]
     readings: Cell<u32>,
+    /// The monotonic and the wall time that a test has stopped the clock at.
+    #[cfg(any(test, feature = "testing"))]
+    stopped_at: Cell<Option<(i64, i64)>>,
 }
 
 /// `Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n`
@@ -39,6 +44,8 @@ impl Clock {
             date_line: RefCell::new(*b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"),
             #[cfg(test)]
             readings: Cell::new(0),
+            #[cfg(any(test, feature = "testing"))]
+            stopped_at: Cell::new(None),
         };
         clock.now();
         clock
@@ -47,8 +54,7 @@ impl Clock {
     /// Reads the monotonic clock.
     #[inline]
     pub fn now(&self) -> Nanos {
-        let time = clock_gettime(ClockId::Monotonic);
-        let now = time.tv_sec as u64 * SECOND + time.tv_nsec as u64;
+        let now = self.read(ClockId::Monotonic) as Nanos;
         #[cfg(test)]
         self.readings.update(|readings| readings + 1);
         self.latest.set(now);
@@ -63,10 +69,13 @@ impl Clock {
         Instant::now()
     }
 
-    /// Puts the coarse clock forward, until the next second begins.
-    #[cfg(test)]
-    pub fn skip(&self, seconds: u32) {
-        self.monotonic_s.update(|now_s| now_s + seconds);
+    /// Puts the clock forward, and stops it there.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn skip(&self, by: Duration) {
+        let after = |clock| self.read(clock) + by.as_nanos() as i64;
+        let stopped_at = (after(ClockId::Monotonic), after(ClockId::Realtime));
+        self.stopped_at.set(Some(stopped_at));
+        self.now();
     }
 
     /// How often the monotonic clock was read.
@@ -116,12 +125,26 @@ impl Clock {
         out.extend_from_slice(&*self.date_line.borrow());
     }
 
+    /// What a clock of the kernel says, in nanoseconds.
+    #[inline]
+    fn read(&self, clock: ClockId) -> i64 {
+        #[cfg(any(test, feature = "testing"))]
+        if let Some((monotonic, wall)) = self.stopped_at.get() {
+            return match clock {
+                ClockId::Realtime => wall,
+                _ => monotonic,
+            };
+        }
+        let time = clock_gettime(clock);
+        time.tv_sec * SECOND as i64 + time.tv_nsec
+    }
+
     #[cold]
     fn next_second(&self, now: Nanos) {
-        let wall = clock_gettime(ClockId::Realtime);
-        let seconds = u64::try_from(wall.tv_sec).unwrap_or(0);
+        let wall = u64::try_from(self.read(ClockId::Realtime)).unwrap_or(0);
+        let seconds = wall / SECOND;
         self.wall_s.set(seconds);
-        self.second_ends.set(now + (SECOND - wall.tv_nsec as u64));
+        self.second_ends.set(now + (SECOND - wall % SECOND));
         self.monotonic_s
             .set(u32::try_from(now / SECOND).unwrap_or(u32::MAX));
         let mut line = self.date_line.borrow_mut();

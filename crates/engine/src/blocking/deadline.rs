@@ -118,6 +118,8 @@ mod tests {
     use std::future::ready;
     use std::task::Waker;
 
+    use std::time::Duration;
+
     use super::*;
 
     #[tokio::test(flavor = "local")]
@@ -130,16 +132,16 @@ mod tests {
             let mut context = Context::from_waker(Waker::noop());
             deadline.limit(Poll::<()>::Pending, &mut context)
         };
-        clock.skip(10);
+        clock.skip(Duration::from_secs(10));
         for _ in 0..2 {
             assert!(limit(&mut deadline).is_pending());
             // The second in which a wait begins does not count.
-            clock.skip(2);
+            clock.skip(Duration::from_secs(2));
             assert!(limit(&mut deadline).is_pending(), "there is time left");
             deadline.renew();
         }
         assert!(limit(&mut deadline).is_pending());
-        clock.skip(3);
+        clock.skip(Duration::from_secs(3));
         let Poll::Ready(Err(late)) = limit(&mut deadline) else {
             panic!("the time is up");
         };
@@ -162,7 +164,7 @@ mod tests {
                 .wait_for(std::future::pending::<()>()),
         );
         tokio::task::yield_now().await;
-        worker.clock().skip(2);
+        worker.clock().skip(Duration::from_secs(2));
         worker.deadlines.sweep(worker.clock().seconds());
         assert!(waits.await.expect("it does not panic").is_err());
     }

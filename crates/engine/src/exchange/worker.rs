@@ -157,7 +157,7 @@ impl Worker {
 
     /// The clock.
     #[inline]
-    pub fn clock(&self) -> &Clock {
+    pub fn clock(&self) -> &Rc<Clock> {
         &self.clock
     }
 

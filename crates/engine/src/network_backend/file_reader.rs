@@ -280,6 +280,8 @@ mod tests {
     use std::task::Waker;
 
     use super::super::ChunkReader;
+    use std::time::Duration;
+
     use super::*;
     use crate::testing::Site;
 
@@ -369,7 +371,7 @@ mod tests {
         let mut waits = std::pin::pin!(next(&mut reader, &file, 0));
         let mut context = Context::from_waker(Waker::noop());
         assert!(waits.as_mut().poll(&mut context).is_pending());
-        clock.skip(1);
+        clock.skip(Duration::from_secs(1));
         let error = waits.await.expect_err("nothing comes");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         let words = error.to_string();

@@ -159,8 +159,7 @@ mod tests {
         assert_eq!(ticket(worker, 60).await.fail(), None);
         ticket(worker, 60).await.finish(Bytes::from_static(b"made"));
         assert_eq!(fresh(worker, b"k").as_deref(), Some(&b"made"[..]));
-        // As if its time were over.
-        PageCache::of(worker).fragment_purge(&marked(FRESH, b"k"));
+        worker.clock().skip(Duration::from_secs(60));
         let maker = ticket(worker, 60).await;
         match take(worker, b"k", 60, Patience::Waits).await {
             Taken::Found(bytes) => {

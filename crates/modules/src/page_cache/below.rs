@@ -138,7 +138,7 @@ impl Below {
 
     /// Whether a page can be sent to somebody yet, or be validated.
     fn is_of_use(&self, exchange: &Exchange, page: &CachedPage, stored_ms: u64) -> bool {
-        let now_s = self.cache.now_s(&exchange.worker);
+        let now_s = exchange.worker.clock().wall_seconds();
         let has_validator = page.field("ETag").is_some() || page.field("Last-Modified").is_some();
         let is_purged = self.place == BelowPlace::Disk
             && self.cache.shared.tag_purges.concern(&page.tags, stored_ms);

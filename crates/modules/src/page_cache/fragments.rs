@@ -118,12 +118,6 @@ impl PageCache {
         self.set_fragment(key, bytes, worker.clock().seconds(), lifetime_s)
     }
 
-    /// Removes a fragment. False: there was none.
-    #[cfg(test)]
-    pub(crate) fn fragment_purge(&self, key: &[u8]) -> bool {
-        self.shared.fragments.remove(key)
-    }
-
     /// Gets the fragment under `key`, or the turn to make it. Waits for somebody else who makes it, but not
     /// longer than `wait`.
     pub(crate) async fn fragment(
@@ -197,7 +191,7 @@ impl Fragments {
 
     fn insert(&self, key: &[u8], bytes: Bytes, now_s: u32, lifetime_s: u32) -> bool {
         if lifetime_s == 0 {
-            self.remove(key);
+            self.memory.remove_variants(key, |_| true);
             return false;
         }
         let fragment = Arc::new(Fragment {
@@ -208,10 +202,6 @@ impl Fragments {
             was_used: AtomicBool::new(false),
         });
         self.memory.insert(&fragment).is_some()
-    }
-
-    fn remove(&self, key: &[u8]) -> bool {
-        self.memory.remove_variants(key, |_| true) > 0
     }
 }
 
@@ -240,7 +230,8 @@ mod tests {
             (fragments.entries(), fragments.find(b"a", 10)),
             (1, Some(bytes("y")))
         );
-        assert!(fragments.remove(b"a") && !fragments.remove(b"a"));
+        assert!(!fragments.insert(b"a", bytes("x"), 10, 0));
+        assert_eq!(fragments.entries(), 0);
     }
 
     #[test]

@@ -99,7 +99,7 @@ impl Gate {
         {
             Ok(()) => {
                 let question = Question {
-                    now_s: cache.now_s(&exchange.worker),
+                    now_s: exchange.worker.clock().wall_seconds(),
                     cache: &cache,
                     key: &key,
                     wanted,
@@ -116,7 +116,7 @@ impl Gate {
     /// The exchange has begun anew, for an error page or because a backend has named another URL. What was
     /// begun goes on.
     fn look_again(&self, exchange: &mut Exchange) -> Outcome {
-        let now_s = self.cache(exchange).now_s(&exchange.worker);
+        let now_s = exchange.worker.clock().wall_seconds();
         if exchange.handles_error() && Fetch::fallback(exchange, now_s).is_some() {
             // The store phase puts what is stored in its place.
             exchange.response.answer(Status::SERVICE_UNAVAILABLE);

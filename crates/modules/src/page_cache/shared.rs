@@ -1,7 +1,5 @@
 //! What all workers share of the page cache, and what each has of its own.
 
-#[cfg(test)]
-use std::cell::Cell;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -111,9 +109,6 @@ pub struct PageCache {
     pub(super) front: RefCell<Front>,
     /// Keys are written here.
     pub(super) key: RefCell<Vec<u8>>,
-    /// The second that a test has stopped the wall clock at.
-    #[cfg(test)]
-    pub(super) stopped_at_s: Cell<Option<u64>>,
 }
 
 impl PageCache {
@@ -139,18 +134,7 @@ impl PageCache {
             counters,
             front: RefCell::default(),
             key: RefCell::default(),
-            #[cfg(test)]
-            stopped_at_s: Cell::default(),
         }
-    }
-
-    /// The second of the wall clock that counts for freshness.
-    pub(super) fn now_s(&self, worker: &Worker) -> u64 {
-        #[cfg(test)]
-        if let Some(stopped_at_s) = self.stopped_at_s.get() {
-            return stopped_at_s;
-        }
-        worker.clock().wall_seconds()
     }
 
     /// Keeps an answer that was asked for in second `at_s`, when `since` was the number of the latest purge.
@@ -242,7 +226,7 @@ impl PageCache {
             disk.purge(name);
         }
         if let Some(tier) = &self.tier {
-            tier.purge_base(name, self.now_ms(worker));
+            tier.purge_base(name, end_of_second_ms(worker));
         }
         count
     }
@@ -253,7 +237,7 @@ impl PageCache {
         let has_tag = |entry: &CacheEntry| entry.page.tags.iter().any(|known| **known == *tag);
         let count = self.shared.memory.purge_all(has_tag);
         self.counters.purged.add_many(count as u64);
-        let now_ms = self.now_ms(worker);
+        let now_ms = end_of_second_ms(worker);
         if let Some(disk) = &self.shared.disk {
             self.shared.tag_purges.add(tag, now_ms);
             disk.write_note(Arc::clone(&self.shared.tag_purges));
@@ -263,11 +247,12 @@ impl PageCache {
         }
         count
     }
+}
 
-    fn now_ms(&self, worker: &Worker) -> u64 {
-        // The end of the second: what was asked for within it may be older than the purge.
-        self.now_s(worker).saturating_mul(1000).saturating_add(999)
-    }
+/// When a purge takes effect: what was asked for in the same second may be older than the purge.
+fn end_of_second_ms(worker: &Worker) -> u64 {
+    let now_s = worker.clock().wall_seconds();
+    now_s.saturating_mul(1000).saturating_add(999)
 }
 
 impl SharedCache {

@@ -62,7 +62,7 @@ impl Hook for StoreAnswer {
 impl StoreAnswer {
     fn page(&self, exchange: &mut Exchange, mut fetch: PageFetch) {
         let cache = Rc::clone(self.0.cache(exchange));
-        let now_s = cache.now_s(&exchange.worker);
+        let now_s = exchange.worker.clock().wall_seconds();
         let is_judged_here = !fetch.conditions.is_empty();
         fetch.give_conditions_back(exchange);
         if is_failure(exchange.response.status)

@@ -67,19 +67,6 @@ impl NameServers {
         }
     }
 
-    /// One name server over UDP, no search domains and no hosts file.
-    #[cfg(test)]
-    pub(crate) fn only(server: SocketAddr) -> NameServers {
-        let mut connection = hickory_resolver::config::ConnectionConfig::udp();
-        connection.port = server.port();
-        let server = NameServerConfig::new(server.ip(), true, vec![connection]);
-        NameServers {
-            config: ResolverConfig::from_parts(None, Vec::new(), vec![server]),
-            options: ResolverOpts::default(),
-            hosts: Arc::default(),
-        }
-    }
-
     pub(super) fn client(&self) -> NameClient {
         let provider = TokioRuntimeProvider::default();
         let mut builder = TokioResolver::builder_with_config(self.config.clone(), provider);
@@ -234,6 +221,20 @@ const INCOMPLETE_VALID: Duration = Duration::from_secs(10);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl NameServers {
+        /// One name server over UDP, no search domains and no hosts file.
+        pub(in crate::gateway::resolve) fn only(server: SocketAddr) -> NameServers {
+            let mut connection = hickory_resolver::config::ConnectionConfig::udp();
+            connection.port = server.port();
+            let server = NameServerConfig::new(server.ip(), true, vec![connection]);
+            NameServers {
+                config: ResolverConfig::from_parts(None, Vec::new(), vec![server]),
+                options: ResolverOpts::default(),
+                hosts: Arc::default(),
+            }
+        }
+    }
 
     fn endpoint(address: &str, priority: u16, weight: u16) -> Endpoint {
         Endpoint {

@@ -245,19 +245,6 @@ impl Resolved {
         resolved
     }
 
-    /// A name that stands for these addresses.
-    #[cfg(test)]
-    pub(super) fn of(addresses: &[SocketAddr]) -> Resolved {
-        let resolved = Resolved::unknown();
-        let endpoint = |address: &SocketAddr| Endpoint {
-            address: *address,
-            priority: 0,
-            weight: 2,
-        };
-        resolved.publish(addresses.iter().map(endpoint).collect());
-        resolved
-    }
-
     /// Makes `endpoints` the current ones, if they are others. Wakes who waits for an answer.
     fn publish(&self, endpoints: Vec<Endpoint>) {
         let mut published = lock(&self.published);

@@ -16,6 +16,20 @@ struct Server {
     asked: Arc<AtomicU64>,
 }
 
+impl Resolved {
+    /// A name that stands for these addresses.
+    pub(in crate::gateway) fn of(addresses: &[SocketAddr]) -> Resolved {
+        let resolved = Resolved::unknown();
+        let endpoint = |address: &SocketAddr| Endpoint {
+            address: *address,
+            priority: 0,
+            weight: 2,
+        };
+        resolved.publish(addresses.iter().map(endpoint).collect());
+        resolved
+    }
+}
+
 const A: u16 = 1;
 const AAAA: u16 = 28;
 const SRV: u16 = 33;
