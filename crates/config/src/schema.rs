@@ -80,23 +80,6 @@ impl ValueKind {
             ValueKind::Any => "any value",
         }
     }
-
-    /// The type as the reference names it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            ValueKind::Bool => "bool",
-            ValueKind::Short => "short",
-            ValueKind::Int => "int",
-            ValueKind::String => "string",
-            ValueKind::List => "list",
-            ValueKind::Map => "map",
-            ValueKind::StringMap => "map of strings",
-            ValueKind::StringOrList => "string or list",
-            ValueKind::BoolOrString => "bool or string",
-            ValueKind::Any => "any",
-        }
-    }
 }
 
 /// Where a directive may be set.

@@ -5,7 +5,7 @@
 //! column a person reads.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The index of a source in [`Sources`].
@@ -160,14 +160,6 @@ impl Sources {
             .iter()
             .enumerate()
             .map(|(index, source)| (FileId(index as u32), source))
-    }
-
-    /// The files that were read, for a reload to watch or a log to name.
-    pub fn files(&self) -> impl Iterator<Item = &Path> {
-        self.list.iter().filter_map(|source| match &source.origin {
-            Origin::File(path) => Some(path.as_path()),
-            Origin::Shell(_) | Origin::Text(_) => None,
-        })
     }
 
     /// Line and column of the start of `span`.

@@ -85,16 +85,6 @@ impl Template {
         }
     }
 
-    /// The whole text, when there is no substitution in it.
-    #[must_use]
-    pub fn literal(&self) -> Option<&[u8]> {
-        match self.pieces.as_slice() {
-            [] => Some(b""),
-            [Piece::Text(text)] => Some(text),
-            _ => None,
-        }
-    }
-
     /// Whether it uses groups of the enclosing condition, which need not be kept otherwise.
     #[must_use]
     pub fn uses_condition_groups(&self) -> bool {
@@ -382,10 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_without_substitutions_is_a_text() {
-        assert_eq!(Template::compile("/a$$b").literal(), Some(&b"/a$b"[..]));
-        assert_eq!(Template::compile("").literal(), Some(&b""[..]));
-        assert!(Template::compile("/$1").literal().is_none());
+    fn a_template_knows_whether_it_needs_groups_of_a_condition() {
         assert!(
             Template::compile("%{esc:1}").uses_condition_groups()
                 && !Template::compile("$1").uses_condition_groups()

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::condition::{Op, Subject};
-use crate::diagnostic::{Diagnostic, Style, render};
+use crate::diagnostic::Diagnostic;
 use crate::matcher::Matcher;
 use crate::source::{Sources, Span};
 use crate::value::Value;
@@ -29,15 +29,6 @@ impl Config {
         self.blocks
             .first()
             .expect("a configuration always has its global block")
-    }
-
-    /// The warnings, rendered one after the other, each ended by a line end.
-    #[must_use]
-    pub fn render_warnings(&self, style: Style) -> String {
-        let warnings = self.warnings.iter();
-        warnings
-            .map(|warning| render(warning, &self.sources, style) + "\n")
-            .collect()
     }
 
     /// The block with this id.

@@ -180,11 +180,6 @@ impl Run {
         }
     }
 
-    /// The state it runs in.
-    pub fn machine(&self) -> &Rc<Machine> {
-        &self.machine
-    }
-
     fn resume_with(&mut self, arguments: impl IntoLuaMulti) -> Result<Progress, ScriptError> {
         let Some(thread) = &mut self.thread else {
             return Ok(Progress::Ended(self.nothing()));
@@ -319,15 +314,10 @@ fn processor_time() -> Duration {
 
 impl Results {
     /// How many values there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         // The first one is the driver's mark.
         self.stack()
             .map_or(0, |stack| stack.len().saturating_sub(1))
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Value `number` as bytes, if it is a string.

@@ -1,6 +1,224 @@
-//! Prints the directive reference: `cargo xtask docs` keeps it in `docs/directives.md`.
+//! Prints the directive reference, made from the tables: `cargo xtask docs` keeps it in `docs/directives.md`.
 #![forbid(unsafe_code)]
 
+use std::fmt::Write;
+
+use petrel_engine::config::ValueKind;
+use petrel_engine::module::{Loaded, ModuleSpec};
+use petrel_engine::settings::directives::{DIRECTIVES, DirectiveSpec, Effect, Scope};
+use petrel_modules::gateway::options::HOST_OPTIONS;
+use petrel_modules::{MODULES, NOT_BUILT_MODULES};
+
 fn main() {
-    print!("{}", petrel_modules::reference());
+    print!("{}", reference());
+}
+
+fn reference() -> String {
+    let mut text = String::from(INTRODUCTION);
+    section(&mut text, "The core", "Always there.", DIRECTIVES);
+    text.push_str(STRICTNESS);
+    for module in MODULES {
+        section(
+            &mut text,
+            module.name,
+            &introduction(module),
+            module.directives,
+        );
+    }
+    options_of_backends(&mut text);
+    text.push_str(NOT_BUILT);
+    for module in NOT_BUILT_MODULES {
+        section(&mut text, module.name, module.doc, module.directives);
+    }
+    text
+}
+
+fn options_of_backends(text: &mut String) {
+    text.push_str(BACKENDS);
+    for option in HOST_OPTIONS {
+        let doc = option.doc.replace('|', "\\|");
+        let (name, kind, default) = (option.name, option.kind.name(), option.default);
+        writeln!(text, "| `{name}` | {kind} | {default} | {doc} |").expect("writing to a string");
+    }
+}
+
+fn introduction(module: &ModuleSpec) -> String {
+    let loaded = match module.loaded {
+        Loaded::Always => "Always there.",
+        Loaded::Listed => "Takes part when `server.modules` lists it.",
+        Loaded::Compat => {
+            "Takes part without being listed, unless `server.compat-module-load` is off."
+        }
+    };
+    format!("{} {loaded}", module.doc)
+}
+
+fn section(text: &mut String, title: &str, introduction: &str, directives: &[DirectiveSpec]) {
+    write!(text, "\n## {title}\n\n{introduction}\n").expect("writing to a string");
+    if directives.is_empty() {
+        return;
+    }
+    text.push_str("\n| directive | type | scope | default | effect | meaning |\n");
+    text.push_str("|---|---|---|---|---|---|\n");
+    for spec in directives {
+        row(text, spec);
+    }
+}
+
+fn row(text: &mut String, spec: &DirectiveSpec) {
+    let cells = [
+        format!("`{}`", spec.name),
+        kind(spec.kind).to_owned(),
+        scope(spec.scope).to_owned(),
+        spec.default.to_owned(),
+        effect(spec.effect),
+        spec.doc.to_owned(),
+    ];
+    let cells = cells.map(|cell| cell.replace('|', "\\|"));
+    writeln!(text, "| {} |", cells.join(" | ")).expect("writing to a string");
+}
+
+fn kind(kind: ValueKind) -> &'static str {
+    match kind {
+        ValueKind::Bool => "bool",
+        ValueKind::Short => "short",
+        ValueKind::Int => "int",
+        ValueKind::String => "string",
+        ValueKind::List => "list",
+        ValueKind::Map => "map",
+        ValueKind::StringMap => "map of strings",
+        ValueKind::StringOrList => "string or list",
+        ValueKind::BoolOrString => "bool or string",
+        ValueKind::Any => "any",
+    }
+}
+
+fn scope(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Server => "server",
+        Scope::Socket => "listener",
+        Scope::Request => "any",
+    }
+}
+
+fn effect(effect: Effect) -> String {
+    match effect {
+        Effect::Works => "works".to_owned(),
+        Effect::Accepted(why) => format!("accepted: {why}"),
+        Effect::NotYet(why) => format!("not yet: {why}"),
+        Effect::Exposes(why) => format!("503: {why}"),
+        Effect::Refuses(why) => format!("start-up refuses: {why}"),
+        Effect::Renamed(name) => format!("works: another name of `{name}`"),
+        Effect::Removed(name) => format!("start-up refuses: use {name}"),
+    }
+}
+
+const INTRODUCTION: &str = "\
+# Directives
+
+Made from the tables in the code by `cargo xtask docs`: change it there.
+
+**Type**: a bool is \"enable\" or \"disable\" (also \"true\", \"false\" or a number), a short 0 to
+65535, an int 0 to 4294967295, a list ( \"a\", \"b\" ), a map ( \"key\" => value ).
+
+**Scope**: *server* directives stand outside all conditions, *listener* ones also in
+`$SERVER[\"socket\"]`, all others in any condition. Where several conditions are true, the last one
+in the text counts.
+
+**Effect**: what *works* does what it says. What is *accepted* needs nothing done, for the reason
+given. What has no effect *yet* is told at start-up. *503* marks what protects something and is not
+built: when it is set, the requests it is about are answered 503 instead of being let through. So are those that belong to a
+backend or program (`fastcgi.server`, `cgi.assign` and the like) while its module is not in
+`server.modules`.
+";
+
+const STRICTNESS: &str = "
+### Request strictness
+
+Keys of `server.http-parseopts`, each \"enable\" or \"disable\":
+
+| key | default | when enabled |
+|---|---|---|
+| `header-strict` | enable | header lines must end in CR LF, and their characters are checked |
+| `host-strict` | enable | Host must be a well-formed name or address; implies `host-normalize` |
+| `host-normalize` | disable | the port of Host is checked, and what need not be there is dropped |
+| `method-get-body` | disable | GET and HEAD may have a body |
+| `url-normalize` | enable | URLs are normalised at all; when disabled, the keys below rest |
+| `url-normalize-unreserved` | enable | decodes `%XX` of unreserved characters, encodes what must be |
+| `url-normalize-required` | disable | decodes every `%XX` that need not be encoded |
+| `url-ctrls-reject` | enable | control characters are refused |
+| `url-path-backslash-trans` | disable | `\\` in the path becomes `/` |
+| `url-path-2f-decode` | enable | `%2F` in the path becomes `/` |
+| `url-path-2f-reject` | disable | `%2F` in the path is refused |
+| `url-path-dotseg-remove` | enable | `.` and `..` in the path are resolved |
+| `url-path-dotseg-reject` | disable | `.` and `..` in the path are refused |
+| `url-query-20-plus` | disable | `%20` in the query becomes `+` |
+| `url-invalid-utf8-reject` | enable | bytes that are not UTF-8 are refused |
+
+What is decoded or resolved cannot be refused as well: asking for both is an error. Asking only for the
+refusal switches the other off.
+
+### Feature flags
+
+Keys of `server.feature-flags` that change something:
+
+| key | default | meaning |
+|---|---|---|
+| `http10.range` | disable | Range is honoured in HTTP/1.0 requests |
+| `server.absolute-dir-redirect` | disable | the redirect to a directory names scheme and host |
+| `server.graceful-shutdown-timeout` | 8 for a stop, 86400 for a reload | seconds that a graceful stop and a reload leave to requests; 0 is no limit |
+| `server.http-pathinfo` | enable | a URL may go on behind the name of a file |
+| `server.errorlog-high-precision` | disable | the error log shows nanoseconds |
+";
+
+const BACKENDS: &str = "
+## Options of a backend
+
+What stands in the inner parentheses of `fastcgi.server`, `scgi.server`, `proxy.server` and `ajp13.server`:
+`( \".php\" => (( \"socket\" => \"/run/php.sock\", \"read-timeout\" => 60 )) )`. `proxy-core.*` has directives
+for some of them, and the defaults for the others.
+
+| option | type | default | meaning |
+|---|---|---|---|
+";
+
+const NOT_BUILT: &str = "
+# Modules that are not built
+
+Their directives are known, so that a configuration that has them is understood. The effect says what
+comes of each.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_committed_reference_is_up_to_date() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/directives.md");
+        let committed = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            committed == reference(),
+            "docs/directives.md is out of date: cargo xtask docs"
+        );
+    }
+
+    #[test]
+    fn every_option_of_a_backend_is_there() {
+        let text = reference();
+        for option in HOST_OPTIONS {
+            let row = format!("| `{}` | {} |", option.name, option.kind.name());
+            assert!(text.contains(&row), "{row}");
+        }
+    }
+
+    #[test]
+    fn a_row_keeps_its_cells() {
+        let rows = reference();
+        let rows = rows.lines().filter(|line| line.starts_with("| `"));
+        for row in rows {
+            let bars = row.replace("\\|", "").matches('|').count();
+            assert!([7, 5, 4].contains(&bars), "{row}");
+        }
+    }
 }

@@ -30,7 +30,6 @@ pub(crate) mod mcpage;
 mod not_built;
 pub mod page_cache;
 pub(crate) mod redirect;
-mod reference;
 pub(crate) mod remote_store;
 pub(crate) mod setenv;
 pub(crate) mod simple_vhost;
@@ -47,7 +46,7 @@ use petrel_engine::settings::directives::{DIRECTIVES, DirectiveSpec};
 use petrel_engine::shared::Shared;
 
 pub use loading::warnings;
-pub use reference::reference;
+pub use not_built::MODULES as NOT_BUILT_MODULES;
 
 /// Every module there is. Those that `server.modules` does not list take part in this order.
 pub static MODULES: &[&ModuleSpec] = &[

@@ -96,28 +96,6 @@ pub fn write_closing_boundary(out: &mut Vec<u8>, boundary: &str) {
     out.extend_from_slice(b"--\r\n");
 }
 
-/// Length in bytes of the whole multipart body: for each range its part header and data, then the
-/// closing boundary. Saturates, which no file can reach.
-pub fn multipart_length(
-    boundary: &str,
-    content_type: &[u8],
-    ranges: &[Range<u64>],
-    size: u64,
-) -> u64 {
-    let mut frame = Vec::with_capacity(160 + boundary.len() + content_type.len());
-    write_closing_boundary(&mut frame, boundary);
-    let mut length = frame.len() as u64;
-    for range in ranges {
-        frame.clear();
-        write_part_header(&mut frame, boundary, content_type, range, size);
-        let data = range.end.saturating_sub(range.start);
-        length = length
-            .saturating_add(frame.len() as u64)
-            .saturating_add(data);
-    }
-    length
-}
-
 /// Ranges taken together so far.
 enum Merged {
     None,
@@ -333,23 +311,6 @@ mod tests {
         assert_eq!(parsed(&header(10)), Single(0..100));
         assert_eq!(parsed(&header(11)), Ignore);
         assert_eq!(parsed(&header(1000)), Ignore);
-    }
-
-    #[test]
-    fn the_length_is_that_of_what_is_written() {
-        let ranges = [0..1, 5..10, 90..100];
-        for content_type in [&b"text/plain"[..], b""] {
-            let mut body = Vec::new();
-            for range in &ranges {
-                write_part_header(&mut body, "xyz", content_type, range, 100);
-                body.extend(range.clone().map(|byte| byte as u8));
-            }
-            write_closing_boundary(&mut body, "xyz");
-            assert_eq!(
-                multipart_length("xyz", content_type, &ranges, 100),
-                body.len() as u64
-            );
-        }
     }
 
     #[test]

@@ -12,7 +12,7 @@
 //! Modifier 1 is 0: a request to a WSGI, PSGI or Rack application, whose variables follow.
 
 /// Length of a packet's header.
-pub(crate) const HEADER_BYTES: usize = 4;
+const HEADER_BYTES: usize = 4;
 
 /// The request has more than 64 KiB of variables, which no packet can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,76 +82,6 @@ impl<'o> UwsgiEncoder<'o> {
     }
 }
 
-/// How far a packet has come.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ParsedPacket {
-    /// More bytes are needed.
-    Partial,
-    /// The packet is complete.
-    Complete {
-        /// What kind of packet: 0 is a request with variables.
-        modifiers: (u8, u8),
-        /// The variables, for [`PacketVariables`].
-        variables: std::ops::Range<usize>,
-    },
-}
-
-/// Reads a packet from the front of `input`, as an application server does. It ends, and the body
-/// begins, where the variables end.
-pub fn parse(input: &[u8]) -> ParsedPacket {
-    let Some(&[first, low, high, second]) = input.first_chunk::<HEADER_BYTES>() else {
-        return ParsedPacket::Partial;
-    };
-    let end = HEADER_BYTES + usize::from(u16::from_le_bytes([low, high]));
-    if input.len() < end {
-        return ParsedPacket::Partial;
-    }
-    ParsedPacket::Complete {
-        modifiers: (first, second),
-        variables: HEADER_BYTES..end,
-    }
-}
-
-/// Names and values of a packet. An item is an error if the bytes end inside a variable; it is the
-/// last one.
-#[derive(Clone, Debug)]
-pub struct PacketVariables<'b> {
-    rest: &'b [u8],
-}
-
-/// A variable of a packet is cut off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CutOff;
-
-impl<'b> PacketVariables<'b> {
-    /// The variables in `bytes`: the range that [`ParsedPacket::Complete`] names.
-    pub fn new(bytes: &'b [u8]) -> PacketVariables<'b> {
-        PacketVariables { rest: bytes }
-    }
-
-    fn part(&mut self) -> Option<&'b [u8]> {
-        let (length, rest) = self.rest.split_first_chunk::<2>()?;
-        let (part, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
-        self.rest = rest;
-        Some(part)
-    }
-}
-
-impl<'b> Iterator for PacketVariables<'b> {
-    type Item = Result<(&'b [u8], &'b [u8]), CutOff>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.rest.is_empty() {
-            return None;
-        }
-        let pair = self.part().and_then(|name| Some((name, self.part()?)));
-        if pair.is_none() {
-            self.rest = &[];
-        }
-        Some(pair.ok_or(CutOff))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -189,27 +119,6 @@ mod tests {
         assert!(encoded(&many[..655]).is_ok());
     }
 
-    #[test]
-    fn a_packet_is_complete_with_its_last_variable() {
-        let wire = encoded(&[(b"A".to_vec(), b"b".to_vec())]).expect("it is short");
-        for length in 0..wire.len() {
-            assert_eq!(parse(&wire[..length]), ParsedPacket::Partial, "{length}");
-        }
-        let complete = ParsedPacket::Complete {
-            modifiers: (0, 0),
-            variables: 4..wire.len(),
-        };
-        assert_eq!(parse(&[&wire[..], b"body"].concat()), complete);
-    }
-
-    #[test]
-    fn variables_that_are_cut_off_are_an_error() {
-        for bytes in [&b"\x01"[..], b"\x01\0", b"\x01\0A", b"\x01\0A\x02\0b"] {
-            let found: Vec<_> = PacketVariables::new(bytes).collect();
-            assert_eq!(found, [Err(CutOff)], "{bytes:?}");
-        }
-    }
-
     proptest! {
         #[test]
         fn variables_come_back(variables in proptest::collection::vec((
@@ -217,20 +126,17 @@ mod tests {
             proptest::collection::vec(any::<u8>(), 0..300),
         ), 0..40)) {
             let wire = encoded(&variables).expect("it is short");
-            let ParsedPacket::Complete { variables: range, .. } = parse(&wire) else {
-                panic!("it is complete");
+            let (header, mut rest) = wire.split_at(HEADER_BYTES);
+            let [low, high] = (rest.len() as u16).to_le_bytes();
+            prop_assert_eq!(header, [0, low, high, 0]);
+            let mut next = || {
+                let (length, behind) = rest.split_first_chunk::<2>()?;
+                let (part, behind) = behind.split_at(u16::from_le_bytes(*length).into());
+                rest = behind;
+                Some(part.to_vec())
             };
-            let owned = |pair: Result<(&[u8], &[u8]), CutOff>| {
-                pair.map(|(name, value)| (name.to_vec(), value.to_vec()))
-            };
-            let found: Result<Vec<_>, CutOff> = PacketVariables::new(&wire[range]).map(owned).collect();
-            prop_assert_eq!(found, Ok(variables));
-        }
-
-        #[test]
-        fn nothing_panics(input in proptest::collection::vec(any::<u8>(), 0..99)) {
-            let _ = parse(&input);
-            let _ = PacketVariables::new(&input).count();
+            let found: Vec<_> = std::iter::from_fn(|| Some((next()?, next()?))).collect();
+            prop_assert_eq!(found, variables);
         }
     }
 }

@@ -99,7 +99,7 @@ impl<'r> Finished<'r> {
                 other => Content::Wrong(other.type_name()),
             },
         };
-        let header = match results.len() {
+        let header = match results.count() {
             3 => match results.value(3)? {
                 Value::Table(header) => Header::Many(header),
                 _ => Header::Few(results, 4),

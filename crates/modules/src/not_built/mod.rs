@@ -16,7 +16,7 @@ use petrel_engine::module::{Configure, Loaded, ModuleSpec};
 use petrel_engine::settings::directives::DirectiveSpec;
 
 /// The modules, families together.
-pub(crate) static MODULES: &[&ModuleSpec] = &[
+pub static MODULES: &[&ModuleSpec] = &[
     &gateways::SOCKPROXY,
     &gateways::WSTUNNEL,
     &auth::AUTH,

@@ -138,11 +138,6 @@ pub fn write_end_of_stream(out: &mut Vec<u8>, kind: u8, id: u16) {
     write_header(out, kind, id, 0, 0);
 }
 
-/// Appends ABORT_REQUEST.
-pub fn write_abort_request(out: &mut Vec<u8>, id: u16) {
-    write_header(out, kind::ABORT_REQUEST, id, 0, 0);
-}
-
 /// Appends END_REQUEST.
 pub fn write_end_request(out: &mut Vec<u8>, id: u16, app_status: u32, status: ProtocolStatus) {
     write_header(out, kind::END_REQUEST, id, 8, 0);

@@ -24,8 +24,8 @@ mod reply;
 mod request;
 
 pub use encode::{
-    ParamsEncoder, write_abort_request, write_begin_request, write_end_of_stream,
-    write_end_request, write_pair, write_stream, write_unknown_type, write_values_result,
+    ParamsEncoder, write_begin_request, write_end_of_stream, write_end_request, write_pair,
+    write_stream, write_unknown_type, write_values_result,
 };
 pub use records::{RecordError, Stream};
 pub use reply::{FastCgiDecoder, FastCgiEvent, ReplyDecoded};

@@ -393,7 +393,7 @@ fn requests_may_be_interleaved() {
     wire.extend(record(99, 0, b"?", 0));
     wire.extend(record(99, 1, b"?", 0));
     write_end_of_stream(&mut wire, kind::STDIN, 1);
-    write_abort_request(&mut wire, 300);
+    wire.extend([1, kind::ABORT_REQUEST, 1, 44, 0, 0, 0, 0]);
     let found = requests(&wire);
     let one = Request {
         id: 1,

@@ -323,11 +323,6 @@ impl BodyDecoder {
         self.state == ChunkedState::End
     }
 
-    /// Body bytes handed out so far, chunk framing not counted.
-    pub fn bytes_received(&self) -> u64 {
-        self.bytes_received
-    }
-
     /// Body bytes still to come, if that is known: not for chunked bodies before their end.
     pub fn remaining(&self) -> Option<u64> {
         match self.state {
@@ -335,19 +330,6 @@ impl BodyDecoder {
             ChunkedState::End => Some(0),
             _ => None,
         }
-    }
-
-    /// The trailer fields of a chunked body, once it is complete; before that, none.
-    pub fn trailers(&self) -> impl Iterator<Item = (&[u8], &[u8])> + '_ {
-        let trailer = if self.is_end() {
-            &self.trailer[..]
-        } else {
-            &[]
-        };
-        trailer.split(|&byte| byte == b'\n').filter_map(|line| {
-            let colon = memchr::memchr(b':', line)?;
-            Some((&line[..colon], line[colon + 1..].trim_ascii()))
-        })
     }
 
     /// Counts as many of `remaining` bytes as are `available`.

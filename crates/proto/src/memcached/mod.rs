@@ -17,7 +17,7 @@ pub mod text;
 
 pub use command::{Command, Direction, EXPIRED, Key, KeyError, Write};
 pub use error::ReplyError;
-pub use reply::{Item, MemcachedProgress, Reply, VALUE_BYTES_MAX};
+pub use reply::{Item, MemcachedProgress, Reply};
 
 #[cfg(test)]
 mod tests;

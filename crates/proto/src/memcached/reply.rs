@@ -54,6 +54,3 @@ pub struct MemcachedProgress {
     /// A complete reply; what follows in the input belongs to the next one.
     pub reply: Option<Reply>,
 }
-
-/// The longest value that is taken by default. Servers take 1 MiB unless told otherwise.
-pub const VALUE_BYTES_MAX: usize = 16 << 20;

@@ -197,7 +197,6 @@ fn values_say_what_they_are() {
     assert_eq!(bulk("a").bytes(), Some(&b"a"[..]));
     assert_eq!(bulk("a").into_bytes(), Some(b"a".to_vec()));
     assert_eq!(Value::Nil.bytes(), None);
-    assert_eq!(Value::Integer(3).integer(), Some(3));
     assert!(Value::Status(b"OK".into()).is_ok() && !bulk("OK").is_ok());
     assert!(Value::Error(b"ERR".into()).is_error());
 }

@@ -61,14 +61,6 @@ impl Value {
         }
     }
 
-    /// The number, if it is a whole one.
-    pub fn integer(&self) -> Option<i64> {
-        match self {
-            Value::Integer(number) => Some(*number),
-            _ => None,
-        }
-    }
-
     /// Whether the command failed.
     pub fn is_error(&self) -> bool {
         matches!(self, Value::Error(_))

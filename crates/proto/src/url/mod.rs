@@ -10,7 +10,6 @@
 mod normalise;
 
 use crate::method::Method;
-use crate::status::Status;
 
 /// The switches of server.http-parseopts that concern the URL, under their own names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,13 +86,6 @@ url_errors! {
     InvalidUtf8 "The request target holds a byte that is not UTF-8 (url-invalid-utf8-reject).",
     EncodedSlash "The path holds an encoded slash (url-path-2f-reject).",
     DotSegment "The path holds an empty, `.` or `..` segment (url-path-dotseg-reject).",
-}
-
-impl UrlError {
-    /// The status to answer with: 400.
-    pub const fn status(self) -> Status {
-        Status::BAD_REQUEST
-    }
 }
 
 impl std::fmt::Display for UrlError {
