@@ -293,7 +293,7 @@ impl Exchange {
         kept.clear();
         *scope = None;
         *progress = WalkProgress::default();
-        run.clear();
+        *run = RunState::default();
         *lineage = Lineage::default();
         cold.clear();
     }

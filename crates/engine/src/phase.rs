@@ -109,26 +109,28 @@ pub(crate) fn log(exchange: &mut Exchange) {
     }
 }
 
-/// The next hook of the present phase, or what the core does at its end.
+/// The next hook, or what the core does at the end of a phase, whichever comes first that has something to say. Most
+/// phases of most requests have no hook.
 fn step(exchange: &mut Exchange) -> Outcome {
-    let phase = exchange.progress.phase();
-    let settings = Rc::clone(&exchange.settings);
-    match settings.hooks(phase).get(exchange.progress.hook) {
-        Some(hook) => {
+    loop {
+        let phase = exchange.progress.phase();
+        let hooks = exchange.settings.hooks(phase);
+        if let Some(hook) = hooks.get(exchange.progress.hook) {
+            let hook = Rc::clone(hook);
             exchange.progress.hook += 1;
             exchange.progress.worked = true;
             let outcome = hook.run(exchange);
             if matches!(outcome, Outcome::Cold) {
                 exchange.progress.hook -= 1;
             }
-            outcome
+            return outcome;
         }
-        None => {
-            let outcome = end_of(phase, exchange);
-            if matches!(outcome, Outcome::Next) {
-                advance(exchange, phase);
-            }
-            outcome
+        match end_of(phase, exchange) {
+            Outcome::Next => advance(exchange, phase),
+            outcome => return outcome,
+        }
+        if exchange.progress.is_over() {
+            return Outcome::Next;
         }
     }
 }
@@ -202,15 +204,15 @@ enum ClosedAnswer {
 }
 
 fn closed_by_exposure(exchange: &mut Exchange, what: ClosedAnswer) -> Outcome {
-    let settings = Rc::clone(&exchange.settings);
+    let exposure = &exchange.settings.exposure;
     let url = &exchange.request.url;
-    let of_url = settings.exposure.closes(url.path(), url.target());
+    let of_url = exposure.closes(url.path(), url.target());
     // An index file has changed both paths. A physical path has the root in front, so only keys
     // that are suffixes mean anything there.
     let closes = match what {
         ClosedAnswer::Url => of_url,
         ClosedAnswer::Physical => {
-            of_url.or_else(|| settings.exposure.closes_suffix(&exchange.physical.path))
+            of_url.or_else(|| exposure.closes_suffix(&exchange.physical.path))
         }
     };
     let Some(directive) = closes else {

@@ -14,6 +14,8 @@ pub struct ReplyHead {
     names: String,
     values: Vec<u8>,
     fields: Vec<ReplyField>,
+    /// The lengths of the names, modulo 64, as bits: most names that are asked for are not there.
+    lengths: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -36,6 +38,7 @@ impl ReplyHead {
             names: String::new(),
             values: Vec::new(),
             fields: Vec::new(),
+            lengths: 0,
         }
     }
 
@@ -46,7 +49,9 @@ impl ReplyHead {
             names,
             values,
             fields,
+            lengths,
         } = self;
+        *lengths = 0;
         *status = Status::OK;
         names.clear();
         values.clear();
@@ -68,6 +73,7 @@ impl ReplyHead {
     pub fn push(&mut self, name: &str, value: &[u8]) {
         let place = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
         let begins = (place(self.names.len()), place(self.values.len()));
+        self.lengths |= length_bit(name);
         self.names.push_str(name);
         self.values.extend_from_slice(value);
         let name = begins.0..place(self.names.len());
@@ -93,14 +99,21 @@ impl ReplyHead {
     }
 
     /// Value of the first field `name`; letter case is ignored.
+    #[inline]
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        let length = name.len();
-        let mut fields = self
-            .fields
-            .iter()
-            .filter(|field| field.name.len() == length);
-        let found = fields.find(|field| self.name(field).eq_ignore_ascii_case(name))?;
-        Some(self.value(found))
+        match self.lengths & length_bit(name) {
+            0 => None,
+            _ => self.find(name),
+        }
+    }
+
+    fn find(&self, name: &str) -> Option<&[u8]> {
+        let names = self.names.as_bytes();
+        let is_it = |field: &&ReplyField| {
+            let known = names.get(as_usize(&field.name));
+            known.is_some_and(|known| known.eq_ignore_ascii_case(name.as_bytes()))
+        };
+        Some(self.value(self.fields.iter().find(is_it)?))
     }
 
     fn name(&self, field: &ReplyField) -> &str {
@@ -110,6 +123,10 @@ impl ReplyHead {
     fn value(&self, field: &ReplyField) -> &[u8] {
         self.values.get(as_usize(&field.value)).unwrap_or_default()
     }
+}
+
+fn length_bit(name: &str) -> u64 {
+    1 << (name.len() % 64)
 }
 
 fn as_usize(range: &Range<u32>) -> Range<usize> {

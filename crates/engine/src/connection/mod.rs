@@ -76,10 +76,6 @@ impl Connection {
         };
         Connection { link, state }
     }
-
-    fn take_state(&mut self) -> ConnectionState {
-        std::mem::replace(&mut self.state, ConnectionState::Over(None))
-    }
 }
 
 impl ConnectionState {
@@ -249,33 +245,36 @@ impl Future for Connection {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let this = self.get_mut();
-        if this.link.is_late(context) {
-            this.state = this.take_state().time_out(&mut this.link);
+        let Connection { link, state: waits } = self.get_mut();
+        let mut state = std::mem::replace(waits, ConnectionState::Over(None));
+        if link.is_late(context) {
+            state = state.time_out(link);
         }
-        let last_request_of_turn = this.link.facts.request_number + limits::REQUESTS_PER_TURN;
-        while !matches!(this.state, ConnectionState::Over(_)) {
-            if let Some(why) = this.link.worker.cut() {
-                this.state = this.take_state().cut_off(why, &mut this.link);
+        let last_request_of_turn = link.facts.request_number + limits::REQUESTS_PER_TURN;
+        while !matches!(state, ConnectionState::Over(_)) {
+            if let Some(why) = link.worker.cut() {
+                state = state.cut_off(why, link);
             }
-            let before = this.state.name();
-            match this.take_state().step(&mut this.link, context) {
+            let before = state.name();
+            match state.step(link, context) {
                 Break(waiting) => {
-                    this.state = waiting;
+                    *waits = waiting;
                     return Poll::Pending;
                 }
-                Continue(next) => this.state = next,
+                Continue(next) => state = next,
             }
-            if let Some(serving) = this.state.serving() {
-                this.link.trace_state(serving, before, this.state.name());
+            if let Some(serving) = state.serving() {
+                link.trace_state(serving, before, state.name());
             }
-            if matches!(this.state, ConnectionState::Idle(_))
-                && this.link.facts.request_number >= last_request_of_turn
+            if matches!(state, ConnectionState::Idle(_))
+                && link.facts.request_number >= last_request_of_turn
             {
+                *waits = state;
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
         }
+        *waits = state;
         Poll::Ready(())
     }
 }
@@ -283,7 +282,8 @@ impl Future for Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.link.let_go();
-        self.take_state().tell_dropped(&mut self.link);
+        let state = std::mem::replace(&mut self.state, ConnectionState::Over(None));
+        state.tell_dropped(&mut self.link);
         self.link.worker.connection_ends();
     }
 }

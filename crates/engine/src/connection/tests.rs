@@ -463,7 +463,7 @@ async fn a_request_that_has_come_already_is_not_lost_when_the_server_ends() {
     assert!(
         matches!(&connection.state, ConnectionState::Idle(input) if input.len() == 2 * one.len())
     );
-    let held = connection.take_state();
+    let held = std::mem::replace(&mut connection.state, ConnectionState::Over(None));
     let held = held.cut_off(Cut::StopNow, &mut connection.link);
     assert!(matches!(held, ConnectionState::Idle(input) if input.len() == 2 * one.len()));
 }

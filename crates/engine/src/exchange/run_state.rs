@@ -44,25 +44,6 @@ pub(crate) struct RunState {
 }
 
 impl RunState {
-    pub(super) fn clear(&mut self) {
-        let RunState {
-            is_tunnel,
-            is_refused,
-            is_replacement,
-            interim,
-            body_due_s,
-            body_pace,
-            throttle,
-        } = self;
-        *is_tunnel = false;
-        *is_refused = false;
-        *is_replacement = false;
-        interim.clear();
-        *body_due_s = 0;
-        *body_pace = ClientPace::default();
-        *throttle = None;
-    }
-
     /// Keeps `interim` for the owner, unless too much waits for the client already.
     pub(crate) fn keep_interim(&mut self, interim: Interim) {
         let waiting: usize = self.interim.iter().map(Interim::bytes).sum();

@@ -207,8 +207,8 @@ impl Worker {
     pub fn belonging<T: Any>(&self, make: impl FnOnce() -> T) -> Rc<T> {
         let find = || {
             let belongings = self.belongings.borrow();
-            let mut known = belongings.iter().map(Rc::clone);
-            known.find_map(|known| known.downcast::<T>().ok())
+            let known = belongings.iter().find(|known| known.is::<T>())?;
+            Rc::clone(known).downcast::<T>().ok()
         };
         find().unwrap_or_else(|| {
             let made = Rc::new(make());

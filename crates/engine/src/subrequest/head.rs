@@ -171,8 +171,8 @@ pub(super) fn begin(
 
 /// Fields that say what comes on the connection, and how.
 fn is_of_connection(name: &str) -> bool {
-    let field = KnownField::from_name(name.as_bytes());
-    field.is_some_and(|field| field == KnownField::Host || field.is_written_by_sender())
+    let is_wanted = |field: KnownField| field == KnownField::Host || field.is_written_by_sender();
+    KnownField::from_name_if(name.as_bytes(), is_wanted).is_some()
 }
 
 /// Fields about the body of the parent's request, or about which part or version of it is wanted.

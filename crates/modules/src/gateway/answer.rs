@@ -171,12 +171,10 @@ fn announced_length(head: &ReplyHead) -> Option<u64> {
 /// Fields about the connection to the backend (RFC 9110 7.6.1), and those that our own connection
 /// writes.
 fn is_of_connection(name: &str) -> bool {
-    match KnownField::from_name(name.as_bytes()) {
-        Some(field) => field.is_hop_by_hop() || field == KnownField::ContentLength,
-        None => {
-            name.eq_ignore_ascii_case("Status") || name.eq_ignore_ascii_case("X-Accel-Buffering")
-        }
-    }
+    let is_wanted = |field: KnownField| field.is_hop_by_hop() || field == KnownField::ContentLength;
+    KnownField::from_name_if(name.as_bytes(), is_wanted).is_some()
+        || name.eq_ignore_ascii_case("Status")
+        || name.eq_ignore_ascii_case("X-Accel-Buffering")
 }
 
 const VARIABLE: &str = "Variable-";

@@ -91,7 +91,13 @@ impl KnownField {
     /// The known field of this name, whatever its letter case.
     #[inline]
     pub fn from_name(name: &[u8]) -> Option<KnownField> {
-        let field = SLOTS[slot(name)?]?;
+        KnownField::from_name_if(name, |_| true)
+    }
+
+    /// The same if `is_wanted`, which is asked before the names are compared: nearly all of a message's fields are not.
+    #[inline]
+    pub fn from_name_if(name: &[u8], is_wanted: impl Fn(KnownField) -> bool) -> Option<KnownField> {
+        let field = SLOTS[slot(name)?].filter(|field| is_wanted(*field))?;
         let known = field.name().as_bytes();
         // Most clients write names as the RFCs do, and bytes are compared faster than letters.
         (known == name || known.eq_ignore_ascii_case(name)).then_some(field)
