@@ -39,8 +39,8 @@ fn a_look_up_that_finds_the_queue_full_is_503_and_the_next_one_is_not() {
         LookResult::Here(entry) => Err(entry.kind()),
     };
     let mut context = Context::from_waker(Waker::noop());
-    let refused = look_up().expect("the disk has to be asked");
-    let Poll::Ready(found) = cache.poll_cold(&refused, 1, &mut context) else {
+    let mut refused = look_up().expect("the disk has to be asked");
+    let Poll::Ready(found) = cache.poll_cold(&mut refused, 1, &mut context) else {
         panic!("a refusal is told at once");
     };
     let FileKind::Failed(errno) = found[0].entry.kind() else {
@@ -52,7 +52,7 @@ fn a_look_up_that_finds_the_queue_full_is_503_and_the_next_one_is_not() {
     for _ in 0..6000 {
         let kind = match look_up() {
             Err(kind) => Some(kind),
-            Ok(waiting) => match cache.poll_cold(&waiting, 1, &mut context) {
+            Ok(mut waiting) => match cache.poll_cold(&mut waiting, 1, &mut context) {
                 Poll::Ready(found) => Some(found[0].entry.kind()),
                 Poll::Pending => None,
             },

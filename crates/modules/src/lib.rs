@@ -15,7 +15,6 @@ mod cache_dir;
 pub(crate) mod cml;
 pub(crate) mod deflate;
 pub(crate) mod dir_listing;
-mod disk_jobs;
 pub(crate) mod evhost;
 pub mod expire;
 pub(crate) mod extforward;

@@ -19,6 +19,7 @@ mod deadline;
 mod files;
 mod origin;
 mod queue;
+mod shared;
 
 use std::fmt;
 use std::future::Future;
@@ -41,6 +42,8 @@ pub use deadline::{FileDeadline, Late};
 pub use files::{
     DirectoryEntry, read_directory, read_file, read_link, remove_file, stat, write_file_atomically,
 };
+pub(crate) use shared::{JobEnd, Sharing};
+pub use shared::{JobWaiter, SharedJobs};
 
 /// What kind of work a job is, and so which threads do it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

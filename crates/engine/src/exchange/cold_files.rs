@@ -306,11 +306,11 @@ impl Exchange {
 
     fn poll_cold(&self, context: &mut Context<'_>) -> Poll<()> {
         ready!(self.cold.poll_whole(context));
-        let Some(waiting) = self.cold.take_waiting() else {
+        let Some(mut waiting) = self.cold.take_waiting() else {
             return Poll::Ready(());
         };
         let now_s = self.worker.clock().seconds();
-        match self.worker.files().poll_cold(&waiting, now_s, context) {
+        match self.worker.files().poll_cold(&mut waiting, now_s, context) {
             Poll::Ready(found) => {
                 self.cold.change().found.extend(found);
                 Poll::Ready(())

@@ -2,8 +2,8 @@
 //!
 //! One job does everything a request needs of a path, on threads that may wait: first open and fstat, also of the
 //! names that come next (index files, precompressed siblings), then the first read. Where threads are
-//! not to read contents (`server.network-backend`), the first read is that of small files alone. Called by
-//! [jobs](super::jobs) alone, on threads; knows nothing of requests.
+//! not to read contents (`server.network-backend`), the first read is that of small files alone. Knows nothing of
+//! requests.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::contents::Descriptor;
 use super::read::read_full;
 use super::{FileStat, Symlinks};
-use crate::blocking::Origin;
+use crate::blocking::{Class, JobEnd, Origin};
 use crate::file_accounts::{FileAccounts, NetworkBackend};
 use crate::limits;
 use crate::mounts::{self, MountedPlace, Storage};
@@ -59,12 +59,30 @@ pub enum Role {
     Siblings,
 }
 
-/// What a thread does first: it looks at the first path, and at those that come next.
-pub(super) fn look(
+/// A look-up as threads do it: a thread of [`Class::Stat`] looks, and what is to be read then waits for one of
+/// [`Class::First`], so that look-ups that need no contents do not wait behind it.
+pub(super) fn look_up(
     path: Box<[u8]>,
     symlinks: Symlinks,
     next: Option<NextNames>,
-) -> Vec<LookedUpFile> {
+    wants_first: bool,
+    origin: Origin,
+    accounts: Arc<FileAccounts>,
+) -> impl FnOnce(JobEnd<Vec<LookedUpFile>>) + Send + 'static {
+    move |end| {
+        let mut looked = look(path, symlinks, next);
+        if !is_to_be_read(&looked, wants_first) {
+            return end.finish(looked);
+        }
+        end.go_on(Class::First, origin, move |end| {
+            read(&mut looked, wants_first, &accounts);
+            end.finish(looked);
+        });
+    }
+}
+
+/// What a thread does first: it looks at the first path, and at those that come next.
+fn look(path: Box<[u8]>, symlinks: Symlinks, next: Option<NextNames>) -> Vec<LookedUpFile> {
     let mut all = vec![look_at(path, symlinks)];
     if let Some(next) = next {
         let first_kind = all.first().and_then(LookedUpFile::file_type);
@@ -89,14 +107,14 @@ pub(super) fn look(
 }
 
 /// Whether [`read`] has anything to do.
-pub(super) fn is_to_be_read(all: &[LookedUpFile], wants_first: bool) -> bool {
+fn is_to_be_read(all: &[LookedUpFile], wants_first: bool) -> bool {
     let is_kept = |size| size <= limits::FILE_IN_MEMORY_BYTES_MAX;
     let mut sizes = all.iter().map(LookedUpFile::size);
     sizes.any(|size| size > 0 && (wants_first || is_kept(size)))
 }
 
 /// What a thread does then, perhaps another one: it reads what the request will need first.
-pub(super) fn read(all: &mut [LookedUpFile], wants_first: bool, accounts: &Arc<FileAccounts>) {
+fn read(all: &mut [LookedUpFile], wants_first: bool, accounts: &Arc<FileAccounts>) {
     if wants_first && let Some(sent) = probably_sent(all) {
         sent.read_first(accounts);
     }
@@ -147,15 +165,6 @@ fn look_at(path: Box<[u8]>, symlinks: Symlinks) -> LookedUpFile {
 }
 
 impl LookedUpFile {
-    /// The same path, if there was no room for the job that was to read the file.
-    pub(crate) fn refused(self) -> LookedUpFile {
-        LookedUpFile {
-            found: Err(Errno::BUSY.into()),
-            first: None,
-            ..self
-        }
-    }
-
     fn file_type(&self) -> Option<FileType> {
         let (_, stat) = self.found.as_ref().ok()?;
         Some(FileType::from_raw_mode(stat.st_mode))

@@ -8,7 +8,7 @@
 //!
 //! What is not remembered is asked of the kernel, as far as it can answer from its own caches. What
 //! it cannot is [`LookResult::Cold`]: a job on a thread that may wait ([`cold`]), which all who miss the same path
-//! wait for ([`jobs`]). Then the entry is made here, behind its watches, from what the job has opened.
+//! wait for ([`SharedJobs`]). Then the entry is made here, behind its watches, from what the job has opened.
 //!
 //! It knows nothing of URLs, settings or HTTP. [`Exchange::look_up`](crate::Exchange::look_up) is the way
 //! to it for hooks.
@@ -17,13 +17,12 @@ mod cold;
 mod contents;
 mod counters;
 mod entry;
-mod jobs;
 pub(crate) mod read;
 mod resident;
 mod table;
 mod watch;
 
-use std::cell::RefCell;
+use std::cell::{Cell, LazyCell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -33,16 +32,17 @@ pub use cold::{Asker, NextNames, Role};
 pub use contents::Contents;
 use entry::{ContentReading, Usage};
 pub use entry::{FileEntry, FileKind, FileStat, PreparedEntry, SharedDescriptor, Uncached};
-use jobs::{Jobs, Waiter};
+use futures_util::FutureExt;
 pub(crate) use resident::LastLoss;
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use table::EntryTable;
 pub(crate) use watch::Watcher;
 
+use crate::blocking::{JobWaiter, NotDone, Origin, SharedJobs, Sharing};
 use crate::limits;
 use crate::mounts::{self, MountedPlace, Storage};
-use crate::paths::{LookReach, NotOpened, cached_stat, open_and_stat, open_place};
+use crate::paths::{LookReach, NotOpened, cached_stat, open_and_stat, open_place, place_ahead};
 pub use crate::paths::{Symlinks, open_directory, open_directory_place};
 
 /// How the file cache learns that a file has changed.
@@ -65,7 +65,7 @@ pub struct FileCache {
     engine: StatCache,
     contents: Arc<Contents>,
     usage: Rc<Usage>,
-    jobs: Jobs,
+    jobs: SharedJobs<(Box<[u8]>, Symlinks), Vec<cold::LookedUpFile>, LookUpResult>,
 }
 
 /// What a look at a path has come to.
@@ -76,22 +76,29 @@ pub enum LookResult {
     Cold(DiskWait),
 }
 
-/// Somebody who waits for the disk. Dropped, the job goes on for others, or for nobody.
-pub struct DiskWait(For);
-
-enum For {
-    Job(Waiter),
-    /// Nothing: the pool took no more work.
-    Refusal(FoundFile),
+/// A request's wait for the disk. Dropped, the job goes on for others, or for none.
+pub struct DiskWait {
+    path: Box<[u8]>,
+    symlinks: Symlinks,
+    job: JobWaiter<LookUpResult>,
 }
 
 impl DiskWait {
     /// The path that is looked at.
     pub fn path(&self) -> &[u8] {
-        match &self.0 {
-            For::Job(job) => job.path(),
-            For::Refusal(refused) => &refused.path,
-        }
+        &self.path
+    }
+}
+
+/// What a job has found. The first request that is told makes entries of it, for all.
+#[derive(Clone)]
+struct LookUpResult(Rc<(Cell<LookedUp>, OnceCell<Vec<FoundFile>>)>);
+
+type LookedUp = Result<Vec<cold::LookedUpFile>, NotDone>;
+
+impl From<LookedUp> for LookUpResult {
+    fn from(looked: LookedUp) -> LookUpResult {
+        LookUpResult(Rc::new((Cell::new(looked), OnceCell::new())))
     }
 }
 
@@ -117,7 +124,7 @@ impl FileCache {
             watcher: Watcher::new(engine == StatCache::Inotify),
             engine,
             usage: Rc::default(),
-            jobs: Jobs::new(contents.accounts()),
+            jobs: SharedJobs::default(),
             contents,
         }
     }
@@ -144,7 +151,7 @@ impl FileCache {
                 self.contents.counters().count_cached();
                 LookResult::Here(entry)
             }
-            None => self.begin_job(path, symlinks, now_s, asker, next),
+            None => LookResult::Cold(self.begin_job(path, symlinks, asker, next)),
         }
     }
 
@@ -152,26 +159,22 @@ impl FileCache {
     /// far as they may be.
     pub fn poll_cold(
         &self,
-        waiting: &DiskWait,
+        waiting: &mut DiskWait,
         now_s: u32,
         context: &mut Context<'_>,
     ) -> Poll<Vec<FoundFile>> {
-        let job = match &waiting.0 {
-            For::Job(job) => job,
-            For::Refusal(refused) => return Poll::Ready(vec![refused.clone()]),
-        };
-        if let Some(settled) = &*job.settled().borrow() {
-            return Poll::Ready(settled.clone());
-        }
-        let found: Vec<FoundFile> = match ready!(job.poll(context)) {
-            Some(all) => all
+        let LookUpResult(result) = ready!(waiting.job.poll_unpin(context));
+        let (looked, found) = &*result;
+        let failed = |errno| vec![self.failed(&waiting.path, waiting.symlinks, errno, now_s)];
+        let found = found.get_or_init(|| match looked.replace(Ok(Vec::new())) {
+            Ok(all) => all
                 .into_iter()
-                .map(|looked| self.settle(looked, job.symlinks(), now_s))
+                .map(|looked| self.settle(looked, waiting.symlinks, now_s))
                 .collect(),
-            None => vec![self.failed(job.path(), job.symlinks(), Errno::IO, now_s)],
-        };
-        *job.settled().borrow_mut() = Some(found.clone());
-        Poll::Ready(found)
+            Err(NotDone::QueueFull) => failed(Errno::BUSY),
+            Err(NotDone::Lost) => failed(Errno::IO),
+        });
+        Poll::Ready(found.clone())
     }
 
     /// The watcher, whose descriptor the worker waits on.
@@ -190,7 +193,9 @@ impl FileCache {
 
     /// Lets the next lookup of `path` ask the file system: the caller has just changed it.
     pub fn forget(&self, path: &[u8]) {
-        self.jobs.forget(path);
+        for symlinks in [Symlinks::Follow, Symlinks::Refuse] {
+            self.jobs.forget(&(path.into(), symlinks));
+        }
         for table in [&self.following, &self.refusing] {
             if let Some(entry) = table.borrow().get(path) {
                 entry.invalidate();
@@ -275,17 +280,25 @@ impl FileCache {
         &self,
         path: &[u8],
         symlinks: Symlinks,
-        now_s: u32,
         asker: Asker,
         next: impl FnOnce() -> Option<NextNames>,
-    ) -> LookResult {
+    ) -> DiskWait {
         self.contents.counters().count_disk();
-        LookResult::Cold(DiskWait(
-            match self.jobs.join(path, symlinks, asker, next) {
-                Ok(job) => For::Job(job),
-                Err(_) => For::Refusal(self.failed(path, symlinks, Errno::BUSY, now_s)),
-            },
-        ))
+        let origin = LazyCell::new(|| {
+            let place = place_ahead(path, symlinks);
+            Origin::at(place).for_client(asker.client)
+        });
+        let work = || {
+            let (path, accounts) = (path.into(), Arc::clone(self.contents.accounts()));
+            cold::look_up(path, symlinks, next(), asker.wants_first, *origin, accounts)
+        };
+        let key = (path.into(), symlinks);
+        let job = self.jobs.join(key, Sharing::UntilOver, || *origin, work);
+        DiskWait {
+            path: path.into(),
+            symlinks,
+            job,
+        }
     }
 
     /// Makes an entry of what a thread has looked at. What it has opened keeps the way there in the kernel's

@@ -1,7 +1,7 @@
 //! mod_dirlisting: answers for a directory without an index file, as a page or as JSON.
 //!
 //! The directory is read by a thread that may wait for the disk, once for all who ask at the same
-//! time ([`Jobs`]). Then the worker writes the page, a bounded number of entries a turn, so that a big
+//! time ([`SharedJobs`]). Then the worker writes the page, a bounded number of entries a turn, so that a big
 //! one does not hold it. The page works without script and style: a click on a column's head asks
 //! for `?C=M&O=D` (column N, M, S or T; order A or D), which the server sorts by; the script in it
 //! only saves the request. With `?json`, or with an Accept field that names `application/json` and
@@ -27,7 +27,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use petrel_engine::Exchange;
-use petrel_engine::blocking::{FileDeadline, NotDone, Origin};
+use petrel_engine::blocking::{FileDeadline, JobWaiter, NotDone, Origin, SharedJobs};
 use petrel_engine::body::{Body, Piece};
 use petrel_engine::cold_files::status_of_failure;
 use petrel_engine::config::{Diagnostic, DirectiveSpec};
@@ -37,7 +37,6 @@ use petrel_engine::proto::status::Status;
 use petrel_engine::settings::directives::Effect::{Renamed, Works};
 use rustix::io::Errno;
 
-use crate::disk_jobs::{Jobs, Waiter};
 use cache::Cached;
 use options::{Around, ListingOptions};
 use page::ListingPage;
@@ -135,7 +134,7 @@ impl Hook for DirListing {
             return Outcome::Cold;
         };
         let fingerprint = self.options.fingerprint;
-        let reading = exchange.worker.belonging(|| Jobs::new(DIRECTORIES_MAX));
+        let reading = exchange.worker.belonging(SharedJobs::default);
         match begin(&reading, fingerprint, view.format, origin, wanted) {
             Some(waiter) => Outcome::Later(Box::new(Listing {
                 options: Rc::clone(&self.options),
@@ -164,17 +163,20 @@ fn wanted(exchange: &Exchange, options: &ListingOptions, view: &View) -> Option<
 
 /// Has the directory read. `None`: too many are being read.
 fn begin(
-    reading: &Jobs<ReadKey, ReadListing>,
+    reading: &SharedJobs<ReadKey, ReadListing>,
     fingerprint: u64,
     format: ListingFormat,
     origin: Origin,
     wanted: WantedDirectory,
-) -> Option<Waiter<ReadListing>> {
+) -> Option<ReadingWaiter> {
     let key = ReadKey::of(fingerprint, format, origin, &wanted);
-    reading.join(key, origin, move || wanted.read().map(Arc::new))
+    let read = move || wanted.read().map(Arc::new);
+    reading.join_next(key, DIRECTORIES_MAX, origin, read)
 }
 
 type ReadListing = Result<Arc<DirectoryContents>, Errno>;
+
+type ReadingWaiter = JobWaiter<Result<ReadListing, NotDone>>;
 
 /// What decides what is read.
 #[derive(PartialEq, Eq, Hash)]
@@ -216,7 +218,7 @@ struct Listing {
 
 enum ListingState {
     /// The directory is being read.
-    Reading(Waiter<ReadListing>, FileDeadline),
+    Reading(ReadingWaiter, FileDeadline),
     Writing(Box<Writing>),
 }
 

@@ -357,8 +357,8 @@ async fn a_directory_that_hangs_does_not_hold_up_what_is_mounted_in_its_place() 
         Err(Errno::IO)
     };
     let key = ReadKey::of(0, ListingFormat::Json, mount(1), &wanted());
-    let jobs = Jobs::new(2);
-    let first = jobs.join(key, mount(1), hangs);
+    let jobs = SharedJobs::default();
+    let first = jobs.join_next(key, 2, mount(1), hangs);
     has_begun.recv().await.expect("a thread has begun");
     let behind = begin(&jobs, 0, ListingFormat::Json, mount(1), wanted()).expect("there is room");
     assert!(behind.clone().now_or_never().is_none());

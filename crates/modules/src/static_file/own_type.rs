@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use futures_util::FutureExt;
 use petrel_engine::Exchange;
-use petrel_engine::blocking::FileDeadline;
+use petrel_engine::blocking::{FileDeadline, JobWaiter, NotDone, SharedJobs};
 use petrel_engine::cold_files::status_of_failure;
 use petrel_engine::file_cache::FileEntry;
 use petrel_engine::module::{Outcome, Pending};
@@ -21,7 +21,6 @@ use petrel_engine::settings::CoreSettings;
 use rustix::io::Errno;
 
 use super::FileFields;
-use crate::disk_jobs::{Jobs, Waiter};
 
 /// The type of `file`, if it bears one and telling it waits for nobody but a disk of this machine. A failure is none:
 /// what is made of it is kept nowhere.
@@ -45,7 +44,7 @@ pub(super) struct Asking {
     coding: Option<Coding>,
     /// What the fields are kept under.
     key: u64,
-    waiter: Waiter<OwnType>,
+    waiter: JobWaiter<Result<OwnType, NotDone>>,
     deadline: FileDeadline,
 }
 
@@ -63,8 +62,9 @@ impl Asking {
         let descriptor = file.share_descriptor()?;
         let asked = (file.stat().device, file.stat().inode, name.clone());
         let origin = file.origin(exchange.connection.client_key(), 0);
-        let jobs = exchange.worker.belonging(|| AskedTypes::new(FILES_MAX));
-        let waiter = jobs.join(asked, origin, move || read(&*descriptor, &name))?;
+        let jobs = exchange.worker.belonging(AskedTypes::default);
+        let ask = move || read(&*descriptor, &name);
+        let waiter = jobs.join_next(asked, FILES_MAX, origin, ask)?;
         Some(Asking {
             fields,
             file: Rc::clone(file),
@@ -142,7 +142,7 @@ fn is_a_failure(errno: Errno) -> bool {
 }
 
 /// Files that a worker asks for their types: device, inode and name of the attribute.
-type AskedTypes = Jobs<(u64, u64, String), OwnType>;
+type AskedTypes = SharedJobs<(u64, u64, String), OwnType>;
 
 /// Files that a worker asks for their types at the same time. Those who want another one get 503.
 const FILES_MAX: usize = 1024;
@@ -173,7 +173,7 @@ mod tests {
             file.stat().inode,
             "user.type".to_owned(),
         );
-        let waiter = AskedTypes::new(1).join(key, Origin::default(), move || own);
+        let waiter = AskedTypes::default().join_next(key, 1, Origin::default(), move || own);
         let mut asking = Asking {
             fields: FileFields { has_etags: true },
             file: Rc::clone(&file),
