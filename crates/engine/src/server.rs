@@ -307,7 +307,7 @@ async fn obey(
 }
 
 /// Cuts what is under way. Answers until when the worker waits for the connections to end.
-fn cut_off(worker: &Worker, why: Cut) -> Instant {
+fn cut_off(worker: &Rc<Worker>, why: Cut) -> Instant {
     worker.cut_off(why);
     worker.clock().instant() + Duration::from_millis(limits::CUT_MS)
 }

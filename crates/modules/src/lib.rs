@@ -21,6 +21,7 @@ pub(crate) mod extforward;
 pub mod fragments;
 pub mod gateway;
 pub(crate) mod index_file;
+mod kept_connections;
 mod loading;
 pub mod lua;
 mod lua_api;

@@ -39,7 +39,7 @@ pub struct Worker {
     draining: Cell<Option<Drain>>,
     cut: Cell<Option<Cut>>,
     drain_begins: Notify,
-    on_drain: RefCell<Vec<Box<dyn FnOnce()>>>,
+    each_second: RefCell<Vec<LookAfter>>,
     connections: Cell<usize>,
     connection_ended: Notify,
     connection_ids: Cell<u64>,
@@ -52,6 +52,9 @@ pub struct Worker {
     belongings: RefCell<Vec<Rc<dyn Any>>>,
     readers: Rc<Readers>,
 }
+
+/// Looks after what a module keeps for a worker.
+pub type LookAfter = fn(&Rc<Worker>);
 
 /// How a worker stops taking work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +145,7 @@ impl Worker {
             draining: Cell::new(None),
             cut: Cell::new(None),
             drain_begins: Notify::new(),
-            on_drain: RefCell::default(),
+            each_second: RefCell::default(),
             connections: Cell::new(0),
             connection_ended: Notify::new(),
             connection_ids: Cell::new(first_id()),
@@ -237,21 +240,28 @@ impl Worker {
     }
 
     /// Stops accepting; what is under way goes on. What the worker remembers for later requests is dropped.
-    pub fn drain(&self, how: Drain) {
+    pub fn drain(self: &Rc<Self>, how: Drain) {
         self.draining.set(Some(how));
         self.drain_begins.notify_waiters();
         self.deadlines.wake_all();
         self.files.flush();
         self.exchanges.take();
         self.spares.take();
-        for give_back in self.on_drain.take() {
-            give_back();
-        }
+        self.look_after();
     }
 
-    /// Has `give_back` called when the worker begins to drain: for what a module keeps for later requests.
-    pub fn on_drain(&self, give_back: impl FnOnce() + 'static) {
-        self.on_drain.borrow_mut().push(Box::new(give_back));
+    /// Has `look_after` called once a second, and when the worker begins to drain: for what a module keeps for later
+    /// requests.
+    pub fn each_second(&self, look_after: LookAfter) {
+        self.each_second.borrow_mut().push(look_after);
+    }
+
+    fn look_after(self: &Rc<Self>) {
+        for index in 0.. {
+            let look_after = self.each_second.borrow().get(index).copied();
+            let Some(look_after) = look_after else { return };
+            look_after(self);
+        }
     }
 
     /// Whether and why what is under way has to end.
@@ -261,7 +271,7 @@ impl Worker {
     }
 
     /// Stops accepting, and ends what is under way.
-    pub fn cut_off(&self, why: Cut) {
+    pub fn cut_off(self: &Rc<Self>, why: Cut) {
         self.cut.set(Some(why));
         self.drain(Drain::Stop);
     }
@@ -359,7 +369,7 @@ fn first_id() -> u64 {
 /// may share a turn at the disk.
 const CONNECTION_ID_BITS: u32 = 32;
 
-/// Once a second: the date, and the connections whose time is up.
+/// Once a second: the date, the connections whose time is up, and what modules keep.
 pub(crate) async fn tick(worker: Rc<Worker>) {
     let mut interval = tokio::time::interval(Duration::from_millis(1000));
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -368,6 +378,7 @@ pub(crate) async fn tick(worker: Rc<Worker>) {
         worker.clock.now();
         worker.deadlines.sweep(worker.clock.seconds());
         worker.publish_counts();
+        worker.look_after();
         blocking::look_after();
     }
 }

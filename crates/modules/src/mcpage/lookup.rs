@@ -60,11 +60,10 @@ impl Hook for PageLookup {
             };
         }
         let clients = self.0.clients(exchange);
-        let wall_s = exchange.worker.clock().wall_seconds();
         let asked = url.clone();
         Outcome::Later(Box::new(Wait {
             servers: Rc::clone(&self.0),
-            get: Box::pin(async move { clients.get(&asked, wall_s).await }),
+            get: Box::pin(async move { clients.get(&asked).await }),
             url,
         }))
     }

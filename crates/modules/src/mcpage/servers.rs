@@ -77,21 +77,20 @@ impl Servers {
 
 impl Clients {
     /// What is stored under `key`. What the shared servers have is stored on the local one, too.
-    pub(crate) async fn get(&self, key: &[u8], wall_s: u64) -> Option<Bytes> {
+    pub(crate) async fn get(&self, key: &[u8]) -> Option<Bytes> {
         if let Some(found) = self.get_from(&self.local, key).await {
             return Some(found);
         }
         let found = self.get_from(&self.shared, key).await?;
         if let Some(local) = &self.local {
-            let expiry = Memcached::expiry_of(self.local_expire_s.into(), wall_s);
-            self.put_later(local, key.to_vec(), found.clone(), expiry);
+            self.put_later(local, key.to_vec(), found.clone(), self.local_expire_s);
         }
         Some(found)
     }
 
     /// Stores `value` everywhere, for `lifetime_s` seconds at most if the page itself says so. Nobody
     /// waits for it.
-    pub(crate) fn put(&self, key: &[u8], value: Bytes, lifetime_s: Option<u32>, wall_s: u64) {
+    pub(crate) fn put(&self, key: &[u8], value: Bytes, lifetime_s: Option<u32>) {
         let places = [
             (&self.shared, self.expire_s),
             (&self.local, self.local_expire_s),
@@ -103,8 +102,7 @@ impl Clients {
                 (configured, Some(own)) => configured.min(own),
                 (configured, None) => configured,
             };
-            let expiry = Memcached::expiry_of(lives_s.into(), wall_s);
-            self.put_later(client, key.to_vec(), value.clone(), expiry);
+            self.put_later(client, key.to_vec(), value.clone(), lives_s);
         }
     }
 
@@ -118,7 +116,7 @@ impl Clients {
         }
     }
 
-    fn put_later(&self, client: &Rc<Memcached>, key: Vec<u8>, value: Bytes, expiry: u32) {
+    fn put_later(&self, client: &Rc<Memcached>, key: Vec<u8>, value: Bytes, ttl_s: u32) {
         let under_way = Rc::clone(&self.under_way);
         let bytes = under_way.bytes.get() + value.len();
         if bytes > UNDER_WAY_BYTES_MAX {
@@ -127,7 +125,7 @@ impl Clients {
         under_way.bytes.set(bytes);
         let (client, log) = (Rc::clone(client), self.log.clone());
         tokio::task::spawn_local(async move {
-            let stored = client.set(&key, &value, 0, expiry).await;
+            let stored = client.set(&key, &value, 0, ttl_s.into()).await;
             under_way.bytes.set(under_way.bytes.get() - value.len());
             if let Err(error) = stored {
                 tell(&log, &error);

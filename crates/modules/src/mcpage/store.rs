@@ -43,7 +43,6 @@ impl Hook for PageStore {
                     head: value::write(&found.url, exchange.response.fields(), b""),
                     url: found.url.clone(),
                     lifetime_s,
-                    wall_s: exchange.worker.clock().wall_seconds(),
                     clients: servers.clients(exchange),
                     bytes_min: servers.options.bytes_min,
                 };
@@ -152,7 +151,6 @@ struct MemcachedDraft {
     head: Vec<u8>,
     url: Vec<u8>,
     lifetime_s: Option<u32>,
-    wall_s: u64,
     clients: Clients,
     bytes_min: usize,
 }
@@ -165,8 +163,7 @@ impl tee::Draft for MemcachedDraft {
         let mut value = self.head;
         value.extend_from_slice(&body);
         let value = Bytes::from(value);
-        self.clients
-            .put(&self.url, value, self.lifetime_s, self.wall_s);
+        self.clients.put(&self.url, value, self.lifetime_s);
     }
 
     fn give_up(self) {}

@@ -312,14 +312,6 @@ mod tests {
             })
         }
 
-        fn lock<'a>(&'a self, _: &'a [u8], _: &'a [u8], _: u64) -> TierAnswer<'a, bool> {
-            Box::pin(async { Ok(true) })
-        }
-
-        fn unlock<'a>(&'a self, _: &'a [u8], _: &'a [u8]) -> TierAnswer<'a, bool> {
-            Box::pin(async { Ok(true) })
-        }
-
         fn value_bytes_max(&self) -> usize {
             1 << 20
         }

@@ -1,10 +1,8 @@
-//! Whether a server is worth trying: pure, times come in as arguments.
+//! Whether a server is worth trying: pure, times come in as arguments, in milliseconds.
 //!
 //! One that cannot be connected to, or that has let several operations in a row run out of time, is
 //! *down*: operations fail at once, for a pause that doubles. After it one operation tries; the others
 //! still fail until that one knows.
-
-use std::time::{Duration, Instant};
 
 use super::limits;
 
@@ -17,8 +15,8 @@ pub(super) struct Circuit {
 
 #[derive(Debug)]
 struct Down {
-    until: Instant,
-    pause: Duration,
+    until_ms: u64,
+    pause_ms: u64,
     is_being_tried: bool,
     why: String,
 }
@@ -36,10 +34,10 @@ pub(super) enum Admission {
 
 impl Circuit {
     /// Whether an operation may go on.
-    pub(crate) fn admit(&mut self, now: Instant) -> Admission {
+    pub(crate) fn admit(&mut self, now_ms: u64) -> Admission {
         match &mut self.down {
             None => Admission::Up,
-            Some(down) if now < down.until || down.is_being_tried => {
+            Some(down) if now_ms < down.until_ms || down.is_being_tried => {
                 Admission::Down(down.why.clone())
             }
             Some(down) => {
@@ -63,29 +61,26 @@ impl Circuit {
     }
 
     /// It could not be connected to.
-    pub(crate) fn unreachable(&mut self, now: Instant, why: &str) {
-        let pause = match &self.down {
-            None => Duration::from_millis(limits::DOWN_PAUSE_MS_MIN),
+    pub(crate) fn unreachable(&mut self, now_ms: u64, why: &str) {
+        let pause_ms = match &self.down {
+            None => limits::DOWN_PAUSE_MS_MIN,
             // Others that had begun before fail as well; that is no news.
-            Some(down) if now < down.until => return,
-            Some(down) => {
-                let longest = Duration::from_millis(limits::DOWN_PAUSE_MS_MAX);
-                down.pause.saturating_mul(2).min(longest)
-            }
+            Some(down) if now_ms < down.until_ms => return,
+            Some(down) => (down.pause_ms * 2).min(limits::DOWN_PAUSE_MS_MAX),
         };
         self.down = Some(Down {
-            until: now + pause,
-            pause,
+            until_ms: now_ms + pause_ms,
+            pause_ms,
             is_being_tried: false,
             why: why.to_owned(),
         });
     }
 
     /// An operation that should not take long ran out of time.
-    pub(crate) fn timed_out(&mut self, now: Instant, why: &str) {
+    pub(crate) fn timed_out(&mut self, now_ms: u64, why: &str) {
         self.timeouts_in_a_row = self.timeouts_in_a_row.saturating_add(1);
         if self.timeouts_in_a_row >= limits::TIMEOUTS_IN_A_ROW_MAX {
-            self.unreachable(now, why);
+            self.unreachable(now_ms, why);
         }
     }
 }
@@ -94,9 +89,7 @@ impl Circuit {
 mod tests {
     use super::*;
 
-    fn after(start: Instant, ms: u64) -> Instant {
-        start + Duration::from_millis(ms)
-    }
+    const START: u64 = 1_000_000;
 
     fn down() -> Admission {
         Admission::Down("refused".to_owned())
@@ -104,48 +97,48 @@ mod tests {
 
     #[test]
     fn pauses_double_and_end_with_an_answer() {
-        let (mut circuit, start) = (Circuit::default(), Instant::now());
-        assert_eq!(circuit.admit(start), Admission::Up);
+        let mut circuit = Circuit::default();
+        assert_eq!(circuit.admit(START), Admission::Up);
         let mut now = 0;
         for pause in [250, 500, 1000, 2000, 4000, 5000, 5000] {
-            circuit.unreachable(after(start, now), "refused");
+            circuit.unreachable(START + now, "refused");
             // One that had begun before.
-            circuit.unreachable(after(start, now + 1), "refused");
-            assert_eq!(circuit.admit(after(start, now + pause - 1)), down());
+            circuit.unreachable(START + now + 1, "refused");
+            assert_eq!(circuit.admit(START + now + pause - 1), down());
             now += pause;
-            assert_eq!(circuit.admit(after(start, now)), Admission::Trial);
-            assert_eq!(circuit.admit(after(start, now)), down(), "one tries");
+            assert_eq!(circuit.admit(START + now), Admission::Trial);
+            assert_eq!(circuit.admit(START + now), down(), "one tries");
         }
         circuit.answered();
         circuit.trial_ends();
-        assert_eq!(circuit.admit(after(start, now)), Admission::Up);
-        circuit.unreachable(after(start, now), "refused");
-        assert_eq!(circuit.admit(after(start, now + 249)), down());
-        assert_eq!(circuit.admit(after(start, now + 250)), Admission::Trial);
+        assert_eq!(circuit.admit(START + now), Admission::Up);
+        circuit.unreachable(START + now, "refused");
+        assert_eq!(circuit.admit(START + now + 249), down());
+        assert_eq!(circuit.admit(START + now + 250), Admission::Trial);
     }
 
     #[test]
     fn a_trial_that_is_given_up_leaves_it_to_the_next() {
-        let (mut circuit, start) = (Circuit::default(), Instant::now());
-        circuit.unreachable(start, "refused");
+        let mut circuit = Circuit::default();
+        circuit.unreachable(START, "refused");
         for _ in 0..2 {
-            assert_eq!(circuit.admit(after(start, 300)), Admission::Trial);
+            assert_eq!(circuit.admit(START + 300), Admission::Trial);
             circuit.trial_ends();
         }
     }
 
     #[test]
     fn only_timeouts_in_a_row_count() {
-        let (mut circuit, start) = (Circuit::default(), Instant::now());
+        let mut circuit = Circuit::default();
         for _ in 0..3 {
-            circuit.timed_out(start, "refused");
+            circuit.timed_out(START, "refused");
         }
         circuit.answered();
         for _ in 0..3 {
-            circuit.timed_out(start, "refused");
+            circuit.timed_out(START, "refused");
         }
-        assert_eq!(circuit.admit(start), Admission::Up);
-        circuit.timed_out(start, "refused");
-        assert_eq!(circuit.admit(start), down());
+        assert_eq!(circuit.admit(START), Admission::Up);
+        circuit.timed_out(START, "refused");
+        assert_eq!(circuit.admit(START), down());
     }
 }

@@ -10,15 +10,14 @@ pub(crate) const MEMCACHED_CONNECTIONS_MAX: usize = 64;
 /// Requests of one worker that wait for a connection to one server. More are refused at once.
 pub(crate) const WAITING_MAX: usize = 4096;
 
-/// Connections of one worker to one server that are kept although nobody uses them.
+/// Connections of one worker to one server that are kept for later operations.
 pub(crate) const IDLE_CONNECTIONS_MAX: usize = 64;
 
-/// Seconds after which a connection that nobody has used is closed. Looked at when somebody
-/// asks for a client or wants a connection.
-pub(crate) const IDLE_S_MAX: u64 = 60;
+/// Milliseconds after which a connection that was not used is closed.
+pub(crate) const IDLE_MS_MAX: u64 = 60_000;
 
 /// Pools that one worker has, each for a server and a login. Addresses may come from a script, so there
-/// must be an end: one that nobody uses is given up for another.
+/// must be an end: one that no client uses is given up for another.
 pub(crate) const POOLS_MAX: usize = 256;
 
 /// Servers whose counters stand by themselves; what is beyond is counted as `others`.

@@ -8,10 +8,22 @@ use std::task::{Context, Poll};
 use super::error::{Kind, OperationStage};
 use super::limits;
 use crate::gateway::stream::BackendStream;
+use crate::kept_connections::Keepable;
 
 /// A connection. Between two exchanges nothing is under way on it.
-pub(super) struct Link {
-    stream: BackendStream,
+pub(crate) struct Link {
+    pub(crate) stream: BackendStream,
+    pub(super) idle_since_ms: u64,
+}
+
+impl Keepable for Link {
+    fn is_stale(&self) -> bool {
+        self.stream.is_stale()
+    }
+
+    fn idle_since_ms(&self) -> u64 {
+        self.idle_since_ms
+    }
 }
 
 /// What takes the replies to the commands of one exchange.
@@ -56,19 +68,16 @@ pub(super) struct ExchangeFailure {
 }
 
 impl Link {
-    pub(crate) fn new(stream: BackendStream) -> Link {
-        Link { stream }
+    pub(super) fn new(stream: BackendStream) -> Link {
+        Link {
+            stream,
+            idle_since_ms: 0,
+        }
     }
 
-    /// Whether an idle connection is closed, or has bytes that would be taken for the reply to the next
-    /// command. Asks the kernel.
-    pub(crate) fn is_stale(&self) -> bool {
-        self.stream.is_stale_now()
-    }
-
-    /// Sends `commands` and reads the `replies`, both at a time: a server may stop reading while nobody
-    /// takes what it answers. `stage` tells how far it is.
-    pub(crate) async fn exchange(
+    /// Sends `commands` and reads the `replies`, both at a time: a server may stop reading as long as its
+    /// answers are not read. `stage` tells how far it is.
+    pub(super) async fn exchange(
         &mut self,
         commands: &[u8],
         replies: &mut dyn Replies,

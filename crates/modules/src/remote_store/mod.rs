@@ -1,5 +1,4 @@
-//! Clients of Redis and memcached, for whatever runs on a worker and may wait: scripts, and caches that
-//! several machines share.
+//! Clients of Redis and memcached, for scripts and for caches that several machines share.
 //!
 //! [`Stores::of`] a worker has its connections. [`Redis`] and [`Memcached`] are handles that borrow them,
 //! an operation at a time; their operations are futures to be polled on the worker's thread. The
@@ -9,7 +8,8 @@
 //! |---|---|
 //! | [`redis`](Redis), [`memcached`](Memcached) | what a program calls |
 //! | [`tier`] | what both can do alike, for caches |
-//! | `pool`, `link` | a server's connections, and one exchange on one |
+//! | [`RemoteServer`], [`Link`] | a server and the connections to it, also for what scripts ask over HTTP |
+//! | `pool`, `link` | who gets a connection to a store, and one exchange on one |
 //! | `circuit` | whether a server is worth trying |
 //! | `address`, `error`, [`limits`], [`counters`] | |
 //!
@@ -17,16 +17,12 @@
 //!
 //! - A connection is used again only after an exchange whose replies are complete, with nothing left
 //!   over and nothing unsent. An operation that ends in any other way, also by being dropped, closes it:
-//!   nobody ever reads what was meant for somebody else.
+//!   no operation ever reads what was meant for another one.
 //! - An operation is sent again by one rule (`pool::Operation::may_be_repeated`), once, on a new
 //!   connection, and only if the first one was a kept one.
 //! - Every operation has an end: one time-out spans the wait for a connection, connecting and the reply.
-//! - A server that is away costs one attempt a pause; everybody else is told at once.
+//! - A server that is away costs one attempt a pause; all other operations are told at once.
 //! - Memory is taken for what has come, not for what is announced, and ends at `limits`.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "one use of a connection is timed"
-)]
 
 mod address;
 mod circuit;
@@ -37,29 +33,32 @@ mod link;
 mod memcached;
 mod pool;
 mod redis;
+mod server;
 #[cfg(test)]
 mod testing;
 pub(crate) mod tier;
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::gateway::resolve::FollowedNames;
+use petrel_engine::clock::Clock;
 use petrel_engine::log::LogHandle;
 use petrel_engine::worker::Worker;
 
 pub(crate) use address::StoreAddress;
-pub(crate) use address::StorePlace;
 pub(crate) use error::StoreError;
 #[cfg(test)]
 pub(crate) use error::{Kind, OperationStage};
+pub(crate) use link::Link;
 pub(crate) use memcached::{
     CasOutcome, Distribution, HashName, KeyForm, Memcached, MemcachedOptions, StoredValue, Wire,
 };
 pub(crate) use petrel_engine::proto::resp::Value;
 pub(crate) use redis::{Pipeline, Redis, RedisOptions};
+pub(crate) use server::RemoteServer;
 
 use counters::StoreCounters;
 use link::ReceiveBuffer;
@@ -68,13 +67,12 @@ use pool::{Login, Pool, PoolOptions};
 /// The connections of one worker to all stores.
 pub(crate) struct Stores {
     pools: RefCell<Vec<PoolEntry>>,
-    is_draining: Rc<Cell<bool>>,
+    worker: Weak<Worker>,
+    clock: Rc<Clock>,
     buffer: Rc<ReceiveBuffer>,
     counters: Arc<StoreCounters>,
     names: Arc<FollowedNames>,
     log: LogHandle,
-    /// When old connections were last looked for.
-    looked_at: Cell<Instant>,
 }
 
 struct PoolEntry {
@@ -82,7 +80,7 @@ struct PoolEntry {
     pool: Rc<Pool>,
 }
 
-/// Connections are shared by those who would make the same ones.
+/// Clients that would make the same connections share them.
 #[derive(Clone, PartialEq, Eq)]
 struct PoolKey {
     kind: &'static str,
@@ -95,24 +93,18 @@ struct PoolKey {
 }
 
 impl Stores {
-    /// Those of `worker`. To be kept by whoever asks often.
+    /// Those of `worker`. To be kept by a caller that asks often.
     pub(crate) fn of(worker: &Rc<Worker>) -> Rc<Stores> {
         worker.belonging(|| {
-            let drained = Rc::downgrade(worker);
-            worker.on_drain(move || {
-                if let Some(worker) = drained.upgrade() {
-                    Stores::of(&worker).drain();
-                }
-            });
+            worker.each_second(|worker| Stores::of(worker).look_after(worker));
             Stores {
-                // A script may ask its first store when the worker drains already.
-                is_draining: Rc::new(Cell::new(worker.draining().is_some())),
+                worker: Rc::downgrade(worker),
+                clock: Rc::clone(worker.clock()),
                 pools: RefCell::default(),
                 buffer: Rc::new(RefCell::new(vec![0; limits::RECEIVE_BUFFER_BYTES].into())),
                 counters: worker.shared().belonging(StoreCounters::default),
                 names: FollowedNames::of(worker.shared()),
                 log: worker.logs().error_log(None),
-                looked_at: Cell::new(Instant::now()),
             }
         })
     }
@@ -165,12 +157,11 @@ impl Stores {
             self.pool(key, None)
         };
         let pools: Result<Vec<_>, StoreError> = options.servers.iter().map(pool).collect();
-        let memcached = Memcached::new(options, pools?);
+        let memcached = Memcached::new(options, pools?, &self.clock);
         memcached.map(Rc::new).map_err(refused)
     }
 
     fn pool(&self, key: PoolKey, login: Option<Login>) -> Result<Rc<Pool>, StoreError> {
-        self.close_old();
         let mut pools = self.pools.borrow_mut();
         if let Some(known) = pools.iter().find(|entry| entry.key == key) {
             return Ok(Rc::clone(&known.pool));
@@ -188,16 +179,22 @@ impl Stores {
         let place = place.map_err(|error| {
             StoreError::refused(&peer, format!("its name cannot be looked up: {error}"))
         })?;
-        let pool = Rc::new(Pool::new(PoolOptions {
+        let server = RemoteServer::new(
+            place,
+            &self.worker,
+            limits::IDLE_CONNECTIONS_MAX,
+            limits::IDLE_MS_MAX,
+        );
+        let options = PoolOptions {
             counters: self.counters.of(&peer),
             peer,
-            place,
             login,
             connect_timeout: Duration::from_millis(key.connect_timeout_ms),
             connections_max: key.connections_max,
             buffer: Rc::clone(&self.buffer),
-            is_draining: Rc::clone(&self.is_draining),
-        }));
+            clock: Rc::clone(&self.clock),
+        };
+        let pool = Rc::new(Pool::new(server, options));
         pools.push(PoolEntry {
             key,
             pool: Rc::clone(&pool),
@@ -205,23 +202,9 @@ impl Stores {
         Ok(pool)
     }
 
-    /// The worker drains: a server process that a reload has replaced may live for long, and keeps no connection.
-    fn drain(&self) {
-        self.is_draining.set(true);
+    fn look_after(&self, worker: &Rc<Worker>) {
         for entry in &*self.pools.borrow() {
-            entry.pool.close_idle();
-        }
-    }
-
-    /// Closes what nobody has used for long, of all servers; not more than once a second.
-    fn close_old(&self) {
-        let now = Instant::now();
-        if now < self.looked_at.get() + Duration::from_secs(1) {
-            return;
-        }
-        self.looked_at.set(now);
-        for entry in &*self.pools.borrow() {
-            entry.pool.close_old();
+            entry.pool.server.look_after(worker);
         }
     }
 }

@@ -47,6 +47,19 @@ pub(super) fn redis_options(address: &str) -> RedisOptions {
     options
 }
 
+/// The Redis of these options, with a time-out of so many milliseconds.
+pub(super) fn redis_with_timeout(stores: &Stores, mut options: RedisOptions, ms: u64) -> Rc<Redis> {
+    options.timeout_ms = ms;
+    stores.redis(&options).expect("it can be made")
+}
+
+/// Whether the server has closed the kept connection, or has sent something on it. It is closed then.
+pub(super) fn loses_kept_connection(redis: &Redis) -> bool {
+    let server = &redis.pool().server;
+    let open = server.take_open();
+    open.map(|link| server.keep(link)).is_none()
+}
+
 /// What a client sends for this command.
 pub(super) fn wire(command: &str) -> Vec<u8> {
     let mut wire = Vec::new();

@@ -97,9 +97,6 @@ pub enum Direction {
     Down,
 }
 
-/// An expiry that is over for every server: the first Unix time that is not taken for seconds to live.
-pub const EXPIRED: u32 = 30 * 24 * 3600 + 1;
-
 impl<'a> Key<'a> {
     /// The longest key.
     pub const BYTES_MAX: usize = 250;

@@ -15,7 +15,7 @@ mod error;
 mod reply;
 pub mod text;
 
-pub use command::{Command, Direction, EXPIRED, Key, KeyError, Write};
+pub use command::{Command, Direction, Key, KeyError, Write};
 pub use error::ReplyError;
 pub use reply::{Item, MemcachedProgress, Reply};
 

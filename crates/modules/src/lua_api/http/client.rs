@@ -1,13 +1,11 @@
 //! An HTTP/1.1 client of one worker: connections are kept, replies are read whole.
-#![expect(clippy::disallowed_methods, reason = "one call of a script is timed")]
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use petrel_engine::log::LogHandle;
@@ -25,12 +23,12 @@ use super::target::HttpTarget;
 use crate::gateway::replay::FailedAttempt;
 use crate::gateway::resolve::FollowedNames;
 use crate::gateway::stream::BackendStream;
-use crate::remote_store::{StoreAddress, StorePlace};
+use crate::remote_store::{Link, RemoteServer, StoreAddress};
 
 /// Connections to one server that wait for the next request.
 const IDLE_MAX: usize = 16;
-/// How long they wait. Servers close theirs after five seconds or more.
-const IDLE_TIME: Duration = Duration::from_secs(4);
+/// How many milliseconds they wait. Servers close theirs after five seconds or more.
+const IDLE_MS_MAX: u64 = 4000;
 /// Servers that are remembered. Names come from scripts, perhaps from clients.
 const SERVERS_MAX: usize = 1024;
 /// Room of an input buffer that is read into at once.
@@ -38,19 +36,11 @@ const READ_BYTES: usize = 16 << 10;
 
 /// The client of a worker.
 pub(super) struct HttpClient {
-    servers: RefCell<HashMap<StoreAddress, Rc<Server>>>,
-    /// Whether a task is there that closes connections nobody uses.
-    is_swept: Cell<bool>,
+    servers: RefCell<HashMap<StoreAddress, Rc<RemoteServer>>>,
     worker: Weak<Worker>,
     names: Arc<FollowedNames>,
     /// For what the look-up of names has to say.
     log: LogHandle,
-}
-
-struct Server {
-    place: StorePlace,
-    worker: Weak<Worker>,
-    idle: RefCell<Vec<(BackendStream, Instant)>>,
 }
 
 /// Why there is no reply.
@@ -63,12 +53,14 @@ struct FetchFailure {
 impl HttpClient {
     /// The one of `worker`.
     pub(crate) fn of(worker: &Rc<Worker>) -> Rc<HttpClient> {
-        worker.belonging(|| HttpClient {
-            servers: RefCell::default(),
-            is_swept: Cell::new(false),
-            worker: Rc::downgrade(worker),
-            names: FollowedNames::of(worker.shared()),
-            log: worker.logs().error_log(None),
+        worker.belonging(|| {
+            worker.each_second(|worker| HttpClient::of(worker).look_after(worker));
+            HttpClient {
+                servers: RefCell::default(),
+                worker: Rc::downgrade(worker),
+                names: FollowedNames::of(worker.shared()),
+                log: worker.logs().error_log(None),
+            }
         })
     }
 
@@ -77,14 +69,13 @@ impl HttpClient {
     /// # Errors
     /// A sentence that names the server.
     pub(crate) async fn fetch(
-        self: &Rc<HttpClient>,
+        &self,
         target: &HttpTarget,
         asked: &WantedRequest,
     ) -> Result<Reply, String> {
         let server = self.server(&target.address)?;
         let request = encode(target, asked)?;
-        let fetched = tokio::time::timeout(asked.timeout, server.fetch(&request, asked)).await;
-        self.sweep_later();
+        let fetched = tokio::time::timeout(asked.timeout, fetch(&server, &request, asked)).await;
         let name = &target.address;
         match fetched {
             Ok(Ok(reply)) => Ok(reply),
@@ -96,37 +87,16 @@ impl HttpClient {
         }
     }
 
-    /// Sees to it that connections which nobody uses are closed, and servers forgotten that have none.
-    fn sweep_later(self: &Rc<HttpClient>) {
-        if self.is_swept.replace(true) {
-            return;
-        }
-        let client = Rc::downgrade(self);
-        tokio::task::spawn_local(async move {
-            loop {
-                tokio::time::sleep(IDLE_TIME).await;
-                match client.upgrade() {
-                    Some(client) if client.sweep() => client.is_swept.set(false),
-                    Some(_) => continue,
-                    None => {}
-                }
-                return;
-            }
+    /// Closes connections that were not used for long, and forgets servers that have none.
+    fn look_after(&self, worker: &Rc<Worker>) {
+        self.servers.borrow_mut().retain(|_, server| {
+            server.look_after(worker);
+            // A request to it is under way, or there may be the next one at once.
+            Rc::strong_count(server) > 1 || server.kept_count() > 0
         });
     }
 
-    /// Whether nothing is left.
-    fn sweep(&self) -> bool {
-        let mut servers = self.servers.borrow_mut();
-        servers.retain(|_, server| {
-            server.close_old();
-            // Somebody is asking it, or may again at once.
-            Rc::strong_count(server) > 1 || !server.idle.borrow().is_empty()
-        });
-        servers.is_empty()
-    }
-
-    fn server(&self, address: &StoreAddress) -> Result<Rc<Server>, String> {
+    fn server(&self, address: &StoreAddress) -> Result<Rc<RemoteServer>, String> {
         let mut servers = self.servers.borrow_mut();
         if let Some(server) = servers.get(address) {
             return Ok(Rc::clone(server));
@@ -137,75 +107,50 @@ impl HttpClient {
         let place = address
             .place(&self.names, &self.log)
             .map_err(|error| format!("{address}: {error}"))?;
-        let server = Rc::new(Server {
-            place,
-            worker: Weak::clone(&self.worker),
-            idle: RefCell::default(),
-        });
+        let server = RemoteServer::new(place, &self.worker, IDLE_MAX, IDLE_MS_MAX);
+        let server = Rc::new(server);
         servers.insert(address.clone(), Rc::clone(&server));
         Ok(server)
     }
 }
 
-impl Server {
-    async fn fetch(&self, request: &[u8], asked: &WantedRequest) -> Result<Reply, FetchFailure> {
-        if let Some(stream) = self.take_idle(asked.method) {
-            match self.exchange(stream, request, asked).await {
-                // The server closed the connection while it was idle.
-                Err(failure) if failure.may_be_repeated(asked.method) => {}
-                result => return result,
-            }
-        }
-        let stream = self
-            .place
-            .connect()
-            .await
-            .map_err(|(_, text)| FetchFailure {
-                text,
-                attempt: None,
-            })?;
-        self.exchange(stream, request, asked).await
-    }
-
-    /// A connection for a request with `method`. One that must not be sent twice asks the kernel whether
-    /// the server has closed the connection.
-    fn take_idle(&self, method: Method) -> Option<BackendStream> {
-        self.close_old();
-        loop {
-            let (stream, _) = self.idle.borrow_mut().pop()?;
-            if method.is_idempotent() || !stream.is_stale_now() {
-                return Some(stream);
-            }
+async fn fetch(
+    server: &RemoteServer,
+    request: &[u8],
+    asked: &WantedRequest,
+) -> Result<Reply, FetchFailure> {
+    // The kernel is asked for a request that must not be sent twice.
+    let kept = match asked.method.is_idempotent() {
+        true => server.take(),
+        false => server.take_open(),
+    };
+    if let Some(link) = kept {
+        match exchange(server, link, request, asked).await {
+            // The server closed the connection while it was idle.
+            Err(failure) if failure.may_be_repeated(asked.method) => {}
+            result => return result,
         }
     }
+    let unconnected = |(_, text)| FetchFailure {
+        text,
+        attempt: None,
+    };
+    let link = server.connect().await.map_err(unconnected)?;
+    exchange(server, link, request, asked).await
+}
 
-    fn close_old(&self) {
-        let is_good = |(stream, since): &(BackendStream, Instant)| {
-            since.elapsed() < IDLE_TIME && !stream.is_stale()
-        };
-        self.idle.borrow_mut().retain(is_good);
+async fn exchange(
+    server: &RemoteServer,
+    mut link: Link,
+    request: &[u8],
+    asked: &WantedRequest,
+) -> Result<Reply, FetchFailure> {
+    let mut progress = FetchProgress::new(asked);
+    let reusable = poll_fn(|context| progress.poll(context, &mut link.stream, request)).await?;
+    if reusable {
+        server.keep(link);
     }
-
-    async fn exchange(
-        &self,
-        mut stream: BackendStream,
-        request: &[u8],
-        asked: &WantedRequest,
-    ) -> Result<Reply, FetchFailure> {
-        let mut progress = FetchProgress::new(asked);
-        let reusable = poll_fn(|context| progress.poll(context, &mut stream, request)).await?;
-        let mut idle = self.idle.borrow_mut();
-        if reusable && idle.len() < IDLE_MAX && !self.is_draining() {
-            idle.push((stream, Instant::now()));
-        }
-        Ok(progress.reply())
-    }
-
-    /// Whether the worker drains: a server process that a reload has replaced keeps no connection.
-    fn is_draining(&self) -> bool {
-        let worker = self.worker.upgrade();
-        worker.is_none_or(|worker| worker.draining().is_some())
-    }
+    Ok(progress.reply())
 }
 
 /// One request and its reply on their way.
@@ -413,6 +358,7 @@ fn is_token(byte: u8) -> bool {
 mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
+    use std::time::Duration;
 
     use petrel_engine::testing::Site;
     use petrel_engine::worker::Drain;
@@ -443,20 +389,21 @@ mod tests {
     }
 
     #[tokio::test(flavor = "local")]
-    async fn connections_that_nobody_uses_are_closed() {
+    async fn connections_that_are_not_used_are_closed() {
         let (served, target, asked) = answering_once();
         let site = Site::new("", &[]);
         let client = HttpClient::of(site.worker());
+        site.worker().clock().skip(Duration::ZERO);
         let reply = client.fetch(&target, &asked).await.expect("a reply");
         assert_eq!(reply.status, 200);
         assert_eq!(client.servers.borrow().len(), 1);
-        let is_over = async {
-            while !client.servers.borrow().is_empty() || client.is_swept.get() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
+        let look_after_ms = |ms| {
+            site.worker().clock().skip(Duration::from_millis(ms));
+            client.look_after(site.worker());
+            client.servers.borrow().len()
         };
-        let in_time = tokio::time::timeout(Duration::from_secs(60), is_over).await;
-        in_time.expect("the task has closed it and ended");
+        assert_eq!(look_after_ms(IDLE_MS_MAX - 1), 1);
+        assert_eq!(look_after_ms(1), 0);
         assert_eq!(served.join().expect("no panic"), 0);
     }
 
@@ -469,11 +416,7 @@ mod tests {
         let reply = client.fetch(&target, &asked).await.expect("a reply");
         assert_eq!(reply.status, 200);
         let servers = client.servers.borrow();
-        assert!(
-            servers
-                .values()
-                .all(|server| server.idle.borrow().is_empty())
-        );
+        assert!(servers.values().all(|server| server.kept_count() == 0));
         assert_eq!(served.join().expect("no panic"), 0);
     }
 }

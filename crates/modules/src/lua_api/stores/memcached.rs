@@ -1,12 +1,9 @@
 //! Operations of a script on memcached.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "the store knows the time of the system"
-)]
 
 use std::rc::{Rc, Weak};
 
 use bytes::Bytes;
+use petrel_engine::proto::memcached::{Direction, Write};
 use petrel_lua::mlua::{self, AnyUserData, Function, Lua, LuaString, Table, Value};
 
 use super::{Outcome, address, bytes, milliseconds, number, text};
@@ -57,48 +54,39 @@ fn add_reads(state: &Rc<State>, table: &Table) -> mlua::Result<()> {
 }
 
 fn add_writes(state: &Rc<State>, table: &Table) -> mlua::Result<()> {
-    type Write = (AnyUserData, LuaString, Value, Option<u64>, Option<u32>);
+    type Store = (AnyUserData, LuaString, Value, Option<u64>, Option<u32>);
     let machine = state.machine();
-    let set = machine.waiting(|_, (handle, key, value, ttl, flags): Write| {
+    let set = machine.waiting(|_, (handle, key, value, ttl, flags): Store| {
         let write = Written::new(&handle, &key, &value, ttl, flags)?;
         Ok(async move {
             let done = write
                 .store
-                .set(&write.key, &write.value, write.flags, write.expiry)
+                .set(&write.key, &write.value, write.flags, write.ttl_s)
                 .await;
             Ok(Outcome(done.map(|()| true)))
         })
     })?;
     table.set("set", set)?;
-    let add = machine.waiting(|_, (handle, key, value, ttl, flags): Write| {
-        let write = Written::new(&handle, &key, &value, ttl, flags)?;
-        Ok(async move {
-            let done = write
-                .store
-                .add(&write.key, &write.value, write.flags, write.expiry)
-                .await;
-            Ok(Outcome(done))
-        })
-    })?;
-    table.set("add", add)?;
-    let replace = machine.waiting(|_, (handle, key, value, ttl, flags): Write| {
-        let write = Written::new(&handle, &key, &value, ttl, flags)?;
-        Ok(async move {
-            let store = &write.store;
-            let done = store
-                .replace(&write.key, &write.value, write.flags, write.expiry)
-                .await;
-            Ok(Outcome(done))
-        })
-    })?;
-    table.set("replace", replace)?;
+    for (name, how) in [("add", Write::Add), ("replace", Write::Replace)] {
+        let store_if = machine.waiting(move |_, (handle, key, value, ttl, flags): Store| {
+            let write = Written::new(&handle, &key, &value, ttl, flags)?;
+            Ok(async move {
+                let done = write
+                    .store
+                    .store_if(how, &write.key, &write.value, write.flags, write.ttl_s)
+                    .await;
+                Ok(Outcome(done))
+            })
+        })?;
+        table.set(name, store_if)?;
+    }
     type Cas = (AnyUserData, LuaString, Value, u64, Option<u64>, Option<u32>);
     let cas = machine.waiting(|_, (handle, key, value, number, ttl, flags): Cas| {
         let write = Written::new(&handle, &key, &value, ttl, flags)?;
         Ok(async move {
             let store = &write.store;
             let done = store
-                .cas(&write.key, &write.value, write.flags, write.expiry, number)
+                .cas(&write.key, &write.value, write.flags, write.ttl_s, number)
                 .await;
             Ok(Outcome(done.map(|outcome| match outcome {
                 CasOutcome::Stored => (true, None),
@@ -109,16 +97,17 @@ fn add_writes(state: &Rc<State>, table: &Table) -> mlua::Result<()> {
     })?;
     table.set("cas", cas)?;
     type Join = (AnyUserData, LuaString, Value);
-    let append = machine.waiting(|_, (handle, key, value): Join| {
-        let write = Written::new(&handle, &key, &value, None, None)?;
-        Ok(async move { Ok(Outcome(write.store.append(&write.key, &write.value).await)) })
-    })?;
-    table.set("append", append)?;
-    let prepend = machine.waiting(|_, (handle, key, value): Join| {
-        let write = Written::new(&handle, &key, &value, None, None)?;
-        Ok(async move { Ok(Outcome(write.store.prepend(&write.key, &write.value).await)) })
-    })?;
-    table.set("prepend", prepend)
+    for (name, how) in [("append", Write::Append), ("prepend", Write::Prepend)] {
+        let join = machine.waiting(move |_, (handle, key, value): Join| {
+            let write = Written::new(&handle, &key, &value, None, None)?;
+            Ok(async move {
+                let done = write.store.store_if(how, &write.key, &write.value, 0, 0);
+                Ok(Outcome(done.await))
+            })
+        })?;
+        table.set(name, join)?;
+    }
+    Ok(())
 }
 
 fn add_others(state: &Rc<State>, table: &Table) -> mlua::Result<()> {
@@ -130,20 +119,16 @@ fn add_others(state: &Rc<State>, table: &Table) -> mlua::Result<()> {
     })?;
     table.set("delete", delete)?;
     // The new number; nil if there is none to count.
-    let incr = machine.waiting(|_, (handle, key, by): Count| {
-        let (store, key) = (store(&handle)?, key.as_bytes().to_vec());
-        Ok(async move { Ok(Outcome(store.increment(&key, by.unwrap_or(1)).await)) })
-    })?;
-    table.set("incr", incr)?;
-    let decr = machine.waiting(|_, (handle, key, by): Count| {
-        let (store, key) = (store(&handle)?, key.as_bytes().to_vec());
-        Ok(async move { Ok(Outcome(store.decrement(&key, by.unwrap_or(1)).await)) })
-    })?;
-    table.set("decr", decr)?;
+    for (name, direction) in [("incr", Direction::Up), ("decr", Direction::Down)] {
+        let count = machine.waiting(move |_, (handle, key, by): Count| {
+            let (store, key) = (store(&handle)?, key.as_bytes().to_vec());
+            Ok(async move { Ok(Outcome(store.count(direction, &key, by.unwrap_or(1)).await)) })
+        })?;
+        table.set(name, count)?;
+    }
     let touch = machine.waiting(|_, (handle, key, ttl): (AnyUserData, LuaString, u64)| {
         let (store, key) = (store(&handle)?, key.as_bytes().to_vec());
-        let expiry = expiry(ttl);
-        Ok(async move { Ok(Outcome(store.touch(&key, expiry).await)) })
+        Ok(async move { Ok(Outcome(store.touch(&key, ttl).await)) })
     })?;
     table.set("touch", touch)?;
     let flush_all = machine.waiting(|_, (handle, delay): (AnyUserData, Option<u32>)| {
@@ -172,7 +157,7 @@ struct Written {
     key: Vec<u8>,
     value: Vec<u8>,
     flags: u32,
-    expiry: u32,
+    ttl_s: u64,
 }
 
 impl Written {
@@ -188,7 +173,7 @@ impl Written {
             key: key.as_bytes().to_vec(),
             value: bytes(value)?,
             flags: flags.unwrap_or(0),
-            expiry: expiry(ttl.unwrap_or(0)),
+            ttl_s: ttl.unwrap_or(0),
         })
     }
 }
@@ -226,11 +211,6 @@ impl mlua::IntoLua for FoundMany {
 
 fn store(handle: &AnyUserData) -> mlua::Result<Rc<Memcached>> {
     Ok(Rc::clone(&*handle.borrow::<Rc<Memcached>>()?))
-}
-
-fn expiry(ttl_s: u64) -> u32 {
-    let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    Memcached::expiry_of(ttl_s, wall.unwrap_or_default().as_secs())
 }
 
 fn options(given: &Value) -> mlua::Result<MemcachedOptions> {

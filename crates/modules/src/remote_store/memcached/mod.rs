@@ -1,7 +1,6 @@
 //! The client of one or several memcached servers.
 
 mod hashing;
-pub(super) mod join;
 mod keys;
 mod options;
 mod replies;
@@ -14,6 +13,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
+use petrel_engine::clock::Clock;
 use petrel_engine::proto::memcached::{Command, Direction, Item, Key, Reply, Write};
 
 use super::error::StoreError;
@@ -37,6 +38,7 @@ pub(crate) struct Memcached {
     value_bytes_max: usize,
     timeout: Duration,
     opaque: Cell<u32>,
+    clock: Rc<Clock>,
 }
 
 /// A value that is there.
@@ -55,7 +57,7 @@ pub(crate) struct StoredValue {
 pub(crate) enum CasOutcome {
     /// Written.
     Stored,
-    /// Somebody else has written it since.
+    /// Another client has written it since.
     Changed,
     /// It is not there any more.
     NotFound,
@@ -66,6 +68,7 @@ impl Memcached {
     pub(super) fn new(
         options: &MemcachedOptions,
         servers: Vec<Rc<Pool>>,
+        clock: &Rc<Clock>,
     ) -> Result<Memcached, String> {
         let keys = KeyRule::new(options.key_form, &options.namespace, &options.prefix);
         let names: Vec<String> = options.servers.iter().map(ToString::to_string).collect();
@@ -87,6 +90,7 @@ impl Memcached {
             value_bytes_max: options.value_bytes_max.min(limits::BULK_BYTES_MAX),
             timeout: Duration::from_millis(options.timeout_ms),
             opaque: Cell::new(0),
+            clock: Rc::clone(clock),
         })
     }
 
@@ -140,7 +144,7 @@ impl Memcached {
                 .collect();
             async move { self.fetch(server, &keys, false).await }
         });
-        let fetched = join::all(fetches.collect()).await;
+        let fetched = join_all(fetches).await;
         let mut values = vec![None; keys.len()];
         let (mut has_answer, mut failure) = (fetched.is_empty(), None);
         for items in fetched {
@@ -158,8 +162,7 @@ impl Memcached {
         }
     }
 
-    /// Writes a value. `expiry_s`: seconds to live, 0 for ever, above 30 days the Unix time of the end
-    /// (see [`Memcached::expiry_of`]).
+    /// Writes a value, which lives for `ttl_s` seconds; 0 is for ever.
     ///
     /// # Errors
     /// See [`Memcached::get`]; also when the value is too long.
@@ -168,61 +171,37 @@ impl Memcached {
         key: &[u8],
         value: &[u8],
         flags: u32,
-        expiry_s: u32,
+        ttl_s: u64,
     ) -> Result<(), StoreError> {
-        let (server, reply) = self.store(Write::Set, key, value, flags, expiry_s).await?;
+        let (server, reply) = self.store(Write::Set, key, value, flags, ttl_s).await?;
         match reply {
             Reply::Stored => Ok(()),
             other => Err(self.unexpected(server, &other)),
         }
     }
 
-    /// Writes a value if there is none. Answers whether it did.
+    /// Writes as `how` says, if its condition is met ([`Write::Add`]: there is no value yet; all others: there is one).
+    /// Answers whether it did.
     ///
     /// # Errors
     /// See [`Memcached::set`].
-    pub(crate) async fn add(
+    pub(crate) async fn store_if(
         &self,
+        how: Write,
         key: &[u8],
         value: &[u8],
         flags: u32,
-        expiry_s: u32,
+        ttl_s: u64,
     ) -> Result<bool, StoreError> {
-        self.store_if(Write::Add, key, value, flags, expiry_s).await
+        let (server, reply) = self.store(how, key, value, flags, ttl_s).await?;
+        match reply {
+            Reply::Stored => Ok(true),
+            Reply::NotStored | Reply::Exists | Reply::NotFound => Ok(false),
+            other => Err(self.unexpected(server, &other)),
+        }
     }
 
-    /// Writes a value if there is one. Answers whether it did.
-    ///
-    /// # Errors
-    /// See [`Memcached::set`].
-    pub(crate) async fn replace(
-        &self,
-        key: &[u8],
-        value: &[u8],
-        flags: u32,
-        expiry_s: u32,
-    ) -> Result<bool, StoreError> {
-        self.store_if(Write::Replace, key, value, flags, expiry_s)
-            .await
-    }
-
-    /// Writes behind a value, which keeps its flags and its time. Answers whether there is one.
-    ///
-    /// # Errors
-    /// See [`Memcached::set`].
-    pub(crate) async fn append(&self, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
-        self.store_if(Write::Append, key, value, 0, 0).await
-    }
-
-    /// Writes in front of a value, which keeps its flags and its time. Answers whether there is one.
-    ///
-    /// # Errors
-    /// See [`Memcached::set`].
-    pub(crate) async fn prepend(&self, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
-        self.store_if(Write::Prepend, key, value, 0, 0).await
-    }
-
-    /// Writes a value if nobody else has since [`Memcached::gets`] said `cas`.
+    /// Writes a value if no other client has since [`Memcached::gets`] said `cas`.
     ///
     /// # Errors
     /// See [`Memcached::set`].
@@ -231,11 +210,11 @@ impl Memcached {
         key: &[u8],
         value: &[u8],
         flags: u32,
-        expiry_s: u32,
+        ttl_s: u64,
         cas: u64,
     ) -> Result<CasOutcome, StoreError> {
         let (server, reply) = self
-            .store(Write::Cas(cas), key, value, flags, expiry_s)
+            .store(Write::Cas(cas), key, value, flags, ttl_s)
             .await?;
         match reply {
             Reply::Stored => Ok(CasOutcome::Stored),
@@ -262,32 +241,36 @@ impl Memcached {
         }
     }
 
-    /// Adds to a value that is a decimal number; behind 2⁶⁴ - 1 comes 0. Answers with what it has
-    /// become, `None` if there is none.
+    /// Adds to a value that is a decimal number, or takes from it: behind 2⁶⁴ - 1 comes 0, below 0 it does not go. Answers
+    /// with what it has become, `None` if there is none.
     ///
     /// # Errors
     /// See [`Memcached::get`]; also when it is no number.
-    pub(crate) async fn increment(&self, key: &[u8], by: u64) -> Result<Option<u64>, StoreError> {
-        self.count(Direction::Up, key, by).await
-    }
-
-    /// Takes from a value that is a decimal number, not below 0. Answers with what it has become, `None`
-    /// if there is none.
-    ///
-    /// # Errors
-    /// See [`Memcached::increment`].
-    pub(crate) async fn decrement(&self, key: &[u8], by: u64) -> Result<Option<u64>, StoreError> {
-        self.count(Direction::Down, key, by).await
+    pub(crate) async fn count(
+        &self,
+        direction: Direction,
+        key: &[u8],
+        by: u64,
+    ) -> Result<Option<u64>, StoreError> {
+        let sent = self.sent(key)?;
+        let server = self.ring.server_of(sent.without_namespace());
+        let key = sent.key();
+        let command = Command::Count { direction, key, by };
+        match self.one(server, &command).await? {
+            Reply::Number(number) => Ok(Some(number)),
+            Reply::NotFound => Ok(None),
+            other => Err(self.unexpected(server, &other)),
+        }
     }
 
     /// Gives a value another time to live. Answers whether there is one.
     ///
     /// # Errors
     /// See [`Memcached::get`].
-    pub(crate) async fn touch(&self, key: &[u8], expiry_s: u32) -> Result<bool, StoreError> {
+    pub(crate) async fn touch(&self, key: &[u8], ttl_s: u64) -> Result<bool, StoreError> {
         let sent = self.sent(key)?;
         let server = self.ring.server_of(sent.without_namespace());
-        let key = sent.key();
+        let (key, expiry_s) = (sent.key(), self.expiry_s(ttl_s));
         match self.one(server, &Command::Touch { key, expiry_s }).await? {
             Reply::Touched => Ok(true),
             Reply::NotFound => Ok(false),
@@ -302,7 +285,7 @@ impl Memcached {
     pub(crate) async fn flush_all(&self, delay_s: u32) -> Result<(), StoreError> {
         let command = Command::FlushAll { delay_s };
         let flushes = (0..self.servers.len()).map(|server| self.one(server, &command));
-        let replies = join::all(flushes.collect()).await;
+        let replies = join_all(flushes).await;
         for (server, reply) in replies.into_iter().enumerate() {
             match reply? {
                 Reply::Ok => {}
@@ -323,13 +306,8 @@ impl Memcached {
         }
     }
 
-    /// What stands for `ttl_s` seconds to live, at this Unix time: memcached takes more than 30 days for
-    /// a date. 0 is for ever.
-    pub(crate) fn expiry_of(ttl_s: u64, wall_s: u64) -> u32 {
-        match ttl_s {
-            0..=RELATIVE_S_MAX => ttl_s as u32,
-            _ => u32::try_from(wall_s.saturating_add(ttl_s)).unwrap_or(u32::MAX),
-        }
+    fn expiry_s(&self, ttl_s: u64) -> u32 {
+        expiry_of(ttl_s, self.clock.wall_seconds())
     }
 
     /// The longest value that is sent.
@@ -366,6 +344,14 @@ fn hand_out(items: Vec<Item>, sent: &[SentKey], values: &mut [Option<StoredValue
         if let Some(value) = found.get(asked.key().bytes()) {
             *place = Some(value.clone());
         }
+    }
+}
+
+/// What stands for `ttl_s` seconds to live, at this Unix time: memcached takes more than 30 days for a date. 0 is for ever.
+fn expiry_of(ttl_s: u64, wall_s: u64) -> u32 {
+    match ttl_s {
+        0..=RELATIVE_S_MAX => ttl_s as u32,
+        _ => u32::try_from(wall_s.saturating_add(ttl_s)).unwrap_or(u32::MAX),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use petrel_engine::proto::memcached::{Command, Direction, Item, Key, Reply, Write, binary, text};
+use petrel_engine::proto::memcached::{Command, Item, Key, Reply, Write, binary, text};
 
 use super::keys::SentKey;
 use super::replies::{ExpectedReplies, MemcachedReplies};
@@ -56,29 +56,13 @@ impl Memcached {
         }
     }
 
-    pub(super) async fn store_if(
-        &self,
-        how: Write,
-        key: &[u8],
-        value: &[u8],
-        flags: u32,
-        expiry_s: u32,
-    ) -> Result<bool, StoreError> {
-        let (server, reply) = self.store(how, key, value, flags, expiry_s).await?;
-        match reply {
-            Reply::Stored => Ok(true),
-            Reply::NotStored | Reply::Exists | Reply::NotFound => Ok(false),
-            other => Err(self.unexpected(server, &other)),
-        }
-    }
-
     pub(super) async fn store(
         &self,
         how: Write,
         key: &[u8],
         data: &[u8],
         flags: u32,
-        expiry_s: u32,
+        ttl_s: u64,
     ) -> Result<(usize, Reply), StoreError> {
         let sent = self.sent(key)?;
         let server = self.ring.server_of(sent.without_namespace());
@@ -89,29 +73,10 @@ impl Memcached {
             how,
             key: sent.key(),
             flags,
-            expiry_s,
+            expiry_s: self.expiry_s(ttl_s),
             data,
         };
         Ok((server, self.one(server, &command).await?))
-    }
-
-    pub(super) async fn count(
-        &self,
-        direction: Direction,
-        key: &[u8],
-        by: u64,
-    ) -> Result<Option<u64>, StoreError> {
-        let sent = self.sent(key)?;
-        let server = self.ring.server_of(sent.without_namespace());
-        let key = sent.key();
-        match self
-            .one(server, &Command::Count { direction, key, by })
-            .await?
-        {
-            Reply::Number(number) => Ok(Some(number)),
-            Reply::NotFound => Ok(None),
-            other => Err(self.unexpected(server, &other)),
-        }
     }
 
     /// A command that is answered once.

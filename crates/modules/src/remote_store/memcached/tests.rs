@@ -138,7 +138,7 @@ fn an_expiry_beyond_thirty_days_is_a_date() {
         (30 * day + 1, 1_000_000_000 + 30 * day as u32 + 1),
         (u64::MAX, u32::MAX),
     ] {
-        assert_eq!(Memcached::expiry_of(ttl_s, 1_000_000_000), expiry);
+        assert_eq!(expiry_of(ttl_s, 1_000_000_000), expiry);
     }
 }
 

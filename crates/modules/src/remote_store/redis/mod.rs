@@ -116,12 +116,6 @@ impl Redis {
         }
     }
 
-    /// The same Redis, with another time for each operation.
-    #[cfg(test)]
-    pub(crate) fn with_timeout(&self, timeout_ms: u64) -> Redis {
-        Redis::new(Rc::clone(&self.pool), timeout_ms)
-    }
-
     /// Sends a command, its name first, and answers with its reply.
     ///
     /// # Errors

@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 use crate::remote_store::testing::Step::{Await, Closed, Hear, Say, Spell};
-use crate::remote_store::testing::{FakeServer, redis_at, redis_options, run, stores, wire};
+use crate::remote_store::testing::{
+    FakeServer, loses_kept_connection, redis_at, redis_options, redis_with_timeout, run, stores,
+    wire,
+};
 use crate::remote_store::{Kind, OperationStage, Pipeline, Value};
 use crate::testing::Tree;
 
@@ -116,7 +119,7 @@ fn what_comes_unasked_later_is_nobodys_reply() {
         go_on.send(()).expect("the server waits");
         // The runtime gets no turn meanwhile: only the kernel knows that something has come.
         let deadline = Instant::now() + Duration::from_secs(60);
-        while !redis.pool().is_an_idle_one_stale() {
+        while !loses_kept_connection(&redis) {
             assert!(Instant::now() < deadline, "it has not come");
             std::thread::yield_now();
         }
@@ -130,7 +133,7 @@ fn a_server_that_says_nothing_costs_the_time_out_and_its_connection() {
     run(async {
         let (_site, stores) = stores();
         let server = FakeServer::start(vec![vec![Hear(wire("GET a")), Closed]]).await;
-        let redis = redis_at(&stores, &server.address).with_timeout(500);
+        let redis = redis_with_timeout(&stores, redis_options(&server.address), 500);
         let begun = Instant::now();
         let error = redis.command(&GET).await.expect_err("no reply");
         assert_eq!(
@@ -172,7 +175,7 @@ fn a_connection_that_was_closed_meanwhile_is_replaced_unnoticed() {
         for number in 1..=2 {
             assert_eq!(redis.command(&INCR).await, Ok(Value::Integer(number)));
             let is_closed = async {
-                while !redis.pool().is_an_idle_one_stale() {
+                while !loses_kept_connection(&redis) {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
             };

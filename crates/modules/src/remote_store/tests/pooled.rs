@@ -9,7 +9,9 @@ use petrel_engine::worker::Drain;
 use tokio::net::TcpSocket;
 
 use crate::remote_store::testing::Step::{Closed, Hear, Pause, Say};
-use crate::remote_store::testing::{FakeServer, redis_at, redis_options, run, stores, wire};
+use crate::remote_store::testing::{
+    FakeServer, redis_at, redis_options, redis_with_timeout, run, stores, wire,
+};
 use crate::remote_store::{Kind, OperationStage, Stores, Value, counters, limits};
 
 const GET: [&str; 2] = ["GET", "a"];
@@ -33,7 +35,7 @@ fn a_worker_that_drains_already_keeps_no_connection() {
         let server = FakeServer::start(vec![script]).await;
         let redis = redis_at(&stores, &server.address);
         assert_eq!(redis.command(&GET).await, Ok(Value::Nil));
-        assert_eq!(redis.pool().idle_connections(), 0);
+        assert_eq!(redis.pool().server.kept_count(), 0);
     });
 }
 
@@ -50,7 +52,7 @@ fn a_connection_serves_one_operation_after_the_other() {
             // Handles come and go.
             let redis = redis_at(&stores, &server.address);
             assert_eq!(redis.command(&GET).await, Ok(Value::Nil));
-            assert_eq!(redis.pool().idle_connections(), 1);
+            assert_eq!(redis.pool().server.kept_count(), 1);
         }
         let mut counted = BTreeMap::new();
         counters::read(site.worker().shared(), &mut counted);
@@ -63,24 +65,23 @@ fn a_connection_serves_one_operation_after_the_other() {
 }
 
 #[test]
-fn a_connection_that_nobody_has_used_for_long_is_closed() {
+fn a_connection_that_was_not_used_for_long_is_closed() {
     run(async {
-        let (_site, stores) = stores();
+        let (site, stores) = stores();
         let once = || vec![Hear(wire("GET a")), Say(b"$-1\r\n"), Closed];
         let server = FakeServer::start(vec![once(), once()]).await;
         let redis = redis_at(&stores, &server.address);
-        let long = Duration::from_secs(limits::IDLE_S_MAX);
+        let kept_after = |ms| {
+            site.worker().clock().skip(Duration::from_millis(ms));
+            stores.look_after(site.worker());
+            redis.pool().server.kept_count()
+        };
         for _ in 0..2 {
+            kept_after(0);
             assert_eq!(redis.command(&GET).await, Ok(Value::Nil));
-            redis
-                .pool()
-                .let_idle_ones_age(long - Duration::from_secs(10));
-            redis.pool().close_old();
-            assert_eq!(redis.pool().idle_connections(), 1);
-            redis.pool().let_idle_ones_age(Duration::from_secs(10));
+            assert_eq!(kept_after(limits::IDLE_MS_MAX - 1), 1);
+            assert_eq!(kept_after(1), 0);
         }
-        redis.pool().close_old();
-        assert_eq!(redis.pool().idle_connections(), 0);
         server.finish().await;
     });
 }
@@ -173,7 +174,7 @@ fn a_connection_that_a_command_has_changed_is_not_lent_again() {
             let redis = redis_at(&stores, &server.address);
             let command: Vec<&str> = command.split(' ').collect();
             assert!(redis.command(&command).await.expect("a reply").is_ok());
-            assert_eq!(redis.pool().idle_connections(), usize::from(is_kept));
+            assert_eq!(redis.pool().server.kept_count(), usize::from(is_kept));
             drop((redis, stores, _site));
             server.finish().await;
         }
@@ -195,7 +196,7 @@ fn who_gets_no_connection_waits_for_one() {
         let mut options = redis_options(&server.address);
         options.connections_max = 1;
         let redis = stores.redis(&options).expect("it can be made");
-        let hurried = redis.with_timeout(10);
+        let hurried = redis_with_timeout(&stores, options, 10);
         let (first, second, third) = tokio::join!(
             redis.command(&GET),
             hurried.command(&GET),
@@ -250,7 +251,8 @@ fn a_server_that_is_away_is_tried_once_a_pause() {
         let (site, stores) = stores();
         let (socket, address) = nowhere();
         let redis = redis_at(&stores, &address);
-        redis.pool().step_clock(Duration::ZERO);
+        let skip = |ms| site.worker().clock().skip(Duration::from_millis(ms));
+        skip(0);
         let error = redis.command(&GET).await.expect_err("nobody listens");
         assert_eq!(
             (error.kind, error.stage),
@@ -267,13 +269,12 @@ fn a_server_that_is_away_is_tried_once_a_pause() {
             ]],
         );
         // They are told at once: a quarter of a second later one would find out that it is up.
-        let pause = Duration::from_millis(limits::DOWN_PAUSE_MS_MIN);
-        redis.pool().step_clock(pause - Duration::from_millis(1));
+        skip(limits::DOWN_PAUSE_MS_MIN - 1);
         for _ in 0..10 {
             let error = redis.command(&GET).await.expect_err("it is down");
             assert!(error.is_repeated(), "{error}");
         }
-        redis.pool().step_clock(Duration::from_millis(1));
+        skip(1);
         // One finds out; who comes meanwhile is still told that it is down.
         let (first, second) = tokio::join!(redis.command(&GET), redis.command(&GET));
         assert_eq!(first, Ok(Value::Integer(1)));
@@ -297,7 +298,7 @@ fn a_server_that_hangs_is_down_after_some_time_outs() {
         let (_site, stores) = stores();
         let hanging = || vec![Hear(wire("GET a")), Closed];
         let server = FakeServer::start(vec![hanging(), hanging(), hanging(), hanging()]).await;
-        let redis = redis_at(&stores, &server.address).with_timeout(500);
+        let redis = redis_with_timeout(&stores, redis_options(&server.address), 500);
         for _ in 0..limits::TIMEOUTS_IN_A_ROW_MAX {
             let error = redis.command(&GET).await.expect_err("it hangs");
             assert_eq!(error.kind, Kind::TimedOut);
@@ -318,7 +319,7 @@ fn commands_that_are_meant_to_wait_say_nothing_about_the_server() {
         let times = limits::TIMEOUTS_IN_A_ROW_MAX + 1;
         let waiting = |_| vec![Hear(wire("BLPOP a 0")), Closed];
         let server = FakeServer::start((0..times).map(waiting).collect()).await;
-        let redis = redis_at(&stores, &server.address).with_timeout(500);
+        let redis = redis_with_timeout(&stores, redis_options(&server.address), 500);
         for _ in 0..times {
             let error = redis
                 .command(&["BLPOP", "a", "0"])

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use petrel_engine::proto::memcached::{Direction, Write};
 use tokio::time::sleep;
 
 use crate::remote_store::testing::{Program, redis_at, run, stores};
@@ -87,7 +88,7 @@ fn redis_keeps_what_it_is_given() {
         );
         let nothing = redis.command(&["BLPOP", "none", "0.01"]).await;
         assert_eq!(nothing, Ok(Value::Nil));
-        assert_eq!(redis.pool().idle_connections(), 1);
+        assert_eq!(redis.pool().server.kept_count(), 1);
     });
 }
 
@@ -118,7 +119,7 @@ fn redis_speaks_resp3_when_told_and_transactions_are_whole() {
         assert_eq!(replies.get(2), Some(&Value::Map(map)));
         assert_eq!(replies.get(3), Some(&Value::Nil));
         assert_eq!(replies.get(5), Some(&Value::Double(1.5)));
-        assert_eq!(redis.pool().idle_connections(), 0);
+        assert_eq!(redis.pool().server.kept_count(), 0);
 
         let mut transaction = Pipeline::new();
         for command in ["MULTI", "SET t 1", "INCR t", "EXEC"] {
@@ -128,7 +129,7 @@ fn redis_speaks_resp3_when_told_and_transactions_are_whole() {
         let replies = redis.pipeline(&transaction).await.expect("replies");
         let done = vec![Value::Status(b"OK".into()), Value::Integer(2)];
         assert_eq!(replies.last(), Some(&Value::Array(done)));
-        assert_eq!(redis.pool().idle_connections(), 1);
+        assert_eq!(redis.pool().server.kept_count(), 1);
     });
 }
 
@@ -185,13 +186,36 @@ async fn use_memcached(memcached: &Memcached) {
         .expect("an answer")
         .expect("it is there");
     assert_eq!((&value.data[..], value.flags), (&b"1\r\n2"[..], 7));
-    assert_eq!(memcached.add(b"a", b"x", 0, 0).await, Ok(false));
-    assert_eq!(memcached.add(b"b", b"x", 0, 0).await, Ok(true));
-    assert_eq!(memcached.replace(b"none", b"x", 0, 0).await, Ok(false));
-    assert_eq!(memcached.replace(b"b", b"y", 0, 0).await, Ok(true));
-    assert_eq!(memcached.append(b"b", b">").await, Ok(true));
-    assert_eq!(memcached.prepend(b"b", b"<").await, Ok(true));
-    assert_eq!(memcached.append(b"none", b"x").await, Ok(false));
+    assert_eq!(
+        memcached.store_if(Write::Add, b"a", b"x", 0, 0).await,
+        Ok(false)
+    );
+    assert_eq!(
+        memcached.store_if(Write::Add, b"b", b"x", 0, 0).await,
+        Ok(true)
+    );
+    assert_eq!(
+        memcached
+            .store_if(Write::Replace, b"none", b"x", 0, 0)
+            .await,
+        Ok(false)
+    );
+    assert_eq!(
+        memcached.store_if(Write::Replace, b"b", b"y", 0, 0).await,
+        Ok(true)
+    );
+    assert_eq!(
+        memcached.store_if(Write::Append, b"b", b">", 0, 0).await,
+        Ok(true)
+    );
+    assert_eq!(
+        memcached.store_if(Write::Prepend, b"b", b"<", 0, 0).await,
+        Ok(true)
+    );
+    assert_eq!(
+        memcached.store_if(Write::Append, b"none", b"x", 0, 0).await,
+        Ok(false)
+    );
     let value = memcached
         .gets(b"b")
         .await
@@ -205,11 +229,17 @@ async fn use_memcached(memcached: &Memcached) {
     assert_eq!(outcome, Ok(CasOutcome::Changed));
     let outcome = memcached.cas(b"none", b"z", 0, 0, cas).await;
     assert_eq!(outcome, Ok(CasOutcome::NotFound));
-    assert_eq!(memcached.increment(b"n", 1).await, Ok(None));
+    assert_eq!(memcached.count(Direction::Up, b"n", 1).await, Ok(None));
     memcached.set(b"n", b"5", 0, 0).await.expect("stored");
-    assert_eq!(memcached.increment(b"n", 37).await, Ok(Some(42)));
-    assert_eq!(memcached.decrement(b"n", 100).await, Ok(Some(0)));
-    let error = memcached.increment(b"b", 1).await.expect_err("no number");
+    assert_eq!(memcached.count(Direction::Up, b"n", 37).await, Ok(Some(42)));
+    assert_eq!(
+        memcached.count(Direction::Down, b"n", 100).await,
+        Ok(Some(0))
+    );
+    let error = memcached
+        .count(Direction::Up, b"b", 1)
+        .await
+        .expect_err("no number");
     assert_eq!(error.kind, Kind::Said, "{error}");
     assert_eq!(memcached.touch(b"n", 100).await, Ok(true));
     assert_eq!(memcached.touch(b"none", 100).await, Ok(false));
@@ -323,14 +353,6 @@ async fn use_tier(tier: &dyn Tier) {
     );
     tier.set(b"ever", b"x", 0).await.expect("stored");
     assert!(tier.get(b"ever").await.expect("an answer").is_some());
-
-    assert_eq!(tier.lock(b"lock", b"me", 60_000).await, Ok(true));
-    assert_eq!(tier.lock(b"lock", b"you", 60_000).await, Ok(false));
-    assert_eq!(tier.unlock(b"lock", b"you").await, Ok(false));
-    assert_eq!(tier.lock(b"lock", b"you", 60_000).await, Ok(false));
-    assert_eq!(tier.unlock(b"lock", b"me").await, Ok(true));
-    assert_eq!(tier.lock(b"lock", b"you", 60_000).await, Ok(true));
-    assert_eq!(tier.unlock(b"none", b"me").await, Ok(false));
     let long = vec![b'x'; tier.value_bytes_max() + 1];
     let error = tier.set(b"long", &long, 0).await.expect_err("too long");
     assert_eq!(error.kind, Kind::Refused);
@@ -344,9 +366,6 @@ fn either_store_can_be_a_second_tier() {
             let (_site, stores) = stores();
             let redis = redis_at(&stores, &address);
             use_tier(&*redis).await;
-            assert_eq!(redis.lock(b"short", b"me", 20).await, Ok(true));
-            sleep(Duration::from_millis(40)).await;
-            assert_eq!(redis.lock(b"short", b"you", 20).await, Ok(true));
         });
     }
     if let Some((_memcached, address)) = start_memcached(&tree, "memcached") {

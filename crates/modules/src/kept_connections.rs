@@ -1,0 +1,136 @@
+//! Connections to one server that are open and wait for their next request.
+//!
+//! Gateways keep their backends' here, [`remote_store`](crate::remote_store) those of stores and of scripts that ask
+//! other servers. Knows no protocol, no limit and no clock.
+
+use std::cell::RefCell;
+
+/// A connection that can wait for its next request.
+pub(crate) trait Keepable {
+    /// Whether it is of no use any more, as far as the worker has heard: the server has closed it, or has sent what no
+    /// request asked for. Makes no system call.
+    fn is_stale(&self) -> bool;
+
+    /// When its last request ended, in milliseconds of the worker's clock.
+    fn idle_since_ms(&self) -> u64;
+}
+
+/// The connections of one worker to one server that wait for their next request.
+pub(crate) struct KeptConnections<C> {
+    /// The one used last is at the end.
+    idle: RefCell<Vec<C>>,
+}
+
+impl<C: Keepable> KeptConnections<C> {
+    /// None yet.
+    pub(crate) fn new() -> KeptConnections<C> {
+        KeptConnections {
+            idle: RefCell::default(),
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.idle.borrow().len()
+    }
+
+    /// Keeps a connection whose request has just ended.
+    pub(crate) fn keep(&self, connection: C) {
+        self.idle.borrow_mut().push(connection);
+    }
+
+    /// The connection used last. Stale ones are closed on the way.
+    #[inline]
+    pub(crate) fn take(&self) -> Option<C> {
+        loop {
+            let connection = self.idle.borrow_mut().pop()?;
+            if !connection.is_stale() {
+                return Some(connection);
+            }
+        }
+    }
+
+    /// Closes those that have waited for `idle_ms_max` or longer, and stale ones.
+    pub(crate) fn close_old(&self, now_ms: u64, idle_ms_max: u64) {
+        let is_fresh = |connection: &C| {
+            let idle_ms = now_ms.saturating_sub(connection.idle_since_ms());
+            idle_ms < idle_ms_max && !connection.is_stale()
+        };
+        self.idle.borrow_mut().retain(is_fresh);
+    }
+
+    /// Closes the one that has waited longest.
+    pub(crate) fn close_oldest(&self) {
+        let mut idle = self.idle.borrow_mut();
+        if !idle.is_empty() {
+            idle.remove(0);
+        }
+    }
+
+    /// Closes all of them.
+    pub(crate) fn close_all(&self) {
+        self.idle.borrow_mut().clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Pretended {
+        name: char,
+        is_stale: bool,
+        since_ms: u64,
+    }
+
+    impl Keepable for Pretended {
+        fn is_stale(&self) -> bool {
+            self.is_stale
+        }
+
+        fn idle_since_ms(&self) -> u64 {
+            self.since_ms
+        }
+    }
+
+    fn kept(connections: &[(char, u64)], stale: &str) -> KeptConnections<Pretended> {
+        let kept = KeptConnections::new();
+        for (name, since_ms) in connections {
+            kept.keep(Pretended {
+                name: *name,
+                is_stale: stale.contains(*name),
+                since_ms: *since_ms,
+            });
+        }
+        kept
+    }
+
+    fn taken(kept: &KeptConnections<Pretended>) -> String {
+        std::iter::from_fn(|| kept.take().map(|connection| connection.name)).collect()
+    }
+
+    #[test]
+    fn the_one_used_last_comes_first_and_stale_ones_never() {
+        let kept = kept(&[('a', 1), ('b', 2), ('c', 3), ('d', 4)], "bd");
+        assert_eq!(kept.take().map(|connection| connection.name), Some('c'));
+        assert_eq!(kept.count(), 2);
+        assert_eq!(taken(&kept), "a");
+    }
+
+    #[test]
+    fn old_ones_are_closed() {
+        let kept = kept(&[('a', 10), ('b', 20), ('c', 30), ('d', 31)], "d");
+        kept.close_old(39, 20);
+        assert_eq!(kept.count(), 2);
+        kept.close_oldest();
+        assert_eq!(taken(&kept), "c");
+        kept.close_oldest();
+        kept.keep(Pretended {
+            name: 'e',
+            is_stale: false,
+            since_ms: 40,
+        });
+        kept.close_all();
+        assert_eq!(kept.count(), 0);
+    }
+}

@@ -1,0 +1,93 @@
+//! A server that is no gateway's backend, and the connections of one worker to it: a store, or what scripts ask over
+//! HTTP.
+
+use std::rc::{Rc, Weak};
+
+use petrel_engine::worker::Worker;
+
+use super::address::StorePlace;
+use super::error::Kind;
+use super::link::Link;
+use crate::kept_connections::KeptConnections;
+
+/// One server, and the connections to it that wait for their next request.
+pub(crate) struct RemoteServer {
+    place: StorePlace,
+    worker: Weak<Worker>,
+    kept: KeptConnections<Link>,
+    kept_max: usize,
+    idle_ms_max: u64,
+}
+
+impl RemoteServer {
+    /// The server there, of which `worker` keeps so many connections, each for so long.
+    pub(crate) fn new(
+        place: StorePlace,
+        worker: &Weak<Worker>,
+        kept_max: usize,
+        idle_ms_max: u64,
+    ) -> RemoteServer {
+        RemoteServer {
+            place,
+            worker: Weak::clone(worker),
+            kept: KeptConnections::new(),
+            kept_max,
+            idle_ms_max,
+        }
+    }
+
+    /// Makes a connection.
+    ///
+    /// # Errors
+    /// What kind of failure it is, and a sentence about it.
+    pub(crate) async fn connect(&self) -> Result<Link, (Kind, String)> {
+        self.place.connect().await.map(Link::new)
+    }
+
+    /// The kept connection used last.
+    pub(crate) fn take(&self) -> Option<Link> {
+        self.kept.take()
+    }
+
+    /// The same, after asking the kernel: what the server did a moment ago counts, too.
+    pub(crate) fn take_open(&self) -> Option<Link> {
+        std::iter::from_fn(|| self.kept.take()).find(|link| !link.stream.is_stale_now())
+    }
+
+    /// Keeps a connection whose request has left it as it was, unless there are enough, or the worker drains: a server
+    /// process that a reload has replaced may live for long.
+    pub(crate) fn keep(&self, mut link: Link) {
+        let worker = self.worker.upgrade();
+        let Some(worker) = worker.filter(|worker| worker.draining().is_none()) else {
+            return;
+        };
+        if self.kept.count() < self.kept_max {
+            link.idle_since_ms = now_ms(&worker);
+            self.kept.keep(link);
+        }
+    }
+
+    /// Closes connections that were not used for long; all of them when the worker drains.
+    pub(crate) fn look_after(&self, worker: &Rc<Worker>) {
+        match worker.draining() {
+            Some(_) => self.close_kept(),
+            None => self.kept.close_old(now_ms(worker), self.idle_ms_max),
+        }
+    }
+
+    /// Closes the kept connections: one was found closed by the server, and the others are hardly better.
+    pub(crate) fn close_kept(&self) {
+        self.kept.close_all();
+    }
+
+    /// How many connections wait for their next request.
+    pub(crate) fn kept_count(&self) -> usize {
+        self.kept.count()
+    }
+}
+
+fn now_ms(worker: &Worker) -> u64 {
+    worker.clock().now() / NANOS_PER_MILLI
+}
+
+const NANOS_PER_MILLI: u64 = 1_000_000;
