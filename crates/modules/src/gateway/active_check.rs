@@ -20,7 +20,6 @@ use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 use tokio::time;
 
-use super::backend::now_ms;
 use super::balance::stable_hash;
 use super::health::Health;
 use super::limits::CHECK_REPLY_BYTES_MAX;
@@ -341,6 +340,17 @@ const AJP13_PING: [u8; 5] = [0x12, 0x34, 0, 1, 10];
 
 /// From the container: "AB"; length 1; CPong.
 const AJP13_PONG: [u8; 5] = [b'A', b'B', 0, 1, 9];
+
+/// Milliseconds of the monotonic clock, which the workers' clocks show, too.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the thread that checks has no worker"
+)]
+pub(super) fn now_ms() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds * 1000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
+}
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,6 @@
 //! One backend: what all workers know of it, and this worker's connections to it.
-#![expect(clippy::disallowed_methods, reason = "workers share it")]
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
@@ -21,6 +20,7 @@ use super::options::{BackendHost, Protocol};
 use super::pool::{Grant, Queue, QueueTicket, Signal};
 use super::protocol;
 use super::stream::{BackendStream, SocketAddress};
+use crate::kept_connections::KeptConnections;
 
 /// What all workers know of one backend.
 pub struct SharedBackend {
@@ -73,11 +73,7 @@ pub struct Backend {
     workbench: Rc<Workbench>,
     priority: u16,
     weight: u32,
-    #[expect(
-        clippy::vec_box,
-        reason = "the box itself goes from here to requests and back"
-    )]
-    idle: RefCell<Vec<Box<BackendConnection>>>,
+    idle: KeptConnections<Box<BackendConnection>>,
     queue: Queue,
     signal: Arc<Signal>,
     /// How long a request usually takes, in microseconds: a moving average.
@@ -239,7 +235,7 @@ impl Backend {
             workbench,
             priority,
             weight,
-            idle: RefCell::default(),
+            idle: KeptConnections::new(),
             queue: Queue::default(),
             signal,
             usual_us: Cell::new(0),
@@ -267,15 +263,11 @@ impl Backend {
         backend
     }
 
-    /// An idle connection, the one used last; closed ones are thrown away on the way.
-    pub(crate) fn take_idle(&self) -> Option<Box<BackendConnection>> {
-        loop {
-            let connection = self.idle.borrow_mut().pop()?;
-            self.count_idle();
-            if !connection.is_stale() {
-                return Some(connection);
-            }
-        }
+    /// The idle connection used last.
+    fn take_idle(&self) -> Option<Box<BackendConnection>> {
+        let connection = self.idle.take();
+        self.count_idle();
+        connection
     }
 
     /// A connection, or the right to make one, at once. `None`: it has to be waited for.
@@ -388,18 +380,15 @@ impl Backend {
         if self.shared.is_draining() {
             return self.forget_idle();
         }
-        self.idle.borrow_mut().retain(|connection| {
-            !connection.is_stale() && connection.idle_for_ms(now_ms) < idle_ms
-        });
+        self.idle.close_old(now_ms, idle_ms);
         self.count_idle();
     }
 
     /// Closes all idle connections: one of them was found closed by the backend.
     pub(crate) fn forget_idle(&self) {
         self.kept_proofs.set(0);
-        let idle = std::mem::take(&mut *self.idle.borrow_mut());
+        self.idle.close_all();
         self.count_idle();
-        drop(idle);
     }
 
     fn must_close(&self, connection: &BackendConnection, now_ms: u64) -> bool {
@@ -429,8 +418,8 @@ impl Backend {
         match (self.queue.give(grant), keeps_none) {
             (None, _) => {}
             (Some(Grant::Kept(connection)), false) => {
-                let is_first = self.idle.borrow().is_empty();
-                self.idle.borrow_mut().push(connection);
+                let is_first = self.idle.count() == 0;
+                self.idle.keep(connection);
                 self.count_idle();
                 if is_first && (self.shared.limit.is_learned() || self.shared.limit.has_newcomers())
                 {
@@ -448,7 +437,7 @@ impl Backend {
 
     /// When to look around again, if nothing is heard before.
     fn pause(&self) -> Option<Duration> {
-        let has_idle = !self.idle.borrow().is_empty();
+        let has_idle = self.idle.count() > 0;
         let limit = &self.shared.limit;
         let pause_ms = if !self.queue.is_empty() || (has_idle && limit.has_newcomers()) {
             limits::LOOK_AROUND_MS
@@ -463,7 +452,7 @@ impl Backend {
     /// Something may have changed: a permit is free, another worker waits for one, or a process that
     /// an idle connection holds is needed.
     fn look_around(&self) {
-        let now_ms = now_ms();
+        let now_ms = self.workbench.clock.now() / NANOS_PER_MILLI;
         if self.shared.is_draining() {
             self.forget_idle();
         }
@@ -486,10 +475,9 @@ impl Backend {
     /// Gives up an idle connection if others wait for one.
     fn let_others_have_one(&self) {
         if self.is_wanted_elsewhere() {
-            let idle = self.idle.borrow_mut().pop();
+            // Its permit goes to a request that waits.
+            self.idle.close_oldest();
             self.count_idle();
-            // Its permit goes to whoever waits.
-            drop(idle);
         }
     }
 
@@ -497,27 +485,17 @@ impl Backend {
     /// waits for long, and at a learned limit all end when they have been idle for a tenure.
     fn let_go_of_idle(&self, now_ms: u64) {
         let limit = &self.shared.limit;
-        while !self.idle.borrow().is_empty() && limit.must_give_up(now_ms, self.patience_ms(), true)
-        {
-            let oldest = self.idle.borrow_mut().remove(0);
-            drop(oldest);
+        while self.idle.count() > 0 && limit.must_give_up(now_ms, self.patience_ms(), true) {
+            self.idle.close_oldest();
         }
         if limit.is_learned() {
-            let is_fresh = |connection: &mut Box<BackendConnection>| {
-                connection.idle_for_ms(now_ms) < limits::TENURE_MS
-            };
-            let ended: Vec<_> = {
-                let mut idle = self.idle.borrow_mut();
-                let old = idle.extract_if(.., |connection| !is_fresh(connection));
-                old.collect()
-            };
-            drop(ended);
+            self.idle.close_old(now_ms, limits::TENURE_MS);
         }
         self.count_idle();
     }
 
     fn count_idle(&self) {
-        let count = u32::try_from(self.idle.borrow().len()).unwrap_or(u32::MAX);
+        let count = u32::try_from(self.idle.count()).unwrap_or(u32::MAX);
         self.signal.idle.store(count, Ordering::Relaxed);
     }
 }
@@ -564,13 +542,6 @@ impl Candidate for Rc<Backend> {
     }
 }
 
-/// Milliseconds of the monotonic clock.
-pub(crate) fn now_ms() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    seconds * 1000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
-}
-
 /// What a connection is to the limit, told once each.
 impl SharedBackend {
     /// The first request was written on a new connection.
@@ -585,3 +556,5 @@ impl SharedBackend {
         Standing::Newcomer(id)
     }
 }
+
+const NANOS_PER_MILLI: u64 = 1_000_000;

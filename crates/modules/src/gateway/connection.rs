@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use petrel_engine::clock::Clock;
 use petrel_engine::worker::Worker;
 
 use super::backend::SharedBackend;
@@ -14,8 +15,9 @@ use super::limits;
 use super::protocol::Conversation;
 use super::protocol::fastcgi::FastCgiConstants;
 use super::stream::BackendStream;
+use crate::kept_connections::Keepable;
 
-/// What the requests of one worker are encoded with.
+/// What the connections of one worker to backends have in common.
 #[derive(Default)]
 pub struct Workbench {
     /// What requests are encoded into. It goes round from request to request, so that it is in the
@@ -23,12 +25,17 @@ pub struct Workbench {
     outgoing: Cell<Vec<u8>>,
     /// What FastCGI backends are told again and again.
     pub(crate) constants: Rc<FastCgiConstants>,
+    /// The worker's clock.
+    pub(crate) clock: Rc<Clock>,
 }
 
 impl Workbench {
     /// That of `worker`.
     pub fn of(worker: &Worker) -> Rc<Workbench> {
-        worker.belonging(Workbench::default)
+        worker.belonging(|| Workbench {
+            clock: Rc::clone(worker.clock()),
+            ..Workbench::default()
+        })
     }
 }
 
@@ -190,7 +197,7 @@ impl BackendConnection {
         }
     }
 
-    /// Nobody uses it for now.
+    /// It waits for its next request from now on.
     pub fn rest(&mut self, now_ms: u64) {
         self.idle_since_ms = now_ms;
         for buffer in [&mut self.input, &mut self.outgoing] {
@@ -200,7 +207,7 @@ impl BackendConnection {
         self.outgoing_sent = 0;
     }
 
-    /// How long nobody has used it.
+    /// How long it has waited for its next request.
     pub(crate) fn idle_for_ms(&self, now_ms: u64) -> u64 {
         now_ms.saturating_sub(self.idle_since_ms)
     }
@@ -208,11 +215,6 @@ impl BackendConnection {
     /// Whether others should get a turn.
     pub(crate) fn is_tenure_over(&self, now_ms: u64) -> bool {
         now_ms.saturating_sub(self.tenure_since_ms) >= limits::TENURE_MS
-    }
-
-    /// Whether it is of no use any more.
-    pub(crate) fn is_stale(&self) -> bool {
-        self.stream.is_stale()
     }
 
     /// Closes the connection. The caller has its permit, for another connection in its place.
@@ -224,6 +226,17 @@ impl BackendConnection {
             shared.limit.gone(id);
         }
         shared.limit.replaced(self.standing == Standing::Proven);
+    }
+}
+
+impl Keepable for Box<BackendConnection> {
+    #[inline]
+    fn is_stale(&self) -> bool {
+        self.stream.is_stale()
+    }
+
+    fn idle_since_ms(&self) -> u64 {
+        self.idle_since_ms
     }
 }
 

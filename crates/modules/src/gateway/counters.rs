@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use petrel_engine::shared::Shared;
 
-use super::backend::{SharedBackend, SharedBackends, now_ms};
+use super::active_check::now_ms;
+use super::backend::{SharedBackend, SharedBackends};
 use super::cgi::RunningPrograms;
 use super::options::Protocol;
 

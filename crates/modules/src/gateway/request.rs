@@ -19,7 +19,7 @@ use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::status::Status;
 
 use super::answer::{self, ReplyVerdict};
-use super::backend::{Backend, now_ms};
+use super::backend::Backend;
 use super::balance::{Candidate, Choice, NoBackend, Tried};
 use super::connection::BackendConnection;
 use super::debug;
@@ -239,7 +239,7 @@ impl GatewayRequest {
         }
         let chosen = match reroute::named(exchange) {
             Some(named) if !named.0.is_empty() && upstream.answers() => {
-                self.choose_named(&upstream, &named.0)
+                self.choose_named(&upstream, &named.0, exchange)
             }
             _ => upstream.choose(exchange, &self.tried),
         };
@@ -300,6 +300,7 @@ impl GatewayRequest {
         &self,
         upstream: &Upstream,
         name: &[u8],
+        exchange: &Exchange,
     ) -> Result<(Rc<Backend>, Choice), NoBackend> {
         let backend = upstream.named(name).ok_or(NoBackend::Unknown)?;
         if self.tried.contains(backend.key()) {
@@ -309,7 +310,8 @@ impl GatewayRequest {
             index: 0,
             set_cookie: false,
         };
-        match backend.shared.health.admit(now_ms()) {
+        let now_ms = exchange.worker.clock().now() / 1_000_000;
+        match backend.shared.health.admit(now_ms) {
             true => Ok((backend, choice)),
             false => Err(NoBackend::Down),
         }

@@ -8,14 +8,13 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use petrel_engine::Exchange;
 use petrel_engine::log::LogHandle;
 use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::worker::Worker;
 
-use super::backend::{Backend, SharedBackends, now_ms};
+use super::backend::{Backend, SharedBackends};
 use super::balance::{Balancer, Choice, NoBackend, RequestKey, Tried};
 use super::connection::Workbench;
 use super::options::{BackendHost, Balance, HostAddress, Mode, Route};
@@ -65,14 +64,7 @@ impl Upstreams {
 
     fn new(worker: &Rc<Worker>) -> Upstreams {
         let shared = worker.shared().belonging(SharedBackends::default);
-        let weak = Rc::downgrade(worker);
-        tokio::task::spawn_local(async move {
-            loop {
-                tokio::time::sleep(TIDY_EVERY).await;
-                let Some(worker) = weak.upgrade() else { return };
-                Upstreams::of(&worker).tidy();
-            }
-        });
+        worker.each_second(|worker| Upstreams::of(worker).tidy(worker));
         Upstreams {
             worker: shared.next_worker(),
             shared,
@@ -108,8 +100,8 @@ impl Upstreams {
         made
     }
 
-    fn tidy(&self) {
-        let now_ms = now_ms();
+    fn tidy(&self, worker: &Worker) {
+        let now_ms = worker.clock().now() / NANOS_PER_MILLI;
         for upstream in self.known.borrow().values() {
             for backend in upstream.backends.borrow().iter() {
                 backend.tidy(now_ms);
@@ -283,9 +275,6 @@ impl Member {
 }
 
 const NANOS_PER_MILLI: u64 = 1_000_000;
-
-/// Between two looks at idle connections.
-const TIDY_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
