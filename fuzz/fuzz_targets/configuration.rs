@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use libfuzzer_sys::fuzz_target;
 use petrel_config::schema::{DirectiveSpec, Effect, Schema, Scope, ValueKind};
-use petrel_config::{LoadOptions, Shell, Style, Value, parse_str, print};
+use petrel_config::{LoadOptions, Shell, Style, Value, parse_str, print, render};
 
 fuzz_target!(|text: &str| {
     if text.replace("include_shell", "").contains("include") {
@@ -25,7 +25,9 @@ fuzz_target!(|text: &str| {
             return;
         }
     };
-    let _ = config.render_warnings(Style::ColourReport);
+    for warning in &config.warnings {
+        let _ = render(warning, &config.sources, Style::ColourReport);
+    }
     let printed = print(&config);
     let again = match parse_str("printed", &printed, &schema, &options()) {
         Ok(again) => again,

@@ -12,8 +12,8 @@ fuzz_target!(|text: &str| {
     let mut out = b"/before".to_vec();
     template.expand(&Everything, &mut out);
     assert!(out.starts_with(b"/before"));
-    if let Some(literal) = template.literal() {
-        assert_eq!(&out[7..], literal);
+    if !text.contains(['$', '%']) {
+        assert_eq!(&out[7..], text.as_bytes());
     }
     // Three bytes for one in the widest encoding, of the longest value, for two bytes of template.
     assert!(out.len() <= 7 + text.len() * 3 * VALUE.len());

@@ -10,6 +10,7 @@
 //! PHP sends when a script has taken its Content-Type away. But names are tokens, values hold no control
 //! bytes, lines are not folded, and lengths do not contradict each other.
 
+use crate::reasons::reasons;
 use crate::reply_head::ReplyHead;
 use crate::status::Status;
 use crate::syntax::{decimal, is_token, is_value_byte, trimmed};
@@ -61,51 +62,24 @@ pub enum HeadKind {
     Interim,
 }
 
-macro_rules! reasons {
-    ($($variant:ident $sentence:literal,)*) => {
-        /// The closed set of reasons to refuse a head.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum HeadError {
-            $(#[doc = concat!("The backend's reply is refused: ", $sentence, ".")] $variant,)*
-        }
-
-        impl HeadError {
-            /// Every reason, in table order.
-            pub const ALL: &'static [HeadError] = &[$(HeadError::$variant,)*];
-
-            /// What was wrong, for the log, without a full stop.
-            pub const fn sentence(self) -> &'static str {
-                match self {
-                    $(HeadError::$variant => $sentence,)*
-                }
-            }
-        }
-    };
-}
-
 reasons! {
-    NoHead "the reply does not begin with header fields",
-    TooLong "the head of the reply is too long",
-    TooManyFields "the reply has too many header fields",
-    FieldName "the reply has a header field without a sound name",
-    FieldValue "the reply has a control character in a header field",
-    FoldedLine "the reply has a folded header line",
-    StatusLine "the status line of the reply is malformed",
-    Status "the status of the reply is not a number from 100 to 999",
-    StatusRepeated "the reply has two different statuses",
-    ContentLength "the Content-Length of the reply is not a number",
-    ContentLengthRepeated "the reply has two different Content-Lengths",
-    ContentLengthWithTransferEncoding "the reply has both Content-Length and Transfer-Encoding",
-    TransferEncoding "the reply has a Transfer-Encoding other than chunked",
-}
-
-impl std::fmt::Display for HeadError {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(self.sentence())
+    /// The closed set of reasons to refuse a head.
+    HeadError {
+        NoHead "the reply does not begin with header fields",
+        TooLong "the head of the reply is too long",
+        TooManyFields "the reply has too many header fields",
+        FieldName "the reply has a header field without a sound name",
+        FieldValue "the reply has a control character in a header field",
+        FoldedLine "the reply has a folded header line",
+        StatusLine "the status line of the reply is malformed",
+        Status "the status of the reply is not a number from 100 to 999",
+        StatusRepeated "the reply has two different statuses",
+        ContentLength "the Content-Length of the reply is not a number",
+        ContentLengthRepeated "the reply has two different Content-Lengths",
+        ContentLengthWithTransferEncoding "the reply has both Content-Length and Transfer-Encoding",
+        TransferEncoding "the reply has a Transfer-Encoding other than chunked",
     }
 }
-
-impl std::error::Error for HeadError {}
 
 /// Decodes the heads of one reply, one after the other. Allocates nothing itself.
 #[derive(Clone, Debug)]

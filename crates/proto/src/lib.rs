@@ -40,6 +40,7 @@ pub mod memcached;
 pub mod method;
 pub mod proxy_protocol;
 pub mod range;
+mod reasons;
 pub mod reply_head;
 pub mod request_head;
 pub mod resp;

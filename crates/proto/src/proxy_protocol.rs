@@ -8,6 +8,8 @@
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use crate::reasons::reasons;
+
 mod extras;
 
 pub use extras::{Extras, Tls};
@@ -52,44 +54,21 @@ pub enum DecodedHeader {
 /// The longest header that is read: 16 bytes, two unix addresses and 4 KiB of extras.
 pub const HEADER_BYTES_MAX: usize = V2_FIXED + V2_UNIX + EXTRAS_BYTES_MAX;
 
-/// Why a header is refused. The connection cannot be used: what follows is not understood.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum HeaderError {
-    /// The connection begins with something else.
-    Missing,
-    /// A line of version 1 that is malformed or longer than 107 bytes.
-    Line,
-    /// A version of the binary header that is not 2, or an unknown command.
-    Version,
-    /// The binary header is too short for its addresses, or longer than [`HEADER_BYTES_MAX`].
-    Length,
-    /// What follows the addresses does not fit into its lengths.
-    Extras,
-    /// The checksum is wrong.
-    Checksum,
-}
-
-impl HeaderError {
-    /// A sentence for the log, without a full stop.
-    pub const fn sentence(self) -> &'static str {
-        match self {
-            HeaderError::Missing => "the connection does not begin with a PROXY protocol header",
-            HeaderError::Line => "the PROXY protocol line is malformed",
-            HeaderError::Version => "the PROXY protocol header is of an unknown version",
-            HeaderError::Length => "the length of the PROXY protocol header cannot be right",
-            HeaderError::Extras => "the extras of the PROXY protocol header are malformed",
-            HeaderError::Checksum => "the checksum of the PROXY protocol header is wrong",
-        }
+reasons! {
+    /// Why a header is refused. The connection cannot be used: what follows is not understood.
+    HeaderError {
+        Missing "the connection does not begin with a PROXY protocol header",
+        /// A line of version 1 that is malformed or longer than 107 bytes.
+        Line "the PROXY protocol line is malformed",
+        /// A version of the binary header that is not 2, or an unknown command.
+        Version "the PROXY protocol header is of an unknown version",
+        /// The binary header is too short for its addresses, or longer than [`HEADER_BYTES_MAX`].
+        Length "the length of the PROXY protocol header cannot be right",
+        /// What follows the addresses does not fit into its lengths.
+        Extras "the extras of the PROXY protocol header are malformed",
+        Checksum "the checksum of the PROXY protocol header is wrong",
     }
 }
-
-impl std::fmt::Display for HeaderError {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(self.sentence())
-    }
-}
-
-impl std::error::Error for HeaderError {}
 
 /// Reads a header from the beginning of `input`. What cannot become one is refused as soon as that
 /// shows.

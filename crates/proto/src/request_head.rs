@@ -16,11 +16,10 @@ mod field;
 mod host;
 mod message;
 
-use HeadErrorReason as Reason;
 use field::Repeated;
 
 pub use build::HeadBuilder;
-pub use error::{HeadError, HeadErrorReason};
+pub use error::HeadError;
 pub use field::KnownField;
 
 /// What is tolerated in a request head; the switches are named after server.http-parseopts.
@@ -431,7 +430,7 @@ impl RequestHead {
 
     /// Takes repeated known fields together, each by its rule. Runs only when there are some.
     #[cold]
-    fn merge_repeated(&mut self) -> Result<(), Reason> {
+    fn merge_repeated(&mut self) -> Result<(), HeadError> {
         for &known in KnownField::ALL {
             self.merge(known)?;
         }
@@ -447,7 +446,7 @@ impl RequestHead {
         Ok(())
     }
 
-    fn merge(&mut self, known: KnownField) -> Result<(), Reason> {
+    fn merge(&mut self, known: KnownField) -> Result<(), HeadError> {
         let repeats = || {
             self.fields
                 .iter()
@@ -465,7 +464,7 @@ impl RequestHead {
                 return if same {
                     Ok(())
                 } else {
-                    Err(Reason::FieldRepeated)
+                    Err(HeadError::FieldRepeated)
                 };
             }
             Repeated::Joins => b", ",

@@ -18,14 +18,6 @@ const HEADER_BYTES: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VariablesTooLong;
 
-impl std::fmt::Display for VariablesTooLong {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("the request is too long for a uwsgi packet")
-    }
-}
-
-impl std::error::Error for VariablesTooLong {}
-
 /// Writes the head of a request, straight into the output.
 #[derive(Debug)]
 pub struct UwsgiEncoder<'o> {

@@ -99,8 +99,8 @@ impl Serving {
                 self.begin_request(link)
             }
             Err(error) => {
-                let cause = format_args!("{}", error.reason.sentence());
-                self.refuse_head(&bytes, Stage::Parse, error.status, cause)
+                let cause = format_args!("{error}");
+                self.refuse_head(&bytes, Stage::Parse, error.status(), cause)
             }
         }
     }

@@ -315,7 +315,7 @@ impl Serving {
         while let Poll::Ready(streamed) = self.poll_streamed_body(link, context) {
             match streamed {
                 Ok(()) => self.run.work(context),
-                Err(Broken::Malformed(error)) => return Err(error.reason.sentence().to_owned()),
+                Err(Broken::Malformed(error)) => return Err(error.to_string()),
                 Err(Broken::Left | Broken::TooEarly) => return Err(LEFT.to_owned()),
             }
         }

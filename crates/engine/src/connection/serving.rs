@@ -245,8 +245,8 @@ impl Serving {
         let unanswered = "the client left before it had its answer";
         match (broken, self.run.body_refusal()) {
             (Broken::Malformed(error), _) => {
-                let cause = format_args!("{}", error.reason.sentence());
-                self.refuse(stage, error.status, cause)
+                let cause = format_args!("{error}");
+                self.refuse(stage, error.status(), cause)
             }
             (Broken::TooEarly, Some((status, cause))) => {
                 self.refuse(stage, status, format_args!("{cause}"))

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use petrel_proto::method::Method;
 use petrel_proto::request_head::{
-    BodyFraming, HeadBuilder, HeadError, HeadErrorReason, KnownField, RequestHead, Version,
+    BodyFraming, HeadBuilder, HeadError, KnownField, RequestHead, Version,
 };
 use petrel_proto::url::UrlError;
 
@@ -121,8 +121,8 @@ impl SubrequestHead {
                 return Err(refused());
             }
             let added = builder.field(name.as_bytes(), &in_one_line(value));
-            added.map_err(|error| match error.reason {
-                HeadErrorReason::FieldName => refused(),
+            added.map_err(|error| match error {
+                HeadError::FieldName => refused(),
                 _ => RefusedSubrequest::Head(error),
             })?;
         }
@@ -230,7 +230,7 @@ impl std::fmt::Display for RefusedSubrequest {
             RefusedSubrequest::Field(name) => {
                 write!(f, "the field {name:?} cannot be set for a subrequest")
             }
-            RefusedSubrequest::Head(error) => f.write_str(error.reason.sentence()),
+            RefusedSubrequest::Head(error) => write!(f, "{error}"),
         }
     }
 }

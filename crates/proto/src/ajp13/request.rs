@@ -49,14 +49,6 @@ impl Attribute {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestTooLong;
 
-impl std::fmt::Display for RequestTooLong {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("the request is too long for an AJP13 packet")
-    }
-}
-
-impl std::error::Error for RequestTooLong {}
-
 /// Writes FORWARD_REQUEST, straight into the output: first the header fields, then
 /// [`RequestEncoder::attributes`].
 #[derive(Debug)]

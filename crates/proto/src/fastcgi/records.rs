@@ -1,46 +1,20 @@
 //! Where records begin and end: what decoders of requests and of replies have in common.
 
 use super::{HEADER_BYTES, VERSION};
-
-macro_rules! reasons {
-    ($($variant:ident $sentence:literal,)*) => {
-        /// Why a peer's records are refused. The connection is of no use any more.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum RecordError {
-            $(#[doc = concat!("Refused: ", $sentence, ".")] $variant,)*
-        }
-
-        impl RecordError {
-            /// Every reason, in table order.
-            pub const ALL: &'static [RecordError] = &[$(RecordError::$variant,)*];
-
-            /// What was wrong, for the log, without a full stop.
-            pub const fn sentence(self) -> &'static str {
-                match self {
-                    $(RecordError::$variant => $sentence,)*
-                }
-            }
-        }
-    };
-}
+use crate::reasons::reasons;
 
 reasons! {
-    Version "a FastCGI record of an unknown version",
-    RequestId "a FastCGI record for a request that was not made",
-    Kind "a FastCGI record of a kind that is not expected",
-    Length "a FastCGI record with a wrong length",
-    BehindEndOfStream "FastCGI records behind the end of their stream",
-    BehindEndOfRequest "FastCGI records behind the end of the request",
-    Pair "a FastCGI name-value pair that is cut off",
-}
-
-impl std::fmt::Display for RecordError {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(self.sentence())
+    /// Why a peer's records are refused. The connection is of no use any more.
+    RecordError {
+        Version "a FastCGI record of an unknown version",
+        RequestId "a FastCGI record for a request that was not made",
+        Kind "a FastCGI record of a kind that is not expected",
+        Length "a FastCGI record with a wrong length",
+        BehindEndOfStream "FastCGI records behind the end of their stream",
+        BehindEndOfRequest "FastCGI records behind the end of the request",
+        Pair "a FastCGI name-value pair that is cut off",
     }
 }
-
-impl std::error::Error for RecordError {}
 
 /// The streams of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

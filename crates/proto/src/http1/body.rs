@@ -14,8 +14,8 @@
 
 use std::ops::Range;
 
+use crate::reasons::reasons;
 use crate::request_head::BodyFraming;
-use crate::status::Status;
 use crate::syntax::is_token;
 
 /// How much of a body is accepted.
@@ -63,85 +63,26 @@ pub enum Piece {
     End,
 }
 
-/// A body that is refused. The connection must be closed after the answer: nobody knows where the
-/// next request would begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BodyError {
-    /// The status to answer with, if no answer was begun.
-    pub status: Status,
-    /// What was wrong.
-    pub reason: BodyErrorReason,
-}
-
-macro_rules! reasons {
-    ($($variant:ident $status:ident $name:literal $sentence:literal,)*) => {
-        /// The closed set of reasons to refuse a body.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum BodyErrorReason {
-            $(#[doc = $sentence] $variant,)*
-        }
-
-        impl BodyErrorReason {
-            /// Every reason, in table order: for counters.
-            pub const ALL: &'static [BodyErrorReason] = &[$(BodyErrorReason::$variant,)*];
-
-            /// The status this reason is answered with.
-            pub const fn status(self) -> Status {
-                match self {
-                    $(BodyErrorReason::$variant => Status::$status,)*
-                }
-            }
-
-            /// A short stable name, for counters.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(BodyErrorReason::$variant => $name,)*
-                }
-            }
-
-            /// A sentence for the log.
-            pub const fn sentence(self) -> &'static str {
-                match self {
-                    $(BodyErrorReason::$variant => $sentence,)*
-                }
-            }
-        }
-    };
-}
-
 reasons! {
-    BodyTooLarge CONTENT_TOO_LARGE "body-too-large"
-        "The request body is longer than server.max-request-size allows.",
-    ChunkSize BAD_REQUEST "chunk-size"
-        "A chunk size is not a hexadecimal number of at most 63 bits.",
-    ChunkExtensionTooLong BAD_REQUEST "chunk-extension-too-long"
-        "A chunk extension is too long.",
-    ChunkExtension BAD_REQUEST "chunk-extension"
-        "A chunk size is followed by something that is no extension (RFC 9112 7.1.1).",
-    ChunkLineEnd BAD_REQUEST "chunk-line-end"
-        "A chunk size line or a chunk does not end in CR LF.",
-    TrailerTooLarge REQUEST_HEADER_FIELDS_TOO_LARGE "trailer-too-large"
-        "The trailer section is too long.",
-    Trailer BAD_REQUEST "trailer"
-        "The trailer section is not a list of header fields.",
-}
-
-impl From<BodyErrorReason> for BodyError {
-    fn from(reason: BodyErrorReason) -> BodyError {
-        BodyError {
-            status: reason.status(),
-            reason,
-        }
+    /// Why a body is refused. The connection must be closed after the answer: where the next request
+    /// would begin is not known.
+    BodyError {
+        BodyTooLarge CONTENT_TOO_LARGE
+            "The request body is longer than server.max-request-size allows.",
+        ChunkSize BAD_REQUEST
+            "A chunk size is not a hexadecimal number of at most 63 bits.",
+        ChunkExtensionTooLong BAD_REQUEST
+            "A chunk extension is too long.",
+        ChunkExtension BAD_REQUEST
+            "A chunk size is followed by something that is no extension (RFC 9112 7.1.1).",
+        ChunkLineEnd BAD_REQUEST
+            "A chunk size line or a chunk does not end in CR LF.",
+        TrailerTooLarge REQUEST_HEADER_FIELDS_TOO_LARGE
+            "The trailer section is too long.",
+        Trailer BAD_REQUEST
+            "The trailer section is not a list of header fields.",
     }
 }
-
-impl std::fmt::Display for BodyError {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(self.reason.sentence())
-    }
-}
-
-impl std::error::Error for BodyError {}
 
 /// Decodes one body. Allocates only if there are trailers.
 #[derive(Clone, Debug)]
@@ -180,7 +121,7 @@ enum ChunkedState {
     /// Nothing.
     End,
     /// Nothing: the body was refused, and asking again gives the same answer.
-    Refused(BodyErrorReason),
+    Refused(BodyError),
 }
 
 /// Where in `*( BWS ";" BWS name [ BWS "=" BWS value ] )` the next byte stands (RFC 9112 7.1.1).
@@ -255,7 +196,7 @@ impl BodyDecoder {
         let state = match framing {
             BodyFraming::None | BodyFraming::Length(0) => ChunkedState::End,
             BodyFraming::Length(length) if exceeds(length, &limits) => {
-                ChunkedState::Refused(BodyErrorReason::BodyTooLarge)
+                ChunkedState::Refused(BodyError::BodyTooLarge)
             }
             BodyFraming::Length(remaining) => ChunkedState::Length { remaining },
             BodyFraming::Chunked => ChunkedState::Size { size: 0, digits: 0 },
@@ -282,7 +223,7 @@ impl BodyDecoder {
                         piece: Piece::End,
                     });
                 }
-                ChunkedState::Refused(reason) => return Err(reason.into()),
+                ChunkedState::Refused(error) => return Err(error),
                 _ if rest.is_empty() => {
                     return Ok(DecodedPiece {
                         consumed,
@@ -341,18 +282,18 @@ impl BodyDecoder {
         taken
     }
 
-    fn refuse(&mut self, reason: BodyErrorReason) -> BodyError {
-        self.state = ChunkedState::Refused(reason);
-        reason.into()
+    fn refuse(&mut self, error: BodyError) -> BodyError {
+        self.state = ChunkedState::Refused(error);
+        error
     }
 
     /// One byte of chunk framing (RFC 9112 7.1).
-    fn framing_byte(&self, state: ChunkedState, byte: u8) -> Result<ChunkedState, BodyErrorReason> {
+    fn framing_byte(&self, state: ChunkedState, byte: u8) -> Result<ChunkedState, BodyError> {
         match (state, byte) {
             (ChunkedState::Size { size, digits }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
                 self.size_digit(size, digits, byte)
             }
-            (ChunkedState::Size { digits: 0, .. }, _) => Err(BodyErrorReason::ChunkSize),
+            (ChunkedState::Size { digits: 0, .. }, _) => Err(BodyError::ChunkSize),
             (ChunkedState::Size { size, .. }, b'\r') => Ok(ChunkedState::SizeLineFeed { size }),
             (ChunkedState::Size { size, .. }, b';' | b' ' | b'\t') => Ok(ChunkedState::Extension {
                 size,
@@ -363,7 +304,7 @@ impl BodyDecoder {
                     _ => ExtensionPart::BeforeSemicolon,
                 },
             }),
-            (ChunkedState::Size { .. }, _) => Err(BodyErrorReason::ChunkSize),
+            (ChunkedState::Size { .. }, _) => Err(BodyError::ChunkSize),
             (ChunkedState::Extension { size, part, .. }, b'\r') if part.may_end() => {
                 Ok(ChunkedState::SizeLineFeed { size })
             }
@@ -376,28 +317,21 @@ impl BodyDecoder {
             }
             (ChunkedState::DataReturn, b'\r') => Ok(ChunkedState::DataLineFeed),
             (ChunkedState::DataLineFeed, b'\n') => Ok(ChunkedState::Size { size: 0, digits: 0 }),
-            _ => Err(BodyErrorReason::ChunkLineEnd),
+            _ => Err(BodyError::ChunkLineEnd),
         }
     }
 
-    fn size_digit(
-        &self,
-        size: u64,
-        digits: u32,
-        byte: u8,
-    ) -> Result<ChunkedState, BodyErrorReason> {
-        let digit = char::from(byte)
-            .to_digit(16)
-            .ok_or(BodyErrorReason::ChunkSize)?;
+    fn size_digit(&self, size: u64, digits: u32, byte: u8) -> Result<ChunkedState, BodyError> {
+        let digit = char::from(byte).to_digit(16).ok_or(BodyError::ChunkSize)?;
         let size = size << 4 | u64::from(digit);
         // Leading zeros count: sixteen digits are all a size may have.
         if digits >= 16 || size > i64::MAX as u64 {
-            return Err(BodyErrorReason::ChunkSize);
+            return Err(BodyError::ChunkSize);
         }
         // The check is made while the size is read, so that a client that sends one digit too many
         // and waits is told.
         if exceeds(self.bytes_received.saturating_add(size), &self.limits) {
-            return Err(BodyErrorReason::BodyTooLarge);
+            return Err(BodyError::BodyTooLarge);
         }
         Ok(ChunkedState::Size {
             size,
@@ -411,13 +345,13 @@ impl BodyDecoder {
         length: usize,
         part: ExtensionPart,
         byte: u8,
-    ) -> Result<ChunkedState, BodyErrorReason> {
+    ) -> Result<ChunkedState, BodyError> {
         if byte == b'\n' {
-            return Err(BodyErrorReason::ChunkLineEnd);
+            return Err(BodyError::ChunkLineEnd);
         }
-        let part = part.next(byte).ok_or(BodyErrorReason::ChunkExtension)?;
+        let part = part.next(byte).ok_or(BodyError::ChunkExtension)?;
         if length >= self.limits.chunk_extension_bytes_max {
-            return Err(BodyErrorReason::ChunkExtensionTooLong);
+            return Err(BodyError::ChunkExtensionTooLong);
         }
         Ok(ChunkedState::Extension {
             size,
@@ -427,12 +361,12 @@ impl BodyDecoder {
     }
 
     /// Takes as much of `rest` as belongs to the trailer section: one line, or what there is of it.
-    fn trailer(&mut self, rest: &[u8]) -> Result<usize, BodyErrorReason> {
+    fn trailer(&mut self, rest: &[u8]) -> Result<usize, BodyError> {
         let line_end = memchr::memchr(b'\n', rest);
         let length = line_end.map_or(rest.len(), |position| position + 1);
         // The empty line is not counted: a body without trailers is within any limit.
         if (self.trailer.len() + length).saturating_sub(2) > self.limits.trailer_bytes_max {
-            return Err(BodyErrorReason::TrailerTooLarge);
+            return Err(BodyError::TrailerTooLarge);
         }
         let line_start = memchr::memrchr(b'\n', &self.trailer).map_or(0, |position| position + 1);
         self.trailer.extend_from_slice(&rest[..length]);
@@ -461,9 +395,9 @@ fn exceeds(body_bytes: u64, limits: &BodyLimits) -> bool {
 }
 
 /// A trailer line is a header field: a token, a colon, a value without control characters.
-fn check_trailer_line(line: &[u8]) -> Result<(), BodyErrorReason> {
-    let text = line.strip_suffix(b"\r\n").ok_or(BodyErrorReason::Trailer)?;
-    let colon = memchr::memchr(b':', text).ok_or(BodyErrorReason::Trailer)?;
+fn check_trailer_line(line: &[u8]) -> Result<(), BodyError> {
+    let text = line.strip_suffix(b"\r\n").ok_or(BodyError::Trailer)?;
+    let colon = memchr::memchr(b':', text).ok_or(BodyError::Trailer)?;
     let (name, value) = text.split_at(colon);
     let is_clean = value
         .iter()
@@ -471,7 +405,7 @@ fn check_trailer_line(line: &[u8]) -> Result<(), BodyErrorReason> {
     if is_token(name) && is_clean {
         Ok(())
     } else {
-        Err(BodyErrorReason::Trailer)
+        Err(BodyError::Trailer)
     }
 }
 

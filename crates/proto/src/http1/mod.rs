@@ -12,7 +12,7 @@ mod parse;
 mod response;
 mod response_head;
 
-pub use body::{BodyDecoder, BodyError, BodyErrorReason, BodyLimits, DecodedPiece, Piece};
+pub use body::{BodyDecoder, BodyError, BodyLimits, DecodedPiece, Piece};
 pub use encode::{
     CHUNK_END, CONTINUE, LAST_CHUNK, write_chunk, write_chunk_header, write_content_length,
     write_interim, write_status_line,

@@ -7,9 +7,7 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use crate::request_head::{
-    FieldRange, HeadError, HeadErrorReason as Reason, HeadOptions, KnownField, RequestHead, Version,
-};
+use crate::request_head::{FieldRange, HeadError, HeadOptions, KnownField, RequestHead, Version};
 
 /// Empty lines that are tolerated before a request line.
 const EMPTY_LINES_MAX: usize = 8;
@@ -39,28 +37,25 @@ impl RequestHead {
     /// Empty lines before the request line are skipped (RFC 9112 2.2), up to eight.
     #[inline]
     pub fn parse(&mut self, input: &[u8], options: &HeadOptions) -> Result<Parsed, HeadError> {
-        parse(self, input, options).map_err(HeadError::from)
-    }
-}
-
-#[inline]
-fn parse(head: &mut RequestHead, input: &[u8], options: &HeadOptions) -> Result<Parsed, Reason> {
-    if head.attempted != 0 && !is_worth_another_attempt(head, input, options)? {
-        return Ok(Parsed::Partial);
-    }
-    let skipped = match input.first() {
-        Some(b'\r' | b'\n') => skip_empty_lines(input, options)?,
-        _ => 0,
-    };
-    match attempt(head, &input[skipped..], options)? {
-        Some(length) if skipped + length > options.head_bytes_max => Err(too_large(input, options)),
-        Some(length) => Ok(Parsed::Complete {
-            length: skipped + length,
-        }),
-        None => {
-            (head.attempted, head.searched) = (input.len(), input.len());
-            refuse_too_long_partial(input, options)?;
-            Ok(Parsed::Partial)
+        if self.attempted != 0 && !is_worth_another_attempt(self, input, options)? {
+            return Ok(Parsed::Partial);
+        }
+        let skipped = match input.first() {
+            Some(b'\r' | b'\n') => skip_empty_lines(input, options)?,
+            _ => 0,
+        };
+        match attempt(self, &input[skipped..], options)? {
+            Some(length) if skipped + length > options.head_bytes_max => {
+                Err(too_large(input, options))
+            }
+            Some(length) => Ok(Parsed::Complete {
+                length: skipped + length,
+            }),
+            None => {
+                (self.attempted, self.searched) = (input.len(), input.len());
+                refuse_too_long_partial(input, options)?;
+                Ok(Parsed::Partial)
+            }
         }
     }
 }
@@ -70,7 +65,7 @@ fn is_worth_another_attempt(
     head: &mut RequestHead,
     input: &[u8],
     options: &HeadOptions,
-) -> Result<bool, Reason> {
+) -> Result<bool, HeadError> {
     // The empty line may have begun in bytes already searched: LF CR, then LF.
     let start = head.searched.saturating_sub(2).min(input.len());
     if input.len() >= head.attempted.saturating_mul(2) || has_empty_line(&input[start..]) {
@@ -92,7 +87,7 @@ pub(super) fn has_empty_line(bytes: &[u8]) -> bool {
 }
 
 /// A head that is not complete within the limit cannot become one.
-fn refuse_too_long_partial(input: &[u8], options: &HeadOptions) -> Result<(), Reason> {
+fn refuse_too_long_partial(input: &[u8], options: &HeadOptions) -> Result<(), HeadError> {
     if input.len() < options.head_bytes_max {
         Ok(())
     } else {
@@ -101,29 +96,29 @@ fn refuse_too_long_partial(input: &[u8], options: &HeadOptions) -> Result<(), Re
 }
 
 #[cold]
-fn too_large(input: &[u8], options: &HeadOptions) -> Reason {
+fn too_large(input: &[u8], options: &HeadOptions) -> HeadError {
     let within = &input[..input.len().min(options.head_bytes_max)];
     let line = within.trim_ascii_start();
     if line.contains(&b'\n') {
-        Reason::HeadTooLarge
+        HeadError::HeadTooLarge
     } else {
-        Reason::RequestLineTooLong
+        HeadError::RequestLineTooLong
     }
 }
 
 #[cold]
-fn skip_empty_lines(input: &[u8], options: &HeadOptions) -> Result<usize, Reason> {
+fn skip_empty_lines(input: &[u8], options: &HeadOptions) -> Result<usize, HeadError> {
     let mut skipped = 0;
     for _ in 0..=EMPTY_LINES_MAX {
         skipped += match &input[skipped..] {
             [b'\r', b'\n', ..] => 2,
-            [b'\n', ..] if options.header_strict => return Err(Reason::LineEnd),
+            [b'\n', ..] if options.header_strict => return Err(HeadError::LineEnd),
             [b'\n', ..] => 1,
-            [b'\r', _, ..] => return Err(Reason::RequestLine),
+            [b'\r', _, ..] => return Err(HeadError::RequestLine),
             _ => return Ok(skipped),
         };
     }
-    Err(Reason::TooManyEmptyLines)
+    Err(HeadError::TooManyEmptyLines)
 }
 
 /// Tries to read a head from the beginning of `input`. `None`: it is not complete.
@@ -131,7 +126,7 @@ fn attempt(
     head: &mut RequestHead,
     input: &[u8],
     options: &HeadOptions,
-) -> Result<Option<usize>, Reason> {
+) -> Result<Option<usize>, HeadError> {
     let length = match read::<FIELDS_USUAL>(head, input) {
         Ok(Some(length)) => length,
         Ok(None) => return Ok(None),
@@ -197,14 +192,14 @@ fn read<const FIELDS: usize>(
 }
 
 #[cold]
-fn read_many(head: &mut RequestHead, input: &[u8]) -> Result<Option<usize>, Reason> {
+fn read_many(head: &mut RequestHead, input: &[u8]) -> Result<Option<usize>, HeadError> {
     read::<{ RequestHead::FIELDS_MAX }>(head, input).map_err(reason)
 }
 
 /// httparse knows 1.0 and 1.1 only. A higher 1.x has the meaning of 1.1 (RFC 9110 2.5), so it is
 /// read as such; the kept copy of the head shows what was sent.
 #[cold]
-fn read_other_version(head: &mut RequestHead, input: &[u8]) -> Result<Option<usize>, Reason> {
+fn read_other_version(head: &mut RequestHead, input: &[u8]) -> Result<Option<usize>, HeadError> {
     let line = input
         .split(|&byte| byte == b'\n')
         .next()
@@ -228,7 +223,7 @@ fn read_other_version(head: &mut RequestHead, input: &[u8]) -> Result<Option<usi
             b'.',
             minor @ b'2'..=b'9',
         ] => *minor,
-        _ if line == b"PRI * HTTP/2.0" => return Err(Reason::Http2Preface),
+        _ if line == b"PRI * HTTP/2.0" => return Err(HeadError::Http2Preface),
         [
             b'H',
             b'T',
@@ -239,9 +234,9 @@ fn read_other_version(head: &mut RequestHead, input: &[u8]) -> Result<Option<usi
             b'.',
             b'0'..=b'9',
         ] => {
-            return Err(Reason::VersionUnsupported);
+            return Err(HeadError::VersionUnsupported);
         }
-        _ => return Err(Reason::RequestLine),
+        _ => return Err(HeadError::RequestLine),
     };
     let position = line.len() - 1;
     let mut as_http11 = input.to_vec();
@@ -257,21 +252,21 @@ fn read_other_version(head: &mut RequestHead, input: &[u8]) -> Result<Option<usi
 }
 
 #[cold]
-fn reason(error: httparse::Error) -> Reason {
+fn reason(error: httparse::Error) -> HeadError {
     match error {
-        httparse::Error::HeaderName => Reason::FieldName,
-        httparse::Error::HeaderValue => Reason::FieldValue,
-        httparse::Error::NewLine => Reason::LineEnd,
-        httparse::Error::TooManyHeaders => Reason::TooManyFields,
+        httparse::Error::HeaderName => HeadError::FieldName,
+        httparse::Error::HeaderValue => HeadError::FieldValue,
+        httparse::Error::NewLine => HeadError::LineEnd,
+        httparse::Error::TooManyHeaders => HeadError::TooManyFields,
         httparse::Error::Token | httparse::Error::Status | httparse::Error::Version => {
-            Reason::RequestLine
+            HeadError::RequestLine
         }
     }
 }
 
 /// httparse lets a line end in LF alone. Every line but the first begins at a field name, so the
 /// two bytes before each name, and the last four of the head, must be right.
-fn refuse_bare_line_feeds(head: &RequestHead) -> Result<(), Reason> {
+fn refuse_bare_line_feeds(head: &RequestHead) -> Result<(), HeadError> {
     let ends_in_crlf = |end: usize| end >= 2 && head.bytes[end - 2] == b'\r';
     let lines_end = head
         .fields
@@ -280,7 +275,7 @@ fn refuse_bare_line_feeds(head: &RequestHead) -> Result<(), Reason> {
     if lines_end && head.bytes[..head.head_length].ends_with(b"\r\n\r\n") {
         Ok(())
     } else {
-        Err(Reason::LineEnd)
+        Err(HeadError::LineEnd)
     }
 }
 

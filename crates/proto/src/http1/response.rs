@@ -16,9 +16,10 @@
 
 use std::ops::Range;
 
-use super::body::{BodyDecoder, BodyError, BodyErrorReason, BodyLimits, Piece};
+use super::body::{BodyDecoder, BodyError, BodyLimits, Piece};
 use super::response_head::{self, Head};
 use crate::method::Method;
+use crate::reasons::reasons;
 use crate::reply_head::ReplyHead;
 use crate::request_head::BodyFraming;
 use crate::status::Status;
@@ -100,63 +101,36 @@ pub enum ResponseEvent {
     },
 }
 
-macro_rules! errors {
-    ($($variant:ident $sentence:literal,)*) => {
-        /// Why a response cannot be used.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum ResponseError {
-            $(#[doc = concat!($sentence, ".")] $variant,)*
-        }
-
-        impl ResponseError {
-            /// Every reason, in table order: for tests.
-            pub const ALL: &'static [ResponseError] = &[$(ResponseError::$variant,)*];
-
-            /// A sentence for the log, without a full stop.
-            pub const fn sentence(self) -> &'static str {
-                match self {
-                    $(ResponseError::$variant => $sentence,)*
-                }
-            }
-        }
-    };
-}
-
-errors! {
-    NotHttp "the response does not begin with HTTP/1.0 or HTTP/1.1",
-    StatusLine "the status line of the response is malformed",
-    StatusInvalid "the status of the response is not a number from 100 to 999",
-    HeadTooLarge "the head of the response is too long",
-    TooManyFields "the response has too many header fields",
-    FieldName "a header field name of the response is not a token, or its line is folded",
-    FieldValue "a header field value of the response holds a control character",
-    LineEnd "a line of the response's head holds a carriage return without a line feed",
-    ContentLengthInvalid "the response's Content-Length is not a decimal number of at most 63 bits",
-    ContentLengthDiffers "the response carries different values of Content-Length",
-    ContentLengthWithTransferEncoding "the response carries Content-Length and Transfer-Encoding",
-    TransferEncodingUnknown "the response's Transfer-Encoding is something else than chunked",
-    TransferEncodingInHttp10 "an HTTP/1.0 response carries Transfer-Encoding",
-    TooManyInterim "the backend sent too many interim responses",
-    SwitchedUnasked "the backend switched protocols without being asked to",
-    Chunk "the chunked framing of the response is broken",
-    Trailer "the trailer section of the response is malformed or too long",
-    ClosedBeforeHead "the backend closed the connection without a response",
-    ClosedInHead "the backend closed the connection inside the head of the response",
-    ClosedInBody "the backend closed the connection inside the body of the response",
-}
-
-impl std::fmt::Display for ResponseError {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(self.sentence())
+reasons! {
+    /// Why a response cannot be used.
+    ResponseError {
+        NotHttp "the response does not begin with HTTP/1.0 or HTTP/1.1",
+        StatusLine "the status line of the response is malformed",
+        StatusInvalid "the status of the response is not a number from 100 to 999",
+        HeadTooLarge "the head of the response is too long",
+        TooManyFields "the response has too many header fields",
+        FieldName "a header field name of the response is not a token, or its line is folded",
+        FieldValue "a header field value of the response holds a control character",
+        LineEnd "a line of the response's head holds a carriage return without a line feed",
+        ContentLengthInvalid "the response's Content-Length is not a decimal number of at most 63 bits",
+        ContentLengthDiffers "the response carries different values of Content-Length",
+        ContentLengthWithTransferEncoding "the response carries Content-Length and Transfer-Encoding",
+        TransferEncodingUnknown "the response's Transfer-Encoding is something else than chunked",
+        TransferEncodingInHttp10 "an HTTP/1.0 response carries Transfer-Encoding",
+        TooManyInterim "the backend sent too many interim responses",
+        SwitchedUnasked "the backend switched protocols without being asked to",
+        Chunk "the chunked framing of the response is broken",
+        Trailer "the trailer section of the response is malformed or too long",
+        ClosedBeforeHead "the backend closed the connection without a response",
+        ClosedInHead "the backend closed the connection inside the head of the response",
+        ClosedInBody "the backend closed the connection inside the body of the response",
     }
 }
 
-impl std::error::Error for ResponseError {}
-
 impl From<BodyError> for ResponseError {
     fn from(error: BodyError) -> ResponseError {
-        match error.reason {
-            BodyErrorReason::Trailer | BodyErrorReason::TrailerTooLarge => ResponseError::Trailer,
+        match error {
+            BodyError::Trailer | BodyError::TrailerTooLarge => ResponseError::Trailer,
             _ => ResponseError::Chunk,
         }
     }

@@ -6,7 +6,6 @@
 
 use std::ops::Range;
 
-use super::error::HeadErrorReason as Reason;
 use super::message::Host;
 use super::{BodyFraming, FieldRange, HeadError, HeadOptions, KnownField, RequestHead, Version};
 use crate::syntax::{is_token, is_value_byte, trimmed};
@@ -52,7 +51,24 @@ impl HeadBuilder<'_> {
     /// # Errors
     /// One that is unknown, repeated, behind a field, or has a value that a request line or Host cannot have.
     pub fn pseudo_field(&mut self, name: &[u8], value: &[u8]) -> Result<(), HeadError> {
-        Ok(self.take_pseudo_field(name, value)?)
+        let (place, is_sound) = match name {
+            b"method" => (&mut self.pseudo.method, is_token(value)),
+            b"scheme" => (&mut self.pseudo.scheme, is_http(value)),
+            b"authority" => (
+                &mut self.pseudo.authority,
+                value.iter().copied().all(is_value_byte),
+            ),
+            b"path" => (&mut self.pseudo.path, is_path(value)),
+            _ => return Err(HeadError::PseudoField),
+        };
+        if place.is_some() || self.is_line_written {
+            return Err(HeadError::PseudoField);
+        }
+        if !is_sound {
+            return Err(HeadError::RequestTarget);
+        }
+        *place = Some(append(&mut self.head.bytes, trimmed(value)));
+        self.refuse_too_long(HeadError::RequestLineTooLong)
     }
 
     /// The next field.
@@ -61,7 +77,30 @@ impl HeadBuilder<'_> {
     /// What the parser refuses in HTTP/1 is refused here for the same reason: names, values, lengths, counts. So are
     /// fields about the connection (RFC 9113 8.2.2), and a Host that contradicts `authority`.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), HeadError> {
-        Ok(self.take_field(name, value)?)
+        self.write_line()?;
+        let is_text = self.head.version < Version::Http2;
+        let is_lower = || !name.iter().any(u8::is_ascii_uppercase);
+        if !is_token(name) || !(is_text || is_lower()) {
+            return Err(HeadError::FieldName);
+        }
+        let trimmed = trimmed(value);
+        if !value.iter().copied().all(is_value_byte) || !is_text && trimmed != value {
+            return Err(HeadError::FieldValue);
+        }
+        match KnownField::from_name(name) {
+            // What the two say of trailers is true of every version.
+            Some(KnownField::Te) if trimmed.eq_ignore_ascii_case(b"trailers") => {}
+            Some(KnownField::Trailer) => {}
+            Some(known) if known.is_hop_by_hop() => return Err(HeadError::FieldOfConnection),
+            Some(KnownField::Host) if let Some(host) = self.head.field(KnownField::Host) => {
+                return match host.eq_ignore_ascii_case(trimmed) {
+                    true => Ok(()),
+                    false => Err(HeadError::HostRepeated),
+                };
+            }
+            _ => {}
+        }
+        self.push_field(name, trimmed)
     }
 
     /// The request may name no host: it is one of the server's own, for another request that names none.
@@ -88,32 +127,11 @@ impl HeadBuilder<'_> {
         }
         self.head.bytes.extend_from_slice(b"\r\n");
         self.head.head_length = self.head.bytes.len();
-        Ok(self.head.finish_built(body, self.host, self.options)?)
-    }
-
-    fn take_pseudo_field(&mut self, name: &[u8], value: &[u8]) -> Result<(), Reason> {
-        let (place, is_sound) = match name {
-            b"method" => (&mut self.pseudo.method, is_token(value)),
-            b"scheme" => (&mut self.pseudo.scheme, is_http(value)),
-            b"authority" => (
-                &mut self.pseudo.authority,
-                value.iter().copied().all(is_value_byte),
-            ),
-            b"path" => (&mut self.pseudo.path, is_path(value)),
-            _ => return Err(Reason::PseudoField),
-        };
-        if place.is_some() || self.is_line_written {
-            return Err(Reason::PseudoField);
-        }
-        if !is_sound {
-            return Err(Reason::RequestTarget);
-        }
-        *place = Some(append(&mut self.head.bytes, trimmed(value)));
-        self.refuse_too_long(Reason::RequestLineTooLong)
+        self.head.finish_built(body, self.host, self.options)
     }
 
     /// Writes the request line, and Host, which are known when the first field comes.
-    fn write_line(&mut self) -> Result<(), Reason> {
+    fn write_line(&mut self) -> Result<(), HeadError> {
         if std::mem::replace(&mut self.is_line_written, true) {
             return Ok(());
         }
@@ -124,7 +142,7 @@ impl HeadBuilder<'_> {
             path,
         } = std::mem::take(&mut self.pseudo);
         let (Some(method), Some(_), Some(path)) = (method, scheme, path) else {
-            return Err(Reason::PseudoField);
+            return Err(HeadError::PseudoField);
         };
         let head = &mut *self.head;
         let pseudo_length = head.bytes.len();
@@ -155,40 +173,13 @@ impl HeadBuilder<'_> {
             head.note(known);
         }
         head.bytes.drain(..pseudo_length);
-        self.refuse_too_long(Reason::HeadTooLarge)
+        self.refuse_too_long(HeadError::HeadTooLarge)
     }
 
-    fn take_field(&mut self, name: &[u8], value: &[u8]) -> Result<(), Reason> {
-        self.write_line()?;
-        let is_text = self.head.version < Version::Http2;
-        let is_lower = || !name.iter().any(u8::is_ascii_uppercase);
-        if !is_token(name) || !(is_text || is_lower()) {
-            return Err(Reason::FieldName);
-        }
-        let trimmed = trimmed(value);
-        if !value.iter().copied().all(is_value_byte) || !is_text && trimmed != value {
-            return Err(Reason::FieldValue);
-        }
-        match KnownField::from_name(name) {
-            // What the two say of trailers is true of every version.
-            Some(KnownField::Te) if trimmed.eq_ignore_ascii_case(b"trailers") => {}
-            Some(KnownField::Trailer) => {}
-            Some(known) if known.is_hop_by_hop() => return Err(Reason::FieldOfConnection),
-            Some(KnownField::Host) if let Some(host) = self.head.field(KnownField::Host) => {
-                return match host.eq_ignore_ascii_case(trimmed) {
-                    true => Ok(()),
-                    false => Err(Reason::HostRepeated),
-                };
-            }
-            _ => {}
-        }
-        self.push_field(name, trimmed)
-    }
-
-    fn push_field(&mut self, name: &[u8], value: &[u8]) -> Result<(), Reason> {
+    fn push_field(&mut self, name: &[u8], value: &[u8]) -> Result<(), HeadError> {
         let head = &mut *self.head;
         if head.fields.len() >= RequestHead::FIELDS_MAX {
-            return Err(Reason::TooManyFields);
+            return Err(HeadError::TooManyFields);
         }
         let known = KnownField::from_name(name);
         let name = append(&mut head.bytes, name);
@@ -199,11 +190,11 @@ impl HeadBuilder<'_> {
         if let Some(known) = known {
             head.note(known);
         }
-        self.refuse_too_long(Reason::HeadTooLarge)
+        self.refuse_too_long(HeadError::HeadTooLarge)
     }
 
     /// With the empty line that is still to come.
-    fn refuse_too_long(&self, reason: Reason) -> Result<(), Reason> {
+    fn refuse_too_long(&self, reason: HeadError) -> Result<(), HeadError> {
         match self.head.bytes.len() + b"\r\n".len() > self.options.head_bytes_max {
             true => Err(reason),
             false => Ok(()),

@@ -2,7 +2,7 @@
 //!
 //! The same rules for a head that was parsed and for one that was built.
 
-use super::error::HeadErrorReason as Reason;
+use super::error::HeadError;
 use super::field::KnownField;
 use super::host;
 use super::{BodyFraming, HeadOptions, RequestHead, Version};
@@ -13,7 +13,7 @@ use crate::url::AbsoluteForm;
 impl RequestHead {
     /// Works out what the fields mean, once they are in place.
     #[inline]
-    pub(crate) fn finish(&mut self, options: &HeadOptions) -> Result<(), Reason> {
+    pub(crate) fn finish(&mut self, options: &HeadOptions) -> Result<(), HeadError> {
         if index_fields(self) {
             self.merge_repeated()?;
         }
@@ -31,7 +31,7 @@ impl RequestHead {
         body: BodyFraming,
         host: Host,
         options: &HeadOptions,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), HeadError> {
         self.index = [0; KnownField::COUNT];
         if index_fields(self) {
             self.merge_repeated()?;
@@ -55,11 +55,11 @@ pub(super) enum Host {
 }
 
 #[inline]
-fn known_method(head: &RequestHead) -> Result<Method, Reason> {
+fn known_method(head: &RequestHead) -> Result<Method, HeadError> {
     match Method::from_bytes(head.method_bytes()) {
-        Some(Method::Connect) => Err(Reason::MethodConnect),
+        Some(Method::Connect) => Err(HeadError::MethodConnect),
         Some(method) => Ok(method),
-        None => Err(Reason::MethodUnknown),
+        None => Err(HeadError::MethodUnknown),
     }
 }
 
@@ -82,7 +82,7 @@ fn index_fields(head: &mut RequestHead) -> bool {
 /// RFC 9112 3.2: the host comes from an absolute-form target if there is one, and then the Host
 /// field is made to say the same, so that no backend sees another one.
 #[inline]
-fn set_host(head: &mut RequestHead, options: &HeadOptions) -> Result<(), Reason> {
+fn set_host(head: &mut RequestHead, options: &HeadOptions) -> Result<(), HeadError> {
     head.host.clear();
     let target = &head.bytes[head.target.clone()];
     if !matches!(target.first(), Some(b'/')) && target != b"*" {
@@ -91,12 +91,12 @@ fn set_host(head: &mut RequestHead, options: &HeadOptions) -> Result<(), Reason>
     let Some(position) = head.index[KnownField::Host as usize].checked_sub(1) else {
         return match head.version {
             Version::Http10 => Ok(()),
-            _ => Err(Reason::HostMissing),
+            _ => Err(HeadError::HostMissing),
         };
     };
     let field = &head.fields[position as usize];
     if has_second(head, KnownField::Host, position) {
-        return Err(Reason::HostRepeated);
+        return Err(HeadError::HostRepeated);
     }
     let value = &head.bytes[field.value.clone()];
     if value.is_empty() && head.version == Version::Http10 {
@@ -104,21 +104,21 @@ fn set_host(head: &mut RequestHead, options: &HeadOptions) -> Result<(), Reason>
     }
     let memo = &mut head.host_memo;
     memo.normalise(&mut head.host, value, options)
-        .ok_or(Reason::HostInvalid)
+        .ok_or(HeadError::HostInvalid)
 }
 
 #[cold]
-fn set_host_from_target(head: &mut RequestHead, options: &HeadOptions) -> Result<(), Reason> {
+fn set_host_from_target(head: &mut RequestHead, options: &HeadOptions) -> Result<(), HeadError> {
     let target = &head.bytes[head.target.clone()];
     let authority = AbsoluteForm::split(target)
-        .ok_or(Reason::RequestTarget)?
+        .ok_or(HeadError::RequestTarget)?
         .authority;
-    host::normalise(&mut head.host, authority, options).ok_or(Reason::HostInvalid)?;
+    host::normalise(&mut head.host, authority, options).ok_or(HeadError::HostInvalid)?;
     let authority = authority.to_vec();
     if let Some(position) = head.index[KnownField::Host as usize].checked_sub(1)
         && has_second(head, KnownField::Host, position)
     {
-        return Err(Reason::HostRepeated);
+        return Err(HeadError::HostRepeated);
     }
     head.set_field("Host", &authority);
     Ok(())
@@ -133,16 +133,16 @@ fn has_second(head: &RequestHead, known: KnownField, position: u32) -> bool {
 
 /// RFC 9112 6.3, with nothing tolerated that two readers could take differently.
 #[inline]
-fn framing(head: &RequestHead, options: &HeadOptions) -> Result<BodyFraming, Reason> {
+fn framing(head: &RequestHead, options: &HeadOptions) -> Result<BodyFraming, HeadError> {
     let length = head.index[KnownField::ContentLength as usize].checked_sub(1);
     let framing = match (length, head.field(KnownField::TransferEncoding)) {
-        (None, None) if head.method == Method::Post => return Err(Reason::LengthRequired),
+        (None, None) if head.method == Method::Post => return Err(HeadError::LengthRequired),
         (None, None) => return Ok(BodyFraming::None),
-        (Some(_), Some(_)) => return Err(Reason::ContentLengthWithTransferEncoding),
+        (Some(_), Some(_)) => return Err(HeadError::ContentLengthWithTransferEncoding),
         (Some(position), None) => content_length(head, position, options)?,
         (None, Some(codings)) => {
             if head.version == Version::Http10 {
-                return Err(Reason::TransferEncodingInHttp10);
+                return Err(HeadError::TransferEncodingInHttp10);
             }
             transfer_encoding(codings)?
         }
@@ -155,9 +155,9 @@ fn refuse_unexpected(
     head: &RequestHead,
     framing: BodyFraming,
     options: &HeadOptions,
-) -> Result<BodyFraming, Reason> {
+) -> Result<BodyFraming, HeadError> {
     if framing != BodyFraming::None && head.method.is_get_or_head() && !options.method_get_body {
-        return Err(Reason::BodyUnexpected);
+        return Err(HeadError::BodyUnexpected);
     }
     Ok(framing)
 }
@@ -167,7 +167,7 @@ fn built_framing(
     head: &RequestHead,
     body: BodyFraming,
     options: &HeadOptions,
-) -> Result<BodyFraming, Reason> {
+) -> Result<BodyFraming, HeadError> {
     let body = match body {
         BodyFraming::Length(0) => BodyFraming::None,
         body => body,
@@ -175,7 +175,7 @@ fn built_framing(
     let Some(position) = head.index[KnownField::ContentLength as usize].checked_sub(1) else {
         return match (head.method, body) {
             (Method::Post, BodyFraming::None) if head.version < Version::Http2 => {
-                Err(Reason::LengthRequired)
+                Err(HeadError::LengthRequired)
             }
             _ => refuse_unexpected(head, body, options),
         };
@@ -183,7 +183,7 @@ fn built_framing(
     let announced = content_length(head, position, options)?;
     match body {
         BodyFraming::None | BodyFraming::Length(_) if announced != body => {
-            Err(Reason::ContentLengthInvalid)
+            Err(HeadError::ContentLengthInvalid)
         }
         _ => refuse_unexpected(head, announced, options),
     }
@@ -193,13 +193,13 @@ fn content_length(
     head: &RequestHead,
     position: u32,
     options: &HeadOptions,
-) -> Result<BodyFraming, Reason> {
+) -> Result<BodyFraming, HeadError> {
     let field = &head.fields[position as usize];
-    let length = decimal(head.value(field)).ok_or(Reason::ContentLengthInvalid)?;
+    let length = decimal(head.value(field)).ok_or(HeadError::ContentLengthInvalid)?;
     if has_second(head, KnownField::ContentLength, position) {
         let mut values = head.fields_named(KnownField::ContentLength.name());
         if options.header_strict || values.any(|value| decimal(value) != Some(length)) {
-            return Err(Reason::ContentLengthRepeated);
+            return Err(HeadError::ContentLengthRepeated);
         }
     }
     Ok(if length == 0 {
@@ -209,7 +209,7 @@ fn content_length(
     })
 }
 
-fn transfer_encoding(codings: &[u8]) -> Result<BodyFraming, Reason> {
+fn transfer_encoding(codings: &[u8]) -> Result<BodyFraming, HeadError> {
     let is_chunked = |coding: &[u8]| coding.eq_ignore_ascii_case(b"chunked");
     if is_chunked(codings) {
         return Ok(BodyFraming::Chunked);
@@ -225,9 +225,9 @@ fn transfer_encoding(codings: &[u8]) -> Result<BodyFraming, Reason> {
     match (chunked_count, unknown_count) {
         (1, 0) => Ok(BodyFraming::Chunked),
         (0 | 1, 1..) if chunked_count == usize::from(ends_in_chunked) => {
-            Err(Reason::TransferEncodingUnknown)
+            Err(HeadError::TransferEncodingUnknown)
         }
-        _ => Err(Reason::TransferEncodingInvalid),
+        _ => Err(HeadError::TransferEncodingInvalid),
     }
 }
 

@@ -10,6 +10,7 @@
 mod normalise;
 
 use crate::method::Method;
+use crate::reasons::reasons;
 
 /// The switches of server.http-parseopts that concern the URL, under their own names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,40 +62,16 @@ impl Default for UrlOptions {
     }
 }
 
-macro_rules! url_errors {
-    ($($variant:ident $sentence:literal,)*) => {
-        /// Why a target is refused. The answer is always 400.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum UrlError {
-            $(#[doc = $sentence] $variant,)*
-        }
-
-        impl UrlError {
-            /// A sentence for the log.
-            pub const fn sentence(self) -> &'static str {
-                match self {
-                    $(UrlError::$variant => $sentence,)*
-                }
-            }
-        }
-    };
-}
-
-url_errors! {
-    Form "The request target is neither a path, nor an http or https URL, nor `*` with OPTIONS.",
-    Control "The request target holds a control character (url-ctrls-reject).",
-    InvalidUtf8 "The request target holds a byte that is not UTF-8 (url-invalid-utf8-reject).",
-    EncodedSlash "The path holds an encoded slash (url-path-2f-reject).",
-    DotSegment "The path holds an empty, `.` or `..` segment (url-path-dotseg-reject).",
-}
-
-impl std::fmt::Display for UrlError {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(self.sentence())
+reasons! {
+    /// Why a target is refused. The answer is always 400.
+    UrlError {
+        Form "The request target is neither a path, nor an http or https URL, nor `*` with OPTIONS.",
+        Control "The request target holds a control character (url-ctrls-reject).",
+        InvalidUtf8 "The request target holds a byte that is not UTF-8 (url-invalid-utf8-reject).",
+        EncodedSlash "The path holds an encoded slash (url-path-2f-reject).",
+        DotSegment "The path holds an empty, `.` or `..` segment (url-path-dotseg-reject).",
     }
 }
-
-impl std::error::Error for UrlError {}
 
 /// One request target, split and normalised. Reusable: see [`Url::parse`].
 #[derive(Clone, Debug, Default)]

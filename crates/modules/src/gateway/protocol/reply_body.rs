@@ -81,7 +81,7 @@ impl Body {
             Body::Chunked(decoder) => {
                 let step = decoder
                     .decode(input)
-                    .map_err(|error| ReplyError(error.reason.sentence().trim_end_matches('.')))?;
+                    .map_err(|error| ReplyError(error.sentence().trim_end_matches('.')))?;
                 Ok(match step.piece {
                     Piece::Data(range) => Decoded {
                         consumed: step.consumed,

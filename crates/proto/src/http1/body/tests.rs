@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::status::Status;
 
 const LIMITS: BodyLimits = BodyLimits {
     body_bytes_max: Some(1000),
@@ -13,7 +14,7 @@ const LIMITS: BodyLimits = BodyLimits {
 struct Outcome {
     body: Vec<u8>,
     consumed: usize,
-    end: Result<bool, BodyErrorReason>,
+    end: Result<bool, BodyError>,
     trailer: Vec<u8>,
 }
 
@@ -36,7 +37,7 @@ fn decoded_in_steps(
             Err(error) => {
                 assert_eq!(decoder.decode(&[]), Err(error), "an error is final");
                 outcome.consumed = 0; // Where a refused body was refused depends on the pieces.
-                outcome.end = Err(error.reason);
+                outcome.end = Err(error);
                 return outcome;
             }
             Ok(DecodedPiece {
@@ -124,28 +125,28 @@ fn trailers_are_kept() {
 #[test]
 fn bad_chunk_framing_is_refused() {
     for (input, reason) in [
-        ("g\r\n", BodyErrorReason::ChunkSize),
-        ("-1\r\n", BodyErrorReason::ChunkSize),
-        ("+1\r\n", BodyErrorReason::ChunkSize),
-        ("0x1\r\n", BodyErrorReason::ChunkSize),
-        (" 1\r\n", BodyErrorReason::ChunkSize),
-        ("\r\n", BodyErrorReason::ChunkSize),
-        (";x\r\n", BodyErrorReason::ChunkSize),
-        ("00000000000000001\r\na\r\n", BodyErrorReason::ChunkSize),
-        ("1\n", BodyErrorReason::ChunkSize),
-        ("1;x\n", BodyErrorReason::ChunkLineEnd),
-        ("1\r\r\n", BodyErrorReason::ChunkLineEnd),
-        ("1\r\nab\r\n", BodyErrorReason::ChunkLineEnd),
-        ("1\r\na\n", BodyErrorReason::ChunkLineEnd),
-        ("1\r\na\rb", BodyErrorReason::ChunkLineEnd),
-        ("1;a\0\r\n", BodyErrorReason::ChunkExtension),
-        ("1;aaaaaaaaaa\r\n", BodyErrorReason::ChunkExtensionTooLong),
-        ("0\r\nA\r\n\r\n", BodyErrorReason::Trailer),
-        ("0\r\nA : 1\r\n\r\n", BodyErrorReason::Trailer),
-        ("0\r\nA: 1\n\r\n", BodyErrorReason::Trailer),
-        ("0\r\nA: \x01\r\n\r\n", BodyErrorReason::Trailer),
-        ("0\r\n A: 1\r\n\r\n", BodyErrorReason::Trailer),
-        ("0\r\n\n", BodyErrorReason::Trailer),
+        ("g\r\n", BodyError::ChunkSize),
+        ("-1\r\n", BodyError::ChunkSize),
+        ("+1\r\n", BodyError::ChunkSize),
+        ("0x1\r\n", BodyError::ChunkSize),
+        (" 1\r\n", BodyError::ChunkSize),
+        ("\r\n", BodyError::ChunkSize),
+        (";x\r\n", BodyError::ChunkSize),
+        ("00000000000000001\r\na\r\n", BodyError::ChunkSize),
+        ("1\n", BodyError::ChunkSize),
+        ("1;x\n", BodyError::ChunkLineEnd),
+        ("1\r\r\n", BodyError::ChunkLineEnd),
+        ("1\r\nab\r\n", BodyError::ChunkLineEnd),
+        ("1\r\na\n", BodyError::ChunkLineEnd),
+        ("1\r\na\rb", BodyError::ChunkLineEnd),
+        ("1;a\0\r\n", BodyError::ChunkExtension),
+        ("1;aaaaaaaaaa\r\n", BodyError::ChunkExtensionTooLong),
+        ("0\r\nA\r\n\r\n", BodyError::Trailer),
+        ("0\r\nA : 1\r\n\r\n", BodyError::Trailer),
+        ("0\r\nA: 1\n\r\n", BodyError::Trailer),
+        ("0\r\nA: \x01\r\n\r\n", BodyError::Trailer),
+        ("0\r\n A: 1\r\n\r\n", BodyError::Trailer),
+        ("0\r\n\n", BodyError::Trailer),
     ] {
         assert_eq!(chunked(input).end, Err(reason), "{input:?}");
     }
@@ -208,8 +209,8 @@ fn chunk_extensions_of_requests_are_names_and_values() {
         "5,a",
     ] {
         let reason = match line {
-            "5,a" => BodyErrorReason::ChunkSize,
-            _ => BodyErrorReason::ChunkExtension,
+            "5,a" => BodyError::ChunkSize,
+            _ => BodyError::ChunkExtension,
         };
         for step in [1, 99] {
             assert_eq!(end(line, step), Err(reason), "{line:?}");
@@ -238,29 +239,17 @@ fn sizes_beyond_63_bits_are_refused() {
     };
     let end = |input: &[u8]| decoded_in_steps(BodyFraming::Chunked, unlimited, input, 99).end;
     assert_eq!(end(b"7fffffffffffffff\r\n"), Ok(false));
-    assert_eq!(
-        end(b"8000000000000000\r\n"),
-        Err(BodyErrorReason::ChunkSize)
-    );
-    assert_eq!(
-        end(b"ffffffffffffffff\r\n"),
-        Err(BodyErrorReason::ChunkSize)
-    );
-    assert_eq!(
-        end(b"10000000000000000\r\n"),
-        Err(BodyErrorReason::ChunkSize)
-    );
+    assert_eq!(end(b"8000000000000000\r\n"), Err(BodyError::ChunkSize));
+    assert_eq!(end(b"ffffffffffffffff\r\n"), Err(BodyError::ChunkSize));
+    assert_eq!(end(b"10000000000000000\r\n"), Err(BodyError::ChunkSize));
 }
 
 #[test]
 fn limits_hold_to_the_byte() {
     let length = |length| decoded_in_steps(BodyFraming::Length(length), LIMITS, b"", 1).end;
     assert_eq!(length(1000), Ok(false));
-    assert_eq!(length(1001), Err(BodyErrorReason::BodyTooLarge));
-    assert_eq!(
-        BodyErrorReason::BodyTooLarge.status(),
-        Status::CONTENT_TOO_LARGE
-    );
+    assert_eq!(length(1001), Err(BodyError::BodyTooLarge));
+    assert_eq!(BodyError::BodyTooLarge.status(), Status::CONTENT_TOO_LARGE);
     let data = "a".repeat(1000);
     assert_eq!(
         chunked(&format!("3e8\r\n{data}\r\n0\r\n\r\n")).end,
@@ -269,15 +258,15 @@ fn limits_hold_to_the_byte() {
     let beyond = chunked(&format!("3e8\r\n{data}\r\n1\r\na\r\n0\r\n\r\n"));
     assert_eq!(
         (beyond.body.len(), beyond.end),
-        (1000, Err(BodyErrorReason::BodyTooLarge))
+        (1000, Err(BodyError::BodyTooLarge))
     );
-    assert_eq!(chunked("3e9").end, Err(BodyErrorReason::BodyTooLarge));
+    assert_eq!(chunked("3e9").end, Err(BodyError::BodyTooLarge));
     assert_eq!(chunked("1;aaaaaaaaa\r\na\r\n0\r\n\r\n").end, Ok(true));
     let trailer = |length| chunked(&format!("0\r\nA: {}\r\n\r\n", "1".repeat(length))).end;
     assert_eq!(trailer(35), Ok(true));
-    assert_eq!(trailer(36), Err(BodyErrorReason::TrailerTooLarge));
+    assert_eq!(trailer(36), Err(BodyError::TrailerTooLarge));
     let endless = format!("0\r\nA: {}", "1".repeat(90));
-    assert_eq!(chunked(&endless).end, Err(BodyErrorReason::TrailerTooLarge));
+    assert_eq!(chunked(&endless).end, Err(BodyError::TrailerTooLarge));
 }
 
 fn chunked_like() -> impl Strategy<Value = Vec<u8>> {

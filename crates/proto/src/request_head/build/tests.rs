@@ -29,17 +29,17 @@ fn built_with(
     parts: &[Fields<'_>],
     body: BodyFraming,
     options: &HeadOptions,
-) -> Result<RequestHead, Reason> {
+) -> Result<RequestHead, HeadError> {
     let mut head = RequestHead::new();
     let mut builder = head.build(version, options);
     for (name, value) in parts.concat() {
-        add(&mut builder, name.as_bytes(), value.as_bytes()).map_err(|error| error.reason)?;
+        add(&mut builder, name.as_bytes(), value.as_bytes())?;
     }
-    builder.finish(body).map_err(|error| error.reason)?;
+    builder.finish(body)?;
     Ok(head)
 }
 
-fn built(parts: &[Fields<'_>], body: BodyFraming) -> Result<RequestHead, Reason> {
+fn built(parts: &[Fields<'_>], body: BodyFraming) -> Result<RequestHead, HeadError> {
     built_with(Version::Http2, parts, body, &HeadOptions::default())
 }
 
@@ -81,15 +81,15 @@ fn pseudo_fields_are_complete_once_and_before_the_others() {
         parts.remove(missing);
         assert_eq!(
             built(&[&parts], BodyFraming::None).err(),
-            Some(Reason::PseudoField)
+            Some(HeadError::PseudoField)
         );
     }
     for (wrong, reason) in [
-        ((":method", "GET"), Reason::PseudoField),
-        ((":status", "200"), Reason::PseudoField),
-        ((":protocol", "websocket"), Reason::PseudoField),
-        ((":Path", "/"), Reason::PseudoField),
-        (("", "x"), Reason::FieldName),
+        ((":method", "GET"), HeadError::PseudoField),
+        ((":status", "200"), HeadError::PseudoField),
+        ((":protocol", "websocket"), HeadError::PseudoField),
+        ((":Path", "/"), HeadError::PseudoField),
+        (("", "x"), HeadError::FieldName),
     ] {
         assert_eq!(
             built(&[&sound, &[wrong]], BodyFraming::None).err(),
@@ -101,22 +101,22 @@ fn pseudo_fields_are_complete_once_and_before_the_others() {
     let parts: [Fields<'_>; 3] = [first, &[("a", "b")], late];
     assert_eq!(
         built(&parts, BodyFraming::None).err(),
-        Some(Reason::PseudoField)
+        Some(HeadError::PseudoField)
     );
     for (place, value, reason) in [
-        (0, "", Reason::RequestTarget),
-        (0, "G T", Reason::RequestTarget),
-        (0, "get", Reason::MethodUnknown),
-        (0, "CONNECT", Reason::MethodConnect),
-        (1, "ftp", Reason::RequestTarget),
-        (2, "a b", Reason::HostInvalid),
-        (2, "", Reason::HostInvalid),
-        (2, "a\r\nb", Reason::RequestTarget),
-        (3, "", Reason::RequestTarget),
-        (3, "a", Reason::RequestTarget),
-        (3, "http://b/", Reason::RequestTarget),
-        (3, "/ ", Reason::RequestTarget),
-        (3, "/\n", Reason::RequestTarget),
+        (0, "", HeadError::RequestTarget),
+        (0, "G T", HeadError::RequestTarget),
+        (0, "get", HeadError::MethodUnknown),
+        (0, "CONNECT", HeadError::MethodConnect),
+        (1, "ftp", HeadError::RequestTarget),
+        (2, "a b", HeadError::HostInvalid),
+        (2, "", HeadError::HostInvalid),
+        (2, "a\r\nb", HeadError::RequestTarget),
+        (3, "", HeadError::RequestTarget),
+        (3, "a", HeadError::RequestTarget),
+        (3, "http://b/", HeadError::RequestTarget),
+        (3, "/ ", HeadError::RequestTarget),
+        (3, "/\n", HeadError::RequestTarget),
     ] {
         let mut parts = sound;
         parts[place].1 = value;
@@ -136,20 +136,20 @@ fn a_host_field_stands_for_the_authority_or_agrees_with_it() {
         built(&parts, BodyFraming::None)
             .map(|head| String::from_utf8_lossy(head.host()).into_owned())
     };
-    assert_eq!(host_of(&[]), Err(Reason::HostMissing));
+    assert_eq!(host_of(&[]), Err(HeadError::HostMissing));
     assert_eq!(
         host_of(&[("host", "B.example")]),
         Ok("b.example".to_owned())
     );
     assert_eq!(
         host_of(&[("host", "b"), ("host", "c")]),
-        Err(Reason::HostRepeated)
+        Err(HeadError::HostRepeated)
     );
     let sound = request("GET", "/");
     let both = built(&[&sound, &[("host", "a.EXAMPLE:443")]], BodyFraming::None);
     assert_eq!(both.expect("they agree").fields_named("host").count(), 1);
     let both = built(&[&sound, &[("host", "b")]], BodyFraming::None);
-    assert_eq!(both.err(), Some(Reason::HostRepeated));
+    assert_eq!(both.err(), Some(HeadError::HostRepeated));
     let mut head = RequestHead::new();
     let options = HeadOptions::default();
     let mut builder = head.build(Version::Http11, &options);
@@ -178,18 +178,18 @@ fn fields_are_lower_case_without_blanks_and_not_about_the_connection() {
         assert_eq!(refused(name, value), None, "{name}: {value}");
     }
     for (name, value, reason) in [
-        ("X", "a", Reason::FieldName),
-        ("a b", "a", Reason::FieldName),
-        ("x", " a", Reason::FieldValue),
-        ("x", "a\t", Reason::FieldValue),
-        ("x", "a\nb", Reason::FieldValue),
-        ("x", "a\0b", Reason::FieldValue),
-        ("te", "gzip", Reason::FieldOfConnection),
-        ("connection", "close", Reason::FieldOfConnection),
-        ("keep-alive", "1", Reason::FieldOfConnection),
-        ("proxy-connection", "close", Reason::FieldOfConnection),
-        ("transfer-encoding", "chunked", Reason::FieldOfConnection),
-        ("upgrade", "websocket", Reason::FieldOfConnection),
+        ("X", "a", HeadError::FieldName),
+        ("a b", "a", HeadError::FieldName),
+        ("x", " a", HeadError::FieldValue),
+        ("x", "a\t", HeadError::FieldValue),
+        ("x", "a\nb", HeadError::FieldValue),
+        ("x", "a\0b", HeadError::FieldValue),
+        ("te", "gzip", HeadError::FieldOfConnection),
+        ("connection", "close", HeadError::FieldOfConnection),
+        ("keep-alive", "1", HeadError::FieldOfConnection),
+        ("proxy-connection", "close", HeadError::FieldOfConnection),
+        ("transfer-encoding", "chunked", HeadError::FieldOfConnection),
+        ("upgrade", "websocket", HeadError::FieldOfConnection),
     ] {
         assert_eq!(refused(name, value), Some(reason), "{name}: {value}");
     }
@@ -213,13 +213,13 @@ fn content_length_agrees_with_what_follows() {
         (Some("3"), Chunked, Ok(Length(3))),
         (Some("3"), Length(3), Ok(Length(3))),
         (Some("0"), Nothing, Ok(Nothing)),
-        (Some("3"), Nothing, Err(Reason::ContentLengthInvalid)),
-        (Some("3"), Length(4), Err(Reason::ContentLengthInvalid)),
-        (Some("x"), Chunked, Err(Reason::ContentLengthInvalid)),
+        (Some("3"), Nothing, Err(HeadError::ContentLengthInvalid)),
+        (Some("3"), Length(4), Err(HeadError::ContentLengthInvalid)),
+        (Some("x"), Chunked, Err(HeadError::ContentLengthInvalid)),
     ] {
         assert_eq!(framed("POST", length, body), framing, "{length:?} {body:?}");
     }
-    assert_eq!(framed("GET", None, Chunked), Err(Reason::BodyUnexpected));
+    assert_eq!(framed("GET", None, Chunked), Err(HeadError::BodyUnexpected));
     let parts: [Fields<'_>; 1] = [&request("POST", "/")];
     let as_http11 = |body| {
         let head = built_with(Version::Http11, &parts, body, &HeadOptions::default())?;
@@ -228,7 +228,7 @@ fn content_length_agrees_with_what_follows() {
                 .into_owned(),
         )
     };
-    assert_eq!(as_http11(Nothing), Err(Reason::LengthRequired));
+    assert_eq!(as_http11(Nothing), Err(HeadError::LengthRequired));
     assert_eq!(as_http11(Length(0)), Ok("0".to_owned()));
     assert_eq!(as_http11(Length(12)), Ok("12".to_owned()));
 }
@@ -304,7 +304,7 @@ impl Both {
         // A line end in the middle makes another head of it, which was not meant.
         match head.parse(&text, options)? {
             Parsed::Complete { length } if length == text.len() => Ok(head),
-            _ => Err(Reason::FieldValue.into()),
+            _ => Err(HeadError::FieldValue),
         }
     }
 
