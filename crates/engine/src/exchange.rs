@@ -72,7 +72,7 @@ pub struct Exchange {
     kept: Vec<(&'static str, Rc<dyn Any>)>,
     pub(crate) scope: Option<Rc<HostScope>>,
     pub(crate) progress: WalkProgress,
-    pub(crate) run: RunState,
+    pub(crate) run_state: RunState,
     pub(crate) lineage: Lineage,
     /// What the disk was asked for this request.
     pub(crate) cold: ColdFiles,
@@ -249,7 +249,7 @@ impl Exchange {
             kept: Vec::new(),
             scope: None,
             progress: WalkProgress::default(),
-            run: RunState::default(),
+            run_state: RunState::default(),
             lineage: Lineage::default(),
             cold: ColdFiles::default(),
         }
@@ -279,7 +279,7 @@ impl Exchange {
             kept,
             scope,
             progress,
-            run,
+            run_state,
             lineage,
             cold,
         } = self;
@@ -293,7 +293,7 @@ impl Exchange {
         kept.clear();
         *scope = None;
         *progress = WalkProgress::default();
-        *run = RunState::default();
+        *run_state = RunState::default();
         *lineage = Lineage::default();
         cold.clear();
     }
@@ -369,7 +369,7 @@ impl Exchange {
     pub fn inform(&mut self, status: Status, fields: HeaderBlock) {
         let is_understood = self.request.head.version() >= Version::Http11;
         if is_understood && !self.progress.is_over() {
-            self.run.keep_interim(Interim { status, fields });
+            self.run_state.keep_interim(Interim { status, fields });
         }
     }
 
@@ -379,14 +379,14 @@ impl Exchange {
         // The body of the request itself is over; what comes now is another one.
         self.request.body.clear();
         self.request.body.stream(ahead);
-        self.run.is_tunnel = true;
+        self.run_state.is_tunnel = true;
         self.response.close = true;
     }
 
     /// Whether what the client sends is passed on as it is; see [`Exchange::become_tunnel`].
     #[inline]
     pub fn is_tunnel(&self) -> bool {
-        self.run.is_tunnel
+        self.run_state.is_tunnel
     }
 
     /// Keeps `what` for `module` until the request is over, through restarts and error handlers.

@@ -86,8 +86,8 @@ fn wait_for_disk(exchange: &mut Exchange, then: Outcome) {
 /// Answers with `status` without any phase but store and transform: the request itself is wrong.
 pub(crate) fn refuse(exchange: &mut Exchange, status: Status) {
     exchange.progress.pending = None;
-    exchange.run.is_refused = true;
-    exchange.run.is_tunnel = false;
+    exchange.run_state.is_refused = true;
+    exchange.run_state.is_tunnel = false;
     // No hook that changes the answer gets more of the body, or waits for it.
     exchange.request.body.clear();
     exchange.request.body.complete();

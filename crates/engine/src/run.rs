@@ -125,12 +125,24 @@ impl ExchangeRun {
 
     /// The next answer ahead of the answer. An owner that does not ask sends none.
     pub fn take_interim(&mut self) -> Option<Interim> {
-        self.run.interim.pop_front()
+        self.run_state.interim.pop_front()
     }
 }
 
 /// The body of the request.
 impl ExchangeRun {
+    /// Whether `server.max-request-size` allows a body of `length` bytes; a request with a longer one is refused. Asked
+    /// for the length that the head announces, and where it announces none for what has come.
+    pub fn allows_body(&mut self, length: u64) -> bool {
+        let bytes_max = self.settings.core.body_bytes_max;
+        let is_allowed = bytes_max.is_none_or(|bytes_max| length <= bytes_max);
+        if !is_allowed {
+            let cause = format_args!("the body of {length} bytes is over server.max-request-size");
+            self.refuse(Stage::Parse, Status::CONTENT_TOO_LARGE, cause);
+        }
+        is_allowed
+    }
+
     /// Takes decoded bytes of the body, if anything wants them. The owner asks [`ExchangeRun::poll_room`] before it
     /// receives more.
     pub fn receive(&mut self, bytes: &[u8]) {
@@ -189,12 +201,12 @@ impl ExchangeRun {
 
     /// So many bytes have come from the client for the body, with whatever frames them.
     pub fn body_moved(&mut self, bytes: u64) {
-        self.run.body_pace.moved(bytes);
+        self.run_state.body_pace.moved(bytes);
     }
 
     /// More of a body has come that is received while the exchange goes on: the client has its whole time again.
     pub fn renew_body_time(&mut self) {
-        self.run.body_due_s = self.worker.clock().after(self.settings.core.read_idle_s);
+        self.run_state.body_due_s = self.worker.clock().after(self.settings.core.read_idle_s);
     }
 
     /// The client is waited for with a body that a hook needs as a whole. Answers with the second in which its
@@ -202,19 +214,19 @@ impl ExchangeRun {
     pub fn wait_for_body(&mut self) -> Option<u32> {
         let now_s = self.worker.clock().seconds();
         let rate = self.settings.core.read_rate_min;
-        self.run.body_pace.wait(now_s, rate)
+        self.run_state.body_pace.wait(now_s, rate)
     }
 
     /// It is not known yet whether the client will be waited for.
     #[inline]
     pub fn stop_body_pace(&mut self) {
         let now_s = self.worker.clock().seconds();
-        self.run.body_pace.stop(now_s);
+        self.run_state.body_pace.stop(now_s);
     }
 
     /// Whether the next bytes of a body that is received meanwhile are overdue, and the client's to send.
     pub fn is_body_late(&self) -> bool {
-        let due_s = self.run.body_due_s;
+        let due_s = self.run_state.body_due_s;
         let is_late = due_s != 0 && due_s <= self.worker.clock().seconds();
         self.waits_for_client() && (is_late || self.is_body_slow())
     }
@@ -224,7 +236,7 @@ impl ExchangeRun {
         match self.is_body_slow() {
             true => format!(
                 "the client sent its request body at {} bytes a second, below server.min-read-rate = {};",
-                self.run.body_pace.rate(self.worker.clock().seconds()),
+                self.run_state.body_pace.rate(self.worker.clock().seconds()),
                 self.settings.core.read_rate_min.bytes_per_second
             ),
             false => "the request body came too slowly".to_owned(),
@@ -234,21 +246,21 @@ impl ExchangeRun {
     fn is_body_slow(&self) -> bool {
         let now_s = self.worker.clock().seconds();
         let rate = self.settings.core.read_rate_min;
-        self.run.body_pace.is_over(now_s, rate)
+        self.run_state.body_pace.is_over(now_s, rate)
     }
 
     /// The second in which more of a streamed body must have come. The time begins when the client is
     /// the one who is waited for: not while there is no room for what it could send.
     fn body_due_s(&mut self) -> u32 {
         if !self.waits_for_client() {
-            self.run.body_due_s = 0;
+            self.run_state.body_due_s = 0;
             return Deadlines::NEVER;
         }
-        if self.run.body_due_s == 0 {
+        if self.run_state.body_due_s == 0 {
             self.renew_body_time();
         }
         let slow_s = self.wait_for_body().unwrap_or(Deadlines::NEVER);
-        slow_s.min(self.run.body_due_s)
+        slow_s.min(self.run_state.body_due_s)
     }
 }
 
@@ -291,7 +303,7 @@ impl ExchangeRun {
             response.announced_length = length;
         }
         let has_body = !is_head && !response.status.is_bodiless();
-        if !has_body && !exchange.run.is_tunnel {
+        if !has_body && !exchange.run_state.is_tunnel {
             response.body = Body::Empty;
         }
         (length, has_body)
@@ -358,7 +370,7 @@ impl ExchangeRun {
         let exchange = &mut *self.0;
         let now = exchange.worker.clock().now();
         let shared = exchange.worker.shared();
-        let throttle = exchange.run.throttle.get_or_insert_with(|| {
+        let throttle = exchange.run_state.throttle.get_or_insert_with(|| {
             let scope = exchange.settings.core.scope_throttle;
             let scope = scope.map(|scope| shared.scope_bucket(scope));
             Box::new(Throttle::new(own, scope, now))
@@ -372,7 +384,7 @@ impl ExchangeRun {
     pub fn account(&mut self, bytes: u64, body_bytes: u64) {
         self.sent.bytes += bytes;
         self.sent.body_bytes += body_bytes;
-        if let Some(throttle) = &mut self.run.throttle {
+        if let Some(throttle) = &mut self.run_state.throttle {
             throttle.take(bytes);
         }
     }
@@ -405,11 +417,11 @@ impl ExchangeRun {
 
     /// Puts an answer with `status` in the place of one of which nothing has been taken; once. False: too late.
     pub fn replace_answer(&mut self, status: Status) -> bool {
-        if self.sent.bytes > 0 || self.run.is_replacement || self.is_tunnel() {
+        if self.sent.bytes > 0 || self.run_state.is_replacement || self.is_tunnel() {
             return false;
         }
-        self.run.is_replacement = true;
-        self.run.throttle = None;
+        self.run_state.is_replacement = true;
+        self.run_state.throttle = None;
         phase::refuse(self, status);
         true
     }
@@ -427,7 +439,7 @@ impl ExchangeRun {
     /// Whether the request was refused, or its answer replaced: what is left of its body is of no interest.
     #[inline]
     pub fn is_refused(&self) -> bool {
-        self.run.is_refused
+        self.run_state.is_refused
     }
 
     /// What a failure means for the answer, for the log.

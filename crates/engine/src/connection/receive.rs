@@ -142,17 +142,15 @@ impl Serving {
         if self.is_received() {
             self.run.complete_body();
         }
-        match (framing, body_bytes_max) {
-            (BodyFraming::Length(length), Some(max)) if length > max => {
-                let cause =
-                    format_args!("the body of {length} bytes is over server.max-request-size");
-                self.refuse(Stage::Parse, Status::CONTENT_TOO_LARGE, cause)
-            }
-            _ => {
-                self.run.stamp(Stage::Parse);
-                ConnectionState::Walk(self)
-            }
+        let is_allowed = match framing {
+            BodyFraming::Length(length) => self.run.allows_body(length),
+            // The decoder counts what comes.
+            BodyFraming::None | BodyFraming::Chunked => true,
+        };
+        if is_allowed {
+            self.run.stamp(Stage::Parse);
         }
+        ConnectionState::Walk(self)
     }
 }
 

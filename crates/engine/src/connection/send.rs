@@ -79,22 +79,45 @@ impl Sending {
 
     /// Takes an answer back of which nothing has been sent, but for what stood before its head.
     fn take_back(&mut self) {
-        self.prefix.truncate(self.interim);
-        self.forget_all_but_prefix();
+        let mut prefix = std::mem::take(&mut self.prefix);
+        prefix.truncate(self.interim);
+        self.clear();
+        self.prefix = prefix;
     }
 
     /// Forgets the answer, and keeps no large buffer.
     pub(crate) fn clear(&mut self) {
-        self.prefix.clear();
-        self.prefix.shrink_to(limits::POOLED_BUFFER_BYTES_MAX);
-        self.forget_all_but_prefix();
-    }
-
-    fn forget_all_but_prefix(&mut self) {
-        *self = Sending {
-            prefix: std::mem::take(&mut self.prefix),
-            ..Sending::default()
-        };
+        let Sending {
+            prefix,
+            prefix_sent,
+            piece,
+            framing,
+            inlined,
+            interim,
+            is_last,
+            in_chunk,
+            has_looked,
+            waits_for_maker,
+            write_due_s,
+            flight,
+            pace,
+            taken_bytes,
+        } = self;
+        prefix.clear();
+        prefix.shrink_to(limits::POOLED_BUFFER_BYTES_MAX);
+        *prefix_sent = 0;
+        *piece = None;
+        *framing = Framing::Plain;
+        *inlined = 0;
+        *interim = 0;
+        *is_last = false;
+        *in_chunk = false;
+        *has_looked = false;
+        *waits_for_maker = false;
+        *write_due_s = 0;
+        *flight = None;
+        *pace = ClientPace::default();
+        *taken_bytes = None;
     }
 
     /// Queues the interim responses of `run`.

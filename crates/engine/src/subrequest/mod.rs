@@ -345,15 +345,10 @@ impl Collected {
 
 /// Gives the request its body, under the limits of a client's.
 fn take_body(run: &mut ExchangeRun, bytes: &Bytes) {
-    let length = bytes.len() as u64;
     run.request.body.want();
     run.receive(bytes);
     run.complete_body();
-    let bytes_max = run.settings.core.body_bytes_max;
-    if bytes_max.is_some_and(|bytes_max| length > bytes_max) {
-        let cause = format_args!("the body of {length} bytes is over server.max-request-size");
-        run.refuse(Stage::Parse, Status::CONTENT_TOO_LARGE, cause);
-    }
+    run.allows_body(bytes.len() as u64);
 }
 
 /// A tunnel needs a client at its other end.

@@ -47,7 +47,7 @@ impl Ask {
         let length = random.one_of(&[0, 1, 100, 5000, 40_000, 300_000]);
         match random.below(9) {
             0 | 1 => Ask::lines(id % 10, "files", random.one_of(FILES)),
-            2 => Ask::lines(id, "proxy", length),
+            2 => Ask::lines(id, random.one_of(&["proxy", "fastcgi"]), length),
             3 => Ask::lines(id, "lua", length.min(40_000)),
             4 => Ask::lines(1000 + id % 5, "cached", 50_000),
             5 => {
@@ -72,10 +72,10 @@ impl Ask {
                         length
                     },
                 );
-                let room = random.one_of(match kind {
-                    7 => &["echo", "stream"],
-                    _ => &["lua", "lua"],
-                });
+                let room = match kind {
+                    7 => random.one_of(&["echo", "stream", "fastcgi"]),
+                    _ => "lua",
+                };
                 let content = Content::Bytes(upload.clone().into());
                 let mut echo = Ask::new(id, "POST", format!("/{room}/{id}"), content);
                 echo.tells_length = random.is_once_in(2);

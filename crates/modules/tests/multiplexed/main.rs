@@ -1,12 +1,13 @@
 //! A hundred exchanges interleaved on one connection, as HTTP/2 and HTTP/3 will have them: each with a window that opens
-//! now and then, request bodies in pieces, resets at any moment, and clients that never read. Files, a backend, a Lua
-//! script and cached pages are behind them. Every byte arrives where it belongs, and memory stays bounded.
+//! now and then, request bodies in pieces, resets at any moment, and clients that never read. Files, backends that
+//! speak HTTP and FastCGI, a Lua script and cached pages are behind them. Every byte arrives where it belongs, and memory stays bounded.
 //!
 //! The order of events is pseudo-random. A failure names its seed.
 
 mod backend;
 mod client;
 mod content;
+mod fastcgi;
 mod transport;
 
 use std::path::{Path, PathBuf};
@@ -73,7 +74,10 @@ return 200
 async fn a_hundred_exchanges_share_a_connection() {
     let root = Root::new();
     let backend = Backend::start();
-    let site = Site::new(&configuration(&root.0, backend.port), MODULES);
+    let site = Site::new(
+        &configuration(&root.0, backend.port, fastcgi::start()),
+        MODULES,
+    );
     for seed in SEEDS {
         let connection = Connection::new(&site, seed);
         let ended = site.with_clock(tokio::time::timeout(PATIENCE, connection.serve(&backend)));
@@ -81,7 +85,7 @@ async fn a_hundred_exchanges_share_a_connection() {
     }
 }
 
-fn configuration(root: &Path, port: u16) -> String {
+fn configuration(root: &Path, port: u16, fastcgi: u16) -> String {
     let root = root.display();
     let hosts = format!("((\"host\" => \"127.0.0.1\", \"port\" => {port}))");
     format!(
@@ -92,6 +96,8 @@ fn configuration(root: &Path, port: u16) -> String {
          mimetype.assign = (\".txt\" => \"text/plain\")\n\
          proxy.server = (\"/proxy/\" => {hosts}, \"/cached/\" => {hosts}, \"/echo/\" => {hosts}, \
          \"/stream/\" => {hosts})\n\
+         fastcgi.server = (\"/fastcgi/\" => ((\"host\" => \"127.0.0.1\", \"port\" => {fastcgi}, \
+         \"check-local\" => \"disable\")))\n\
          $HTTP[\"url\"] =~ \"^/stream/\" {{ server.stream-request-body = 2 }}\n\
          $HTTP[\"url\"] =~ \"^/cached/\" {{ page-cache.enable = \"enable\" }}\n\
          $HTTP[\"url\"] =~ \"^/lua/\" {{ magnet.attract-raw-url-to = (\"{root}/content.lua\") }}\n"
