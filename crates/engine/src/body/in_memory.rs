@@ -62,7 +62,7 @@ impl Piece {
     }
 
     /// The next bytes, [`limits::CHUNK_BYTES_FIRST`] at most. Those of a chunk that was read are not copied.
-    fn poll_in_memory(
+    pub(super) fn poll_in_memory(
         &mut self,
         reader: &mut FileReader,
         context: &mut Context<'_>,
@@ -221,7 +221,9 @@ mod tests {
     }
 
     fn read_all(site: &Site, piece: &mut Piece, is_cold: bool) -> io::Result<Vec<u8>> {
-        let mut reader = site.worker().file_reader(NetworkBackend::Auto, 0, 60);
+        let mut reader = site
+            .worker()
+            .file_reader(&site.worker().base_settings().core, 0);
         let (mut all, mut buffer) = (Vec::new(), [0; 1000]);
         if is_cold && let Some((file, range)) = piece.on_disk() {
             reader.begin(file, range.clone());

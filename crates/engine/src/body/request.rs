@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 
 use super::Spool;
 use crate::limits;
+use crate::network_backend::FileReader;
 
 /// The received request body of one exchange.
 #[derive(Default)]
@@ -189,17 +190,22 @@ impl RequestBody {
         &mut self,
         offset: u64,
         bytes_max: usize,
+        reader: &dyn Fn() -> FileReader,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<&[u8]>> {
-        self.spool.poll_read(offset, bytes_max, context)
+        self.spool.poll_read(offset, bytes_max, reader, context)
     }
 
     /// Brings the body back to memory, so that [`RequestBody::bytes`] has it; see [`Spool::poll_recall`].
     ///
     /// # Errors
     /// The same.
-    pub fn poll_recall(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.spool.poll_recall(context)
+    pub fn poll_recall(
+        &mut self,
+        reader: &dyn Fn() -> FileReader,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.spool.poll_recall(reader, context)
     }
 
     /// Gives up the bytes in front of `offset`: they have been passed on for good.
@@ -290,7 +296,12 @@ mod tests {
         std::future::poll_fn(|context| body.poll_written(context)).await;
         body.complete();
         assert_eq!(body.bytes(), None);
-        let recalled = std::future::poll_fn(|context| body.poll_recall(context)).await;
+        let site = crate::testing::Site::new("", &[]);
+        let reader = || {
+            site.unanswered("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+                .file_reader()
+        };
+        let recalled = std::future::poll_fn(|context| body.poll_recall(&reader, context)).await;
         recalled.expect("it is there");
         assert_eq!(body.bytes(), Some(&*data));
     }

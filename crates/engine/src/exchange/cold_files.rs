@@ -205,10 +205,8 @@ impl Exchange {
 
     /// Reads the files that this request is answered with: by its client's share of the disk, and under its settings.
     pub fn file_reader(&self) -> FileReader {
-        let core = &self.settings.core;
         let client = self.connection.client_key();
-        let worker = &self.worker;
-        worker.file_reader(core.network_backend, client, core.file_wait_s)
+        self.worker.file_reader(&self.settings.core, client)
     }
 
     /// The file system has failed where this request's script wanted something of it. That is an error of the

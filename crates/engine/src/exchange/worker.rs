@@ -16,8 +16,8 @@ use crate::exchange::{Exchange, Scheme};
 use crate::file_cache::FileCache;
 use crate::limits;
 use crate::log::LogRegistry;
-use crate::network_backend::{FileReader, NetworkBackend, Readers};
-use crate::settings::{ProcessSettings, Settings, SettingsTable};
+use crate::network_backend::{FileReader, Readers};
+use crate::settings::{CoreSettings, ProcessSettings, Settings, SettingsTable};
 use crate::shared::Shared;
 
 /// What all connections of one core share. Lives on its thread; never locked, never waited for.
@@ -169,11 +169,11 @@ impl Worker {
         &self.files
     }
 
-    /// A reader of files that are not in memory, for `client`: [`Origin::client`](blocking::Origin::client). It waits at
-    /// most `wait_s` seconds each time.
-    pub fn file_reader(&self, backend: NetworkBackend, client: u64, wait_s: u32) -> FileReader {
-        let deadline = self.file_deadline(wait_s);
-        FileReader::new(&self.readers, backend, client, deadline)
+    /// A reader of files that are not in memory, for `client`: [`Origin::client`](blocking::Origin::client), as `core`
+    /// has it.
+    pub fn file_reader(&self, core: &CoreSettings, client: u64) -> FileReader {
+        let deadline = self.file_deadline(core.file_wait_s);
+        FileReader::new(&self.readers, core.network_backend, client, deadline)
     }
 
     /// How long something waits for a file system: `wait_s` seconds from its first wait on.

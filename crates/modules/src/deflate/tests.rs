@@ -465,7 +465,7 @@ mod while_it_is_sent {
     use std::task::{Context, Poll, Wake, Waker};
 
     use petrel_engine::body::BodySource;
-    use petrel_engine::network_backend::{FileReader, NetworkBackend};
+    use petrel_engine::network_backend::FileReader;
     use petrel_engine::testing::Site;
 
     use super::*;
@@ -499,7 +499,8 @@ mod while_it_is_sent {
 
     fn reader() -> FileReader {
         let site = Site::new("", &[]);
-        site.worker().file_reader(NetworkBackend::Auto, 0, 60)
+        site.worker()
+            .file_reader(&site.worker().base_settings().core, 0)
     }
 
     fn poll(body: &mut CompressedBody) -> Poll<Option<Vec<u8>>> {

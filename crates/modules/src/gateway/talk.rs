@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
 use petrel_engine::body::RequestBody;
+use petrel_engine::network_backend::FileReader;
 use petrel_engine::proto::reply_head::ReplyHead;
 use petrel_engine::turn::Turn;
 use petrel_engine::worker::Worker;
@@ -200,12 +201,13 @@ impl Talk {
     pub(crate) fn poll_send(
         &mut self,
         body: &mut RequestBody,
+        reader: &dyn Fn() -> FileReader,
         worker: &Worker,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Failure>> {
         loop {
             ready!(self.sending.poll(context));
-            self.encode(body, context).map_err(Failure::Body)?;
+            self.encode(body, reader, context).map_err(Failure::Body)?;
             let Some(connection) = &mut self.connection else {
                 return Poll::Ready(Ok(()));
             };
@@ -504,7 +506,12 @@ impl Talk {
 
     /// Encodes of the body what is there, in as many steps as the outgoing buffer takes. Wakes when bytes
     /// come from the disk.
-    fn encode(&mut self, body: &mut RequestBody, context: &mut Context<'_>) -> io::Result<()> {
+    fn encode(
+        &mut self,
+        body: &mut RequestBody,
+        reader: &dyn Fn() -> FileReader,
+        context: &mut Context<'_>,
+    ) -> io::Result<()> {
         let Some(connection) = &mut self.connection else {
             return Ok(());
         };
@@ -516,7 +523,7 @@ impl Talk {
                 .min(conversation.body_allowance())
                 .min(limits::OUTGOING_BYTES_MAX);
             if count > 0 {
-                let read = body.poll_read(self.body_offset, count, context)?;
+                let read = body.poll_read(self.body_offset, count, reader, context)?;
                 let Poll::Ready(bytes) = read else { break };
                 conversation.encode_body(bytes, out);
                 self.body_offset += bytes.len() as u64;
@@ -714,7 +721,13 @@ mod tests {
         let mut body = RequestBody::default();
         body.complete();
         let sent = std::future::poll_fn(|context| {
-            talk.poll_send(&mut body, &answer.exchange().worker, context)
+            let exchange = answer.exchange();
+            talk.poll_send(
+                &mut body,
+                &|| exchange.file_reader(),
+                &exchange.worker,
+                context,
+            )
         });
         sent.await.expect("the backend reads");
         talk

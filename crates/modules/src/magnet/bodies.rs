@@ -168,7 +168,9 @@ fn collect_request(state: &Rc<State>, place: Place) -> mlua::Result<Function> {
                 if !has_to_be_recalled(exchange, place) {
                     return Ok(Poll::Ready(is_there));
                 }
-                let recalled = exchange.request.body.poll_recall(context);
+                let (core, client) = (&exchange.settings.core, exchange.connection.client_key());
+                let reader = || exchange.worker.file_reader(core, client);
+                let recalled = exchange.request.body.poll_recall(&reader, context);
                 Ok(recalled.map_ok(|()| is_there)?)
             });
             match polled {

@@ -20,24 +20,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use rustix::io::Errno;
 
 use super::Piece;
 use super::memory::{self, SpoolMemory};
 use super::temporary::{self, Target};
-use crate::blocking::Origin;
-use crate::file_cache::read::{read_cached, read_full};
 use crate::file_cache::{FileEntry, Uncached};
 use crate::limits;
-use crate::mounts::{MountedPlace, Storage};
+use crate::network_backend::FileReader;
 
 /// A file in the making, and what is to be written to it.
 pub(super) struct OnDisk {
     directories: Arc<[PathBuf]>,
     /// None before the first block is in it.
     file: Option<Rc<FileEntry>>,
-    /// Where the file is: memory, where reading never waits, or a file system that jobs wait for.
-    place: MountedPlace,
     /// Whose turn at the disk it takes.
     client: u64,
     /// Byte 0 of the file is that at this offset.
@@ -50,7 +45,10 @@ pub(super) struct OnDisk {
     tail_begin: u64,
     /// Why there will be no room.
     failure: Option<io::Error>,
-    reading: SpoolReading,
+    /// Reads the file; made when that is first needed.
+    reader: Option<FileReader>,
+    /// What it has read last, and the offset of the first byte.
+    read: (u64, Bytes),
     /// Bytes that are brought back to memory, and the offset of the first of them.
     recalled: (u64, Vec<u8>),
 }
@@ -61,18 +59,6 @@ struct Block {
     bytes: Bytes,
     /// None: it failed.
     job: Option<SpoolJob<Option<Uncached>>>,
-}
-
-/// Bytes of the file for somebody who needs them in memory.
-#[derive(Default)]
-struct SpoolReading {
-    /// Offset of the first one.
-    begin: u64,
-    bytes: Vec<u8>,
-    /// A job that reads at an offset.
-    job: Option<(u64, SpoolJob<Vec<u8>>)>,
-    /// The file system does not tell whether a read would wait.
-    cannot_tell: bool,
 }
 
 type SpoolJob<T> = Pin<Box<dyn Future<Output = io::Result<T>>>>;
@@ -89,7 +75,6 @@ impl OnDisk {
         OnDisk {
             directories: directories.into(),
             file: None,
-            place: MountedPlace::default(),
             client,
             base: begin,
             written: begin,
@@ -97,7 +82,8 @@ impl OnDisk {
             tail: memory,
             tail_begin: begin,
             failure: None,
-            reading: SpoolReading::default(),
+            reader: None,
+            read: (0, Bytes::new()),
             recalled: (0, Vec::new()),
         }
     }
@@ -136,10 +122,7 @@ impl OnDisk {
                 block.job = None;
                 let end = block.end();
                 match written {
-                    Ok(Some(made)) => {
-                        self.place = made.place;
-                        self.file = Some(FileEntry::from_uncached(made));
-                    }
+                    Ok(Some(made)) => self.file = Some(FileEntry::from_uncached(made)),
                     Ok(None) => {}
                     Err(error) => {
                         self.failure = Some(error);
@@ -162,11 +145,14 @@ impl OnDisk {
             return false;
         }
         self.drain_tail(begin);
-        let file = self.file.as_ref().and_then(|file| file.share_descriptor());
-        let target = match file {
-            Some(file) => Target::Open(file, self.origin()),
-            None => Target::New(Arc::clone(&self.directories)),
+        let opened = |file: &Rc<FileEntry>| {
+            Some(Target::Open(
+                file.share_descriptor()?,
+                file.origin(self.client, 0),
+            ))
         };
+        let target = self.file.as_ref().and_then(opened);
+        let target = target.unwrap_or_else(|| Target::New(Arc::clone(&self.directories)));
         let (bytes, to_write) = std::mem::take(&mut self.tail).into_shared();
         let begin = self.tail_begin;
         let job = temporary::write(target, to_write, begin - self.base, self.client);
@@ -177,11 +163,6 @@ impl OnDisk {
             job: Some(Box::pin(job)),
         });
         true
-    }
-
-    /// Work on the file.
-    fn origin(&self) -> Origin {
-        Origin::at(self.place).for_client(self.client)
     }
 
     /// The bytes in front of `begin` are not needed any more.
@@ -245,59 +226,24 @@ impl OnDisk {
         &mut self,
         offset: u64,
         bytes_max: usize,
+        reader: &dyn Fn() -> FileReader,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<&[u8]>> {
-        if offset >= self.written {
-            let bytes = self.in_memory(offset).unwrap_or_default();
-            return Poll::Ready(Ok(bytes.get(..bytes_max).unwrap_or(bytes)));
+        if offset < self.written && from_offset(&self.read.1, self.read.0, offset).is_none() {
+            let file = self.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
+            let mut piece = Piece::File {
+                file: Rc::clone(file),
+                range: offset - self.base..self.written - self.base,
+            };
+            let reader = self.reader.get_or_insert_with(reader);
+            self.read = (offset, ready!(piece.poll_in_memory(reader, context))?);
         }
-        if self.reading.at(offset).is_none() {
-            let left = usize::try_from(self.written - offset).unwrap_or(usize::MAX);
-            ready!(self.poll_read_file(offset, left.min(bytes_max), context))?;
-        }
-        let bytes = self.reading.at(offset).unwrap_or_default();
-        Poll::Ready(Ok(bytes.get(..bytes_max).unwrap_or(bytes)))
-    }
-
-    /// Reads up to `count` bytes at `offset`, without waiting or by a job.
-    fn poll_read_file(
-        &mut self,
-        offset: u64,
-        count: usize,
-        context: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
-        let origin = self.origin();
-        let file = self.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        let file_offset = offset - self.base;
-        let reading = &mut self.reading;
-        // A job for another offset is nobody's any more.
-        let job = reading.job.take().filter(|(at, _)| *at == offset);
-        let mut job = match job {
-            Some((_, job)) => job,
-            None => {
-                let mut buffer = std::mem::take(&mut reading.bytes);
-                buffer.resize(count, 0);
-                if let Some(read) = read_now(file, &mut buffer, file_offset, self.place, reading) {
-                    buffer.truncate(read?);
-                    reading.begin = offset;
-                    reading.bytes = buffer;
-                    return Poll::Ready(reading.check());
-                }
-                let file = file.share_descriptor().ok_or(io::ErrorKind::NotFound)?;
-                Box::pin(temporary::read(file, file_offset, count, origin))
-            }
+        let bytes = match offset < self.written {
+            true => from_offset(&self.read.1, self.read.0, offset),
+            false => self.in_memory(offset),
         };
-        match job.as_mut().poll(context) {
-            Poll::Ready(read) => {
-                reading.bytes = read?;
-                reading.begin = offset;
-                Poll::Ready(reading.check())
-            }
-            Poll::Pending => {
-                reading.job = Some((offset, job));
-                Poll::Pending
-            }
-        }
+        let bytes = bytes.unwrap_or_default();
+        Poll::Ready(Ok(bytes.get(..bytes_max).unwrap_or(bytes)))
     }
 
     /// What [`OnDisk::keep_recalled`] was given for the same `begin`.
@@ -336,45 +282,6 @@ impl OnDisk {
 impl Block {
     fn end(&self) -> u64 {
         self.begin + self.bytes.len() as u64
-    }
-}
-
-impl SpoolReading {
-    /// What is there of the bytes at `offset`; at least one.
-    fn at(&self, offset: u64) -> Option<&[u8]> {
-        from_offset(&self.bytes, self.begin, offset)
-    }
-
-    /// Somebody has made the file shorter.
-    fn check(&self) -> io::Result<()> {
-        match self.bytes.is_empty() {
-            true => Err(io::ErrorKind::UnexpectedEof.into()),
-            false => Ok(()),
-        }
-    }
-}
-
-/// Reads what can be read without waiting for the disk; `None`: nothing, as far as one can tell.
-fn read_now(
-    file: &FileEntry,
-    buffer: &mut [u8],
-    offset: u64,
-    place: MountedPlace,
-    reading: &mut SpoolReading,
-) -> Option<io::Result<usize>> {
-    let descriptor = file.descriptor()?;
-    let read = match place.storage {
-        Storage::Memory => read_full(descriptor, buffer, offset),
-        Storage::Disk | Storage::Remote if reading.cannot_tell => return None,
-        Storage::Disk | Storage::Remote => read_cached(descriptor, buffer, offset),
-    };
-    match read {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-            reading.cannot_tell = true;
-            None
-        }
-        Err(Errno::AGAIN) => None,
-        read => Some(read.map_err(io::Error::from)),
     }
 }
 

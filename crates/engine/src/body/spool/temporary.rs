@@ -14,8 +14,7 @@ use std::time::Duration;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use crate::blocking::{self, Class, NotDone, Origin};
-use crate::file_cache::read::read_full;
+use crate::blocking::{self, NotDone, Origin};
 use crate::file_cache::{SharedDescriptor, Uncached};
 use crate::limits;
 use crate::socket::is_own_shortage;
@@ -71,50 +70,24 @@ pub(super) async fn write(
     Err(last)
 }
 
-/// Has a thread write `bytes`.
+/// Has a thread write `bytes`, when there is one.
 async fn write_at<T: Send + 'static>(
     origin: Origin,
     bytes: Weak<Vec<u8>>,
     write: impl FnOnce(&[u8]) -> io::Result<T> + Clone + Send + 'static,
 ) -> io::Result<T> {
     #[cfg(test)]
-    let gate = super::gate::current();
+    let gate = super::tests::gate::current();
     let origin = origin.with_bytes(bytes.upgrade().map_or(0, |bytes| bytes.len()));
-    elsewhere(Class::Write, origin, move || {
+    let write = move || {
         #[cfg(test)]
         gate.as_ref().map_or(Ok(()), |gate| gate.pass())?;
         let bytes = bytes.upgrade().ok_or(io::ErrorKind::NotFound)?;
         write(&bytes)
-    })
-    .await
-}
-
-/// Reads up to `count` bytes at `offset`.
-pub(super) async fn read(
-    file: SharedDescriptor,
-    offset: u64,
-    count: usize,
-    origin: Origin,
-) -> io::Result<Vec<u8>> {
-    let origin = origin.with_bytes(count);
-    elsewhere(Class::Read, origin, move || {
-        let mut buffer = vec![0; count];
-        let read = read_full(&*file, &mut buffer, offset)?;
-        buffer.truncate(read);
-        Ok(buffer)
-    })
-    .await
-}
-
-/// Has `job` done by a thread that may wait, when there is one.
-async fn elsewhere<T: Send + 'static>(
-    class: Class,
-    origin: Origin,
-    job: impl FnOnce() -> io::Result<T> + Clone + Send + 'static,
-) -> io::Result<T> {
+    };
     let done = async {
         loop {
-            match blocking::run_for(class, origin, job.clone()).await {
+            match blocking::run(origin, write.clone()).await {
                 Ok(done) => return done,
                 Err(NotDone::QueueFull) => {
                     let pause = Duration::from_millis(limits::SPOOL_QUEUE_FULL_PAUSE_MS);

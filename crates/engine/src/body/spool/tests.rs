@@ -1,5 +1,7 @@
 //! Spools on disks that are fast, slow, full and gone.
 
+pub(super) mod gate;
+
 use std::future::poll_fn;
 use std::io::Write;
 use std::task::Waker;
@@ -7,9 +9,9 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::gate;
 use super::*;
 use crate::limits;
+use crate::testing::Site;
 
 const BLOCK: usize = limits::SPOOL_WRITE_BYTES;
 
@@ -82,11 +84,22 @@ async fn written(spool: &mut Spool) -> io::Result<()> {
 }
 
 async fn read(spool: &mut Spool, offset: u64, bytes_max: usize) -> io::Result<Vec<u8>> {
+    let site = Site::new("", &[]);
+    let reader = || reader(&site);
     poll_fn(|context| {
-        let read = spool.poll_read(offset, bytes_max, context)?;
+        let read = spool.poll_read(offset, bytes_max, &reader, context)?;
         read.map(|bytes| Ok(bytes.to_vec()))
     })
     .await
+}
+
+fn reader(site: &Site) -> FileReader {
+    site.worker()
+        .file_reader(&site.worker().base_settings().core, 0)
+}
+
+fn no_reader() -> FileReader {
+    panic!("memory does not wait");
 }
 
 async fn read_all(spool: &mut Spool, mut offset: u64) -> Vec<u8> {
@@ -119,12 +132,12 @@ fn small_amounts_stay_in_memory() {
     assert!(poll_room(&mut spool).is_ready() && spool.has_room());
     assert_eq!(spool.in_memory(6), Some(&b"world"[..]));
     let context = &mut Context::from_waker(Waker::noop());
-    let Poll::Ready(Ok(bytes)) = spool.poll_read(9, 4, context) else {
+    let Poll::Ready(Ok(bytes)) = spool.poll_read(9, 4, &no_reader, context) else {
         panic!("memory does not wait");
     };
     assert_eq!(bytes, b"ld");
     spool.release(6);
-    let released = spool.poll_read(0, 4, context);
+    let released = spool.poll_read(0, 4, &no_reader, context);
     assert!(matches!(released, Poll::Ready(Err(_))));
     assert_eq!(taken(&mut spool), b"world");
     assert!(spool.is_empty());
@@ -551,7 +564,8 @@ async fn everything_can_be_had_in_memory_again() {
         room(&mut spool).await.expect("written");
     }
     spool.release(7);
-    let recalled = poll_fn(|context| spool.poll_recall(context)).await;
+    let site = Site::new("", &[]);
+    let recalled = poll_fn(|context| spool.poll_recall(&|| reader(&site), context)).await;
     recalled.expect("it is there");
     assert!(!spool.is_on_disk());
     assert_eq!(spool.in_memory(7), Some(&bytes[7..]));

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 /// What holds the writes of the spools of this thread up.
 #[derive(Default)]
-pub(super) struct Gate {
+pub(in crate::body::spool) struct Gate {
     state: Mutex<GateState>,
     changed: Condvar,
 }
@@ -27,19 +27,19 @@ thread_local! {
 }
 
 /// The gate of this thread.
-pub(super) fn current() -> Option<Arc<Gate>> {
+pub(in crate::body::spool) fn current() -> Option<Arc<Gate>> {
     GATE.with_borrow(Clone::clone)
 }
 
 /// Closes the gate of this thread, until what this returns is dropped.
-pub(super) fn close() -> ClosedGate {
+pub(in crate::body::spool) fn close() -> ClosedGate {
     let gate = Arc::new(Gate::default());
     GATE.set(Some(Arc::clone(&gate)));
     ClosedGate(gate)
 }
 
 /// A gate that is closed.
-pub(super) struct ClosedGate(Arc<Gate>);
+pub(in crate::body::spool) struct ClosedGate(Arc<Gate>);
 
 impl ClosedGate {
     /// Lets one write through.
