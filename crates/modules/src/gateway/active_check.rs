@@ -277,7 +277,7 @@ async fn ask_ajp13(mut stream: BackendStream, target: &CheckTarget) -> Result<()
     }
 }
 
-/// A connection that is made for nobody: what the PROXY protocol has for health checks.
+/// A connection that is made for no client: what the PROXY protocol has for health checks.
 fn proxy_prefix(version: u8) -> &'static [u8] {
     match version {
         0 => b"",

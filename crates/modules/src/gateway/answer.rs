@@ -24,11 +24,11 @@ pub(super) enum ReplyVerdict {
     Stream,
     /// The connection is a tunnel from now on.
     Tunnel,
-    /// Nobody needs it: the exchange goes on with this.
+    /// It is not needed: the exchange goes on with this.
     Discard(Outcome),
-    /// Nobody needs it: the answer is a file that the disk is asked for.
+    /// It is not needed: the answer is a file that the disk is asked for.
     Open(Box<Opening>),
-    /// Nobody may have it: 502.
+    /// It must not be sent: 502.
     Refuse,
 }
 

@@ -168,7 +168,7 @@ impl Balancer {
     /// Appends the value of a Set-Cookie field that brings the client back to `chosen`.
     ///
     /// The cookie holds 32 bits of a hash and nothing of the address. That keeps it from being read,
-    /// not from being found by somebody who computes the hash of every address there might be.
+    /// not from being found by an attacker who computes the hash of every address there might be.
     pub(crate) fn write_set_cookie(&self, chosen: &impl Candidate, out: &mut Vec<u8>) {
         let name = self.cookie_name();
         let id = self.cookie_id(chosen.key());

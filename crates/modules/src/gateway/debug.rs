@@ -1,7 +1,7 @@
 //! What `*.debug` has the error log tell about requests on their way to backends.
 //!
 //! 1: the backend chosen, and the status it answered. 2: also connections, queue and replays.
-//! 3: also the heads of requests and replies; what lets somebody in (credentials, cookies) is left
+//! 3: also the heads of requests and replies; what gives access (credentials, cookies) is left
 //! out of them.
 
 use std::fmt;

@@ -4,7 +4,7 @@
 //! Names, values and their order are those of lighttpd 1.4. What a client sends can become an
 //! `HTTP_` variable only by a field whose name has no other spelling: letters, digits and hyphens.
 //! A field `X_Foo`, which would pass for `X-Foo`, is left out, and so is `Proxy`, whose variable
-//! HTTP clients take for their proxy. Knows no protocol: whoever encodes them is called with each
+//! HTTP clients take for their proxy. Knows no protocol: the code that encodes them is called with each
 //! name and value. Nothing is allocated for a request as browsers make them.
 
 mod fields;

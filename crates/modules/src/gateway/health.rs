@@ -24,7 +24,7 @@
 //!   times in a row before a reply, or did not answer in time, or its queue was full. Such a backend
 //!   gets requests only when no other is left, for `disable-time`: a backend that fails quickly has
 //!   the shortest queue of all. It is not shut off, because one URL that makes the application crash
-//!   would then close the site for everybody.
+//!   would then close the site for all clients.
 //! - **CheckFailed** ends only by a check that succeeds.
 //!
 //! Many requests usually find out at the same time. Only the first one counts as a failure in a row;
@@ -56,7 +56,7 @@ pub struct Health {
 pub(crate) enum Usability {
     /// It works, as far as is known.
     Ready,
-    /// It was down and may have one request, which [`Health::admit`] gives to whoever asks first.
+    /// It was down and may have one request, which [`Health::admit`] gives to the first that asks.
     Probe,
     /// Only if nothing else is left.
     Strained,
@@ -272,7 +272,7 @@ impl Health {
             let failures = match state {
                 HealthState::Up => 1,
                 HealthState::Probing { failures, .. } => (failures + 1).min(FAILURES_COUNTED_MAX),
-                // Nobody was sent there on purpose: a request that began before the others failed.
+                // No request was sent there on purpose: one that began before the others failed.
                 HealthState::Down { .. } | HealthState::CheckFailed => return state,
             };
             HealthState::Down {

@@ -305,7 +305,7 @@ mod tests {
         }
     }
 
-    /// 503: it is passed on, and nobody is there. 403: it is not.
+    /// 503: it is passed on, and no backend is there. 403: it is not.
     #[tokio::test(flavor = "local")]
     async fn files_that_cannot_be_read_go_to_backends_only() {
         let tree = Tree::new(&[

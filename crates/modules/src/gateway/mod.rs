@@ -39,7 +39,7 @@
 //!
 //! - Workers share a `backend::SharedBackend` for each address: health, load and permits, all atomic. Connections
 //!   belong to one worker.
-//! - Whoever holds a connection holds its permit; both end by being dropped.
+//! - A connection holds its permit; both end by being dropped.
 //! - A request is sent again by one rule only (`replay::FailedAttempt::may_be_repeated`).
 //! - A connection is given back only when the reply is complete, the request is sent, and nothing is
 //!   left over.

@@ -2,7 +2,7 @@
 //! who should answer instead of it.
 //!
 //! The request begins again with another URL, another host, or for a certain backend, and all rules
-//! apply to what it is then. Method and body stay: whoever sends requests on has looked at their heads.
+//! apply to what it is then. Method and body stay: a backend that sends requests on has looked at their heads.
 //! Backends only choose among those of the configuration. The engine bounds how often a request
 //! begins again.
 

@@ -222,7 +222,7 @@ impl BackendStream {
     /// Nothing more will be sent.
     pub(crate) fn shutdown_write(&self) {
         let how = rustix::net::Shutdown::Write;
-        // It may be gone already; then there is nobody to tell.
+        // It may be gone already; then there is nothing to tell.
         let _ = match self {
             BackendStream::Tcp(stream) => rustix::net::shutdown(stream, how),
             BackendStream::Unix(socket) => match socket.descriptor() {
@@ -237,7 +237,7 @@ impl BackendStream {
     }
 
     /// Whether an idle connection is of no use any more: the backend has closed it, or said
-    /// something nobody asked for. Makes no system call.
+    /// something no request asked for. Makes no system call.
     pub(crate) fn is_stale(&self) -> bool {
         match self {
             BackendStream::Tcp(stream) => {

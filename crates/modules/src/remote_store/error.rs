@@ -41,7 +41,7 @@ pub(crate) enum Kind {
     /// The operation cannot be made: a key that is too long, a command that no shared connection can
     /// have. It fails each time.
     Refused,
-    /// The server is down and was not even tried; somebody else was told why before.
+    /// The server is down and was not even tried; an operation before was told why.
     Down,
     /// Too many wait for a connection already, or this server has no descriptor or memory left for one.
     Busy,

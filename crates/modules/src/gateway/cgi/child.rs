@@ -48,7 +48,7 @@ pub(super) struct Started {
     pub pipes: Pipes,
     /// What is said over them.
     pub conversation: UntilCloseConversation,
-    /// To be dropped when nobody wants more of it.
+    /// To be dropped when no more of it is wanted.
     pub leash: Rc<Leash>,
 }
 
@@ -125,7 +125,7 @@ impl Future for Starting {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let told = ready!(Pin::new(&mut self.pipes).poll(context));
-        // Whoever tells goes only when the worker stops.
+        // The starting thread goes without a word only when the worker stops.
         let pipes = told.unwrap_or(Err(StartError::NotDone(NotDone::Lost)));
         Poll::Ready(pipes.map(|pipes| Started {
             pipes,
@@ -188,7 +188,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// Waits for the start, tells of it, and looks after the program, also if nobody wants it any more.
+    /// Waits for the start, tells of it, and looks after the program, also if its request has gone.
     async fn follow(
         self,
         begun: oneshot::Receiver<spawn::StartOutcome>,

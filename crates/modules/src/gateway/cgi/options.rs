@@ -31,7 +31,7 @@ pub(super) struct CgiOptions {
 /// How a file is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Run<'o> {
-    /// Not at all: it is somebody else's.
+    /// Not at all: another module answers with it.
     No,
     /// It should be, and has no execute bit: it must not be sent either.
     Refuse,

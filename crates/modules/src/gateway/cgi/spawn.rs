@@ -94,7 +94,7 @@ impl Program {
     }
 
     /// What its start is most likely to wait for, and the file system that this is on: that of the interpreter, if
-    /// somebody else answers for it, or that of the script.
+    /// another machine or a program answers for it, or that of the script.
     pub(crate) fn waits_for(&self) -> (&Path, Origin) {
         let of_program = Origin::of_path(&self.directory.join(&self.path));
         match of_program.is_remote {
@@ -181,7 +181,7 @@ impl Child {
 }
 
 impl Drop for Child {
-    /// The worker stops before the program has: nobody will look after it any more.
+    /// The worker stops before the program has: no task will look after it any more.
     fn drop(&mut self) {
         if !self.is_reaped {
             self.kill(Signal::KILL);
@@ -211,7 +211,7 @@ impl Job for Start {
     }
 }
 
-/// What this process was itself given by whoever started it must not go on to programs. What it opens
+/// What this process was itself given by the program that started it must not go on to programs. What it opens
 /// is marked when it is opened, so once is enough.
 fn close_others_on_exec() {
     static ONCE: Once = Once::new();

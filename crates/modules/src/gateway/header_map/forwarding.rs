@@ -138,7 +138,7 @@ fn write_forwarded_for(exchange: &Exchange, out: &mut Vec<u8>) {
 }
 
 /// The nodes of an X-Forwarded-For as elements, each with a comma behind it. They are quoted, as
-/// nobody has checked them.
+/// nothing has checked them.
 fn write_earlier_hops(field: &[u8], out: &mut Vec<u8>) {
     let hops = field.split(|byte| matches!(byte, b',' | b' ' | b'\t'));
     for hop in hops.filter(|hop| !hop.is_empty()) {

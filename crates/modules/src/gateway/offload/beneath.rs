@@ -74,7 +74,7 @@ fn identity_of(entry: &FileEntry) -> Identity {
     (entry.stat().device, entry.stat().inode)
 }
 
-/// Those of what was opened, as far as the kernel knows: nobody is asked.
+/// Those of what was opened, as far as the kernel knows: no file server is asked.
 fn identity(found: &OwnedFd) -> Option<Identity> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     match statx(found, c"", flags, StatxFlags::INO) {

@@ -58,10 +58,10 @@ pub(super) fn send(
     Ok(Step::Done(Outcome::Answer))
 }
 
-/// Has the file removed that `value` names and nobody wants any more.
+/// Has the file removed that `value` names, which will not be sent.
 pub(super) fn discard(host: &BackendHost, value: &[u8]) {
     if let Ok(name) = TemporaryPath::of(host, value) {
-        // Nobody is left who could be told of an error.
+        // No request is left to log an error for.
         let _ = blocking::start(Class::Write, name.origin(0), move || drop(name.take()));
     }
 }
@@ -73,7 +73,7 @@ fn begin(exchange: &mut Exchange, name: TemporaryPath) -> Step {
         name.origin(exchange.connection.client_key()),
     );
     let work = move || {
-        // If nobody waits any more, the file is closed.
+        // If the request has gone, the file is closed.
         let _ = sender.send(name.take());
     };
     match blocking::start(Class::Stat, origin, work) {
@@ -126,7 +126,7 @@ impl TemporaryPath {
         self.take_below(&directory.map_err(|_| NO_DIRECTORY)?)
     }
 
-    /// The same where that waits for nobody: on a file system in memory, to which no symlink leads.
+    /// The same where that takes no time: on a file system in memory, to which no symlink leads.
     fn take_from_memory(&self) -> Option<TakenFile> {
         if mounts::of_path(&self.path).storage != Storage::Memory {
             return None;

@@ -116,7 +116,7 @@ pub(super) fn unix(path: &str) -> Result<HostAddress, String> {
 }
 
 /// How long a connection to a backend that speaks `protocol` is kept without work. Node's server
-/// closes its own after 5 seconds: whoever closes first decides whether a request meets a closed
+/// closes its own after 5 seconds: the side that closes first decides whether a request meets a closed
 /// door. The others hold a worker of the backend meanwhile.
 pub(super) fn keep_alive_idle_s(protocol: Protocol) -> u32 {
     match protocol {

@@ -162,7 +162,7 @@ mod tests {
         ("bin-path", "\"/a\""),
     ];
 
-    /// A value of another type is refused by whoever reads the option, so it is read.
+    /// A value of another type is refused by the code that reads the option, so it is read.
     #[test]
     fn every_option_is_read_as_what_the_table_says() {
         for option in HOST_OPTIONS {

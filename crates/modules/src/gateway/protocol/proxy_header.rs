@@ -1,7 +1,7 @@
 //! The PROXY protocol towards backends: who the client is, in front of the first request.
 //!
 //! The header is about the whole connection, so a connection that begins with one serves one request
-//! and is then closed: the next request may be somebody else's.
+//! and is then closed: the next request may be another client's.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -44,7 +44,7 @@ impl Body {
     /// The body behind a head with this status and Content-Length.
     ///
     /// # Errors
-    /// The reply changes the protocol although nobody asked for it.
+    /// The reply changes the protocol although the request did not ask for it.
     pub(super) fn new(
         status: Status,
         length: Option<u64>,

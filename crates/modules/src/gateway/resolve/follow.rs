@@ -71,7 +71,7 @@ pub(super) async fn follow_all(
     }
 }
 
-/// Looks a name up again and again, until nobody wants its answers any more.
+/// Looks a name up again and again, until no worker holds its answers any more.
 async fn follow(watch: Watch, client: NameClient, pace: Pace, log: LogHandle) {
     let mut failures: u32 = 0;
     loop {

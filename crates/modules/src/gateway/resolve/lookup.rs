@@ -71,7 +71,7 @@ impl NameServers {
         let provider = TokioRuntimeProvider::default();
         let mut builder = TokioResolver::builder_with_config(self.config.clone(), provider);
         let mut options = self.options.clone();
-        // Answers are kept by whoever watches the name, for their own time to live.
+        // The task that follows the name keeps answers, for their own time to live.
         options.cache_size = 0;
         options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
         options.use_hosts_file = ResolveHosts::Never;

@@ -43,7 +43,7 @@ impl Replies for RedisReplies {
             let fed = self.decoder.feed(rest).map_err(|error| error.sentence())?;
             used += fed.consumed;
             match fed.value {
-                // News nobody asked for are no reply to anything.
+                // News that no command asked for are no reply to anything.
                 None | Some(Value::Push(_)) => {}
                 Some(value) => {
                     self.kept_bytes += self.decoder.reply_bytes();
