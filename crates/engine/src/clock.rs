@@ -32,6 +32,7 @@ pub struct Clock {
 /// `Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n`
 const DATE_LINE_BYTES: usize = 6 + 29 + 2;
 const SECOND: Nanos = 1_000_000_000;
+const MILLI: Nanos = 1_000_000;
 
 impl Clock {
     /// A clock that shows the present time.
@@ -88,6 +89,17 @@ impl Clock {
     #[inline]
     pub fn latest(&self) -> Nanos {
         self.latest.get()
+    }
+
+    /// [`Clock::now`] in milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        self.now() / MILLI
+    }
+
+    /// [`Clock::latest`] in milliseconds.
+    #[inline]
+    pub fn latest_ms(&self) -> u64 {
+        self.latest() / MILLI
     }
 
     /// Seconds since the epoch, as of the last reading.

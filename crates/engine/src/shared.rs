@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -114,7 +114,7 @@ impl Shared {
 
     /// The bucket that all answers under one `server.kbytes-per-second` share.
     pub(crate) fn scope_bucket(&self, scope: ScopeThrottle) -> Arc<Mutex<Bucket>> {
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = lock(&self.buckets);
         let new = || Arc::new(Mutex::new(Bucket::new(scope.bytes_per_second, 0)));
         Arc::clone(buckets.entry(scope.block.0).or_insert_with(new))
     }
@@ -122,10 +122,7 @@ impl Shared {
     /// What a module keeps for all workers together, made by the first that asks for it. Not for
     /// the request path: look once, and keep what it says.
     pub fn belonging<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
-        let mut belongings = self
-            .belongings
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut belongings = lock(&self.belongings);
         let mut known = belongings.iter().map(Arc::clone);
         if let Some(found) = known.find_map(|known| known.downcast::<T>().ok()) {
             return found;
@@ -159,4 +156,9 @@ impl Shared {
     pub(crate) fn count_requests(&self, count: u64) {
         self.requests.fetch_add(count, Ordering::Relaxed);
     }
+}
+
+/// What `mutex` holds, also if a thread has panicked with it: nothing is left half done between two statements.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

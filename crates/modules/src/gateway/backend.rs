@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use petrel_engine::log::LogHandle;
+use petrel_engine::shared::lock;
 
 use super::active_check::{CheckTarget, Checked, Checker};
 use super::balance::{Candidate, stable_hash};
@@ -74,7 +75,8 @@ pub struct Backend {
     priority: u16,
     weight: u32,
     idle: KeptConnections<Box<BackendConnection>>,
-    queue: Queue,
+    /// Requests of this worker that wait for a connection.
+    pub(super) queue: Queue,
     signal: Arc<Signal>,
     /// How long a request usually takes, in microseconds: a moving average.
     usual_us: Cell<u64>,
@@ -92,7 +94,7 @@ impl SharedBackends {
         address: &SocketAddress,
         log: &LogHandle,
     ) -> Arc<SharedBackend> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         if let Some(found) = known.get(id).and_then(Weak::upgrade) {
             return found;
         }
@@ -133,16 +135,12 @@ impl SharedBackends {
     }
 
     fn check(&self, target: CheckTarget) -> io::Result<()> {
-        let mut checker = self.checker();
+        let mut checker = lock(&self.checker);
         match &*checker {
             Some(checker) => checker.watch(target),
             None => checker.insert(Checker::start()?).watch(target),
         }
         Ok(())
-    }
-
-    fn checker(&self) -> MutexGuard<'_, Option<Checker>> {
-        self.checker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A number for each worker that asks.
@@ -153,20 +151,17 @@ impl SharedBackends {
     /// The server process drains: workers close their idle connections, and keep none from now on.
     pub(crate) fn drain(&self) {
         self.is_draining.store(true, Ordering::Relaxed);
-        self.checker().take();
+        lock(&self.checker).take();
         for (_, backend) in self.all() {
             backend.health.checks_end();
-            let signals = backend
-                .signals
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let signals = lock(&backend.signals);
             signals.iter().for_each(|signal| signal.notify.notify_one());
         }
     }
 
     /// All backends and their ids, for counters.
     pub(crate) fn all(&self) -> Vec<(String, Arc<SharedBackend>)> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.known);
         let mut all: Vec<_> = known
             .iter()
             .filter_map(|(id, backend)| Some((id.clone(), backend.upgrade()?)))
@@ -177,7 +172,7 @@ impl SharedBackends {
 }
 
 impl SharedBackend {
-    /// A connection is closed, or could not be made: whoever waits may open one.
+    /// A connection is closed, or could not be made: a request that waits may open one.
     pub(crate) fn give_permit(&self, was_proven: bool) {
         self.limit.closed(was_proven);
         self.call_waiting();
@@ -192,7 +187,7 @@ impl SharedBackend {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
+        let signals = lock(&self.signals);
         let first = self.turn.fetch_add(1, Ordering::Relaxed) % signals.len().max(1);
         let (before, from_first) = signals.split_at(first.min(signals.len()));
         let mut in_turn = from_first.iter().chain(before);
@@ -201,13 +196,21 @@ impl SharedBackend {
         }
     }
 
-    /// Asks another worker that has idle connections to give one up.
-    fn call_idle(&self, own: &Arc<Signal>) {
-        let signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
-        let others = signals.iter().filter(|signal| !Arc::ptr_eq(own, signal));
-        for signal in others.filter(|signal| signal.idle.load(Ordering::Relaxed) > 0) {
-            signal.notify.notify_one();
+    /// Asks workers that have idle connections to give one up; not `own` worker.
+    fn call_idle(&self, own: Option<&Arc<Signal>>) {
+        for signal in lock(&self.signals).iter() {
+            let is_own = own.is_some_and(|own| Arc::ptr_eq(own, signal));
+            if !is_own && signal.idle.load(Ordering::Relaxed) > 0 {
+                signal.notify.notify_one();
+            }
         }
+    }
+
+    /// The first request was written on a new connection.
+    pub(super) fn newcomer(&self, now_ms: u64) -> Standing {
+        let id = self.limit.newcomer(now_ms);
+        self.call_idle(None);
+        Standing::Newcomer(id)
     }
 }
 
@@ -222,10 +225,7 @@ impl Backend {
         priority: u16,
     ) -> Rc<Backend> {
         let signal = Arc::new(Signal::default());
-        let mut signals = shared
-            .signals
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut signals = lock(&shared.signals);
         signals.push(Arc::clone(&signal));
         drop(signals);
         let backend = Rc::new(Backend {
@@ -289,11 +289,14 @@ impl Backend {
         self.shared.backlogged.fetch_add(1, Ordering::Relaxed);
         self.shared.waiting.fetch_add(1, Ordering::Relaxed);
         if self.signal.waiting.fetch_add(1, Ordering::Relaxed) == 0 {
-            // From now on there is somebody who looks around.
+            // The task of the backend looks around from now on.
             self.signal.notify.notify_one();
         }
-        self.shared.call_idle(&self.signal);
-        Some(QueueTicket::new(Rc::clone(self), self.queue.join()))
+        self.shared.call_idle(Some(&self.signal));
+        Some(QueueTicket {
+            backend: Rc::clone(self),
+            place: self.queue.join(),
+        })
     }
 
     /// A ticket is given back: its request has what it wanted, or does not want it any more.
@@ -305,11 +308,6 @@ impl Backend {
         }
     }
 
-    /// What the request with that place in the queue was given.
-    pub(super) fn collect(&self, place: u64, waker: &std::task::Waker) -> Option<Grant> {
-        self.queue.collect(place, waker)
-    }
-
     /// A connection whose permit was taken and whose socket is connected.
     pub fn adopt(&self, stream: BackendStream, now_ms: u64) -> Box<BackendConnection> {
         self.shared.connected.fetch_add(1, Ordering::Relaxed);
@@ -318,11 +316,6 @@ impl Backend {
         let permit = Some(Arc::clone(&self.shared));
         let connection = BackendConnection::new(stream, conversation, permit, workbench, now_ms);
         Box::new(connection)
-    }
-
-    /// The permit is not needed: the connection could not be made.
-    pub(crate) fn refuse_permit(&self) {
-        self.shared.give_permit(false);
     }
 
     /// Takes a connection back after a reply that allows another request.
@@ -367,7 +360,7 @@ impl Backend {
         proofs < limits::KEPT_PROOFS
     }
 
-    /// Time after which a request without an answer waits for somebody to accept it.
+    /// Time after which a request without an answer waits for a process to accept it.
     pub(crate) fn patience_ms(&self) -> u64 {
         let usual_ms = self.usual_us.get() / 1000;
         (usual_ms * limits::PATIENCE_FACTOR).max(limits::PATIENCE_MS_MIN)
@@ -396,9 +389,11 @@ impl Backend {
         let limit = &self.shared.limit;
         (requests_max > 0 && connection.requests() >= requests_max)
             || self.host.keep_alive_idle.is_zero()
-            // Its other end takes it for the connection of one client.
-            || self.host.proxy_protocol > 0
-            || limit.must_give_up(now_ms, self.patience_ms(), connection.is_tenure_over(now_ms))
+            || limit.must_give_up(
+                now_ms,
+                self.patience_ms(),
+                connection.is_tenure_over(now_ms),
+            )
             || (limit.is_learned()
                 && self.shared.waiting.load(Ordering::Relaxed) > 0
                 && limit.is_reached()
@@ -414,8 +409,7 @@ impl Backend {
     }
 
     fn give(&self, grant: Grant) {
-        let keeps_none = self.host.keep_alive_idle.is_zero() || self.shared.is_draining();
-        match (self.queue.give(grant), keeps_none) {
+        match (self.queue.give(grant), self.shared.is_draining()) {
             (None, _) => {}
             (Some(Grant::Kept(connection)), false) => {
                 let is_first = self.idle.count() == 0;
@@ -426,7 +420,7 @@ impl Backend {
                     // It must not be kept for long.
                     self.signal.notify.notify_one();
                 }
-                // Its request may have left instead of using it, and whoever began to wait a moment ago
+                // Its request may have left instead of using it, and a request that began to wait a moment ago
                 // has not seen it.
                 self.let_others_have_one();
             }
@@ -452,7 +446,7 @@ impl Backend {
     /// Something may have changed: a permit is free, another worker waits for one, or a process that
     /// an idle connection holds is needed.
     fn look_around(&self) {
-        let now_ms = self.workbench.clock.now() / NANOS_PER_MILLI;
+        let now_ms = self.workbench.clock.now_ms();
         if self.shared.is_draining() {
             self.forget_idle();
         }
@@ -463,7 +457,7 @@ impl Backend {
                 None if self.shared.limit.try_probe(now_ms) => Grant::Open,
                 None => {
                     // One that has become idle elsewhere since this began to wait.
-                    self.shared.call_idle(&self.signal);
+                    self.shared.call_idle(Some(&self.signal));
                     return;
                 }
             };
@@ -502,11 +496,7 @@ impl Backend {
 
 impl Drop for Backend {
     fn drop(&mut self) {
-        let mut signals = self
-            .shared
-            .signals
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut signals = lock(&self.shared.signals);
         signals.retain(|signal| !Arc::ptr_eq(signal, &self.signal));
         drop(signals);
         // The task that looks after it ends.
@@ -541,20 +531,3 @@ impl Candidate for Rc<Backend> {
         self.priority
     }
 }
-
-/// What a connection is to the limit, told once each.
-impl SharedBackend {
-    /// The first request was written on a new connection.
-    pub(super) fn newcomer(&self, now_ms: u64) -> Standing {
-        let id = self.limit.newcomer(now_ms);
-        let signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
-        for signal in signals.iter() {
-            if signal.idle.load(Ordering::Relaxed) > 0 {
-                signal.notify.notify_one();
-            }
-        }
-        Standing::Newcomer(id)
-    }
-}
-
-const NANOS_PER_MILLI: u64 = 1_000_000;

@@ -1,6 +1,6 @@
 //! What the gateways have counted, under the names of lighttpd 1.4 and 1.5.
 //!
-//! Read from the backends when somebody asks; nothing is counted for its own sake.
+//! Read from the backends when the status module asks; nothing is counted for its own sake.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

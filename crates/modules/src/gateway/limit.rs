@@ -2,8 +2,8 @@
 //!
 //! The number is told (`max-connections`, `max-pool-size`, or the processes Petrel spawned), or it
 //! is learned. Learning is for backends that serve one connection a process at a time and do not say
-//! how many processes there are (php-fpm): the kernel accepts connections for them that nobody serves
-//! as long as the others are kept. Such a connection is a *newcomer*: a request was written to it and
+//! how many processes there are (php-fpm): the kernel accepts connections for them that no process
+//! serves as long as the others are kept. Such a connection is a *newcomer*: a request was written to it and
 //! nothing has come back. One that stays a newcomer for longer than requests usually take is *late*.
 //! Then the next connection that is free is given up instead of being kept, so that its process
 //! turns to the newcomer, and as many connections as have ever answered are taken for the limit. The
@@ -11,11 +11,13 @@
 //! newcomer may also have been a slow script.
 //!
 //! Times are milliseconds of the monotonic clock, given by the caller. Counts are atomic; the list of
-//! newcomers is locked, but it is empty in the steady state and then nobody looks at it.
+//! newcomers is locked, but it is empty in the steady state and is not looked at then.
 
 use std::collections::VecDeque;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use petrel_engine::shared::lock;
 
 use super::limits;
 
@@ -119,7 +121,7 @@ impl ConnectionLimit {
 
     /// The first request was written on a new connection.
     pub(crate) fn newcomer(&self, now_ms: u64) -> NewcomerId {
-        let mut list = self.list();
+        let mut list = lock(&self.list);
         list.next_id += 1;
         let id = list.next_id;
         list.waiting.push_back(Newcomer {
@@ -130,7 +132,7 @@ impl ConnectionLimit {
         NewcomerId(id)
     }
 
-    /// The first byte of a reply came on it: somebody has accepted it.
+    /// The first byte of a reply came on it: a process has accepted it.
     pub fn answered(&self, id: NewcomerId, now_ms: u64) {
         self.gone(id);
         let proven = self.proven.fetch_add(1, Ordering::Relaxed) + 1;
@@ -149,7 +151,7 @@ impl ConnectionLimit {
 
     /// It was closed before that.
     pub fn gone(&self, id: NewcomerId) {
-        let mut list = self.list();
+        let mut list = lock(&self.list);
         list.waiting.retain(|newcomer| newcomer.id != id.0);
         self.count(&list);
     }
@@ -166,7 +168,7 @@ impl ConnectionLimit {
         if learned != UNKNOWN && self.open() <= learned && !is_tenure_over {
             return false;
         }
-        let mut list = self.list();
+        let mut list = lock(&self.list);
         let is_late =
             |newcomer: &&mut Newcomer| now_ms.saturating_sub(newcomer.since_ms) > patience_ms;
         let Some(late) = list.waiting.iter_mut().find(is_late) else {
@@ -222,10 +224,6 @@ impl ConnectionLimit {
             return false;
         }
         true
-    }
-
-    fn list(&self) -> MutexGuard<'_, Newcomers> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn count(&self, list: &Newcomers) {

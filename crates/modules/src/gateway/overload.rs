@@ -28,7 +28,7 @@ pub fn listen(shared: &Shared, specs: Vec<SpawnSpec>, hear: impl Fn(u16) + Send 
 pub(super) fn report(exchange: &Exchange, host: &BackendHost) {
     let Some(spec) = &host.spawn else { return };
     if let Some(listener) = WorkersView::of(&exchange.worker).0.listener.get() {
-        let now_ms = exchange.worker.clock().now() / NANOS_PER_MILLI;
+        let now_ms = exchange.worker.clock().now_ms();
         listener.report(spec, now_ms);
     }
 }
@@ -95,8 +95,6 @@ impl Listener {
 
 /// The shortest time between two reports on one program that are heard.
 const PAUSE_MS: u64 = 100;
-
-const NANOS_PER_MILLI: u64 = 1_000_000;
 
 #[cfg(test)]
 mod tests {

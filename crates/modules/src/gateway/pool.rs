@@ -1,8 +1,8 @@
-//! Who waits for a connection to a backend, in the order in which they came.
+//! The requests that wait for a connection to a backend, in the order in which they came.
 //!
-//! A [`Queue`] belongs to one worker. What becomes free is laid down for the one who has waited
-//! longest, who is woken and collects it; whoever stops waiting gives back what was laid down for
-//! him. Other workers are called by their [`Signal`].
+//! A [`Queue`] belongs to one worker. What becomes free is laid down for the request that has waited
+//! longest, which is woken and collects it; a request that stops waiting gives back what was laid down for
+//! it. Other workers are called by their [`Signal`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -34,7 +34,7 @@ pub(super) struct Signal {
     pub notify: Notify,
 }
 
-/// Those who wait.
+/// The requests of one worker that wait.
 #[derive(Default)]
 pub(crate) struct Queue {
     places: RefCell<VecDeque<QueuedRequest>>,
@@ -51,18 +51,14 @@ struct QueuedRequest {
 
 /// A place in the queue. Dropping it gives it up.
 pub struct QueueTicket {
-    backend: Rc<Backend>,
-    place: u64,
+    pub(super) backend: Rc<Backend>,
+    pub(super) place: u64,
 }
 
 impl QueueTicket {
-    pub(super) fn new(backend: Rc<Backend>, place: u64) -> QueueTicket {
-        QueueTicket { backend, place }
-    }
-
     /// What was laid down for this place.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Grant> {
-        match self.backend.collect(self.place, context.waker()) {
+        match self.backend.queue.collect(self.place, context.waker()) {
             Some(grant) => Poll::Ready(grant),
             None => Poll::Pending,
         }
@@ -76,7 +72,7 @@ impl Drop for QueueTicket {
 }
 
 impl Queue {
-    /// Whether nobody waits in vain.
+    /// Whether no request waits in vain.
     pub(crate) fn is_empty(&self) -> bool {
         self.empty.get() == 0
     }
@@ -94,7 +90,7 @@ impl Queue {
         id
     }
 
-    /// Lays `grant` down for the one who has waited longest. Gives it back when nobody waits.
+    /// Lays `grant` down for the request that has waited longest. Gives it back when none waits.
     pub(crate) fn give(&self, grant: Grant) -> Option<Grant> {
         let mut places = self.places.borrow_mut();
         let Some(place) = places.iter_mut().find(|place| place.grant.is_none()) else {

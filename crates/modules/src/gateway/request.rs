@@ -120,7 +120,7 @@ struct UnusedPermit {
 impl Drop for UnusedPermit {
     fn drop(&mut self) {
         if !self.is_used {
-            self.backend.refuse_permit();
+            self.backend.shared.give_permit(false);
         }
     }
 }
@@ -310,7 +310,7 @@ impl GatewayRequest {
             index: 0,
             set_cookie: false,
         };
-        let now_ms = exchange.worker.clock().now() / 1_000_000;
+        let now_ms = exchange.worker.clock().now_ms();
         match backend.shared.health.admit(now_ms) {
             true => Ok((backend, choice)),
             false => Err(NoBackend::Down),
@@ -433,7 +433,7 @@ impl GatewayRequest {
         let failure = match connected {
             Poll::Ready(Ok(stream)) => {
                 exchange.stamp(Stage::BackendConnect);
-                let now_ms = exchange.worker.clock().now() / 1_000_000;
+                let now_ms = exchange.worker.clock().now_ms();
                 let ConnectAttempt { chosen, permit, .. } = &mut attempt;
                 permit.is_used = true;
                 chosen.backend.shared.health.connected(now_ms);
@@ -527,7 +527,7 @@ impl GatewayRequest {
         if !had_begun && relay.talk.reply_has_begun() {
             exchange.stamp_latest(Stage::BackendWait);
             if let Some(backend) = &relay.talk.peer.backend {
-                let now_ms = exchange.worker.clock().latest() / 1_000_000;
+                let now_ms = exchange.worker.clock().latest_ms();
                 backend.shared.health.replied(now_ms);
             }
         }
@@ -690,7 +690,7 @@ fn pause(attempt: Option<ConnectAttempt>) -> Transition {
 fn tell(exchange: &Exchange, backend: &Backend, failure: &Failure) {
     let name = &backend.shared.name;
     tell_log(exchange, name, failure);
-    let now_ms = exchange.worker.clock().now() / 1_000_000;
+    let now_ms = exchange.worker.clock().now_ms();
     let kind = failure.of_backend();
     if let Some(time) = kind.and_then(|kind| backend.shared.health.failed(now_ms, kind)) {
         exchange.log_error(
@@ -716,7 +716,7 @@ fn must_be_replaced(
     if !is_kept || exchange.request.method.is_idempotent() {
         return false;
     }
-    let now_ms = exchange.worker.clock().now() / 1_000_000;
+    let now_ms = exchange.worker.clock().now_ms();
     backend.may_close(connection, now_ms)
 }
 
@@ -725,8 +725,7 @@ fn due_after(exchange: &Exchange, time: Duration) -> u32 {
         return u32::MAX;
     }
     let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
-    let now_s = exchange.worker.clock().seconds();
-    now_s.saturating_add(seconds).saturating_add(1)
+    exchange.worker.clock().after(seconds)
 }
 
 fn is_over(exchange: &Exchange, due_s: u32) -> bool {

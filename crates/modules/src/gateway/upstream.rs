@@ -101,7 +101,7 @@ impl Upstreams {
     }
 
     fn tidy(&self, worker: &Worker) {
-        let now_ms = worker.clock().now() / NANOS_PER_MILLI;
+        let now_ms = worker.clock().now_ms();
         for upstream in self.known.borrow().values() {
             for backend in upstream.backends.borrow().iter() {
                 backend.tidy(now_ms);
@@ -135,7 +135,7 @@ impl Upstream {
                 .unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
             cookies: head.field(KnownField::Cookie).unwrap_or_default(),
         };
-        let now_ms = exchange.worker.clock().latest() / NANOS_PER_MILLI;
+        let now_ms = exchange.worker.clock().latest_ms();
         let choice = self.balancer.choose(&backends, &key, tried, now_ms)?;
         let backend = backends.get(choice.index).ok_or(NoBackend::Down)?;
         Ok((Rc::clone(backend), choice))
@@ -273,8 +273,6 @@ impl Member {
         }
     }
 }
-
-const NANOS_PER_MILLI: u64 = 1_000_000;
 
 #[cfg(test)]
 mod tests {

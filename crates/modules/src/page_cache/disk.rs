@@ -23,10 +23,11 @@ use std::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Relaxed},
 };
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use petrel_engine::blocking::{self, Class, Origin};
+use petrel_engine::shared::lock;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 
 use super::blob::{self, Blob, BlobName, HALF_BYTES};
@@ -208,7 +209,7 @@ impl Disk {
         let disk = Arc::clone(self);
         Some(blocking::run_in_any_case(self.origin, move || {
             // One after the other, so that the last one has all of them.
-            let _turn = disk.note.lock().unwrap_or_else(PoisonError::into_inner);
+            let _turn = lock(&disk.note);
             disk.is_note_due.swap(false, AcqRel);
             disk.read_note(&tag_purges);
             let bytes = tag_purges.to_bytes();
@@ -284,7 +285,7 @@ impl Disk {
     /// Waits for whoever renames or removes the file of this name.
     fn turn(&self, name: &BlobName) -> MutexGuard<'_, ()> {
         let turn = &self.turns[usize::from(name[0]) % TURNS];
-        turn.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(turn)
     }
 
     fn read_file(&self, name: &BlobName, bytes_max: usize) -> io::Result<Vec<u8>> {
@@ -424,7 +425,7 @@ impl Disk {
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.index)
     }
 }
 

@@ -5,7 +5,9 @@
 //! of them is the next pilot. Knows nothing of what is fetched, and no time: passengers bring a limit.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use petrel_engine::shared::lock;
 
 use tokio::sync::watch;
 
@@ -109,11 +111,6 @@ impl Passenger {
             .and_then(|landing| *landing)
             .unwrap_or(Landing::Crashed)
     }
-}
-
-/// A panic under a lock leaves these tables whole: each change is one step.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use petrel_engine::shared::lock;
 
 use super::entry::CacheEntry;
 use super::limits;
@@ -261,11 +263,6 @@ impl<T: MemoryContent> Memory<T> {
         let at = usize::try_from(hash % limits::SHARDS as u64).unwrap_or(0);
         lock(&self.parts[at])
     }
-}
-
-/// A panic under the lock leaves a part usable: at worst an entry is counted that is not there.
-fn lock<T>(part: &Mutex<MemoryPart<T>>) -> MutexGuard<'_, MemoryPart<T>> {
-    part.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use petrel_engine::shared::Shared;
+use petrel_engine::shared::{Shared, lock};
 use petrel_engine::worker::Worker;
 
 use super::blob::{self, BlobName};
@@ -345,10 +345,6 @@ impl Purges {
                 Purged::Tag(tag) => tags.contains(tag),
             })
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

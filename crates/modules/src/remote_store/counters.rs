@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use petrel_engine::shared::Shared;
+use petrel_engine::shared::{Shared, lock};
 
 use super::limits;
 
@@ -12,10 +12,7 @@ use super::limits;
 /// 127.0.0.1:6379.requests`.
 pub(crate) fn read(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
     let stores = shared.belonging(StoreCounters::default);
-    let servers = stores
-        .servers
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
+    let servers = lock(&stores.servers);
     for (peer, server) in &*servers {
         for (name, counter) in server.all() {
             counters.insert(format!("store.{peer}.{name}"), counter.load(Relaxed));
@@ -51,7 +48,7 @@ pub(crate) struct ServerCounters {
 impl StoreCounters {
     /// Those of `peer`.
     pub(crate) fn of(&self, peer: &str) -> Arc<ServerCounters> {
-        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut servers = lock(&self.servers);
         let is_room = servers.len() < limits::COUNTED_SERVERS_MAX;
         let name = match servers.contains_key(peer) || is_room {
             true => peer,

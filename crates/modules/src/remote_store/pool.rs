@@ -175,7 +175,7 @@ impl Pool {
     }
 
     fn admit(&self) -> Result<Option<Trial<'_>>, StoreError> {
-        let admission = self.circuit.borrow_mut().admit(self.now_ms());
+        let admission = self.circuit.borrow_mut().admit(self.options.clock.now_ms());
         match admission {
             Admission::Up => Ok(None),
             Admission::Trial => Ok(Some(Trial(self))),
@@ -195,7 +195,7 @@ impl Pool {
             && error.kind != Kind::Busy
         {
             let mut circuit = self.circuit.borrow_mut();
-            circuit.unreachable(self.now_ms(), &error.text);
+            circuit.unreachable(self.options.clock.now_ms(), &error.text);
         }
         opened
     }
@@ -240,10 +240,10 @@ impl Pool {
         let mut circuit = self.circuit.borrow_mut();
         match stage {
             OperationStage::Connect | OperationStage::Login => {
-                circuit.unreachable(self.now_ms(), text)
+                circuit.unreachable(self.options.clock.now_ms(), text)
             }
             OperationStage::Write | OperationStage::Read if !operation.may_block => {
-                circuit.timed_out(self.now_ms(), text);
+                circuit.timed_out(self.options.clock.now_ms(), text);
                 self.server.close_kept();
             }
             _ => {}
@@ -257,10 +257,6 @@ impl Pool {
 
     fn error(&self, stage: OperationStage, kind: Kind, text: impl Into<String>) -> StoreError {
         StoreError::new(self.peer(), stage, kind, text)
-    }
-
-    fn now_ms(&self) -> u64 {
-        self.options.clock.now() / NANOS_PER_MILLI
     }
 }
 
@@ -292,4 +288,3 @@ fn count(counter: &AtomicU64, by: u64) {
 const CONNECTIONS_MAX: usize = Semaphore::MAX_PERMITS - limits::WAITING_MAX;
 
 const NANOS_PER_MICRO: u64 = 1_000;
-const NANOS_PER_MILLI: u64 = 1_000_000;

@@ -62,7 +62,7 @@ impl RemoteServer {
             return;
         };
         if self.kept.count() < self.kept_max {
-            link.idle_since_ms = now_ms(&worker);
+            link.idle_since_ms = worker.clock().now_ms();
             self.kept.keep(link);
         }
     }
@@ -71,7 +71,9 @@ impl RemoteServer {
     pub(crate) fn look_after(&self, worker: &Rc<Worker>) {
         match worker.draining() {
             Some(_) => self.close_kept(),
-            None => self.kept.close_old(now_ms(worker), self.idle_ms_max),
+            None => self
+                .kept
+                .close_old(worker.clock().now_ms(), self.idle_ms_max),
         }
     }
 
@@ -85,9 +87,3 @@ impl RemoteServer {
         self.kept.count()
     }
 }
-
-fn now_ms(worker: &Worker) -> u64 {
-    worker.clock().now() / NANOS_PER_MILLI
-}
-
-const NANOS_PER_MILLI: u64 = 1_000_000;

@@ -1,4 +1,4 @@
-//! A request whose program is being started: what its hook answers with until there is somebody to talk to.
+//! A request whose program is being started: what its hook answers with until there is a program to talk to.
 //!
 //! It waits for the thread that starts the program as it would for a file: `server.max-file-wait`, then 504. Dropped,
 //! because the client has left, it lets go of the program.
@@ -64,7 +64,7 @@ impl Launch {
     }
 
     fn talk(&self, exchange: &mut Exchange, started: Started) -> Outcome {
-        let now_ms = exchange.worker.clock().latest() / NANOS_PER_MILLI;
+        let now_ms = exchange.worker.clock().latest_ms();
         let stream = BackendStream::Program(started.pipes);
         let workbench = Workbench::of(&exchange.worker);
         let conversation = Box::new(started.conversation);
@@ -133,5 +133,3 @@ fn status_of(error: &StartError) -> Status {
         },
     }
 }
-
-const NANOS_PER_MILLI: u64 = 1_000_000;

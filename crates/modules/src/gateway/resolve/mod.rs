@@ -20,11 +20,11 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 
 use petrel_engine::log::LogHandle;
-use petrel_engine::shared::Shared;
+use petrel_engine::shared::{Shared, lock};
 use tokio::sync::mpsc;
 
 use super::options::HostAddress;
@@ -66,13 +66,13 @@ pub(crate) struct Resolver {
     names: mpsc::UnboundedSender<Watch>,
 }
 
-/// A name to be followed as long as somebody holds its answers.
+/// A name to be followed as long as a worker holds its answers.
 struct Watch {
     address: HostAddress,
     resolved: Weak<Resolved>,
 }
 
-/// Nobody waits for an answer that cannot come any more.
+/// No request waits for an answer that cannot come any more.
 impl Drop for Watch {
     fn drop(&mut self) {
         if let Some(resolved) = self.resolved.upgrade() {
@@ -172,7 +172,7 @@ impl Resolver {
         })
     }
 
-    /// The addresses of `address`, kept up to date as long as somebody holds them. Those of one
+    /// The addresses of `address`, kept up to date as long as a worker holds them. Those of one
     /// address are the same for all who ask. Numeric addresses are there at once and for good; a
     /// unix socket has none.
     pub(crate) fn watch(&self, address: &HostAddress) -> Arc<Resolved> {
@@ -271,11 +271,6 @@ fn needs_lookup(address: &HostAddress) -> bool {
         HostAddress::Tcp(..) => numeric(address).is_none(),
         HostAddress::Srv(_) => true,
     }
-}
-
-/// What is behind these locks is whole between any two statements.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
