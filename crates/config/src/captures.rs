@@ -14,18 +14,6 @@ impl Captures {
         Captures::default()
     }
 
-    /// Number of groups, the whole match included; 0 when nothing matched.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        usize::from(self.count)
-    }
-
-    /// Whether there is no group.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
     /// Group `number` in `value`, which must be the value that was matched.
     /// Empty when the group does not exist or took no part in the match.
     #[must_use]

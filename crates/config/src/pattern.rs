@@ -179,9 +179,15 @@ mod tests {
         let mut captures = Captures::new();
         let pattern = Pattern::compile(pattern).expect("the pattern is sound");
         pattern.captures(value, &mut captures).then(|| {
-            (0..captures.len())
-                .map(|n| String::from_utf8_lossy(captures.group(n, value)).into_owned())
-                .collect()
+            let group = |n| String::from_utf8_lossy(captures.group(n, value)).into_owned();
+            let mut groups: Vec<String> = (0..=GROUPS_MAX).map(group).collect();
+            groups.truncate(
+                1 + groups
+                    .iter()
+                    .rposition(|group| !group.is_empty())
+                    .unwrap_or(0),
+            );
+            groups
         })
     }
 
