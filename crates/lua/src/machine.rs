@@ -167,7 +167,7 @@ impl Machine {
             (Rc::clone(&state.files), state.table.clone())
         };
         *files.threads.borrow_mut() = Some(Rc::clone(&threads));
-        let run = self.waiting_for_file(move |lua, arguments: MultiValue| {
+        let run = self.waiting_as(true, move |lua, arguments: MultiValue| {
             // The job is the threads' from here on: what it writes is written, also if the run ends at once.
             let begun = files.begin(arguments)?;
             let begun = begun.map(|(begun, job)| (begun, threads.run(job)));
@@ -216,19 +216,7 @@ impl Machine {
         self.waiting_as(false, start)
     }
 
-    /// The same for a function that waits for a file of `io`. Such a wait does not begin a new budget.
-    pub(crate) fn waiting_for_file<A, F, R>(
-        &self,
-        start: impl Fn(&Lua, A) -> mlua::Result<F> + 'static,
-    ) -> mlua::Result<Function>
-    where
-        A: FromLuaMulti,
-        F: Future<Output = mlua::Result<R>> + 'static,
-        R: IntoLuaMulti,
-    {
-        self.waiting_as(true, start)
-    }
-
+    /// The same. A wait for a file of `io` does not begin a new budget.
     fn waiting_as<A, F, R>(
         &self,
         is_for_file: bool,

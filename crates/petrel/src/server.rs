@@ -133,15 +133,12 @@ fn enter(root: &Path) -> io::Result<()> {
 /// Signals may reach the whole process group, and systemd sends SIGTERM to all processes of a unit.
 /// They are the keeper's to act on: killed beside it, this process would take queued log lines along.
 fn leave_signals_to_the_keeper() -> io::Result<()> {
-    let mut mask = SigSet::empty();
-    for signal in [
+    let mask = SigSet::from_iter([
         Signal::SIGTERM,
         Signal::SIGINT,
         Signal::SIGHUP,
         Signal::SIGUSR1,
-    ] {
-        mask.add(signal);
-    }
+    ]);
     Ok(mask.thread_set_mask()?)
 }
 

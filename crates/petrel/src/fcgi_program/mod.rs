@@ -251,10 +251,7 @@ fn start<P: FcgiProgram>(
 /// SIGTERM, SIGINT, and SIGUSR1, by which FastCGI programs are told to end when nothing is left to
 /// be done.
 fn signals() -> io::Result<SignalFd> {
-    let mut mask = SigSet::empty();
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGUSR1] {
-        mask.add(signal);
-    }
+    let mask = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGUSR1]);
     mask.thread_block()?;
     let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
     Ok(SignalFd::with_flags(&mask, flags)?)

@@ -135,24 +135,6 @@ struct Accelerator {
     requests: Cell<usize>,
 }
 
-impl Accelerator {
-    fn pool(&self) -> &Rc<Looks> {
-        &self.pool
-    }
-
-    fn roots(&self) -> &[Box<[u8]>] {
-        &self.roots
-    }
-
-    fn count_request(&self) {
-        self.requests.set(self.requests.get() + 1);
-    }
-
-    fn end_request(&self) {
-        self.requests.set(self.requests.get() - 1);
-    }
-}
-
 impl FcgiProgram for Accelerator {
     type FcgiRequest = StatRequest;
 

@@ -51,7 +51,7 @@ impl StatRequest {
         after: AfterRequest,
         end: Instant,
     ) -> StatRequest {
-        program.count_request();
+        program.requests.update(|count| count + 1);
         StatRequest {
             id,
             after,
@@ -70,9 +70,9 @@ impl StatRequest {
         if !METHODS.contains(&method) {
             return Err(Refusal::silent(Status::METHOD_NOT_ALLOWED));
         }
-        let target = Target::of(&self.params, self.program.roots())?;
+        let target = Target::of(&self.params, &self.program.roots)?;
         let device = target.device();
-        let ticket = self.program.pool().submit(target, device, now)?;
+        let ticket = self.program.pool.submit(target, device, now)?;
         self.deadline = self.end.min(now + LOOK_AFTER_EVERY);
         Ok(ticket)
     }
@@ -180,7 +180,7 @@ impl fcgi_program::FcgiRequest for StatRequest {
 
 impl Drop for StatRequest {
     fn drop(&mut self) {
-        self.program.end_request();
+        self.program.requests.update(|count| count - 1);
     }
 }
 

@@ -17,16 +17,13 @@ impl Signals {
     /// # Errors
     /// Those of signalfd(2).
     pub(crate) fn open() -> io::Result<Signals> {
-        let mut mask = SigSet::empty();
-        for signal in [
+        let mask = SigSet::from_iter([
             Signal::SIGTERM,
             Signal::SIGINT,
             Signal::SIGHUP,
             Signal::SIGUSR1,
             Signal::SIGCHLD,
-        ] {
-            mask.add(signal);
-        }
+        ]);
         mask.thread_block()?;
         let descriptor =
             SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
