@@ -13,7 +13,6 @@ pub static MODULE: ModuleSpec = ModuleSpec {
     directives: petrel_engine::directives! {
         "hello.url", String, Request, "unset", Effect::Works, "The URL path that is greeted.";
     },
-    log_directives: &[],
     configure,
 };
 

@@ -24,7 +24,6 @@ pub static MODULE: ModuleSpec = ModuleSpec {
         "access.deny-all", Bool, Request, "disable", Effect::Works,
             "Answer 403 to everything (lighttpd 1.5).";
     },
-    log_directives: &[],
     configure,
 };
 

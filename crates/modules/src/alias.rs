@@ -19,7 +19,6 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
         "alias.url", StringMap, Request, "()", Effect::Works,
             "URL prefixes and what stands in their place in the file system; what follows the prefix is appended. The first that matches counts, so a longer prefix comes before a shorter one.";
     },
-    log_directives: &[],
     configure,
 };
 

@@ -21,7 +21,6 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
         "evhost.path-pattern", String, Request, "unset", Effect::Works,
             "The document root, with %0 for domain and top-level domain, %1 for the top-level domain, %2 for the domain, %3 and above for subdomains, %_ for the whole name, %{2.1} for the first character of %2, and %% for a percent sign.";
     },
-    log_directives: &[],
     configure,
 };
 

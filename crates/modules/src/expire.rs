@@ -27,7 +27,6 @@ pub static MODULE: ModuleSpec = ModuleSpec {
         "expire.mimetypes", StringMap, Request, "()", Effect::Works,
             "The same by prefix of the content type, with or without a star at its end, for URLs that expire.url does not cover. An empty one stands for every type and for none.";
     },
-    log_directives: &[],
     configure,
 };
 

@@ -26,7 +26,6 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
         "server.indexfiles", List, Request, "()", Effect::Renamed("index-file.names"),
             "The older name of index-file.names.";
     },
-    log_directives: &[],
     configure,
 };
 

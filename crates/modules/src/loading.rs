@@ -9,7 +9,7 @@ use petrel_engine::module::ModuleSpec;
 use petrel_engine::settings::exposure::is_gateway;
 use petrel_engine::settings::loaded_modules;
 
-use crate::not_built::{self, MissingPart, OTHER_NAMES};
+use crate::not_built::{self, OF_THE_SERVER, PARTS};
 use crate::{MODULES, alias, deflate, extforward, gateway, spec_of};
 
 /// Warnings about names in `server.modules` that do nothing, and about directives whose module is
@@ -55,19 +55,9 @@ pub fn warnings(config: &Config) -> Vec<Diagnostic> {
 /// What is to be said about one name in the list.
 fn about_name(element: &Element) -> Option<Diagnostic> {
     let name = element.value.as_str()?;
-    if MODULES.iter().any(|module| module.name == name) {
-        return None;
-    }
-    let part = OTHER_NAMES
-        .iter()
-        .find(|(other, _)| *other == name)
-        .map(|(_, part)| *part);
-    let whole = match part {
-        Some(MissingPart::OfTheServer) => return None,
-        Some(MissingPart::OfModule(whole)) => whole,
-        None => name,
-    };
-    if MODULES.iter().any(|module| module.name == whole) {
+    let part_of = PARTS.iter().find(|(_, parts)| parts.contains(&name));
+    let whole = part_of.map_or(name, |(whole, _)| whole);
+    if OF_THE_SERVER.contains(&name) || MODULES.iter().any(|module| module.name == whole) {
         return None;
     }
     let Some(module) = not_built::MODULES
@@ -97,7 +87,8 @@ fn unknown(element: &Element, name: &str) -> Diagnostic {
         .iter()
         .chain(not_built::MODULES)
         .map(|module| module.name);
-    let known = modules.chain(OTHER_NAMES.iter().map(|(name, _)| *name));
+    let parts = PARTS.iter().flat_map(|(_, parts)| *parts);
+    let known = modules.chain(parts.chain(OF_THE_SERVER).copied());
     match nearest(name, known).first() {
         Some(near) => warning.with_hint(format!("did you mean {near}?")),
         None => warning,

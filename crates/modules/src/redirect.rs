@@ -5,14 +5,14 @@
 //! redirect.
 
 use petrel_engine::Exchange;
-use petrel_engine::config::{
-    BlockId, Captures, Diagnostic, Effect, Element, Lookup, Pattern, Template, UrlPart,
-};
+use petrel_engine::config::{BlockId, Captures, Diagnostic, Effect, Element, Pattern, Template};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::request_head::Version;
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::Values;
+
+use crate::substitutions;
 
 /// mod_redirect.
 pub(crate) static MODULE: ModuleSpec = ModuleSpec {
@@ -25,7 +25,6 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
         "url.redirect-code", Short, Request, "301, or 308 for methods other than GET and HEAD over HTTP/1.1", Effect::Works,
             "The status of redirects.";
     },
-    log_directives: &[],
     configure,
 };
 
@@ -120,16 +119,8 @@ impl Redirect {
             .rules
             .iter()
             .find(|rule| rule.pattern.captures(target, &mut groups))?;
-        let condition = self
-            .condition
-            .filter(|_| rule.target.uses_condition_groups());
-        let parts = Parts {
-            groups,
-            condition: condition.map(|block| exchange.captures_of(block)),
-            exchange,
-        };
-        let mut location = Vec::new();
-        rule.target.expand(&parts, &mut location);
+        let location =
+            substitutions::expand(&rule.target, groups, target, self.condition, exchange);
         (!location.is_empty()).then_some(location)
     }
 }
@@ -142,39 +133,6 @@ fn default_status(exchange: &Exchange) -> Status {
         Method::Get | Method::Head => Status::MOVED_PERMANENTLY,
         _ if head.version() >= Version::Http11 => Status::PERMANENT_REDIRECT,
         _ => Status::MOVED_PERMANENTLY,
-    }
-}
-
-/// What substitutions stand for.
-struct Parts<'e> {
-    groups: Captures,
-    condition: Option<(Captures, Vec<u8>)>,
-    exchange: &'e Exchange,
-}
-
-impl Lookup for Parts<'_> {
-    fn rule_group(&self, number: u8) -> &[u8] {
-        self.groups
-            .group(number.into(), self.exchange.request.url.target())
-    }
-
-    fn condition_group(&self, number: u8) -> &[u8] {
-        let condition = self.condition.as_ref();
-        condition.map_or(b"", |(groups, value)| groups.group(number.into(), value))
-    }
-
-    fn url_part(&self, part: UrlPart) -> &[u8] {
-        let request = &self.exchange.request;
-        match part {
-            UrlPart::Scheme => self.exchange.scheme().as_str().as_bytes(),
-            UrlPart::Authority => self.exchange.authority(),
-            UrlPart::Path => request.url.path_raw(),
-            UrlPart::Query => request.url.query(),
-        }
-    }
-
-    fn url_port(&self) -> u16 {
-        self.exchange.connection.listener.port
     }
 }
 

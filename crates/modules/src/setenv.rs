@@ -34,7 +34,6 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
         "setenv.set-environment", StringMap, Request, "()", Effect::Works,
             "Variables for backends, scripts and logs, set in place of those of that name.";
     },
-    log_directives: &[],
     configure,
 };
 

@@ -29,7 +29,6 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
         "simple-vhost.debug", Short, Request, "0", Effect::Works,
             "Other than 0: log which directory was taken or missing.";
     },
-    log_directives: &[],
     configure,
 };
 

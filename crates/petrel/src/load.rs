@@ -87,15 +87,10 @@ impl Loaded {
     /// Every log the configuration names, each once.
     pub(crate) fn log_targets(&self) -> Vec<LogTarget> {
         let mut targets = vec![self.process.error_log.clone()];
-        let of_modules = self
-            .modules
-            .iter()
-            .flat_map(|module| module.log_directives)
-            .copied();
-        let names: Vec<&str> = ["server.errorlog", "server.breakagelog"]
-            .into_iter()
-            .chain(of_modules)
-            .collect();
+        let access_log = modules::access_log::MODULE.name;
+        let logs_accesses = self.modules.iter().any(|module| module.name == access_log);
+        let mut names = vec!["server.errorlog", "server.breakagelog"];
+        names.extend(logs_accesses.then_some("accesslog.filename"));
         let entries = self.config.blocks.iter().flat_map(|block| &block.entries);
         for entry in entries.filter(|entry| names.contains(&entry.name.as_str())) {
             targets.extend(target_of(&entry.value));

@@ -20,7 +20,6 @@ static MODULE: ModuleSpec = ModuleSpec {
     doc: "For tests.",
     loaded: Loaded::Always,
     directives: &[],
-    log_directives: &[],
     configure: |configure: &mut Configure<'_>| {
         configure.add(Phase::Translate, Translate);
         configure.add(Phase::Resolved, NeedsBody);

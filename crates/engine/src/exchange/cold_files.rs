@@ -446,7 +446,6 @@ mod tests {
         doc: "For tests.",
         loaded: Loaded::Always,
         directives: &[],
-        log_directives: &[],
         configure: |configure: &mut Configure<'_>| {
             configure.add(Phase::Translate, Makes);
             configure.add(Phase::Content, Sends);
@@ -504,7 +503,6 @@ mod tests {
         doc: "For tests.",
         loaded: Loaded::Always,
         directives: &[],
-        log_directives: &[],
         configure: |configure: &mut Configure<'_>| {
             configure.add(Phase::DocumentRoot, Failing);
             Ok(())

@@ -27,8 +27,6 @@ pub struct ModuleSpec {
     pub loaded: Loaded,
     /// Every directive it reads. The schema is the sum of these tables.
     pub directives: &'static [DirectiveSpec],
-    /// Directives whose value names a log: the keeper opens them before privileges are dropped.
-    pub log_directives: &'static [&'static str],
     /// Turns one set of merged settings into hooks. Called at start-up for every block of the
     /// configuration (so that a wrong value is found by `-t`), and again by each worker the
     /// first time a request has these settings. Must not touch sockets or wait.

@@ -18,7 +18,6 @@ static MODULE: ModuleSpec = ModuleSpec {
     doc: "For tests.",
     loaded: Loaded::Always,
     directives: &[],
-    log_directives: &[],
     configure: |configure: &mut Configure<'_>| {
         configure.add(Phase::Translate, Answers);
         configure.add(Phase::Log, Logged);

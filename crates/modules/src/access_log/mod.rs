@@ -14,7 +14,7 @@ mod time;
 
 use std::cell::RefCell;
 
-use petrel_engine::config::{Diagnostic, DirectiveSpec, Effect, Scope, Span, ValueKind};
+use petrel_engine::config::{Diagnostic, DirectiveSpec, Effect, Span};
 use petrel_engine::log::{LogHandle, LogTarget, SyslogLevel};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 use petrel_engine::{Exchange, limits};
@@ -30,65 +30,32 @@ pub static MODULE: ModuleSpec = ModuleSpec {
     doc: "Writes a line for every request, in a format of your choice or as JSON.",
     loaded: Loaded::Listed,
     directives: DIRECTIVES,
-    log_directives: &["accesslog.filename"],
     configure,
 };
 
-static DIRECTIVES: &[DirectiveSpec] = &[
-    DirectiveSpec {
-        name: "accesslog.filename",
-        kind: ValueKind::String,
-        scope: Scope::Request,
-        default: "unset",
-        effect: Effect::Works,
-        doc: "The file to write to, opened for appending, and again on SIGHUP or when it was rotated, or \"|command\": a \
-              command that gets the lines on its standard input and is started again if it dies. \
-              Unset, there is no access log.",
-    },
-    DirectiveSpec {
-        name: "accesslog.format",
-        kind: ValueKind::String,
-        scope: Scope::Request,
-        default: DEFAULT_FORMAT_DOC,
-        effect: Effect::Works,
-        doc: "What a line says: text with codes as Apache and lighttpd have them (%h %V %u %t \
-              \"%r\" %>s %b \"%{Referer}i\" and so on; %% is a percent sign; a backslash before a, b, f, n, \
-              r, t or v is that character, before any other it is dropped). %D and %T take a unit: %{ms}T, \
-              %{us}D. Beyond lighttpd: %{stage:NAME}x is the time a request spent in a stage of the \
-              ledger, in microseconds, or as %{stage:NAME:UNIT}x in s, ms, us or ns; NAME is a stage, \
-              \"total\" or \"unattributed\"; %{stages}x is all of them that are not 0. The format \"json\" writes one \
-              JSON object a line with everything in it.",
-    },
-    DirectiveSpec {
-        name: "accesslog.use-syslog",
-        kind: ValueKind::Bool,
-        scope: Scope::Request,
-        default: "disable",
-        effect: Effect::Works,
-        doc: "Send the lines to syslog instead of accesslog.filename, under server.syslog-facility.",
-    },
-    DirectiveSpec {
-        name: "accesslog.syslog-level",
-        kind: ValueKind::Short,
-        scope: Scope::Request,
-        default: "6",
-        effect: Effect::Works,
-        doc: "The severity of those lines: 0 (emergency) to 7 (debug); 6 is informational.",
-    },
-    DirectiveSpec {
-        name: "accesslog.escaping",
-        kind: ValueKind::String,
-        scope: Scope::Request,
-        default: "\"default\"",
-        effect: Effect::Works,
-        doc: "How values from the client are made safe: \"default\" writes quotes and backslashes \
-              with a backslash and all that is not printable ASCII as \\xHH; \"json\" as inside a JSON string.",
-    },
-];
+static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
+    "accesslog.filename", String, Request, "unset", Effect::Works,
+        "The file to write to, opened for appending, and again on SIGHUP or when it was rotated, or \"|command\": a \
+         command that gets the lines on its standard input and is started again if it dies. \
+         Unset, there is no access log.";
+    "accesslog.format", String, Request, r#""%h %V %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\"""#, Effect::Works,
+        "What a line says: text with codes as Apache and lighttpd have them (%h %V %u %t \
+         \"%r\" %>s %b \"%{Referer}i\" and so on; %% is a percent sign; a backslash before a, b, f, n, \
+         r, t or v is that character, before any other it is dropped). %D and %T take a unit: %{ms}T, \
+         %{us}D. Beyond lighttpd: %{stage:NAME}x is the time a request spent in a stage of the \
+         ledger, in microseconds, or as %{stage:NAME:UNIT}x in s, ms, us or ns; NAME is a stage, \
+         \"total\" or \"unattributed\"; %{stages}x is all of them that are not 0. The format \"json\" writes one \
+         JSON object a line with everything in it.";
+    "accesslog.use-syslog", Bool, Request, "disable", Effect::Works,
+        "Send the lines to syslog instead of accesslog.filename, under server.syslog-facility.";
+    "accesslog.syslog-level", Short, Request, "6", Effect::Works,
+        "The severity of those lines: 0 (emergency) to 7 (debug); 6 is informational.";
+    "accesslog.escaping", String, Request, "\"default\"", Effect::Works,
+        "How values from the client are made safe: \"default\" writes quotes and backslashes \
+         with a backslash and all that is not printable ASCII as \\xHH; \"json\" as inside a JSON string.";
+};
 
 const DEFAULT_FORMAT: &str = r#"%h %V %u %t "%r" %>s %b "%{Referer}i" "%{User-Agent}i""#;
-const DEFAULT_FORMAT_DOC: &str =
-    r#""%h %V %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\"""#;
 
 /// The format that is not one: everything as a JSON object.
 const JSON: &str = "json";

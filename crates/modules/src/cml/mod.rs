@@ -49,7 +49,6 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
         "cml.include-directories", List, Request, "()", Effect::Works,
             "Directories besides the document root that files in output_include may be in. Petrel's own.";
     },
-    log_directives: &[],
     configure,
 };
 

@@ -46,7 +46,6 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     doc: "Compresses answers (gzip, deflate, brotli, zstd) for clients that accept it.",
     loaded: Loaded::Listed,
     directives: DIRECTIVES,
-    log_directives: &[],
     configure,
 };
 

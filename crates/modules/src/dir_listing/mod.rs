@@ -50,7 +50,6 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     doc: "Lists directories that have no index file, as a page or, on request, as JSON.",
     loaded: Loaded::Compat,
     directives: DIRECTIVES,
-    log_directives: &[],
     configure,
 };
 

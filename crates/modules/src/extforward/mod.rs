@@ -50,7 +50,6 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
         "extforward.hap-PROXY-ssl-client-verify", Bool, Socket, "disable", Effect::Works,
             "Takes what that header says about the client's certificate: SSL_CLIENT_VERIFY, SSL_CLIENT_S_DN_CN and the like, and REMOTE_USER for a certificate that was verified.";
     },
-    log_directives: &[],
     configure,
 };
 

@@ -143,7 +143,6 @@ const fn module(
         doc,
         loaded: Loaded::Listed,
         directives,
-        log_directives: &[],
         configure,
     }
 }

@@ -26,7 +26,6 @@ pub static MODULE: ModuleSpec = ModuleSpec {
     doc: "What Lua scripts may use, whichever module runs them.",
     loaded: Loaded::Always,
     directives: options::DIRECTIVES,
-    log_directives: &[],
     configure,
 };
 

@@ -18,7 +18,6 @@ pub(crate) static RUNS: ModuleSpec = ModuleSpec {
     doc: "Runs a script.",
     loaded: Loaded::Always,
     directives: &[],
-    log_directives: &[],
     configure: |configure: &mut Configure<'_>| {
         let options = LuaOptions::read(configure.values)?;
         configure.add(Phase::Content, Runs(options));

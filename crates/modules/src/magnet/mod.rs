@@ -55,7 +55,6 @@ pub static MODULE: ModuleSpec = ModuleSpec {
         "magnet.attract-response-content-to", StringOrList, Request, "()", Accepted("lighttpd 1.5 never ran these scripts either"),
             "Scripts to run on the content of a response.";
     },
-    log_directives: &[],
     configure,
 };
 

@@ -79,7 +79,6 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
         "mcpage.zlib-debug", Bool, Request, "disable", Accepted("a page that cannot be decompressed is logged in any case"),
             "Traces decompression.";
     },
-    log_directives: &[],
     configure,
 };
 

@@ -22,7 +22,6 @@ static BACKEND: ModuleSpec = ModuleSpec {
     doc: "Counts.",
     loaded: Loaded::Always,
     directives: &[],
-    log_directives: &[],
     configure: count,
 };
 

@@ -38,64 +38,59 @@ pub static MODULES: &[&ModuleSpec] = &[
     &rest::SKELETON,
 ];
 
-/// Names that `server.modules` may hold besides those of tables, and what becomes of them: parts of
-/// a module above, or of the server itself.
-pub(crate) static OTHER_NAMES: &[(&str, MissingPart)] = &[
-    ("mod_h2", MissingPart::OfTheServer),
-    ("mod_chunked", MissingPart::OfTheServer),
-    ("mod_echo", MissingPart::OfTheServer),
-    ("mod_compress", MissingPart::OfModule("mod_deflate")),
-    ("mod_authn_dbi", MissingPart::OfModule("mod_auth")),
-    ("mod_authn_file", MissingPart::OfModule("mod_auth")),
-    ("mod_authn_gssapi", MissingPart::OfModule("mod_auth")),
-    ("mod_authn_ldap", MissingPart::OfModule("mod_auth")),
-    ("mod_authn_mysql", MissingPart::OfModule("mod_auth")),
-    ("mod_authn_pam", MissingPart::OfModule("mod_auth")),
-    ("mod_authn_sasl", MissingPart::OfModule("mod_auth")),
-    ("mod_boringssl", MissingPart::OfModule("mod_openssl")),
-    ("mod_gnutls", MissingPart::OfModule("mod_openssl")),
-    ("mod_mbedtls", MissingPart::OfModule("mod_openssl")),
-    ("mod_nss", MissingPart::OfModule("mod_openssl")),
-    ("mod_wolfssl", MissingPart::OfModule("mod_openssl")),
-    ("mod_geoip", MissingPart::OfModule("mod_maxminddb")),
+/// Names that `server.modules` may hold besides those of tables: parts of these modules, each of which is above or
+/// built.
+pub(crate) static PARTS: &[(&str, &[&str])] = &[
+    ("mod_deflate", &["mod_compress"]),
     (
-        "mod_proxy_backend_ajp13",
-        MissingPart::OfModule("mod_proxy_core"),
+        "mod_auth",
+        &[
+            "mod_authn_dbi",
+            "mod_authn_file",
+            "mod_authn_gssapi",
+            "mod_authn_ldap",
+            "mod_authn_mysql",
+            "mod_authn_pam",
+            "mod_authn_sasl",
+        ],
     ),
     (
-        "mod_proxy_backend_fastcgi",
-        MissingPart::OfModule("mod_proxy_core"),
+        "mod_openssl",
+        &[
+            "mod_boringssl",
+            "mod_gnutls",
+            "mod_mbedtls",
+            "mod_nss",
+            "mod_wolfssl",
+        ],
+    ),
+    ("mod_maxminddb", &["mod_geoip"]),
+    (
+        "mod_proxy_core",
+        &[
+            "mod_proxy_backend_ajp13",
+            "mod_proxy_backend_fastcgi",
+            "mod_proxy_backend_http",
+            "mod_proxy_backend_scgi",
+        ],
     ),
     (
-        "mod_proxy_backend_http",
-        MissingPart::OfModule("mod_proxy_core"),
+        "mod_sql_vhost_core",
+        &["mod_mysql_vhost", "mod_postgresql_vhost"],
     ),
     (
-        "mod_proxy_backend_scgi",
-        MissingPart::OfModule("mod_proxy_core"),
+        "mod_vhostdb",
+        &[
+            "mod_vhostdb_dbi",
+            "mod_vhostdb_ldap",
+            "mod_vhostdb_mysql",
+            "mod_vhostdb_pgsql",
+        ],
     ),
-    (
-        "mod_mysql_vhost",
-        MissingPart::OfModule("mod_sql_vhost_core"),
-    ),
-    (
-        "mod_postgresql_vhost",
-        MissingPart::OfModule("mod_sql_vhost_core"),
-    ),
-    ("mod_vhostdb_dbi", MissingPart::OfModule("mod_vhostdb")),
-    ("mod_vhostdb_ldap", MissingPart::OfModule("mod_vhostdb")),
-    ("mod_vhostdb_mysql", MissingPart::OfModule("mod_vhostdb")),
-    ("mod_vhostdb_pgsql", MissingPart::OfModule("mod_vhostdb")),
 ];
 
-/// What a name in `server.modules` without a table stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MissingPart {
-    /// Nothing that would have to be loaded, or that anybody would miss.
-    OfTheServer,
-    /// Something this module does.
-    OfModule(&'static str),
-}
+/// Names of what the server does itself, or what nobody would miss: nothing would have to be loaded.
+pub(crate) static OF_THE_SERVER: &[&str] = &["mod_h2", "mod_chunked", "mod_echo"];
 
 /// A module of which only the directives are there.
 const fn not_built(
@@ -108,7 +103,6 @@ const fn not_built(
         doc,
         loaded: Loaded::Listed,
         directives,
-        log_directives: &[],
         configure: nothing,
     }
 }

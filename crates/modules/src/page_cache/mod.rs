@@ -61,7 +61,6 @@ pub static MODULE: ModuleSpec = ModuleSpec {
     doc: "Keeps answers of backends and scripts, and sends them again as long as they are fresh.",
     loaded: Loaded::Listed,
     directives: options::DIRECTIVES,
-    log_directives: &[],
     configure,
 };
 

@@ -12,7 +12,7 @@ mod ranges;
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
-use petrel_engine::config::{Diagnostic, DirectiveSpec, Effect, Scope, ValueKind};
+use petrel_engine::config::{Diagnostic, DirectiveSpec, Effect};
 use petrel_engine::file_cache::{FileEntry, FileKind};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 use petrel_engine::proto::accept::Coding;
@@ -33,48 +33,23 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     doc: "Sends files, with ETags, conditional requests and byte ranges.",
     loaded: Loaded::Compat,
     directives: DIRECTIVES,
-    log_directives: &[],
     configure,
 };
 
-static DIRECTIVES: &[DirectiveSpec] = &[
-    DirectiveSpec {
-        name: "static-file.exclude-extensions",
-        kind: ValueKind::List,
-        scope: Scope::Request,
-        default: "()",
-        effect: Effect::Works,
-        doc: "Files whose names end with one of these are answered 403 instead of being sent: \
-              scripts whose source nobody should see.",
-    },
-    DirectiveSpec {
-        name: "static-file.etags",
-        kind: ValueKind::Bool,
-        scope: Scope::Request,
-        default: "enable",
-        effect: Effect::Works,
-        doc: "Send an ETag with every file, made of what etag.use-inode, etag.use-mtime and \
-              etag.use-size choose.",
-    },
-    DirectiveSpec {
-        name: "static-file.disable-pathinfo",
-        kind: ValueKind::Bool,
-        scope: Scope::Request,
-        default: "disable",
-        effect: Effect::Works,
-        doc: "Answer 404 when the URL goes on behind the name of a static file.",
-    },
-    DirectiveSpec {
-        name: "static-file.precompressed",
-        kind: ValueKind::List,
-        scope: Scope::Request,
-        default: "()",
-        effect: Effect::Works,
-        doc: "Codings (\"br\", \"zstd\", \"gzip\") whose compressed sibling FILE.br, FILE.zst or FILE.gz \
-              is sent instead of FILE to clients that accept it, if it is not older than FILE. \
-              Petrel's own.",
-    },
-];
+static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
+    "static-file.exclude-extensions", List, Request, "()", Effect::Works,
+        "Files whose names end with one of these are answered 403 instead of being sent: \
+         scripts whose source nobody should see.";
+    "static-file.etags", Bool, Request, "enable", Effect::Works,
+        "Send an ETag with every file, made of what etag.use-inode, etag.use-mtime and \
+         etag.use-size choose.";
+    "static-file.disable-pathinfo", Bool, Request, "disable", Effect::Works,
+        "Answer 404 when the URL goes on behind the name of a static file.";
+    "static-file.precompressed", List, Request, "()", Effect::Works,
+        "Codings (\"br\", \"zstd\", \"gzip\") whose compressed sibling FILE.br, FILE.zst or FILE.gz \
+         is sent instead of FILE to clients that accept it, if it is not older than FILE. \
+         Petrel's own.";
+};
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let values = configure.values;

@@ -32,7 +32,6 @@ pub static MODULE: ModuleSpec = ModuleSpec {
         "status.enable-sort", Bool, Request, "enable", NotYet(NO_PAGES),
             "Tables of the status page can be sorted.";
     },
-    log_directives: &[],
     configure,
 };
 

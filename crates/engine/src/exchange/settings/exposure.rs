@@ -412,7 +412,6 @@ mod tests {
             effect: Effect::Works,
             doc: "A test.",
         }],
-        log_directives: &[],
         configure: |_| Ok(()),
     };
 

@@ -59,7 +59,6 @@ pub static MODULE: ModuleSpec = ModuleSpec {
         "cgi.limits", Map, Request, "()", Works,
             "Limits of programs: read-timeout and write-timeout in seconds, then 504; tcp-fin-propagate names the signal a program gets when its client has ended sending or has gone (SIGTERM in the latter case if it is not set).";
     },
-    log_directives: &[],
     configure,
 };
 

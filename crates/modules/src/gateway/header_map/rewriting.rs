@@ -5,10 +5,10 @@
 //! expression, `%0` to `%9` those of the enclosing condition, as in `url.redirect`.
 
 use petrel_engine::Exchange;
-use petrel_engine::config::{
-    BlockId, Captures, Diagnostic, Element, Lookup, Pattern, Template, UrlPart,
-};
+use petrel_engine::config::{BlockId, Captures, Diagnostic, Element, Pattern, Template};
 use petrel_engine::settings::Values;
+
+use crate::substitutions;
 
 const REQUEST: &str = "proxy-core.rewrite-request";
 const REPLY: &str = "proxy-core.rewrite-response";
@@ -145,18 +145,13 @@ impl RewriteRules {
         if !rule.pattern.captures(value, &mut groups) {
             return None;
         }
-        let condition = self
-            .condition
-            .filter(|_| rule.target.uses_condition_groups());
-        let parts = TemplateValues {
+        Some(substitutions::expand(
+            &rule.target,
             groups,
             value,
-            condition: condition.map(|block| exchange.captures_of(block)),
+            self.condition,
             exchange,
-        };
-        let mut out = Vec::new();
-        rule.target.expand(&parts, &mut out);
-        Some(out)
+        ))
     }
 }
 
@@ -206,38 +201,5 @@ impl What {
             "_scriptname" => Some(What::ScriptName),
             _ => None,
         }
-    }
-}
-
-/// What substitutions stand for.
-struct TemplateValues<'e> {
-    groups: Captures,
-    value: &'e [u8],
-    condition: Option<(Captures, Vec<u8>)>,
-    exchange: &'e Exchange,
-}
-
-impl Lookup for TemplateValues<'_> {
-    fn rule_group(&self, number: u8) -> &[u8] {
-        self.groups.group(number.into(), self.value)
-    }
-
-    fn condition_group(&self, number: u8) -> &[u8] {
-        let condition = self.condition.as_ref();
-        condition.map_or(b"", |(groups, value)| groups.group(number.into(), value))
-    }
-
-    fn url_part(&self, part: UrlPart) -> &[u8] {
-        let request = &self.exchange.request;
-        match part {
-            UrlPart::Scheme => self.exchange.scheme().as_str().as_bytes(),
-            UrlPart::Authority => self.exchange.authority(),
-            UrlPart::Path => request.url.path_raw(),
-            UrlPart::Query => request.url.query(),
-        }
-    }
-
-    fn url_port(&self) -> u16 {
-        self.exchange.connection.listener.port
     }
 }

@@ -20,7 +20,6 @@ static BACKEND: ModuleSpec = ModuleSpec {
     doc: "Answers with what the URL says.",
     loaded: Loaded::Always,
     directives: &[],
-    log_directives: &[],
     configure,
 };
 

@@ -17,7 +17,6 @@ pub static BACKEND: ModuleSpec = ModuleSpec {
     doc: "Answers as a test wants.",
     loaded: Loaded::Listed,
     directives: &[],
-    log_directives: &[],
     configure,
 };
 

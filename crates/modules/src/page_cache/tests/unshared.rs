@@ -329,7 +329,6 @@ mod leader {
         doc: "Leads requests elsewhere.",
         loaded: Loaded::Listed,
         directives: &[],
-        log_directives: &[],
         configure,
     };
 

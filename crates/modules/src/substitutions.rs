@@ -1,0 +1,59 @@
+//! What substitutions in the texts of rules stand for: groups of the rule and of the condition around it, and parts
+//! of the request's URL. Called by mod_redirect and by the rules that rewrite fields for backends.
+
+use petrel_engine::Exchange;
+use petrel_engine::config::{BlockId, Captures, Lookup, Template, UrlPart};
+
+/// The text of `template`, where a rule has found `groups` in `value`, for a request in whose settings `condition` is
+/// the block with the rule.
+pub(crate) fn expand(
+    template: &Template,
+    groups: Captures,
+    value: &[u8],
+    condition: Option<BlockId>,
+    exchange: &Exchange,
+) -> Vec<u8> {
+    let condition = condition.filter(|_| template.uses_condition_groups());
+    let values = TemplateValues {
+        groups,
+        value,
+        condition: condition.map(|block| exchange.captures_of(block)),
+        exchange,
+    };
+    let mut out = Vec::new();
+    template.expand(&values, &mut out);
+    out
+}
+
+/// What substitutions stand for.
+struct TemplateValues<'e> {
+    groups: Captures,
+    value: &'e [u8],
+    condition: Option<(Captures, Vec<u8>)>,
+    exchange: &'e Exchange,
+}
+
+impl Lookup for TemplateValues<'_> {
+    fn rule_group(&self, number: u8) -> &[u8] {
+        self.groups.group(number.into(), self.value)
+    }
+
+    fn condition_group(&self, number: u8) -> &[u8] {
+        let condition = self.condition.as_ref();
+        condition.map_or(b"", |(groups, value)| groups.group(number.into(), value))
+    }
+
+    fn url_part(&self, part: UrlPart) -> &[u8] {
+        let request = &self.exchange.request;
+        match part {
+            UrlPart::Scheme => self.exchange.scheme().as_str().as_bytes(),
+            UrlPart::Authority => self.exchange.authority(),
+            UrlPart::Path => request.url.path_raw(),
+            UrlPart::Query => request.url.query(),
+        }
+    }
+
+    fn url_port(&self) -> u16 {
+        self.exchange.connection.listener.port
+    }
+}
