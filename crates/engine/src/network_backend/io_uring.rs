@@ -4,14 +4,14 @@ use std::io;
 
 use petrel_sys::read_queue::{IoUring, ReadQueue};
 
-use super::queue_reader::{PreparedRead, QueueReader, ReadWay};
+use super::queue_reader::{PreparedRead, QueueReader};
 use super::{NetworkBackend, Readers};
-use crate::file_cache::SharedDescriptor;
 use crate::limits;
 
 /// The reader of a worker.
 pub(super) fn start(readers: &Readers) -> io::Result<QueueReader> {
-    QueueReader::start(IoUring::new(limits::QUEUED_READS_MAX)?, RingReads, readers)
+    let queue = IoUring::new(limits::QUEUED_READS_MAX)?;
+    QueueReader::start(NetworkBackend::IoUring, queue, PreparedRead::plain, readers)
 }
 
 /// Whether there can be such readers, in a few words either way.
@@ -34,21 +34,4 @@ fn reason(error: &io::Error) -> String {
         _ => "io_uring_setup has failed",
     };
     format!("{why}: {error}")
-}
-
-struct RingReads;
-
-impl ReadWay for RingReads {
-    fn backend(&self) -> NetworkBackend {
-        NetworkBackend::IoUring
-    }
-
-    fn prepare(
-        &self,
-        file: &SharedDescriptor,
-        offset: u64,
-        length: usize,
-    ) -> io::Result<PreparedRead> {
-        PreparedRead::plain(file, offset, length)
-    }
 }

@@ -14,7 +14,7 @@ use petrel_sys::read_queue::{
     open_direct,
 };
 
-use super::queue_reader::{PreparedRead, QueueReader, ReadWay};
+use super::queue_reader::{PreparedRead, QueueReader};
 use super::{NetworkBackend, Readers};
 use crate::file_cache::SharedDescriptor;
 use crate::limits;
@@ -23,7 +23,7 @@ use crate::limits;
 pub(super) fn start(readers: &Readers) -> io::Result<QueueReader> {
     let queue = KernelAio::new(limits::QUEUED_READS_MAX)?;
     try_to_reopen()?;
-    QueueReader::start(queue, Direct, readers)
+    QueueReader::start(NetworkBackend::LinuxAioSendfile, queue, prepare, readers)
 }
 
 /// Whether there can be such readers, in a few words either way.
@@ -61,39 +61,24 @@ fn reason(error: &io::Error) -> String {
     format!("{why}: {error}")
 }
 
-struct Direct;
-
-impl ReadWay for Direct {
-    fn backend(&self) -> NetworkBackend {
-        NetworkBackend::LinuxAioSendfile
-    }
-
-    fn prepare(
-        &self,
-        file: &SharedDescriptor,
-        offset: u64,
-        length: usize,
-    ) -> io::Result<PreparedRead> {
-        let room = length + 2 * ALIGNMENT_BYTES;
-        let range = DirectRange::around(offset, length, room.min(BUFFER_BYTES_MAX))
-            .ok_or(io::ErrorKind::InvalidInput)?;
-        let buffer = Buffer::in_file(range.length)?;
-        if is_in_page_cache(file, range) {
-            return Ok(PreparedRead {
-                file: file.clone(),
-                buffer,
-                range,
-            });
-        }
-        Ok(PreparedRead {
-            file: Arc::new(DirectFile {
-                direct: open_direct(&**file)?,
-                _shared: file.clone(),
-            }),
-            buffer,
-            range,
-        })
-    }
+/// What is wanted, in whole blocks.
+fn prepare(file: &SharedDescriptor, offset: u64, length: usize) -> io::Result<PreparedRead> {
+    let room = length + 2 * ALIGNMENT_BYTES;
+    let range = DirectRange::around(offset, length, room.min(BUFFER_BYTES_MAX))
+        .ok_or(io::ErrorKind::InvalidInput)?;
+    let buffer = Buffer::in_file(range.length)?;
+    let file = match is_in_page_cache(file, range) {
+        true => file.clone(),
+        false => Arc::new(DirectFile {
+            direct: open_direct(&**file)?,
+            _shared: file.clone(),
+        }),
+    };
+    Ok(PreparedRead {
+        file,
+        buffer,
+        range,
+    })
 }
 
 /// A file that was opened once more. The first one is closed last: a file without a name knows that its end

@@ -7,14 +7,19 @@ use std::io;
 
 use petrel_sys::read_queue::{PosixAio, ReadQueue, set_posix_aio_threads};
 
-use super::queue_reader::{PreparedRead, QueueReader, ReadWay};
+use super::queue_reader::{PreparedRead, QueueReader};
 use super::{NetworkBackend, Readers};
-use crate::file_cache::SharedDescriptor;
 use crate::limits;
 
 /// The reader of a worker.
 pub(super) fn start(readers: &Readers) -> io::Result<QueueReader> {
-    QueueReader::start(queue(readers.threads)?, PosixAioReads, readers)
+    let queue = queue(readers.threads)?;
+    QueueReader::start(
+        NetworkBackend::PosixAio,
+        queue,
+        PreparedRead::plain,
+        readers,
+    )
 }
 
 /// Whether there can be such readers, in a few words either way.
@@ -29,21 +34,4 @@ pub(super) fn check(read_threads: usize) -> Result<String, String> {
 fn queue(read_threads: usize) -> io::Result<PosixAio> {
     set_posix_aio_threads(u32::try_from(read_threads).unwrap_or(u32::MAX));
     PosixAio::new(limits::QUEUED_READS_MAX)
-}
-
-struct PosixAioReads;
-
-impl ReadWay for PosixAioReads {
-    fn backend(&self) -> NetworkBackend {
-        NetworkBackend::PosixAio
-    }
-
-    fn prepare(
-        &self,
-        file: &SharedDescriptor,
-        offset: u64,
-        length: usize,
-    ) -> io::Result<PreparedRead> {
-        PreparedRead::plain(file, offset, length)
-    }
 }

@@ -8,7 +8,7 @@
 //! it; otherwise the result is dropped when it comes.
 //!
 //! What a queue cannot do is done by the threads of `gthread-aio`: file systems that are another machine's or
-//! a program's (one that hangs would fill the queue), reads that it declines, and all when it is full. A [`ReadWay`]
+//! a program's (one that hangs would fill the queue), reads that it declines, and all when it is full. [`PrepareRead`]
 //! is what the backends differ in.
 
 #[cfg(test)]
@@ -41,23 +41,9 @@ use crate::limits;
 use crate::log::LogHandle;
 use crate::mounts::{DeviceNumber, Storage};
 
-/// What a backend does in its own way.
-pub(super) trait ReadWay {
-    /// Which one it is.
-    fn backend(&self) -> NetworkBackend;
-
-    /// How `length` bytes (not 0) from `offset` on are to be read. Called when the turn of the read has
-    /// come.
-    ///
-    /// # Errors
-    /// Whatever keeps this file from being read so. Threads read it then.
-    fn prepare(
-        &self,
-        file: &SharedDescriptor,
-        offset: u64,
-        length: usize,
-    ) -> io::Result<PreparedRead>;
-}
+/// What a backend does in its own way: says how so many bytes (not 0) from an offset on are to be read. Called when the
+/// turn of the read has come. After an error threads read it.
+pub(super) type PrepareRead = fn(&SharedDescriptor, u64, usize) -> io::Result<PreparedRead>;
 
 /// What to read, and where to.
 pub(super) struct PreparedRead {
@@ -90,18 +76,20 @@ impl PreparedRead {
 pub(super) struct QueueReader(Rc<Inner>);
 
 impl QueueReader {
-    /// A reader on `queue`.
+    /// A reader of `backend` on `queue`.
     ///
     /// # Errors
     /// The queue cannot be waited for.
     pub(crate) fn start(
+        backend: NetworkBackend,
         queue: impl ReadQueue + 'static,
-        way: impl ReadWay + 'static,
+        prepare: PrepareRead,
         readers: &Readers,
     ) -> io::Result<QueueReader> {
         let readable = readiness::readable(queue.descriptor().try_clone_to_owned()?)?;
         let inner = Rc::new(Inner {
-            way: Box::new(way),
+            backend,
+            prepare,
             queue: RefCell::new(Box::new(queue)),
             waiting: RefCell::new(JobQueue::shared_by(readers.workers)),
             running: RefCell::default(),
@@ -130,7 +118,7 @@ impl ChunkReader for QueueReader {
             }
         };
         let (answer, answered) = oneshot::channel();
-        let (accounts, clock, way) = (&self.0.accounts, &self.0.clock, &self.0.way);
+        let (accounts, clock, backend) = (&self.0.accounts, &self.0.clock, self.0.backend);
         self.0.waiting.borrow_mut().push(
             origin,
             Order {
@@ -138,7 +126,7 @@ impl ChunkReader for QueueReader {
                 offset,
                 length: length.min(limits::CHUNK_BYTES_CONFIGURED_MAX),
                 device: origin.device,
-                counted: CountedRead::new(accounts, clock, way.backend(), origin.device),
+                counted: CountedRead::new(accounts, clock, backend, origin.device),
                 answer,
             },
         );
@@ -181,7 +169,8 @@ struct RunningRead {
 }
 
 struct Inner {
-    way: Box<dyn ReadWay>,
+    backend: NetworkBackend,
+    prepare: PrepareRead,
     queue: RefCell<Box<dyn ReadQueue>>,
     waiting: RefCell<JobQueue<Order>>,
     running: RefCell<HashMap<u64, RunningRead>>,
@@ -289,7 +278,7 @@ impl Inner {
         if let Some(error) = error.filter(|_| !failed_before) {
             self.log.error(format_args!(
                 "network backend {}: reads cannot be begun now: {error}",
-                self.way.backend().name()
+                self.backend.name()
             ));
         }
     }
@@ -326,7 +315,7 @@ impl Inner {
     fn begin(&self, mut order: Order, load: Load) -> Result<(), (Order, io::Error)> {
         let accounts = &self.accounts;
         let length = accounts.within_memory(order.length);
-        let prepared = match self.way.prepare(&order.file, order.offset, length) {
+        let prepared = match (self.prepare)(&order.file, order.offset, length) {
             Ok(prepared) => prepared,
             Err(error) => return Err((order, error)),
         };
@@ -386,7 +375,7 @@ impl Inner {
             // It stopped in front of what is wanted: at the end of the file, or somewhere else.
             return drop(order.answer.send(Answer::Declined));
         }
-        count(self.way.backend(), found);
+        count(self.backend, found);
         let chunk = Chunk::in_buffer(order.offset, done.buffer, range.skip, found, memory);
         // Who waited may have gone meanwhile.
         let _ = order.answer.send(Answer::Read(Ok(chunk)));
@@ -401,7 +390,7 @@ impl Inner {
             self.log.error(format_args!(
                 "network backend {}: the file system {} does not read this way ({error}), threads read its \
                  files (gthread-aio)",
-                self.way.backend().name(),
+                self.backend.name(),
                 DeviceNumber(order.device),
             ));
         }

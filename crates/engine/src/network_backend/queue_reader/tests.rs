@@ -51,7 +51,10 @@ impl Scene {
     }
 
     fn reader(&self, queue: impl ReadQueue + 'static) -> QueueReader {
-        QueueReader::start(queue, Test, self.site.worker().readers()).expect("it can be waited for")
+        let readers = self.site.worker().readers();
+        let backend = NetworkBackend::PosixAio;
+        let started = QueueReader::start(backend, queue, PreparedRead::plain, readers);
+        started.expect("it can be waited for")
     }
 
     /// Whether the tests of queues say anything here.
@@ -63,23 +66,6 @@ impl Scene {
 impl Drop for Scene {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
-    }
-}
-
-struct Test;
-
-impl ReadWay for Test {
-    fn backend(&self) -> NetworkBackend {
-        NetworkBackend::PosixAio
-    }
-
-    fn prepare(
-        &self,
-        file: &SharedDescriptor,
-        offset: u64,
-        length: usize,
-    ) -> io::Result<PreparedRead> {
-        PreparedRead::plain(file, offset, length)
     }
 }
 
