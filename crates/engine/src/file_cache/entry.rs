@@ -211,29 +211,13 @@ impl FileEntry {
         reading: ContentReading,
         budget: &Budget,
     ) -> Option<FileEntry> {
-        let mut entry = FileEntry {
-            kind: FileKind::Missing,
-            stat: FileStat::default(),
-            descriptor: None,
-            content: None,
-            is_watched: budget.watched,
-            storage: budget.place.storage,
-            device: budget.place.device,
-            is_unreadable_file: false,
-            symlinks,
-            valid: Cell::new(true),
-            used: Cell::new(false),
-            recheck_at_s: Cell::new(budget.now_s + limits::FILE_RECHECK_S_MIN),
-            label: RefCell::new(Label {
-                bytes: path.into(),
-                path_length: path.len(),
-                key: None,
-            }),
-            resident: Resident::default(),
-            // Once in the label, and nearly once more as a name that is watched.
-            bytes: 2 * path.len(),
-            usage: Rc::clone(&budget.usage),
-        };
+        let mut entry = FileEntry::blank(path, symlinks, budget.place, Rc::clone(&budget.usage));
+        entry.is_watched = budget.watched;
+        entry.valid.set(true);
+        let recheck_at_s = budget.now_s + limits::FILE_RECHECK_S_MIN;
+        entry.recheck_at_s.set(recheck_at_s);
+        // Once in the label, and nearly once more as a name that is watched.
+        entry.bytes = 2 * path.len();
         let taken = match looked {
             Ok((descriptor, stat)) => entry.take(descriptor, &stat, reading, budget),
             Err(NotOpened::Unreadable) => {
@@ -285,30 +269,38 @@ impl FileEntry {
             place,
             path,
         } = file;
-        let usage = Rc::<Usage>::default();
-        usage.descriptors.set(1);
-        Rc::new(FileEntry {
-            kind: FileKind::Regular,
-            stat,
-            content: None,
-            is_watched: false,
-            storage: place.storage,
-            is_unreadable_file: false,
-            device: place.device,
-            descriptor: Some(Arc::new(descriptor)),
-            symlinks: Symlinks::Refuse,
+        let mut entry = FileEntry::blank(&path, Symlinks::Refuse, place, Rc::default());
+        entry.usage.descriptors.set(1);
+        entry.kind = FileKind::Regular;
+        entry.stat = stat;
+        entry.descriptor = Some(Arc::new(descriptor));
+        Rc::new(entry)
+    }
+
+    /// Nothing that is known, at `path`.
+    fn blank(path: &[u8], symlinks: Symlinks, place: MountedPlace, usage: Rc<Usage>) -> FileEntry {
+        FileEntry {
             valid: Cell::new(false),
             used: Cell::new(false),
+            is_watched: false,
+            symlinks,
             recheck_at_s: Cell::new(0),
+            kind: FileKind::Missing,
+            storage: place.storage,
+            is_unreadable_file: false,
+            content: None,
             label: RefCell::new(Label {
-                path_length: path.len(),
                 bytes: path.into(),
+                path_length: path.len(),
                 key: None,
             }),
+            stat: FileStat::default(),
+            descriptor: None,
             resident: Resident::default(),
             bytes: 0,
             usage,
-        })
+            device: place.device,
+        }
     }
 
     /// The path that was looked at, or what else the log calls the file.
