@@ -11,7 +11,6 @@ use std::task::{Context, Poll, ready};
 
 use super::Spool;
 use crate::limits;
-use crate::network_backend::FileReader;
 
 /// The received request body of one exchange.
 #[derive(Default)]
@@ -182,35 +181,10 @@ impl RequestBody {
         &self.spool
     }
 
-    /// See [`Spool::poll_read`].
-    ///
-    /// # Errors
-    /// The same.
-    pub fn poll_read(
-        &mut self,
-        offset: u64,
-        bytes_max: usize,
-        reader: &dyn Fn() -> FileReader,
-        context: &mut Context<'_>,
-    ) -> Poll<io::Result<&[u8]>> {
-        self.spool.poll_read(offset, bytes_max, reader, context)
-    }
-
-    /// Brings the body back to memory, so that [`RequestBody::bytes`] has it; see [`Spool::poll_recall`].
-    ///
-    /// # Errors
-    /// The same.
-    pub fn poll_recall(
-        &mut self,
-        reader: &dyn Fn() -> FileReader,
-        context: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.spool.poll_recall(reader, context)
-    }
-
-    /// Gives up the bytes in front of `offset`: they have been passed on for good.
-    pub fn release(&mut self, offset: u64) {
-        self.spool.release(offset);
+    /// The same, for who reads it ([`Spool::poll_read`], [`Spool::poll_recall`]) and gives up what has been passed on for
+    /// good ([`Spool::release`]).
+    pub fn spool_mut(&mut self) -> &mut Spool {
+        &mut self.spool
     }
 }
 
@@ -238,7 +212,7 @@ mod tests {
         let length = usize::try_from(limits::STREAM_BUFFER_BYTES_MAX).expect("small");
         body.receive(&vec![1; length], &[std::env::temp_dir()], 0);
         assert!(!body.has_room());
-        body.release(1);
+        body.spool_mut().release(1);
         assert!(body.has_room());
     }
 
@@ -301,7 +275,8 @@ mod tests {
             site.unanswered("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
                 .file_reader()
         };
-        let recalled = std::future::poll_fn(|context| body.poll_recall(&reader, context)).await;
+        let recalled =
+            std::future::poll_fn(|context| body.spool_mut().poll_recall(&reader, context)).await;
         recalled.expect("it is there");
         assert_eq!(body.bytes(), Some(&*data));
     }

@@ -523,12 +523,14 @@ impl Talk {
                 .min(conversation.body_allowance())
                 .min(limits::OUTGOING_BYTES_MAX);
             if count > 0 {
-                let read = body.poll_read(self.body_offset, count, reader, context)?;
+                let read = body
+                    .spool_mut()
+                    .poll_read(self.body_offset, count, reader, context)?;
                 let Poll::Ready(bytes) = read else { break };
                 conversation.encode_body(bytes, out);
                 self.body_offset += bytes.len() as u64;
                 if body.is_streamed() {
-                    body.release(self.body_offset);
+                    body.spool_mut().release(self.body_offset);
                 }
             } else if there == 0 && body.is_complete() {
                 conversation.encode_end(out);

@@ -170,7 +170,11 @@ fn collect_request(state: &Rc<State>, place: Place) -> mlua::Result<Function> {
                 }
                 let (core, client) = (&exchange.settings.core, exchange.connection.client_key());
                 let reader = || exchange.worker.file_reader(core, client);
-                let recalled = exchange.request.body.poll_recall(&reader, context);
+                let recalled = exchange
+                    .request
+                    .body
+                    .spool_mut()
+                    .poll_recall(&reader, context);
                 Ok(recalled.map_ok(|()| is_there)?)
             });
             match polled {
