@@ -1,5 +1,9 @@
 //! The encodings of substitutions: percent-encoding in three kinds, base64url, and letter case.
 
+use base64::engine::general_purpose::{self, GeneralPurpose};
+use base64::{Engine, alphabet};
+use percent_encoding::percent_encode_byte;
+
 /// How a substituted value is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoding {
@@ -37,7 +41,7 @@ pub(crate) fn append(value: &[u8], encoding: Encoding, letters: Letters, out: &m
         Encoding::NotTwiceKeepSlashes => percent(value, out, |rest, byte| {
             !is_unreserved(byte) && byte != b'/' && !is_encoded(rest)
         }),
-        Encoding::ToBase64Url => to_base64url(value, out),
+        Encoding::ToBase64Url => out.extend_from_slice(BASE64URL.encode(value).as_bytes()),
         Encoding::FromBase64Url => from_base64url(value, out),
     }
     let written = out.get_mut(start..).unwrap_or(&mut []);
@@ -52,7 +56,7 @@ pub(crate) fn append(value: &[u8], encoding: Encoding, letters: Letters, out: &m
 fn percent(value: &[u8], out: &mut Vec<u8>, encode: impl Fn(&[u8], u8) -> bool) {
     for (at, &byte) in value.iter().enumerate() {
         if encode(value.get(at..).unwrap_or(b""), byte) {
-            out.extend_from_slice(&[b'%', hex_digit(byte >> 4), hex_digit(byte & 15)]);
+            out.extend_from_slice(percent_encode_byte(byte).as_bytes());
         } else {
             out.push(byte);
         }
@@ -67,68 +71,18 @@ fn is_encoded(rest: &[u8]) -> bool {
     matches!(rest, [b'%', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit())
 }
 
-fn hex_digit(nibble: u8) -> u8 {
-    if nibble < 10 {
-        b'0' + nibble
-    } else {
-        b'A' + nibble - 10
-    }
-}
-
-fn to_base64url(value: &[u8], out: &mut Vec<u8>) {
-    for chunk in value.chunks(3) {
-        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for digit in 0..=chunk.len() as u32 {
-            out.push(base64url_digit((bits >> (18 - 6 * digit) & 63) as u8));
-        }
-    }
-}
-
-fn base64url_digit(value: u8) -> u8 {
-    match value {
-        0..=25 => b'A' + value,
-        26..=51 => b'a' + value - 26,
-        52..=61 => b'0' + value - 52,
-        62 => b'-',
-        _ => b'_',
-    }
-}
-
 fn from_base64url(value: &[u8], out: &mut Vec<u8>) {
-    let start = out.len();
-    let digits = value
-        .iter()
-        .rposition(|&byte| byte != b'=')
-        .map_or(0, |last| last + 1);
-    for chunk in value.get(..digits).unwrap_or(b"").chunks(4) {
-        let mut bits = 0_u32;
-        for at in 0..4 {
-            let digit = chunk.get(at).map_or(Some(0), |&byte| base64url_value(byte));
-            match digit {
-                Some(digit) => bits = bits << 6 | digit,
-                None => return out.truncate(start),
-            }
-        }
-        if chunk.len() == 1 {
-            return out.truncate(start);
-        }
-        let [_, bytes @ ..] = bits.to_be_bytes();
-        out.extend_from_slice(bytes.get(..chunk.len() - 1).unwrap_or(b""));
-    }
+    let digits = value.iter().rposition(|&byte| byte != b'=');
+    let digits = value.get(..digits.map_or(0, |last| last + 1));
+    let decoded = BASE64URL.decode(digits.unwrap_or_default());
+    out.extend_from_slice(&decoded.unwrap_or_default());
 }
 
-fn base64url_value(digit: u8) -> Option<u32> {
-    let value = match digit {
-        b'A'..=b'Z' => digit - b'A',
-        b'a'..=b'z' => digit - b'a' + 26,
-        b'0'..=b'9' => digit - b'0' + 52,
-        b'-' => 62,
-        b'_' => 63,
-        _ => return None,
-    };
-    Some(value.into())
-}
+/// Bits behind the end may be anything.
+const BASE64URL: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::URL_SAFE,
+    general_purpose::NO_PAD.with_decode_allow_trailing_bits(true),
+);
 
 #[cfg(test)]
 mod tests {

@@ -10,6 +10,7 @@ use petrel_engine::Exchange;
 use petrel_engine::config::{Diagnostic, Effect, Element};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase, Purpose};
 use petrel_engine::proto::header_block::HeaderBlock;
+use petrel_engine::proto::syntax::is_token;
 use petrel_engine::response::Response;
 use petrel_engine::settings::Values;
 
@@ -213,18 +214,12 @@ fn pairs(values: &Values<'_>, directive: &str) -> Vec<Pair> {
 /// The same for names that must be those of fields.
 fn fields(values: &Values<'_>, directive: &str) -> Result<Vec<Pair>, Diagnostic> {
     let mut keys = elements(values, directive).filter_map(|element| element.key.as_ref());
-    if let Some(key) = keys.find(|key| !is_field_name(&key.text)) {
+    if let Some(key) = keys.find(|key| !is_token(key.text.as_bytes())) {
         let message = format!("{:?} cannot be the name of a header field", key.text);
         return Err(Diagnostic::error(message, key.span)
             .with_hint("names are made of letters, digits and hyphens"));
     }
     Ok(pairs(values, directive))
-}
-
-/// A token of RFC 9110 5.6.2.
-fn is_field_name(name: &str) -> bool {
-    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !name.is_empty() && name.bytes().all(is_token)
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@
 //! | [`cgi`] | the heads of CGI replies, whatever carries them |
 //! | [`reply_head`] | what decoders of backends' replies fill in |
 //! | [`proxy_protocol`], [`forwarded`] | whom a proxy in front has got a request from |
+//! | [`syntax`] | the small rules that many fields share |
 //! | [`escape`] | text made safe for HTML, JSON, URLs and logs |
 
 #![forbid(unsafe_code)]
@@ -46,6 +47,6 @@ pub mod request_head;
 pub mod resp;
 pub mod scgi;
 pub mod status;
-mod syntax;
+pub mod syntax;
 pub mod url;
 pub mod uwsgi;

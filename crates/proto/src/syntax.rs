@@ -1,7 +1,7 @@
 //! Small rules of RFC 9110 that many fields share: tokens, lists, numbers.
 
 /// Whether `name` is a token (RFC 9110 5.6.2), as field names must be.
-pub(crate) fn is_token(name: &[u8]) -> bool {
+pub fn is_token(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|&byte| TOKEN_BYTES[usize::from(byte)])
 }
 

@@ -7,6 +7,7 @@
 
 use proto::fastcgi::{CONTENT_BYTES_MAX, kind, write_end_of_stream, write_stream};
 use proto::status::Status;
+use proto::syntax::is_token;
 
 use super::limits::{HEAD_WAIT_BYTES, LOG_BYTES_MAX, UNSENT_WITHOUT_WAIT_BYTES_MAX};
 use crate::fcgi_program::limits::UNSENT_BYTES_MAX;
@@ -303,12 +304,6 @@ fn printed_head(text: &[u8]) -> PrintedHead {
         has_fields = true;
         rest = later;
     }
-}
-
-/// RFC 9110 5.6.2.
-fn is_token(name: &[u8]) -> bool {
-    let is_sign = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
-    !name.is_empty() && name.iter().all(is_sign)
 }
 
 /// A body up to this length is copied into the record of the head.

@@ -1,5 +1,7 @@
 //! The steps of normalisation, each a pass over path or query.
 
+use percent_encoding::percent_encode_byte;
+
 use super::{UrlError, UrlOptions};
 
 /// Where the path of an origin-form `target` ends, if the target is clean: made only of characters
@@ -215,8 +217,7 @@ fn plain(out: &mut Vec<u8>, byte: u8) {
 }
 
 fn encode(out: &mut Vec<u8>, byte: u8) {
-    let digit = |value: u8| b"0123456789ABCDEF"[usize::from(value & 15)];
-    out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte)]);
+    out.extend_from_slice(percent_encode_byte(byte).as_bytes());
 }
 
 fn hex(digit: u8) -> Option<u8> {

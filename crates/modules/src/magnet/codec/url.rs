@@ -1,5 +1,7 @@
 //! URLs, their queries and their paths.
 
+use percent_encoding::percent_encode_byte;
+
 /// Undoes percent encoding. Control characters become `_`, so that nothing is cut or split by what a
 /// client encodes; what is no encoding stays as it is.
 pub(crate) fn decode(text: &[u8]) -> Vec<u8> {
@@ -52,10 +54,7 @@ fn encode_byte(byte: u8, encoded: &mut Vec<u8>) {
 }
 
 fn percent(byte: u8, encoded: &mut Vec<u8>) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    encoded.push(b'%');
-    encoded.extend(DIGITS.get(usize::from(byte >> 4)));
-    encoded.extend(DIGITS.get(usize::from(byte & 15)));
+    encoded.extend_from_slice(percent_encode_byte(byte).as_bytes());
 }
 
 /// Names and values of a query, in their order. A name without `=` has an empty value.
