@@ -145,6 +145,7 @@ impl Sending {
     }
 
     /// Queues `piece` behind what is queued.
+    #[inline]
     fn queue(&mut self, piece: Piece) {
         self.forget_sent_prefix();
         if self.framing == Framing::Chunked {
@@ -184,6 +185,7 @@ impl Sending {
     }
 
     /// Accounts for `count` bytes that the kernel took. Returns how many were body.
+    #[inline]
     fn advance(&mut self, count: usize) -> u64 {
         let of_prefix = count.min(self.prefix_left().len());
         self.prefix_sent += of_prefix;
