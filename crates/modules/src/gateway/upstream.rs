@@ -3,8 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -219,13 +217,9 @@ impl Upstream {
 impl Member {
     /// `None` when the name cannot be looked up, because there can be no thread for it.
     fn new(host: &Rc<BackendHost>, names: &FollowedNames, log: &LogHandle) -> Option<Member> {
-        let place = match (&host.address, resolve::numeric(&host.address)) {
-            (HostAddress::Unix(path), _) => {
-                let path = PathBuf::from(std::ffi::OsStr::from_bytes(path));
-                MemberAddress::Fixed(SocketAddress::Unix(path))
-            }
-            (_, Some(address)) => MemberAddress::Fixed(SocketAddress::Ip(address)),
-            (name, None) => match names.watch(name, log) {
+        let place = match resolve::fixed(&host.address) {
+            Some(address) => MemberAddress::Fixed(address),
+            None => match names.watch(&host.address, log) {
                 Ok(resolved) => MemberAddress::Named(resolved),
                 Err(error) => {
                     log.error(format_args!("(backend-connect) no resolver: {error}"));

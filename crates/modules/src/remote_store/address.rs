@@ -1,13 +1,10 @@
 //! Where a store is.
 
 use std::cell::RefCell;
-use std::ffi::OsStr;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,20 +85,14 @@ impl StoreAddress {
 
     /// A place that can be connected to. Names are looked up by the resolver's thread from now on.
     pub(crate) fn place(&self, names: &FollowedNames, log: &LogHandle) -> io::Result<StorePlace> {
-        match &self.address {
-            HostAddress::Unix(path) => {
-                let path = PathBuf::from(OsStr::from_bytes(path));
-                Ok(StorePlace::Fixed(SocketAddress::Unix(path)))
-            }
-            address => match resolve::numeric(address) {
-                Some(address) => Ok(StorePlace::Fixed(SocketAddress::Ip(address))),
-                None => Ok(StorePlace::Named {
-                    name: self.to_string(),
-                    resolved: names.watch(address, log)?,
-                    latest: RefCell::default(),
-                }),
+        Ok(match resolve::fixed(&self.address) {
+            Some(address) => StorePlace::Fixed(address),
+            None => StorePlace::Named {
+                name: self.to_string(),
+                resolved: names.watch(&self.address, log)?,
+                latest: RefCell::default(),
             },
-        }
+        })
     }
 }
 

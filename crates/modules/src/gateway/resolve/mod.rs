@@ -17,8 +17,11 @@ mod follow;
 mod lookup;
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
@@ -28,6 +31,7 @@ use petrel_engine::shared::{Shared, lock};
 use tokio::sync::mpsc;
 
 use super::options::HostAddress;
+use super::stream::SocketAddress;
 
 pub use follow::Pace;
 pub use lookup::NameServers;
@@ -135,7 +139,7 @@ pub fn check(
     let runtime = follow::runtime()?;
     let client = servers.client();
     let mut wrong = Vec::new();
-    for address in addresses.iter().filter(|address| needs_lookup(address)) {
+    for address in addresses.iter().filter(|address| fixed(address).is_none()) {
         let answer = follow::look_up_in_time(&client, address, Pace::default().lookup_max);
         if let Err(reason) = runtime.block_on(answer) {
             wrong.push((address.clone(), reason));
@@ -144,16 +148,22 @@ pub fn check(
     Ok(wrong)
 }
 
-/// The address that `address` states itself: a number, or one in brackets.
-pub(crate) fn numeric(address: &HostAddress) -> Option<SocketAddr> {
-    let HostAddress::Tcp(host, port) = address else {
-        return None;
-    };
-    let inner = host
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'));
-    let ip: IpAddr = inner.unwrap_or(host).parse().ok()?;
-    Some(SocketAddr::new(ip, *port))
+/// Where `address` leads without a look-up: a unix socket, or the number that it states, also in brackets.
+pub(crate) fn fixed(address: &HostAddress) -> Option<SocketAddress> {
+    match address {
+        HostAddress::Unix(path) => {
+            let path = PathBuf::from(OsStr::from_bytes(path));
+            Some(SocketAddress::Unix(path))
+        }
+        HostAddress::Tcp(host, port) => {
+            let inner = host
+                .strip_prefix('[')
+                .and_then(|rest| rest.strip_suffix(']'));
+            let ip: IpAddr = inner.unwrap_or(host).parse().ok()?;
+            Some(SocketAddress::Ip(SocketAddr::new(ip, *port)))
+        }
+        HostAddress::Srv(_) => None,
+    }
 }
 
 impl Resolver {
@@ -173,12 +183,8 @@ impl Resolver {
     }
 
     /// The addresses of `address`, kept up to date as long as a worker holds them. Those of one
-    /// address are the same for all who ask. Numeric addresses are there at once and for good; a
-    /// unix socket has none.
+    /// name are the same for all who ask.
     pub(crate) fn watch(&self, address: &HostAddress) -> Arc<Resolved> {
-        if !needs_lookup(address) {
-            return Arc::new(Resolved::fixed(numeric(address)));
-        }
         let mut watched = lock(&self.watched);
         if let Some(resolved) = watched.get(address).and_then(Weak::upgrade) {
             return resolved;
@@ -234,17 +240,6 @@ impl Resolved {
         }
     }
 
-    fn fixed(address: Option<SocketAddr>) -> Resolved {
-        let resolved = Resolved::unknown();
-        let endpoint = |address| Endpoint {
-            address,
-            priority: 0,
-            weight: 1,
-        };
-        resolved.publish(address.map(endpoint).into_iter().collect());
-        resolved
-    }
-
     /// Makes `endpoints` the current ones, if they are others. Wakes who waits for an answer.
     fn publish(&self, endpoints: Vec<Endpoint>) {
         let mut published = lock(&self.published);
@@ -262,14 +257,6 @@ impl Resolved {
         for waker in waiting.into_iter().flatten() {
             waker.wake();
         }
-    }
-}
-
-fn needs_lookup(address: &HostAddress) -> bool {
-    match address {
-        HostAddress::Unix(_) => false,
-        HostAddress::Tcp(..) => numeric(address).is_none(),
-        HostAddress::Srv(_) => true,
     }
 }
 

@@ -15,6 +15,7 @@ use petrel_engine::proto::http1::{
 };
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::request_head::KnownField;
+use petrel_engine::proto::syntax::is_token;
 use petrel_engine::worker::Worker;
 
 use super::super::asked::WantedRequest;
@@ -324,7 +325,7 @@ fn encode(target: &HttpTarget, asked: &WantedRequest) -> Result<Vec<u8>, String>
         if is_ours(name) {
             return Err(format!("headers: {name} is not for a script to set"));
         }
-        if name.is_empty() || !name.bytes().all(is_token) {
+        if !is_token(name.as_bytes()) {
             return Err(format!("headers: {name:?} is no name of a field"));
         }
         fields.append(name, value);
@@ -347,11 +348,6 @@ fn encode(target: &HttpTarget, asked: &WantedRequest) -> Result<Vec<u8>, String>
 fn is_ours(name: &str) -> bool {
     let field = KnownField::from_name(name.as_bytes());
     field.is_some_and(|field| field == KnownField::Host || field.is_written_by_sender())
-}
-
-/// RFC 9110 5.6.2.
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 #[cfg(test)]

@@ -229,8 +229,7 @@ impl Memcached {
     /// # Errors
     /// See [`Memcached::get`].
     pub(crate) async fn delete(&self, key: &[u8]) -> Result<bool, StoreError> {
-        let sent = self.sent(key)?;
-        let server = self.ring.server_of(sent.without_namespace());
+        let (server, sent) = self.locate(key)?;
         match self
             .one(server, &Command::Delete { key: sent.key() })
             .await?
@@ -252,8 +251,7 @@ impl Memcached {
         key: &[u8],
         by: u64,
     ) -> Result<Option<u64>, StoreError> {
-        let sent = self.sent(key)?;
-        let server = self.ring.server_of(sent.without_namespace());
+        let (server, sent) = self.locate(key)?;
         let key = sent.key();
         let command = Command::Count { direction, key, by };
         match self.one(server, &command).await? {
@@ -268,8 +266,7 @@ impl Memcached {
     /// # Errors
     /// See [`Memcached::get`].
     pub(crate) async fn touch(&self, key: &[u8], ttl_s: u64) -> Result<bool, StoreError> {
-        let sent = self.sent(key)?;
-        let server = self.ring.server_of(sent.without_namespace());
+        let (server, sent) = self.locate(key)?;
         let (key, expiry_s) = (sent.key(), self.expiry_s(ttl_s));
         match self.one(server, &Command::Touch { key, expiry_s }).await? {
             Reply::Touched => Ok(true),
@@ -321,8 +318,8 @@ impl Memcached {
     /// The key is none.
     #[cfg(test)]
     pub(crate) fn server_of(&self, key: &[u8]) -> Result<&str, StoreError> {
-        let sent = self.sent(key)?;
-        Ok(self.peer(self.ring.server_of(sent.without_namespace())))
+        let (server, _) = self.locate(key)?;
+        Ok(self.peer(server))
     }
 }
 

@@ -17,8 +17,7 @@ impl Memcached {
         key: &[u8],
         with_cas: bool,
     ) -> Result<Option<StoredValue>, StoreError> {
-        let sent = self.sent(key)?;
-        let server = self.ring.server_of(sent.without_namespace());
+        let (server, sent) = self.locate(key)?;
         let items = self.fetch(server, &[sent.key()], with_cas).await?;
         Ok(items.into_iter().next().map(StoredValue::from))
     }
@@ -45,13 +44,7 @@ impl Memcached {
             true => Ok(replies.items),
             false => {
                 let text = "a value of a key that nobody asked for";
-                let peer = self.peer_rc(server);
-                Err(StoreError::new(
-                    &peer,
-                    OperationStage::Read,
-                    Kind::Protocol,
-                    text,
-                ))
+                Err(self.no_answer(server, text))
             }
         }
     }
@@ -64,8 +57,7 @@ impl Memcached {
         flags: u32,
         ttl_s: u64,
     ) -> Result<(usize, Reply), StoreError> {
-        let sent = self.sent(key)?;
-        let server = self.ring.server_of(sent.without_namespace());
+        let (server, sent) = self.locate(key)?;
         if data.len() > self.value_bytes_max {
             return Err(self.refused(server, "the value is longer than allowed"));
         }
@@ -125,6 +117,12 @@ impl Memcached {
         pool.perform(operation, replies).await
     }
 
+    /// The server that has `key`, and the key as it is sent there.
+    pub(super) fn locate(&self, key: &[u8]) -> Result<(usize, SentKey), StoreError> {
+        let sent = self.sent(key)?;
+        Ok((self.ring.server_of(sent.without_namespace()), sent))
+    }
+
     pub(super) fn sent(&self, key: &[u8]) -> Result<SentKey, StoreError> {
         let sent = self.keys.apply(key);
         sent.map_err(|error| self.refused(0, &error.to_string()))
@@ -146,6 +144,12 @@ impl Memcached {
         StoreError::refused(&self.peer_rc(server), text)
     }
 
+    /// The error of a reply that answers another question.
+    fn no_answer(&self, server: usize, text: &str) -> StoreError {
+        let peer = self.peer_rc(server);
+        StoreError::new(&peer, OperationStage::Read, Kind::Protocol, text)
+    }
+
     /// The error that a reply is which is none of those that were hoped for.
     pub(super) fn unexpected(&self, server: usize, reply: &Reply) -> StoreError {
         let text: &[u8] = match reply {
@@ -153,9 +157,7 @@ impl Memcached {
             Reply::Unsupported => b"it does not know the command",
             Reply::NotStored | Reply::Exists | Reply::NotFound => b"not stored",
             _ => {
-                let text = "a reply to something else";
-                let peer = self.peer_rc(server);
-                return StoreError::new(&peer, OperationStage::Read, Kind::Protocol, text);
+                return self.no_answer(server, "a reply to something else");
             }
         };
         StoreError::said(&self.peer_rc(server), OperationStage::Read, text)
