@@ -79,14 +79,6 @@ impl fmt::Display for ListenAddress {
     }
 }
 
-impl fmt::Display for ListenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for ListenError {}
-
 fn error(message: String) -> ListenError {
     ListenError { message }
 }

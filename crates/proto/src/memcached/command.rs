@@ -1,21 +1,19 @@
 //! What a memcached can be asked.
 
-use std::fmt;
+use crate::reasons::reasons;
 
 /// A key that can stand in a command: no byte of it could be taken for the end of the key or of the
 /// command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key<'a>(&'a [u8]);
 
-/// Why bytes are no key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum KeyError {
-    /// There are none.
-    Empty,
-    /// There are more than [`Key::BYTES_MAX`].
-    TooLong,
-    /// There is a space or a control character.
-    Character,
+reasons! {
+    /// Why bytes are no key.
+    KeyError {
+        Empty "the key is empty",
+        TooLong "the key has more than 250 bytes",
+        Character "the key has a space or a control character",
+    }
 }
 
 /// A command. What it does to a key that is there or is not is memcached's to say.
@@ -123,15 +121,3 @@ impl<'a> Key<'a> {
         self.0
     }
 }
-
-impl fmt::Display for KeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            KeyError::Empty => "the key is empty",
-            KeyError::TooLong => "the key has more than 250 bytes",
-            KeyError::Character => "the key has a space or a control character",
-        })
-    }
-}
-
-impl std::error::Error for KeyError {}

@@ -21,13 +21,13 @@ pub(super) struct ProgramPlan {
     /// What to run and how many of it.
     pub(super) spec: SpawnSpec,
     /// Who the processes are.
-    identity: Identity,
+    pub(super) identity: Identity,
     /// Who the server process is, which connects.
     server: Identity,
     /// `server.chroot`: as in lighttpd, programs and sockets are in there too.
-    root: Option<PathBuf>,
+    pub(super) root: Option<PathBuf>,
     /// Where the standard error output goes.
-    errors: LogTarget,
+    pub(super) errors: LogTarget,
 }
 
 /// The programs of a configuration, in the order of [`spawn_specs`].
@@ -198,18 +198,6 @@ impl ProgramPlan {
             (false, Some(_)) => Some(Path::new("/").join(parent)),
             (true, _) => None,
         }
-    }
-
-    pub(super) fn identity(&self) -> &Identity {
-        &self.identity
-    }
-
-    pub(super) fn root(&self) -> Option<&Path> {
-        self.root.as_deref()
-    }
-
-    pub(super) fn errors(&self) -> &LogTarget {
-        &self.errors
     }
 
     /// A path of the program's world as seen from here.

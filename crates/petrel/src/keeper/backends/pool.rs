@@ -274,14 +274,14 @@ impl Pool {
 
     fn run(&self, logs: &LogRegistry, detached: bool) -> Result<BackendProcess, String> {
         let plan = &self.plan;
-        let errors = ErrorOutput::find(plan.errors(), logs, detached);
+        let errors = ErrorOutput::find(&plan.errors, logs, detached);
         let directory = plan.directory();
         let program = SpawnedProgram {
             command: &plan.command(),
             environment: &plan.environment(),
-            root: plan.root(),
+            root: plan.root.as_deref(),
             directory: directory.as_deref(),
-            identity: plan.identity(),
+            identity: &plan.identity,
             socket: self.socket.as_fd(),
             output: errors.as_output(),
             parting_signal: Signal::try_from(plan.spec.kill_signal)
