@@ -3,16 +3,12 @@
 //! Knows nothing of records and connections; it is what functions of scripts get lent while a script
 //! runs.
 
-use proto::fastcgi::AfterRequest;
-
 use super::answer::ScriptReply;
 use crate::fcgi_program::params::Params;
 
 /// A request. They are used again.
 #[derive(Debug)]
 pub(crate) struct Request {
-    /// What becomes of the connection afterwards.
-    pub(crate) after: AfterRequest,
     /// The name-value pairs.
     pub(crate) params: Params,
     /// The body, as far as it has come.
@@ -37,7 +33,6 @@ impl Request {
     /// With nothing in it.
     pub(crate) fn new() -> Request {
         Request {
-            after: AfterRequest::Close,
             params: Params::new(),
             body: Vec::new(),
             body_state: BodyState::Coming,
@@ -48,8 +43,6 @@ impl Request {
     /// As new, keeping memory of usual size.
     pub(crate) fn clear(&mut self) {
         let Request {
-            // What begins a request says what comes after it.
-            after: _,
             params,
             body,
             body_state,

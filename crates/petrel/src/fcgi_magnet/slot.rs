@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use lua::{Cause, ScriptError};
-use proto::fastcgi::{AfterRequest, ProtocolStatus, write_end_request};
+use proto::fastcgi::{ProtocolStatus, write_end_request};
 use proto::status::Status;
 
 use super::request::Request;
@@ -14,7 +14,6 @@ use crate::fcgi_program::{self, Delivery, Effort, FcgiProgram};
 
 /// A request, its place in its life, and the worker that it is counted in.
 pub(crate) struct ScriptRequest {
-    id: u16,
     /// When it must have ended.
     deadline: Instant,
     worker: Rc<Worker>,
@@ -38,16 +37,9 @@ enum ScriptRequestStage {
 
 impl ScriptRequest {
     /// A request that begins. `None`: the worker has too many.
-    pub(crate) fn new(
-        worker: &Rc<Worker>,
-        id: u16,
-        after: AfterRequest,
-        deadline: Instant,
-    ) -> Option<ScriptRequest> {
-        let mut request = worker.take_request()?;
-        request.after = after;
+    pub(crate) fn new(worker: &Rc<Worker>, deadline: Instant) -> Option<ScriptRequest> {
+        let request = worker.take_request()?;
         Some(ScriptRequest {
-            id,
             deadline,
             worker: Rc::clone(worker),
             request: Some(request),
@@ -85,21 +77,12 @@ impl ScriptRequest {
 }
 
 impl fcgi_program::FcgiRequest for ScriptRequest {
-    fn id(&self) -> u16 {
-        self.id
-    }
-
     fn deadline(&self) -> Instant {
         self.deadline
     }
 
     fn put_off(&mut self, deadline: Instant) {
         self.deadline = deadline;
-    }
-
-    fn after(&self) -> AfterRequest {
-        let request = self.request.as_ref();
-        request.map_or(AfterRequest::Close, |request| request.after)
     }
 
     fn add_params(&mut self, bytes: &[u8]) {
@@ -172,7 +155,7 @@ impl fcgi_program::FcgiRequest for ScriptRequest {
         self.refuse(Status::GATEWAY_TIMEOUT, &words);
     }
 
-    fn deliver(&mut self, out: &mut Vec<u8>) -> Delivery {
+    fn deliver(&mut self, id: u16, out: &mut Vec<u8>) -> Delivery {
         let Some(request) = &mut self.request else {
             return Delivery::Ended;
         };
@@ -180,15 +163,15 @@ impl fcgi_program::FcgiRequest for ScriptRequest {
         match self.stage {
             ScriptRequestStage::Params | ScriptRequestStage::Ready => return Delivery::Waits,
             ScriptRequestStage::Runs(_) => {
-                request.answer.pass_on(out, self.id);
+                request.answer.pass_on(out, id);
             }
             ScriptRequestStage::CutShort => {
-                request.answer.pass_on(out, self.id);
+                request.answer.pass_on(out, id);
                 return Delivery::CutShort;
             }
             ScriptRequestStage::Ended => {
-                if request.answer.finish(out, self.id) {
-                    write_end_request(out, self.id, 0, ProtocolStatus::RequestComplete);
+                if request.answer.finish(out, id) {
+                    write_end_request(out, id, 0, ProtocolStatus::RequestComplete);
                     return Delivery::Ended;
                 }
             }

@@ -11,7 +11,6 @@ use std::time::Instant;
 use lua::budget::proof;
 use lua::mlua::{self, Function};
 use lua::{Lent, Machine, Progress, Run, ScriptError};
-use proto::fastcgi::AfterRequest;
 use proto::status::Status;
 
 use super::MagnetOptions;
@@ -168,8 +167,8 @@ impl FcgiProgram for Worker {
         &self.common
     }
 
-    fn begin(self: &Rc<Self>, id: u16, after: AfterRequest, now: Instant) -> Option<ScriptRequest> {
-        ScriptRequest::new(self, id, after, now + self.options.request_time_max)
+    fn begin(self: &Rc<Self>, now: Instant) -> Option<ScriptRequest> {
+        ScriptRequest::new(self, now + self.options.request_time_max)
     }
 
     fn requests_max(&self) -> usize {

@@ -30,7 +30,7 @@ pub(crate) struct Connection<P: FcgiProgram> {
     decoder: RequestDecoder,
     /// The beginning of a record, to be gone on with. Shorter than a management record may be.
     rest: Vec<u8>,
-    slots: Vec<P::FcgiRequest>,
+    slots: Vec<Slot<P::FcgiRequest>>,
     /// What is to be sent.
     out: Vec<u8>,
     is_counted_unsent: bool,
@@ -39,6 +39,14 @@ pub(crate) struct Connection<P: FcgiProgram> {
     /// When the peer last took something, or there was something new for it.
     moved: Instant,
     timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// A request of the connection.
+struct Slot<R> {
+    id: u16,
+    /// What becomes of the connection afterwards.
+    after: AfterRequest,
+    request: R,
 }
 
 /// Why a connection is over.
@@ -214,9 +222,9 @@ impl<P: FcgiProgram> Connection<P> {
         let refused = if role != Some(Role::Responder) {
             ProtocolStatus::UnknownRole
         } else if self.slots.len() < REQUESTS_PER_CONNECTION_MAX
-            && let Some(slot) = self.program.begin(id, after, now)
+            && let Some(request) = self.program.begin(now)
         {
-            self.slots.push(slot);
+            self.slots.push(Slot { id, after, request });
             return Ok(());
         } else {
             ProtocolStatus::Overloaded
@@ -227,7 +235,7 @@ impl<P: FcgiProgram> Connection<P> {
     }
 
     fn abort(&mut self, id: u16) {
-        if let Some(index) = self.slots.iter().position(|slot| slot.id() == id) {
+        if let Some(index) = self.slots.iter().position(|slot| slot.id == id) {
             self.end_slot(index);
             write_end_request(&mut self.out, id, 0, ProtocolStatus::RequestComplete);
         }
@@ -253,8 +261,8 @@ impl<P: FcgiProgram> Connection<P> {
         let mut all = Effort::None;
         let mut index = 0;
         while let Some(slot) = self.slots.get_mut(index) {
-            let effort = slot.work(context);
-            let delivery = slot.deliver(&mut self.out);
+            let effort = slot.request.work(context);
+            let delivery = slot.request.deliver(slot.id, &mut self.out);
             all = match (effort, delivery, all) {
                 (Effort::Great, _, _) | (_, _, Effort::Great) => Effort::Great,
                 (Effort::None, Delivery::Waits, all) => all,
@@ -271,7 +279,7 @@ impl<P: FcgiProgram> Connection<P> {
 
     fn end_slot(&mut self, index: usize) {
         let slot = self.slots.swap_remove(index);
-        self.is_closing |= slot.after() == AfterRequest::Close;
+        self.is_closing |= slot.after == AfterRequest::Close;
     }
 
     /// Half an answer must not look like a whole one. Without END_REQUEST the web server knows; where
@@ -280,9 +288,7 @@ impl<P: FcgiProgram> Connection<P> {
         let slot = self.slots.swap_remove(index);
         match self.slots.is_empty() {
             true => self.is_closing = true,
-            false => {
-                write_end_request(&mut self.out, slot.id(), 1, ProtocolStatus::RequestComplete)
-            }
+            false => write_end_request(&mut self.out, slot.id, 1, ProtocolStatus::RequestComplete),
         }
     }
 
@@ -324,11 +330,12 @@ impl<P: FcgiProgram> Connection<P> {
             if !self.out.is_empty() && now.duration_since(self.moved) >= STALL_MAX {
                 return Err(ConnectionEnd::Stalled);
             }
-            for slot in self.slots.iter_mut().filter(|slot| slot.deadline() <= now) {
-                slot.expire(now);
-                if slot.deadline() <= now {
+            let requests = self.slots.iter_mut().map(|slot| &mut slot.request);
+            for request in requests.filter(|request| request.deadline() <= now) {
+                request.expire(now);
+                if request.deadline() <= now {
                     // What has nothing to do but wait for room is looked at again when there is some.
-                    slot.put_off(now + STALL_MAX);
+                    request.put_off(now + STALL_MAX);
                 }
             }
             return Ok(true);
@@ -345,13 +352,14 @@ impl<P: FcgiProgram> Connection<P> {
 
     /// When something has to be looked at again, at the latest.
     fn next_deadline(&self) -> Option<Instant> {
-        let requests = self.slots.iter().map(FcgiRequest::deadline);
+        let requests = self.slots.iter().map(|slot| slot.request.deadline());
         let stalled = (!self.out.is_empty()).then(|| self.moved + STALL_MAX);
         requests.chain(stalled).min()
     }
 
     fn slot(&mut self, id: u16) -> Option<&mut P::FcgiRequest> {
-        self.slots.iter_mut().find(|slot| slot.id() == id)
+        let slot = self.slots.iter_mut().find(|slot| slot.id == id);
+        slot.map(|slot| &mut slot.request)
     }
 }
 

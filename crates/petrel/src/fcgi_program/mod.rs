@@ -27,7 +27,6 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use proto::fastcgi::AfterRequest;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::watch;
 
@@ -44,13 +43,8 @@ pub(crate) trait FcgiProgram: Sized + 'static {
     /// What connections keep with it.
     fn common(&self) -> &Common;
 
-    /// A request that begins, with its id on its connection. `None`: there are too many.
-    fn begin(
-        self: &Rc<Self>,
-        id: u16,
-        after: AfterRequest,
-        now: Instant,
-    ) -> Option<Self::FcgiRequest>;
+    /// A request that begins. `None`: there are too many.
+    fn begin(self: &Rc<Self>, now: Instant) -> Option<Self::FcgiRequest>;
 
     /// How many requests this worker takes at a time.
     fn requests_max(&self) -> usize;
@@ -62,12 +56,6 @@ pub(crate) trait FcgiProgram: Sized + 'static {
 /// One request on its way through a connection: from BEGIN_REQUEST to END_REQUEST. Dropped, it is given
 /// up: the web server has aborted it, or the connection is over.
 pub(crate) trait FcgiRequest {
-    /// The id on its connection.
-    fn id(&self) -> u16;
-
-    /// What becomes of the connection afterwards.
-    fn after(&self) -> AfterRequest;
-
     /// When [`FcgiRequest::expire`] is to be called.
     fn deadline(&self) -> Instant;
 
@@ -92,8 +80,8 @@ pub(crate) trait FcgiRequest {
     /// The deadline has passed.
     fn expire(&mut self, now: Instant);
 
-    /// Appends to `out` what can be sent by now, END_REQUEST included.
-    fn deliver(&mut self, out: &mut Vec<u8>) -> Delivery;
+    /// Appends to `out` what can be sent by now, END_REQUEST included. The request has this `id` on its connection.
+    fn deliver(&mut self, id: u16, out: &mut Vec<u8>) -> Delivery;
 }
 
 /// How far the answer has come.

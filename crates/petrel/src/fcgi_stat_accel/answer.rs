@@ -5,32 +5,16 @@ use proto::fastcgi::{ProtocolStatus, kind, write_end_of_stream, write_end_reques
 use proto::status::Status;
 
 use super::Refusal;
-use super::pool::LookResult;
 
-/// What the web server is told.
+/// What the web server is told: to send this file, or an error.
 #[derive(Debug)]
-pub(crate) enum StatReply {
-    /// To send this file.
-    File(Vec<u8>),
-    /// To send an error.
-    Refusal(Refusal),
-}
+pub(crate) struct StatReply(pub(crate) Result<Vec<u8>, Refusal>);
 
 impl StatReply {
-    /// What follows from a look at the file at `path`.
-    pub(crate) fn new(found: LookResult, path: Vec<u8>) -> StatReply {
-        match found {
-            Ok(()) => StatReply::File(path),
-            Err(refusal) => StatReply::Refusal(refusal),
-        }
-    }
-
     /// The line for the log, if there is one.
     pub(crate) fn words(&self) -> Option<&str> {
-        match self {
-            StatReply::File(_) => None,
-            StatReply::Refusal(refusal) => refusal.words.as_deref(),
-        }
+        let refusal = self.0.as_ref().err()?;
+        refusal.words.as_deref()
     }
 
     /// Appends all records of the answer.
@@ -39,9 +23,9 @@ impl StatReply {
             write_stream(out, kind::STDERR, id, format!("{words}\n").as_bytes());
             write_end_of_stream(out, kind::STDERR, id);
         }
-        let text = match self {
-            StatReply::File(path) => naming(path),
-            StatReply::Refusal(refusal) => refusing(refusal.status),
+        let text = match &self.0 {
+            Ok(path) => naming(path),
+            Err(refusal) => refusing(refusal.status),
         };
         write_stream(out, kind::STDOUT, id, &text);
         write_end_of_stream(out, kind::STDOUT, id);
@@ -92,7 +76,7 @@ mod tests {
     fn a_refusal_is_a_page_and_a_line_for_the_log() {
         let refusal = Refusal::new(Status::METHOD_NOT_ALLOWED, "why".to_owned());
         let mut out = Vec::new();
-        StatReply::new(Err(refusal), Vec::new()).write(&mut out, 7);
+        StatReply(Err(refusal)).write(&mut out, 7);
         let (log, page) = (b"why\n", refusing(Status::METHOD_NOT_ALLOWED));
         let mut expected = Vec::new();
         write_stream(&mut expected, kind::STDERR, 7, log);

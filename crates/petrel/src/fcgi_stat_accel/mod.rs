@@ -27,7 +27,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::blocking;
-use proto::fastcgi::AfterRequest;
 use proto::status::Status;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -142,9 +141,9 @@ impl FcgiProgram for Accelerator {
         &self.common
     }
 
-    fn begin(self: &Rc<Self>, id: u16, after: AfterRequest, now: Instant) -> Option<StatRequest> {
+    fn begin(self: &Rc<Self>, now: Instant) -> Option<StatRequest> {
         let has_room = self.requests.get() < self.requests_max();
-        has_room.then(|| StatRequest::new(self, id, after, now + self.patience))
+        has_room.then(|| StatRequest::new(self, now + self.patience))
     }
 
     fn requests_max(&self) -> usize {

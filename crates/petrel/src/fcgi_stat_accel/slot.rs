@@ -5,7 +5,6 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use engine::blocking;
-use proto::fastcgi::AfterRequest;
 use proto::status::Status;
 
 use super::answer::StatReply;
@@ -18,8 +17,6 @@ use crate::fcgi_program::{self, Delivery, Effort, FcgiProgram};
 
 /// A request, its place in its life, and the worker that it is counted in.
 pub(crate) struct StatRequest {
-    id: u16,
-    after: AfterRequest,
     program: Rc<Accelerator>,
     /// When it is to be looked at again.
     deadline: Instant,
@@ -45,16 +42,9 @@ enum StatRequestStage {
 
 impl StatRequest {
     /// A request that begins and must have ended at `end`.
-    pub(crate) fn new(
-        program: &Rc<Accelerator>,
-        id: u16,
-        after: AfterRequest,
-        end: Instant,
-    ) -> StatRequest {
+    pub(crate) fn new(program: &Rc<Accelerator>, end: Instant) -> StatRequest {
         program.requests.update(|count| count + 1);
         StatRequest {
-            id,
-            after,
             program: Rc::clone(program),
             deadline: end,
             end,
@@ -86,19 +76,11 @@ impl StatRequest {
     }
 
     fn refuse(&mut self, refusal: Refusal) {
-        self.answer(StatReply::Refusal(refusal));
+        self.answer(StatReply(Err(refusal)));
     }
 }
 
 impl fcgi_program::FcgiRequest for StatRequest {
-    fn id(&self) -> u16 {
-        self.id
-    }
-
-    fn after(&self) -> AfterRequest {
-        self.after
-    }
-
     fn deadline(&self) -> Instant {
         self.deadline
     }
@@ -138,8 +120,8 @@ impl fcgi_program::FcgiRequest for StatRequest {
             },
             StatRequestStage::Waits(ticket) => match ticket.poll(context) {
                 Poll::Ready(found) => {
-                    let answer = StatReply::new(found, ticket.path());
-                    self.answer(answer);
+                    let file = found.map(|()| ticket.path());
+                    self.answer(StatReply(file));
                 }
                 Poll::Pending => return Effort::None,
             },
@@ -167,10 +149,10 @@ impl fcgi_program::FcgiRequest for StatRequest {
         self.has_body &= now < self.end;
     }
 
-    fn deliver(&mut self, out: &mut Vec<u8>) -> Delivery {
+    fn deliver(&mut self, id: u16, out: &mut Vec<u8>) -> Delivery {
         match &self.stage {
             StatRequestStage::Answered(answer) if !self.has_body => {
-                answer.write(out, self.id);
+                answer.write(out, id);
                 Delivery::Ended
             }
             _ => Delivery::Waits,
