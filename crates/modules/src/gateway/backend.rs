@@ -470,7 +470,7 @@ impl Backend {
     fn let_others_have_one(&self) {
         if self.is_wanted_elsewhere() {
             // Its permit goes to a request that waits.
-            self.idle.close_oldest();
+            drop(self.idle.take());
             self.count_idle();
         }
     }

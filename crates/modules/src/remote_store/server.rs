@@ -1,6 +1,7 @@
 //! A server that is no gateway's backend, and the connections of one worker to it: a store, or what scripts ask over
 //! HTTP.
 
+use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
 use petrel_engine::worker::Worker;
@@ -17,6 +18,8 @@ pub(crate) struct RemoteServer {
     kept: KeptConnections<Link>,
     kept_max: usize,
     idle_ms_max: u64,
+    /// When a connection was taken or kept last, in milliseconds of the worker's clock.
+    used_ms: Cell<u64>,
 }
 
 impl RemoteServer {
@@ -33,6 +36,7 @@ impl RemoteServer {
             kept: KeptConnections::new(),
             kept_max,
             idle_ms_max,
+            used_ms: Cell::new(0),
         }
     }
 
@@ -44,37 +48,52 @@ impl RemoteServer {
         self.place.connect().await.map(Link::new)
     }
 
-    /// The kept connection used last.
+    /// The kept connection used last. One that has waited too long may be closed while a request is on its way.
     pub(crate) fn take(&self) -> Option<Link> {
+        self.close_old(self.use_now()?);
         self.kept.take()
     }
 
     /// The same, after asking the kernel: what the server did a moment ago counts, too.
     pub(crate) fn take_open(&self) -> Option<Link> {
-        std::iter::from_fn(|| self.kept.take()).find(|link| !link.stream.is_stale_now())
+        std::iter::from_fn(|| self.take()).find(|link| !link.stream.is_stale_now())
     }
 
     /// Keeps a connection whose request has left it as it was, unless there are enough, or the worker drains: a server
     /// process that a reload has replaced may live for long.
     pub(crate) fn keep(&self, mut link: Link) {
-        let worker = self.worker.upgrade();
-        let Some(worker) = worker.filter(|worker| worker.draining().is_none()) else {
-            return;
-        };
-        if self.kept.count() < self.kept_max {
-            link.idle_since_ms = worker.clock().now_ms();
+        let Some(now_ms) = self.use_now() else { return };
+        if self.kept_count() == self.kept_max {
+            self.close_old(now_ms);
+        }
+        if self.kept_count() < self.kept_max {
+            link.idle_since_ms = now_ms;
             self.kept.keep(link);
         }
     }
 
-    /// Closes connections that were not used for long; all of them when the worker drains.
-    pub(crate) fn look_after(&self, worker: &Rc<Worker>) {
-        match worker.draining() {
-            Some(_) => self.close_kept(),
-            None => self
-                .kept
-                .close_old(worker.clock().now_ms(), self.idle_ms_max),
+    /// The time, unless the worker drains.
+    fn use_now(&self) -> Option<u64> {
+        let worker = self.worker.upgrade();
+        let worker = worker.filter(|worker| worker.draining().is_none())?;
+        self.used_ms.set(worker.clock().now_ms());
+        Some(self.used_ms.get())
+    }
+
+    /// Closes connections that were not used for long; all of them when the worker drains. Whether the server was used
+    /// in that time.
+    pub(crate) fn look_after(&self, worker: &Rc<Worker>) -> bool {
+        if worker.draining().is_some() {
+            self.close_kept();
+            return false;
         }
+        let now_ms = worker.clock().now_ms();
+        self.close_old(now_ms);
+        now_ms.saturating_sub(self.used_ms.get()) < self.idle_ms_max
+    }
+
+    fn close_old(&self, now_ms: u64) {
+        self.kept.close_old(now_ms, self.idle_ms_max);
     }
 
     /// Closes the kept connections: one was found closed by the server, and the others are hardly better.

@@ -88,12 +88,11 @@ impl HttpClient {
         }
     }
 
-    /// Closes connections that were not used for long, and forgets servers that have none.
+    /// Closes connections that were not used for long, and forgets servers that were not.
     fn look_after(&self, worker: &Rc<Worker>) {
         self.servers.borrow_mut().retain(|_, server| {
-            server.look_after(worker);
-            // A request to it is under way, or there may be the next one at once.
-            Rc::strong_count(server) > 1 || server.kept_count() > 0
+            let was_used_lately = server.look_after(worker);
+            was_used_lately || Rc::strong_count(server) > 1
         });
     }
 

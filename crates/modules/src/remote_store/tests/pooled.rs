@@ -87,6 +87,23 @@ fn a_connection_that_was_not_used_for_long_is_closed() {
 }
 
 #[test]
+fn a_connection_that_was_not_used_for_long_is_not_used_before_it_is_closed() {
+    run(async {
+        let (site, stores) = stores();
+        let once = || vec![Hear(wire("GET a")), Say(b"$-1\r\n"), Closed];
+        let server = FakeServer::start(vec![once(), once()]).await;
+        let redis = redis_at(&stores, &server.address);
+        site.worker().clock().skip(Duration::ZERO);
+        assert_eq!(redis.command(&GET).await, Ok(Value::Nil));
+        let idle = Duration::from_millis(limits::IDLE_MS_MAX);
+        site.worker().clock().skip(idle);
+        assert_eq!(redis.command(&GET).await, Ok(Value::Nil));
+        redis.pool().server.close_kept();
+        server.finish().await;
+    });
+}
+
+#[test]
 fn each_connection_logs_in_and_chooses_its_database() {
     run(async {
         let (_site, stores) = stores();
