@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use petrel_proto::ajp13::{
-    Attribute, PACKET_BYTES_MAX, AjpDecoder, ReplyError, AjpEvent, Request, RequestEncoder,
+    AjpDecoder, AjpEvent, Attribute, PACKET_BYTES_MAX, ReplyError, Request, RequestEncoder,
 };
 use petrel_proto::cgi::HeadLimits;
 use petrel_proto::reply_head::ReplyHead;

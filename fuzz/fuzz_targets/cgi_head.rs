@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use petrel_proto::cgi::{HeadDecoder, HeadError, HeadLimits, HeadKind, ParsedCgiHead};
+use petrel_proto::cgi::{HeadDecoder, HeadError, HeadKind, HeadLimits, ParsedCgiHead};
 use petrel_proto::reply_head::ReplyHead;
 
 const LIMITS: HeadLimits = HeadLimits {

@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use petrel_proto::fastcgi::{
-    Pairs, ParamsEncoder, RecordError, FastCgiDecoder, FastCgiEvent, RequestDecoder, RequestEvent,
+    FastCgiDecoder, FastCgiEvent, Pairs, ParamsEncoder, RecordError, RequestDecoder, RequestEvent,
     VALUES_BYTES_MAX,
 };
 

@@ -5,7 +5,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use petrel_proto::memcached::{Command, MemcachedProgress, Key, Reply, ReplyError, Write, binary, text};
+use petrel_proto::memcached::{
+    Command, Key, MemcachedProgress, Reply, ReplyError, Write, binary, text,
+};
 
 const VALUE_BYTES_MAX: usize = 1000;
 

@@ -26,7 +26,17 @@ fn is_within(range: &Range<u64>, size: u64) {
 
 fn are_apart(ranges: &[Range<u64>], size: u64) {
     assert!((2..=LIMITS.ranges_max).contains(&ranges.len()));
-    ranges.iter().for_each(|range| is_within(range, size));
+    for range in ranges {
+        is_within(range, size);
+        let mut head = Vec::new();
+        range::write_part_header(&mut head, "b", b"", range, size);
+        let expected = format!(
+            "\r\n--b\r\nContent-Range: bytes {}-{}/{size}\r\n\r\n",
+            range.start,
+            range.end - 1
+        );
+        assert_eq!(head, expected.as_bytes());
+    }
     for (position, left) in ranges.iter().enumerate() {
         for right in &ranges[position + 1..] {
             assert!(

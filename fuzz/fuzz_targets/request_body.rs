@@ -86,7 +86,25 @@ fn decode(input: &[u8], step: usize, framing: BodyFraming, limits: BodyLimits) -
         }
     }
     assert_eq!(decoder.is_end(), outcome.end.is_some());
+    if let (BodyFraming::Chunked, Some(end)) = (framing, outcome.end) {
+        trailer_is_sound(&input[..end], limits);
+    }
     outcome
+}
+
+/// What stands between the line of the last chunk and the empty line that ends the body.
+fn trailer_is_sound(body: &[u8], limits: BodyLimits) {
+    let lines: Vec<_> = body.rsplit(|&byte| byte == b'\n').skip(2).collect();
+    let is_field = |line: &&&[u8]| !line.starts_with(b"0");
+    let fields: Vec<_> = lines.iter().take_while(is_field).collect();
+    let bytes: usize = fields.iter().map(|line| line.len() + 1).sum();
+    assert!(bytes <= limits.trailer_bytes_max);
+    for line in fields {
+        let line = line.strip_suffix(b"\r").expect("lines end in CR LF");
+        let name = line.split(|&byte| byte == b':').next().expect("a part");
+        assert!(!name.is_empty() && name.len() < line.len());
+        assert!(!line.iter().any(|byte| matches!(byte, b'\r' | b'\0')));
+    }
 }
 
 fn is_within_limits(outcome: &Outcome, limits: BodyLimits) {

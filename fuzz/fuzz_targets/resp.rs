@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use petrel_proto::resp::{RespDecoder, ReplyLimits, RespError, Value, write_command};
+use petrel_proto::resp::{ReplyLimits, RespDecoder, RespError, Value, write_command};
 
 const LIMITS: ReplyLimits = ReplyLimits {
     bulk_bytes_max: 1000,

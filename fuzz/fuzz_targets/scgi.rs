@@ -25,7 +25,10 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(wire.last(), Some(&b','));
     let parts: Vec<&[u8]> = head.split(|&byte| byte == 0).collect();
     assert_eq!(parts.last(), Some(&&b""[..]));
-    let found: Vec<_> = parts.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
+    let found: Vec<_> = parts
+        .chunks_exact(2)
+        .map(|pair| (pair[0], pair[1]))
+        .collect();
     let length = input.len().to_string();
     assert_eq!(found[0], (&b"CONTENT_LENGTH"[..], length.as_bytes()));
     assert_eq!(found[1], (&b"SCGI"[..], &b"1"[..]));

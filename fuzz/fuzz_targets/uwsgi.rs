@@ -32,6 +32,8 @@ fuzz_target!(|input: &[u8]| {
         rest = behind;
         Some(part)
     };
-    let found: Vec<_> = std::iter::from_fn(|| Some((next()?, next()?))).collect();
+    let pair = || Some((next()?, next().expect("a value behind each name")));
+    let found: Vec<_> = std::iter::from_fn(pair).collect();
+    assert!(rest.is_empty());
     assert_eq!(found, sent);
 });

@@ -118,7 +118,7 @@ fn generate(workspace: &Workspace) -> Result<Vec<(&'static Document, Vec<u8>)>, 
         Source::Petrel(arguments) => output_of(Command::new(&petrel).args(arguments)),
         Source::Graph(path) => picture::draw(&workspace.root, path),
         Source::Example(name) => {
-            // Of the whole workspace: the unit tests have built it just so.
+            // Of the whole workspace: the unit tests have built nearly all of it just so.
             let arguments = ["build", "--workspace", "--example", name];
             workspace::run(&mut workspace.cargo(&arguments))?;
             output_of(&mut Command::new(

@@ -108,6 +108,8 @@ mod tests {
 
     #[test]
     fn base64url_has_the_examples_of_the_rfc() {
+        let with_bits_behind_the_end = encoded(b"Zh", Encoding::FromBase64Url);
+        assert_eq!(with_bits_behind_the_end, b"f");
         for (plain, text) in [
             ("", ""),
             ("f", "Zg"),

@@ -127,7 +127,9 @@ mod tests {
                 rest = behind;
                 Some(part.to_vec())
             };
-            let found: Vec<_> = std::iter::from_fn(|| Some((next()?, next()?))).collect();
+            let pair = || Some((next()?, next().expect("a value behind each name")));
+            let found: Vec<_> = std::iter::from_fn(pair).collect();
+            prop_assert!(rest.is_empty());
             prop_assert_eq!(found, variables);
         }
     }

@@ -185,6 +185,10 @@ impl Resolver {
     /// The addresses of `address`, kept up to date as long as a worker holds them. Those of one
     /// name are the same for all who ask.
     pub(crate) fn watch(&self, address: &HostAddress) -> Arc<Resolved> {
+        debug_assert!(
+            fixed(address).is_none(),
+            "{address:?} leads there without a look-up"
+        );
         let mut watched = lock(&self.watched);
         if let Some(resolved) = watched.get(address).and_then(Weak::upgrade) {
             return resolved;
