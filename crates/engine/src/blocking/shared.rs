@@ -285,7 +285,9 @@ impl<S> Drop for JobWait<S> {
     fn drop(&mut self) {
         let mut progress = self.0.lock();
         progress.is_given_up = true;
-        let unwanted = mem::replace(&mut progress.found, Err(NotDone::Lost));
+        // Why there will be nothing is told to a request that waits again.
+        let is_unwanted = progress.found.is_ok();
+        let unwanted = is_unwanted.then(|| mem::replace(&mut progress.found, Err(NotDone::Lost)));
         drop(progress);
         drop(unwanted);
     }
@@ -470,6 +472,19 @@ mod tests {
         drop(fixture.end());
         assert_eq!(first.now_or_never(), Some(Err(NotDone::Lost)));
         assert!(!fixture.is_awaited());
+    }
+
+    #[test]
+    fn a_request_that_waits_again_is_told_that_there_was_no_room() {
+        let (fixture, first) = Fixture::new();
+        let mut progress = fixture.state.lock();
+        progress.step = JobStep::Queued;
+        progress.found = Err(NotDone::QueueFull);
+        drop(progress);
+        drop(first);
+        let second = fixture.rejoin().expect("it is not over");
+        drop(fixture.end());
+        assert_eq!(second.now_or_never(), Some(Err(NotDone::QueueFull)));
     }
 
     #[test]
