@@ -155,10 +155,10 @@ pub(crate) const SPOOL_WRITE_BYTES: usize = 128 * 1024;
 /// was known comes on top, a receive buffer of it.
 pub(crate) const SPOOL_UNWRITTEN_BYTES_MAX: usize = 1024 * 1024;
 
-/// Seconds after which a write of such a file is given up that the disk has not done.
+/// Seconds after which a read or write of such a file is given up that the disk has not done.
 pub(crate) const SPOOL_JOB_S_MAX: u64 = 300;
 
-/// Milliseconds until such a write is tried again that found [`BLOCKING_QUEUE_MAX`] others waiting.
+/// Milliseconds until such a read or write is tried again that found [`BLOCKING_QUEUE_MAX`] others waiting.
 pub(crate) const SPOOL_QUEUE_FULL_PAUSE_MS: u64 = 50;
 
 /// Bytes that the faster side of a streamed body may be ahead of the slower one when

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use petrel_engine::blocking::{self, Threads};
+use petrel_engine::blocking::{self, Class, Threads};
 use petrel_engine::testing::Site;
 use petrel_modules::MODULES;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -140,7 +140,7 @@ fn what_could_not_be_looked_up_is_not_taken_for_missing() {
     answers_what_is_known(&site);
     let gate = Arc::new(Mutex::new(()));
     let closed = gate.lock().expect("nobody else has it");
-    fill_queue(&gate);
+    fill_queue(Class::Stat, &gate);
     answers_what_is_known(&site);
     let scripts = MAGNET.iter().chain(CML);
     let scripts = scripts.map(|(name, _)| ("a", format!("/{name}?look=1")));

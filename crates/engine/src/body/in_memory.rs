@@ -62,7 +62,7 @@ impl Piece {
     }
 
     /// The next bytes, [`limits::CHUNK_BYTES_FIRST`] at most. Those of a chunk that was read are not copied.
-    pub(super) fn poll_in_memory(
+    fn poll_in_memory(
         &mut self,
         reader: &mut FileReader,
         context: &mut Context<'_>,

@@ -270,13 +270,8 @@ mod tests {
         std::future::poll_fn(|context| body.poll_written(context)).await;
         body.complete();
         assert_eq!(body.bytes(), None);
-        let site = crate::testing::Site::new("", &[]);
-        let reader = || {
-            site.unanswered("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-                .file_reader()
-        };
-        let recalled =
-            std::future::poll_fn(|context| body.spool_mut().poll_recall(&reader, context)).await;
+        let spool = body.spool_mut();
+        let recalled = std::future::poll_fn(|context| spool.poll_recall(context)).await;
         recalled.expect("it is there");
         assert_eq!(body.bytes(), Some(&*data));
     }

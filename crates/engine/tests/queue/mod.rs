@@ -8,7 +8,7 @@ use petrel_engine::limits;
 
 /// Jobs that end when the gate opens: as many as one file system may run, and behind them as many as may wait.
 /// Two file systems fill the queue between them, and no thread that there may be has anything else to do.
-pub fn fill_queue(gate: &Arc<Mutex<()>>) {
+pub fn fill_queue(class: Class, gate: &Arc<Mutex<()>>) {
     let begin = |device| {
         let gate = Arc::clone(gate);
         let origin = Origin {
@@ -16,7 +16,7 @@ pub fn fill_queue(gate: &Arc<Mutex<()>>) {
             is_remote: true,
             ..Origin::default()
         };
-        blocking::start(Class::Stat, origin, move || drop(gate.lock()))
+        blocking::start(class, origin, move || drop(gate.lock()))
     };
     let devices = [u64::MAX, u64::MAX - 1];
     for device in devices {
@@ -26,7 +26,7 @@ pub fn fill_queue(gate: &Arc<Mutex<()>>) {
     }
     let all = devices.len() * limits::REMOTE_DEVICE_JOBS_MAX;
     let ends = Instant::now() + Duration::from_secs(60);
-    while blocking::counts(Class::Stat).running < all {
+    while blocking::counts(class).running < all {
         assert!(Instant::now() < ends, "the threads do not start");
         std::thread::yield_now();
     }

@@ -70,18 +70,16 @@ impl Relay {
         exchange: &mut Exchange,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Failure>> {
-        let reader = || self.worker.file_reader(&self.settings.core, self.client);
         let sent = match self.talk.peer.host.mode {
             Mode::Responder => {
                 let body = &mut exchange.request.body;
-                self.talk.poll_send(body, &reader, &self.worker, context)
+                self.talk.poll_send(body, &self.worker, context)
             }
             // The body is for the backend that answers.
             Mode::Authorizer => {
                 let mut none = RequestBody::default();
                 none.complete();
-                self.talk
-                    .poll_send(&mut none, &reader, &self.worker, context)
+                self.talk.poll_send(&mut none, &self.worker, context)
             }
         };
         if sent.is_ready() && self.talk.peer.host.tcp_fin_propagate && exchange.is_half_closed() {
@@ -227,9 +225,7 @@ impl BodySource for Relay {
 
     fn work(&mut self, request_body: &mut RequestBody, context: &mut Context<'_>) {
         if self.talk.is_open() && !self.cannot_send {
-            let (worker, client) = (&self.worker, self.client);
-            let reader = || worker.file_reader(&self.settings.core, client);
-            let sent = self.talk.poll_send(request_body, &reader, worker, context);
+            let sent = self.talk.poll_send(request_body, &self.worker, context);
             if let Poll::Ready(Err(_)) = sent {
                 // The reply may be there all the same; what it is missing shows by itself.
                 self.cannot_send = true;

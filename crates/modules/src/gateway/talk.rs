@@ -12,7 +12,6 @@ use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
 use petrel_engine::body::RequestBody;
-use petrel_engine::network_backend::FileReader;
 use petrel_engine::proto::reply_head::ReplyHead;
 use petrel_engine::turn::Turn;
 use petrel_engine::worker::Worker;
@@ -201,13 +200,12 @@ impl Talk {
     pub(crate) fn poll_send(
         &mut self,
         body: &mut RequestBody,
-        reader: &dyn Fn() -> FileReader,
         worker: &Worker,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Failure>> {
         loop {
             ready!(self.sending.poll(context));
-            self.encode(body, reader, context).map_err(Failure::Body)?;
+            self.encode(body, context).map_err(Failure::Body)?;
             let Some(connection) = &mut self.connection else {
                 return Poll::Ready(Ok(()));
             };
@@ -506,12 +504,7 @@ impl Talk {
 
     /// Encodes of the body what is there, in as many steps as the outgoing buffer takes. Wakes when bytes
     /// come from the disk.
-    fn encode(
-        &mut self,
-        body: &mut RequestBody,
-        reader: &dyn Fn() -> FileReader,
-        context: &mut Context<'_>,
-    ) -> io::Result<()> {
+    fn encode(&mut self, body: &mut RequestBody, context: &mut Context<'_>) -> io::Result<()> {
         let Some(connection) = &mut self.connection else {
             return Ok(());
         };
@@ -525,7 +518,7 @@ impl Talk {
             if count > 0 {
                 let read = body
                     .spool_mut()
-                    .poll_read(self.body_offset, count, reader, context)?;
+                    .poll_read(self.body_offset, count, context)?;
                 let Poll::Ready(bytes) = read else { break };
                 conversation.encode_body(bytes, out);
                 self.body_offset += bytes.len() as u64;
@@ -723,13 +716,7 @@ mod tests {
         let mut body = RequestBody::default();
         body.complete();
         let sent = std::future::poll_fn(|context| {
-            let exchange = answer.exchange();
-            talk.poll_send(
-                &mut body,
-                &|| exchange.file_reader(),
-                &exchange.worker,
-                context,
-            )
+            talk.poll_send(&mut body, &answer.exchange().worker, context)
         });
         sent.await.expect("the backend reads");
         talk

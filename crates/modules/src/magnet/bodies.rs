@@ -168,13 +168,7 @@ fn collect_request(state: &Rc<State>, place: Place) -> mlua::Result<Function> {
                 if !has_to_be_recalled(exchange, place) {
                     return Ok(Poll::Ready(is_there));
                 }
-                let (core, client) = (&exchange.settings.core, exchange.connection.client_key());
-                let reader = || exchange.worker.file_reader(core, client);
-                let recalled = exchange
-                    .request
-                    .body
-                    .spool_mut()
-                    .poll_recall(&reader, context);
+                let recalled = exchange.request.body.spool_mut().poll_recall(context);
                 Ok(recalled.map_ok(|()| is_there)?)
             });
             match polled {

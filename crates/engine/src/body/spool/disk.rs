@@ -26,7 +26,6 @@ use super::memory::{self, SpoolMemory};
 use super::temporary::{self, Target};
 use crate::file_cache::{FileEntry, Uncached};
 use crate::limits;
-use crate::network_backend::FileReader;
 
 /// A file in the making, and what is to be written to it.
 pub(super) struct OnDisk {
@@ -45,10 +44,10 @@ pub(super) struct OnDisk {
     tail_begin: u64,
     /// Why there will be no room.
     failure: Option<io::Error>,
-    /// Reads the file; made when that is first needed.
-    reader: Option<FileReader>,
-    /// What it has read last, and the offset of the first byte.
-    read: (u64, Bytes),
+    /// What was read last of the file, and the offset of the first byte.
+    read: (u64, Vec<u8>),
+    /// A job that reads at an offset.
+    reading: Option<(u64, SpoolJob<Vec<u8>>)>,
     /// Bytes that are brought back to memory, and the offset of the first of them.
     recalled: (u64, Vec<u8>),
 }
@@ -82,8 +81,8 @@ impl OnDisk {
             tail: memory,
             tail_begin: begin,
             failure: None,
-            reader: None,
-            read: (0, Bytes::new()),
+            read: (0, Vec::new()),
+            reading: None,
             recalled: (0, Vec::new()),
         }
     }
@@ -226,24 +225,40 @@ impl OnDisk {
         &mut self,
         offset: u64,
         bytes_max: usize,
-        reader: &dyn Fn() -> FileReader,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<&[u8]>> {
-        if offset < self.written && from_offset(&self.read.1, self.read.0, offset).is_none() {
-            let file = self.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
-            let mut piece = Piece::File {
-                file: Rc::clone(file),
-                range: offset - self.base..self.written - self.base,
-            };
-            let reader = self.reader.get_or_insert_with(reader);
-            self.read = (offset, ready!(piece.poll_in_memory(reader, context))?);
-        }
-        let bytes = match offset < self.written {
-            true => from_offset(&self.read.1, self.read.0, offset),
-            false => self.in_memory(offset),
+        let bytes = if offset >= self.written {
+            // The backend may think for long about what it has of the file.
+            self.read = (offset, Vec::new());
+            self.in_memory(offset).unwrap_or_default()
+        } else {
+            if from_offset(&self.read.1, self.read.0, offset).is_none() {
+                // A job for another offset is of no use any more.
+                let mut job = match self.reading.take() {
+                    Some((of, job)) if of == offset => job,
+                    _ => self.read_at(offset, bytes_max)?,
+                };
+                let read = job.as_mut().poll(context);
+                if read.is_pending() {
+                    self.reading = Some((offset, job));
+                }
+                self.read = (offset, ready!(read)?);
+            }
+            // Nothing is there if another program has made the file shorter.
+            let read = from_offset(&self.read.1, self.read.0, offset);
+            read.ok_or(io::ErrorKind::UnexpectedEof)?
         };
-        let bytes = bytes.unwrap_or_default();
         Poll::Ready(Ok(bytes.get(..bytes_max).unwrap_or(bytes)))
+    }
+
+    /// Begins to read what the file has from `offset` on, up to `bytes_max` bytes.
+    fn read_at(&mut self, offset: u64, bytes_max: usize) -> io::Result<SpoolJob<Vec<u8>>> {
+        let file = self.file.clone().ok_or(io::ErrorKind::NotFound)?;
+        let left = usize::try_from(self.written - offset).unwrap_or(usize::MAX);
+        let mut buffer = std::mem::take(&mut self.read.1);
+        buffer.resize(left.min(bytes_max), 0);
+        let read = temporary::read(file, offset - self.base, buffer, self.client);
+        Ok(Box::pin(read))
     }
 
     /// What [`OnDisk::keep_recalled`] was given for the same `begin`.

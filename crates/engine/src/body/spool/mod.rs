@@ -27,7 +27,6 @@ use super::{Body, Piece};
 use crate::blocking::Origin;
 #[cfg(doc)]
 use crate::limits;
-use crate::network_backend::FileReader;
 use disk::OnDisk;
 use memory::SpoolMemory;
 
@@ -159,16 +158,15 @@ impl Spool {
     }
 
     /// Bytes from `offset` on, at most `bytes_max` and at least one unless it is the end of what is held.
-    /// What is in the file is read by what `reader` makes the first time: one stretch at a time, so for one user at a
-    /// time.
+    /// What is in the file is read at once if that does not wait for the disk, otherwise by a thread
+    /// that may: one stretch at a time, so one reader at a time.
     ///
     /// # Errors
-    /// Those of [`Piece::poll_read`]; `InvalidInput` for bytes that were released.
+    /// Those of pread(2); `InvalidInput` for bytes that were released, `TimedOut` as with writing.
     pub fn poll_read(
         &mut self,
         offset: u64,
         bytes_max: usize,
-        reader: &dyn Fn() -> FileReader,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<&[u8]>> {
         if offset < self.begin {
@@ -182,7 +180,7 @@ impl Spool {
             }
             SpoolPlace::Disk(disk) => {
                 disk.poll_write(self.begin, context);
-                disk.poll_read(offset, bytes_max, reader, context)
+                disk.poll_read(offset, bytes_max, context)
             }
         }
     }
@@ -192,11 +190,7 @@ impl Spool {
     ///
     /// # Errors
     /// As with [`Spool::poll_read`].
-    pub fn poll_recall(
-        &mut self,
-        reader: &dyn Fn() -> FileReader,
-        context: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
+    pub fn poll_recall(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let (begin, end) = (self.begin, self.end);
             let SpoolPlace::Disk(disk) = &mut self.place else {
@@ -208,7 +202,7 @@ impl Spool {
                 self.place = SpoolPlace::Memory(recalled.into());
                 return Poll::Ready(Ok(()));
             }
-            let read = self.poll_read(offset, RECALL_BYTES, reader, context);
+            let read = self.poll_read(offset, RECALL_BYTES, context);
             let is_pending = read.is_pending();
             if let Poll::Ready(bytes) = read {
                 recalled.extend_from_slice(bytes?);

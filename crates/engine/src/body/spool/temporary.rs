@@ -8,14 +8,16 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use crate::blocking::{self, NotDone, Origin};
-use crate::file_cache::{SharedDescriptor, Uncached};
+use crate::blocking::{self, Class, NotDone, Origin};
+use crate::file_cache::read::{read_at_once, read_full};
+use crate::file_cache::{FileEntry, SharedDescriptor, Uncached};
 use crate::limits;
 use crate::socket::is_own_shortage;
 
@@ -70,7 +72,7 @@ pub(super) async fn write(
     Err(last)
 }
 
-/// Has a thread write `bytes`, when there is one.
+/// Has a thread write `bytes`.
 async fn write_at<T: Send + 'static>(
     origin: Origin,
     bytes: Weak<Vec<u8>>,
@@ -79,15 +81,48 @@ async fn write_at<T: Send + 'static>(
     #[cfg(test)]
     let gate = super::tests::gate::current();
     let origin = origin.with_bytes(bytes.upgrade().map_or(0, |bytes| bytes.len()));
-    let write = move || {
+    elsewhere(Class::Write, origin, move || {
         #[cfg(test)]
         gate.as_ref().map_or(Ok(()), |gate| gate.pass())?;
         let bytes = bytes.upgrade().ok_or(io::ErrorKind::NotFound)?;
         write(&bytes)
-    };
+    })
+    .await
+}
+
+/// Fills `buffer` from `offset` of `file` on, in the turn of `client`: at once if that does not wait for the disk. What
+/// is there of it.
+pub(super) async fn read(
+    file: Rc<FileEntry>,
+    offset: u64,
+    mut buffer: Vec<u8>,
+    client: u64,
+) -> io::Result<Vec<u8>> {
+    if let Some(count) = read_at_once(&file, &mut buffer, offset)? {
+        buffer.truncate(count);
+        return Ok(buffer);
+    }
+    let length = buffer.len();
+    drop(buffer);
+    let descriptor = file.share_descriptor().ok_or(io::ErrorKind::NotFound)?;
+    elsewhere(Class::Read, file.origin(client, length), move || {
+        let mut buffer = vec![0; length];
+        let count = read_full(&*descriptor, &mut buffer, offset)?;
+        buffer.truncate(count);
+        Ok(buffer)
+    })
+    .await
+}
+
+/// Has `job` done by a thread that may wait, when there is one.
+async fn elsewhere<T: Send + 'static>(
+    class: Class,
+    origin: Origin,
+    job: impl FnOnce() -> io::Result<T> + Clone + Send + 'static,
+) -> io::Result<T> {
     let done = async {
         loop {
-            match blocking::run(origin, write.clone()).await {
+            match blocking::run_for(class, origin, job.clone()).await {
                 Ok(done) => return done,
                 Err(NotDone::QueueFull) => {
                     let pause = Duration::from_millis(limits::SPOOL_QUEUE_FULL_PAUSE_MS);

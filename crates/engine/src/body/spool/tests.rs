@@ -11,7 +11,6 @@ use rustix::io::Errno;
 
 use super::*;
 use crate::limits;
-use crate::testing::Site;
 
 const BLOCK: usize = limits::SPOOL_WRITE_BYTES;
 
@@ -84,22 +83,11 @@ async fn written(spool: &mut Spool) -> io::Result<()> {
 }
 
 async fn read(spool: &mut Spool, offset: u64, bytes_max: usize) -> io::Result<Vec<u8>> {
-    let site = Site::new("", &[]);
-    let reader = || reader(&site);
     poll_fn(|context| {
-        let read = spool.poll_read(offset, bytes_max, &reader, context)?;
+        let read = spool.poll_read(offset, bytes_max, context)?;
         read.map(|bytes| Ok(bytes.to_vec()))
     })
     .await
-}
-
-fn reader(site: &Site) -> FileReader {
-    site.worker()
-        .file_reader(&site.worker().base_settings().core, 0)
-}
-
-fn no_reader() -> FileReader {
-    panic!("memory does not wait");
 }
 
 async fn read_all(spool: &mut Spool, mut offset: u64) -> Vec<u8> {
@@ -132,12 +120,12 @@ fn small_amounts_stay_in_memory() {
     assert!(poll_room(&mut spool).is_ready() && spool.has_room());
     assert_eq!(spool.in_memory(6), Some(&b"world"[..]));
     let context = &mut Context::from_waker(Waker::noop());
-    let Poll::Ready(Ok(bytes)) = spool.poll_read(9, 4, &no_reader, context) else {
+    let Poll::Ready(Ok(bytes)) = spool.poll_read(9, 4, context) else {
         panic!("memory does not wait");
     };
     assert_eq!(bytes, b"ld");
     spool.release(6);
-    let released = spool.poll_read(0, 4, &no_reader, context);
+    let released = spool.poll_read(0, 4, context);
     assert!(matches!(released, Poll::Ready(Err(_))));
     assert_eq!(taken(&mut spool), b"world");
     assert!(spool.is_empty());
@@ -564,8 +552,7 @@ async fn everything_can_be_had_in_memory_again() {
         room(&mut spool).await.expect("written");
     }
     spool.release(7);
-    let site = Site::new("", &[]);
-    let recalled = poll_fn(|context| spool.poll_recall(&|| reader(&site), context)).await;
+    let recalled = poll_fn(|context| spool.poll_recall(context)).await;
     recalled.expect("it is there");
     assert!(!spool.is_on_disk());
     assert_eq!(spool.in_memory(7), Some(&bytes[7..]));
