@@ -33,6 +33,7 @@ pub const TARGETS: &[&str] = &[
     "resp",
     "memcached",
     "stored_page",
+    "client_hello",
 ];
 
 /// The manifest of the targets, from the root.

@@ -18,6 +18,7 @@
 //! | [`cgi`] | the heads of CGI replies, whatever carries them |
 //! | [`reply_head`] | what decoders of backends' replies fill in |
 //! | [`proxy_protocol`], [`forwarded`] | whom a proxy in front has got a request from |
+//! | [`client_hello`] | what a TLS client asks for, before there is a key |
 //! | [`syntax`] | the small rules that many fields share |
 //! | [`escape`] | text made safe for HTML, JSON, URLs and logs |
 
@@ -28,6 +29,7 @@
 pub mod accept;
 pub mod ajp13;
 pub mod cgi;
+pub mod client_hello;
 pub mod conditional;
 mod crlf_line;
 pub mod date;

@@ -1,0 +1,518 @@
+//! The first message of a TLS client: what it asks for, before there is a key or a configuration.
+//!
+//! A server chooses certificate, versions and rules by what the ClientHello says, so it reads the message before its
+//! TLS library does. [`ClientHelloDecoder`] takes the bytes as they come, in any pieces and any records, and holds no
+//! more than one message. [`ClientHello::write_record`] gives the message on in one record, however many it came in:
+//! the transcript of a handshake is made of messages, not of records.
+//! After RFC 8446 sections 4.1.2 and 5.1, RFC 6066 section 3 and RFC 7301. Knows no cryptography. The lists of the
+//! message are shown as the client sent them, with values that no document defines (RFC 8701).
+
+use std::ops::Range;
+
+use crate::method::Method;
+use crate::reasons::reasons;
+
+/// The longest ClientHello that is read, its header included: what fits into one record. BoringSSL's limit. Browsers
+/// send 500 to 2,000 bytes; two tickets that hold a chain of client certificates each are the most that is known.
+pub const MESSAGE_BYTES_MAX: usize = RECORD_BYTES_MAX;
+
+/// Records that one ClientHello may come in: a usual one with a byte in each.
+pub const RECORDS_MAX: u16 = 2048;
+
+/// The versions of TLS, as they are written in messages.
+pub mod version {
+    /// TLS 1.2.
+    pub const TLS12: u16 = 0x0303;
+    /// TLS 1.3.
+    pub const TLS13: u16 = 0x0304;
+}
+
+/// Reads the ClientHello at the beginning of a connection.
+#[derive(Debug, Default)]
+pub struct ClientHelloDecoder {
+    /// The header of the record at hand, as far as it has come.
+    header: [u8; RECORD_HEADER],
+    header_bytes: usize,
+    /// Bytes of that record that have not come yet.
+    record_left: usize,
+    records: u16,
+    /// The message with its header, without those of its records.
+    message: Vec<u8>,
+}
+
+/// How far a ClientHello has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DecodedHello {
+    /// All of the input was taken, and more is needed.
+    NeedMore,
+    /// The message is complete.
+    Complete {
+        /// What the client asks for.
+        hello: Box<ClientHello>,
+        /// Bytes of the last input that belong to it.
+        consumed: usize,
+    },
+}
+
+/// What a TLS client asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientHello {
+    message: Vec<u8>,
+    legacy_version: u16,
+    server_name: Option<Box<str>>,
+    // Where the lists are in the message. Empty where the client has sent none.
+    cipher_suites: Range<usize>,
+    alpn: Range<usize>,
+    versions: Range<usize>,
+    signature_schemes: Range<usize>,
+    has_session_id: bool,
+    has_ticket: bool,
+}
+
+reasons! {
+    /// Why the beginning of a connection is refused.
+    HelloError {
+        PlainHttp "the client speaks plain HTTP to a TLS port",
+        NotTls "the client speaks neither TLS nor HTTP",
+        /// A record of an alert, of data, or of anything else before the ClientHello is complete.
+        UnexpectedRecord "the connection does not begin with a TLS handshake",
+        RecordVersion "the client speaks a version of TLS or SSL that is too old",
+        RecordLength "a TLS record has a length that is not allowed",
+        /// More than [`RECORDS_MAX`].
+        TooManyRecords "the ClientHello comes in too many TLS records",
+        NotClientHello "the first TLS message is no ClientHello",
+        /// Longer than [`MESSAGE_BYTES_MAX`].
+        TooLong "the ClientHello is too long",
+        /// Something follows the ClientHello in its record, before the server has said which keys there are.
+        BytesBehind "there are bytes behind the ClientHello in its TLS record",
+        Malformed "the ClientHello is malformed",
+        DuplicateExtension "the ClientHello has an extension twice",
+        ServerName "the server name in the ClientHello is no DNS name",
+        /// RFC 6066 section 3 forbids it.
+        ServerAddress "the server name in the ClientHello is an IP address",
+    }
+}
+
+impl HelloError {
+    /// The alert to close the connection with (RFC 8446 section 6); `None`: the client would not understand one.
+    pub const fn alert(self) -> Option<u8> {
+        Some(match self {
+            HelloError::PlainHttp | HelloError::NotTls => return None,
+            HelloError::UnexpectedRecord
+            | HelloError::NotClientHello
+            | HelloError::TooManyRecords
+            | HelloError::BytesBehind => alert::UNEXPECTED_MESSAGE,
+            HelloError::RecordLength => alert::RECORD_OVERFLOW,
+            HelloError::RecordVersion => alert::PROTOCOL_VERSION,
+            HelloError::Malformed => alert::DECODE_ERROR,
+            HelloError::TooLong
+            | HelloError::DuplicateExtension
+            | HelloError::ServerName
+            | HelloError::ServerAddress => alert::ILLEGAL_PARAMETER,
+        })
+    }
+}
+
+impl ClientHelloDecoder {
+    /// Takes the next bytes of the connection.
+    ///
+    /// # Errors
+    /// Final: the connection is to be closed, with [`HelloError::alert`] if there is one.
+    pub fn decode(&mut self, input: &[u8]) -> Result<DecodedHello, HelloError> {
+        let mut rest = input;
+        while !rest.is_empty() {
+            if self.record_left == 0 {
+                self.take_header(&mut rest)?;
+            } else if self.take_payload(&mut rest)? {
+                let message = std::mem::take(&mut self.message);
+                return Ok(DecodedHello::Complete {
+                    hello: Box::new(ClientHello::parse(message)?),
+                    consumed: input.len() - rest.len(),
+                });
+            }
+        }
+        Ok(DecodedHello::NeedMore)
+    }
+
+    /// Takes what there is of a record's header.
+    fn take_header(&mut self, rest: &mut &[u8]) -> Result<(), HelloError> {
+        let header = self.header.get_mut(self.header_bytes..);
+        self.header_bytes += move_bytes(rest, header.unwrap_or_default());
+        let begun = self.header.get(..self.header_bytes).unwrap_or_default();
+        if self.records == 0 {
+            refuse_other_protocols(begun)?;
+        }
+        if begun.len() < RECORD_HEADER {
+            return Ok(());
+        }
+        let [content, major, _, high, low] = self.header;
+        if content != HANDSHAKE {
+            return Err(HelloError::UnexpectedRecord);
+        }
+        if major != VERSION_MAJOR {
+            return Err(HelloError::RecordVersion);
+        }
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        if length == 0 || length > RECORD_BYTES_MAX {
+            return Err(HelloError::RecordLength);
+        }
+        if self.records == RECORDS_MAX {
+            return Err(HelloError::TooManyRecords);
+        }
+        self.records += 1;
+        self.header_bytes = 0;
+        self.record_left = length;
+        Ok(())
+    }
+
+    /// Takes what there is of a record's payload. Answers whether the message is complete.
+    fn take_payload(&mut self, rest: &mut &[u8]) -> Result<bool, HelloError> {
+        let wanted = self.message_length()? - self.message.len();
+        let count = wanted.min(self.record_left).min(rest.len());
+        let (taken, left) = rest.split_at(count);
+        self.message.extend_from_slice(taken);
+        self.record_left -= count;
+        *rest = left;
+        let is_complete = self.message.len() == self.message_length()?;
+        match is_complete && self.record_left > 0 {
+            true => Err(HelloError::BytesBehind),
+            false => Ok(is_complete),
+        }
+    }
+
+    /// How long the message is, its header included. As long as that has not come: one byte more than there is.
+    fn message_length(&self) -> Result<usize, HelloError> {
+        match *self.message.as_slice() {
+            [] => Ok(1),
+            [CLIENT_HELLO, high, middle, low, ..] => {
+                let length = u32::from_be_bytes([0, high, middle, low]) as usize;
+                match length > MESSAGE_BYTES_MAX - MESSAGE_HEADER {
+                    true => Err(HelloError::TooLong),
+                    false => Ok(MESSAGE_HEADER + length),
+                }
+            }
+            [CLIENT_HELLO, ..] => Ok(self.message.len() + 1),
+            [..] => Err(HelloError::NotClientHello),
+        }
+    }
+}
+
+impl ClientHello {
+    /// Reads a complete message.
+    fn parse(message: Vec<u8>) -> Result<ClientHello, HelloError> {
+        let mut input = Reader {
+            message: &message,
+            position: MESSAGE_HEADER,
+            end: message.len(),
+        };
+        let legacy_version = input.u16()?;
+        input.take(RANDOM)?;
+        let session_id = input.list8()?;
+        let mut hello = ClientHello {
+            legacy_version,
+            server_name: None,
+            cipher_suites: input.list16()?.non_empty()?.of_u16()?,
+            alpn: 0..0,
+            versions: 0..0,
+            signature_schemes: 0..0,
+            has_session_id: !session_id.is_empty(),
+            has_ticket: false,
+            message: Vec::new(),
+        };
+        input.list8()?.non_empty()?; // Compression methods.
+        if !input.is_empty() {
+            let extensions = input.list16()?;
+            input.finish()?;
+            hello.parse_extensions(extensions)?;
+        }
+        hello.message = message;
+        Ok(hello)
+    }
+
+    fn parse_extensions(&mut self, mut extensions: Reader<'_>) -> Result<(), HelloError> {
+        // The TLS library refuses others that come twice.
+        let mut seen = [false; 6];
+        while !extensions.is_empty() {
+            let kind = extensions.u16()?;
+            let mut body = extensions.list16()?;
+            let index = match kind {
+                extension::SERVER_NAME => 0,
+                extension::SIGNATURE_ALGORITHMS => 1,
+                extension::ALPN => 2,
+                extension::SESSION_TICKET => 3,
+                extension::PRE_SHARED_KEY => 4,
+                extension::SUPPORTED_VERSIONS => 5,
+                _ => continue,
+            };
+            if std::mem::replace(&mut seen[index], true) {
+                return Err(HelloError::DuplicateExtension);
+            }
+            match kind {
+                extension::SERVER_NAME => self.server_name = Some(server_name(body)?),
+                extension::SIGNATURE_ALGORITHMS => {
+                    self.signature_schemes = body.list16()?.non_empty()?.of_u16()?;
+                    body.finish()?;
+                }
+                extension::ALPN => {
+                    let names = body.list16()?.non_empty()?;
+                    body.finish()?;
+                    self.alpn = names.range();
+                    let mut names = names;
+                    while !names.is_empty() {
+                        names.list8()?.non_empty()?;
+                    }
+                }
+                extension::SUPPORTED_VERSIONS => {
+                    self.versions = body.list8()?.non_empty()?.of_u16()?;
+                    body.finish()?;
+                }
+                // An empty one asks for a ticket.
+                _ => self.has_ticket |= !body.is_empty(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the message in one record.
+    pub fn write_record(&self, out: &mut Vec<u8>) {
+        // It fits: see `MESSAGE_BYTES_MAX`.
+        let length = u16::try_from(self.message.len()).unwrap_or(u16::MAX);
+        let [high, low] = length.to_be_bytes();
+        out.extend_from_slice(&[HANDSHAKE, VERSION_MAJOR, 1, high, low]);
+        out.extend_from_slice(&self.message);
+    }
+
+    /// The host the client wants, in lower case and without a dot at its end: a DNS name.
+    pub fn server_name(&self) -> Option<&str> {
+        self.server_name.as_deref()
+    }
+
+    /// The protocols that may follow, the client's favourite first.
+    pub fn alpn(&self) -> impl Iterator<Item = &[u8]> {
+        let mut names = self.message.get(self.alpn.clone()).unwrap_or_default();
+        std::iter::from_fn(move || {
+            let (&length, rest) = names.split_first()?;
+            let (name, rest) = rest.split_at_checked(length.into())?;
+            names = rest;
+            Some(name)
+        })
+    }
+
+    /// The versions of TLS it offers, its favourite first.
+    pub fn versions(&self) -> impl Iterator<Item = u16> {
+        let alone = self.versions.is_empty().then_some(self.legacy_version);
+        alone.into_iter().chain(self.u16_list(&self.versions))
+    }
+
+    /// The signatures it can check, its favourite first. Those of RSA and of ECDSA certificates differ.
+    pub fn signature_schemes(&self) -> impl Iterator<Item = u16> {
+        self.u16_list(&self.signature_schemes)
+    }
+
+    /// The ciphers it offers, its favourite first.
+    pub fn cipher_suites(&self) -> impl Iterator<Item = u16> {
+        self.u16_list(&self.cipher_suites)
+    }
+
+    /// Whether it names a session. Clients of TLS 1.3 do so for the sake of old middle boxes.
+    pub fn has_session_id(&self) -> bool {
+        self.has_session_id
+    }
+
+    /// Whether it brings a ticket of an earlier session.
+    pub fn has_ticket(&self) -> bool {
+        self.has_ticket
+    }
+
+    fn u16_list(&self, range: &Range<usize>) -> impl Iterator<Item = u16> {
+        let list = self.message.get(range.clone()).unwrap_or_default();
+        list.as_chunks().0.iter().copied().map(u16::from_be_bytes)
+    }
+}
+
+/// Refuses what is no TLS as soon as that shows in `begun`, the first bytes of a connection.
+fn refuse_other_protocols(begun: &[u8]) -> Result<(), HelloError> {
+    match *begun {
+        [20..=23, ..] => Ok(()),
+        [b'A'..=b'Z', ..] if begun.len() < RECORD_HEADER => Ok(()),
+        [b'A'..=b'Z', ..] if is_http(begun) => Err(HelloError::PlainHttp),
+        _ => Err(HelloError::NotTls),
+    }
+}
+
+/// Whether a request of HTTP/1 may begin like that, or the preface of HTTP/2 (RFC 9113 section 3.4).
+fn is_http(begun: &[u8]) -> bool {
+    let mut methods = Method::ALL.iter().map(|method| method.as_str());
+    methods.any(|method| match memchr::memchr(b' ', begun) {
+        Some(space) => begun.get(..space) == Some(method.as_bytes()),
+        None => method.as_bytes().starts_with(begun),
+    }) || begun == b"PRI *"
+}
+
+/// The name in the extension `body`. Other kinds of names than those of hosts do not exist; what follows one
+/// cannot be read.
+fn server_name(mut body: Reader<'_>) -> Result<Box<str>, HelloError> {
+    let mut names = body.list16()?.non_empty()?;
+    body.finish()?;
+    if names.u8()? != HOST_NAME {
+        return Err(HelloError::ServerName);
+    }
+    let name = names.list16()?.non_empty()?;
+    names.finish()?;
+    dns_name(name.bytes())
+}
+
+fn dns_name(name: &[u8]) -> Result<Box<str>, HelloError> {
+    let text = std::str::from_utf8(name).map_err(|_| HelloError::ServerName)?;
+    if text.parse::<std::net::IpAddr>().is_ok() {
+        return Err(HelloError::ServerAddress);
+    }
+    let text = text.strip_suffix('.').unwrap_or(text);
+    let last = text.rsplit('.').next().unwrap_or_default();
+    // An address in one of the other forms that inet_aton(3) reads, but for hexadecimal ones.
+    if last.bytes().all(|byte| byte.is_ascii_digit()) && !last.is_empty() {
+        return Err(HelloError::ServerAddress);
+    }
+    match text.len() <= NAME_BYTES_MAX && text.split('.').all(is_label) {
+        true => Ok(text.to_ascii_lowercase().into()),
+        false => Err(HelloError::ServerName),
+    }
+}
+
+/// Letters, digits, hyphens that are not at the ends, and underscores, which names have that are no host's.
+fn is_label(label: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    (1..=LABEL_BYTES_MAX).contains(&label.len())
+        && label.bytes().all(is_allowed)
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+}
+
+/// Moves what fits from the front of `from` into `to`. Answers how many bytes that is.
+fn move_bytes(from: &mut &[u8], to: &mut [u8]) -> usize {
+    let count = from.len().min(to.len());
+    let (moved, rest) = from.split_at(count);
+    if let Some(place) = to.get_mut(..count) {
+        place.copy_from_slice(moved);
+    }
+    *from = rest;
+    count
+}
+
+/// A stretch of a message, read from its front.
+#[derive(Clone)]
+struct Reader<'a> {
+    message: &'a [u8],
+    position: usize,
+    end: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn is_empty(&self) -> bool {
+        self.position == self.end
+    }
+
+    fn range(&self) -> Range<usize> {
+        self.position..self.end
+    }
+
+    fn bytes(&self) -> &'a [u8] {
+        self.message.get(self.range()).unwrap_or_default()
+    }
+
+    /// The next `count` bytes.
+    fn take(&mut self, count: usize) -> Result<Reader<'a>, HelloError> {
+        if count > self.end - self.position {
+            return Err(HelloError::Malformed);
+        }
+        let begin = self.position;
+        self.position += count;
+        Ok(Reader {
+            message: self.message,
+            position: begin,
+            end: self.position,
+        })
+    }
+
+    fn u8(&mut self) -> Result<u8, HelloError> {
+        match *self.take(1)?.bytes() {
+            [byte] => Ok(byte),
+            _ => Err(HelloError::Malformed),
+        }
+    }
+
+    fn u16(&mut self) -> Result<u16, HelloError> {
+        Ok(u16::from_be_bytes([self.u8()?, self.u8()?]))
+    }
+
+    /// A list with its length in a byte.
+    fn list8(&mut self) -> Result<Reader<'a>, HelloError> {
+        let length = self.u8()?;
+        self.take(length.into())
+    }
+
+    /// A list with its length in two bytes.
+    fn list16(&mut self) -> Result<Reader<'a>, HelloError> {
+        let length = self.u16()?;
+        self.take(length.into())
+    }
+
+    fn non_empty(self) -> Result<Reader<'a>, HelloError> {
+        match self.is_empty() {
+            true => Err(HelloError::Malformed),
+            false => Ok(self),
+        }
+    }
+
+    /// Where it is: a list of numbers of two bytes each.
+    fn of_u16(self) -> Result<Range<usize>, HelloError> {
+        match self.range().len().is_multiple_of(2) {
+            true => Ok(self.range()),
+            false => Err(HelloError::Malformed),
+        }
+    }
+
+    /// Nothing may be left.
+    fn finish(&self) -> Result<(), HelloError> {
+        match self.is_empty() {
+            true => Ok(()),
+            false => Err(HelloError::Malformed),
+        }
+    }
+}
+
+/// Type, version, length.
+const RECORD_HEADER: usize = 5;
+/// The longest payload of a record that is not encrypted.
+const RECORD_BYTES_MAX: usize = 16 * 1024;
+const HANDSHAKE: u8 = 22;
+/// Of all versions of TLS; 2 was the version of SSL before.
+const VERSION_MAJOR: u8 = 3;
+
+/// Type and length.
+const MESSAGE_HEADER: usize = 4;
+const CLIENT_HELLO: u8 = 1;
+const RANDOM: usize = 32;
+const HOST_NAME: u8 = 0;
+const NAME_BYTES_MAX: usize = 253;
+const LABEL_BYTES_MAX: usize = 63;
+
+mod extension {
+    pub(super) const SERVER_NAME: u16 = 0;
+    pub(super) const SIGNATURE_ALGORITHMS: u16 = 13;
+    pub(super) const ALPN: u16 = 16;
+    pub(super) const SESSION_TICKET: u16 = 35;
+    pub(super) const PRE_SHARED_KEY: u16 = 41;
+    pub(super) const SUPPORTED_VERSIONS: u16 = 43;
+}
+
+mod alert {
+    pub(super) const UNEXPECTED_MESSAGE: u8 = 10;
+    pub(super) const RECORD_OVERFLOW: u8 = 22;
+    pub(super) const ILLEGAL_PARAMETER: u8 = 47;
+    pub(super) const DECODE_ERROR: u8 = 50;
+    pub(super) const PROTOCOL_VERSION: u8 = 70;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+//! The beginning of TLS connections: in any pieces they are read alike, and what is given on in one record says the
+//! same.
+//!
+//! The input is what the client sends first.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use petrel_proto::client_hello::{
+    ClientHello, ClientHelloDecoder, DecodedHello, HelloError, MESSAGE_BYTES_MAX, RECORDS_MAX,
+};
+
+fuzz_target!(|input: &[u8]| {
+    let read = decode(input, usize::MAX);
+    for step in [1, 7] {
+        assert_eq!(decode(input, step), read);
+    }
+    match read {
+        Ok(Some((hello, length))) => {
+            assert!(length <= input.len());
+            say_again(&hello);
+            look_at(&hello);
+        }
+        // The longest that is waited for: all records have headers.
+        Ok(None) => assert!(input.len() < MESSAGE_BYTES_MAX + 5 * usize::from(RECORDS_MAX) + 5),
+        Err(_) => {}
+    }
+});
+
+type Read = Result<Option<(ClientHello, usize)>, HelloError>;
+
+fn decode(input: &[u8], step: usize) -> Read {
+    let mut decoder = ClientHelloDecoder::default();
+    let mut before = 0;
+    for piece in input.chunks(step) {
+        match decoder.decode(piece)? {
+            DecodedHello::NeedMore => before += piece.len(),
+            DecodedHello::Complete { hello, consumed } => {
+                return Ok(Some((*hello, before + consumed)));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// One record carries what several did.
+fn say_again(hello: &ClientHello) {
+    let mut record = Vec::new();
+    hello.write_record(&mut record);
+    let again = decode(&record, usize::MAX);
+    assert_eq!(again, Ok(Some((hello.clone(), record.len()))));
+}
+
+fn look_at(hello: &ClientHello) {
+    if let Some(name) = hello.server_name() {
+        assert!(!name.is_empty() && name.len() <= 253);
+        assert!(!name.ends_with('.') && name.parse::<std::net::IpAddr>().is_err());
+        let is_allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.');
+        assert!(name.bytes().all(is_allowed));
+    }
+    assert!(hello.alpn().all(|name| !name.is_empty()));
+    assert!(hello.versions().count() > 0 && hello.cipher_suites().count() > 0);
+    let _ = hello.signature_schemes().count();
+}
