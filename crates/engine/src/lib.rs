@@ -41,6 +41,7 @@ pub mod subrequest;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod throttle;
+pub mod tls;
 mod trace;
 mod transport;
 pub mod turn;

@@ -295,3 +295,28 @@ pub(crate) const SYMLINKS_MAX: usize = 40;
 
 /// Directories in one path that is walked part by part: each takes a descriptor meanwhile.
 pub(crate) const WALKED_DIRECTORIES_MAX: usize = 128;
+
+/// Bytes of one TLS record's plaintext (RFC 8446 section 5.1).
+pub(crate) const TLS_RECORD_BYTES_MAX: usize = 16 * 1024;
+
+/// Bytes of a small record's plaintext: with all that stands around it, it fits one segment of a usual path, by PPPoE and IPv6.
+pub(crate) const TLS_SMALL_RECORD_BYTES: usize = 1369;
+
+/// Bytes that a connection sends in small records, from its begin and after a pause: by then its window is larger than
+/// a large record even where packets are lost.
+pub(crate) const TLS_SMALL_RECORDS_BYTES: u32 = 128 * 1024;
+
+/// Bytes that are one record even so, if nothing more is there: an answer with a small body. It comes in one flight,
+/// and four records of it cost three times as much.
+pub(crate) const TLS_WHOLE_ANSWER_BYTES_MAX: usize = 4 * TLS_SMALL_RECORD_BYTES;
+
+/// Seconds without a record that are a pause: the kernel begins anew with a small window (tcp_slow_start_after_idle).
+/// By a clock of whole seconds more than one.
+pub(crate) const TLS_PAUSE_S: u32 = 2;
+
+/// Bytes of a client's TLS records that wait for more of them, during a handshake: the certificates of a client.
+/// Afterwards the rest of one record.
+pub(crate) const TLS_HELD_BYTES_MAX: usize = 32 * 1024;
+
+/// Bytes of records that are made at once, for one write: four large ones.
+pub(crate) const TLS_OUTGOING_BYTES: usize = 4 * TLS_RECORD_BYTES_MAX + 1024;

@@ -1,0 +1,88 @@
+//! How much plaintext goes into one record.
+//!
+//! A client can use nothing of a record before it has all of it. On a connection whose window is still small the rest
+//! of a large record comes a round trip later, so first records are small. Each record costs the worker about as much
+//! as encrypting 1 KiB, so later ones are large.
+
+use crate::limits;
+
+/// Decides it for one connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RecordSizes {
+    /// Bytes since the last pause, as far as they matter.
+    sent_bytes: u32,
+    /// The second of the last record.
+    last_s: u32,
+}
+
+impl RecordSizes {
+    /// How many of the next `available` bytes one record should take.
+    pub(super) fn next(&mut self, available: usize, now_s: u32) -> usize {
+        if now_s.saturating_sub(self.last_s) >= limits::TLS_PAUSE_S {
+            self.sent_bytes = 0;
+        }
+        match self.sent_bytes < limits::TLS_SMALL_RECORDS_BYTES {
+            true if available <= limits::TLS_WHOLE_ANSWER_BYTES_MAX => available,
+            true => limits::TLS_SMALL_RECORD_BYTES,
+            false => available.min(limits::TLS_RECORD_BYTES_MAX),
+        }
+    }
+
+    /// A record with `bytes` of plaintext was made.
+    pub(super) fn made(&mut self, bytes: usize, now_s: u32) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.sent_bytes = self.sent_bytes.saturating_add(bytes);
+        self.last_s = now_s;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW_S: u32 = 1000;
+
+    /// What the records of `bytes` take that are there at once.
+    fn sizes(policy: &mut RecordSizes, mut bytes: usize, now_s: u32) -> Vec<usize> {
+        let mut sizes = Vec::new();
+        while bytes > 0 {
+            let size = policy.next(bytes, now_s);
+            policy.made(size, now_s);
+            sizes.push(size);
+            bytes -= size;
+        }
+        sizes
+    }
+
+    #[test]
+    fn a_small_answer_is_one_record() {
+        let mut policy = RecordSizes::default();
+        assert_eq!(sizes(&mut policy, 4500, NOW_S), [4500]);
+    }
+
+    #[test]
+    fn records_grow_and_are_small_again_after_a_pause() {
+        let mut policy = RecordSizes::default();
+        let begin = sizes(
+            &mut policy,
+            limits::TLS_SMALL_RECORDS_BYTES as usize + 100_000,
+            NOW_S,
+        );
+        assert_eq!(begin[0], limits::TLS_SMALL_RECORD_BYTES);
+        let small = begin
+            .iter()
+            .filter(|&&size| size == limits::TLS_SMALL_RECORD_BYTES);
+        let bytes = small.count() * limits::TLS_SMALL_RECORD_BYTES;
+        assert!(bytes >= limits::TLS_SMALL_RECORDS_BYTES as usize);
+        assert!(begin.contains(&limits::TLS_RECORD_BYTES_MAX));
+
+        let soon_s = NOW_S + limits::TLS_PAUSE_S - 1;
+        assert_eq!(policy.next(100_000, soon_s), limits::TLS_RECORD_BYTES_MAX);
+        policy.made(1, soon_s);
+        let later_s = soon_s + limits::TLS_PAUSE_S;
+        assert_eq!(
+            policy.next(100_000, later_s),
+            limits::TLS_SMALL_RECORD_BYTES
+        );
+    }
+}

@@ -1,0 +1,573 @@
+//! One TLS connection: rustls's connection without buffers of its own, and what it needs around it.
+//!
+//! The only file that names the connection types of rustls. The order of calls: read from the socket into
+//! [`TlsSession::read_room`], then [`TlsSession::receive`]; write what [`TlsSession::outgoing`] shows, then
+//! [`TlsSession::wrote`]; [`TlsSession::encrypt`] when nothing is outgoing any more, or to send with it. After an
+//! error the alert is outgoing, and nothing else happens.
+//!
+//! A session that waits for its client holds no buffer: those of a worker's sessions are the worker's
+//! ([`TlsBuffers`]). What it keeps between two calls is the beginning of a record that has not come whole, and records
+//! that the socket has not taken.
+
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+
+use petrel_proto::client_hello::{ClientHello, ClientHelloDecoder, DecodedHello, HelloError};
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{
+    ConnectionState, EncodeError, EncodeTlsData, EncryptError, InsufficientSizeError,
+    UnbufferedStatus,
+};
+use rustls::{AlertDescription, HandshakeKind, ServerConfig};
+
+use super::facts::{self, TlsFacts, TlsVersion};
+use super::record_sizes::RecordSizes;
+use crate::limits;
+
+/// Chooses the configuration of a client by what it asks for, or the alert to refuse it with.
+pub type ChooseConfig<'a> =
+    dyn Fn(&ClientHello) -> Result<Arc<ServerConfig>, AlertDescription> + 'a;
+
+/// A TLS connection with a client.
+pub struct TlsSession {
+    stage: Stage,
+    /// Bytes of the client that wait for more. What was decrypted of them already is so in place.
+    held: Vec<u8>,
+    /// Records that the socket has not taken, from `unsent_from` on.
+    unsent: Vec<u8>,
+    unsent_from: usize,
+    sizes: RecordSizes,
+    server_name: Option<Box<str>>,
+    /// The client has said that it sends nothing more.
+    is_ended: bool,
+    has_said_end: bool,
+}
+
+enum Stage {
+    /// Waits for the ClientHello.
+    Hello(ClientHelloDecoder),
+    Open(Box<UnbufferedServerConnection>),
+    /// An error has ended it.
+    Over,
+}
+
+/// What the sessions of a worker use one after the other.
+pub struct TlsBuffers {
+    incoming: Box<[u8]>,
+    outgoing: Box<[u8]>,
+    /// Bytes of `outgoing` that are records to be written.
+    filled: usize,
+    /// Where pieces are put together that become one record.
+    joined: Vec<u8>,
+}
+
+/// What the client's bytes have come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes of plaintext.
+    pub bytes: usize,
+    /// The client sends nothing more, and has said so. It may still read.
+    pub is_end: bool,
+}
+
+/// Why a session is over.
+#[derive(Debug)]
+pub enum TlsError {
+    /// The connection does not begin with a ClientHello that can be used.
+    Hello(HelloError),
+    /// The chooser has refused the client.
+    Refused(AlertDescription),
+    /// The client has broken the rules, or there is nothing both can do.
+    Protocol(rustls::Error),
+    /// The client's message is longer than [`limits::TLS_HELD_BYTES_MAX`].
+    TooLong,
+    /// As many records were sent as the key may be used for.
+    KeyExhausted,
+    /// The owner of the session gave it too little room.
+    NoRoom,
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TlsError::Hello(error) => error.fmt(formatter),
+            TlsError::Refused(alert) => write!(formatter, "the client is refused: {alert:?}"),
+            TlsError::Protocol(error) => error.fmt(formatter),
+            TlsError::TooLong => {
+                formatter.write_str("a message of the client's handshake is too long")
+            }
+            TlsError::KeyExhausted => formatter.write_str("the connection has used up its key"),
+            TlsError::NoRoom => formatter.write_str("a buffer of the worker is too small"),
+        }
+    }
+}
+
+impl std::error::Error for TlsError {}
+
+impl From<rustls::Error> for TlsError {
+    fn from(error: rustls::Error) -> TlsError {
+        TlsError::Protocol(error)
+    }
+}
+
+impl Default for TlsBuffers {
+    fn default() -> TlsBuffers {
+        TlsBuffers {
+            incoming: vec![0; limits::RECEIVE_BUFFER_BYTES].into(),
+            outgoing: vec![0; limits::TLS_OUTGOING_BYTES].into(),
+            filled: 0,
+            joined: Vec::with_capacity(limits::TLS_RECORD_BYTES_MAX),
+        }
+    }
+}
+
+impl Default for TlsSession {
+    fn default() -> TlsSession {
+        TlsSession {
+            stage: Stage::Hello(ClientHelloDecoder::default()),
+            held: Vec::new(),
+            unsent: Vec::new(),
+            unsent_from: 0,
+            sizes: RecordSizes::default(),
+            server_name: None,
+            is_ended: false,
+            has_said_end: false,
+        }
+    }
+}
+
+/// From the client.
+impl TlsSession {
+    /// Where the next bytes of the socket belong.
+    pub fn read_room<'b>(&self, buffers: &'b mut TlsBuffers) -> &'b mut [u8] {
+        // Never all of it: see `hold`.
+        buffers
+            .incoming
+            .get_mut(self.held.len()..)
+            .unwrap_or_default()
+    }
+
+    /// Takes `count` bytes that were read into [`read_room`](Self::read_room), decrypts what is whole of them, and puts
+    /// the plaintext into `plain`, which has room for as many bytes as the worker's buffer.
+    ///
+    /// # Errors
+    /// Final: what is outgoing is to be written, and the connection to be closed.
+    pub fn receive(
+        &mut self,
+        count: usize,
+        buffers: &mut TlsBuffers,
+        plain: &mut [u8],
+        choose: &ChooseConfig<'_>,
+    ) -> Result<Received, TlsError> {
+        let result = match &mut self.stage {
+            Stage::Hello(_) => self.receive_hello(count, buffers, plain, choose),
+            Stage::Open(_) => self.receive_records(count, buffers, plain),
+            Stage::Over => Ok(0),
+        };
+        match result {
+            Ok(bytes) => Ok(Received {
+                bytes,
+                is_end: self.is_ended,
+            }),
+            Err(error) => {
+                self.fail(&error);
+                Err(error)
+            }
+        }
+    }
+
+    fn receive_hello(
+        &mut self,
+        count: usize,
+        buffers: &mut TlsBuffers,
+        plain: &mut [u8],
+        choose: &ChooseConfig<'_>,
+    ) -> Result<usize, TlsError> {
+        let Stage::Hello(decoder) = &mut self.stage else {
+            return Ok(0);
+        };
+        let input = buffers.incoming.get(..count).unwrap_or_default();
+        let decoded = decoder.decode(input).map_err(TlsError::Hello)?;
+        let DecodedHello::Complete { hello, consumed } = decoded else {
+            return Ok(0);
+        };
+        let config = choose(&hello).map_err(TlsError::Refused)?;
+        self.server_name = hello.server_name().map(Into::into);
+        // In one record, in whatever it came.
+        hello.write_record(&mut self.held);
+        drop(hello);
+        self.stage = Stage::Open(Box::new(UnbufferedServerConnection::new(config)?));
+        // What is behind it comes behind it again.
+        let behind = self.held.len();
+        let room = behind..behind + (count - consumed);
+        if room.end > buffers.incoming.len() {
+            return Err(TlsError::TooLong);
+        }
+        buffers.incoming.copy_within(consumed..count, behind);
+        self.receive_records(room.len(), buffers, plain)
+    }
+
+    fn receive_records(
+        &mut self,
+        count: usize,
+        buffers: &mut TlsBuffers,
+        plain: &mut [u8],
+    ) -> Result<usize, TlsError> {
+        let Stage::Open(connection) = &mut self.stage else {
+            return Ok(0);
+        };
+        let held = self.held.len();
+        let Some(incoming) = buffers.incoming.get_mut(..held + count) else {
+            return Err(TlsError::NoRoom);
+        };
+        if is_part_of_record(&self.held, &incoming[held..]) {
+            self.held.extend_from_slice(&incoming[held..]);
+            return Ok(0);
+        }
+        incoming[..held].copy_from_slice(&self.held);
+        self.held = Vec::new();
+        let mut output = Output {
+            unsent: &mut self.unsent,
+            plain,
+            plain_bytes: 0,
+        };
+        let driven = drive(connection, incoming, &mut output)?;
+        let plain_bytes = output.plain_bytes;
+        self.is_ended |= driven.is_ended;
+        let rest = incoming.get(driven.used..).unwrap_or_default();
+        if !rest.is_empty() && !self.is_ended {
+            if rest.len() > limits::TLS_HELD_BYTES_MAX {
+                return Err(TlsError::TooLong);
+            }
+            self.held = rest.to_vec();
+        }
+        Ok(plain_bytes)
+    }
+
+    /// Whether the client was cut off: the socket has ended, and the client has not said that it would.
+    pub fn is_cut_off(&self) -> bool {
+        !self.is_ended
+    }
+}
+
+/// To the client.
+impl TlsSession {
+    /// Encrypts as much of `head` and of `body` behind it as one write should take, a record after the other, behind
+    /// what is outgoing. Answers how many bytes that is. 0: what is outgoing has to be written first, or the
+    /// handshake is not done.
+    ///
+    /// # Errors
+    /// Final, as for [`receive`](Self::receive).
+    pub fn encrypt(
+        &mut self,
+        head: &[u8],
+        body: &[u8],
+        now_s: u32,
+        buffers: &mut TlsBuffers,
+    ) -> Result<usize, TlsError> {
+        if !self.is_established() || self.has_said_end || !self.move_unsent(buffers) {
+            return Ok(0);
+        }
+        match self.encrypt_records(head, body, now_s, buffers) {
+            Ok(taken) => Ok(taken),
+            Err(error) => {
+                self.keep_unwritten(buffers, 0);
+                self.fail(&error);
+                Err(error)
+            }
+        }
+    }
+
+    fn encrypt_records(
+        &mut self,
+        head: &[u8],
+        body: &[u8],
+        now_s: u32,
+        buffers: &mut TlsBuffers,
+    ) -> Result<usize, TlsError> {
+        let mut taken = 0;
+        let all = head.len() + body.len();
+        while taken < all {
+            let wanted = self.sizes.next(all - taken, now_s);
+            let TlsBuffers {
+                outgoing,
+                filled,
+                joined,
+                ..
+            } = &mut *buffers;
+            let room = outgoing.get_mut(*filled..).unwrap_or_default();
+            let bytes = wanted.min(room.len().saturating_sub(RECORD_OVERHEAD_MAX));
+            // A large record that does not fit waits for the next write.
+            if bytes < wanted && (taken > 0 || bytes == 0) {
+                break;
+            }
+            let piece = match taken < head.len() {
+                true if taken + bytes <= head.len() => &head[taken..taken + bytes],
+                true => {
+                    joined.clear();
+                    joined.extend_from_slice(&head[taken..]);
+                    joined.extend_from_slice(&body[..taken + bytes - head.len()]);
+                    &joined[..]
+                }
+                false => &body[taken - head.len()..][..bytes],
+            };
+            let Some(length) = self.encrypt_record(piece, room)? else {
+                break;
+            };
+            buffers.filled += length;
+            taken += bytes;
+            self.sizes.made(bytes, now_s);
+        }
+        Ok(taken)
+    }
+
+    /// `None`: there is no room.
+    fn encrypt_record(&mut self, plain: &[u8], room: &mut [u8]) -> Result<Option<usize>, TlsError> {
+        let Stage::Open(connection) = &mut self.stage else {
+            return Ok(None);
+        };
+        match connection.process_tls_records(&mut self.held).state? {
+            ConnectionState::WriteTraffic(mut traffic) => match traffic.encrypt(plain, room) {
+                Ok(length) => Ok(Some(length)),
+                Err(EncryptError::InsufficientSize(_)) => Ok(None),
+                Err(EncryptError::EncryptExhausted) => Err(TlsError::KeyExhausted),
+            },
+            // Of keys that change. It follows what is in `room`.
+            ConnectionState::EncodeTlsData(record) => {
+                push_record(record, &mut self.unsent)?;
+                Ok(None)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Says that nothing more will be sent (close_notify), behind what is outgoing. Nothing is said twice, nor before
+    /// the handshake is done.
+    pub fn say_end(&mut self) {
+        let Stage::Open(connection) = &mut self.stage else {
+            return;
+        };
+        if self.has_said_end || connection.is_handshaking() {
+            return;
+        }
+        self.has_said_end = true;
+        let mut room = [0; ALERT_BYTES_MAX];
+        let status = connection.process_tls_records(&mut self.held);
+        if let Ok(ConnectionState::WriteTraffic(mut traffic)) = status.state
+            && let Ok(length) = traffic.queue_close_notify(&mut room)
+        {
+            self.unsent.extend_from_slice(&room[..length]);
+        }
+    }
+
+    /// What is to be written to the socket, in one call. None of it belongs to another session: between
+    /// [`encrypt`](Self::encrypt) and [`wrote`](Self::wrote) no other one may use `buffers`.
+    pub fn outgoing<'b>(&'b self, buffers: &'b TlsBuffers) -> &'b [u8] {
+        match buffers.filled {
+            0 => self.unsent.get(self.unsent_from..).unwrap_or_default(),
+            filled => buffers.outgoing.get(..filled).unwrap_or_default(),
+        }
+    }
+
+    /// The socket has taken `count` bytes of what is outgoing; the session keeps the rest.
+    pub fn wrote(&mut self, count: usize, buffers: &mut TlsBuffers) {
+        if buffers.filled > 0 {
+            return self.keep_unwritten(buffers, count);
+        }
+        self.unsent_from += count;
+        if self.unsent_from >= self.unsent.len() {
+            self.unsent = Vec::new();
+            self.unsent_from = 0;
+        }
+    }
+
+    /// Keeps what stands in `buffers` behind the first `count` bytes, in front of what is unsent.
+    fn keep_unwritten(&mut self, buffers: &mut TlsBuffers, count: usize) {
+        let rest = buffers
+            .outgoing
+            .get(count..buffers.filled)
+            .unwrap_or_default();
+        self.unsent.splice(..0, rest.iter().copied());
+        buffers.filled = 0;
+    }
+
+    /// Moves what is unsent into `buffers`, so that records can follow it. False: it is too much for that.
+    fn move_unsent(&mut self, buffers: &mut TlsBuffers) -> bool {
+        let unsent = self.unsent.get(self.unsent_from..).unwrap_or_default();
+        if unsent.is_empty() {
+            return true;
+        }
+        // Of a handshake, or a rest that is not worth another write.
+        if unsent.len() > limits::TLS_RECORD_BYTES_MAX {
+            return false;
+        }
+        let place = buffers.outgoing.get_mut(..unsent.len());
+        place.unwrap_or_default().copy_from_slice(unsent);
+        buffers.filled = unsent.len();
+        self.unsent = Vec::new();
+        self.unsent_from = 0;
+        true
+    }
+}
+
+/// What it is at.
+impl TlsSession {
+    /// Whether the handshake is done.
+    pub fn is_established(&self) -> bool {
+        matches!(&self.stage, Stage::Open(connection) if !connection.is_handshaking())
+    }
+
+    /// What client and server have agreed on, when the handshake is done.
+    pub fn facts(&self) -> Option<TlsFacts<'_>> {
+        let Stage::Open(connection) = &self.stage else {
+            return None;
+        };
+        if connection.is_handshaking() {
+            return None;
+        }
+        let (cipher, cipher_bits) = facts::cipher(connection.negotiated_cipher_suite()?.suite());
+        let group = connection.negotiated_key_exchange_group();
+        Some(TlsFacts {
+            version: TlsVersion::of(connection.protocol_version()?)?,
+            cipher,
+            cipher_bits,
+            group: group.and_then(|group| group.name().as_str()),
+            alpn: connection.alpn_protocol(),
+            server_name: self.server_name.as_deref(),
+            client_certificates: connection.peer_certificates().unwrap_or_default(),
+            is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+        })
+    }
+
+    /// Ends the session for `error`; the alert is outgoing.
+    fn fail(&mut self, error: &TlsError) {
+        let stage = mem::replace(&mut self.stage, Stage::Over);
+        self.held = Vec::new();
+        let alert = match (error, stage) {
+            (TlsError::Hello(error), _) => error.alert(),
+            (TlsError::Refused(alert), _) => Some(u8::from(*alert)),
+            // rustls has an alert for what it has refused itself.
+            (_, Stage::Open(mut connection)) => {
+                take_alert(&mut connection, &mut self.unsent);
+                None
+            }
+            (_, Stage::Hello(_) | Stage::Over) => Some(u8::from(AlertDescription::InternalError)),
+        };
+        if let Some(alert) = alert {
+            self.unsent
+                .extend_from_slice(&[ALERT, 3, 3, 0, 2, FATAL, alert]);
+        }
+    }
+}
+
+/// Where the results of [`drive`] go.
+struct Output<'a> {
+    unsent: &'a mut Vec<u8>,
+    plain: &'a mut [u8],
+    plain_bytes: usize,
+}
+
+impl Output<'_> {
+    fn push_plain(&mut self, bytes: &[u8]) -> Result<(), TlsError> {
+        let end = self.plain_bytes + bytes.len();
+        let place = self
+            .plain
+            .get_mut(self.plain_bytes..end)
+            .ok_or(TlsError::NoRoom)?;
+        place.copy_from_slice(bytes);
+        self.plain_bytes = end;
+        Ok(())
+    }
+}
+
+/// Appends a record that rustls has made to what is unsent.
+fn push_record(
+    mut record: EncodeTlsData<'_, ServerConnectionData>,
+    unsent: &mut Vec<u8>,
+) -> Result<(), TlsError> {
+    let Err(EncodeError::InsufficientSize(size)) = record.encode(&mut []) else {
+        return Ok(());
+    };
+    let InsufficientSizeError { required_size } = size;
+    let begin = unsent.len();
+    unsent.resize(begin + required_size, 0);
+    match record.encode(&mut unsent[begin..]) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(TlsError::NoRoom),
+    }
+}
+
+/// Appends the alert of a connection that has failed. rustls must not see the client's bytes again: it panics when they
+/// are not those it has been shown before. It does not look at them as long as it has something to send.
+fn take_alert(connection: &mut UnbufferedServerConnection, unsent: &mut Vec<u8>) {
+    while connection.wants_write() {
+        match connection.process_tls_records(&mut []).state {
+            Ok(ConnectionState::EncodeTlsData(record)) => {
+                let _ = push_record(record, unsent);
+            }
+            Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                while traffic.next_record().is_some() {}
+            }
+            _ => return,
+        }
+    }
+}
+
+/// What [`drive`] has done.
+#[derive(Default)]
+struct Driven {
+    /// Bytes from the front of the input that are of no more use.
+    used: usize,
+    is_ended: bool,
+}
+
+/// Goes on as far as `incoming` and the connection allow.
+fn drive(
+    connection: &mut UnbufferedServerConnection,
+    incoming: &mut [u8],
+    output: &mut Output<'_>,
+) -> Result<Driven, TlsError> {
+    let mut driven = Driven::default();
+    loop {
+        let input = incoming.get_mut(driven.used..).unwrap_or_default();
+        let UnbufferedStatus { discard, state, .. } = connection.process_tls_records(input);
+        driven.used += discard;
+        match state? {
+            ConnectionState::ReadTraffic(mut traffic) => {
+                while let Some(record) = traffic.next_record() {
+                    let record = record?;
+                    driven.used += record.discard;
+                    output.push_plain(record.payload)?;
+                }
+            }
+            ConnectionState::EncodeTlsData(record) => push_record(record, output.unsent)?,
+            // They are kept until they are.
+            ConnectionState::TransmitTlsData(records) => records.done(),
+            ConnectionState::PeerClosed => driven.is_ended = true,
+            // Early data is not offered.
+            _ => return Ok(driven),
+        }
+    }
+}
+
+/// Whether `held` and `more` are the beginning of one record and no whole one, as far as `held` shows. What was
+/// decrypted of `held` still has its header.
+fn is_part_of_record(held: &[u8], more: &[u8]) -> bool {
+    match *held {
+        [_, _, _, high, low, ..] => {
+            let length = RECORD_HEADER + usize::from(u16::from_be_bytes([high, low]));
+            held.len() + more.len() < length.min(limits::TLS_HELD_BYTES_MAX)
+        }
+        _ => false,
+    }
+}
+
+const RECORD_HEADER: usize = 5;
+const ALERT: u8 = 21;
+const FATAL: u8 = 2;
+/// What a record is longer than its plaintext: header, nonce of TLS 1.2, type of TLS 1.3, tag. And a change of keys in
+/// front of it.
+const RECORD_OVERHEAD_MAX: usize = 128;
+/// An encrypted close_notify, and a change of keys in front of it.
+const ALERT_BYTES_MAX: usize = 128;
