@@ -200,7 +200,7 @@ impl ClientHelloDecoder {
 impl ClientHello {
     /// Reads a complete message.
     fn parse(message: Vec<u8>) -> Result<ClientHello, HelloError> {
-        let mut input = Reader {
+        let mut input = HelloReader {
             message: &message,
             position: MESSAGE_HEADER,
             end: message.len(),
@@ -229,7 +229,7 @@ impl ClientHello {
         Ok(hello)
     }
 
-    fn parse_extensions(&mut self, mut extensions: Reader<'_>) -> Result<(), HelloError> {
+    fn parse_extensions(&mut self, mut extensions: HelloReader<'_>) -> Result<(), HelloError> {
         // The TLS library refuses others that come twice.
         let mut seen = [false; 6];
         while !extensions.is_empty() {
@@ -351,7 +351,7 @@ fn is_http(begun: &[u8]) -> bool {
 
 /// The name in the extension `body`. Other kinds of names than those of hosts do not exist; what follows one
 /// cannot be read.
-fn server_name(mut body: Reader<'_>) -> Result<Box<str>, HelloError> {
+fn server_name(mut body: HelloReader<'_>) -> Result<Box<str>, HelloError> {
     let mut names = body.list16()?.non_empty()?;
     body.finish()?;
     if names.u8()? != HOST_NAME {
@@ -401,13 +401,13 @@ fn move_bytes(from: &mut &[u8], to: &mut [u8]) -> usize {
 
 /// A stretch of a message, read from its front.
 #[derive(Clone)]
-struct Reader<'a> {
+struct HelloReader<'a> {
     message: &'a [u8],
     position: usize,
     end: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> HelloReader<'a> {
     fn is_empty(&self) -> bool {
         self.position == self.end
     }
@@ -421,13 +421,13 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `count` bytes.
-    fn take(&mut self, count: usize) -> Result<Reader<'a>, HelloError> {
+    fn take(&mut self, count: usize) -> Result<HelloReader<'a>, HelloError> {
         if count > self.end - self.position {
             return Err(HelloError::Malformed);
         }
         let begin = self.position;
         self.position += count;
-        Ok(Reader {
+        Ok(HelloReader {
             message: self.message,
             position: begin,
             end: self.position,
@@ -446,18 +446,18 @@ impl<'a> Reader<'a> {
     }
 
     /// A list with its length in a byte.
-    fn list8(&mut self) -> Result<Reader<'a>, HelloError> {
+    fn list8(&mut self) -> Result<HelloReader<'a>, HelloError> {
         let length = self.u8()?;
         self.take(length.into())
     }
 
     /// A list with its length in two bytes.
-    fn list16(&mut self) -> Result<Reader<'a>, HelloError> {
+    fn list16(&mut self) -> Result<HelloReader<'a>, HelloError> {
         let length = self.u16()?;
         self.take(length.into())
     }
 
-    fn non_empty(self) -> Result<Reader<'a>, HelloError> {
+    fn non_empty(self) -> Result<HelloReader<'a>, HelloError> {
         match self.is_empty() {
             true => Err(HelloError::Malformed),
             false => Ok(self),
