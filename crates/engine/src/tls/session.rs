@@ -1,9 +1,9 @@
 //! One TLS connection: rustls's connection without buffers of its own, and what it needs around it.
 //!
 //! The only file that names the connection types of rustls. The order of calls: read from the socket into
-//! [`TlsSession::read_room`], then [`TlsSession::receive`]; write what [`TlsSession::outgoing`] shows, then
-//! [`TlsSession::wrote`]; [`TlsSession::encrypt`] when nothing is outgoing any more, or to send with it. After an
-//! error the alert is outgoing, and nothing else happens.
+//! [`TlsSession::read_room`], then [`TlsSession::receive`]; write what [`TlsSession::outgoing`] shows, or
+//! [`TlsSession::encrypt`], which is that with more behind it. After an error the alert is outgoing, and nothing else
+//! happens.
 //!
 //! A session that waits for its client holds no buffer: those of a worker's sessions are the worker's
 //! ([`TlsBuffers`]). What it keeps between two calls is the beginning of a record that has not come whole, and records
@@ -60,6 +60,13 @@ pub struct TlsBuffers {
     filled: usize,
     /// Where pieces are put together that become one record.
     joined: Vec<u8>,
+}
+
+/// What the socket is to take next. The session keeps what it does not take, also when this is dropped.
+pub struct Outgoing<'a> {
+    session: &'a mut TlsSession,
+    buffers: &'a mut TlsBuffers,
+    taken: usize,
 }
 
 /// What the client's bytes have come to.
@@ -254,28 +261,39 @@ impl TlsSession {
 /// To the client.
 impl TlsSession {
     /// Encrypts as much of `head` and of `body` behind it as one write should take, a record after the other, behind
-    /// what is outgoing. Answers how many bytes that is. 0: what is outgoing has to be written first, or the
-    /// handshake is not done.
+    /// what is outgoing. Nothing, if what is outgoing has to be written first, or the handshake is not done.
     ///
     /// # Errors
     /// Final, as for [`receive`](Self::receive).
-    pub fn encrypt(
-        &mut self,
+    pub fn encrypt<'a>(
+        &'a mut self,
         head: &[u8],
         body: &[u8],
         now_s: u32,
-        buffers: &mut TlsBuffers,
-    ) -> Result<usize, TlsError> {
-        if !self.is_established() || self.has_said_end || !self.move_unsent(buffers) {
-            return Ok(0);
-        }
-        match self.encrypt_records(head, body, now_s, buffers) {
-            Ok(taken) => Ok(taken),
-            Err(error) => {
-                self.keep_unwritten(buffers, 0);
-                self.fail(&error);
-                Err(error)
+        buffers: &'a mut TlsBuffers,
+    ) -> Result<Outgoing<'a>, TlsError> {
+        let mut outgoing = self.outgoing(buffers);
+        let Outgoing {
+            session, buffers, ..
+        } = &mut outgoing;
+        if session.is_established() && !session.has_said_end && session.move_unsent(buffers) {
+            match session.encrypt_records(head, body, now_s, buffers) {
+                Ok(taken) => outgoing.taken = taken,
+                Err(error) => {
+                    session.fail(&error);
+                    return Err(error);
+                }
             }
+        }
+        Ok(outgoing)
+    }
+
+    /// What is to be written to the socket, in one call.
+    pub fn outgoing<'a>(&'a mut self, buffers: &'a mut TlsBuffers) -> Outgoing<'a> {
+        Outgoing {
+            session: self,
+            buffers,
+            taken: 0,
         }
     }
 
@@ -361,27 +379,6 @@ impl TlsSession {
         }
     }
 
-    /// What is to be written to the socket, in one call. None of it belongs to another session: between
-    /// [`encrypt`](Self::encrypt) and [`wrote`](Self::wrote) no other one may use `buffers`.
-    pub fn outgoing<'b>(&'b self, buffers: &'b TlsBuffers) -> &'b [u8] {
-        match buffers.filled {
-            0 => self.unsent.get(self.unsent_from..).unwrap_or_default(),
-            filled => buffers.outgoing.get(..filled).unwrap_or_default(),
-        }
-    }
-
-    /// The socket has taken `count` bytes of what is outgoing; the session keeps the rest.
-    pub fn wrote(&mut self, count: usize, buffers: &mut TlsBuffers) {
-        if buffers.filled > 0 {
-            return self.keep_unwritten(buffers, count);
-        }
-        self.unsent_from += count;
-        if self.unsent_from >= self.unsent.len() {
-            self.unsent = Vec::new();
-            self.unsent_from = 0;
-        }
-    }
-
     /// Keeps what stands in `buffers` behind the first `count` bytes, in front of what is unsent.
     fn keep_unwritten(&mut self, buffers: &mut TlsBuffers, count: usize) {
         let rest = buffers
@@ -408,6 +405,41 @@ impl TlsSession {
         self.unsent = Vec::new();
         self.unsent_from = 0;
         true
+    }
+}
+
+impl Outgoing<'_> {
+    /// Bytes of plaintext that were encrypted now.
+    pub fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// Records, to be written in one call.
+    pub fn bytes(&self) -> &[u8] {
+        let unsent = self.session.unsent.get(self.session.unsent_from..);
+        match self.buffers.filled {
+            0 => unsent.unwrap_or_default(),
+            filled => self.buffers.outgoing.get(..filled).unwrap_or_default(),
+        }
+    }
+
+    /// The socket has taken `count` of them.
+    pub fn wrote(self, count: usize) {
+        let session = &mut *self.session;
+        if self.buffers.filled > 0 {
+            return session.keep_unwritten(self.buffers, count);
+        }
+        session.unsent_from += count;
+        if session.unsent_from >= session.unsent.len() {
+            session.unsent = Vec::new();
+            session.unsent_from = 0;
+        }
+    }
+}
+
+impl Drop for Outgoing<'_> {
+    fn drop(&mut self) {
+        self.session.keep_unwritten(self.buffers, 0);
     }
 }
 

@@ -185,13 +185,13 @@ impl Server {
     fn written(&mut self) -> Vec<Vec<u8>> {
         let mut writes = Vec::new();
         loop {
-            let outgoing = self.session.outgoing(&self.buffers);
-            let count = outgoing.len().min(self.takes);
+            let outgoing = self.session.outgoing(&mut self.buffers);
+            let count = outgoing.bytes().len().min(self.takes);
             if count == 0 {
                 return writes;
             }
-            writes.push(outgoing[..count].to_vec());
-            self.session.wrote(count, &mut self.buffers);
+            writes.push(outgoing.bytes()[..count].to_vec());
+            outgoing.wrote(count);
         }
     }
 
@@ -200,15 +200,15 @@ impl Server {
         let (mut head, mut body) = (head, body);
         while !head.is_empty() || !body.is_empty() {
             let (session, buffers) = (&mut self.session, &mut self.buffers);
-            let taken = session.encrypt(head, body, NOW_S, buffers).unwrap();
+            let outgoing = session.encrypt(head, body, NOW_S, buffers).unwrap();
+            let taken = outgoing.taken();
+            let count = outgoing.bytes().len().min(self.takes);
+            assert!(taken > 0 || count > 0, "it goes on");
+            writes.push(outgoing.bytes()[..count].to_vec());
+            outgoing.wrote(count);
             let of_head = taken.min(head.len());
             head = &head[of_head..];
             body = &body[taken - of_head..];
-            let outgoing = self.session.outgoing(&self.buffers);
-            assert!(taken > 0 || !outgoing.is_empty(), "it goes on");
-            let count = outgoing.len().min(self.takes);
-            writes.push(outgoing[..count].to_vec());
-            self.session.wrote(count, &mut self.buffers);
         }
         writes.extend(self.written());
         writes
@@ -606,6 +606,31 @@ fn tickets_and_the_first_answer_are_one_write() {
 }
 
 #[test]
+fn what_a_socket_does_not_take_is_kept() {
+    let mut pair = Pair::of(BOTH);
+    pair.drive().unwrap();
+    let Server {
+        session, buffers, ..
+    } = &mut pair.server;
+    let first = session.encrypt(b"first ", b"", NOW_S, buffers).unwrap();
+    assert_eq!(first.taken(), 6);
+    let bytes = first.bytes().to_vec();
+    drop(first);
+    // Another session of the worker.
+    let mut other = TlsSession::default();
+    assert!(other.outgoing(buffers).bytes().is_empty());
+    assert_eq!(session.outgoing(buffers).bytes(), bytes);
+    session.outgoing(buffers).wrote(3);
+    let both = session.encrypt(b"second", b"", NOW_S, buffers).unwrap();
+    assert!(both.taken() == 6 && both.bytes().starts_with(&bytes[3..]));
+    let rest = both.bytes().to_vec();
+    both.wrote(rest.len());
+    assert!(session.outgoing(buffers).bytes().is_empty());
+    let all = [&bytes[..3], &rest].concat();
+    assert_eq!(pair.client_takes(&all), b"first second");
+}
+
+#[test]
 fn many_requests_come_at_once() {
     let mut pair = Pair::of(BOTH);
     pair.drive().unwrap();
@@ -620,6 +645,17 @@ fn many_requests_come_at_once() {
         pair.client_says(part).unwrap();
     }
     assert!(pair.server.received == upload);
+}
+
+#[test]
+fn keys_change_when_the_client_asks_for_it() {
+    let mut pair = Pair::of(ONLY_13);
+    pair.drive().unwrap();
+    for step in [usize::MAX, 1, 20] {
+        pair.server.step = step;
+        pair.client.refresh_traffic_keys().unwrap();
+        pair.exchange();
+    }
 }
 
 #[test]
@@ -644,7 +680,8 @@ fn both_sides_say_that_they_end() {
         let state = pair.client.process_new_packets().unwrap();
         assert!(state.peer_has_closed());
         let (session, buffers) = (&mut pair.server.session, &mut pair.server.buffers);
-        assert_eq!(session.encrypt(b"more", b"", NOW_S, buffers).unwrap(), 0);
+        let outgoing = session.encrypt(b"more", b"", NOW_S, buffers).unwrap();
+        assert!(outgoing.taken() == 0 && outgoing.bytes().is_empty());
     }
 }
 
