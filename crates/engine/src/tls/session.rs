@@ -307,7 +307,14 @@ impl TlsSession {
         let mut taken = 0;
         let all = head.len() + body.len();
         while taken < all {
-            let wanted = self.sizes.next(all - taken, now_s);
+            let mut wanted = self.sizes.next(all - taken, now_s);
+            if wanted == limits::TLS_RECORD_BYTES_MAX && taken < head.len() {
+                // The odd bytes go first, with the head: the fewer of the body have to be put together with it.
+                let odd = (all - taken) % wanted;
+                if odd >= head.len() - taken {
+                    wanted = odd;
+                }
+            }
             let TlsBuffers {
                 outgoing,
                 filled,
