@@ -42,6 +42,7 @@ const NEEDS: &[Need] = &[
     need("apache2-utils", "ab", Tests("with ab")),
     need("wrk", "wrk", Tests("with wrk")),
     need("nghttp2-client", "h2load", Tests("with h2load")),
+    need("openssl", "openssl", Tests("with openssl s_client")),
     need("strace", "strace", Tests("that count system calls")),
     need("valgrind", "valgrind", Tests("that count instructions")),
     need("lighttpd", "lighttpd", Tests("that compare with lighttpd")),
