@@ -34,6 +34,9 @@ pub const TARGETS: &[&str] = &[
     "memcached",
     "stored_page",
     "client_hello",
+    "hpack",
+    "http2_frames",
+    "http2_connection",
 ];
 
 /// The manifest of the targets, from the root.

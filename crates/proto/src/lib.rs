@@ -10,6 +10,8 @@
 //! | [`method`], [`status`] | the closed tables of methods and status codes |
 //! | [`request_head`] | one request head, however it came, and the rules it obeys |
 //! | [`http1`] | HTTP/1 text: request heads, message bodies, and the bytes of response heads |
+//! | [`http2`] | HTTP/2 frames |
+//! | [`hpack`] | header blocks of HTTP/2 |
 //! | [`url`] | request targets, normalised as lighttpd 1.4 does |
 //! | [`header_block`] | response header fields in wire form |
 //! | [`range`], [`conditional`], [`etag`], [`date`], [`accept`] | RFC 9110's small languages |
@@ -38,7 +40,9 @@ pub mod etag;
 pub mod fastcgi;
 pub mod forwarded;
 pub mod header_block;
+pub mod hpack;
 pub mod http1;
+pub mod http2;
 pub mod memcached;
 pub mod method;
 pub mod proxy_protocol;

@@ -211,6 +211,15 @@ impl RequestHead {
         &self.bytes[self.target.clone()]
     }
 
+    /// The protocol that extended CONNECT asks for (RFC 8441): the method is CONNECT, but the target is a path. No other
+    /// request with that method is taken.
+    pub fn protocol(&self) -> Option<&[u8]> {
+        match self.method {
+            Method::Connect => self.field(KnownField::Upgrade),
+            _ => None,
+        }
+    }
+
     /// The version of the request.
     #[inline]
     pub fn version(&self) -> Version {

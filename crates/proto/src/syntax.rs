@@ -5,6 +5,12 @@ pub fn is_token(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|&byte| TOKEN_BYTES[usize::from(byte)])
 }
 
+/// Whether `name` is a token without capital letters, as field names of HTTP/2 and 3 must be.
+pub(crate) fn is_lower_token(name: &[u8]) -> bool {
+    let is_lower = |&byte: &u8| TOKEN_BYTES[usize::from(byte)] && !byte.is_ascii_uppercase();
+    !name.is_empty() && name.iter().all(is_lower)
+}
+
 /// Which bytes may stand in a token (RFC 9110 5.6.2).
 static TOKEN_BYTES: [bool; 256] = token_bytes();
 
@@ -37,6 +43,13 @@ pub(crate) fn trimmed(mut value: &[u8]) -> &[u8] {
 #[inline]
 pub(crate) fn is_value_byte(byte: u8) -> bool {
     byte >= b' ' && byte != 0x7f || byte == b'\t'
+}
+
+/// Whether all of `value` may stand in a field value. Looks at all bytes, several at a time.
+#[inline]
+pub(crate) fn is_value(value: &[u8]) -> bool {
+    let is_sound = |sound: bool, &byte: &u8| sound & is_value_byte(byte);
+    value.iter().fold(true, is_sound)
 }
 
 /// Digits only, at most 63 bits: a length that also fits a file offset.

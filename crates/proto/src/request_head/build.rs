@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::message::Host;
 use super::{BodyFraming, FieldRange, HeadError, HeadOptions, KnownField, RequestHead, Version};
-use crate::syntax::{is_token, is_value_byte, trimmed};
+use crate::syntax::{is_lower_token, is_token, is_value, trimmed};
 
 /// Builds one [`RequestHead`]; see [`RequestHead::build`]. After an error it is of no further use.
 #[derive(Debug)]
@@ -27,6 +27,7 @@ struct PseudoFields {
     scheme: Option<Range<usize>>,
     authority: Option<Range<usize>>,
     path: Option<Range<usize>>,
+    protocol: Option<Range<usize>>,
 }
 
 impl RequestHead {
@@ -46,7 +47,8 @@ impl RequestHead {
 
 impl HeadBuilder<'_> {
     /// The next pseudo-field, named without its colon: `method`, `scheme`, `path` and, unless there is a Host field,
-    /// `authority` (RFC 9113 8.3.1), which becomes the Host field.
+    /// `authority` (RFC 9113 8.3.1), which becomes the Host field. Extended CONNECT has `protocol` as well (RFC 8441 4), which
+    /// becomes the Upgrade field.
     ///
     /// # Errors
     /// One that is unknown, repeated, behind a field, or has a value that a request line or Host cannot have.
@@ -54,11 +56,9 @@ impl HeadBuilder<'_> {
         let (place, is_sound) = match name {
             b"method" => (&mut self.pseudo.method, is_token(value)),
             b"scheme" => (&mut self.pseudo.scheme, is_http(value)),
-            b"authority" => (
-                &mut self.pseudo.authority,
-                value.iter().copied().all(is_value_byte),
-            ),
+            b"authority" => (&mut self.pseudo.authority, is_value(value)),
             b"path" => (&mut self.pseudo.path, is_path(value)),
+            b"protocol" => (&mut self.pseudo.protocol, is_protocol(value)),
             _ => return Err(HeadError::PseudoField),
         };
         if place.is_some() || self.is_line_written {
@@ -79,15 +79,18 @@ impl HeadBuilder<'_> {
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), HeadError> {
         self.write_line()?;
         let is_text = self.head.version < Version::Http2;
-        let is_lower = || !name.iter().any(u8::is_ascii_uppercase);
-        if !is_token(name) || !(is_text || is_lower()) {
+        let (is_name, known) = match is_text {
+            true => (is_token(name), KnownField::from_name(name)),
+            false => (is_lower_token(name), KnownField::from_lower_name(name)),
+        };
+        if !is_name {
             return Err(HeadError::FieldName);
         }
         let trimmed = trimmed(value);
-        if !value.iter().copied().all(is_value_byte) || !is_text && trimmed != value {
+        if !is_value(value) || !is_text && trimmed.len() != value.len() {
             return Err(HeadError::FieldValue);
         }
-        match KnownField::from_name(name) {
+        match known {
             // What the two say of trailers is true of every version.
             Some(KnownField::Te) if trimmed.eq_ignore_ascii_case(b"trailers") => {}
             Some(KnownField::Trailer) => {}
@@ -100,7 +103,7 @@ impl HeadBuilder<'_> {
             }
             _ => {}
         }
-        self.push_field(name, trimmed)
+        self.push_field(name, trimmed, known)
     }
 
     /// The request may name no host: it is one of the server's own, for another request that names none.
@@ -119,10 +122,11 @@ impl HeadBuilder<'_> {
         if let BodyFraming::Length(length) = body
             && self.head.field(KnownField::ContentLength).is_none()
         {
-            let name = KnownField::ContentLength.name();
+            let known = KnownField::ContentLength;
             self.push_field(
-                name.as_bytes(),
+                known.name().as_bytes(),
                 itoa::Buffer::new().format(length).as_bytes(),
+                Some(known),
             )?;
         }
         self.head.bytes.extend_from_slice(b"\r\n");
@@ -140,7 +144,14 @@ impl HeadBuilder<'_> {
             scheme,
             authority,
             path,
+            protocol,
         } = std::mem::take(&mut self.pseudo);
+        let is = |range: &Range<usize>| &self.head.bytes[range.clone()] == b"CONNECT";
+        match (method.as_ref().is_some_and(is), &protocol) {
+            (true, None) => return Err(HeadError::MethodConnect),
+            (false, Some(_)) => return Err(HeadError::PseudoField),
+            _ => {}
+        }
         let (Some(method), Some(_), Some(path)) = (method, scheme, path) else {
             return Err(HeadError::PseudoField);
         };
@@ -155,14 +166,18 @@ impl HeadBuilder<'_> {
         head.bytes.extend_from_slice(b"\r\n");
         head.method_range = 0..method.len();
         head.target = method.len() + 1..method.len() + 1 + path.len();
-        if let Some(authority) = authority {
-            let known = KnownField::Host;
+        let fields = [
+            (KnownField::Host, authority),
+            (KnownField::Upgrade, protocol),
+        ];
+        for (known, value) in fields {
+            let Some(value) = value else { continue };
             let place =
                 |range: Range<usize>| range.start - pseudo_length..range.end - pseudo_length;
             let name = place(append(&mut head.bytes, known.name().as_bytes()));
             head.bytes.extend_from_slice(b": ");
             let start = head.bytes.len();
-            head.bytes.extend_from_within(authority);
+            head.bytes.extend_from_within(value);
             let value = place(start..head.bytes.len());
             head.bytes.extend_from_slice(b"\r\n");
             head.fields.push(FieldRange {
@@ -176,12 +191,16 @@ impl HeadBuilder<'_> {
         self.refuse_too_long(HeadError::HeadTooLarge)
     }
 
-    fn push_field(&mut self, name: &[u8], value: &[u8]) -> Result<(), HeadError> {
+    fn push_field(
+        &mut self,
+        name: &[u8],
+        value: &[u8],
+        known: Option<KnownField>,
+    ) -> Result<(), HeadError> {
         let head = &mut *self.head;
         if head.fields.len() >= RequestHead::FIELDS_MAX {
             return Err(HeadError::TooManyFields);
         }
-        let known = KnownField::from_name(name);
         let name = append(&mut head.bytes, name);
         head.bytes.extend_from_slice(b": ");
         let value = append(&mut head.bytes, value);
@@ -210,6 +229,11 @@ fn append(bytes: &mut Vec<u8>, part: &[u8]) -> Range<usize> {
 
 fn is_http(scheme: &[u8]) -> bool {
     scheme.eq_ignore_ascii_case(b"http") || scheme.eq_ignore_ascii_case(b"https")
+}
+
+/// A token, and a version if need be (RFC 9110 7.8).
+fn is_protocol(protocol: &[u8]) -> bool {
+    protocol.split(|&byte| byte == b'/').all(is_token)
 }
 
 /// The two forms of a path that there are (RFC 9113 8.3.1), of characters that an HTTP/1 request line may have: the

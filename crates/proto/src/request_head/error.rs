@@ -59,7 +59,7 @@ reasons! {
         LengthRequired LENGTH_REQUIRED
             "A POST request announces neither Content-Length nor Transfer-Encoding.",
         BodyUnexpected BAD_REQUEST
-            "A GET or HEAD request announces a body.",
+            "A GET, HEAD or CONNECT request announces a body.",
     }
 }
 

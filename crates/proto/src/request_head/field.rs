@@ -103,6 +103,14 @@ impl KnownField {
         (known == name || known.eq_ignore_ascii_case(name)).then_some(field)
     }
 
+    /// The known field of this name in lower case, as HTTP/2 and 3 have names.
+    #[inline]
+    pub(crate) fn from_lower_name(name: &[u8]) -> Option<KnownField> {
+        let field = SLOTS[slot(name)?]?;
+        let length = field.name().len();
+        (&LOWER_NAMES[field as usize][..length] == name).then_some(field)
+    }
+
     /// Whether the field is about one connection and is never passed on: Connection and those that a sender has to name
     /// in it (RFC 9110 7.6.1; HTTP2-Settings: RFC 7540 3.2.1), and Proxy-Connection (RFC 9112 C.2.2).
     #[inline]
@@ -146,6 +154,26 @@ const fn slot(name: &[u8]) -> Option<usize> {
 
 const SLOT_COUNT: usize = 64;
 
+/// Names in lower case, each at the beginning of its place.
+static LOWER_NAMES: [[u8; NAME_BYTES_MAX]; KnownField::COUNT] = lower_names();
+
+const NAME_BYTES_MAX: usize = 24;
+
+const fn lower_names() -> [[u8; NAME_BYTES_MAX]; KnownField::COUNT] {
+    let mut table = [[0; NAME_BYTES_MAX]; KnownField::COUNT];
+    let mut number = 0;
+    while number < KnownField::COUNT {
+        let name = KnownField::ALL[number].name().as_bytes();
+        let mut position = 0;
+        while position < name.len() {
+            table[number][position] = name[position].to_ascii_lowercase();
+            position += 1;
+        }
+        number += 1;
+    }
+    table
+}
+
 static SLOTS: [Option<KnownField>; SLOT_COUNT] = slot_table();
 
 const fn slot_table() -> [Option<KnownField>; SLOT_COUNT] {
@@ -173,6 +201,9 @@ mod tests {
             let name = field.name();
             for spelled in [name.to_owned(), name.to_lowercase(), name.to_uppercase()] {
                 assert_eq!(KnownField::from_name(spelled.as_bytes()), Some(field));
+                let is_lower = spelled == name.to_lowercase();
+                let lower = KnownField::from_lower_name(spelled.as_bytes());
+                assert_eq!(lower, is_lower.then_some(field));
             }
         }
     }
@@ -189,6 +220,7 @@ mod tests {
             "\u{fffd}",
         ] {
             assert_eq!(KnownField::from_name(name.as_bytes()), None);
+            assert_eq!(KnownField::from_lower_name(name.as_bytes()), None);
         }
     }
 }

@@ -36,7 +36,13 @@ impl RequestHead {
         if index_fields(self) {
             self.merge_repeated()?;
         }
-        self.method = known_method(self)?;
+        self.method = match known_method(self) {
+            // As a field, Upgrade is refused: it is the `protocol` of extended CONNECT.
+            Err(HeadError::MethodConnect) if self.field(KnownField::Upgrade).is_some() => {
+                Method::Connect
+            }
+            method => method?,
+        };
         if host == Host::Required || self.field(KnownField::Host).is_some() {
             set_host(self, options)?;
         }
@@ -177,9 +183,14 @@ fn built_framing(
             (Method::Post, BodyFraming::None) if head.version < Version::Http2 => {
                 Err(HeadError::LengthRequired)
             }
+            (Method::Connect, _) => Ok(BodyFraming::None),
             _ => refuse_unexpected(head, body, options),
         };
     };
+    // What goes through a tunnel has no length (RFC 9110 9.3.6).
+    if head.method == Method::Connect {
+        return Err(HeadError::BodyUnexpected);
+    }
     let announced = content_length(head, position, options)?;
     match body {
         BodyFraming::None | BodyFraming::Length(_) if announced != body => {

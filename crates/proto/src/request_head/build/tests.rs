@@ -74,6 +74,32 @@ fn a_head_is_built_of_pseudo_fields_and_fields() {
 }
 
 #[test]
+fn extended_connect_names_its_protocol_as_upgrade() {
+    let mut connect = request("CONNECT", "/chat").to_vec();
+    connect.push((":protocol", "websocket"));
+    let head = built(&[&connect, &[("a", "b")]], BodyFraming::Chunked).expect("sound");
+    assert_eq!(head.method(), Method::Connect);
+    assert_eq!(head.protocol(), Some(&b"websocket"[..]));
+    assert_eq!(head.framing(), BodyFraming::None);
+    assert_eq!(
+        head.head_bytes(),
+        b"CONNECT /chat HTTP/2.0\r\nHost: A.example:443\r\nUpgrade: websocket\r\na: b\r\n\r\n"
+    );
+    let refused = |parts: &[Fields<'_>]| built(parts, BodyFraming::Chunked).err();
+    let length = [("content-length", "5")];
+    assert_eq!(
+        refused(&[&connect, &length]),
+        Some(HeadError::BodyUnexpected)
+    );
+    for value in ["", "web socket", "a/", "a,b"] {
+        connect[4].1 = value;
+        assert_eq!(refused(&[&connect]), Some(HeadError::RequestTarget));
+    }
+    let get = built(&[&request("GET", "/")], BodyFraming::None).expect("sound");
+    assert_eq!(get.protocol(), None);
+}
+
+#[test]
 fn pseudo_fields_are_complete_once_and_before_the_others() {
     let sound = request("GET", "/");
     for missing in [0, 1, 3] {

@@ -1,0 +1,262 @@
+//! Field lines to header blocks.
+
+use super::dynamic_table::DynamicTable;
+use super::{ENTRY_OVERHEAD_BYTES, Indexing, TABLE_BYTES, huffman, static_table};
+use crate::status::Status;
+
+/// Encodes the header blocks that go to a peer on one connection.
+///
+/// For each block: [`begin`](HpackEncoder::begin), then [`status`](HpackEncoder::status) and
+/// [`field`](HpackEncoder::field). All that is encoded has to be sent, in this order.
+#[derive(Debug)]
+pub struct HpackEncoder {
+    table: DynamicTable,
+    /// What the next block has to say of the size of the table.
+    announced: Option<SizeChange>,
+}
+
+/// How the size of the table has changed since the last block.
+#[derive(Clone, Copy, Debug)]
+struct SizeChange {
+    /// The smallest it has had: the peer has to forget as much as we did.
+    smallest: u32,
+    /// The size before.
+    before: u32,
+}
+
+impl HpackEncoder {
+    /// An encoder at the beginning of a connection, with a table of 4,096 bytes.
+    pub fn new() -> HpackEncoder {
+        HpackEncoder {
+            table: DynamicTable::new(TABLE_BYTES),
+            announced: None,
+        }
+    }
+
+    /// The peer allows a table of this size (SETTINGS_HEADER_TABLE_SIZE). Ours becomes smaller if it has to, but not larger
+    /// than 4,096 bytes; the next block says so.
+    pub fn set_table_bytes_max(&mut self, peer_bytes_max: u32) {
+        let size = peer_bytes_max.min(TABLE_BYTES);
+        let before = self.table.size_max();
+        if size != before {
+            let change = self.announced.get_or_insert(SizeChange {
+                smallest: before,
+                before,
+            });
+            change.smallest = change.smallest.min(size);
+            self.table.set_size_max(size);
+        }
+    }
+
+    /// Begins a block: tells the peer if the size of the table has changed.
+    #[inline]
+    pub fn begin(&mut self, out: &mut Vec<u8>) {
+        if let Some(change) = self.announced.take() {
+            let size = self.table.size_max();
+            if change.smallest < size && change.smallest < change.before {
+                write_integer(out, 0x20, 0x1f, change.smallest as usize);
+            }
+            write_integer(out, 0x20, 0x1f, size as usize);
+        }
+    }
+
+    /// Appends `:status`.
+    #[inline]
+    pub fn status(&mut self, out: &mut Vec<u8>, status: Status) {
+        match status {
+            Status::OK => out.push(INDEXED | static_table::STATUS as u8),
+            Status(code) => {
+                let mut digits = itoa::Buffer::new();
+                let digits = digits.format(code).as_bytes();
+                self.indexed(out, Some(static_table::STATUS), b":status", digits);
+            }
+        }
+    }
+
+    /// Appends a field. Its name is made lower-case.
+    pub fn field(&mut self, out: &mut Vec<u8>, name: &[u8], value: &[u8], indexing: Indexing) {
+        with_lower(name, |name| {
+            let known = static_table::index_of_name(name);
+            self.lower_field(out, known, name, value, indexing);
+        });
+    }
+
+    /// Appends a field of a response, or of a request to a backend, indexed as is best for its name: what changes with
+    /// each message is not, credentials are never. Its name is made lower-case.
+    pub fn usual_field(&mut self, out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+        with_lower(name, |name| {
+            let known = static_table::index_of_name(name);
+            self.lower_field(out, known, name, value, Indexing::usual(known, value));
+        });
+    }
+
+    /// The table, for tests.
+    #[cfg(test)]
+    pub(super) fn table(&mut self) -> &mut DynamicTable {
+        &mut self.table
+    }
+
+    /// Appends a field whose name is in lower-case, and has this first index in the static table.
+    #[inline]
+    fn lower_field(
+        &mut self,
+        out: &mut Vec<u8>,
+        known: Option<usize>,
+        name: &[u8],
+        value: &[u8],
+        indexing: Indexing,
+    ) {
+        match indexing {
+            Indexing::Indexed => self.indexed(out, known, name, value),
+            Indexing::NotIndexed => literal(out, 0, 0x0f, known, name, value),
+            Indexing::Never => literal(out, 0x10, 0x0f, known, name, value),
+        }
+    }
+
+    #[inline]
+    fn indexed(&mut self, out: &mut Vec<u8>, known: Option<usize>, name: &[u8], value: &[u8]) {
+        if let Some(index) = known.and_then(|first| static_table::index_of_field(first, value)) {
+            return write_integer(out, INDEXED, 0x7f, index);
+        }
+        let hash = hash(known, name, value);
+        if let Some(index) = self.table.index_of_field(name, value, hash) {
+            return write_integer(out, INDEXED, 0x7f, static_table::LENGTH + 1 + index);
+        }
+        // An entry that takes most of the table would drive out all that repeats.
+        let size = name.len() + value.len() + ENTRY_OVERHEAD_BYTES as usize;
+        if size > self.table.size_max() as usize / 2 {
+            return literal(out, 0, 0x0f, known, name, value);
+        }
+        let index = known.or_else(|| {
+            let index = self.table.index_of_name(name)?;
+            Some(static_table::LENGTH + 1 + index)
+        });
+        literal(out, 0x40, 0x3f, index, name, value);
+        self.table.add(name, value, hash);
+    }
+}
+
+impl Default for HpackEncoder {
+    fn default() -> HpackEncoder {
+        HpackEncoder::new()
+    }
+}
+
+/// Appends a field as [`Indexing::NotIndexed`] has it: the same bytes on every connection, in every block. So they may be
+/// made once, kept, and copied into blocks.
+pub fn write_literal(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    with_lower(name, |name| {
+        literal(out, 0, 0x0f, static_table::index_of_name(name), name, value);
+    });
+}
+
+/// Calls `function` with the name in lower-case.
+#[inline]
+fn with_lower(name: &[u8], function: impl FnOnce(&[u8])) {
+    let mut room = [0; LOWER_BYTES];
+    match room.get_mut(..name.len()) {
+        Some(lower) => {
+            lower.copy_from_slice(name);
+            lower.make_ascii_lowercase();
+            function(lower);
+        }
+        None => function(&name.to_ascii_lowercase()),
+    }
+}
+
+/// Appends a literal whose first byte has the bits `form`, and in `mask` the index of its name, if there is one.
+#[inline]
+fn literal(out: &mut Vec<u8>, form: u8, mask: u8, index: Option<usize>, name: &[u8], value: &[u8]) {
+    match index {
+        Some(index) => write_integer(out, form, mask, index),
+        None => {
+            out.push(form);
+            write_string(out, name);
+        }
+    }
+    write_string(out, value);
+}
+
+/// Appends a string, in Huffman code if that is shorter.
+fn write_string(out: &mut Vec<u8>, text: &[u8]) {
+    let start = out.len();
+    if text.len() < 0x7f {
+        // If the code is shorter, so is its length: one byte.
+        out.push(0);
+        huffman::encode(text, out);
+        let length = out.len() - start - 1;
+        if length < text.len() {
+            out[start] = HUFFMAN | length as u8;
+            return;
+        }
+        out.truncate(start);
+    } else {
+        let length = huffman::encoded_length(text);
+        if length < text.len() {
+            write_integer(out, HUFFMAN, 0x7f, length);
+            return huffman::encode(text, out);
+        }
+    }
+    write_integer(out, 0, 0x7f, text.len());
+    out.extend_from_slice(text);
+}
+
+/// Appends a number that begins in the bits `mask` of a byte, whose other bits are `form` (RFC 7541 5.1).
+#[inline]
+pub(super) fn write_integer(out: &mut Vec<u8>, form: u8, mask: u8, number: usize) {
+    let Some(mut more) = number.checked_sub(usize::from(mask)) else {
+        return out.push(form | number as u8);
+    };
+    out.push(form | mask);
+    while more >= 0x80 {
+        out.push(more as u8 | 0x80);
+        more >>= 7;
+    }
+    out.push(more as u8);
+}
+
+/// A number that two fields hardly share.
+#[inline]
+fn hash(known: Option<usize>, name: &[u8], value: &[u8]) -> u32 {
+    let seed = match known {
+        Some(index) => index as u64,
+        None => mix(0, name),
+    };
+    let hash = mix(seed, value);
+    (hash ^ hash >> 32) as u32
+}
+
+/// Takes `text` in, eight bytes a step. The last step may see some of them again.
+#[inline]
+fn mix(seed: u64, text: &[u8]) -> u64 {
+    let step = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(FACTOR);
+    let (words, tail) = text.as_chunks::<8>();
+    let words = words.iter().map(|word| u64::from_le_bytes(*word));
+    let hash = words.fold(seed ^ (text.len() as u64) << 32, step);
+    let last = match (
+        text.last_chunk::<8>(),
+        tail.first_chunk::<4>(),
+        tail.last_chunk::<4>(),
+    ) {
+        (Some(last), _, _) => u64::from_le_bytes(*last),
+        (_, Some(first), Some(last)) => {
+            u64::from(u32::from_le_bytes(*first)) << 32 | u64::from(u32::from_le_bytes(*last))
+        }
+        _ => tail
+            .iter()
+            .fold(0, |word, &byte| word << 8 | u64::from(byte)),
+    };
+    step(hash, last)
+}
+
+/// The first bit of an indexed field line.
+const INDEXED: u8 = 0x80;
+
+/// The bit of a string's first byte that says it is in Huffman code.
+const HUFFMAN: u8 = 0x80;
+
+/// Names up to this length are made lower-case without an allocation. Real ones are shorter.
+const LOWER_BYTES: usize = 64;
+
+/// The golden ratio in 64 bits, odd.
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;

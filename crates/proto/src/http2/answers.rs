@@ -1,0 +1,318 @@
+//! What goes on a stream: heads, DATA by turns, trailers, resets; and what the owner is done with.
+
+use super::connection::{Core, Http2Connection};
+use super::frame::{AfterFrame, ErrorCode};
+use super::priority::Priority;
+use super::streams::{Local, Remote, StreamKey};
+use super::turns::Turn;
+use super::{OpenHeaders, write_data_header, write_window_update};
+use crate::request_head::KnownField;
+use crate::status::Status;
+
+/// Whether something was written for a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a stream that is gone takes nothing"]
+pub enum Written {
+    /// It was.
+    Yes,
+    /// Nothing was written: the stream is reset or released, its answer is over, or, for DATA, there is no room for that
+    /// much.
+    No,
+}
+
+/// Answers. All of them append to `out`, behind the frames about the connection that wait to be sent.
+impl Http2Connection {
+    /// Appends an interim answer: `fields` are lines as [`crate::header_block::HeaderBlock::as_bytes`] has them.
+    pub fn write_interim(
+        &mut self,
+        stream: StreamKey,
+        status: Status,
+        fields: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Written {
+        match self.core.streams.get(stream) {
+            Some(known) if known.is_writable() && !known.is_answered() => {
+                let section = FieldSection {
+                    status: Some(status),
+                    length: None,
+                    fields,
+                };
+                self.core
+                    .write_section(stream.id(), &section, AfterFrame::More, out);
+                Written::Yes
+            }
+            _ => Written::No,
+        }
+    }
+
+    /// Appends the head of an answer. `fields` are lines as [`crate::header_block::HeaderBlock::as_bytes`] has them; those
+    /// about an HTTP/1 connection are left out, and Content-Length is if `length` is there, which says it.
+    pub fn write_head(
+        &mut self,
+        stream: StreamKey,
+        status: Status,
+        fields: &[u8],
+        length: Option<u64>,
+        after: AfterFrame,
+        out: &mut Vec<u8>,
+    ) -> Written {
+        let core = &mut self.core;
+        match core.streams.get_mut(stream) {
+            Some(known) if known.is_writable() && !known.is_answered() => {
+                known.local = Local::Begun;
+                let section = FieldSection {
+                    status: Some(status),
+                    length,
+                    fields,
+                };
+                core.write_section(stream.id(), &section, after, out);
+                core.place(stream.slot() as u16);
+                core.end_if(stream, after);
+                Written::Yes
+            }
+            _ => Written::No,
+        }
+    }
+
+    /// Appends the trailers of an answer, which end it.
+    pub fn write_trailers(
+        &mut self,
+        stream: StreamKey,
+        fields: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Written {
+        let core = &mut self.core;
+        match core.streams.get(stream) {
+            Some(known) if known.takes_data() => {
+                let section = FieldSection {
+                    status: None,
+                    length: None,
+                    fields,
+                };
+                core.write_section(stream.id(), &section, AfterFrame::EndOfStream, out);
+                core.end_if(stream, AfterFrame::EndOfStream);
+                Written::Yes
+            }
+            _ => Written::No,
+        }
+    }
+
+    /// How long the next DATA frame of a stream may be, by the windows and the frames that the client takes.
+    pub fn send_room(&self, stream: StreamKey) -> u32 {
+        match self.core.streams.get(stream) {
+            Some(known) if known.is_writable() => known
+                .send_window
+                .room()
+                .min(self.core.send_window.room())
+                .min(self.core.peer_frame_bytes_max),
+            _ => 0,
+        }
+    }
+
+    /// Appends the header of a DATA frame behind the head of an answer. The caller appends, or sends, `length` bytes next: at
+    /// most [`Http2Connection::send_room`]. A frame without any may end the answer.
+    pub fn write_data_header(
+        &mut self,
+        stream: StreamKey,
+        length: u32,
+        after: AfterFrame,
+        out: &mut Vec<u8>,
+    ) -> Written {
+        let room = self.send_room(stream);
+        let core = &mut self.core;
+        let Some(known) = core.streams.get_mut(stream) else {
+            return Written::No;
+        };
+        if !known.takes_data() || length > room {
+            return Written::No;
+        }
+        known.send_window.take(length);
+        let turn = known.turn;
+        core.send_window.take(length);
+        core.counts.data_sent(length, room);
+        core.write_control(out);
+        write_data_header(out, stream.id(), length, after);
+        if turn != Turn::NONE {
+            core.has_had_turn(turn);
+        }
+        core.end_if(stream, after);
+        Written::Yes
+    }
+}
+
+/// Turns.
+impl Http2Connection {
+    /// The owner has something to send on a stream, beside its head: once that is written, the stream takes part in
+    /// [`Http2Connection::next_to_send`].
+    pub fn mark_ready(&mut self, stream: StreamKey) {
+        self.set_ready(stream, true);
+    }
+
+    /// The owner has nothing to send on a stream at the moment.
+    pub fn mark_waiting(&mut self, stream: StreamKey) {
+        self.set_ready(stream, false);
+    }
+
+    /// The stream whose turn it is to send DATA: one that is ready, and has room in all windows. It stays the same until
+    /// [`Http2Connection::write_data_header`], or until it is not ready any more.
+    pub fn next_to_send(&self) -> Option<StreamKey> {
+        if self.core.send_window.room() == 0 {
+            return None;
+        }
+        let turn = self.core.turns.next()?;
+        Some(self.core.streams.key(turn.slot()))
+    }
+
+    /// Whether a stream that is ready waits for the client to open a window.
+    pub fn waits_for_window(&self, stream: StreamKey) -> bool {
+        let known = self.core.streams.get(stream);
+        known.is_some_and(|known| known.is_ready && known.is_writable())
+            && self.send_room(stream) == 0
+    }
+
+    /// The priority of a stream.
+    pub fn priority(&self, stream: StreamKey) -> Option<Priority> {
+        Some(self.core.streams.get(stream)?.priority)
+    }
+
+    /// The owner knows better how urgent a stream is, from the answer's Priority field say.
+    pub fn set_priority(&mut self, stream: StreamKey, priority: Priority) {
+        if self.core.streams.get(stream).is_some() {
+            self.core.set_priority(stream.slot() as u16, priority);
+        }
+    }
+
+    fn set_ready(&mut self, stream: StreamKey, is_ready: bool) {
+        if let Some(known) = self.core.streams.get_mut(stream)
+            && known.is_ready != is_ready
+        {
+            known.is_ready = is_ready;
+            self.core.place(stream.slot() as u16);
+        }
+    }
+}
+
+/// What the owner is done with.
+impl Http2Connection {
+    /// So many bytes that [`super::Http2Event::Data`] has told of are done with: the client may send others.
+    pub fn consumed(&mut self, stream: StreamKey, bytes: u32) {
+        let core = &mut self.core;
+        let size = core.options.stream_window;
+        let Some(known) = core.streams.get_mut(stream) else {
+            return;
+        };
+        let bytes = bytes.min(known.unconsumed);
+        known.unconsumed -= bytes;
+        let opened = known.give_back(bytes, size);
+        write_window_update(&mut core.control, stream.id(), opened);
+        core.give_back(bytes);
+    }
+
+    /// Resets a stream, unless it is over. It has to be released all the same.
+    pub fn reset(&mut self, stream: StreamKey, code: ErrorCode) {
+        if let Some(known) = self.core.streams.get(stream)
+            && known.is_alive()
+        {
+            self.core.reset(stream.slot() as u16, code);
+        }
+    }
+
+    /// The owner has no use for a stream any more, and nothing works for it. One whose answer is not complete is reset with
+    /// INTERNAL_ERROR; one whose request is not, with NO_ERROR: the client need not send the rest (RFC 9113 8.1).
+    pub fn release(&mut self, stream: StreamKey) {
+        let core = &mut self.core;
+        let Some(known) = core.streams.get(stream) else {
+            return;
+        };
+        let unconsumed = known.unconsumed;
+        let code = match (known.local, known.remote) {
+            _ if known.reset.is_some() => None,
+            (Local::Ended, Remote::Ended) => None,
+            (Local::Ended, Remote::Open) => {
+                core.counts.completed();
+                Some(ErrorCode::NoError)
+            }
+            (Local::Waiting | Local::Begun, _) => Some(ErrorCode::InternalError),
+        };
+        if let Some(code) = code {
+            core.reset(stream.slot() as u16, code);
+        }
+        core.streams.remove(stream);
+        core.give_back(unconsumed);
+    }
+}
+
+/// The fields of a head, or trailers (RFC 9110 5).
+struct FieldSection<'h> {
+    /// None for trailers.
+    status: Option<Status>,
+    length: Option<u64>,
+    /// Lines, each `Name: value` and CR LF.
+    fields: &'h [u8],
+}
+
+impl Core {
+    fn write_section(
+        &mut self,
+        id: u32,
+        section: &FieldSection<'_>,
+        after: AfterFrame,
+        out: &mut Vec<u8>,
+    ) {
+        self.write_control(out);
+        let frame = OpenHeaders::begin(out);
+        self.encoder.begin(out);
+        if let Some(status) = section.status {
+            self.encoder.status(out, status);
+        }
+        if let Some(length) = section.length {
+            let mut digits = itoa::Buffer::new();
+            let value = digits.format(length).as_bytes();
+            self.encoder.usual_field(out, b"content-length", value);
+        }
+        let mut rest = section.fields;
+        while let Some(end) = memchr::memchr(b'\n', rest) {
+            let (line, after_line) = (&rest[..end], &rest[end + 1..]);
+            rest = after_line;
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let Some(colon) = memchr::memchr(b':', line) else {
+                continue;
+            };
+            let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+            let is_dropped = |known: KnownField| match known {
+                KnownField::ContentLength => section.length.is_some() || section.status.is_none(),
+                // It says what comes in the trailers, in every version.
+                KnownField::Trailer => false,
+                known => known.is_hop_by_hop(),
+            };
+            if KnownField::from_name_if(name, is_dropped).is_none() {
+                self.encoder.usual_field(out, name, value);
+            }
+        }
+        frame.finish(out, id, after, self.peer_frame_bytes_max);
+    }
+
+    /// Moves on whose turn it is.
+    fn has_had_turn(&mut self, turn: Turn) {
+        self.turns.was_taken(turn);
+        let slot = turn.slot();
+        let stream = self.streams.at_mut(slot);
+        if stream.priority.is_incremental() {
+            stream.turn = Turn::NONE;
+            self.turns.leave(turn);
+        }
+        self.place(slot);
+    }
+
+    /// The answer ends with what was written, if `after` says so.
+    fn end_if(&mut self, stream: StreamKey, after: AfterFrame) {
+        if after == AfterFrame::EndOfStream
+            && let Some(known) = self.streams.get_mut(stream)
+        {
+            known.local = Local::Ended;
+            let slot = stream.slot() as u16;
+            self.place(slot);
+            self.count_if_over(slot);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Frames about the connection, and about streams whatever they carry: what they change, and what answers them.
+
+use super::connection::{Core, Found, Http2Event};
+use super::error::{ConnectionError, Http2Error, StreamError};
+use super::frame::{ErrorCode, FrameError, Setting, Settings};
+use super::priority::Priority;
+use super::streams::{Remote, ResetBy};
+use super::turns::Turn;
+use super::{write_go_away, write_ping_ack, write_reset, write_settings_ack};
+
+impl Core {
+    pub(super) fn fail(&mut self, error: Http2Error) {
+        self.error = Some(error);
+        self.block = None;
+        if error == ConnectionError::NotReading.into() {
+            self.control.clear();
+        }
+        let (code, sentence) = (error.code(), error.sentence());
+        write_go_away(
+            &mut self.control,
+            self.highest_taken,
+            code,
+            sentence.as_bytes(),
+        );
+    }
+
+    #[inline]
+    pub(super) fn write_control(&mut self, out: &mut Vec<u8>) {
+        if self.control.is_empty() {
+            return;
+        }
+        out.extend_from_slice(&self.control);
+        match self.control.capacity() > CONTROL_BYTES_KEPT {
+            true => self.control = Vec::new(),
+            false => self.control.clear(),
+        }
+    }
+
+    pub(super) fn settings(&mut self, settings: Settings<'_>) -> Found {
+        self.counts.settings(&self.options.limits)?;
+        self.has_settings = true;
+        let found = self.apply(settings)?;
+        write_settings_ack(&mut self.control);
+        Ok(found)
+    }
+
+    /// Settings of the client take effect.
+    pub(super) fn apply(&mut self, settings: Settings<'_>) -> Found {
+        let mut window = None;
+        for setting in settings {
+            match setting {
+                Setting::HeaderTableSize(bytes) => self.encoder.set_table_bytes_max(bytes),
+                // Only the last one counts, or one frame could move all windows a thousand times.
+                Setting::InitialWindowSize(bytes) => window = Some(bytes),
+                Setting::MaxFrameSize(bytes) => self.peer_frame_bytes_max = bytes,
+                Setting::EnablePush(_)
+                | Setting::MaxConcurrentStreams(_)
+                | Setting::MaxHeaderListSize(_)
+                | Setting::EnableConnectProtocol(_)
+                | Setting::NoRfc7540Priorities(_) => {}
+            }
+        }
+        match window {
+            Some(bytes) => self.move_windows(bytes),
+            None => Ok(None),
+        }
+    }
+
+    /// The client has another SETTINGS_INITIAL_WINDOW_SIZE.
+    fn move_windows(&mut self, bytes: u32) -> Found {
+        let by = i64::from(bytes) - i64::from(self.peer_stream_window);
+        self.peer_stream_window = bytes;
+        let mut has_opened = false;
+        for slot in self.streams.slots() {
+            let stream = self.streams.at_mut(slot);
+            if stream.id == 0 {
+                continue;
+            }
+            let room = stream.send_window.room();
+            if !stream.send_window.shift(by) {
+                return Err(ConnectionError::WindowOverflow.into());
+            }
+            has_opened |= room == 0 && stream.send_window.room() > 0 && stream.is_writable();
+            self.place(slot);
+        }
+        Ok(has_opened.then_some(Http2Event::WindowOpened { stream: None }))
+    }
+
+    /// From now on, the client keeps to our windows.
+    pub(super) fn settings_acknowledged(&mut self) -> Option<Http2Event> {
+        let by = i64::from(self.options.stream_window) - i64::from(self.stream_window);
+        self.stream_window = self.options.stream_window;
+        for slot in self.streams.slots().filter(|_| by != 0) {
+            // Windows are below 2^31.
+            self.streams.at_mut(slot).receive_window.shift(by as i32);
+        }
+        None
+    }
+
+    pub(super) fn ping(&mut self, payload: [u8; 8]) -> Found {
+        self.counts.ping(&self.options.limits)?;
+        write_ping_ack(&mut self.control, payload);
+        Ok(None)
+    }
+
+    pub(super) fn window_update(&mut self, id: u32, increment: u32) -> Found {
+        self.counts.window_update(&self.options.limits)?;
+        if id == 0 {
+            let room = self.send_window.room();
+            if !self.send_window.shift(i64::from(increment)) {
+                return Err(ConnectionError::WindowOverflow.into());
+            }
+            return Ok((room == 0).then_some(Http2Event::WindowOpened { stream: None }));
+        }
+        let Some(slot) = self.known(id)? else {
+            return Ok(None);
+        };
+        let stream = self.streams.at_mut(slot);
+        if !stream.is_writable() {
+            return Ok(None);
+        }
+        let room = stream.send_window.room();
+        if !stream.send_window.shift(i64::from(increment)) {
+            return self.lose(slot, StreamError::WindowOverflow);
+        }
+        let has_opened = room == 0 && stream.send_window.room() > 0;
+        self.place(slot);
+        let stream = Some(self.streams.key(slot));
+        Ok(has_opened.then_some(Http2Event::WindowOpened { stream }))
+    }
+
+    pub(super) fn priority_update(&mut self, id: u32, value: &[u8]) -> Found {
+        self.counts.idle_frame(&self.options.limits)?;
+        let priority = Priority::default().updated_by(value);
+        if let Some(slot) = self.streams.find(id) {
+            self.set_priority(slot, priority);
+            let stream = self.streams.key(slot);
+            return Ok(Some(Http2Event::Priority { stream }));
+        }
+        if id > self.highest_seen {
+            self.early_priorities.retain(|&(other, _)| other != id);
+            if self.early_priorities.len() >= EARLY_PRIORITIES_MAX {
+                self.early_priorities.remove(0);
+            }
+            self.early_priorities.push((id, priority));
+        }
+        Ok(None)
+    }
+
+    pub(super) fn reset_by_client(&mut self, id: u32, code: ErrorCode) -> Found {
+        let Some(slot) = self.known(id)? else {
+            self.counts.idle_frame(&self.options.limits)?;
+            return Ok(None);
+        };
+        let stream = self.streams.at_mut(slot);
+        if !stream.is_alive() {
+            self.counts.idle_frame(&self.options.limits)?;
+            return Ok(None);
+        }
+        stream.reset = Some(ResetBy::Client);
+        stream.remote = Remote::Ended;
+        if !stream.is_answered() {
+            self.counts.reset(&self.options.limits)?;
+        }
+        self.place(slot);
+        let stream = self.streams.key(slot);
+        Ok(Some(Http2Event::Reset { stream, code }))
+    }
+
+    pub(super) fn frame_error(&mut self, id: u32, error: FrameError) -> Found {
+        let reason = match error {
+            FrameError::DependsOnItself => StreamError::DependsOnItself,
+            FrameError::Increment => StreamError::Increment,
+            _ => StreamError::FrameLength,
+        };
+        match self.streams.find(id) {
+            Some(slot) if self.streams.at(slot).is_alive() => self.lose(slot, reason),
+            Some(_) => {
+                self.counts.idle_frame(&self.options.limits)?;
+                Ok(None)
+            }
+            None if id > self.highest_seen && error == FrameError::Increment => {
+                Err(ConnectionError::IdleStream.into())
+            }
+            None => {
+                self.counts.reset(&self.options.limits)?;
+                write_reset(&mut self.control, id, error.code());
+                Ok(None)
+            }
+        }
+    }
+
+    /// The slot of a stream that a frame is of. `None`: there is nothing to do with the frame, because the stream is over.
+    pub(super) fn known(&self, id: u32) -> Result<Option<u16>, ConnectionError> {
+        // Only clients begin streams.
+        if id > self.highest_seen || id.is_multiple_of(2) {
+            return Err(ConnectionError::IdleStream);
+        }
+        Ok(self.streams.find(id))
+    }
+
+    /// A mistake of the client costs it this stream.
+    pub(super) fn lose(&mut self, slot: u16, error: StreamError) -> Found {
+        let stream = self.streams.at(slot);
+        let id = stream.id;
+        self.counts.reset(&self.options.limits)?;
+        self.reset(slot, error.code());
+        Ok(Some(Http2Event::StreamError {
+            id,
+            stream: Some(self.streams.key(slot)),
+            error,
+        }))
+    }
+
+    /// Sends RST_STREAM. Nothing comes or goes on the stream any more.
+    pub(super) fn reset(&mut self, slot: u16, code: ErrorCode) {
+        let stream = self.streams.at_mut(slot);
+        stream.reset = Some(ResetBy::Server);
+        stream.remote = Remote::Ended;
+        write_reset(&mut self.control, stream.id, code);
+        self.reset_streams.add(stream.id);
+        self.place(slot);
+    }
+
+    pub(super) fn set_priority(&mut self, slot: u16, priority: Priority) {
+        let stream = self.streams.at_mut(slot);
+        if stream.priority == priority {
+            return;
+        }
+        stream.priority = priority;
+        let turn = std::mem::replace(&mut stream.turn, Turn::NONE);
+        if turn != Turn::NONE {
+            self.turns.leave(turn);
+            self.place(slot);
+        }
+    }
+
+    /// Puts a stream in its place among those that can send, or takes it out.
+    pub(super) fn place(&mut self, slot: u16) {
+        let stream = self.streams.at_mut(slot);
+        let can_send = stream.is_ready && stream.takes_data() && stream.send_window.room() > 0;
+        match (can_send, stream.turn == Turn::NONE) {
+            (true, true) => stream.turn = self.turns.join(stream.priority, stream.id, slot),
+            (false, false) => {
+                let turn = std::mem::replace(&mut stream.turn, Turn::NONE);
+                self.turns.leave(turn);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// How many streams that have not begun may have a priority already.
+const EARLY_PRIORITIES_MAX: usize = 16;
+
+/// What the buffer of control frames keeps when it is empty.
+const CONTROL_BYTES_KEPT: usize = 128;

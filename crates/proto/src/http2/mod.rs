@@ -1,0 +1,104 @@
+//! HTTP/2 (RFC 9113): bytes to frames, frames to bytes, and the server's side of a connection.
+//!
+//! | file | what it knows |
+//! |---|---|
+//! | `frame`, `frame_decode`, `frame_header`, `frame_encode` | the bytes of frames |
+//! | `connection` | the state of the connection, and its steps |
+//! | `control` | frames about the connection, and about streams whatever they carry |
+//! | `requests` | heads, bodies and trailers that come |
+//! | `answers` | heads, DATA and trailers that go; what the owner is done with |
+//! | `streams` | the streams that are open, and what is remembered of others |
+//! | `flow` | windows |
+//! | `priority`, `turns` | how urgent a stream is (RFC 9218), and whose turn it is |
+//! | `limits`, `error` | what is too much or wrong, and what the client is told |
+
+mod answers;
+mod connection;
+mod control;
+mod error;
+mod flow;
+mod frame;
+mod frame_decode;
+mod frame_encode;
+mod frame_header;
+mod limits;
+mod priority;
+mod requests;
+mod streams;
+mod turns;
+
+pub use answers::Written;
+pub use connection::{Http2Connection, Http2Decoded, Http2Event, Http2Options, Lent};
+pub use error::{ConnectionError, Http2Error, StreamError};
+pub use frame::{
+    AfterFrame, ErrorCode, FrameDecoded, FrameError, FrameEvent, FramePayload, PriorityField,
+    Setting, Settings,
+};
+pub use frame_decode::FrameDecoder;
+pub use frame_encode::{
+    OpenHeaders, write_data_header, write_frame_header, write_go_away, write_headers, write_ping,
+    write_ping_ack, write_reset, write_settings, write_settings_ack, write_window_update,
+};
+pub use limits::{Http2Limits, PERIOD_S, RESETS_FOR_COMPLETED};
+pub use priority::Priority;
+pub use streams::StreamKey;
+
+/// What a client sends before its first frame (RFC 9113 3.4).
+pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// The payload that every peer takes (SETTINGS_MAX_FRAME_SIZE at the beginning).
+pub const FRAME_BYTES_MAX: u32 = 16_384;
+
+/// Length of a frame's header.
+pub const FRAME_HEADER_BYTES: usize = 9;
+
+/// The largest flow-control window, and the largest increment of one.
+pub const WINDOW_BYTES_MAX: u32 = 0x7fff_ffff;
+
+/// Length of one setting in a SETTINGS frame.
+const SETTING_BYTES: usize = 6;
+
+/// Kinds of frames (RFC 9113 section 6).
+pub mod kind {
+    /// A part of a body.
+    pub const DATA: u8 = 0;
+    /// The beginning of a message, or its trailers.
+    pub const HEADERS: u8 = 1;
+    /// A priority in the manner of RFC 7540.
+    pub const PRIORITY: u8 = 2;
+    /// Ends a stream at once.
+    pub const RST_STREAM: u8 = 3;
+    /// What the sender can take.
+    pub const SETTINGS: u8 = 4;
+    /// The beginning of a message that the client has not asked for.
+    pub const PUSH_PROMISE: u8 = 5;
+    /// Asks for an answer with the same bytes.
+    pub const PING: u8 = 6;
+    /// No more streams are taken.
+    pub const GOAWAY: u8 = 7;
+    /// Opens a window further.
+    pub const WINDOW_UPDATE: u8 = 8;
+    /// The next part of a header block.
+    pub const CONTINUATION: u8 = 9;
+    /// A priority in the manner of RFC 9218.
+    pub const PRIORITY_UPDATE: u8 = 16;
+}
+
+/// Flags of frames. One bit means different things in different kinds.
+pub mod flag {
+    /// Of DATA and HEADERS: nothing follows in the stream.
+    pub const END_STREAM: u8 = 0x1;
+    /// Of SETTINGS and PING: an answer.
+    pub const ACK: u8 = 0x1;
+    /// Of HEADERS and CONTINUATION: the header block ends.
+    pub const END_HEADERS: u8 = 0x4;
+    /// Of DATA and HEADERS: there is padding.
+    pub const PADDED: u8 = 0x8;
+    /// Of HEADERS: there is a priority in the manner of RFC 7540.
+    pub const PRIORITY: u8 = 0x20;
+}
+
+#[cfg(test)]
+mod frame_tests;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! How urgent a stream is (RFC 9218).
+
+use crate::syntax::list;
+
+/// A priority. The default is in the middle, and not incremental.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Priority {
+    /// 0, the most urgent one, to 7.
+    pub(super) urgency: u8,
+    /// Whether parts of the answer are of use to the client before it is complete, so that several such answers share the
+    /// connection.
+    pub(super) is_incremental: bool,
+}
+
+impl Default for Priority {
+    fn default() -> Priority {
+        Priority {
+            urgency: 3,
+            is_incremental: false,
+        }
+    }
+}
+
+impl Priority {
+    /// A priority of this urgency; above 7 counts as 7.
+    pub const fn new(urgency: u8, is_incremental: bool) -> Priority {
+        Priority {
+            urgency: if urgency > URGENCY_MAX {
+                URGENCY_MAX
+            } else {
+                urgency
+            },
+            is_incremental,
+        }
+    }
+
+    /// The urgency: 0, the most urgent one, to 7.
+    pub const fn urgency(self) -> u8 {
+        self.urgency
+    }
+
+    /// Whether the answer is of use in parts.
+    pub const fn is_incremental(self) -> bool {
+        self.is_incremental
+    }
+
+    /// This priority with what a Priority field value says about it. Parameters that are not known, and values that are out
+    /// of bounds, change nothing (RFC 9218 4).
+    pub fn updated_by(mut self, value: &[u8]) -> Priority {
+        for item in list(value) {
+            let item = item.split(|&byte| byte == b';').next().unwrap_or_default();
+            match item.trim_ascii_end() {
+                [b'u', b'=', digit @ b'0'..=b'7'] => self.urgency = digit - b'0',
+                b"i" | b"i=?1" => self.is_incremental = true,
+                b"i=?0" => self.is_incremental = false,
+                _ => {}
+            }
+        }
+        self
+    }
+}
+
+const URGENCY_MAX: u8 = 7;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_value_names_urgency_and_increment() {
+        for (value, urgency, is_incremental) in [
+            ("", 3, false),
+            ("u=0", 0, false),
+            ("u=7, i", 7, true),
+            ("i=?1,u=5", 5, true),
+            ("i;x=1 , u=2;y", 2, true),
+            ("u=1, i, i=?0", 1, false),
+            ("u=8, i=1, urgency=1, u=, =, u=-1", 3, false),
+        ] {
+            let priority = Priority::default().updated_by(value.as_bytes());
+            assert_eq!(priority, Priority::new(urgency, is_incremental), "{value}");
+        }
+        assert_eq!(Priority::new(9, true).urgency(), 7);
+    }
+}

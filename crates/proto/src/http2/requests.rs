@@ -1,0 +1,461 @@
+//! What comes on a stream: heads, bodies, trailers.
+
+use std::ops::Range;
+
+use super::connection::{Core, Found, GoingAway, Http2Event, Lent};
+use super::error::{ConnectionError, Http2Error, StreamError};
+use super::flow::{ReceiveWindow, SendWindow};
+use super::frame::AfterFrame;
+use super::priority::Priority;
+use super::streams::{LENGTH_UNKNOWN, Local, Remote, ResetBy, StreamKey, StreamSlot};
+use super::turns::Turn;
+use super::{write_reset, write_window_update};
+use crate::hpack::FieldLine;
+use crate::method::Method;
+use crate::request_head::{BodyFraming, HeadBuilder, HeadError, KnownField, Version};
+use crate::syntax::{is_lower_token, is_value};
+
+/// A header block that is not complete, or what is known of one beside its bytes.
+#[derive(Debug)]
+pub(super) struct OpenBlock {
+    pub(super) stream: u32,
+    pub(super) after: AfterFrame,
+    pub(super) depends_on_itself: bool,
+    pub(super) bytes: Vec<u8>,
+    continuations: u32,
+}
+
+impl OpenBlock {
+    pub(super) fn new(stream: u32, after: AfterFrame, depends_on_itself: bool) -> OpenBlock {
+        OpenBlock {
+            stream,
+            after,
+            depends_on_itself,
+            bytes: Vec::new(),
+            continuations: 0,
+        }
+    }
+
+    /// Adds a part that another one follows.
+    pub(super) fn add(&mut self, part: &[u8], core: &mut Core) -> Result<(), ConnectionError> {
+        if part.is_empty() {
+            core.counts.empty_frame(&core.options.limits)?;
+        }
+        self.bytes.extend_from_slice(part);
+        match self.bytes.len() > core.options.limits.block_bytes_max as usize {
+            true => Err(ConnectionError::BlockTooLong),
+            false => Ok(()),
+        }
+    }
+
+    /// Adds the part of a CONTINUATION frame.
+    pub(super) fn add_next(
+        &mut self,
+        part: &[u8],
+        is_last: bool,
+        core: &mut Core,
+    ) -> Result<(), ConnectionError> {
+        self.continuations += 1;
+        if self.continuations > core.options.limits.continuations_max {
+            return Err(ConnectionError::ContinuationFlood);
+        }
+        match is_last && part.is_empty() {
+            true => Ok(()),
+            false => self.add(part, core),
+        }
+    }
+}
+
+/// What is done with a header block. All are decoded: the next one builds on them.
+enum Use {
+    /// A stream begins.
+    Request,
+    /// A stream begins that is refused.
+    Refuse(StreamError),
+    /// The trailers of the stream in this slot.
+    Trailers(u16),
+    /// A mistake that costs the stream in this slot.
+    Lose(u16, StreamError),
+    /// Nothing: the stream is reset, or behind the last one that is looked at.
+    Nothing,
+}
+
+/// Header blocks.
+impl Core {
+    /// Takes a whole header block.
+    pub(super) fn block(&mut self, opened: &OpenBlock, block: &[u8], lent: &mut Lent<'_>) -> Found {
+        let id = opened.stream;
+        match self.use_of(opened)? {
+            Use::Request => self.request(opened, block, lent),
+            Use::Trailers(slot) => self.trailers(slot, block, lent),
+            Use::Refuse(error) => {
+                self.decode(block, |_| {})?;
+                self.refuse(id, error)
+            }
+            Use::Lose(slot, error) => {
+                self.decode(block, |_| {})?;
+                self.lose(slot, error)
+            }
+            Use::Nothing => {
+                self.counts.idle_frame(&self.options.limits)?;
+                self.decode(block, |_| {})?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn use_of(&mut self, opened: &OpenBlock) -> Result<Use, ConnectionError> {
+        let id = opened.stream;
+        if id > self.highest_seen {
+            if id.is_multiple_of(2) {
+                return Err(ConnectionError::StreamIdentifier);
+            }
+            self.highest_seen = id;
+            return Ok(if matches!(self.going_away, GoingAway::Behind(_)) {
+                Use::Nothing
+            } else if opened.depends_on_itself {
+                Use::Refuse(StreamError::DependsOnItself)
+            } else if self.streams.len() >= usize::from(self.options.limits.streams_max) {
+                Use::Refuse(StreamError::TooMany)
+            } else {
+                Use::Request
+            });
+        }
+        let Some(slot) = self.streams.find(id) else {
+            return if self.is_ignored(id) {
+                Ok(Use::Nothing)
+            } else if id == self.highest_seen {
+                Err(ConnectionError::ClosedStream)
+            } else {
+                // It may have been used, or left out.
+                Err(ConnectionError::StreamIdentifier)
+            };
+        };
+        let stream = self.streams.at(slot);
+        match (stream.reset, stream.remote) {
+            (Some(ResetBy::Server), _) => Ok(Use::Nothing),
+            (Some(ResetBy::Client), _) => Err(ConnectionError::ClosedStream),
+            (None, Remote::Ended) if stream.local == Local::Ended => {
+                Err(ConnectionError::ClosedStream)
+            }
+            (None, Remote::Ended) => Ok(Use::Lose(slot, StreamError::HalfClosed)),
+            (None, Remote::Open) if opened.depends_on_itself => {
+                Ok(Use::Lose(slot, StreamError::DependsOnItself))
+            }
+            (None, Remote::Open) if opened.after == AfterFrame::More => {
+                Ok(Use::Lose(slot, StreamError::TrailersNotLast))
+            }
+            (None, Remote::Open) => Ok(Use::Trailers(slot)),
+        }
+    }
+
+    /// Whether frames of a stream that is released, or was never taken, are not looked at.
+    fn is_ignored(&self, id: u32) -> bool {
+        let is_behind = matches!(self.going_away, GoingAway::Behind(last) if id > last);
+        is_behind || self.reset_streams.contains(id)
+    }
+
+    fn decode(
+        &mut self,
+        block: &[u8],
+        mut take: impl FnMut(FieldLine<'_>),
+    ) -> Result<(), Http2Error> {
+        if block.len() > self.options.limits.block_bytes_max as usize {
+            return Err(ConnectionError::BlockTooLong.into());
+        }
+        let mut list_bytes = 0;
+        self.decoder.decode(block, &mut |line| {
+            list_bytes += line.list_bytes();
+            take(line);
+        })?;
+        match list_bytes > self.options.limits.list_bytes_max as usize {
+            true => Err(ConnectionError::HeaderBomb.into()),
+            false => Ok(()),
+        }
+    }
+
+    fn request(&mut self, opened: &OpenBlock, block: &[u8], lent: &mut Lent<'_>) -> Found {
+        let id = opened.stream;
+        let takes_protocol = self.options.takes_extended_connect;
+        let mut priority = Priority::default();
+        let mut builder = lent.head.build(Version::Http2, lent.head_options);
+        let mut refused = None;
+        self.decode(block, |line| {
+            if refused.is_none() {
+                refused = add(&mut builder, &line, takes_protocol).err();
+            }
+            if line.name == b"priority" {
+                priority = priority.updated_by(line.value);
+            }
+        })?;
+        let framing = match opened.after {
+            AfterFrame::EndOfStream => BodyFraming::None,
+            AfterFrame::More => BodyFraming::Chunked,
+        };
+        let finished = match refused {
+            None => builder.finish(framing),
+            Some(error) => Err(error),
+        };
+        if finished.is_err_and(is_malformed) {
+            return self.refuse(id, StreamError::Malformed);
+        }
+        let stream = self.begin_stream(id, opened.after);
+        let told = self.early_priority(id);
+        let known = self.streams.at_mut(stream.slot() as u16);
+        known.priority = told.unwrap_or(priority);
+        if finished.is_ok() {
+            match (lent.head.method(), lent.head.framing()) {
+                // What goes through a tunnel is of use at once, and has no end that others could wait for.
+                (Method::Connect, _) => known.priority.is_incremental = true,
+                (_, BodyFraming::Length(length)) => known.body_left = length,
+                (_, BodyFraming::None) => known.body_left = 0,
+                (_, BodyFraming::Chunked) => {}
+            }
+        }
+        let body = opened.after;
+        Ok(Some(match finished {
+            Ok(()) => Http2Event::Request { stream, body },
+            Err(error) => Http2Event::Refused {
+                stream,
+                error,
+                body,
+            },
+        }))
+    }
+
+    /// Takes in a stream of which nothing is known but what follows its head.
+    pub(super) fn begin_stream(&mut self, id: u32, after: AfterFrame) -> StreamKey {
+        self.highest_seen = id;
+        self.highest_taken = id;
+        self.streams.insert(StreamSlot {
+            id,
+            remote: match after {
+                AfterFrame::EndOfStream => Remote::Ended,
+                AfterFrame::More => Remote::Open,
+            },
+            local: Local::Waiting,
+            reset: None,
+            priority: Priority::default(),
+            is_ready: false,
+            send_window: SendWindow::new(self.peer_stream_window),
+            receive_window: ReceiveWindow::new(self.stream_window),
+            unconsumed: 0,
+            body_left: LENGTH_UNKNOWN,
+            turn: Turn::NONE,
+        })
+    }
+
+    /// What PRIORITY_UPDATE said of a stream before it began. Forgets what can have no effect any more.
+    fn early_priority(&mut self, id: u32) -> Option<Priority> {
+        let mut early = self.early_priorities.iter();
+        let told = early.find(|&&(other, _)| other == id).map(|early| early.1);
+        self.early_priorities.retain(|&(other, _)| other > id);
+        told
+    }
+
+    /// Refuses a stream that the owner is not told of.
+    fn refuse(&mut self, id: u32, error: StreamError) -> Found {
+        self.counts.reset(&self.options.limits)?;
+        write_reset(&mut self.control, id, error.code());
+        self.reset_streams.add(id);
+        Ok(Some(Http2Event::StreamError {
+            id,
+            stream: None,
+            error,
+        }))
+    }
+
+    fn trailers(&mut self, slot: u16, block: &[u8], lent: &mut Lent<'_>) -> Found {
+        lent.trailers.clear();
+        let bytes_max = self.options.limits.trailer_bytes_max as usize;
+        let (mut bytes, mut is_sound) = (0, true);
+        self.decode(block, |line| {
+            is_sound &= is_trailer(&line);
+            bytes += line.list_bytes();
+            if bytes <= bytes_max
+                && is_sound
+                && let Ok(name) = std::str::from_utf8(line.name)
+            {
+                lent.trailers.append(name, line.value);
+            }
+        })?;
+        let stream = self.streams.at_mut(slot);
+        let is_complete = matches!(stream.body_left, 0 | LENGTH_UNKNOWN);
+        if !is_sound {
+            return self.lose(slot, StreamError::Trailers);
+        }
+        if bytes > bytes_max {
+            return self.lose(slot, StreamError::TrailersTooLong);
+        }
+        if !is_complete {
+            return self.lose(slot, StreamError::BodyTooShort);
+        }
+        stream.remote = Remote::Ended;
+        self.count_if_over(slot);
+        let stream = self.streams.key(slot);
+        Ok(Some(Http2Event::Trailers { stream }))
+    }
+}
+
+/// Bodies.
+impl Core {
+    /// Looks whether a DATA frame carries anything.
+    pub(super) fn note_data(
+        &mut self,
+        range: &Range<usize>,
+        goes_on: bool,
+        is_frame_end: bool,
+    ) -> Result<(), ConnectionError> {
+        self.is_frame_filled |= !range.is_empty();
+        if is_frame_end {
+            let is_filled = std::mem::replace(&mut self.is_frame_filled, false);
+            if goes_on && !is_filled {
+                self.counts.empty_frame(&self.options.limits)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a piece of a DATA frame.
+    pub(super) fn data(
+        &mut self,
+        id: u32,
+        range: Range<usize>,
+        padding: u32,
+        after: AfterFrame,
+    ) -> Found {
+        // A range of the input is as long as a frame at most.
+        let bytes = range.len() as u32;
+        let known = self.known(id)?;
+        if !self.receive_window.take(bytes + padding) {
+            return Err(ConnectionError::Window.into());
+        }
+        // Nothing has to be done with padding.
+        self.give_back(padding);
+        let Some(slot) = known else {
+            return match self.is_ignored(id) {
+                true => {
+                    self.give_back(bytes);
+                    Ok(None)
+                }
+                false => Err(ConnectionError::ClosedStream.into()),
+            };
+        };
+        let stream = self.streams.at_mut(slot);
+        match (stream.reset, stream.remote) {
+            (Some(ResetBy::Server), _) => {
+                self.give_back(bytes);
+                return Ok(None);
+            }
+            (Some(ResetBy::Client), _) => return Err(ConnectionError::ClosedStream.into()),
+            (None, Remote::Ended) if stream.local == Local::Ended => {
+                return Err(ConnectionError::ClosedStream.into());
+            }
+            (None, Remote::Ended) => {
+                self.give_back(bytes);
+                return self.lose(slot, StreamError::HalfClosed);
+            }
+            (None, Remote::Open) => {}
+        }
+        if let Err(error) = stream.receive(bytes, padding, after) {
+            self.give_back(bytes);
+            return self.lose(slot, error);
+        }
+        let opened = stream.give_back(padding, self.options.stream_window);
+        write_window_update(&mut self.control, id, opened);
+        self.count_if_over(slot);
+        let stream = self.streams.key(slot);
+        let is_event = bytes > 0 || after == AfterFrame::EndOfStream;
+        Ok(is_event.then_some(Http2Event::Data {
+            stream,
+            range,
+            after,
+        }))
+    }
+
+    /// Bytes of the connection's window are done with.
+    pub(super) fn give_back(&mut self, bytes: u32) {
+        let size = self.options.connection_window;
+        if let Some(increment) = self.receive_window.give_back(bytes, size) {
+            write_window_update(&mut self.control, 0, increment);
+        }
+    }
+
+    /// Counts a stream that both sides have ended.
+    pub(super) fn count_if_over(&mut self, slot: u16) {
+        if self.streams.at(slot).is_over() {
+            self.counts.completed();
+        }
+    }
+}
+
+impl StreamSlot {
+    /// Takes account of bytes that have come.
+    fn receive(&mut self, bytes: u32, padding: u32, after: AfterFrame) -> Result<(), StreamError> {
+        if !self.receive_window.take(bytes + padding) {
+            return Err(StreamError::Window);
+        }
+        if self.body_left != LENGTH_UNKNOWN {
+            self.body_left = match self.body_left.checked_sub(u64::from(bytes)) {
+                Some(left) => left,
+                None => return Err(StreamError::BodyTooLong),
+            };
+        }
+        if after == AfterFrame::EndOfStream {
+            if !matches!(self.body_left, 0 | LENGTH_UNKNOWN) {
+                return Err(StreamError::BodyTooShort);
+            }
+            self.remote = Remote::Ended;
+        }
+        self.unconsumed += bytes;
+        Ok(())
+    }
+
+    /// Bytes of its window are done with. Answers by how much WINDOW_UPDATE opens it; 0: none is to be sent, also because
+    /// the client has nothing more to send, or has the room for it.
+    pub(super) fn give_back(&mut self, bytes: u32, size: u32) -> u32 {
+        let has_room =
+            || self.body_left != LENGTH_UNKNOWN && self.receive_window.has(self.body_left);
+        if self.remote == Remote::Ended || has_room() {
+            return 0;
+        }
+        self.receive_window.give_back(bytes, size).unwrap_or(0)
+    }
+}
+
+/// Gives a field line to a head.
+fn add(
+    builder: &mut HeadBuilder<'_>,
+    line: &FieldLine<'_>,
+    takes_protocol: bool,
+) -> Result<(), HeadError> {
+    match line.name.strip_prefix(b":") {
+        Some(b"protocol") if !takes_protocol => Err(HeadError::PseudoField),
+        Some(name) => builder.pseudo_field(name, line.value),
+        None => builder.field(line.name, line.value),
+    }
+}
+
+/// Whether a request is malformed (RFC 9113 8.1.1): it is not answered, but its stream reset.
+fn is_malformed(error: HeadError) -> bool {
+    matches!(
+        error,
+        HeadError::PseudoField
+            | HeadError::FieldOfConnection
+            | HeadError::FieldName
+            | HeadError::FieldValue
+            | HeadError::RequestTarget
+            | HeadError::ContentLengthInvalid
+            | HeadError::ContentLengthRepeated
+    )
+}
+
+/// Whether a field may stand in trailers: no pseudo-field, nothing about the connection or where the message ends.
+fn is_trailer(line: &FieldLine<'_>) -> bool {
+    let is_of_message = |known: KnownField| {
+        known.is_hop_by_hop() || matches!(known, KnownField::ContentLength | KnownField::Host)
+    };
+    is_lower_token(line.name)
+        && is_value(line.value)
+        && !KnownField::from_lower_name(line.name).is_some_and(is_of_message)
+}
