@@ -6,7 +6,7 @@ use super::frame::{ErrorCode, FrameError, Setting, Settings};
 use super::priority::Priority;
 use super::streams::{Remote, ResetBy};
 use super::turns::Turn;
-use super::{write_go_away, write_ping_ack, write_reset, write_settings_ack};
+use super::{write_go_away, write_ping_ack, write_reset, write_settings_ack, write_window_update};
 
 impl Core {
     pub(super) fn fail(&mut self, error: Http2Error) {
@@ -91,8 +91,14 @@ impl Core {
         let by = i64::from(self.options.stream_window) - i64::from(self.stream_window);
         self.stream_window = self.options.stream_window;
         for slot in self.streams.slots().filter(|_| by != 0) {
+            let stream = self.streams.at_mut(slot);
+            if stream.id == 0 {
+                continue;
+            }
             // Windows are below 2^31.
-            self.streams.at_mut(slot).receive_window.shift(by as i32);
+            stream.receive_window.shift(by as i32);
+            let opened = stream.give_back(0, self.options.stream_window);
+            write_window_update(&mut self.control, stream.id, opened);
         }
         None
     }

@@ -31,10 +31,15 @@ impl ReceiveWindow {
         is_within
     }
 
+    /// Bytes are done with, and are given back another time.
+    pub(super) fn owe(&mut self, bytes: u32) {
+        self.credit += bytes;
+    }
+
     /// Bytes are done with. Answers by how much WINDOW_UPDATE opens the window, once that is worth a frame: half of the
     /// window, which is `size` bytes wide.
     pub(super) fn give_back(&mut self, bytes: u32, size: u32) -> Option<u32> {
-        self.credit += bytes;
+        self.owe(bytes);
         // The client may not have seen our SETTINGS yet, and wait for the end of the window it began with.
         if self.credit < size.min(WINDOW_AT_FIRST).div_ceil(2) {
             return None;

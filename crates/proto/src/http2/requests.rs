@@ -163,12 +163,16 @@ impl Core {
         if block.len() > self.options.limits.block_bytes_max as usize {
             return Err(ConnectionError::BlockTooLong.into());
         }
+        let list_bytes_max = self.options.limits.list_bytes_max as usize;
         let mut list_bytes = 0;
         self.decoder.decode(block, &mut |line| {
             list_bytes += line.list_bytes();
-            take(line);
+            // The rest is decoded for its table alone.
+            if list_bytes <= list_bytes_max {
+                take(line);
+            }
         })?;
-        match list_bytes > self.options.limits.list_bytes_max as usize {
+        match list_bytes > list_bytes_max {
             true => Err(ConnectionError::HeaderBomb.into()),
             false => Ok(()),
         }
@@ -181,10 +185,12 @@ impl Core {
         let mut builder = lent.head.build(Version::Http2, lent.head_options);
         let mut refused = None;
         self.decode(block, |line| {
-            if refused.is_none() {
-                refused = add(&mut builder, &line, takes_protocol).err();
+            // A few bytes of a block can stand for a thousand lines: those behind the fault cost nothing.
+            if refused.is_some() {
+                return;
             }
-            if line.name == b"priority" {
+            refused = add(&mut builder, &line, takes_protocol).err();
+            if refused.is_none() && line.name == b"priority" {
                 priority = priority.updated_by(line.value);
             }
         })?;
@@ -270,12 +276,12 @@ impl Core {
         let bytes_max = self.options.limits.trailer_bytes_max as usize;
         let (mut bytes, mut is_sound) = (0, true);
         self.decode(block, |line| {
-            is_sound &= is_trailer(&line);
             bytes += line.list_bytes();
-            if bytes <= bytes_max
-                && is_sound
-                && let Ok(name) = std::str::from_utf8(line.name)
-            {
+            if bytes > bytes_max || !is_sound {
+                return;
+            }
+            is_sound = is_trailer(&line);
+            if is_sound && let Ok(name) = std::str::from_utf8(line.name) {
                 lent.trailers.append(name, line.value);
             }
         })?;
@@ -414,12 +420,15 @@ impl StreamSlot {
     /// Bytes of its window are done with. Answers by how much WINDOW_UPDATE opens it; 0: none is to be sent, also because
     /// the client has nothing more to send, or has the room for it.
     pub(super) fn give_back(&mut self, bytes: u32, size: u32) -> u32 {
-        let has_room =
-            || self.body_left != LENGTH_UNKNOWN && self.receive_window.has(self.body_left);
-        if self.remote == Remote::Ended || has_room() {
+        if self.remote == Remote::Ended {
             return 0;
         }
-        self.receive_window.give_back(bytes, size).unwrap_or(0)
+        // The room for the rest may be lost: to padding, and to SETTINGS that the client takes up late.
+        self.receive_window.owe(bytes);
+        match self.body_left != LENGTH_UNKNOWN && self.receive_window.has(self.body_left) {
+            true => 0,
+            false => self.receive_window.give_back(0, size).unwrap_or(0),
+        }
     }
 }
 

@@ -198,6 +198,37 @@ fn a_small_block_that_stands_for_a_large_list() {
 }
 
 #[test]
+fn lines_behind_what_refuses_a_head_are_not_looked_at() {
+    let mut server = limited(DEFAULT());
+    let long = "x".repeat(9000);
+    let lines = [("x", &long[..]), ("priority", "u=0")];
+    let told = server.told(&frame(HEADERS, flag::ALL, 1, &post(&lines)));
+    assert_eq!(told, ["refused 1 HeadTooLarge end"]);
+    let priority = server.connection.priority(server.key(1));
+    assert_eq!(priority.map(Priority::urgency), Some(3));
+}
+
+#[test]
+fn lines_behind_the_longest_list_are_not_looked_at() {
+    let limits = Http2Limits {
+        list_bytes_max: 1000,
+        ..DEFAULT()
+    };
+    let long = ("x-long", &"x".repeat(1000)[..]);
+    let mut server = limited(limits);
+    let head = frame(HEADERS, flag::ALL, 1, &post(&[("x-a", "b"), long, long]));
+    ends(&mut server, &head, ConnectionError::HeaderBomb);
+    assert_eq!(server.head.fields_named("x-a").count(), 1);
+    assert_eq!(server.head.fields_named("x-long").count(), 0);
+    let mut server = limited(limits);
+    server.takes(&upload(1, &[]));
+    let trailers = block(&[("x-a", "b"), long, ("x-b", "c")]);
+    let trailers = frame(HEADERS, flag::ALL, 1, &trailers);
+    ends(&mut server, &trailers, ConnectionError::HeaderBomb);
+    assert_eq!(server.trailers.as_bytes(), b"x-a: b\r\n");
+}
+
+#[test]
 fn ten_thousand_fields_are_refused_with_a_status() {
     let mut fields = post(&[]);
     let mut encoder = HpackEncoder::new();

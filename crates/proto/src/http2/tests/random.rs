@@ -109,6 +109,9 @@ struct Pair {
     initial_receive_window: i64,
     /// Windows in SETTINGS that the server has not acknowledged.
     told_windows: Vec<i64>,
+    /// The window in SETTINGS of the server that the client has not taken up, and how soon it does.
+    server_window: Option<i64>,
+    acknowledges_once_in: u32,
     completed: u32,
 }
 
@@ -130,6 +133,7 @@ impl Pair {
             limits,
             ..Http2Options::default()
         });
+        let acknowledges_once_in = 1 + random.below(500);
         let to_server = [&PREFACE[..], &frame(SETTINGS, 0, 0, b"")].concat();
         Pair {
             seed,
@@ -146,6 +150,8 @@ impl Pair {
             receive_window: 65_535,
             initial_receive_window: 65_535,
             told_windows: vec![65_535],
+            server_window: None,
+            acknowledges_once_in,
             completed: 0,
         }
     }
@@ -161,6 +167,10 @@ impl Pair {
     }
 
     fn step(&mut self) {
+        let is_late = !self.random.once_in(self.acknowledges_once_in);
+        if !is_late && let Some(window) = self.server_window.take() {
+            self.take_settings(window);
+        }
         match self.random.below(8) {
             0 => self.begin_request(),
             1 => self.send_body(),
@@ -221,7 +231,7 @@ impl Pair {
 
     fn send_body(&mut self) {
         let Some(id) = self.any_id() else { return };
-        let padding = self.random.below(10) * u32::from(self.random.once_in(3));
+        let padding = self.random.below(250) * u32::from(self.random.once_in(3));
         let wanted = self.random.size().min(16_000);
         let asked = self.asked.get_mut(&id).expect("it is open");
         if asked.is_sent {
@@ -437,6 +447,15 @@ impl Pair {
         assert!(arrived.is_empty());
     }
 
+    /// The client takes up the server's SETTINGS.
+    fn take_settings(&mut self, window: i64) {
+        for asked in self.asked.values_mut() {
+            asked.send_window += window - self.initial_send_window;
+        }
+        self.initial_send_window = window;
+        self.to_server.extend(frame(SETTINGS, flag::ACK, 0, b""));
+    }
+
     fn receive(&mut self, sent: &Sent) {
         let seed = self.seed;
         let id = sent.stream;
@@ -453,11 +472,7 @@ impl Pair {
                 let told = sent.payload.chunks(6).find(|setting| setting[1] == 4);
                 let told = told.expect("it is always sent");
                 let told = i64::from(u32::from_be_bytes([told[2], told[3], told[4], told[5]]));
-                for asked in self.asked.values_mut() {
-                    asked.send_window += told - self.initial_send_window;
-                }
-                self.initial_send_window = told;
-                self.to_server.extend(frame(SETTINGS, flag::ACK, 0, b""));
+                self.server_window = Some(told);
                 return;
             }
             WINDOW if id == 0 => {

@@ -173,6 +173,42 @@ fn a_body_that_fits_the_window_brings_no_window_update() {
 }
 
 #[test]
+fn a_window_that_shrinks_under_a_body_is_opened_again() {
+    let options = Http2Options {
+        stream_window: 1000,
+        ..Http2Options::default()
+    };
+    let mut server = Server::new(options);
+    server.takes(&[&PREFACE[..], &frame(SETTINGS, flag::NONE, 0, b"")].concat());
+    server.takes(&upload(1, &[("content-length", "20000")]));
+    server.takes(&data(1, flag::NONE, &[0; 10_000]));
+    server.connection.consumed(server.key(1), 10_000);
+    // The client still has the window that it began with, and room in it.
+    assert!(server.sent().iter().all(|sent| sent.stream == 0));
+    server.takes(&frame(SETTINGS, flag::ACK, 0, b""));
+    let sent = server.sent();
+    assert_eq!((sent[0].stream, sent[0].number()), (1, 10_000));
+    server.takes(&data(1, flag::NONE, &[0; 1000]));
+}
+
+#[test]
+fn padding_does_not_take_the_room_of_a_body() {
+    let options = Http2Options {
+        stream_window: 1000,
+        ..Http2Options::default()
+    };
+    let mut server = Server::settled_with(options, b"");
+    server.takes(&upload(1, &[("content-length", "900")]));
+    server.takes(&data(1, flag::NONE, &[0; 700]));
+    server.connection.consumed(server.key(1), 700);
+    assert!(server.sent().is_empty(), "there is room for the rest");
+    let padded = [&[198; 1][..], &[0; 199]].concat();
+    server.takes(&frame(DATA, flag::PADDED, 1, &padded));
+    let sent = server.sent();
+    assert_eq!((sent[0].stream, sent[0].number()), (1, 899));
+}
+
+#[test]
 fn a_reset_stream_counts_for_the_connection_alone() {
     let mut server = Server::settled();
     server.takes(&upload(1, &[]));
