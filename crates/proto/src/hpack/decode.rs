@@ -42,6 +42,18 @@ impl HpackDecoder {
         block: &[u8],
         take: &mut dyn FnMut(FieldLine<'_>),
     ) -> Result<(), HpackError> {
+        let decoded = self.lines(block, take);
+        if self.text.capacity() > TEXT_BYTES_KEPT {
+            self.text = Vec::new();
+        }
+        decoded
+    }
+
+    fn lines(
+        &mut self,
+        block: &[u8],
+        take: &mut dyn FnMut(FieldLine<'_>),
+    ) -> Result<(), HpackError> {
         let mut rest = Rest { bytes: block };
         self.table_size_updates(&mut rest)?;
         while let Some(first) = rest.first() {
@@ -79,10 +91,17 @@ impl HpackDecoder {
         Ok(())
     }
 
-    /// Gives back the memory that long Huffman codes took: for a connection that has nothing to do. The next such code takes
-    /// it again.
+    /// Gives back the memory that Huffman codes took, and what the table does not need: for a connection that has nothing to
+    /// do. The next blocks take it again.
     pub fn release_memory(&mut self) {
         self.text = Vec::new();
+        self.table.release_memory();
+    }
+
+    /// What is kept of that behind a block, for tests.
+    #[cfg(test)]
+    pub(crate) fn text_capacity(&self) -> usize {
+        self.text.capacity()
     }
 
     /// The table, for tests: from the newest entry to the oldest, and what they take.
@@ -228,6 +247,9 @@ impl<'b> Rest<'b> {
         Ok(Text::Made(start..made.len()))
     }
 }
+
+/// What is kept behind a block of the memory that Huffman codes took.
+const TEXT_BYTES_KEPT: usize = 4096;
 
 /// The bit of a literal's first byte that says it is never to be indexed.
 const NEVER_INDEXED: u8 = 0x10;

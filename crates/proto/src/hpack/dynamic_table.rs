@@ -59,6 +59,21 @@ impl DynamicTable {
         self.evict(size_max);
     }
 
+    /// Gives back the memory that entries do not need.
+    pub(super) fn release_memory(&mut self) {
+        if self.entries.is_empty() {
+            self.bytes = Vec::new();
+            self.base = self.end;
+        }
+        self.entries.shrink_to_fit();
+    }
+
+    /// Bytes of the ring.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// How many entries there are.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {

@@ -48,6 +48,11 @@ impl HpackEncoder {
         }
     }
 
+    /// Gives back the memory that the table does not need: for a connection that has nothing to do.
+    pub fn release_memory(&mut self) {
+        self.table.release_memory();
+    }
+
     /// Begins a block: tells the peer if the size of the table has changed.
     #[inline]
     pub fn begin(&mut self, out: &mut Vec<u8>) {

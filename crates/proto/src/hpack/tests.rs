@@ -779,3 +779,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn memory_that_a_block_took_is_given_back() {
+    let mut block = Vec::new();
+    write_literal(&mut block, b"x", &[b'a'; 20_000]);
+    let mut decoder = HpackDecoder::new(4096);
+    let mut lengths = Vec::new();
+    let take = &mut |line: FieldLine<'_>| lengths.push(line.value.len());
+    assert_eq!(decoder.decode(&block, take), Ok(()));
+    assert_eq!(lengths, [20_000]);
+    assert_eq!(decoder.text_capacity(), 0);
+    decoder.table().add(b"a", b"b", 0);
+    decoder.release_memory();
+    assert_eq!(decoder.table().entry(0), Some((&b"a"[..], &b"b"[..])));
+    decoder.table().set_size_max(0);
+    decoder.release_memory();
+    assert_eq!(decoder.table().capacity(), 0);
+    decoder.table().set_size_max(4096);
+    decoder.table().add(b"a", b"b", 0);
+    assert_eq!(decoder.table().entry(0), Some((&b"a"[..], &b"b"[..])));
+}
