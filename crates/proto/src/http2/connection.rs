@@ -193,6 +193,12 @@ pub(super) struct Core {
     pub(super) going_away: GoingAway,
     /// The client's first SETTINGS have come.
     pub(super) has_settings: bool,
+    /// The client has acknowledged our SETTINGS.
+    pub(super) is_acknowledged: bool,
+    /// The client has sent GOAWAY.
+    pub(super) client_goes: bool,
+    /// Bytes that may still come on streams that are reset, because the client did not know.
+    pub(super) late_bytes: u64,
     /// A piece of the DATA frame that is coming had data.
     pub(super) is_frame_filled: bool,
     pub(super) error: Option<Http2Error>,
@@ -259,6 +265,9 @@ impl Http2Connection {
                 highest_taken: 0,
                 going_away: GoingAway::No,
                 has_settings: false,
+                is_acknowledged: false,
+                client_goes: false,
+                late_bytes: 0,
                 is_frame_filled: false,
                 error: None,
             },
@@ -350,6 +359,9 @@ impl Http2Connection {
         let core = &mut self.core;
         core.streams.shrink();
         core.turns.shrink();
+        core.decoder.release_memory();
+        core.encoder.release_memory();
+        core.early_priorities.shrink_to_fit();
         if core.control.is_empty() {
             core.control = Vec::new();
         }
@@ -378,7 +390,8 @@ impl Http2Connection {
                 } => {
                     core.note_data(&range, is_frame_end && !ends_stream, is_frame_end)?;
                     let range = range.start + position..range.end + position;
-                    core.data(stream, range, padding_consumed, after(ends_stream))?
+                    let after = after(ends_stream);
+                    core.data(stream, range, padding_consumed, after, is_frame_end)?
                 }
                 FrameEvent::Headers {
                     stream,
@@ -423,7 +436,7 @@ impl Http2Connection {
                 FrameEvent::Settings { payload } => {
                     core.settings(Settings::new(self.frames.payload(rest, &payload)))?
                 }
-                FrameEvent::SettingsAck => core.settings_acknowledged(),
+                FrameEvent::SettingsAck => core.settings_acknowledged()?,
                 FrameEvent::Ping(payload) => core.ping(payload)?,
                 FrameEvent::Reset { stream, code } => core.reset_by_client(stream, code)?,
                 FrameEvent::WindowUpdate { stream, increment } => {
@@ -433,7 +446,7 @@ impl Http2Connection {
                     core.priority_update(stream, self.frames.payload(rest, &value))?
                 }
                 FrameEvent::StreamError { stream, error } => core.frame_error(stream, error)?,
-                FrameEvent::GoAway { code, .. } => Some(Http2Event::GoAway { code }),
+                FrameEvent::GoAway { code, .. } => core.client_goes(code)?,
                 FrameEvent::Priority { .. }
                 | FrameEvent::Unknown { .. }
                 | FrameEvent::PingAck(_) => {

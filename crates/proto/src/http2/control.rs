@@ -87,7 +87,10 @@ impl Core {
     }
 
     /// From now on, the client keeps to our windows.
-    pub(super) fn settings_acknowledged(&mut self) -> Option<Http2Event> {
+    pub(super) fn settings_acknowledged(&mut self) -> Found {
+        if std::mem::replace(&mut self.is_acknowledged, true) {
+            self.counts.idle_frame(&self.options.limits)?;
+        }
         let by = i64::from(self.options.stream_window) - i64::from(self.stream_window);
         self.stream_window = self.options.stream_window;
         for slot in self.streams.slots().filter(|_| by != 0) {
@@ -100,7 +103,15 @@ impl Core {
             let opened = stream.give_back(0, self.options.stream_window);
             write_window_update(&mut self.control, stream.id, opened);
         }
-        None
+        Ok(None)
+    }
+
+    /// The client will close the connection.
+    pub(super) fn client_goes(&mut self, code: ErrorCode) -> Found {
+        if std::mem::replace(&mut self.client_goes, true) {
+            self.counts.idle_frame(&self.options.limits)?;
+        }
+        Ok(Some(Http2Event::GoAway { code }))
     }
 
     pub(super) fn ping(&mut self, payload: [u8; 8]) -> Found {
@@ -165,8 +176,9 @@ impl Core {
         }
         stream.reset = Some(ResetBy::Client);
         stream.remote = Remote::Ended;
-        if !stream.is_answered() {
-            self.counts.reset(&self.options.limits)?;
+        match stream.is_answered() {
+            true => self.counts.answered_reset(&self.options.limits)?,
+            false => self.counts.reset(&self.options.limits)?,
         }
         self.place(slot);
         let stream = self.streams.key(slot);
@@ -187,6 +199,11 @@ impl Core {
             }
             None if id > self.highest_seen && error == FrameError::Increment => {
                 Err(ConnectionError::IdleStream.into())
+            }
+            // RST_STREAM is not for streams that have not begun (RFC 9113 6.4).
+            None if id > self.highest_seen || id.is_multiple_of(2) => {
+                self.counts.idle_frame(&self.options.limits)?;
+                Ok(None)
             }
             None => {
                 self.counts.reset(&self.options.limits)?;
@@ -225,11 +242,13 @@ impl Core {
         stream.remote = Remote::Ended;
         write_reset(&mut self.control, stream.id, code);
         self.reset_streams.add(stream.id);
+        self.expect_late_bytes();
         self.place(slot);
     }
 
-    pub(super) fn set_priority(&mut self, slot: u16, priority: Priority) {
+    pub(super) fn set_priority(&mut self, slot: u16, mut priority: Priority) {
         let stream = self.streams.at_mut(slot);
+        priority.is_incremental |= stream.is_tunnel;
         if stream.priority == priority {
             return;
         }

@@ -128,6 +128,7 @@ reasons! {
         BodyTooShort "the body of an HTTP/2 request is shorter than its Content-Length",
         TrailersNotLast "an HTTP/2 request goes on behind its trailers",
         Trailers "the trailers of an HTTP/2 request are not well-formed",
+        InTunnel "the client sent HEADERS in an HTTP/2 tunnel",
         TrailersTooLong "the trailers of an HTTP/2 request are too long",
     }
 }
@@ -147,6 +148,7 @@ impl StreamError {
             | StreamError::BodyTooLong
             | StreamError::BodyTooShort
             | StreamError::TrailersNotLast
+            | StreamError::InTunnel
             | StreamError::Trailers => ErrorCode::ProtocolError,
         }
     }

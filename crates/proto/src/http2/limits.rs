@@ -10,19 +10,22 @@ use super::error::ConnectionError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Http2Limits {
     /// Streams at a time (SETTINGS_MAX_CONCURRENT_STREAMS). One that was reset counts as long as the owner has not released
-    /// it. One more is refused (REFUSED_STREAM).
+    /// it. One more is refused (REFUSED_STREAM). Streams that both sides have ended, and that the owner has not released, may
+    /// make it twice as many.
     pub streams_max: u16,
     /// Streams that end before there is anything of an answer, by the client's reset, its error, or because they were
     /// refused. A stream that is completed makes up for [`RESETS_FOR_COMPLETED`] of them.
     pub resets_max: u32,
-    /// PING frames in a period.
+    /// Resets by the client in a period of streams whose answer had begun.
+    pub answered_resets_max: u32,
+    /// PING frames in a period beyond one for each DATA frame of the answers.
     pub pings_max: u32,
     /// SETTINGS frames in a period.
     pub settings_max: u32,
     /// Frames in a period that could have carried something and do not, or end anything: DATA, HEADERS and CONTINUATION.
     pub empty_frames_max: u32,
     /// Frames in a period that change nothing: PRIORITY, PRIORITY_UPDATE, frames of kinds that are not known, frames of
-    /// streams that are over.
+    /// streams that are over, DATA of streams that are reset beyond what was on its way.
     pub idle_frames_max: u32,
     /// WINDOW_UPDATE frames in a period beyond those that the DATA frames of the answers explain. A DATA frame that a window
     /// has made short explains none.
@@ -45,6 +48,7 @@ impl Default for Http2Limits {
         Http2Limits {
             streams_max: 100,
             resets_max: 200,
+            answered_resets_max: 1000,
             pings_max: 100,
             settings_max: 50,
             empty_frames_max: 100,
@@ -76,6 +80,7 @@ const DATA_BYTES_USUAL: u32 = 1024;
 pub(super) struct Counts {
     resets: u32,
     period_began_s: u32,
+    answered_resets: u32,
     pings: u32,
     settings: u32,
     empty_frames: u32,
@@ -98,6 +103,15 @@ impl Counts {
     pub(super) fn reset(&mut self, limits: &Http2Limits) -> Result<(), ConnectionError> {
         let reason = ConnectionError::RapidReset;
         count(&mut self.resets, limits.resets_max, reason)
+    }
+
+    pub(super) fn answered_reset(&mut self, limits: &Http2Limits) -> Result<(), ConnectionError> {
+        let reason = ConnectionError::RapidReset;
+        count(
+            &mut self.answered_resets,
+            limits.answered_resets_max,
+            reason,
+        )
     }
 
     pub(super) fn completed(&mut self) {
@@ -136,6 +150,8 @@ impl Counts {
     pub(super) fn data_sent(&mut self, bytes: u32, room: u32) {
         if bytes >= DATA_BYTES_USUAL || bytes < room {
             self.window_updates = self.window_updates.saturating_sub(UPDATES_FOR_DATA);
+            // Clients measure a round trip by PING while data come (gRPC does).
+            self.pings = self.pings.saturating_sub(1);
         }
     }
 }

@@ -22,6 +22,13 @@ impl Default for Priority {
 }
 
 impl Priority {
+    /// Of a stream whose client says nothing of priorities: streams share the connection, so that a long answer does not hold
+    /// the others back (RFC 9218 10).
+    pub(super) const NOT_TOLD: Priority = Priority {
+        urgency: 3,
+        is_incremental: true,
+    };
+
     /// A priority of this urgency; above 7 counts as 7.
     pub const fn new(urgency: u8, is_incremental: bool) -> Priority {
         Priority {

@@ -13,7 +13,7 @@ use super::{write_reset, write_window_update};
 use crate::hpack::FieldLine;
 use crate::method::Method;
 use crate::request_head::{BodyFraming, HeadBuilder, HeadError, KnownField, Version};
-use crate::syntax::{is_lower_token, is_value};
+use crate::syntax::{is_lower_token, is_value, trimmed};
 
 /// A header block that is not complete, or what is known of one beside its bytes.
 #[derive(Debug)]
@@ -112,10 +112,11 @@ impl Core {
             }
             self.highest_seen = id;
             return Ok(if matches!(self.going_away, GoingAway::Behind(_)) {
+                self.expect_late_bytes();
                 Use::Nothing
             } else if opened.depends_on_itself {
                 Use::Refuse(StreamError::DependsOnItself)
-            } else if self.streams.len() >= usize::from(self.options.limits.streams_max) {
+            } else if !self.streams.has_room(self.options.limits.streams_max) {
                 Use::Refuse(StreamError::TooMany)
             } else {
                 Use::Request
@@ -142,6 +143,7 @@ impl Core {
             (None, Remote::Open) if opened.depends_on_itself => {
                 Ok(Use::Lose(slot, StreamError::DependsOnItself))
             }
+            (None, Remote::Open) if stream.is_tunnel => Ok(Use::Lose(slot, StreamError::InTunnel)),
             (None, Remote::Open) if opened.after == AfterFrame::More => {
                 Ok(Use::Lose(slot, StreamError::TrailersNotLast))
             }
@@ -181,7 +183,7 @@ impl Core {
     fn request(&mut self, opened: &OpenBlock, block: &[u8], lent: &mut Lent<'_>) -> Found {
         let id = opened.stream;
         let takes_protocol = self.options.takes_extended_connect;
-        let mut priority = Priority::default();
+        let mut priority: Option<Priority> = None;
         let mut builder = lent.head.build(Version::Http2, lent.head_options);
         let mut refused = None;
         self.decode(block, |line| {
@@ -191,7 +193,7 @@ impl Core {
             }
             refused = add(&mut builder, &line, takes_protocol).err();
             if refused.is_none() && line.name == b"priority" {
-                priority = priority.updated_by(line.value);
+                priority = Some(priority.unwrap_or_default().updated_by(line.value));
             }
         })?;
         let framing = match opened.after {
@@ -208,11 +210,14 @@ impl Core {
         let stream = self.begin_stream(id, opened.after);
         let told = self.early_priority(id);
         let known = self.streams.at_mut(stream.slot() as u16);
-        known.priority = told.unwrap_or(priority);
+        known.priority = told.or(priority).unwrap_or(Priority::NOT_TOLD);
         if finished.is_ok() {
             match (lent.head.method(), lent.head.framing()) {
                 // What goes through a tunnel is of use at once, and has no end that others could wait for.
-                (Method::Connect, _) => known.priority.is_incremental = true,
+                (Method::Connect, _) => {
+                    known.is_tunnel = true;
+                    known.priority.is_incremental = true;
+                }
                 (_, BodyFraming::Length(length)) => known.body_left = length,
                 (_, BodyFraming::None) => known.body_left = 0,
                 (_, BodyFraming::Chunked) => {}
@@ -241,7 +246,8 @@ impl Core {
             },
             local: Local::Waiting,
             reset: None,
-            priority: Priority::default(),
+            priority: Priority::NOT_TOLD,
+            is_tunnel: false,
             is_ready: false,
             send_window: SendWindow::new(self.peer_stream_window),
             receive_window: ReceiveWindow::new(self.stream_window),
@@ -264,6 +270,7 @@ impl Core {
         self.counts.reset(&self.options.limits)?;
         write_reset(&mut self.control, id, error.code());
         self.reset_streams.add(id);
+        self.expect_late_bytes();
         Ok(Some(Http2Event::StreamError {
             id,
             stream: None,
@@ -329,6 +336,7 @@ impl Core {
         range: Range<usize>,
         padding: u32,
         after: AfterFrame,
+        is_frame_end: bool,
     ) -> Found {
         // A range of the input is as long as a frame at most.
         let bytes = range.len() as u32;
@@ -340,19 +348,13 @@ impl Core {
         self.give_back(padding);
         let Some(slot) = known else {
             return match self.is_ignored(id) {
-                true => {
-                    self.give_back(bytes);
-                    Ok(None)
-                }
+                true => self.late_data(bytes, padding, is_frame_end),
                 false => Err(ConnectionError::ClosedStream.into()),
             };
         };
         let stream = self.streams.at_mut(slot);
         match (stream.reset, stream.remote) {
-            (Some(ResetBy::Server), _) => {
-                self.give_back(bytes);
-                return Ok(None);
-            }
+            (Some(ResetBy::Server), _) => return self.late_data(bytes, padding, is_frame_end),
             (Some(ResetBy::Client), _) => return Err(ConnectionError::ClosedStream.into()),
             (None, Remote::Ended) if stream.local == Local::Ended => {
                 return Err(ConnectionError::ClosedStream.into());
@@ -377,6 +379,23 @@ impl Core {
             range,
             after,
         }))
+    }
+
+    /// DATA of a stream that is reset. What was on its way is not the client's fault.
+    fn late_data(&mut self, bytes: u32, padding: u32, is_frame_end: bool) -> Found {
+        self.give_back(bytes);
+        match self.late_bytes.checked_sub(u64::from(bytes + padding)) {
+            Some(left) => self.late_bytes = left,
+            None if is_frame_end => self.counts.idle_frame(&self.options.limits)?,
+            None => {}
+        }
+        Ok(None)
+    }
+
+    /// A stream is reset: a window of bytes may still come.
+    pub(super) fn expect_late_bytes(&mut self) {
+        let window = self.options.stream_window.max(self.stream_window);
+        self.late_bytes = self.late_bytes.saturating_add(u64::from(window));
     }
 
     /// Bytes of the connection's window are done with.
@@ -466,5 +485,6 @@ fn is_trailer(line: &FieldLine<'_>) -> bool {
     };
     is_lower_token(line.name)
         && is_value(line.value)
+        && trimmed(line.value).len() == line.value.len()
         && !KnownField::from_lower_name(line.name).is_some_and(is_of_message)
 }

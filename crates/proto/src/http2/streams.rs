@@ -44,6 +44,8 @@ pub(super) struct StreamSlot {
     pub(super) local: Local,
     pub(super) reset: Option<ResetBy>,
     pub(super) priority: Priority,
+    /// It was begun by extended CONNECT.
+    pub(super) is_tunnel: bool,
     /// The owner has something to send.
     pub(super) is_ready: bool,
     pub(super) send_window: SendWindow,
@@ -121,6 +123,16 @@ pub(super) struct Streams {
 impl Streams {
     pub(super) fn len(&self) -> usize {
         self.by_id.len()
+    }
+
+    /// Whether one more may begin: of those that are not over, there may be `max`.
+    pub(super) fn has_room(&self, max: u16) -> bool {
+        let max = usize::from(max);
+        let is_alive = |stream: &&StreamSlot| stream.id != 0 && !stream.is_over();
+        // A slot has a number of 16 bits.
+        self.len() < max
+            || self.len() < (2 * max).min(usize::from(u16::MAX))
+                && self.slots.iter().filter(is_alive).count() < max
     }
 
     pub(super) fn key(&self, slot: u16) -> StreamKey {
@@ -236,6 +248,7 @@ mod tests {
             local: Local::Waiting,
             reset: None,
             priority: Priority::default(),
+            is_tunnel: false,
             is_ready: false,
             send_window: SendWindow::new(WINDOW_AT_FIRST),
             receive_window: ReceiveWindow::new(WINDOW_AT_FIRST),

@@ -187,6 +187,26 @@ fn turns_go_by_urgency_and_shares() {
 }
 
 #[test]
+fn streams_without_priorities_share_the_connection() {
+    let mut server = Server::settled();
+    let mut order = Vec::new();
+    for id in [1, 3] {
+        server.takes(&get(id));
+        server.answer(id, 0);
+        server.connection.mark_ready(server.key(id));
+    }
+    for _ in 0..4 {
+        let key = server.connection.next_to_send().expect("both have room");
+        order.push(key.id());
+        let out = &mut server.out;
+        let written = server.connection.write_data_header(key, 1, CONTINUES, out);
+        assert_eq!(written, Written::Yes);
+        out.push(b'x');
+    }
+    assert_eq!(order, [1, 3, 1, 3]);
+}
+
+#[test]
 fn going_away_loses_no_request() {
     let mut server = Server::settled();
     server.takes(&get(1));

@@ -41,6 +41,54 @@ fn pings_are_counted_by_period() {
 }
 
 #[test]
+fn pings_that_come_with_data_are_no_flood() {
+    let limits = Http2Limits {
+        pings_max: 10,
+        ..DEFAULT()
+    };
+    let mut server = limited(limits);
+    server.takes(&get(1));
+    server.answer(1, 0);
+    for _ in 0..50 {
+        let key = server.key(1);
+        let out = &mut server.out;
+        let more = AfterFrame::More;
+        let written = server.connection.write_data_header(key, 1200, more, out);
+        assert_eq!(written, Written::Yes);
+        out.extend_from_slice(&[b'x'; 1200]);
+        server.takes(&ping());
+    }
+    borne(&mut server, 9, &ping(), ConnectionError::PingFlood);
+}
+
+#[test]
+fn resets_of_streams_that_are_being_answered_are_counted_by_period() {
+    let limits = Http2Limits {
+        answered_resets_max: 10,
+        ..DEFAULT()
+    };
+    let mut server = limited(limits);
+    let mut received = Ok(());
+    for id in (1..63).step_by(2) {
+        assert_eq!(received, Ok(()));
+        if id == 21 {
+            server.now_s += PERIOD_S;
+        }
+        server.takes(&[get(id), window(0, 1)].concat());
+        let key = server.key(id);
+        let (more, out) = (AfterFrame::More, &mut server.out);
+        let head = (server.connection).write_head(key, Status::OK, b"", None, more, out);
+        assert_eq!(head, Written::Yes);
+        received = server.receive(&reset(id, ErrorCode::Cancel));
+        server.release(id);
+        if id == 41 {
+            break;
+        }
+    }
+    assert_eq!(received, Err(ConnectionError::RapidReset.into()));
+}
+
+#[test]
 fn settings_are_counted_by_period() {
     let limits = Http2Limits {
         settings_max: 3,
@@ -81,6 +129,8 @@ fn frames_that_change_nothing_are_counted() {
         frame(PRIORITY_UPDATE, 0, 0, b"\0\0\0\x09u=1"),
         frame(0x42, 0, 0, b"x"),
         frame(PING, flag::ACK, 0, &[0; 8]),
+        frame(SETTINGS, flag::ACK, 0, b""),
+        frame(PRIORITY, 0, 9, &[0, 0, 0, 9, 15]),
         reset(1, ErrorCode::Cancel),
     ] {
         let mut server = limited(limits);
@@ -164,6 +214,69 @@ fn a_stream_counts_until_it_is_released() {
     server.story.clear();
     assert_eq!(server.told(&get(13)), ["request 13 GET / end"]);
     server.loses(&get(15), 15, ErrorCode::RefusedStream);
+}
+
+#[test]
+fn a_stream_that_is_over_leaves_room_for_another() {
+    let limits = Http2Limits {
+        streams_max: 2,
+        ..DEFAULT()
+    };
+    let mut server = limited(limits);
+    for id in [1, 3] {
+        server.takes(&get(id));
+        server.answer(id, 1);
+    }
+    server.story.clear();
+    let told = server.told(&[get(5), get(7)].concat());
+    assert_eq!(told, ["request 5 GET / end", "request 7 GET / end"]);
+    // Over or not, there are not more than twice as many.
+    server.answer(5, 1);
+    server.loses(&get(9), 9, ErrorCode::RefusedStream);
+    server.release(1);
+    server.story.clear();
+    assert_eq!(server.told(&get(11)), ["request 11 GET / end"]);
+    server.release(3);
+    server.loses(&get(13), 13, ErrorCode::RefusedStream);
+}
+
+#[test]
+fn only_the_first_farewell_is_for_nothing() {
+    let limits = Http2Limits {
+        idle_frames_max: 20,
+        ..DEFAULT()
+    };
+    let mut server = limited(limits);
+    let farewell = frame(GO_AWAY, 0, 0, &[0; 8]);
+    borne(&mut server, 21, &farewell, ConnectionError::IdleFrames);
+}
+
+#[test]
+fn data_of_a_stream_that_is_reset_are_counted_beyond_its_window() {
+    let limits = Http2Limits {
+        idle_frames_max: 20,
+        ..DEFAULT()
+    };
+    for also_released in [false, true] {
+        let options = Http2Options {
+            stream_window: 100_000,
+            limits,
+            ..Http2Options::default()
+        };
+        let mut server = Server::settled_with(options, b"");
+        server.takes(&upload(1, &[]));
+        server.connection.reset(server.key(1), ErrorCode::Cancel);
+        if also_released {
+            server.release(1);
+        }
+        server.takes(&data(1, 0, &[0; 10]).repeat(10_000));
+        // One frame, in whatever pieces it comes.
+        let frame = data(1, 0, &[0; 100]);
+        for byte in &frame {
+            server.takes(&[*byte]);
+        }
+        borne(&mut server, 19, &frame, ConnectionError::IdleFrames);
+    }
 }
 
 #[test]

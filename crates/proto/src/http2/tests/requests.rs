@@ -80,6 +80,14 @@ fn extended_connect_is_told_apart() {
     assert_eq!(told, ["data 1", "end 1"]);
     let priority = server.connection.priority(server.key(1));
     assert_eq!(priority, Some(Priority::new(3, true)));
+    let mut server = Server::settled();
+    server.takes(&head(1));
+    server.takes(&frame(PRIORITY_UPDATE, 0, 0, b"\0\0\0\x01u=1, i=?0"));
+    let priority = server.connection.priority(server.key(1));
+    assert_eq!(priority, Some(Priority::new(1, true)));
+    // Nothing but DATA goes through it (RFC 9113 8.5).
+    let trailers = frame(HEADERS, flag::ALL, 1, &block(&[("a", "b")]));
+    server.loses(&trailers, 1, ErrorCode::ProtocolError);
     let options = Http2Options {
         takes_extended_connect: false,
         ..Http2Options::default()
