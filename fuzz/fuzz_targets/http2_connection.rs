@@ -331,7 +331,7 @@ impl Side {
 
     fn check(&mut self) {
         assert_eq!(self.connection.stream_count(), self.known.len());
-        assert!(self.known.len() <= 8);
+        assert!(self.known.len() <= 2 * 8);
         assert!(self.sent <= self.allowed);
         if let Some(key) = self.connection.next_to_send() {
             assert!(self.known.contains_key(&key.id()));

@@ -15,7 +15,7 @@ use crate::status::Status;
 pub enum Written {
     /// It was.
     Yes,
-    /// Nothing was written: the stream is reset or released, its answer is over, or, for DATA, there is no room for that
+    /// Nothing was written: the connection has failed, the stream is reset or released, its answer is over, or, for DATA, there is no room for that
     /// much.
     No,
 }
@@ -31,6 +31,7 @@ impl Http2Connection {
         out: &mut Vec<u8>,
     ) -> Written {
         match self.core.streams.get(stream) {
+            _ if self.core.error.is_some() => Written::No,
             Some(known) if known.is_writable() && !known.is_answered() => {
                 let section = FieldSection {
                     status: Some(status),
@@ -58,6 +59,7 @@ impl Http2Connection {
     ) -> Written {
         let core = &mut self.core;
         match core.streams.get_mut(stream) {
+            _ if core.error.is_some() => Written::No,
             Some(known) if known.is_writable() && !known.is_answered() => {
                 known.local = Local::Begun;
                 let section = FieldSection {
@@ -83,6 +85,7 @@ impl Http2Connection {
     ) -> Written {
         let core = &mut self.core;
         match core.streams.get(stream) {
+            _ if core.error.is_some() => Written::No,
             Some(known) if known.takes_data() => {
                 let section = FieldSection {
                     status: None,
@@ -100,7 +103,7 @@ impl Http2Connection {
     /// How long the next DATA frame of a stream may be, by the windows and the frames that the client takes.
     pub fn send_room(&self, stream: StreamKey) -> u32 {
         match self.core.streams.get(stream) {
-            Some(known) if known.is_writable() => known
+            Some(known) if known.is_writable() && self.core.error.is_none() => known
                 .send_window
                 .room()
                 .min(self.core.send_window.room())
@@ -120,10 +123,11 @@ impl Http2Connection {
     ) -> Written {
         let room = self.send_room(stream);
         let core = &mut self.core;
+        let has_failed = core.error.is_some();
         let Some(known) = core.streams.get_mut(stream) else {
             return Written::No;
         };
-        if !known.takes_data() || length > room {
+        if has_failed || !known.takes_data() || length > room {
             return Written::No;
         }
         known.send_window.take(length);
@@ -156,7 +160,7 @@ impl Http2Connection {
     /// The stream whose turn it is to send DATA: one that is ready, and has room in all windows. It stays the same until
     /// [`Http2Connection::write_data_header`], or until it is not ready any more.
     pub fn next_to_send(&self) -> Option<StreamKey> {
-        if self.core.send_window.room() == 0 {
+        if self.core.send_window.room() == 0 || self.core.error.is_some() {
             return None;
         }
         let turn = self.core.turns.next()?;
@@ -204,7 +208,9 @@ impl Http2Connection {
         let bytes = bytes.min(known.unconsumed);
         known.unconsumed -= bytes;
         let opened = known.give_back(bytes, size);
-        write_window_update(&mut core.control, stream.id(), opened);
+        if core.error.is_none() {
+            write_window_update(&mut core.control, stream.id(), opened);
+        }
         core.give_back(bytes);
     }
 

@@ -240,7 +240,10 @@ impl Core {
         let stream = self.streams.at_mut(slot);
         stream.reset = Some(ResetBy::Server);
         stream.remote = Remote::Ended;
-        write_reset(&mut self.control, stream.id, code);
+        // Nothing follows GOAWAY that tells of an error.
+        if self.error.is_none() {
+            write_reset(&mut self.control, stream.id, code);
+        }
         self.reset_streams.add(stream.id);
         self.expect_late_bytes();
         self.place(slot);

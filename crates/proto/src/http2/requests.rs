@@ -384,10 +384,10 @@ impl Core {
     /// DATA of a stream that is reset. What was on its way is not the client's fault.
     fn late_data(&mut self, bytes: u32, padding: u32, is_frame_end: bool) -> Found {
         self.give_back(bytes);
-        match self.late_bytes.checked_sub(u64::from(bytes + padding)) {
-            Some(left) => self.late_bytes = left,
-            None if is_frame_end => self.counts.idle_frame(&self.options.limits)?,
-            None => {}
+        let late = u64::from(bytes + padding);
+        self.late_bytes = self.late_bytes.saturating_sub(late);
+        if is_frame_end && self.late_bytes == 0 {
+            self.counts.idle_frame(&self.options.limits)?;
         }
         Ok(None)
     }
@@ -401,7 +401,9 @@ impl Core {
     /// Bytes of the connection's window are done with.
     pub(super) fn give_back(&mut self, bytes: u32) {
         let size = self.options.connection_window;
-        if let Some(increment) = self.receive_window.give_back(bytes, size) {
+        if let Some(increment) = self.receive_window.give_back(bytes, size)
+            && self.error.is_none()
+        {
             write_window_update(&mut self.control, 0, increment);
         }
     }

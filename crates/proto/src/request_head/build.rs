@@ -53,10 +53,14 @@ impl HeadBuilder<'_> {
     /// # Errors
     /// One that is unknown, repeated, behind a field, or has a value that a request line or Host cannot have.
     pub fn pseudo_field(&mut self, name: &[u8], value: &[u8]) -> Result<(), HeadError> {
+        let is_text = self.head.version < Version::Http2;
         let (place, is_sound) = match name {
             b"method" => (&mut self.pseudo.method, is_token(value)),
             b"scheme" => (&mut self.pseudo.scheme, is_http(value)),
-            b"authority" => (&mut self.pseudo.authority, is_value(value)),
+            b"authority" => {
+                let is_sound = is_value(value) && (is_text || is_plain_authority(value));
+                (&mut self.pseudo.authority, is_sound)
+            }
             b"path" => (&mut self.pseudo.path, is_path(value)),
             b"protocol" => (&mut self.pseudo.protocol, is_protocol(value)),
             _ => return Err(HeadError::PseudoField),
@@ -234,6 +238,11 @@ fn is_http(scheme: &[u8]) -> bool {
 /// A token, and a version if need be (RFC 9110 7.8).
 fn is_protocol(protocol: &[u8]) -> bool {
     protocol.split(|&byte| byte == b'/').all(is_token)
+}
+
+/// Whether there is neither a blank in it nor user information (RFC 9113 8.3.1).
+fn is_plain_authority(authority: &[u8]) -> bool {
+    !authority.iter().any(|byte| b" \t@".contains(byte))
 }
 
 /// The two forms of a path that there are (RFC 9113 8.3.1), of characters that an HTTP/1 request line may have: the

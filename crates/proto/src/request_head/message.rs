@@ -184,6 +184,14 @@ fn built_framing(
                 Err(HeadError::LengthRequired)
             }
             (Method::Connect, _) => Ok(BodyFraming::None),
+            // Frames that end the request may follow, and say that there is no body. A decoder refuses its first byte.
+            (method, BodyFraming::Chunked)
+                if method.is_get_or_head()
+                    && !options.method_get_body
+                    && head.version >= Version::Http2 =>
+            {
+                Ok(BodyFraming::None)
+            }
             _ => refuse_unexpected(head, body, options),
         };
     };

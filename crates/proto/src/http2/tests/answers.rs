@@ -260,6 +260,39 @@ fn a_stream_that_is_released_early_is_reset() {
 }
 
 #[test]
+fn nothing_is_written_behind_the_farewell_to_a_client_that_errs() {
+    let options = Http2Options {
+        stream_window: 100,
+        connection_window: 0,
+        ..Http2Options::default()
+    };
+    let mut server = Server::settled_with(options, b"");
+    server.takes(&[get(1), get(3), upload(5, &[])].concat());
+    server.takes(&data(5, flag::NONE, &[0; 90]));
+    server.answer(3, 0);
+    server.connection.mark_ready(server.key(3));
+    server.fails(&get(2), ErrorCode::ProtocolError);
+    let keys = [1, 3, 5].map(|id| server.key(id));
+    for key in keys {
+        let Server {
+            connection, out, ..
+        } = &mut server;
+        assert_eq!(connection.next_to_send(), None);
+        let interim = connection.write_interim(key, Status::CONTINUE, b"", out);
+        assert_eq!(interim, Written::No);
+        let head = connection.write_head(key, Status::OK, b"", None, ENDS, out);
+        assert_eq!(head, Written::No);
+        assert_eq!(connection.write_data_header(key, 0, ENDS, out), Written::No);
+        assert_eq!(connection.write_trailers(key, b"", out), Written::No);
+        connection.consumed(key, 90);
+        connection.reset(key, ErrorCode::Cancel);
+        connection.release(key);
+    }
+    assert!(server.sent().is_empty());
+    assert_eq!(server.connection.stream_count(), 0);
+}
+
+#[test]
 fn nothing_is_written_for_a_stream_that_is_gone() {
     let mut server = Server::settled();
     server.takes(&[get(1), reset(1, ErrorCode::Cancel)].concat());

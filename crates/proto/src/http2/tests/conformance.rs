@@ -373,6 +373,16 @@ fn section_8_1_2_fields() {
     let mut empty = PSEUDO;
     empty[3].1 = "";
     loses(&head(&empty), ProtocolError);
+    for authority in [" a.example", "a.example\t", "a b", "user@a.example", "@"] {
+        let mut fields = PSEUDO;
+        fields[2].1 = authority;
+        loses(&head(&fields), ProtocolError);
+    }
+    for (number, value) in [(0, "GET "), (1, " https"), (3, "/ ")] {
+        let mut fields = PSEUDO;
+        fields[number].1 = value;
+        loses(&head(&fields), ProtocolError);
+    }
     let mut late = PSEUDO.to_vec();
     late.insert(3, ("x-test", "ok"));
     loses(&head(&late), ProtocolError);

@@ -34,6 +34,19 @@ fn a_body_without_bytes_has_an_end() {
 }
 
 #[test]
+fn a_get_may_end_behind_its_head_but_has_no_body() {
+    let mut get = PSEUDO;
+    get[0].1 = "GET";
+    let head = |stream| frame(HEADERS, flag::END_HEADERS, stream, &block(&get));
+    let mut server = Server::settled();
+    let told = server.told(&[head(1), data(1, flag::END, b"")].concat());
+    assert_eq!(told, ["request 1 GET / more", "data 1", "end 1"]);
+    assert_eq!(server.head.framing(), BodyFraming::None);
+    assert_eq!(server.told(&head(3)), ["request 3 GET / more"]);
+    server.loses(&data(3, flag::NONE, b"x"), 3, ErrorCode::ProtocolError);
+}
+
+#[test]
 fn a_head_that_http_1_would_refuse_is_refused_with_a_status() {
     let mut server = Server::settled();
     let long = "x".repeat(9000);
