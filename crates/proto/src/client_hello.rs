@@ -88,7 +88,7 @@ reasons! {
         Malformed "the ClientHello is malformed",
         DuplicateExtension "the ClientHello has an extension twice",
         ServerName "the server name in the ClientHello is no DNS name",
-        /// RFC 6066 section 3 forbids it.
+        /// In a form that only inet_aton(3) reads.
         ServerAddress "the server name in the ClientHello is an IP address",
     }
 }
@@ -248,7 +248,7 @@ impl ClientHello {
                 return Err(HelloError::DuplicateExtension);
             }
             match kind {
-                extension::SERVER_NAME => self.server_name = Some(server_name(body)?),
+                extension::SERVER_NAME => self.server_name = server_name(body)?,
                 extension::SIGNATURE_ALGORITHMS => {
                     self.signature_schemes = body.list16()?.non_empty()?.of_u16()?;
                     body.finish()?;
@@ -282,7 +282,8 @@ impl ClientHello {
         out.extend_from_slice(&self.message);
     }
 
-    /// The host the client wants, in lower case and without a dot at its end: a DNS name.
+    /// The host the client wants, in lower case and without a dot at its end: a DNS name. `None` also if the client has
+    /// sent an IP address in its place.
     pub fn server_name(&self) -> Option<&str> {
         self.server_name.as_deref()
     }
@@ -334,14 +335,19 @@ impl ClientHello {
 fn refuse_other_protocols(begun: &[u8]) -> Result<(), HelloError> {
     match *begun {
         [20..=23, ..] => Ok(()),
-        [b'A'..=b'Z', ..] if begun.len() < RECORD_HEADER => Ok(()),
-        [b'A'..=b'Z', ..] if is_http(begun) => Err(HelloError::PlainHttp),
+        [b'\r' | b'\n' | b'A'..=b'Z', ..] if begun.len() < RECORD_HEADER => Ok(()),
+        [b'\r' | b'\n' | b'A'..=b'Z', ..] if is_http(begun) => Err(HelloError::PlainHttp),
         _ => Err(HelloError::NotTls),
     }
 }
 
-/// Whether a request of HTTP/1 may begin like that, or the preface of HTTP/2 (RFC 9113 section 3.4).
+/// Whether a request of HTTP/1 may begin like that, also behind empty lines (RFC 9112 section 2.2), or the preface of
+/// HTTP/2 (RFC 9113 section 3.4).
 fn is_http(begun: &[u8]) -> bool {
+    let Some(first) = begun.iter().position(|byte| !matches!(byte, b'\r' | b'\n')) else {
+        return false;
+    };
+    let begun = begun.get(first..).unwrap_or_default();
     let mut methods = Method::ALL.iter().map(|method| method.as_str());
     methods.any(|method| match memchr::memchr(b' ', begun) {
         Some(space) => begun.get(..space) == Some(method.as_bytes()),
@@ -350,8 +356,8 @@ fn is_http(begun: &[u8]) -> bool {
 }
 
 /// The name in the extension `body`. Other kinds of names than those of hosts do not exist; what follows one
-/// cannot be read.
-fn server_name(mut body: HelloReader<'_>) -> Result<Box<str>, HelloError> {
+/// cannot be read. `None`: it is an IP address, which RFC 6066 forbids and some clients send; they mean no name.
+fn server_name(mut body: HelloReader<'_>) -> Result<Option<Box<str>>, HelloError> {
     let mut names = body.list16()?.non_empty()?;
     body.finish()?;
     if names.u8()? != HOST_NAME {
@@ -362,10 +368,10 @@ fn server_name(mut body: HelloReader<'_>) -> Result<Box<str>, HelloError> {
     dns_name(name.bytes())
 }
 
-fn dns_name(name: &[u8]) -> Result<Box<str>, HelloError> {
+fn dns_name(name: &[u8]) -> Result<Option<Box<str>>, HelloError> {
     let text = std::str::from_utf8(name).map_err(|_| HelloError::ServerName)?;
     if text.parse::<std::net::IpAddr>().is_ok() {
-        return Err(HelloError::ServerAddress);
+        return Ok(None);
     }
     let text = text.strip_suffix('.').unwrap_or(text);
     let last = text.rsplit('.').next().unwrap_or_default();
@@ -374,7 +380,7 @@ fn dns_name(name: &[u8]) -> Result<Box<str>, HelloError> {
         return Err(HelloError::ServerAddress);
     }
     match text.len() <= NAME_BYTES_MAX && text.split('.').all(is_label) {
-        true => Ok(text.to_ascii_lowercase().into()),
+        true => Ok(Some(text.to_ascii_lowercase().into())),
         false => Err(HelloError::ServerName),
     }
 }

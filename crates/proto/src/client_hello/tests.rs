@@ -190,10 +190,13 @@ fn http_is_told_from_tls() {
         "VERSION-CONTROL /",
         "ACL /",
         "PROPFIND /",
+        "\r\nGET / HTTP/1.1",
+        "\r\n\r\nPOST /form",
+        "\nHEAD /",
     ] {
         assert_eq!(refused(begin.as_bytes()), HelloError::PlainHttp, "{begin}");
     }
-    let others: [&[u8]; 7] = [
+    let others: [&[u8]; 9] = [
         b"SSH-2.0-OpenSSH_9.9",
         b"EHLO example.org",
         b"get / HTTP/1.1",
@@ -201,6 +204,8 @@ fn http_is_told_from_tls() {
         b"\0\0\0\0\0",
         b"GETS /",
         b"G E T",
+        b"\r\n\r\n\r\n",
+        b"\r\nget / HTTP/1.1",
     ];
     for begin in others {
         assert_eq!(refused(begin), HelloError::NotTls, "{begin:?}");
@@ -298,14 +303,11 @@ fn names_of_hosts_are_dns_names() {
     ] {
         assert_eq!(name(given), Err(HelloError::ServerName), "{given:?}");
     }
-    for given in [
-        "127.0.0.1",
-        "::1",
-        "fe80::1",
-        "1.2.3.4.",
-        "127.1",
-        "2130706433",
-    ] {
+    for given in ["127.0.0.1", "::1", "fe80::1"] {
+        let (hello, _) = named(given.as_bytes()).unwrap().unwrap();
+        assert_eq!(hello.server_name(), None, "{given:?}");
+    }
+    for given in ["1.2.3.4.", "127.1", "2130706433"] {
         assert_eq!(name(given), Err(HelloError::ServerAddress), "{given:?}");
     }
     assert_eq!(named(b"\xff\xfe").unwrap_err(), HelloError::ServerName);
