@@ -19,7 +19,8 @@ pub struct TlsFacts<'a> {
     /// The host the client asked for, in lower case.
     pub server_name: Option<&'a str>,
     /// The client's certificate and those above it, in DER. Empty: it has shown none. They were verified by the rules
-    /// of the configuration; for a resumed session when it began.
+    /// of the configuration; those of a resumed session when it began, by the rules of the configuration that made the
+    /// ticket ([`ChooseConfig`](super::ChooseConfig)).
     pub client_certificates: &'a [CertificateDer<'static>],
     /// The handshake was abbreviated by a ticket.
     pub is_resumed: bool,

@@ -26,6 +26,15 @@ use super::record_sizes::RecordSizes;
 use crate::limits;
 
 /// Chooses the configuration of a client by what it asks for, or the alert to refuse it with.
+///
+/// A ticketer belongs to one policy for client certificates: when a ticket resumes a session, rustls neither asks for a
+/// certificate nor runs the verifier, and shows the certificates of the session that the ticket is from. With one
+/// ticketer for two policies a client takes its ticket from the one to the other (compare CVE-2025-23419). An owner
+/// that enforces certificates also refuses a session that has none ([`TlsFacts::client_certificates`]).
+///
+/// The chooser sees the first ClientHello. After a HelloRetryRequest the client sends a second one, which rustls does
+/// not compare with the first: its protocols (ALPN) may be others. What was agreed on is in [`TlsFacts::alpn`], and is
+/// one of the configuration's.
 pub type ChooseConfig<'a> =
     dyn Fn(&ClientHello) -> Result<Arc<ServerConfig>, AlertDescription> + 'a;
 
