@@ -101,7 +101,9 @@ impl Worker {
         assert_eq!(self.receive(session, request), 300);
         let (head, body) = ([b'h'; 250], [b'b'; 4096]);
         let buffers = &mut self.buffers;
-        let outgoing = session.encrypt(&head, &body, 1000, buffers).unwrap();
+        let outgoing = session
+            .encrypt(&head, &body, usize::MAX, 1000, buffers)
+            .unwrap();
         assert_eq!(outgoing.taken(), head.len() + body.len());
         let count = outgoing.bytes().len();
         outgoing.wrote(count);
@@ -168,6 +170,20 @@ fn a_session_that_waits_holds_no_buffers_and_a_request_makes_two() {
     }
     let allocated = allocations()[this_thread()] - before;
     assert_eq!(allocated, ALLOCATIONS_PER_REQUEST * asked.len() as u64);
+
+    // What the client takes of a large answer is given back as it goes.
+    let begin = bytes_in_use();
+    let buffers = &mut worker.buffers;
+    let body = [b'b'; 60_000];
+    drop(sessions[0].encrypt(&body, &[], usize::MAX, 1000, buffers));
+    let kept = bytes_in_use() - begin;
+    assert!((60_000..70_000).contains(&kept), "{kept} bytes");
+    let count = sessions[0].outgoing(buffers).bytes().len();
+    sessions[0].outgoing(buffers).wrote(count - 1000);
+    let kept = bytes_in_use() - begin;
+    assert!(kept <= 1000, "{kept} bytes");
+    sessions[0].outgoing(buffers).wrote(1000);
+    assert!(bytes_in_use() <= begin);
 
     let bytes = bytes_of(sessions);
     assert!(bytes <= IDLE_BYTES_MAX, "{bytes} bytes of one that is idle");

@@ -11,16 +11,21 @@ use crate::limits;
 pub(super) struct RecordSizes {
     /// Bytes since the last pause, as far as they matter.
     sent_bytes: u32,
-    /// The second of the last record.
+    /// The second in which records were last made, or waited.
     last_s: u32,
 }
 
 impl RecordSizes {
-    /// How many of the next `available` bytes one record should take.
-    pub(super) fn next(&mut self, available: usize, now_s: u32) -> usize {
-        if now_s.saturating_sub(self.last_s) >= limits::TLS_PAUSE_S {
+    /// Records are made again. As long as some wait for a slow client there is no pause, however long they do.
+    pub(super) fn begin(&mut self, is_all_written: bool, now_s: u32) {
+        if is_all_written && now_s.saturating_sub(self.last_s) >= limits::TLS_PAUSE_S {
             self.sent_bytes = 0;
         }
+        self.last_s = now_s;
+    }
+
+    /// How many of the next `available` bytes one record should take.
+    pub(super) fn next(&self, available: usize) -> usize {
         match self.sent_bytes < limits::TLS_SMALL_RECORDS_BYTES {
             true if available <= limits::TLS_WHOLE_ANSWER_BYTES_MAX => available,
             true => limits::TLS_SMALL_RECORD_BYTES,
@@ -29,10 +34,9 @@ impl RecordSizes {
     }
 
     /// A record with `bytes` of plaintext was made.
-    pub(super) fn made(&mut self, bytes: usize, now_s: u32) {
+    pub(super) fn made(&mut self, bytes: usize) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         self.sent_bytes = self.sent_bytes.saturating_add(bytes);
-        self.last_s = now_s;
     }
 }
 
@@ -45,9 +49,10 @@ mod tests {
     /// What the records of `bytes` take that are there at once.
     fn sizes(policy: &mut RecordSizes, mut bytes: usize, now_s: u32) -> Vec<usize> {
         let mut sizes = Vec::new();
+        policy.begin(true, now_s);
         while bytes > 0 {
-            let size = policy.next(bytes, now_s);
-            policy.made(size, now_s);
+            let size = policy.next(bytes);
+            policy.made(size);
             sizes.push(size);
             bytes -= size;
         }
@@ -77,12 +82,19 @@ mod tests {
         assert!(begin.contains(&limits::TLS_RECORD_BYTES_MAX));
 
         let soon_s = NOW_S + limits::TLS_PAUSE_S - 1;
-        assert_eq!(policy.next(100_000, soon_s), limits::TLS_RECORD_BYTES_MAX);
-        policy.made(1, soon_s);
-        let later_s = soon_s + limits::TLS_PAUSE_S;
-        assert_eq!(
-            policy.next(100_000, later_s),
-            limits::TLS_SMALL_RECORD_BYTES
-        );
+        policy.begin(true, soon_s);
+        assert_eq!(policy.next(100_000), limits::TLS_RECORD_BYTES_MAX);
+        policy.made(1);
+        policy.begin(true, soon_s + limits::TLS_PAUSE_S);
+        assert_eq!(policy.next(100_000), limits::TLS_SMALL_RECORD_BYTES);
+    }
+
+    #[test]
+    fn records_that_wait_are_no_pause() {
+        let mut policy = RecordSizes::default();
+        sizes(&mut policy, 200_000, NOW_S);
+        policy.begin(false, NOW_S + limits::TLS_PAUSE_S);
+        policy.begin(true, NOW_S + limits::TLS_PAUSE_S);
+        assert_eq!(policy.next(100_000), limits::TLS_RECORD_BYTES_MAX);
     }
 }

@@ -17,7 +17,7 @@ use petrel_proto::client_hello::{ClientHello, ClientHelloDecoder, DecodedHello, 
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{
     ConnectionState, EncodeError, EncodeTlsData, EncryptError, InsufficientSizeError,
-    UnbufferedStatus,
+    UnbufferedStatus, WriteTraffic,
 };
 use rustls::{AlertDescription, HandshakeKind, ServerConfig};
 
@@ -272,12 +272,17 @@ impl TlsSession {
     /// Encrypts as much of `head` and of `body` behind it as one write should take, a record after the other, behind
     /// what is outgoing. Nothing, if what is outgoing has to be written first, or the handshake is not done.
     ///
+    /// No more than about `budget` bytes are outgoing then, which is what the session keeps if the socket takes none of
+    /// them. An owner whose last write was taken in part, or whose client has not yet read an answer, gives 16 KiB;
+    /// another as many as it likes. A budget below a small record is one.
+    ///
     /// # Errors
     /// Final, as for [`receive`](Self::receive).
     pub fn encrypt<'a>(
         &'a mut self,
         head: &[u8],
         body: &[u8],
+        budget: usize,
         now_s: u32,
         buffers: &'a mut TlsBuffers,
     ) -> Result<Outgoing<'a>, TlsError> {
@@ -285,8 +290,10 @@ impl TlsSession {
         let Outgoing {
             session, buffers, ..
         } = &mut outgoing;
+        let is_all_written = session.unsent.is_empty();
         if session.is_established() && !session.has_said_end && session.move_unsent(buffers) {
-            match session.encrypt_records(head, body, now_s, buffers) {
+            session.sizes.begin(is_all_written, now_s);
+            match session.encrypt_records(head, body, budget, buffers) {
                 Ok(taken) => outgoing.taken = taken,
                 Err(error) => {
                     session.fail(&error);
@@ -299,6 +306,7 @@ impl TlsSession {
 
     /// What is to be written to the socket, in one call.
     pub fn outgoing<'a>(&'a mut self, buffers: &'a mut TlsBuffers) -> Outgoing<'a> {
+        buffers.filled = 0;
         Outgoing {
             session: self,
             buffers,
@@ -310,13 +318,15 @@ impl TlsSession {
         &mut self,
         head: &[u8],
         body: &[u8],
-        now_s: u32,
+        budget: usize,
         buffers: &mut TlsBuffers,
     ) -> Result<usize, TlsError> {
+        let budget = budget.max(limits::TLS_SMALL_RECORD_BYTES + RECORD_OVERHEAD_MAX);
+        let budget = budget.min(buffers.outgoing.len());
         let mut taken = 0;
         let all = head.len() + body.len();
         while taken < all {
-            let mut wanted = self.sizes.next(all - taken, now_s);
+            let mut wanted = self.sizes.next(all - taken);
             if wanted == limits::TLS_RECORD_BYTES_MAX && taken < head.len() {
                 // The odd bytes go first, with the head: the fewer of the body have to be put together with it.
                 let odd = (all - taken) % wanted;
@@ -330,10 +340,10 @@ impl TlsSession {
                 joined,
                 ..
             } = &mut *buffers;
-            let room = outgoing.get_mut(*filled..).unwrap_or_default();
+            let room = outgoing.get_mut(*filled..budget).unwrap_or_default();
             let bytes = wanted.min(room.len().saturating_sub(RECORD_OVERHEAD_MAX));
             // A large record that does not fit waits for the next write.
-            if bytes < wanted && (taken > 0 || bytes == 0) {
+            if bytes < wanted && (*filled > 0 || bytes == 0) {
                 break;
             }
             let piece = match taken < head.len() {
@@ -351,7 +361,7 @@ impl TlsSession {
             };
             buffers.filled += length;
             taken += bytes;
-            self.sizes.made(bytes, now_s);
+            self.sizes.made(bytes);
         }
         Ok(taken)
     }
@@ -361,18 +371,18 @@ impl TlsSession {
         let Stage::Open(connection) = &mut self.stage else {
             return Ok(None);
         };
-        match connection.process_tls_records(&mut self.held).state? {
-            ConnectionState::WriteTraffic(mut traffic) => match traffic.encrypt(plain, room) {
-                Ok(length) => Ok(Some(length)),
-                Err(EncryptError::InsufficientSize(_)) => Ok(None),
-                Err(EncryptError::EncryptExhausted) => Err(TlsError::KeyExhausted),
-            },
-            // Of keys that change. It follows what is in `room`.
-            ConnectionState::EncodeTlsData(record) => {
-                push_record(record, &mut self.unsent)?;
-                Ok(None)
+        let (held, unsent) = (&mut self.held, &mut self.unsent);
+        let encrypted = with_traffic(connection, held, unsent, |traffic, unsent| {
+            // A change of keys, which follows what is in front of `room`.
+            match unsent.is_empty() {
+                true => traffic.encrypt(plain, room).map(Some),
+                false => Ok(None),
             }
-            _ => Ok(None),
+        });
+        match encrypted?.transpose() {
+            Ok(length) => Ok(length.flatten()),
+            Err(EncryptError::InsufficientSize(_)) => Ok(None),
+            Err(EncryptError::EncryptExhausted) => Err(TlsError::KeyExhausted),
         }
     }
 
@@ -387,12 +397,13 @@ impl TlsSession {
         }
         self.has_said_end = true;
         let mut room = [0; ALERT_BYTES_MAX];
-        let status = connection.process_tls_records(&mut self.held);
-        if let Ok(ConnectionState::WriteTraffic(mut traffic)) = status.state
-            && let Ok(length) = traffic.queue_close_notify(&mut room)
-        {
-            self.unsent.extend_from_slice(&room[..length]);
-        }
+        let (held, unsent) = (&mut self.held, &mut self.unsent);
+        // An error leaves nothing to say.
+        let _ = with_traffic(connection, held, unsent, |traffic, unsent| {
+            if let Ok(length) = traffic.queue_close_notify(&mut room) {
+                unsent.extend_from_slice(&room[..length]);
+            }
+        });
     }
 
     /// Keeps what stands in `buffers` behind the first `count` bytes, in front of what is unsent.
@@ -445,9 +456,11 @@ impl Outgoing<'_> {
         if self.buffers.filled > 0 {
             return session.keep_unwritten(self.buffers, count);
         }
-        session.unsent_from += count;
-        if session.unsent_from >= session.unsent.len() {
-            session.unsent = Vec::new();
+        session.unsent_from = (session.unsent_from + count).min(session.unsent.len());
+        // Memory goes back with each half, so that no byte is moved often.
+        if session.unsent_from >= session.unsent.len() - session.unsent_from {
+            session.unsent.drain(..session.unsent_from);
+            session.unsent.shrink_to_fit();
             session.unsent_from = 0;
         }
     }
@@ -543,6 +556,26 @@ fn push_record(
     match record.encode(&mut unsent[begin..]) {
         Ok(_) => Ok(()),
         Err(_) => Err(TlsError::NoRoom),
+    }
+}
+
+/// Appends to `unsent` what rustls has to send by itself, as when keys change, and does `work` where it takes plaintext.
+/// `None`: it takes none.
+fn with_traffic<R>(
+    connection: &mut UnbufferedServerConnection,
+    held: &mut [u8],
+    unsent: &mut Vec<u8>,
+    work: impl FnOnce(&mut WriteTraffic<'_, ServerConnectionData>, &mut Vec<u8>) -> R,
+) -> Result<Option<R>, TlsError> {
+    loop {
+        match connection.process_tls_records(held).state? {
+            ConnectionState::EncodeTlsData(record) => push_record(record, unsent)?,
+            ConnectionState::TransmitTlsData(records) => records.done(),
+            ConnectionState::WriteTraffic(mut traffic) => {
+                return Ok(Some(work(&mut traffic, unsent)));
+            }
+            _ => return Ok(None),
+        }
     }
 }
 

@@ -200,7 +200,9 @@ impl Server {
         let (mut head, mut body) = (head, body);
         while !head.is_empty() || !body.is_empty() {
             let (session, buffers) = (&mut self.session, &mut self.buffers);
-            let outgoing = session.encrypt(head, body, NOW_S, buffers).unwrap();
+            let outgoing = session
+                .encrypt(head, body, usize::MAX, NOW_S, buffers)
+                .unwrap();
             let taken = outgoing.taken();
             let count = outgoing.bytes().len().min(self.takes);
             assert!(taken > 0 || count > 0, "it goes on");
@@ -612,7 +614,9 @@ fn what_a_socket_does_not_take_is_kept() {
     let Server {
         session, buffers, ..
     } = &mut pair.server;
-    let first = session.encrypt(b"first ", b"", NOW_S, buffers).unwrap();
+    let first = session
+        .encrypt(b"first ", b"", usize::MAX, NOW_S, buffers)
+        .unwrap();
     assert_eq!(first.taken(), 6);
     let bytes = first.bytes().to_vec();
     drop(first);
@@ -621,7 +625,9 @@ fn what_a_socket_does_not_take_is_kept() {
     assert!(other.outgoing(buffers).bytes().is_empty());
     assert_eq!(session.outgoing(buffers).bytes(), bytes);
     session.outgoing(buffers).wrote(3);
-    let both = session.encrypt(b"second", b"", NOW_S, buffers).unwrap();
+    let both = session
+        .encrypt(b"second", b"", usize::MAX, NOW_S, buffers)
+        .unwrap();
     assert!(both.taken() == 6 && both.bytes().starts_with(&bytes[3..]));
     let rest = both.bytes().to_vec();
     both.wrote(rest.len());
@@ -680,9 +686,86 @@ fn both_sides_say_that_they_end() {
         let state = pair.client.process_new_packets().unwrap();
         assert!(state.peer_has_closed());
         let (session, buffers) = (&mut pair.server.session, &mut pair.server.buffers);
-        let outgoing = session.encrypt(b"more", b"", NOW_S, buffers).unwrap();
+        let outgoing = session
+            .encrypt(b"more", b"", usize::MAX, NOW_S, buffers)
+            .unwrap();
         assert!(outgoing.taken() == 0 && outgoing.bytes().is_empty());
     }
+}
+
+#[test]
+fn the_end_follows_a_change_of_keys() {
+    let mut pair = Pair::of(ONLY_13);
+    pair.drive().unwrap();
+    pair.client.refresh_traffic_keys().unwrap();
+    pair.drive().unwrap();
+    pair.server.session.say_end();
+    let mut end = &pair.server.written().concat()[..];
+    pair.client.read_tls(&mut end).unwrap();
+    let state = pair.client.process_new_packets().unwrap();
+    assert!(state.peer_has_closed());
+}
+
+#[test]
+fn a_budget_bounds_what_is_outgoing() {
+    for budget in [0, 3000, 16 * 1024] {
+        let mut pair = Pair::of(BOTH);
+        pair.drive().unwrap();
+        let body = vec![b'b'; 300_000];
+        let mut rest = &body[..];
+        let mut all = Vec::new();
+        while !rest.is_empty() {
+            let (session, buffers) = (&mut pair.server.session, &mut pair.server.buffers);
+            let outgoing = session.encrypt(b"", rest, budget, NOW_S, buffers).unwrap();
+            let count = outgoing.bytes().len().min(1000);
+            assert!(outgoing.bytes().len() <= budget.max(1500));
+            all.extend_from_slice(&outgoing.bytes()[..count]);
+            rest = &rest[outgoing.taken()..];
+            outgoing.wrote(count);
+        }
+        all.extend(pair.server.written().concat());
+        assert!(pair.client_takes(&all) == body);
+    }
+}
+
+#[test]
+fn records_stay_large_for_a_client_that_reads_slowly() {
+    let mut pair = Pair::of(BOTH);
+    pair.drive().unwrap();
+    pair.server.send(b"", &[b'b'; 200_000]);
+    let (session, buffers) = (&mut pair.server.session, &mut pair.server.buffers);
+    let body = [b'b'; 100_000];
+    let mut now_s = NOW_S + 1;
+    let mut rest = 0;
+    let mut sizes = Vec::new();
+    for index in 0..10 {
+        let budget = 16 * 1024;
+        let outgoing = session.encrypt(b"", &body, budget, now_s, buffers).unwrap();
+        sizes.extend(records(&outgoing.bytes()[rest..]));
+        let all = outgoing.bytes().len();
+        // All of it, or all but a few bytes, in turns.
+        rest = 10 * ((index + 1) % 2);
+        outgoing.wrote(all - rest);
+        // The owner asks again as soon as all is written.
+        now_s += limits::TLS_PAUSE_S * u32::from(rest > 0);
+    }
+    assert!(sizes.len() >= 5);
+    assert!(sizes.iter().all(|&size| size > 16_000), "{sizes:?}");
+    now_s += limits::TLS_PAUSE_S;
+    let outgoing = session.encrypt(b"", &body, usize::MAX, now_s, buffers);
+    let first = records(outgoing.unwrap().bytes())[0];
+    assert!(first < limits::TLS_SMALL_RECORD_BYTES + 40);
+}
+
+#[test]
+fn a_session_does_not_show_the_records_of_another() {
+    let mut pair = Pair::of(BOTH);
+    pair.drive().unwrap();
+    let (session, buffers) = (&mut pair.server.session, &mut pair.server.buffers);
+    let outgoing = session.encrypt(b"one", b"", usize::MAX, NOW_S, buffers);
+    std::mem::forget(outgoing.unwrap());
+    let mut other = TlsSession::default();
+    assert!(other.outgoing(buffers).bytes().is_empty());
 }
 
 #[test]
