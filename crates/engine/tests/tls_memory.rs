@@ -10,6 +10,7 @@ use petrel_sys::counting_allocator::{CountingAllocator, allocations, bytes_in_us
 use rcgen::{CertificateParams, KeyPair};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::version::TLS12;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
 
 #[global_allocator]
@@ -187,4 +188,28 @@ fn a_session_that_waits_holds_no_buffers_and_a_request_makes_two() {
 
     let bytes = bytes_of(sessions);
     assert!(bytes <= IDLE_BYTES_MAX, "{bytes} bytes of one that is idle");
+
+    bytes_behind_a_record_are_not_moved_with_it(&mut worker);
+}
+
+/// The client's message comes in two records, the second byte by byte.
+fn bytes_behind_a_record_are_not_moved_with_it(worker: &mut Worker) {
+    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+    let builder = builder.with_protocol_versions(&[&TLS12]).unwrap();
+    let client = builder.with_root_certificates(RootCertStore::empty());
+    worker.client = Arc::new(client.with_no_client_auth());
+    let mut session = TlsSession::default();
+    let hello = said_by(&mut worker.client());
+    worker.receive(&mut session, &hello);
+    worker.write_all(&mut session, |_| {});
+    // A ClientKeyExchange of 8,000 bytes.
+    let first = [&[22, 3, 3, 0, 104, 16, 0, 0x1f, 0x40][..], &[0; 100]].concat();
+    worker.receive(&mut session, &first);
+    worker.receive(&mut session, &[22, 3, 3, 0x10, 0]);
+    let before = allocations()[this_thread()];
+    for _ in 0..4000 {
+        worker.receive(&mut session, &[0]);
+    }
+    let allocated = allocations()[this_thread()] - before;
+    assert!(allocated < 20, "{allocated} allocations");
 }

@@ -13,13 +13,15 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 
-use petrel_proto::client_hello::{ClientHello, ClientHelloDecoder, DecodedHello, HelloError};
+use petrel_proto::client_hello::{
+    ClientHello, ClientHelloDecoder, DecodedHello, HelloError, MESSAGE_BYTES_MAX,
+};
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{
     ConnectionState, EncodeError, EncodeTlsData, EncryptError, InsufficientSizeError,
     UnbufferedStatus, WriteTraffic,
 };
-use rustls::{AlertDescription, HandshakeKind, ServerConfig};
+use rustls::{AlertDescription, HandshakeKind, ProtocolVersion, ServerConfig};
 
 use super::facts::{self, TlsFacts, TlsVersion};
 use super::record_sizes::RecordSizes;
@@ -43,6 +45,8 @@ pub struct TlsSession {
     stage: Stage,
     /// Bytes of the client that wait for more. What was decrypted of them already is so in place.
     held: Vec<u8>,
+    /// Where the last record in `held` begins, which has not come whole. rustls has seen those in front of it.
+    held_from: usize,
     /// Records that the socket has not taken, from `unsent_from` on.
     unsent: Vec<u8>,
     unsent_from: usize,
@@ -57,8 +61,8 @@ enum Stage {
     /// Waits for the ClientHello.
     Hello(ClientHelloDecoder),
     Open(Box<UnbufferedServerConnection>),
-    /// An error has ended it.
-    Over,
+    /// An error has ended it. The owner has still to be told which, if plaintext came first.
+    Over(Option<TlsError>),
 }
 
 /// What the sessions of a worker use one after the other.
@@ -85,6 +89,8 @@ pub struct Received {
     pub bytes: usize,
     /// The client sends nothing more, and has said so. It may still read.
     pub is_end: bool,
+    /// An error has ended the session. If it came behind these bytes, the next [`TlsSession::receive`] answers which.
+    pub is_over: bool,
 }
 
 /// Why a session is over.
@@ -102,6 +108,8 @@ pub enum TlsError {
     KeyExhausted,
     /// The owner of the session gave it too little room.
     NoRoom,
+    /// The chosen configuration asks for early data, or for records of another length.
+    Configuration,
 }
 
 impl fmt::Display for TlsError {
@@ -115,6 +123,9 @@ impl fmt::Display for TlsError {
             }
             TlsError::KeyExhausted => formatter.write_str("the connection has used up its key"),
             TlsError::NoRoom => formatter.write_str("a buffer of the worker is too small"),
+            TlsError::Configuration => {
+                formatter.write_str("the configuration has early data or a record length")
+            }
         }
     }
 }
@@ -143,6 +154,7 @@ impl Default for TlsSession {
         TlsSession {
             stage: Stage::Hello(ClientHelloDecoder::default()),
             held: Vec::new(),
+            held_from: 0,
             unsent: Vec::new(),
             unsent_from: 0,
             sizes: RecordSizes::default(),
@@ -157,18 +169,25 @@ impl Default for TlsSession {
 impl TlsSession {
     /// Where the next bytes of the socket belong.
     pub fn read_room<'b>(&self, buffers: &'b mut TlsBuffers) -> &'b mut [u8] {
-        // Never all of it: see `hold`.
-        buffers
-            .incoming
-            .get_mut(self.held.len()..)
-            .unwrap_or_default()
+        let incoming = &mut buffers.incoming;
+        match &self.stage {
+            // The message is put in front of what is behind it, in one record, in however many it came.
+            Stage::Hello(_) => {
+                let message = RECORD_HEADER + MESSAGE_BYTES_MAX;
+                incoming.get_mut(..incoming.len().saturating_sub(message))
+            }
+            Stage::Open(_) | Stage::Over(_) => incoming.get_mut(self.held.len()..),
+        }
+        .unwrap_or_default()
     }
 
     /// Takes `count` bytes that were read into [`read_room`](Self::read_room), decrypts what is whole of them, and puts
-    /// the plaintext into `plain`, which has room for as many bytes as the worker's buffer.
+    /// the plaintext into `plain`, which has room for as many bytes as the worker's buffer. After
+    /// [`say_end`](Self::say_end) it drops what comes.
     ///
     /// # Errors
-    /// Final: what is outgoing is to be written, and the connection to be closed.
+    /// Final: what is outgoing is to be written, and the connection to be closed. Where an established session has
+    /// decrypted something in front of what is broken, that is answered first, and the error by the next call.
     pub fn receive(
         &mut self,
         count: usize,
@@ -176,21 +195,26 @@ impl TlsSession {
         plain: &mut [u8],
         choose: &ChooseConfig<'_>,
     ) -> Result<Received, TlsError> {
+        let was_established = self.is_established();
+        let mut bytes = 0;
         let result = match &mut self.stage {
-            Stage::Hello(_) => self.receive_hello(count, buffers, plain, choose),
-            Stage::Open(_) => self.receive_records(count, buffers, plain),
-            Stage::Over => Ok(0),
+            Stage::Hello(_) => self.receive_hello(count, buffers, plain, &mut bytes, choose),
+            Stage::Open(_) => self.receive_records(count, buffers, plain, &mut bytes),
+            Stage::Over(error) => error.take().map_or(Ok(()), Err),
         };
-        match result {
-            Ok(bytes) => Ok(Received {
-                bytes,
-                is_end: self.is_ended,
-            }),
-            Err(error) => {
-                self.fail(&error);
-                Err(error)
+        if let Err(error) = result {
+            self.fail(&error);
+            // Without facts, which only an established session has, its owner can use no plaintext.
+            if bytes == 0 || !was_established {
+                return Err(error);
             }
+            self.stage = Stage::Over(Some(error));
         }
+        Ok(Received {
+            bytes,
+            is_end: self.is_ended,
+            is_over: matches!(self.stage, Stage::Over(_)),
+        })
     }
 
     fn receive_hello(
@@ -198,17 +222,21 @@ impl TlsSession {
         count: usize,
         buffers: &mut TlsBuffers,
         plain: &mut [u8],
+        plain_bytes: &mut usize,
         choose: &ChooseConfig<'_>,
-    ) -> Result<usize, TlsError> {
+    ) -> Result<(), TlsError> {
         let Stage::Hello(decoder) = &mut self.stage else {
-            return Ok(0);
+            return Ok(());
         };
         let input = buffers.incoming.get(..count).unwrap_or_default();
         let decoded = decoder.decode(input).map_err(TlsError::Hello)?;
         let DecodedHello::Complete { hello, consumed } = decoded else {
-            return Ok(0);
+            return Ok(());
         };
         let config = choose(&hello).map_err(TlsError::Refused)?;
+        if config.max_early_data_size > 0 || config.max_fragment_size.is_some() {
+            return Err(TlsError::Configuration);
+        }
         self.server_name = hello.server_name().map(Into::into);
         // In one record, in whatever it came.
         hello.write_record(&mut self.held);
@@ -221,7 +249,7 @@ impl TlsSession {
             return Err(TlsError::TooLong);
         }
         buffers.incoming.copy_within(consumed..count, behind);
-        self.receive_records(room.len(), buffers, plain)
+        self.receive_records(room.len(), buffers, plain, plain_bytes)
     }
 
     fn receive_records(
@@ -229,27 +257,37 @@ impl TlsSession {
         count: usize,
         buffers: &mut TlsBuffers,
         plain: &mut [u8],
-    ) -> Result<usize, TlsError> {
+        plain_bytes: &mut usize,
+    ) -> Result<(), TlsError> {
         let Stage::Open(connection) = &mut self.stage else {
-            return Ok(0);
+            return Ok(());
         };
+        // rustls would answer a broken record with an alert, and has no other to send after a close_notify.
+        if self.has_said_end {
+            self.held = Vec::new();
+            return Ok(());
+        }
         let held = self.held.len();
         let Some(incoming) = buffers.incoming.get_mut(..held + count) else {
             return Err(TlsError::NoRoom);
         };
-        if is_part_of_record(&self.held, &incoming[held..]) {
+        if held + count < limits::TLS_HELD_BYTES_MAX
+            && let Some(begun) = self.held.get(self.held_from..)
+            && is_part_of_record(begun, count)
+        {
             self.held.extend_from_slice(&incoming[held..]);
-            return Ok(0);
+            return Ok(());
         }
         incoming[..held].copy_from_slice(&self.held);
+        let last_record = incomplete_record(incoming, self.held_from);
         self.held = Vec::new();
+        self.held_from = 0;
         let mut output = Output {
             unsent: &mut self.unsent,
             plain,
-            plain_bytes: 0,
+            plain_bytes,
         };
         let driven = drive(connection, incoming, &mut output)?;
-        let plain_bytes = output.plain_bytes;
         self.is_ended |= driven.is_ended;
         let rest = incoming.get(driven.used..).unwrap_or_default();
         if !rest.is_empty() && !self.is_ended {
@@ -257,11 +295,13 @@ impl TlsSession {
                 return Err(TlsError::TooLong);
             }
             self.held = rest.to_vec();
+            self.held_from = last_record.saturating_sub(driven.used);
         }
-        Ok(plain_bytes)
+        Ok(())
     }
 
-    /// Whether the client was cut off: the socket has ended, and the client has not said that it would.
+    /// Whether the client was cut off: the socket has ended, and the client has not said that it would. What it says
+    /// after [`say_end`](Self::say_end) is not seen.
     pub fn is_cut_off(&self) -> bool {
         !self.is_ended
     }
@@ -387,7 +427,8 @@ impl TlsSession {
     }
 
     /// Says that nothing more will be sent (close_notify), behind what is outgoing. Nothing is said twice, nor before
-    /// the handshake is done.
+    /// the handshake is done. What the client sends from now on is dropped, so an owner that still reads from it, as a
+    /// tunnel does, says its end last.
     pub fn say_end(&mut self) {
         let Stage::Open(connection) = &mut self.stage else {
             return;
@@ -404,6 +445,7 @@ impl TlsSession {
                 unsent.extend_from_slice(&room[..length]);
             }
         });
+        self.held = Vec::new();
     }
 
     /// Keeps what stands in `buffers` behind the first `count` bytes, in front of what is unsent.
@@ -501,19 +543,21 @@ impl TlsSession {
         })
     }
 
-    /// Ends the session for `error`; the alert is outgoing.
+    /// Ends the session for `error`; the alert is outgoing. There is none if keys are in use and rustls has refused
+    /// nothing itself: only rustls can encrypt one, and it encrypts none but its own. The connection just ends then.
     fn fail(&mut self, error: &TlsError) {
-        let stage = mem::replace(&mut self.stage, Stage::Over);
+        let stage = mem::replace(&mut self.stage, Stage::Over(None));
         self.held = Vec::new();
         let alert = match (error, stage) {
+            (_, Stage::Over(_)) => None,
             (TlsError::Hello(error), _) => error.alert(),
             (TlsError::Refused(alert), _) => Some(u8::from(*alert)),
-            // rustls has an alert for what it has refused itself.
             (_, Stage::Open(mut connection)) => {
-                take_alert(&mut connection, &mut self.unsent);
-                None
+                let has_alert = take_alert(&mut connection, &mut self.unsent);
+                let in_clear = !has_alert && !has_keys(&connection);
+                in_clear.then(|| clear_alert(error)).flatten()
             }
-            (_, Stage::Hello(_) | Stage::Over) => Some(u8::from(AlertDescription::InternalError)),
+            (_, Stage::Hello(_)) => Some(u8::from(AlertDescription::InternalError)),
         };
         if let Some(alert) = alert {
             self.unsent
@@ -522,22 +566,45 @@ impl TlsSession {
     }
 }
 
+/// Whether the server may have begun to encrypt what it sends.
+fn has_keys(connection: &UnbufferedServerConnection) -> bool {
+    match connection.protocol_version() {
+        // In a full handshake its last message is the first that is encrypted.
+        Some(ProtocolVersion::TLSv1_2) => {
+            !connection.is_handshaking()
+                || connection.handshake_kind() == Some(HandshakeKind::Resumed)
+        }
+        _ => connection.negotiated_cipher_suite().is_some(),
+    }
+}
+
+/// The alert for what rustls has none for. An alert of the client is not answered with one.
+fn clear_alert(error: &TlsError) -> Option<u8> {
+    let alert = match error {
+        TlsError::Protocol(rustls::Error::AlertReceived(_)) => return None,
+        TlsError::Protocol(_) => AlertDescription::DecodeError,
+        TlsError::TooLong => AlertDescription::IllegalParameter,
+        _ => AlertDescription::InternalError,
+    };
+    Some(u8::from(alert))
+}
+
 /// Where the results of [`drive`] go.
 struct Output<'a> {
     unsent: &'a mut Vec<u8>,
     plain: &'a mut [u8],
-    plain_bytes: usize,
+    plain_bytes: &'a mut usize,
 }
 
 impl Output<'_> {
     fn push_plain(&mut self, bytes: &[u8]) -> Result<(), TlsError> {
-        let end = self.plain_bytes + bytes.len();
+        let end = *self.plain_bytes + bytes.len();
         let place = self
             .plain
-            .get_mut(self.plain_bytes..end)
+            .get_mut(*self.plain_bytes..end)
             .ok_or(TlsError::NoRoom)?;
         place.copy_from_slice(bytes);
-        self.plain_bytes = end;
+        *self.plain_bytes = end;
         Ok(())
     }
 }
@@ -580,19 +647,24 @@ fn with_traffic<R>(
 }
 
 /// Appends the alert of a connection that has failed. rustls must not see the client's bytes again: it panics when they
-/// are not those it has been shown before. It does not look at them as long as it has something to send.
-fn take_alert(connection: &mut UnbufferedServerConnection, unsent: &mut Vec<u8>) {
+/// are not those it has been shown before. It does not look at them as long as it has something to send. Answers
+/// whether an alert in the clear is among what was appended.
+fn take_alert(connection: &mut UnbufferedServerConnection, unsent: &mut Vec<u8>) -> bool {
+    let mut has_alert = false;
     while connection.wants_write() {
         match connection.process_tls_records(&mut []).state {
             Ok(ConnectionState::EncodeTlsData(record)) => {
+                let begin = unsent.len();
                 let _ = push_record(record, unsent);
+                has_alert |= unsent.get(begin) == Some(&ALERT);
             }
             Ok(ConnectionState::ReadTraffic(mut traffic)) => {
                 while traffic.next_record().is_some() {}
             }
-            _ => return,
+            _ => break,
         }
     }
+    has_alert
 }
 
 /// What [`drive`] has done.
@@ -632,15 +704,29 @@ fn drive(
     }
 }
 
-/// Whether `held` and `more` are the beginning of one record and no whole one, as far as `held` shows. What was
-/// decrypted of `held` still has its header.
-fn is_part_of_record(held: &[u8], more: &[u8]) -> bool {
-    match *held {
+/// Whether `begun` and `more` bytes behind it are the beginning of one record and no whole one, as far as `begun` shows.
+fn is_part_of_record(begun: &[u8], more: usize) -> bool {
+    record_bytes(begun).is_some_and(|bytes| begun.len() + more < bytes)
+}
+
+/// Where the first record begins that is not whole in `incoming`. One begins at `from`.
+fn incomplete_record(incoming: &[u8], mut from: usize) -> usize {
+    while let Some(rest) = incoming.get(from..)
+        && let Some(bytes) = record_bytes(rest)
+        && bytes <= rest.len()
+    {
+        from += bytes;
+    }
+    from
+}
+
+/// The length of the record that begins like that, its header included, if the header is there.
+fn record_bytes(begun: &[u8]) -> Option<usize> {
+    match *begun {
         [_, _, _, high, low, ..] => {
-            let length = RECORD_HEADER + usize::from(u16::from_be_bytes([high, low]));
-            held.len() + more.len() < length.min(limits::TLS_HELD_BYTES_MAX)
+            Some(RECORD_HEADER + usize::from(u16::from_be_bytes([high, low])))
         }
-        _ => false,
+        _ => None,
     }
 }
 

@@ -693,6 +693,70 @@ fn both_sides_say_that_they_end() {
     }
 }
 
+/// A record of the client with `bytes`, changed on its way.
+fn broken_record(client: &mut ClientConnection, bytes: &[u8]) -> Vec<u8> {
+    client.writer().write_all(bytes).unwrap();
+    let mut record = said_by(client);
+    *record.last_mut().unwrap() ^= 1;
+    record
+}
+
+#[test]
+fn what_comes_after_the_end_is_said_is_dropped() {
+    for versions in EACH {
+        for step in [usize::MAX, 7] {
+            let mut pair = Pair::of(versions);
+            pair.drive().unwrap();
+            pair.server.step = step;
+            pair.client.writer().write_all(REQUEST).unwrap();
+            let request = said_by(&mut pair.client);
+            let broken = broken_record(&mut pair.client, REQUEST);
+            pair.server.receive(&request[..8]).unwrap();
+            pair.server.session.say_end();
+            assert_eq!(records(&pair.server.written().concat()).len(), 1);
+            for bytes in [&request[8..], &broken, &[0xff; 300]] {
+                pair.server.receive(bytes).unwrap();
+            }
+            assert!(pair.server.received.is_empty());
+            assert!(pair.server.written().is_empty());
+        }
+    }
+}
+
+#[test]
+fn what_comes_before_a_broken_record_is_not_lost() {
+    for versions in EACH {
+        let mut pair = Pair::of(versions);
+        pair.drive().unwrap();
+        pair.client.writer().write_all(REQUEST).unwrap();
+        let mut bytes = said_by(&mut pair.client);
+        bytes.extend(broken_record(&mut pair.client, b"more"));
+        pair.server.receive(&bytes).unwrap();
+        assert_eq!(pair.server.received, REQUEST);
+        let Server {
+            session,
+            buffers,
+            plain,
+            ..
+        } = &mut pair.server;
+        let choose = |_: &ClientHello| unreachable!("it is chosen");
+        let error = session.receive(0, buffers, plain, &choose).unwrap_err();
+        assert!(
+            matches!(error, TlsError::Protocol(rustls::Error::DecryptError)),
+            "{error}"
+        );
+        let silence = session.receive(0, buffers, plain, &choose).unwrap();
+        assert!(silence.is_over && silence.bytes == 0);
+        let said = pair.server.written().concat();
+        assert_eq!(records(&said).len(), 1);
+        pair.client_reads(&said);
+        assert_eq!(
+            pair.client.process_new_packets().unwrap_err(),
+            rustls::Error::AlertReceived(AlertDescription::BadRecordMac)
+        );
+    }
+}
+
 #[test]
 fn the_end_follows_a_change_of_keys() {
     let mut pair = Pair::of(ONLY_13);
@@ -766,6 +830,61 @@ fn a_session_does_not_show_the_records_of_another() {
     std::mem::forget(outgoing.unwrap());
     let mut other = TlsSession::default();
     assert!(other.outgoing(buffers).bytes().is_empty());
+}
+
+#[test]
+fn configurations_that_a_session_cannot_serve_are_refused() {
+    let changes: [fn(&mut ServerConfig); 2] = [
+        |config| config.max_early_data_size = 1024,
+        |config| config.max_fragment_size = Some(512),
+    ];
+    for change in changes {
+        let mut config = Arc::unwrap_or_clone(server_config(&Options::default()));
+        change(&mut config);
+        let client = Arc::new(client_config(BOTH, false));
+        let mut pair = Pair::new(&client, &Arc::new(config));
+        let hello = said_by(&mut pair.client);
+        let error = pair.server.receive(&hello).unwrap_err();
+        assert!(matches!(error, TlsError::Configuration), "{error}");
+        let said = pair.server.written().concat();
+        assert_eq!(alert(&said), Some(AlertDescription::InternalError));
+    }
+}
+
+#[test]
+fn a_client_hello_has_room_whatever_comes_behind_it() {
+    let mut pair = Pair::of(BOTH);
+    let mut bytes = said_by(&mut pair.client);
+    let room = pair.server.session.read_room(&mut pair.server.buffers);
+    assert_eq!(room.len(), limits::RECEIVE_BUFFER_BYTES - 16 * 1024 - 5);
+    bytes.resize(room.len(), 0);
+    let error = pair.server.receive(&bytes).unwrap_err();
+    assert!(matches!(error, TlsError::Protocol(_)), "{error}");
+}
+
+#[test]
+fn a_message_that_is_too_long_is_an_alert_before_there_are_keys() {
+    let options = Options {
+        wants_client: true,
+        ..Options::default()
+    };
+    let client = Arc::new(client_config(ONLY_12, true));
+    let mut pair = Pair::new(&client, &server_config(&options));
+    let hello = said_by(&mut pair.client);
+    pair.server.receive(&hello).unwrap();
+    pair.server.written();
+    // The client's certificates.
+    let mut message = vec![11, 0, 0xff, 0xf0];
+    message.resize(3 * 16 * 1024, 0);
+    let mut result = Ok(());
+    for piece in message.chunks(16 * 1024) {
+        let record = [&[22, 3, 3, 0x40, 0][..], piece].concat();
+        result = result.and_then(|()| pair.server.receive(&record));
+    }
+    let error = result.unwrap_err();
+    assert!(matches!(error, TlsError::TooLong), "{error}");
+    let said = pair.server.written().concat();
+    assert_eq!(alert(&said), Some(AlertDescription::IllegalParameter));
 }
 
 #[test]
