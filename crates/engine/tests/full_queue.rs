@@ -58,7 +58,7 @@ fn a_look_up_that_finds_the_queue_full_is_503_and_the_next_one_is_not() {
     let _turn = LOOK_UPS.lock().expect("the other test is over");
     configure();
     let gate = Arc::new(Mutex::new(()));
-    let closed = gate.lock().expect("nobody else has it");
+    let closed = gate.lock().expect("no thread has panicked with it");
     fill_queue(Class::Stat, &gate);
 
     let cache = cache();
@@ -95,7 +95,7 @@ fn a_look_up_that_finds_the_queue_full_is_503_and_the_next_one_is_not() {
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    panic!("nobody looked in a minute");
+    panic!("the look-up was not made in a minute");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_look_up_that_finds_no_room_for_its_first_read_is_503() {
     fs::write(&path, b"to be read").expect("there is room");
     forget_pages(&path);
     let gate = Arc::new(Mutex::new(()));
-    let _closed = gate.lock().expect("nobody else has it");
+    let _closed = gate.lock().expect("no thread has panicked with it");
     fill_queue(Class::First, &gate);
 
     let (cache, name) = (cache(), path.as_os_str().as_bytes());
@@ -126,7 +126,7 @@ fn a_look_up_that_finds_no_room_for_its_first_read_is_503() {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("nobody looked in a minute");
+    panic!("the look-up was not made in a minute");
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_spool_that_finds_the_queue_full_is_read_when_there_is_room() {
     assert!(spool.is_on_disk());
     forget_pages(&file_without_name());
     let gate = Arc::new(Mutex::new(()));
-    let closed = gate.lock().expect("nobody else has it");
+    let closed = gate.lock().expect("no thread has panicked with it");
     fill_queue(Class::Read, &gate);
 
     let mut read = pin!(poll_fn(|context| {

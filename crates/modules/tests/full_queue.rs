@@ -139,7 +139,7 @@ fn what_could_not_be_looked_up_is_not_taken_for_missing() {
     let site = site(&root);
     answers_what_is_known(&site);
     let gate = Arc::new(Mutex::new(()));
-    let closed = gate.lock().expect("nobody else has it");
+    let closed = gate.lock().expect("no thread has panicked with it");
     fill_queue(Class::Stat, &gate);
     answers_what_is_known(&site);
     let scripts = MAGNET.iter().chain(CML);

@@ -89,7 +89,8 @@ pub(crate) static PARTS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Names of what the server does itself, or what nobody would miss: nothing would have to be loaded.
+/// Modules that a configuration may name although nothing is loaded for them: the server itself does what they do, or no
+/// site needs it.
 pub(crate) static OF_THE_SERVER: &[&str] = &["mod_h2", "mod_chunked", "mod_echo"];
 
 /// A module of which only the directives are there.

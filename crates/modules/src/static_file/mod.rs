@@ -39,7 +39,7 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
 static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
     "static-file.exclude-extensions", List, Request, "()", Effect::Works,
         "Files whose names end with one of these are answered 403 instead of being sent: \
-         scripts whose source nobody should see.";
+         scripts whose source no client should see.";
     "static-file.etags", Bool, Request, "enable", Effect::Works,
         "Send an ETag with every file, made of what etag.use-inode, etag.use-mtime and \
          etag.use-size choose.";
